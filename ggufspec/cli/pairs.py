@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli.entry.output import echo, echo_json, echo_table
+from ggufspec.cli.entry.output import echo, echo_json, echo_sentence, echo_table
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.placement import machine_options
 from ggufspec.cli.options.references import offline_option, token_option
@@ -111,7 +111,7 @@ def _show_fits(
     shown = [place for place, heading in enumerate(headings) if heading != "GPU layers" or site.has_gpu]
     echo_table([headings[place] for place in shown], [[row[place] for place in shown] for row in rows])
     for note in site.notes:
-        echo(note, err=True)
+        echo_sentence(note, err=True)
     echo(
         "tokens/s: estimated for the target alone from memory bandwidth, at a context of "
         f"{planning.CONTEXT:,} tokens; not measured",

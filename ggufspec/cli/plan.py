@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli.entry.output import echo
+from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.options.axes import Methods
 from ggufspec.cli.options.placement import layer_options, machine_options, rpc_option, share_options
 from ggufspec.cli.options.references import model_options
@@ -109,7 +109,7 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
         for doubt in memory.doubts(card) if card else ():
             echo(f"note: the memory for the {role} is uncertain: {doubt}", err=True)
     for note in planned.notes:
-        echo(note, err=True)
+        echo_sentence(note, err=True)
     if output not in tables.FOR_PEOPLE:
         emit(formats.render(frames.memory_trade(planned), output, title="plan", schema="plan"), out)
         return

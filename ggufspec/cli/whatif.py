@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ggufspec.choices import Program
-from ggufspec.cli.entry.output import echo
+from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.options.axes import Axis, Depths
 from ggufspec.cli.options.placement import layer_options, machine_options, share_options
 from ggufspec.cli.options.references import model_options
@@ -215,7 +215,7 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     for note in answer.notes:
-        echo(note, err=True)
+        echo_sentence(note, err=True)
     if output in tables.FOR_PEOPLE:
         emit(projections.surface(answer, output), out)
     else:

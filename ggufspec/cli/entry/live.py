@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ggufspec.harmless import harmless
+from ggufspec.report.text import tables
 
 EVERY_S = 60.0
 """How often a line is printed where there is no terminal."""
@@ -69,4 +70,5 @@ class LiveText:
 
     def print(self, text: str) -> None:
         """Print a line that stays."""
-        self._console.print(harmless(text), markup=False, highlight=False, soft_wrap=True)
+        shown = tables.fit_terminal(text) if self._console.is_terminal else text
+        self._console.print(harmless(shown), markup=False, highlight=False, soft_wrap=True)

@@ -83,6 +83,14 @@ def echo(message: object = "", *, err: bool = False, nl: bool = True) -> None:
     click.echo(harmless(str(message)), err=err, nl=nl)
 
 
+def echo_sentence(text: str, *, err: bool = False) -> None:
+    """Print a sentence, on a terminal in lines that fit its width."""
+    from ggufspec.report.text import tables
+
+    stream = sys.stderr if err else sys.stdout
+    echo(tables.fit_terminal(text) if stream is not None and stream.isatty() else text, err=err)
+
+
 def echo_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, err: bool = False) -> None:
     """Print a table: on a terminal one that fits its width, otherwise one line for each row.
 

@@ -10,7 +10,7 @@ import click
 
 from ggufspec import tuning
 from ggufspec.cli.entry import verbosity
-from ggufspec.cli.entry.output import echo, echo_table
+from ggufspec.cli.entry.output import echo, echo_sentence, echo_table
 from ggufspec.cli.steps import hub_access, measuring
 from ggufspec.cli.steps import tuning as steps
 from ggufspec.measure import identity
@@ -30,7 +30,7 @@ def find_sources(asked: AutoRequest) -> DraftSources:
     echo(f"looking for what may draft for {asked.target}", err=True)
     sources = tuning.find_sources(asked)
     for note in sources.notes:
-        echo(note, err=True)
+        echo_sentence(note, err=True)
     echo_table(["drafts", "method", "size", ""], list(map(_describe_source, sources.sources)), err=True)
     return sources
 
@@ -92,7 +92,7 @@ def tune_sources(sources: DraftSources, asked: AutoRequest) -> Configuration:
     else:
         echo("going on with the forecasts and the runs of an earlier attempt", err=True)
     for note in outlook.notes:
-        echo(note, err=True)
+        echo_sentence(note, err=True)
     finalists = tuning.measure_finalists(plan, outlook)
     tuned = steps.measure_finalists(finalists, warnings, attempt.place_bench)
     tuned = steps.serve_and_keep(plan, tuned)

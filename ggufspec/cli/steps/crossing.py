@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ggufspec import tuning
 from ggufspec.analysis import CrossoverMap, review
-from ggufspec.cli.entry.output import echo
+from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import CrossoverOptions
 from ggufspec.cli.steps import benches, hub_access, measuring
@@ -51,7 +51,7 @@ def run_crossover(
     known = plan.session.notes
     plan = look_with_progress(tuning.expect_cells(plan, resume=resume))
     for note in plan.session.notes[len(known) :]:
-        echo(note, err=True)
+        echo_sentence(note, err=True)
     steps = tuning.measure_crossover(plan)
     step = next(steps)
     while True:

@@ -17,7 +17,7 @@ import click
 from ggufspec import errors, redaction, units
 from ggufspec.analysis import Arm, MeasurementWarning, arms, warnings
 from ggufspec.cli.entry.live import LiveText
-from ggufspec.cli.entry.output import echo
+from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.options.running import with_servers
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.tuned import with_configuration
@@ -71,14 +71,14 @@ def prepare_request(asked: Request, *, yes: bool = False) -> Session:
 def print_notes(session: Session) -> None:
     """Print on standard error what was chosen, and the warnings before the first run."""
     for note in session.notes:
-        echo(note, err=True)
+        echo_sentence(note, err=True)
     print_warnings(warnings.warning_advice(session.doubts))
 
 
 def print_warnings(advice: Mapping[str, str]) -> None:
     """Print warnings in the form in which they follow a table."""
     for name, text in advice.items():
-        echo(f"warning {name}: {text}", err=True)
+        echo_sentence(f"warning {name}: {text}", err=True)
 
 
 def show_commands(session: Session, out: Path | None) -> None:

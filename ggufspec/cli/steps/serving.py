@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ggufspec import proc, tuning
-from ggufspec.cli.entry.output import echo
+from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.steps import measuring
 from ggufspec.llama.rpc import workers
 from ggufspec.measure import configured, identity
@@ -32,7 +32,7 @@ def prepare_server(name: str | None, words: Sequence[str]) -> ServerCommand:
     server = tuning.prepare_server(configuration, words)
     echo(f"tuned: {configuration.id}, made on {configuration.made_at[:10]}", err=True)
     for note in server.notes:
-        echo(note, err=True)
+        echo_sentence(note, err=True)
     return server
 
 

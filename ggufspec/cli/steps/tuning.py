@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ggufspec import tuning
-from ggufspec.cli.entry.output import echo
+from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import TuneOptions
 from ggufspec.cli.steps import benches, hub_access, measuring
@@ -59,7 +59,7 @@ def run_tuning(
     warnings = measuring.check_machine(plan.session)
     outlook = look_with_progress(tuning.look(plan, forecast_only=forecast))
     for note in outlook.notes:
-        echo(note, err=True)
+        echo_sentence(note, err=True)
     if forecast:
         emit(_render_forecasts(outlook, plan.session.engine.name, output), out)
         return

@@ -152,7 +152,8 @@ def overview(results: ResultSet, output: str = "md", *, is_stored: bool = True) 
         *(f"warning {name}: {advice}" for name, advice in review.warnings(results, groups).items()),
         "",
     )
-    return "\n".join(lines)
+    text = "\n".join(lines)
+    return tables.fit_terminal(text) if output == tables.TERMINAL else text
 
 
 def columns(rows: Sequence[Mapping[str, str]]) -> list[str]:

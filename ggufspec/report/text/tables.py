@@ -26,6 +26,8 @@ FOR_PEOPLE = (TERMINAL, "md")
 """The output formats that people read; all others are for programs."""
 
 _TEXT_WIDTH = 14  # letters to which a column of text is folded before columns move to another table
+_CODE = re.compile(r"`[^`]*`")
+_JOINT = "\ue000"  # stands for a space at which no line ends
 _LEAST_PROSE = 30  # columns in which a sentence can be read
 _GAP = 2  # spaces between two columns
 _ASCII_LINES = "    \n    \n -- \n    \n    \n    \n    \n    \n"
@@ -162,7 +164,9 @@ _LATEX = {
 
 
 def wrap_words(text: str, width: int | None, *, before: str = "") -> str:
-    """Return a sentence in lines that fit a width, each indented as the first one; words stay whole.
+    """Return a sentence in lines that fit a width, each indented as the first one.
+
+    Words stay whole, and so do commands between backticks.
 
     Args:
         text: the sentence.
@@ -171,13 +175,24 @@ def wrap_words(text: str, width: int | None, *, before: str = "") -> str:
     """
     if width is None or width - len(before) < _LEAST_PROSE:
         return before + text
-    return textwrap.fill(
-        text,
+    joined = _CODE.sub(lambda code: code[0].replace(" ", _JOINT), text)
+    lines = textwrap.fill(
+        joined,
         width,
         initial_indent=before,
         subsequent_indent=" " * len(before),
         break_long_words=False,
         break_on_hyphens=False,
+    )
+    return lines.replace(_JOINT, " ")
+
+
+def fit_terminal(text: str) -> str:
+    """Return a text whose sentences fit the terminal. Indented lines may be commands to copy, and stay."""
+    width = shutil.get_terminal_size().columns
+    return "\n".join(
+        line if line.startswith(" ") or len(line) <= width else wrap_words(line, width)
+        for line in text.split("\n")
     )
 
 

@@ -53,7 +53,8 @@ def text(tuned: Tuned, install: Install, bench: str, output: str = "md") -> str:
         *_basis(tuned),
         *(f"warning {name}: {advice}" for name, advice in review.warnings(tuned.results).items()),
     ]
-    return "\n".join(lines) + "\n"
+    shown = "\n".join(lines) + "\n"
+    return tables.fit_terminal(shown) if output == tables.TERMINAL else shown
 
 
 def as_json(tuned: Tuned, install: Install, bench: str) -> str:
