@@ -75,13 +75,19 @@ def test_columns_without_room_follow_below_with_what_tells_rows_apart(
     assert "speed-up" in parts[1]
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def test_sentences_fit_the_terminal_and_commands_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     sentence = "Stored as 2026: `ggufspec show 2026` prints this again, raw logs are beside it."
     command = "    llama-server -m a-model-with-a-long-name.gguf --port 8080"
-    *lines, last = tables.fit_terminal(f"{sentence}\n{command}").splitlines()
+    *lines, last = tables.fit_terminal(f"{sentence}\n{command}", Terminal()).splitlines()
     assert lines == ["Stored as 2026: `ggufspec show 2026`", "prints this again, raw logs are beside", "it."]
     assert last == command
+    assert tables.fit_terminal(sentence, io.StringIO()) == tables.fit_terminal(sentence, None) == sentence
 
 
 def test_names_of_strangers_are_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,5 +70,5 @@ class LiveText:
 
     def print(self, text: str) -> None:
         """Print a line that stays."""
-        shown = tables.fit_terminal(text) if self._console.is_terminal else text
-        self._console.print(harmless(shown), markup=False, highlight=False, soft_wrap=True)
+        shown = harmless(tables.fit_terminal(text, self._console.file))
+        self._console.print(shown, markup=False, highlight=False, soft_wrap=True)

@@ -87,8 +87,7 @@ def echo_sentence(text: str, *, err: bool = False) -> None:
     """Print a sentence, on a terminal in lines that fit its width."""
     from ggufspec.report.text import tables
 
-    stream = sys.stderr if err else sys.stdout
-    echo(tables.fit_terminal(text) if stream is not None and stream.isatty() else text, err=err)
+    echo(tables.fit_terminal(text, sys.stderr if err else sys.stdout), err=err)
 
 
 def echo_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, err: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -153,7 +154,7 @@ def overview(results: ResultSet, output: str = "md", *, is_stored: bool = True) 
         "",
     )
     text = "\n".join(lines)
-    return tables.fit_terminal(text) if output == tables.TERMINAL else text
+    return tables.fit_terminal(text, sys.stdout) if output == tables.TERMINAL else text
 
 
 def columns(rows: Sequence[Mapping[str, str]]) -> list[str]:

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import IO
 
 from ggufspec.harmless import one_line
 
@@ -187,8 +188,13 @@ def wrap_words(text: str, width: int | None, *, before: str = "") -> str:
     return lines.replace(_JOINT, " ")
 
 
-def fit_terminal(text: str) -> str:
-    """Return a text whose sentences fit the terminal. Indented lines may be commands to copy, and stay."""
+def fit_terminal(text: str, stream: IO[str] | None) -> str:
+    """Return a text whose sentences fit the terminal; where the stream is none, the text as it is.
+
+    Indented lines may be commands to copy, and stay.
+    """
+    if stream is None or not stream.isatty():
+        return text
     width = shutil.get_terminal_size().columns
     return "\n".join(
         line if line.startswith(" ") or len(line) <= width else wrap_words(line, width)

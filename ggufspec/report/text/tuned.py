@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -54,7 +55,7 @@ def text(tuned: Tuned, install: Install, bench: str, output: str = "md") -> str:
         *(f"warning {name}: {advice}" for name, advice in review.warnings(tuned.results).items()),
     ]
     shown = "\n".join(lines) + "\n"
-    return tables.fit_terminal(shown) if output == tables.TERMINAL else shown
+    return tables.fit_terminal(shown, sys.stdout) if output == tables.TERMINAL else shown
 
 
 def as_json(tuned: Tuned, install: Install, bench: str) -> str:
