@@ -87,6 +87,9 @@ def test_sentences_fit_the_terminal_and_commands_stay_whole(monkeypatch: pytest.
     *lines, last = tables.fit_terminal(f"{sentence}\n{command}", Terminal()).splitlines()
     assert lines == ["Stored as 2026: `ggufspec show 2026`", "prints this again, raw logs are beside", "it."]
     assert last == command
+    assert tables.wrap_words("The text was audited, none below 95 % differed.", 35).splitlines()[1] == (
+        "95 % differed."
+    )
     assert tables.fit_terminal(sentence, io.StringIO()) == tables.fit_terminal(sentence, None) == sentence
 
 

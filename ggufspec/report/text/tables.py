@@ -27,7 +27,7 @@ FOR_PEOPLE = (TERMINAL, "md")
 """The output formats that people read; all others are for programs."""
 
 _TEXT_WIDTH = 14  # letters to which a column of text is folded before columns move to another table
-_CODE = re.compile(r"`[^`]*`")
+_WHOLE = re.compile(r"`[^`]*`|\d %")
 _JOINT = "\ue000"  # stands for a space at which no line ends
 _LEAST_PROSE = 30  # columns in which a sentence can be read
 _GAP = 2  # spaces between two columns
@@ -167,7 +167,7 @@ _LATEX = {
 def wrap_words(text: str, width: int | None, *, before: str = "") -> str:
     """Return a sentence in lines that fit a width, each indented as the first one.
 
-    Words stay whole, and so do commands between backticks.
+    Words stay whole, and so do percentages and commands between backticks.
 
     Args:
         text: the sentence.
@@ -176,7 +176,7 @@ def wrap_words(text: str, width: int | None, *, before: str = "") -> str:
     """
     if width is None or width - len(before) < _LEAST_PROSE:
         return before + text
-    joined = _CODE.sub(lambda code: code[0].replace(" ", _JOINT), text)
+    joined = _WHOLE.sub(lambda whole: whole[0].replace(" ", _JOINT), text)
     lines = textwrap.fill(
         joined,
         width,
