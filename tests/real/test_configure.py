@@ -31,13 +31,13 @@ from ggufspec.llama.source import sources
 CACHE = paths.cache_dir()  # the user's: each test gets a home of its own later
 ARCHIVES = sorted(CACHE.glob("sources/*/llama_cpp_python-*.tar.gz"))
 FOLDERS = [Path(each) for each in os.environ.get("GGUFSPEC_TREES", "").split(os.pathsep) if each]
-CMAKE = [path for path in (*ARCHIVES, *FOLDERS) if "-0.2.63." not in path.name]  # that one is built by make
+TREES = [*ARCHIVES, *FOLDERS]
 
-if not CMAKE:
+if not TREES:
     pytest.skip("no source of llama.cpp is here: run `ggufspec build`", allow_module_level=True)
 
 
-@pytest.fixture(scope="module", params=CMAKE, ids=lambda path: path.name)
+@pytest.fixture(scope="module", params=TREES, ids=lambda path: path.name)
 def tree(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every tree in turn, unpacked."""
     path: Path = request.param
@@ -69,6 +69,8 @@ def toolkit(monkeypatch: pytest.MonkeyPatch, work: Path) -> Toolkit:
 
 def configure(tree: Path, settings: CompileSettings, work: Path) -> tuple[int, str, str]:
     """Configure as a build does; return the exit status, what CMake said, and what it keeps."""
+    if recipes.uses_make(tree):
+        pytest.skip("this tree is built by make, which has no configure step")
     cmake, ninja = toolchain.cmake(), toolchain.tool("ninja", hint="pip install ninja")
     words = [str(cmake), "-S", str(tree), "-B", str(work / "build"), "-G", "Ninja"]
     placed = recipes.layout(work / "build" / "bin", origin="$ORIGIN", alone=settings.cuda is not None)
@@ -110,10 +112,13 @@ def test_hip(tree: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", [Backend.CUDA, Backend.VULKAN, Backend.HIP])
 def test_every_tree_knows_a_spelling_of_every_backend(tree: Path, backend: Backend) -> None:
-    cpu = processor.cpu_features()
-    chosen = dict(
-        word.split("=", 1) for word in recipes.cmake_options(tree, CompileSettings(backend=backend, cpu=cpu))
-    )
-    declared = (tree / "ggml" / "CMakeLists.txt").read_text()
-    (switch,) = [name for name in recipes.BACKENDS[backend] if chosen.get(name) == "ON"]
-    assert f"option({switch} " in declared
+    settings = CompileSettings(backend=backend, cpu=processor.cpu_features())
+    if recipes.uses_make(tree):
+        words, on, declares = recipes.make_words(tree, settings)[0], "1", "ifdef {}\n"
+        files = [tree / "Makefile"]
+    else:
+        words, on, declares = recipes.cmake_options(tree, settings), "ON", "option({} "
+        files = [tree / "CMakeLists.txt", tree / "ggml" / "CMakeLists.txt"]
+    chosen = dict(word.split("=", 1) for word in words)
+    (switch,) = [name for name in recipes.BACKENDS[backend] if chosen.get(name) == on]
+    assert any(declares.format(switch) in file.read_text() for file in files if file.is_file())

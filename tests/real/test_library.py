@@ -95,15 +95,32 @@ def test_a_binding_that_lacks_any_field_does_not_fit(copied: Install) -> None:
     assert set(unnoticed) == HIDDEN
 
 
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
-def test_the_oldest_binding_is_the_first_with_all_that_the_engine_calls(archive: Path) -> None:
-    sources = (Path(engines.__file__).parent / "library").glob("*.py")
-    calls = {name for file in sources for name in re.findall(r"\blib\.(llama_\w+)", file.read_text())}
+def calls_of(*names: str) -> set[str]:
+    """Return the functions of llama.cpp that files of the engine call through the binding."""
+    folder = Path(engines.__file__).parent / "library"
+    return {call for name in names for call in re.findall(r"\blib\.(llama_\w+)", (folder / name).read_text())}
+
+
+def defined_in(archive: Path) -> set[str]:
+    """Return what the binding in a source archive defines."""
     with tarfile.open(archive) as tar:
         names = (member for member in tar if member.name.endswith("/llama_cpp/llama_cpp.py"))
         binding = tar.extractfile(next(names))
         assert binding is not None
-        defined = set(re.findall(r"^(?:def |class )?(llama_\w+)", binding.read().decode(), re.MULTILINE))
+        return set(re.findall(r"^(?:def |class )?(llama_\w+)", binding.read().decode(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
+def test_the_oldest_binding_is_the_first_with_all_that_the_engine_calls(archive: Path) -> None:
+    folder = Path(engines.__file__).parent / "library"
+    calls = calls_of(*(file.name for file in folder.glob("*.py") if file.name != "heads.py"))
     release = archive.name.removeprefix("llama_cpp_python-").removesuffix(".tar.gz")
     assert "llama_get_memory" in calls
-    assert (calls <= defined) == releases.has_binding(release)
+    assert (calls <= defined_in(archive)) == releases.has_binding(release)
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
+def test_a_binding_that_heads_accept_has_all_that_they_call(archive: Path) -> None:
+    calls, defined = calls_of("heads.py"), defined_in(archive)
+    assert "llama_batch_ext_init" in calls
+    assert (calls <= defined) == ("llama_process" in defined)
