@@ -12,7 +12,7 @@ from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.failures import Failure, explain, require_workers
 from ggufspec.errors import ChildCrashedError, LogError
 from ggufspec.llama.command import commands
-from ggufspec.llama.install import Install, program_environment
+from ggufspec.llama.install import Install, flush_variables, program_environment
 from ggufspec.llama.logs import parsing
 
 _LONGEST_BOS = 32  # characters: two line breaks, "<|begin_of_text|>", a space
@@ -49,7 +49,7 @@ class BinaryEngine(Engine):
                     argv,
                     stdout=out,
                     stderr=err,
-                    env=program_environment(scratch),
+                    env=program_environment(scratch) | flush_variables(self.install),
                     cwd=scratch,
                     timeout_s=self.timeout_s,
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.llama.install.environment import program_environment, switches
+from ggufspec.llama.install.flushing import flush_variables
 from ggufspec.llama.install.installs import Install, find_library
 from ggufspec.llama.install.store import Backend, Built, Skipped
 
@@ -12,6 +13,7 @@ __all__ = [
     "Install",
     "Skipped",
     "find_library",
+    "flush_variables",
     "program_environment",
     "switches",
 ]
