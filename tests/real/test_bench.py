@@ -96,7 +96,7 @@ def _rate_in_log(run: RunResult, log: Path) -> float:
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="only Linux lets a library flush the log")
 def test_no_log_lacks_its_end(llama: Install, tmp_path: Path) -> None:
-    """Without flushing, one in eight lacked it when all of two cores computed."""
+    """Without flushing, one in six lacked it when all of two cores computed."""
     spec = embedded.spec(Role.DRAFTER, Offload())
     spec = replace(spec, threads=machine.usable_cores(), n_predict=120)
     runs = [BinaryEngine(install=llama).measure(spec, tmp_path / str(number)) for number in range(40)]
