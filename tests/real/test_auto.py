@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -20,7 +21,6 @@ from ggufspec import results, tuning
 from ggufspec.choices import ServerFormat
 from ggufspec.cli import cli
 from ggufspec.domain import Method
-from ggufspec.forecast import profiles
 from ggufspec.llama.install.installs import Install
 from ggufspec.report.text import exports
 from ggufspec.results import Configuration
@@ -111,15 +111,16 @@ def test_from_a_name_with_a_head_to_a_server_that_answers(
     interrupted = shell.start(*words, env=environment)
     shell.wait_until(lambda: any((home / "data" / "runs").glob("*/runs.jsonl")), seconds=100)
     interrupted.send_signal(signal.SIGINT)
-    interrupted.communicate(timeout=60)
+    _, said = interrupted.communicate(timeout=60)
     assert interrupted.returncode == 130
+    found = {Method(word) for word in re.findall(r"  (draft-\w+)", said)}
+    assert found == ({method} if place == "inside" else {method, Method.DRAFT_MODEL})
 
     process = shell.start(*words, env=environment)
     with _ready(process, port):
         assert _ask(port, BODY)["tokens_predicted"] == 8
-    looked_at = [profile.curve.measured_on for profile in profiles.known()]
-    heads_found = {one.head for one in looked_at if one is not None and one.drafter is not None}
-    assert heads_found == ({method} if place == "inside" else {method, None})  # None is the draft model
+    runs = (run for name in results.ids() for run in results.load(name).runs)
+    assert {run.spec.drafting.method for run in runs if run.spec.drafting and run.spec.draft_source} <= found
 
 
 def _other_vocabulary(model: bytes) -> bytes:

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def _console(llama: Install, *words: str, **env: str) -> Iterator[Person]:
     child = pexpect.spawn(
         sys.executable,
         ["-m", "ggufspec", *_CHAT, *_pair(words), "--llama", str(llama.root), *words],
-        env=os.environ | {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"} | env,
+        env=_without_size(os.environ) | {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"} | env,
         dimensions=(50, 110),
         encoding="utf-8",
         timeout=60,
@@ -85,6 +85,11 @@ def _console(llama: Install, *words: str, **env: str) -> Iterator[Person]:
             child.kill(signal.SIGTERM)
             shell.wait_until(lambda: not child.isalive())
         child.close(force=True)
+
+
+def _without_size(environ: Mapping[str, str]) -> dict[str, str]:
+    """Leave out the size of a terminal that is not the console's; pytest-xdist sets it."""
+    return {name: value for name, value in environ.items() if name not in {"COLUMNS", "LINES"}}
 
 
 def _is_gone(process: psutil.Process) -> bool:
