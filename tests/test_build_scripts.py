@@ -55,16 +55,21 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
-def test_every_variant_of_a_build_is_timed_and_writes_the_same_text(tree: Path, tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    words = ["--source", tree, "--variants", "bare,ours,unity,pch", "--work", work, "--jobs", "2"]
-    done = subprocess.run(
+def time_variants(names: str, tree: Path, work: Path) -> subprocess.CompletedProcess[str]:
+    """Run bench_build.py on a tree, with two compilers at once."""
+    words = ["--source", tree, "--variants", names, "--work", work, "--jobs", "2"]
+    return subprocess.run(
         [sys.executable, SCRIPTS / "bench_build.py", *map(str, words)],
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+def test_every_variant_of_a_build_is_timed_and_writes_the_same_text(tree: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    done = time_variants("bare,ours,unity,pch", tree, work)
     rows = {line[:16].strip(): line for line in done.stdout.splitlines()}
     assert list(rows) == ["bare", "ours", "unity", "pch", "ggufspec build"], done.stderr
     assert all(row.endswith(" x bare  same text") for row in rows.values())
@@ -80,13 +85,7 @@ def test_a_variant_that_does_not_compile_is_named(tree: Path, tmp_path: Path) ->
     for name in ("one", "two"):
         with (tree / f"{name}.cpp").open("a") as file:
             file.write("static int in_both = 0;\n")
-    words = ["--source", tree, "--variants", "bare,unity", "--work", tmp_path / "work", "--jobs", "2"]
-    done = subprocess.run(
-        [sys.executable, SCRIPTS / "bench_build.py", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = time_variants("bare,unity", tree, tmp_path / "work")
     bare, unity, complete = done.stdout.splitlines()
     assert bare.endswith(" x bare  same text")
     assert unity.startswith("unity            does not compile: ")

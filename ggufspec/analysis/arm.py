@@ -151,7 +151,7 @@ class Arm:
     def gain(self) -> stats.Effect | None:
         """The speed-up over the baseline, with its interval, p and verdict.
 
-        There is no verdict where more than a fifth of the block's runs was disturbed.
+        There is no verdict where more than a fifth of the block's runs were disturbed.
         """
         effect = self.compare(self.rates, self.baseline.rates) if self.baseline else None
         if effect is None or self.disturbed <= MOST_DISTURBED:
@@ -224,7 +224,7 @@ class Arm:
 
     @property
     def round_ms(self) -> dict[str, float]:
-        """Milliseconds of a round: drafting, verification, the rest; empty where nobody tells."""
+        """Milliseconds of a round: drafting, verification, the rest; empty where the log does not say."""
         columns = map(self.good.column, ("draft_s", "verify_s", "gen_s", "n_rounds"))
         timed = [parts for parts in zip(*columns, strict=True) if parts[0] and parts[1]]
         if len(timed) < len(self.good) or not timed or self.draft_size is None:

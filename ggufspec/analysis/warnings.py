@@ -103,7 +103,7 @@ ADVICE = {
         " speed-up has no interval and no verdict: measure with three or more loads"
     ),
     MeasurementWarning.DISTURBED: (
-        "more than a fifth of the runs was disturbed by other programs, swapping or heat, so there is no"
+        "more than a fifth of the runs were disturbed by other programs, swapping or heat, so there is no"
         " verdict: measure again on a quiet machine"
     ),
     MeasurementWarning.UNEQUAL_LENGTHS: (

@@ -84,7 +84,7 @@ def compare_answers(run: RunResult, own: RunResult) -> bool | None:
 
 
 def was_cut(sample: Sample, n_predict: int) -> bool | None:
-    """Return whether a text reached its length; else it ended by itself. None where nobody tells.
+    """Return whether a text reached its length; else it ended by itself. None where that is unknown.
 
     Servers up to b9102 keep back tokens of the last round, but count them.
     """

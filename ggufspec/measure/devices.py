@@ -70,17 +70,17 @@ def check_devices(offload: Offload, install: Install) -> None:
     if program is not None and llama_options.DEVICES_FLAG not in program.options:
         return
     listed = [name.partition(":")[0] for name in install.devices]
-    there = f"the llama.cpp in {install.root} lists {', '.join(install.devices) or 'no device'}"
+    listing = f"the llama.cpp in {install.root} lists {', '.join(install.devices) or 'no device'}"
     build = "`ggufspec build --backend cuda` makes one for a GPU"
     for device in (*offload.devices, *offload.draft_devices):
         if device not in {*listed, "none"}:
             raise GgufspecError(
-                f"there is no device {device}: {there}",
+                f"there is no device {device}: {listing}",
                 "name one of these, or leave --device out" if listed else f"leave --device out; {build}",
             )
     usable = len(offload.devices or listed)
     if offload.main_gpu is not None and listed and offload.main_gpu >= usable:
         raise GgufspecError(
-            f"there is no GPU {offload.main_gpu} for --main-gpu: {there}",
+            f"there is no GPU {offload.main_gpu} for --main-gpu: {listing}",
             f"give a number below {usable}: they count from 0",
         )

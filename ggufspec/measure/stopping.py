@@ -57,7 +57,7 @@ def plan_stopping(request: Request, sweep: Sweep) -> StoppingRule | None:
         return None
     comparisons = sweep.blocks().n_arms[Role.DRAFTING]
     if not comparisons:
-        raise GgufspecError("nothing drafts, so there is no verdict to decide", "leave --until out")
+        raise GgufspecError("nothing drafts, so no verdict can be decided", "leave --until out")
     most = _most_repeats(request)
     return StoppingRule(least_repeats=request.repeats, most_repeats=most, comparisons=comparisons)
 
