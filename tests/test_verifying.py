@@ -28,7 +28,7 @@ from ggufspec.domain import (
     Status,
 )
 from ggufspec.errors import ResultsError, VerificationError
-from ggufspec.publishing import Verification, derived, verifying
+from ggufspec.publishing import Verification, checking_files, derived
 from ggufspec.report import frames
 from ggufspec.report.text import formats
 from ggufspec.results import archive
@@ -395,7 +395,9 @@ def test_a_chart_that_is_drawn_otherwise_is_named(bundle: Published) -> None:
 
 
 def test_files_of_another_version_are_named(bundle: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifying, "library_versions", lambda: {**derived.library_versions(), "numpy": "9"})
+    monkeypatch.setattr(
+        checking_files, "library_versions", lambda: {**derived.library_versions(), "numpy": "9"}
+    )
     _number("report.html")(bundle)
     _edit("tables/*-arms.json", '"gen_tps": 1', '"gen_tps": 2')(bundle)
     verification = bundle.verify()

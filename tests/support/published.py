@@ -34,7 +34,7 @@ from ggufspec.domain import (
 from ggufspec.engines import rereading
 from ggufspec.engines.placement import with_placement
 from ggufspec.measure import audit
-from ggufspec.publishing import Identity, verifying
+from ggufspec.publishing import Identity, checking_files
 from ggufspec.publishing import publishing as making
 from ggufspec.results import ResultSet
 from tests.support import fakes
@@ -80,7 +80,7 @@ def leave_out_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         "tables/mine-arms.parquet": b"PAR1",
         "tables/mine-runs.parquet": b"PAR1 too",
     }
-    for module in (making, verifying):
+    for module in (making, checking_files):
         monkeypatch.setattr(module, "derive_files", lambda benches, facts: files)
 
 

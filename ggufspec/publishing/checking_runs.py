@@ -1,0 +1,354 @@
+"""Whether the runs of a published bench follow from their raw logs and texts."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from ggufspec import serving
+from ggufspec.analysis import MeasurementWarning, warnings
+from ggufspec.domain import (
+    ENGINES,
+    FileIdentity,
+    FileUse,
+    MethodCounts,
+    Program,
+    Role,
+    RunResult,
+    RunSpec,
+    Sample,
+    Status,
+)
+from ggufspec.engines import keeps_loads, rereading
+from ggufspec.errors import LogError, ResultsError
+from ggufspec.llama.install import Install
+from ggufspec.measure import audit
+from ggufspec.publishing import copying
+from ggufspec.publishing.copying import RawLogs, read_logs
+from ggufspec.publishing.derived import BENCHES
+from ggufspec.publishing.findings import Report, is_close
+from ggufspec.results import ResultSet, archive
+from ggufspec.units import counted
+
+_TEXTS = ("text", "tokens")
+_FROM_EXIT_CODE = ("status", "program", "n_draft")
+"""Fields of failed runs that engines also take from exit codes and requests."""
+_FROM_LOG = {Status.SUMMARY_LOST, Status.DRAFTING_INACTIVE, Status.PROMPT_TOO_LONG}
+"""Ways to fail that a complete log rules out."""
+_ONLY_EXIT_CODE = "whether runs failed whose logs are complete, as only their exit codes say so"
+_PLACEMENTS = (*rereading.TARGET_PLACEMENT, *rereading.DRAFTER_PLACEMENT, "build")
+_OF_CONDITIONS = {
+    MeasurementWarning.BUSY_MACHINE,
+    MeasurementWarning.SWAPPING,
+    MeasurementWarning.GPU_THROTTLED,
+    MeasurementWarning.IMPLAUSIBLE,
+}
+"""Warnings that decide which runs count, and that follow from a run alone."""
+_COMMIT = re.compile(r"\b([0-9a-f]{7,40})\)")
+_PART = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)", re.IGNORECASE)
+_NO_PROGRAMS = Install(
+    root=Path(), origin="", programs={}, version=None, build_number=None, commit=None, backend=None
+)
+_CELL = re.compile(r"-([war])(\d+)")
+"""How the name of a log ends: a warm-up, an anchor or a counted run, and its repeat."""
+_CLIENTS = (
+    "when tokens arrived and how busy the clients were, by ggufspec's own clock: it is the record that the "
+    "figures of several users follow from"
+)
+_RECORDED = "whether users sent the replayed requests, and when"
+_SERVERS = "what running servers say of themselves (software, model, draft size), as they leave no logs here"
+
+
+def check_bench(bench: ResultSet, files: Mapping[str, Path], report: Report) -> None:
+    """Compare every run of a bench with its logs, and what the bench says of builds and models."""
+    name, known = bench.meta.id, set[str]()
+    logs_of: dict[str, dict[str, RawLogs]] = {}
+    for run in bench.runs:
+        if not _is_log_name(run.log):
+            report.find(f"{name}: a run has the log {run.log!r}, which is no name of a log")
+            return
+        logs_of[run.log] = read_logs(bench.folder, run.log)
+        known |= {
+            f"{BENCHES}/{name}/logs/{run.log}{end}.{stream}"
+            for end in logs_of[run.log]
+            for stream in ("out", "err")
+        }
+    if len(logs_of) < len(bench.runs):
+        report.find(f"{name}: two runs have the same log")
+    for file in sorted(files.keys() - known):
+        if file.startswith(f"{BENCHES}/{name}/logs/"):
+            report.find(f"{file} belongs to no run")
+        elif file.startswith(f"{BENCHES}/{name}/") and file.rpartition("/")[2] not in {
+            "meta.json",
+            "runs.jsonl",
+        }:
+            report.find(f"{file} is not a file of a bench")
+    loads = _samples_of_loads(bench.runs, logs_of)
+    methods = _methods_of_runs(bench.runs, logs_of)
+    for place, run in enumerate(bench.runs):
+        label = f"{name}, run {place} ({run.log})"
+        _check_run(run, label, logs_of[run.log], loads, methods.get(run.log), report)
+        _check_cell(run, label, report)
+        _check_warnings(run, label, bench.meta.machine.cores, report)
+        build = bench.meta.build if run.spec.build is None else bench.meta.builds.get(run.spec.build)
+        if build is None:
+            report.find(f"{label}: its llama.cpp {run.spec.build!r} is not one of the bench")
+        elif not _same_commit(run.sample.build, build.commit):
+            report.find(f"{label}: its log names llama.cpp {run.sample.build}, the bench {build.commit}")
+        report.n_runs += 1
+    _check_texts(bench, report)
+    _check_models(bench, report)
+
+
+def _is_log_name(log: str) -> bool:
+    """Whether a run's log is the name of a file, and not a path."""
+    try:
+        archive.check_name(log)
+    except ResultsError:
+        return False
+    return "/" not in log
+
+
+def _samples_of_loads(
+    runs: Sequence[RunResult], logs_of: Mapping[str, Mapping[str, RawLogs]]
+) -> dict[int, list[Sample]]:
+    """Return what the logs of runs that shared a load show of it, by the number of the load."""
+    logs: dict[int, list[bytes]] = defaultdict(list)
+    engines: dict[int, str] = {}
+    for run in runs:
+        if run.load is not None and keeps_loads(run.engine):
+            engines[run.load] = run.engine
+            logs[run.load] += [pair.err for pair in logs_of[run.log].values()]
+    return {load: list(rereading.placements(engines[load], logs[load])) for load in logs}
+
+
+def _methods_of_runs(
+    runs: Sequence[RunResult], logs_of: Mapping[str, Mapping[str, RawLogs]]
+) -> dict[str, tuple[MethodCounts, ...] | None]:
+    """Return what each method of a chain drafted in runs of servers, by the logs of the runs."""
+    requests: dict[int, list[str]] = defaultdict(list)
+    for run in runs:
+        if run.load is not None and ENGINES.get(run.engine) is Program.SERVER:
+            requests[run.load].append(run.log)
+    return {
+        log: counts
+        for logs in requests.values()
+        for log, counts in zip(
+            logs, rereading.count_methods(logs_of[log][""].err for log in logs), strict=True
+        )
+    }
+
+
+def _check_run(
+    run: RunResult,
+    label: str,
+    logs: Mapping[str, RawLogs],
+    loads: Mapping[int, Sequence[Sample]],
+    methods: tuple[MethodCounts, ...] | None,
+    report: Report,
+) -> None:
+    """Compare a run's sample with what its raw logs show.
+
+    Args:
+        run: what is stored.
+        label: its name in findings.
+        logs: its raw logs, also of lost attempts.
+        loads: what the logs of each load show.
+        methods: for a run of a server, what each method of a chain drafted by the logs of its load.
+        report: gets what is found.
+    """
+    if len(logs) != run.attempts:
+        report.find(f"{label}: {counted(run.attempts, 'attempt')}, but logs of {len(logs)}")
+    raw = logs[""]
+    if raw == RawLogs() and run.sample.status is Status.OK:
+        report.find(f"{label}: its raw logs are missing or empty")
+        return
+    try:
+        reread = serving.reread_run(run, raw.out, raw.err)
+    except LogError as error:
+        report.find(f"{label}: {error.message}")
+        return
+    if methods and sum(counts.n_accepted for counts in methods) == reread.n_accepted:
+        reread = replace(reread, by_method=methods)
+    left_out = _lacks_texts(run.spec)
+    _name_traffic(run, report)
+    if left_out:
+        report.skip("texts that are left out, and whether drafting changed them", run.log)
+    skipped = {*_TEXTS} if left_out else set[str]()
+    if run.sample.status is not Status.OK:
+        skipped |= {*_FROM_EXIT_CODE, *_TEXTS}
+        if reread.status is not Status.OK:
+            report.skip("why runs failed, as exit codes are not in the logs", run.log)
+        elif run.sample.status in _FROM_LOG:
+            report.find(f"{label}: it counts as {run.sample.status.value}, but its log is complete")
+        else:
+            report.skip(_ONLY_EXIT_CODE, run.log)
+    if methods and run.attempts > 1:  # the totals contain attempts of this load that were lost
+        skipped.add("by_method")
+        report.skip("what each method of a chain drafted, in runs that were repeated", run.log)
+    shares_load = keeps_loads(run.engine)
+    if shares_load:
+        skipped |= {*_PLACEMENTS}
+        if run.sample.status is Status.OK:
+            _check_placement(run, label, loads.get(-1 if run.load is None else run.load, ()), report)
+    for name in (part.name for part in fields(Sample) if part.name not in skipped):
+        stored, shown = _comparable(name, run.sample), _comparable(name, reread)
+        if stored is None and run.sample.status is not Status.OK:
+            continue
+        if is_close(stored, shown):
+            report.n_figures += stored is not None
+        else:
+            report.find(f"{label}: {name} is {_short(stored)}, but its log shows {_short(shown)}")
+
+
+def _lacks_texts(spec: RunSpec) -> bool:
+    """Whether the text of a prompt was left out."""
+    return any(prompt.text == "" and not prompt.messages for prompt in copying.list_prompts(spec))
+
+
+def _name_traffic(run: RunResult, report: Report) -> None:
+    """Say what of a run of several users cannot be recomputed."""
+    traffic = run.spec.traffic
+    if traffic is None:
+        return
+    report.skip(_CLIENTS, run.log)
+    if traffic.arrivals:
+        report.skip(_RECORDED, run.log)
+    if run.spec.servers is not None:
+        report.skip(_SERVERS, run.log)
+
+
+def _comparable(name: str, sample: Sample) -> Any:
+    """Return a field of a sample; tokens and placements of none are absent."""
+    value = getattr(sample, name)
+    return None if value == () else value
+
+
+def _check_placement(run: RunResult, label: str, loads: Sequence[Sample], report: Report) -> None:
+    """Compare a run's placement with the logs of its load; it may be in that of another run of the load."""
+    parts = {"target": rereading.TARGET_PLACEMENT, "drafter": rereading.DRAFTER_PLACEMENT}
+    if ENGINES.get(run.engine) is Program.SERVER:
+        parts["build"] = ("build",)
+    for what, names in parts.items():
+        stored = [_comparable(name, run.sample) for name in names]
+        shown = [[_comparable(name, load) for name in names] for load in loads]
+        if stored in shown or not any(part is not None for part in stored):
+            report.n_figures += sum(part is not None for part in stored)
+        elif any(part is not None for values in shown for part in values):
+            report.find(f"{label}: the placement of its {what} is not that of its load's logs")
+        else:
+            report.skip(f"the {what} of runs whose load has no log", run.log)
+
+
+def _check_cell(run: RunResult, label: str, report: Report) -> None:
+    """Compare what a run counts as with the name of its log, and its draft size with what was logged."""
+    ending = _CELL.fullmatch(run.log[run.log.rfind("-") :])
+    letter = "w" if run.warmup else "a" if run.anchor else "r"
+    if ending is not None and (ending[1], int(ending[2])) != (letter, run.repeat):
+        report.find(f"{label}: it counts as {letter}{run.repeat}, but its log is named otherwise")
+    drafting, logged = run.spec.drafting, run.sample.n_draft
+    if drafting is None or logged is None:
+        return
+    is_lowered = drafting.method.is_head and logged < drafting.n_max  # to what a head was trained for
+    if logged != drafting.n_max and not is_lowered:
+        report.find(f"{label}: its draft size is {drafting.n_max}, but its log shows {logged}")
+
+
+def _check_warnings(run: RunResult, label: str, cores: int, report: Report) -> None:
+    """Compare the warnings that decide whether a run counts with its sample and conditions."""
+    raised = {*warnings.of_run(run, gpu=None, cores=cores)} & _OF_CONDITIONS
+    stored = {warning for warning in _OF_CONDITIONS if warning.value in run.doubts}
+    for warning in sorted(raised ^ stored):
+        verb = "lacks" if warning in raised else "has"
+        report.find(f"{label}: it {verb} the warning {warning.value}, against its figures and conditions")
+
+
+def _same_commit(logged: str | None, recorded: str | None) -> bool:
+    """Whether a log names the recorded commit; True where one of them names none."""
+    match = _COMMIT.search(logged or "")
+    if match is None or recorded is None or not re.fullmatch(r"[0-9a-f]{7,40}", recorded):
+        return True
+    return match[1].startswith(recorded) or recorded.startswith(match[1])
+
+
+def _check_texts(bench: ResultSet, report: Report) -> None:
+    """Compare greedy texts with the target's own first one, as the bench did."""
+    first: dict[str, RunResult] = {}
+    for run in bench.runs:
+        if run.spec.role is Role.TARGET and audit.has_text(run.sample):
+            first.setdefault(run.spec.key, run)
+    for place, run in enumerate(bench.runs):
+        label = f"{bench.meta.id}, run {place} ({run.log})"
+        if run.audit is not None or (run.difference is not None and run.difference.verdict is not None):
+            report.skip("what the target said of texts (margins, verdicts, audits)", run.log)
+        if _lacks_texts(run.spec):
+            continue
+        own = first.get(run.spec.baseline.key)
+        drafting = run.spec.drafting
+        is_compared = (
+            audit.has_text(run.sample)
+            and run.spec.role is not Role.DRAFTER
+            and (own is not None and own.log != run.log)
+            and run.spec.sampling.greedy
+            and not (drafting and drafting.synthetic)
+        )
+        if not is_compared or own is None:
+            if run.text_identical is not None:
+                report.find(f"{label}: its text counts as compared, but there is nothing to compare it with")
+            continue
+        if run.spec.traffic is not None:
+            same = audit.compare_answers(run, own)
+            if run.text_identical is not same:
+                report.find(f"{label}: text_identical is {run.text_identical}, but its answers show {same}")
+            report.n_figures += 1
+            continue
+        difference = audit.locate(run.sample, own.sample, _NO_PROGRAMS, "", n_predict=run.spec.n_predict)
+        if run.text_identical is not (difference is None):
+            report.find(f"{label}: text_identical is {run.text_identical}, but its text shows the opposite")
+        elif difference is not None and run.difference is not None:
+            if difference.at_char != run.difference.at_char:
+                report.find(
+                    f"{label}: it differs at character {difference.at_char}, not {run.difference.at_char}"
+                )
+            if difference.at_token not in {None, run.difference.at_token}:
+                report.find(
+                    f"{label}: it differs at token {difference.at_token}, not {run.difference.at_token}"
+                )
+        report.n_figures += 1
+
+
+def _check_models(bench: ResultSet, report: Report) -> None:
+    """Compare the contents that runs name with the hashes of the bench's files."""
+    if bench.meta.files is None:
+        return
+    contents = set(_contents(file for file in bench.meta.files if file.use is FileUse.MODEL))
+    pairs = dict.fromkeys(spec.pair for spec in bench.runs.specs)
+    models = dict.fromkeys(
+        model for pair in pairs for model in (pair.target, pair.draft) if model is not None
+    )
+    for model in models:
+        if model.content is not None and model.content not in contents:
+            report.find(
+                f"{bench.meta.id}: runs name the content {model.content[:12]}… of {model.filename}, which "
+                "is not that of a file of the bench"
+            )
+
+
+def _contents(files: Iterable[FileIdentity]) -> Iterator[str]:
+    """Yield the content of each model: the hash of its file, or of the list of its parts' hashes."""
+    parts: dict[str, list[FileIdentity]] = defaultdict(list)
+    for file in files:
+        parts[_PART.sub("", file.path)].append(file)
+    for of_model in parts.values():
+        hashes = [file.sha256 for file in sorted(of_model, key=lambda file: file.path)]
+        yield hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def _short(value: Any) -> str:
+    text = repr(getattr(value, "value", value))
+    return text if len(text) <= 80 else f"{text[:80]}…"
