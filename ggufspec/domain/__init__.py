@@ -27,25 +27,18 @@ from ggufspec.domain.measurements import (
     TrafficSample,
     UserRequest,
 )
-from ggufspec.domain.serving import Launch, ServedRequest, Serving
-from ggufspec.domain.specs import (
+from ggufspec.domain.models import HeadFile, ModelFile, Pair
+from ggufspec.domain.requests import (
     LLAMA_SERVER,
     NO_PROMPT,
-    Drafting,
     Endpoint,
-    HeadFile,
-    ModelFile,
-    NgramSettings,
-    Offload,
-    Pair,
     Prompt,
     RunningServers,
-    RunSpec,
-    Runtime,
-    Sampling,
     ServiceLevel,
     Traffic,
 )
+from ggufspec.domain.serving import Launch, ServedRequest, Serving
+from ggufspec.domain.specs import Drafting, NgramSettings, Offload, RunSpec, Runtime, Sampling
 from ggufspec.domain.stopping import StoppingRule, schedule_looks
 
 __all__ = [

@@ -1,69 +1,16 @@
-"""What a run measures: models, prompts and settings."""
+"""What a run measures: its settings, with its models and its prompt."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import shlex
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
-from pathlib import Path, PurePath
-from typing import Any
 
 from ggufspec.choices import Chain, Experts, Layers, Method, Role, SplitMode
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelFile:
-    """One GGUF, on disk (``path``) or on the Hub (``repo`` and ``filename``).
-
-    ``content`` identifies the content: the SHA-256 of the file or, for a model in several files, of the list
-    of their checksums; None until the files are read. ``sha256`` is the checksum on the Hub.
-    """
-
-    filename: str
-    repo: str | None = None
-    revision: str | None = None
-    quant: str | None = None
-    size_bytes: int | None = None
-    sha256: str | None = None
-    path: Path | None = None
-    content: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadFile(ModelFile):
-    """A file whose head drafts, and by which method; layers for MTP may lie in the target's own file."""
-
-    method: Method
-
-    @classmethod
-    def of(cls, model: ModelFile, method: Method) -> HeadFile:
-        """Return the head in a file."""
-        return cls(**_facts(model), method=method)
-
-    @property
-    def file(self) -> ModelFile:
-        """The file alone."""
-        return ModelFile(**_facts(self))
-
-
-def _facts(model: ModelFile) -> dict[str, Any]:
-    return {field.name: getattr(model, field.name) for field in fields(ModelFile)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """A target and its drafter; ``draft`` is None where drafting needs no second model."""
-
-    name: str
-    target: ModelFile
-    draft: ModelFile | None = None
-
-    @property
-    def models(self) -> tuple[ModelFile, ...]:
-        """The target, and the drafter if there is one."""
-        return (self.target,) if self.draft is None else (self.target, self.draft)
+from ggufspec.domain.models import HeadFile, ModelFile, Pair
+from ggufspec.domain.requests import Endpoint, Prompt, RunningServers, Traffic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,156 +207,6 @@ class Drafting:
     def chain(self) -> Chain:
         """The methods, in the order in which they are asked."""
         return Chain(self.method, self.first)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prompt:
-    """One text to continue, with a name that is stable between runs.
-
-    ``message`` is the user's message, if a chat template made the text. In a suite, ``followups`` are the
-    user's later turns. In a run there are none: each turn is a prompt of its own, whose text includes the
-    target's answers to the earlier turns. ``messages`` are the role and the content of each message of a chat
-    that a server that runs already puts into its template; empty where ``text`` is the only one.
-    """
-
-    id: str
-    text: str
-    category: str | None = None
-    message: str | None = None
-    followups: tuple[str, ...] = ()
-    messages: tuple[tuple[str, str], ...] = ()
-
-
-NO_PROMPT = Prompt(id="", text="")
-"""The prompt of a specification that stands for an arm or a load with any prompt."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServiceLevel:
-    """What a request has to keep to count as good, in seconds; None for no limit.
-
-    Attributes:
-        ttft_s: most time to the first token.
-        token_s: most mean time between tokens.
-    """
-
-    ttft_s: float | None = None
-    token_s: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """Several users at once, each of whom sends a request as soon as the last one was answered.
-
-    With ``rate``, requests arrive instead at random times, whether earlier ones are answered or not, and with
-    ``arrivals`` at recorded ones.
-
-    Attributes:
-        users: how many; the server has a slot for each.
-        prompts: what they send, in the order in which prompts are dealt, over and over. Empty in a
-            specification that stands for a load of the models.
-        n_requests: how many requests count.
-        depth: tokens of other text before each prompt, which is part of its text.
-        rate: mean number of requests that arrive in a second (a Poisson process); None for users who wait.
-        service_level: which requests count as good, where they arrive by themselves.
-        arrivals: seconds from the first request to each, as recorded; each prompt is sent once.
-        answer_tokens: the most tokens of the answer to each prompt, with ``arrivals``.
-    """
-
-    users: int
-    prompts: tuple[Prompt, ...] = ()
-    n_requests: int = 0
-    depth: int = 0
-    rate: float | None = None  # requests/s
-    service_level: ServiceLevel | None = None
-    arrivals: tuple[float, ...] = ()
-    answer_tokens: tuple[int, ...] = ()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests arrive by themselves."""
-        return self.rate is not None or bool(self.arrivals)
-
-    @property
-    def mean_rate(self) -> float | None:
-        """Requests/s that arrive; None for users who wait for their answers."""
-        if self.arrivals:
-            return (len(self.arrivals) - 1) / self.arrivals[-1] if self.arrivals[-1] else None
-        return self.rate
-
-    def tokens_of(self, n_predict: int) -> tuple[int, ...]:
-        """Return the most tokens of the answer to each prompt, where ``n_predict`` is that of the others."""
-        return self.answer_tokens or (n_predict,) * len(self.prompts)
-
-
-LLAMA_SERVER = "llama-server"
-"""The name of llama.cpp's server, as an ``Endpoint`` has it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
-    """A server that runs already, as it describes itself. What it does not report is None.
-
-    Attributes:
-        url: its address.
-        model: the name by which it serves the model.
-        software: ``llama-server``, ``vLLM`` or ``SGLang``.
-        version: of that software.
-        model_path: the file or repository that it has loaded.
-        model_bytes: size of the model.
-        n_params: weights of the model.
-        context: tokens of one request, its answer included.
-        slots: requests that it answers at once.
-        drafts: whether it drafts.
-        draft_size: tokens that it drafts in a round, γ.
-    """
-
-    url: str
-    model: str
-    software: str | None = None
-    version: str | None = None
-    model_path: str | None = None
-    model_bytes: int | None = None
-    n_params: int | None = None
-    context: int | None = None
-    slots: int | None = None
-    drafts: bool | None = None
-    draft_size: int | None = None
-
-    @property
-    def is_llama_server(self) -> bool:
-        """Whether it is llama.cpp's, which reports times and drafts with each answer."""
-        return self.software == LLAMA_SERVER
-
-    @property
-    def file_name(self) -> str:
-        """The model's name without folders: llama-server names models by their path."""
-        return PurePath(self.model).name if self.model.endswith(".gguf") else self.model
-
-    @property
-    def summary(self) -> str:
-        """The server in words: ``model.gguf on llama-server b9976-1a2b3c4 at http://…, drafting``."""
-        software = " ".join(filter(None, (self.software or "an unknown server", self.version)))
-        size = "" if self.draft_size is None else f" γ = {self.draft_size}"
-        drafts = {True: f", drafting{size}", False: ", not drafting", None: ""}[self.drafts]
-        return f"{self.file_name} on {software} at {self.url}{drafts}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunningServers:
-    """Servers that run already, in place of models that are loaded for the bench.
-
-    Attributes:
-        alone: serves the target alone; None where only a server that drafts is measured.
-        drafting: serves the same target and drafts; None in a run of the target alone.
-        chat: whether prompts are messages, which the servers put into their own chat template.
-        system: the system prompt, with ``chat``.
-    """
-
-    alone: Endpoint | None = None
-    drafting: Endpoint | None = None
-    chat: bool = False
-    system: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
