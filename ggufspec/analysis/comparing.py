@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean
@@ -13,13 +12,16 @@ import numpy as np
 
 from ggufspec import notebooks, stats
 from ggufspec.analysis import arms, review
-from ggufspec.analysis.arm import Arm, models_of
-from ggufspec.domain import Drafting, FileIdentity, FileUse, ModelFile, RunSpec
+from ggufspec.analysis.arm import Arm
+from ggufspec.analysis.differences import find_differences, other_models
+from ggufspec.analysis.matching import (
+    by_identity,
+    list_unmatched,
+    refuse_other_prompts,
+    refuse_unknown_models,
+)
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.llama.install import releases
-from ggufspec.results import Meta, ResultSet
-
-Identity = tuple[object, ...]
+from ggufspec.results import ResultSet
 
 _LEAST_REPEATS = 2
 _SIDES = 2
@@ -168,13 +170,13 @@ def _compare(
     before, after = sides[0][0], sides[1][0]
     for side in sides:
         for bench in side:
-            _refuse_other_prompts(before, bench)
-            _refuse_unknown_models(bench)
+            refuse_other_prompts(before, bench)
+            refuse_unknown_models(bench)
     groups = [[arms.group(bench) for bench in side] for side in sides]
-    first, second = ([_by_identity(group) for group in side] for side in groups)
+    first, second = ([by_identity(group) for group in side] for side in groups)
     common = [name for name in first[0] if all(name in arms_of for arms_of in (*first, *second))]
     if not common:
-        other = dict(_other_models(before, after))
+        other = dict(other_models(before, after))
         named = "".join(
             f"; two models are called {name}: {one}, and {two}" for name, (one, two) in other.items()
         )
@@ -204,8 +206,8 @@ def _compare(
         after=names[1],
         design=design,
         rows=rows,
-        differences=dict(_differences(before, after, rows)),
-        unmatched=tuple(sorted(_unmatched(first[0], second[0]))),
+        differences=find_differences(before, after, [(row.before.spec, row.after.spec) for row in rows]),
+        unmatched=tuple(sorted(list_unmatched(first[0], second[0]))),
         no_verdict=no_verdict,
         same_engine=len({bench.meta.engine for side in sides for bench in side}) == 1,
         is_reported=any(row.before.spec.servers is not None for row in rows),
@@ -331,205 +333,6 @@ def _judge(effect: stats.LogEffect, threshold: float) -> stats.SpeedVerdict:
     if hi < 0 and effect.value < -most:
         return stats.SpeedVerdict.SLOWER
     return stats.SpeedVerdict.SAME if -most <= lo and hi <= most else stats.SpeedVerdict.UNCLEAR
-
-
-def _unmatched(first: Mapping[Identity, Arm], second: Mapping[Identity, Arm]) -> set[str]:
-    """Return the arms of one bench only; those that look alike and run other models say what these hold."""
-    alone = [arm.spec for name, arm in first.items() if name not in second]
-    other = [arm.spec for name, arm in second.items() if name not in first]
-    alike = {label_arm(spec) for spec in alone} & {label_arm(spec) for spec in other}
-    return {
-        f"{label_arm(spec)} ({_contents(spec)})" if label_arm(spec) in alike else label_arm(spec)
-        for spec in (*alone, *other)
-    }
-
-
-def _by_identity(groups: Sequence[Arm]) -> dict[Identity, Arm]:
-    """Name arms by what must be equal; settings join in where one bench has several of them."""
-    names = [_identity(arm.spec) for arm in groups]
-    if len(set(names)) == len(names):
-        return dict(zip(names, groups, strict=True))
-    return {(*name, *_settings(arm.spec).values()): arm for name, arm in zip(names, groups, strict=True)}
-
-
-def _identity(spec: RunSpec) -> Identity:
-    drafting = spec.drafting
-    return (
-        spec.role.value,
-        tuple(model.content for model in _models(spec)) if spec.servers is None else _served(spec),
-        drafting and (str(drafting.chain), drafting.n_max, *_manner(drafting)),
-        spec.n_predict,
-        spec.sampling,
-        spec.traffic and replace(spec.traffic, service_level=None),
-    )
-
-
-def _served(spec: RunSpec) -> Identity:
-    """Return what a server that runs already reports of its model; the file itself was not read."""
-    endpoint = spec.endpoint
-    return () if endpoint is None else (spec.model.filename, endpoint.n_params, endpoint.model_bytes)
-
-
-def label_arm(spec: RunSpec) -> str:
-    """Return an arm in a few words."""
-    drafting = spec.drafting
-    size, manner = (f"γ={drafting.n_max}", " ".join(_manner(drafting))) if drafting else ("", "")
-    return " ".join((spec.role.value, " + ".join(models_of(spec)), size, manner))
-
-
-def _contents(spec: RunSpec) -> str:
-    if spec.servers is not None:
-        return "as its server reports"
-    return " + ".join(f"SHA-256 {(model.content or '')[:12]}…" for model in _models(spec))
-
-
-def _models(spec: RunSpec) -> tuple[ModelFile, ...]:
-    return (spec.model, spec.drafter) if spec.drafter else (spec.model,)
-
-
-def _refuse_unknown_models(bench: ResultSet) -> None:
-    models = {model for spec in bench.current.specs if spec.servers is None for model in _models(spec)}
-    unknown = sorted(model.filename for model in models if model.content is None)
-    if unknown:
-        raise ResultsError(
-            f"{bench.meta.id} does not say what {unknown[0]} holds (schema {bench.meta.schema_version}), and "
-            "other models can have that name",
-            "measure it again with this version: its benches record the SHA-256 of each model",
-        )
-
-
-def _manner(drafting: Drafting) -> Iterator[str]:
-    if drafting.p_min:
-        yield f"p-min={drafting.p_min:g}"
-    if str(drafting.ngram):
-        yield f"ngram {drafting.ngram}"
-    if drafting.synthetic:
-        yield f"synthetic={','.join(f'{rate:g}' for rate in drafting.synthetic)}"
-
-
-def _settings(spec: RunSpec) -> dict[str, object]:
-    return {
-        "GPU layers": spec.offload.target_layers,
-        "drafter's GPU layers": spec.offload.draft_layers,
-        "threads": spec.threads,
-        "KV type": spec.kv_type,
-        "ubatch": spec.ubatch,
-        "settings": shlex.join(spec.words) or None,
-        "context": spec.context,
-    }
-
-
-def _differences(
-    before: ResultSet, after: ResultSet, rows: tuple[Row, ...]
-) -> Iterator[tuple[str, tuple[str, str]]]:
-    one, two = before.meta, after.meta
-    facts: dict[str, tuple[object, object]] = {
-        "llama.cpp": (str(releases.identify(one.build)), str(releases.identify(two.build))),
-        "commit": (one.build.commit, two.build.commit),
-        "backend": (one.build.backend, two.build.backend),
-        "engine": (one.engine, two.engine),
-        "machine": (one.machine.hostname, two.machine.hostname),
-        "processor": (one.machine.cpu, two.machine.cpu),
-        "GPUs": (", ".join(one.machine.gpus), ", ".join(two.machine.gpus)),
-        "GPU driver": (one.machine.gpu_driver or "", two.machine.gpu_driver or ""),
-    }
-    facts |= dict(_other_details(one, two))
-    facts |= _other_environment(one.environment, two.environment)
-    facts |= dict(_other_models(before, after))
-    if replace(one.build, path="") == replace(two.build, path=""):
-        facts |= dict(_other_llama(one.files or (), two.files or ()))
-    for row in rows:
-        facts |= {
-            f"{row.after.role.value} server": (_server(row.before.spec), _server(row.after.spec)),
-        }
-        ours, theirs = _settings(row.before.spec), _settings(row.after.spec)
-        facts |= {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
-    return ((name, (str(a), str(b))) for name, (a, b) in facts.items() if a != b)
-
-
-def _server(spec: RunSpec) -> str:
-    """Return a server that ran already, in words; an empty text for models that were loaded."""
-    endpoint = spec.endpoint
-    if endpoint is None:
-        return ""
-    return " ".join(filter(None, (endpoint.software, endpoint.version, f"at {endpoint.url}")))
-
-
-_DETAILS = ("microcode", "governor", "smt", "numa_nodes", "kernel", "container", "hypervisor")
-"""Details of a machine that may change a speed."""
-
-
-def _other_details(before: Meta, after: Meta) -> Iterator[tuple[str, tuple[object, object]]]:
-    """Yield how llama.cpp was built, and details of the machine, as far as both are recorded."""
-    old, new = before.build, after.build
-    facts: dict[str, tuple[object, ...]] = {"compiler": (old.compiler, new.compiler)}
-    if replace(old, path="") == replace(new, path=""):  # other versions have other flags
-        facts["build flags"] = (_list_others(old.flags, new.flags), _list_others(new.flags, old.flags))
-    details = before.machine.details, after.machine.details
-    if None not in details:
-        facts |= {name: tuple(getattr(one, name) for one in details) for name in _DETAILS}
-    for name, (one, two) in facts.items():
-        if one not in {None, ""} and two not in {None, ""}:
-            yield name, (one, two)
-
-
-def _list_others(flags: Sequence[str], others: Sequence[str]) -> str:
-    """Return the flags that are not among others; ``none`` if they all are, nothing if none are recorded."""
-    return " ".join(flag for flag in flags if flag not in others) or ("none" if flags else "")
-
-
-def _other_environment(
-    before: Mapping[str, str] | None, after: Mapping[str, str] | None
-) -> dict[str, tuple[object, object]]:
-    """Return the variables that may change a speed and differ."""
-    names = sorted((before or {}).keys() | (after or {}).keys())
-    return {
-        name: (
-            "not recorded" if before is None else before.get(name, "not set"),
-            "not recorded" if after is None else after.get(name, "not set"),
-        )
-        for name in names
-    }
-
-
-def _other_models(before: ResultSet, after: ResultSet) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the model files that have the same name in both benches, and another content."""
-    yield from _other_files(before.meta.files or (), after.meta.files or (), {FileUse.MODEL})
-
-
-def _other_llama(
-    before: Sequence[FileIdentity], after: Sequence[FileIdentity]
-) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the programs and libraries that differ although they call themselves the same llama.cpp."""
-    yield from _other_files(before, after, {FileUse.PROGRAM, FileUse.LIBRARY})
-
-
-def _other_files(
-    before: Sequence[FileIdentity], after: Sequence[FileIdentity], uses: Set[FileUse]
-) -> Iterator[tuple[str, tuple[str, str]]]:
-    for name in dict.fromkeys(file.name for file in before if file.use in uses):
-        ours, theirs = (
-            {file.sha256: file for file in files if file.name == name and file.use in uses}
-            for files in (before, after)
-        )
-        if theirs and not ours.keys() & theirs.keys():
-            yield name, (_described(ours.values()), _described(theirs.values()))
-
-
-def _described(files: Iterable[FileIdentity]) -> str:
-    return ", ".join(str(file.summary) for file in files)
-
-
-def _refuse_other_prompts(before: ResultSet, after: ResultSet) -> None:
-    ours, theirs = (
-        {spec.prompt.id: spec.prompt.text for spec in results.current.specs} for results in (before, after)
-    )
-    other = sorted(name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name])
-    if other:
-        raise ResultsError(
-            f"prompt {other[0]} has another text in {after.meta.id} than in {before.meta.id}",
-            "measure both with the same prompts and the same template",
-        )
 
 
 def _texts(arm: Arm) -> dict[str, str]:

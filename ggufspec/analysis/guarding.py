@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ggufspec import stats
-from ggufspec.analysis.comparing import LEAST_SESSIONS, BenchComparison, Design, Row, label_arm
+from ggufspec.analysis.comparing import LEAST_SESSIONS, BenchComparison, Design, Row
+from ggufspec.analysis.matching import label_arm
 from ggufspec.domain import Role
 from ggufspec.errors import InconclusiveError, ResultsError, SlowerError
 from ggufspec.units import counted
