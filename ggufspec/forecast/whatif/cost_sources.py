@@ -1,0 +1,240 @@
+"""Where the costs of a projection come from: rates, a stored profile, a bundle, or headers and peaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from ggufspec import units
+from ggufspec.domain import Offload, Pair, Program
+from ggufspec.forecast import costs, profiles
+from ggufspec.forecast.costs import CostCurve, DevicePeaks, MeasuredOn
+from ggufspec.forecast.profiles import Profile
+from ggufspec.forecast.whatif.acceptances import Acceptance
+from ggufspec.forecast.whatif.network import bytes_of_token
+from ggufspec.forecast.whatif.outlooks import implied_verify_ratio
+from ggufspec.forecast.whatif.placing import Machines, parts_of
+from ggufspec.forecast.whatif.scaling import choose_profile, scale_curve
+from ggufspec.forecast.whatif.shapes import shape
+from ggufspec.modelfiles import catalog, choosing, hub
+from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.results import archive
+
+
+class CostSource(StrEnum):
+    """Where the costs of a projection come from."""
+
+    RATES = "rates"  # tokens/s that were given
+    ROOFLINE = "roofline"  # headers and the peaks of machines: tokens/s are estimates
+    PROFILE = "profile"  # measured by ``tune``
+    BUNDLE = "bundle"  # measured by ``tune`` on the machine of a bundle
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """A cost curve, where it comes from, and what to say about it."""
+
+    curve: CostCurve
+    source: CostSource
+    notes: tuple[str, ...] = ()
+    token_bytes: int | None = None  # over a network, from the target's header
+
+
+def costs_of_rates(
+    target_tps: float,
+    drafter_tps: float,
+    ratios: Sequence[float] | None,
+    ratio: float | None,
+    observed: float | None,
+    sizes: Sequence[int],
+    acceptances: Sequence[Acceptance],
+    *,
+    depth: int,
+    overhead_s: float,
+    program: Program,
+) -> Costs:
+    """Return costs that follow from tokens/s, and from what verifying a draft costs.
+
+    Args:
+        target_tps: tokens/s of the target alone.
+        drafter_tps: tokens/s of the drafter alone.
+        ratios: seconds of verifying 1, 2, … tokens, over those of one; None if unknown.
+        ratio: the same for drafts of any size; None if unknown.
+        observed: tokens/s of drafting, from which the ratio follows; None if unknown.
+        sizes: the draft sizes.
+        acceptances: what is accepted; with ``observed``, one.
+        depth: tokens of context.
+        overhead_s: seconds of a round beside both models.
+        program: which one drafts.
+
+    Raises:
+        ValueError: ``observed`` is given with several sizes, several acceptances, or ratios.
+    """
+    notes = []
+    if observed:
+        if len(sizes) != 1 or len(acceptances) != 1 or ratios or ratio:
+            raise ValueError(
+                "--observed needs one --draft and one --accept, and excludes --verify-cost and --verify-ratio"
+            )
+        free = costs.flat_curve(
+            target_tps, drafter_tps, ratios=(1.0,) * (sizes[0] + 1), overhead_s=overhead_s
+        )
+        ratio = implied_verify_ratio(
+            free, observed, acceptances[0], n_max=sizes[0], depth=depth, program=program
+        )
+        notes.append(_describe_observed(ratio, sizes[0], observed / target_tps))
+    if ratios is None:
+        if ratio is None:
+            notes.append("note: without --verify-cost, verifying a draft counts as one token: the best case")
+        ratios = (1.0, *(ratio or 1.0,) * max(sizes))
+    curve = costs.flat_curve(target_tps, drafter_tps, ratios=tuple(ratios), overhead_s=overhead_s)
+    return Costs(curve=curve, source=CostSource.RATES, notes=tuple(notes))
+
+
+def _describe_observed(ratio: float, size: int, speedup: float) -> str:
+    return (
+        f"observed: {speedup:.2f}× of the target alone. Verifying {size + 1} tokens took {ratio:.2f} times "
+        f"as long as decoding one (1: free, {size + 1}: no cheaper than decoding them one by one)."
+    )
+
+
+def load_profile(name: str) -> Costs:
+    """Return a stored cost curve, and what it was measured on."""
+    stored = [profile for profile in profiles.known() if profile.curve.draft]
+    matching = (
+        stored[-1:] if name == "last" else [profile for profile in stored if profile.id.startswith(name)]
+    )
+    if not stored:
+        raise ValueError(f"there is no profile {name!r}: none is stored yet; `ggufspec tune` measures one")
+    if not matching:
+        raise ValueError(
+            f"there is no profile {name!r}; `--profile list` lists them, `ggufspec tune` measures one"
+        )
+    notes = (f"costs: {_describe_profile(matching[-1])}",)
+    return Costs(curve=matching[-1].curve, source=CostSource.PROFILE, notes=notes)
+
+
+def list_profiles() -> str:
+    """Return the stored cost curves of pairs, one per line."""
+    stored = (profile for profile in profiles.known() if profile.curve.draft)
+    return "".join(f"{profile.id}  {_describe_profile(profile)}\n" for profile in stored)
+
+
+def _describe_profile(profile: Profile) -> str:
+    return _describe(profile.curve.measured_on, profile.measured_at)
+
+
+def _describe(setup: MeasuredOn | None, measured_at: str) -> str:
+    assert setup is not None
+    assert setup.drafter is not None
+    pair = f"{setup.target.filename} + {setup.drafter.filename}"
+    machine = setup.machine
+    place = ", ".join((*machine.gpus, machine.cpu)) if machine else "unknown machine"
+    return f"{pair}, {units.counted(setup.threads or 0, 'thread')}, {place}, measured at {measured_at}"
+
+
+def costs_like(bundle: Path, names: tuple[str | None, str | None, str | None], access: hub.Access) -> Costs:
+    """Return the costs of a pair on the machine that a bundle measured.
+
+    Raises:
+        ValueError: the bundle has no cost curves, or the pair has no drafter.
+        ResultsError: it is not a bundle.
+        GgufspecError: a model is not available.
+    """
+    with archive.opened(bundle) as contents:
+        file = contents.files.get(profiles.SHARED)
+        shared = () if file is None else profiles.read_shared(file.read_bytes())
+    if not shared:
+        raise ValueError(f"{bundle} has no cost curves: only bundles of tuned pairs have some")
+    pair = choosing.choose_pair(*names, access)
+    target, draft = (shape(card, depth=0) for card in _read_two_cards(pair, access))
+    profile = choose_profile(shared, target, draft)
+    is_same = (profile.target, profile.drafter) == (target, draft)
+    notes = [
+        f"costs: {_describe(profile.curve.measured_on, profile.measured_at)}, from {bundle.name}",
+        "note: the models lie on the devices as they did there; `ggufspec verify` recomputes these costs",
+    ]
+    if not is_same:
+        notes.append("note: another pair was measured: times are scaled by the bytes that models read")
+    return Costs(
+        curve=profile.curve if is_same else scale_curve(profile, target, draft),
+        source=CostSource.BUNDLE,
+        notes=tuple(notes),
+    )
+
+
+def choose_machines(
+    machine: str | None, host: str | None, bandwidth: float | None, flops: float | None, *, n_gpus: int
+) -> Machines:
+    """Return the machine of that name, or one with the given peaks; ``host`` names what has its memory.
+
+    Raises:
+        ValueError: neither a name nor both peaks are given, or both are.
+        GgufspecError: no such machine is known.
+    """
+    if machine is None and bandwidth and flops:
+        peaks = DevicePeaks(name="as given", bandwidth=bandwidth, flops=flops, source="the command line")
+        return Machines.of((peaks,), None if host is None else costs.find_device(host), n_gpus=n_gpus)
+    if machine is None or bandwidth or flops:
+        raise ValueError(
+            "costs are missing: use --target-tps and --drafter-tps, or --machine, or --bandwidth and --flops,"
+            " or --like"
+        )
+    return Machines.named(machine, host, n_gpus=n_gpus)
+
+
+def compute_costs(
+    machines: Machines,
+    offload: Offload,
+    names: tuple[str | None, str | None, str | None],
+    access: hub.Access,
+    *,
+    most_tokens: int,
+    depth: int,
+    overhead_s: float,
+    users: int,
+) -> Costs:
+    """Return the roofline of a pair that lies on the given machines.
+
+    For several users it has the shallowest depth, too: each of them reads a context of its own.
+    """
+    target, draft = _read_two_cards(choosing.choose_pair(*names, access), access)
+    curve = costs.roofline_of_parts(
+        parts_of(target, offload, machines, depth=depth),
+        parts_of(draft, offload.drafter_as_target, machines, depth=depth),
+        most_tokens=most_tokens,
+        depths=(depth,) if users == 1 else tuple(sorted({0, depth})),
+        overhead_s=overhead_s,
+    )
+    return Costs(
+        curve=curve,
+        source=CostSource.ROOFLINE,
+        notes=machines.notes,
+        token_bytes=bytes_of_token(target.n_embd, target.vocabulary.n_tokens),
+    )
+
+
+def _read_two_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard]:
+    """Return the headers of target and drafter.
+
+    Raises:
+        ValueError: there is no drafter.
+        GgufspecError: a model is not available.
+    """
+    method = catalog.drafting_method(pair)
+    if pair.draft is None and method is not None:
+        raise ValueError(
+            f"{pair.name} drafts with {method}, whose gain depends on the text; measure it: ggufspec bench"
+        )
+    target, draft = choosing.read_cards(pair, access)
+    way = choosing.choose_way(pair, None, draft)
+    if way is not None and way.method.is_head:
+        raise ValueError(
+            f"the cost of drafting by {way} does not follow from headers, as a head computes with the states "
+            "of its target; measure it: ggufspec bench"
+        )
+    if draft is None:
+        raise ValueError("there is no drafter: name one with --draft-model")
+    return target, draft
