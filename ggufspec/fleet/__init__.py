@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ggufspec.fleet.cluster import START_HINT, Cluster, Reply
 from ggufspec.fleet.describing import describe_unmeasured, list_unmeasured
-from ggufspec.fleet.driving import START_HINT, Cluster, Drive, FleetProgress, Reply
+from ggufspec.fleet.driving import Drive, FleetProgress
 from ggufspec.fleet.journal import (
     FLEET_VERSION,
     BlockEnded,

@@ -1,7 +1,4 @@
-"""The driver of a fleet: hands out blocks, and stores what the machines send.
-
-It knows machines by a ``Cluster`` alone: Ray's, or another one in tests.
-"""
+"""The driver of a fleet: hands out blocks, and stores what the machines send."""
 
 from __future__ import annotations
 
@@ -9,13 +6,12 @@ import math
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import NamedTuple, Protocol
 
 from ggufspec import results
 from ggufspec.choices import Where
 from ggufspec.domain import Role
-from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.errors import ResultsError
+from ggufspec.fleet.cluster import Cluster, Reply, no_machine
 from ggufspec.fleet.journal import (
     BlockEnded,
     Fleet,
@@ -32,7 +28,6 @@ from ggufspec.fleet.journal import (
 from ggufspec.fleet.orders import (
     BlockMeasured,
     Failure,
-    Message,
     Order,
     Plan,
     Preparation,
@@ -43,7 +38,7 @@ from ggufspec.fleet.orders import (
     explain_difference,
 )
 from ggufspec.fleet.scheduling import Ending, Node, Schedule
-from ggufspec.results import ResultSet
+from ggufspec.fleet.storing import FleetBenches
 from ggufspec.units import counted, format_duration
 
 _POLL_S = 1.0
@@ -51,50 +46,6 @@ _LONG_S = 2.0
 _SLOW_S = 30.0  # after which a machine that still prepares is named
 PATIENCE_S = 60.0
 """How long blocks wait after the last machine was lost, and machines for one that still prepares."""
-
-START_HINT = "start machines with: ray start --address=HOST:PORT --resources='{\"bench\": 1}'"
-
-
-def no_machine(refused: Mapping[str, str]) -> GgufspecError:
-    """Return the error where no machine can measure; ``refused`` has the reason by the name of each host."""
-    reasons = "; ".join(f"{host}: {reason}" for host, reason in refused.items())
-    message = "no machine of the fleet can measure"
-    return GgufspecError(f"{message}: {reasons}" if reasons else message, START_HINT)
-
-
-class Reply(NamedTuple):
-    """What came from a node; None for a node that is lost, with the reason."""
-
-    node: str
-    message: Message | None
-    reason: str = ""
-
-
-class Cluster(Protocol):
-    """The machines, as the driver sees them."""
-
-    def list_nodes(self) -> Mapping[str, str]:
-        """Return the nodes that can measure, by their ids, with the names of their hosts."""
-        ...
-
-    def start(self, node: str, order: Order | None) -> None:
-        """Start what measures on a node, and ask it to prepare, or to tune.
-
-        Without an order, it checks its machine.
-        """
-        ...
-
-    def measure(self, node: str, block: int, n_known: int, last_log: str | None) -> None:
-        """Ask a node to measure a block."""
-        ...
-
-    def restore(self, node: str, bench: ResultSet) -> None:
-        """Send a node the runs that are stored of its machine."""
-        ...
-
-    def wait(self, timeout_s: float) -> list[Reply]:
-        """Return what came from nodes, in order; nothing after so many seconds."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +80,7 @@ class Drive:
     resumes: bool = False
     max_time_s: float | None = None
     patience_s: float = PATIENCE_S
+    _benches: FleetBenches = field(init=False)
     _journal: Journal | None = field(default=None, init=False)
     _schedule: Schedule | None = field(default=None, init=False)
     _plan: Plan | None = field(default=None, init=False)
@@ -139,11 +91,13 @@ class Drive:
     _unfit: dict[str, str] = field(default_factory=dict, init=False)  # node -> why it takes no part
     _lost: set[str] = field(default_factory=set, init=False)
     _keys: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)  # pool -> keys of its blocks
-    _stores: dict[str, ResultSet] = field(default_factory=dict, init=False)  # by machine
     _lines: list[str] = field(default_factory=list, init=False)
     _n_stored_ends: int = field(default=0, init=False)
     _n_stored_refusals: int = field(default=0, init=False)  # of the schedule
     _n_runs: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._benches = FleetBenches(fleet=self.order.fleet, command=self.order.command, resumes=self.resumes)
 
     def run(self) -> Generator[FleetProgress, None, None]:
         """Measure until every block ended; yield the progress after each round of news.
@@ -173,7 +127,7 @@ class Drive:
                 if self._is_measuring:
                     still_since = now
                 elif self._is_complete:
-                    self._complete()
+                    self._benches.complete()
                     break
                 elif is_over:
                     self._end_in_time()
@@ -186,8 +140,7 @@ class Drive:
                     yield self._progress()
                     break
         finally:
-            for store in self._stores.values():
-                results.close(store)
+            self._benches.close()
             if self._journal is not None:
                 self._journal.close()
 
@@ -249,11 +202,11 @@ class Drive:
                 self._scheduled.fail(node, reason)
             case RunsMissing():
                 self._say(f"{self._hosts[node]}: its copy of the runs is missing and is sent again")
-                self.cluster.restore(node, self._store_of(node))
+                self.cluster.restore(node, self._benches.of(self._machine_of(node)))
             case RunStored():
-                self._store_run(node, message)
+                self._n_runs += self._benches.append(self._machine_of(node), message)
             case TextJudged():
-                self._store_judgement(node, message)
+                self._benches.judge(self._machine_of(node), message)
             case BlockMeasured(waited_s=waited_s):
                 if waited_s > _LONG_S:
                     waited = format_duration(waited_s)
@@ -341,7 +294,7 @@ class Drive:
         reason = explain_difference(self._plan, preparation.plan, self.where)
         if reason is None:
             try:
-                self._open_store(preparation)
+                self._open_bench(preparation)
             except ResultsError as error:  # for example, its llama.cpp is another one than before
                 reason = error.message
         if reason is not None:
@@ -358,33 +311,13 @@ class Drive:
         if self._scheduled.join(Node(id=node, machine=machine, hardware=hardware), preparation.expected_s):
             self._say(f"{self._hosts[node]}: takes part")
 
-    def _open_store(self, preparation: Preparation) -> None:
-        """Open the bench of a machine on this side."""
-        machine, meta = preparation.machine_id, preparation.meta
-        if machine in self._stores:
-            return
-        name = f"{self.order.fleet}.{machine}"
-        if self.resumes and name in results.ids():
-            self._stores[machine] = results.reopen(name, build=meta.build, machine=meta.machine)
-        else:
-            self._stores[machine] = results.create(
-                engine=meta.engine,
-                command=self.order.command,
-                build=meta.build,
-                machine=meta.machine,
-                doubts=meta.doubts,
-                name=name,
-                files=meta.files,
-                environment=meta.environment,
-                builds=meta.builds,
-                software=meta.software,
-                suite_sha256=meta.suite_sha256,
-                stopping=meta.stopping,
-            )
+    def _open_bench(self, preparation: Preparation) -> None:
+        """Open the bench of a machine, and note that it has joined."""
+        machine = preparation.machine_id
+        self._benches.open(preparation)
         if machine not in self._open_journal.stored.machines:
-            self._open_journal.append(
-                MachineJoined(machine=machine, hostname=meta.machine.hostname, bench=name)
-            )
+            hostname, bench = preparation.meta.machine.hostname, self._benches.name(machine)
+            self._open_journal.append(MachineJoined(machine=machine, hostname=hostname, bench=bench))
 
     def _assign(self) -> None:
         if self._schedule is not None:
@@ -393,33 +326,9 @@ class Drive:
 
     def _ask(self, node: str) -> None:
         """Ask a node for the block that the schedule has given it."""
-        runs = self._store_of(node).runs
+        runs = self._benches.of(self._machine_of(node)).runs
         block = self._scheduled.running[node]
         self.cluster.measure(node, block, len(runs), runs[-1].log if len(runs) else None)
-
-    def _store_run(self, node: str, stored: RunStored) -> None:
-        store = self._store_of(node)
-        if stored.place != len(store.runs):
-            return  # the other node of its machine has sent it already
-        folder = store.folder / "logs"
-        with results.disk(folder):
-            for name, content in stored.logs.items():
-                (folder / Path(name).name).write_bytes(content)
-        self._stores[self._prepared[node].machine_id] = results.append(store, stored.run)
-        self._n_runs += 1
-
-    def _store_judgement(self, node: str, judged: TextJudged) -> None:
-        store = self._store_of(node)
-        logs = store.runs.column("log")
-        place = next((place for place in reversed(range(len(logs))) if logs[place] == judged.log), None)
-        if place is None:
-            return
-        run = store.runs[place]
-        if (run.text_identical, run.difference, run.audit) != judged[1:]:
-            changed = replace(
-                run, text_identical=judged.text_identical, difference=judged.difference, audit=judged.audit
-            )
-            self._stores[self._prepared[node].machine_id] = results.judge(store, changed)
 
     def _lose(self, node: str, reason: str) -> None:
         self._say(f"{self._hosts[node]}: lost: {reason}")
@@ -430,7 +339,7 @@ class Drive:
             if block is not None:
                 self._open_journal.append(
                     NodeLost(
-                        machine=self._prepared[node].machine_id,
+                        machine=self._machine_of(node),
                         hostname=self._hosts[node],
                         block=block,
                         reason=reason,
@@ -517,12 +426,6 @@ class Drive:
         self._schedule.give_up()
         self._store_ends()
 
-    def _complete(self) -> None:
-        """Note that the benches have all their runs."""
-        for machine, store in self._stores.items():
-            results.confirm(store)
-            self._stores[machine] = results.amend(store, planned_runs=len(store.current))
-
     def _progress(self) -> FleetProgress:
         schedule = self._schedule
         n_ended = 0 if schedule is None else len(schedule.endings)
@@ -541,8 +444,8 @@ class Drive:
     def _say(self, line: str) -> None:
         self._lines.append(line)
 
-    def _store_of(self, node: str) -> ResultSet:
-        return self._stores[self._prepared[node].machine_id]
+    def _machine_of(self, node: str) -> str:
+        return self._prepared[node].machine_id
 
     @property
     def _scheduled(self) -> Schedule:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ggufspec.choices import Where
-from ggufspec.fleet.driving import Cluster, Reply, no_machine
+from ggufspec.fleet.cluster import Cluster, Reply, no_machine
 from ggufspec.fleet.orders import Examined, Failure, Order, Preparation, choose_plan, explain_difference
 from ggufspec.fleet.scheduling import Node, Schedule
 from ggufspec.fleet.simulating import Simulation, Stay, simulate

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ggufspec import results
 from ggufspec.choices import Where
+from ggufspec.fleet.cluster import Cluster, Reply, no_machine
 from ggufspec.fleet.copies import store_copy
-from ggufspec.fleet.driving import Cluster, Reply, no_machine
 from ggufspec.fleet.journal import Journal, MachineJoined, MachineRefused, create_fleet
 from ggufspec.fleet.machines import identify_machine
 from ggufspec.fleet.orders import Failure, Order, TunedHere

@@ -1,0 +1,99 @@
+"""The benches of a fleet on the driver's side: one for each machine, filled by what the machines send."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ggufspec import results
+from ggufspec.fleet.orders import Preparation, RunStored, TextJudged
+from ggufspec.results import ResultSet
+
+
+@dataclass(kw_only=True)
+class FleetBenches:
+    """What is stored of each machine, by its id.
+
+    Attributes:
+        fleet: the name of the fleet, with which the names of its benches begin.
+        command: the command line that asked for it.
+        resumes: whether benches that are stored already are continued.
+    """
+
+    fleet: str
+    command: tuple[str, ...]
+    resumes: bool
+    _stores: dict[str, ResultSet] = field(default_factory=dict, init=False)
+
+    def name(self, machine: str) -> str:
+        """Return the name of a machine's bench."""
+        return f"{self.fleet}.{machine}"
+
+    def open(self, preparation: Preparation) -> None:
+        """Open the bench of a machine, unless it is open.
+
+        Raises:
+            ResultsError: it cannot be continued, for example because the machine's llama.cpp is another one.
+        """
+        machine, meta = preparation.machine_id, preparation.meta
+        if machine in self._stores:
+            return
+        name = self.name(machine)
+        if self.resumes and name in results.ids():
+            self._stores[machine] = results.reopen(name, build=meta.build, machine=meta.machine)
+            return
+        self._stores[machine] = results.create(
+            engine=meta.engine,
+            command=self.command,
+            build=meta.build,
+            machine=meta.machine,
+            doubts=meta.doubts,
+            name=name,
+            files=meta.files,
+            environment=meta.environment,
+            builds=meta.builds,
+            software=meta.software,
+            suite_sha256=meta.suite_sha256,
+            stopping=meta.stopping,
+        )
+
+    def of(self, machine: str) -> ResultSet:
+        """Return what is stored of a machine."""
+        return self._stores[machine]
+
+    def append(self, machine: str, stored: RunStored) -> bool:
+        """Store a run with its logs; False if it is there, because another node of the machine sent it."""
+        store = self._stores[machine]
+        if stored.place != len(store.runs):
+            return False
+        folder = store.folder / "logs"
+        with results.disk(folder):
+            for name, content in stored.logs.items():
+                (folder / Path(name).name).write_bytes(content)
+        self._stores[machine] = results.append(store, stored.run)
+        return True
+
+    def judge(self, machine: str, judged: TextJudged) -> None:
+        """Store what was judged of a run's text, unless that is stored."""
+        store = self._stores[machine]
+        logs = store.runs.column("log")
+        place = next((place for place in reversed(range(len(logs))) if logs[place] == judged.log), None)
+        if place is None:
+            return
+        run = store.runs[place]
+        if (run.text_identical, run.difference, run.audit) != judged[1:]:
+            changed = replace(
+                run, text_identical=judged.text_identical, difference=judged.difference, audit=judged.audit
+            )
+            self._stores[machine] = results.judge(store, changed)
+
+    def complete(self) -> None:
+        """Note that the benches have all their runs."""
+        for machine, store in self._stores.items():
+            results.confirm(store)
+            self._stores[machine] = results.amend(store, planned_runs=len(store.current))
+
+    def close(self) -> None:
+        """Let others write to the benches."""
+        for store in self._stores.values():
+            results.close(store)
