@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from ggufspec.choices import ENGINES, Chain, Experts, Layers, Method, Program, Role, SplitMode
 from ggufspec.domain.estimate import Estimate
+from ggufspec.domain.machines import Build, FileIdentity, FileUse, Machine, MachineDetails, RpcWorker
 from ggufspec.domain.measurements import (
     Answer,
-    Build,
     Conditions,
     Difference,
-    FileIdentity,
-    FileUse,
-    Machine,
-    MachineDetails,
     MethodCounts,
     Placement,
     RequestOutcome,
     Round,
-    RpcWorker,
     RunOutcome,
     RunResult,
     Sample,
