@@ -392,7 +392,8 @@ WORDS = "printf '[1'; for word in $2; do printf ', 2'; done; echo ']'\n"
 @pytest.fixture
 def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = fakes.install(tmp_path / "llama")
-    fake_server.program(folder / "llama-server")
+    # slow enough that a user whose thread has to wait still gets an answer before the others have all theirs
+    fake_server.program(folder / "llama-server", fake_server.Behaviour(round_s=0.001))
     fakes.program(folder / "llama-tokenize", WORDS)
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
     return folder

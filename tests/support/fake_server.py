@@ -61,6 +61,7 @@ class Behaviour:
     miscounts: bool = False
     slots: bool = True
     loading_s: float = 0.0
+    round_s: float = 0.0  # what a round takes by the clock, whatever it reports
     open_to_all: bool = False  # no key is asked for, as by somebody else's server
     ranks: str | None = None  # what is answered in place of a ranking
     answers: dict[str, str] = field(default_factory=dict)  # what paths answer in place of what they should
@@ -281,6 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
             return said | ({"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {})
 
         while done < n:
+            time.sleep(behaviour.round_s)
             draft = min(size, n - done - 1) if done and not alternate else 0
             match = draft if recalled else min(draft, 1 + rounds % 3)
             alternate = behaviour.alternates and draft > 0
