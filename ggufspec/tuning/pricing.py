@@ -18,8 +18,9 @@ from ggufspec.tuning.values import Plan, Stage
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
 
-_MANY = (*range(1, 10), 11, 13, 15, 17, 25, 33, 49)  # batches; between them costs grow in a straight line:
-_FEW = (1, 2, 3, 5, 9, 17, 25, 33, 49)  # where kernels change, below ten, every one of them is timed
+_MANY = (*range(1, 10), 11, 13, 15, 16, 17, 25, 33, 49)
+_FEW = (1, 2, 3, 5, 9, 16, 17, 25, 33, 49)
+"""Batches that are timed. Between them costs grow in a straight line; where kernels change, all are timed."""
 _FEWER = (1, 4, 17)  # what is timed where only a drafter's share of rounds is wanted
 _LARGEST = _MANY[-1]  # tokens of a batch that are timed; larger ones of many users follow from it
 _GROWTH = 0.35  # of a token's time, by which each further token lengthens a batch at worst
