@@ -425,7 +425,7 @@ CROWDED = "warning threads-above-free-cores: llama.cpp becomes many times slower
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing else run on this machine, and let it have two cores."""
-    monkeypatch.setattr(machine, "busy_cores", lambda: 0.0)
+    monkeypatch.setattr(machine, "busy_cores", lambda *_: 0.0)
     monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions(others_cores=0.0))
     monkeypatch.setattr("ggufspec.machine.hardware.usable_cores", lambda: 2)
 
@@ -436,7 +436,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_threads_without_a_core_are_said_before_the_first_run(
     llama: Path, quiet: None, monkeypatch: pytest.MonkeyPatch, busy: float, threads: str, warned: bool
 ) -> None:
-    monkeypatch.setattr(machine, "busy_cores", lambda: busy)
+    monkeypatch.setattr(machine, "busy_cores", lambda *_: busy)
     monkeypatch.setattr(measuring, "record", lambda *_, **__: iter(()))  # nothing is measured
     done = shell.here(*QUICK, "-t", threads)
     assert (CROWDED in done.stderr) is warned

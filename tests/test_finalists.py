@@ -125,7 +125,7 @@ def _threads(bench: tuning.Bench) -> set[int]:
 
 def _beside(monkeypatch: pytest.MonkeyPatch, busy: float) -> None:
     monkeypatch.setattr(machine, "usable_cores", lambda: 4)
-    monkeypatch.setattr(machine, "busy_cores", lambda: busy)
+    monkeypatch.setattr(machine, "busy_cores", lambda *_: busy)
 
 
 def test_usable_runs_are_measured_once(plan: Plan) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -102,6 +103,18 @@ def test_a_foreign_process_counts_as_others_and_our_own_does_not() -> None:
     assert ours >= BURN_S - 0.02
     assert load is not None
     assert load.others_cores == pytest.approx(others / elapsed, abs=0.3)
+
+
+@pytest.mark.parametrize(("ago_s", "waits_s"), [(0.0, 0.3), (0.2, 0.1), (1.0, 0.0), (60.0, 0.3)])
+def test_a_look_waits_only_for_what_a_watch_has_not_seen_yet(
+    monkeypatch: pytest.MonkeyPatch, ago_s: float, waits_s: float
+) -> None:
+    waited: list[float] = []
+    watch = LoadWatch.start()
+    monkeypatch.setattr(time, "monotonic", lambda: watch.at_s)
+    monkeypatch.setattr(time, "sleep", waited.append)
+    machine.busy_cores(replace(watch, at_s=watch.at_s - ago_s))
+    assert waited == [pytest.approx(waits_s)]
 
 
 def test_a_moment_is_too_short_to_see_a_load() -> None:

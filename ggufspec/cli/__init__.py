@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import io
 import os
@@ -74,6 +76,7 @@ _UNCONFIGURED = {"completion", "config", "doctor"}
 """Commands that ignore invalid settings, so that they can be used to fix them."""
 _HELP = {"-h", "--help"}
 _HELP_WIDTH = 110  # columns at most
+_OBJECTS_PER_COLLECTION = 50_000
 
 
 class LazyGroup(click.Group):
@@ -137,6 +140,7 @@ def cli(ctx: click.Context, /, **flags: bool) -> None:
 
 def main() -> NoReturn:
     """Run the command line; every error becomes a message, a hint and its exit code."""
+    _spare_collections()
     sys.excepthook = _print_traceback
     if isinstance(sys.stdout, io.TextIOWrapper):  # the terminal's encoding may lack characters of a path
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -150,6 +154,16 @@ def main() -> NoReturn:
         finally:
             _discard_output()
     sys.exit(SIGNALLED + received[0] if received else code)
+
+
+def _spare_collections() -> None:
+    """Collect garbage rarely, and never at the end: a fifth of the time of a short command.
+
+    Importing makes 100,000 objects, none of which is garbage. By default, Python looks through the new ones
+    after every 700 (2000 since 3.14), and through all of them when it ends.
+    """
+    gc.set_threshold(_OBJECTS_PER_COLLECTION)
+    atexit.register(gc.freeze)
 
 
 def _run(level: verbosity.Verbosity) -> int:

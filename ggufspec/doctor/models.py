@@ -104,7 +104,7 @@ def _describe_login(access: hub.Access) -> str:
         return f"logged in at {access.host} as {api.whoami()['name']}"
     try:
         api.model_info(_EXAMPLE_REPO, timeout=PATIENCE_S)  # any answer will do, even that it does not exist
-    except client.HTTP_ERROR as error:
+    except client.http_error() as error:
         if getattr(error, "response", None) is None:
             raise
     return f"{access.host} answers; not logged in: public models only"

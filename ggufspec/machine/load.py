@@ -13,6 +13,8 @@ from typing import NamedTuple
 import psutil
 
 _SHORTEST_S = 0.05
+_LOOK_S = 0.3
+_LONGEST_S = 3.0  # what a watch has seen for longer does not describe this moment
 
 
 class ProcessorLoad(NamedTuple):
@@ -22,10 +24,19 @@ class ProcessorLoad(NamedTuple):
     steal_cores: float | None
 
 
-def busy_cores(interval_s: float = 0.3) -> float:
-    """Return how many cores other processes keep busy, measured over ``interval_s`` seconds."""
-    watch = LoadWatch.start()
-    time.sleep(interval_s)
+def busy_cores(watch: LoadWatch | None = None) -> float:
+    """Return how many cores other processes keep busy, measured for 0.3 s or more.
+
+    Where this process has computed meanwhile, the others may have had to wait. All cores but one are then
+    seen busy, at the least.
+
+    Args:
+        watch: one that has begun already, so that less time is left to wait. A new one is begun instead of
+            none, and of one that began more than 3 s ago.
+    """
+    if watch is None or time.monotonic() - watch.at_s > _LONGEST_S:
+        watch = LoadWatch.start()
+    time.sleep(max(0.0, watch.at_s + _LOOK_S - time.monotonic()))
     return watch.others() or 0.0
 
 

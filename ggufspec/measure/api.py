@@ -78,9 +78,10 @@ def record(session: Session, store: ResultSet, *, announces: bool = False) -> It
 
 
 def look_around(session: Session) -> dict[str, str]:
-    """Return the named warnings about this machine as it is now, with advice; takes 0.3 s."""
+    """Return the named warnings about this machine as it is now, with advice; takes up to 0.3 s."""
     here, threads = machine.snapshot(session.devices), session.suite.threads
-    warnings = measurement_warnings.before(here, threads=threads, busy_cores=machine.busy_cores())
+    busy_cores = machine.busy_cores(session.load_watch)
+    warnings = measurement_warnings.before(here, threads=threads, busy_cores=busy_cores)
     return measurement_warnings.warning_advice(warnings)
 
 

@@ -40,6 +40,7 @@ class Session:
     are its llama.cpps by ``RunSpec.build`` where there are several, of which ``llama`` is the first. It is
     None where servers are measured that run already. ``workers`` are those that lend their devices and
     answered. ``origin`` says which files of the Hub its prompts are from; None for those of this machine.
+    ``load_watch`` has watched other programs since the session was prepared.
     """
 
     name: str  # of what is measured
@@ -53,6 +54,7 @@ class Session:
     builds: Mapping[str, installs.Install] = field(default_factory=dict)
     workers: tuple[WorkerReport, ...] = ()
     origin: str | None = None
+    load_watch: machine.LoadWatch = field(default_factory=machine.LoadWatch.start)
 
     @property
     def install(self) -> installs.Install:
@@ -90,6 +92,7 @@ def prepare_session(request: Request) -> Session:
     Raises:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
+    load_watch = machine.LoadWatch.start()
     request, configuration = with_tuned(request)
     stopping.check_until(request)
     models = choose_models(request)
@@ -178,6 +181,7 @@ def prepare_session(request: Request) -> Session:
         builds=builds,
         workers=tuple(lending.values()),
         origin=asked.plain.origin,
+        load_watch=load_watch,
     )
 
 

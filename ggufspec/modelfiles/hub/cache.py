@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import try_to_load_from_cache
-from huggingface_hub.file_download import repo_folder_name
+import huggingface_hub
 
 from ggufspec import paths
 from ggufspec.domain import ModelFile, Pair
@@ -24,6 +23,8 @@ from ggufspec.modelfiles.hub.client import Access, Listing
 
 def repo_dir(repo: str, access: Access) -> Path:
     """Return the cache folder of a repository."""
+    from huggingface_hub.file_download import repo_folder_name  # slow to import
+
     return access.cache_dir / repo_folder_name(repo_id=repo, repo_type="model")
 
 
@@ -33,7 +34,7 @@ def find_cached_file(repo: str, filename: str, revision: str | None, access: Acc
     Files are renamed into the cache once they are complete, so a file that is found there was complete.
     """
     parts = [
-        try_to_load_from_cache(repo, name, cache_dir=access.cache_dir, revision=revision)
+        huggingface_hub.try_to_load_from_cache(repo, name, cache_dir=access.cache_dir, revision=revision)
         for name in split_names(filename)
     ]
     return Path(str(parts[0])) if all(isinstance(path, str) for path in parts) else None

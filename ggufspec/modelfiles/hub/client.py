@@ -1,4 +1,8 @@
-"""The calls to the Hub through huggingface_hub: bounded retries, and its errors in our words."""
+"""The calls to the Hub through huggingface_hub: bounded retries, and its errors in our words.
+
+huggingface_hub imports its parts, and the HTTP library, when they are first named. So they are named where
+they are used: a command that does not ask the Hub starts 0.1 s earlier.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,13 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from huggingface_hub import HfApi, constants, errors, hf_hub_url
-from huggingface_hub import get_token as logged_in_token
-from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+import huggingface_hub
+from huggingface_hub import constants, utils
 from huggingface_hub.utils import logging as hub_logging
 
 from ggufspec.errors import (
@@ -36,12 +39,11 @@ from ggufspec.modelfiles.hub.choice import RepoFile
 from ggufspec.redaction import Redacting, redact
 from ggufspec.units import format_duration
 
+if TYPE_CHECKING:
+    from huggingface_hub import errors
+
 T = TypeVar("T")
 
-HTTP_ERROR: type[Exception] = errors.HfHubHTTPError.__mro__[1]
-"""The base of all errors of the HTTP library that this huggingface_hub uses (httpx, in 2.x httpx2)."""
-
-FAILURES = (OSError, HTTP_ERROR)
 ATTEMPTS = 5
 FIRST_PAUSE_S = 1.0
 """Before the second attempt; each further pause is twice as long, up to eight times this."""
@@ -64,6 +66,21 @@ if "HF_HUB_VERBOSITY" not in os.environ:
     hub_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 for _handler in logging.getLogger("huggingface_hub").handlers:  # it writes to stderr by itself
     _handler.addFilter(Redacting())
+
+
+@cache
+def http_error() -> type[Exception]:
+    """Return the base of all errors of the HTTP library that huggingface_hub uses: httpx, in 2.x httpx2."""
+    from huggingface_hub import errors
+
+    base: type[Exception] = errors.HfHubHTTPError.__mro__[1]
+    return base
+
+
+@cache
+def failures() -> tuple[type[Exception], type[Exception]]:
+    """Return the errors with which a request can fail."""
+    return OSError, http_error()
 
 
 class BrokenAnswerError(ConnectionError):
@@ -107,7 +124,7 @@ class Access:
     @property
     def known_token(self) -> str | None:
         """The token of requests: our option, or that of the usual login."""
-        return self.token or logged_in_token()
+        return self.token or huggingface_hub.get_token()
 
     def headers(self) -> dict[str, str]:
         """Return the headers of a download: the login, and no compression, so that ranges mean bytes.
@@ -118,15 +135,15 @@ class Access:
         """
         self._check()
         return {
-            **build_hf_headers(token=self.token, library_name="ggufspec"),
+            **utils.build_hf_headers(token=self.token, library_name="ggufspec"),
             "Accept-Encoding": "identity",
         }
 
     def url(self, repo: str, filename: str, revision: str) -> str:
         """Return the address that serves a file."""
-        return hf_hub_url(repo, filename, revision=revision, endpoint=self.endpoint)
+        return huggingface_hub.hf_hub_url(repo, filename, revision=revision, endpoint=self.endpoint)
 
-    def api(self) -> HfApi:
+    def api(self) -> huggingface_hub.HfApi:
         """Return the client for everything but downloads.
 
         Raises:
@@ -134,7 +151,7 @@ class Access:
             GgufspecError: HF_ENDPOINT is not the address of a Hub.
         """
         self._check()
-        return HfApi(endpoint=self.endpoint, token=self.token, library_name="ggufspec")
+        return huggingface_hub.HfApi(endpoint=self.endpoint, token=self.token, library_name="ggufspec")
 
     def _check(self) -> None:
         """Refuse what the HTTP library would refuse with a secret in its message."""
@@ -194,10 +211,9 @@ def is_public(repo: str, access: Access) -> bool:
     if access.is_offline:
         return False
     try:
-        info = HfApi(endpoint=access.endpoint, token=False, library_name="ggufspec").model_info(
-            repo, timeout=PATIENCE_S
-        )
-    except (*FAILURES, ValueError, KeyError, TypeError, AttributeError):
+        api = huggingface_hub.HfApi(endpoint=access.endpoint, token=False, library_name="ggufspec")
+        info = api.model_info(repo, timeout=PATIENCE_S)
+    except (*failures(), ValueError, KeyError, TypeError, AttributeError):
         return False
     return info.private is False
 
@@ -224,8 +240,10 @@ def _files(repo: str, commit: str, subject: Subject, access: Access) -> list[Rep
 def _page(repo: str, commit: str, query: str, access: Access) -> tuple[list[RepoFile], str]:
     """Return the files on one page of a listing, and the query of the next page, if there is one."""
     address = f"{access.endpoint}/api/models/{repo}/tree/{commit}?{query}"
-    response = get_session().get(address, headers=access.headers(), timeout=PATIENCE_S, follow_redirects=True)
-    hf_raise_for_status(response)
+    response = utils.get_session().get(
+        address, headers=access.headers(), timeout=PATIENCE_S, follow_redirects=True
+    )
+    utils.hf_raise_for_status(response)
     files = [_listed(entry) for entry in response.json() if entry["type"] == "file"]
     return files, urlsplit(response.links.get("next", {}).get("url", "")).query
 
@@ -246,7 +264,7 @@ def call(action: Callable[[], T], subject: Subject, access: Access) -> T:
     while True:
         try:
             return _read_answer(action, access)
-        except FAILURES as error:
+        except failures() as error:
             pause = pause_before_retry(error, attempt)
             if pause is None:
                 raise translate_error(error, subject, access) from error
@@ -263,7 +281,7 @@ def _read_answer(action: Callable[[], T], access: Access) -> T:
     """
     try:
         return action()
-    except FAILURES:
+    except failures():
         raise
     except ValueError as error:
         raise BrokenAnswerError("an answer that is not complete JSON") from error
@@ -279,6 +297,8 @@ def pause_before_retry(error: Exception, attempt: int) -> float | None:
     A busy Hub says how long (Retry-After, or its rate-limit headers); else 1, 2, 4, 8 s. Broken connections
     are tried again like a busy Hub; what cannot even be connected to, only once.
     """
+    from huggingface_hub import errors
+
     if attempt >= ATTEMPTS or getattr(error, "errno", None) in _NO_ROOM:
         return None
     backoff = FIRST_PAUSE_S * min(2.0 ** (attempt - 1), 8.0)
@@ -291,7 +311,7 @@ def pause_before_retry(error: Exception, attempt: int) -> float | None:
         return wait_s if wait_s <= LONGEST_WAIT_S else None
     if isinstance(error, BrokenAnswerError):
         return backoff
-    if isinstance(error, errors.OfflineModeIsEnabled) or not isinstance(error, HTTP_ERROR):
+    if isinstance(error, errors.OfflineModeIsEnabled) or not isinstance(error, http_error()):
         return None
     cannot_connect = "Connect" in type(error).__name__
     return None if cannot_connect and attempt > 1 else backoff
@@ -315,6 +335,8 @@ def translate_error(error: Exception, subject: Subject, access: Access) -> Ggufs
 
     Its cause is shown in tracebacks, so what gives access is removed from the messages of all causes.
     """
+    from huggingface_hub import errors
+
     cause: BaseException | None = error
     while cause is not None:
         cause.args = tuple(redact(part) if isinstance(part, str) else part for part in cause.args)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import hf_hub_download
-from huggingface_hub.utils import validate_repo_id
+import huggingface_hub
+from huggingface_hub import utils
 
 from ggufspec import digests
 from ggufspec.errors import BadReferenceError, CorruptDownloadError, HubServerError, NotCachedError
@@ -62,7 +62,7 @@ def parse_dataset(text: str) -> DatasetReference:
     match = _FORM.fullmatch(text)
     try:
         if match is not None and match["repo"].count("/") == 1:
-            validate_repo_id(match["repo"])
+            utils.validate_repo_id(match["repo"])
             return DatasetReference(repo=match["repo"], revision=match["revision"], part=match["part"])
     except ValueError:  # huggingface_hub's validation errors are ValueErrors
         pass
@@ -116,7 +116,7 @@ def fetch_dataset_files(
 def _fetch(listing: DatasetListing, file: DatasetFile, access: Access) -> Path:
     def download() -> str:
         with without_progress():
-            return hf_hub_download(
+            return huggingface_hub.hf_hub_download(
                 listing.repo,
                 file.path,
                 repo_type=_TYPE,

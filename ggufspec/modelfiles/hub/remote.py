@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from huggingface_hub import constants
-from huggingface_hub.utils import get_session, hf_raise_for_status
+from huggingface_hub import constants, utils
 
 from ggufspec.errors import CorruptDownloadError
 from ggufspec.modelfiles.hub.client import Access, BrokenAnswerError, Subject, call
@@ -64,13 +63,13 @@ class RemoteFile:
         """
         headers = self._access.headers() | {"Range": f"bytes={start}-{end - 1}"}
         timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-        with get_session().stream(
+        with utils.get_session().stream(
             "GET", self._url, headers=headers, timeout=timeout, follow_redirects=True
         ) as response:
             if start == 0 and response.status_code == 416:  # an empty file has no first byte
                 self._learn_size(0)
                 return b""
-            hf_raise_for_status(response)
+            utils.hf_raise_for_status(response)
             if response.status_code == 206:
                 part = read_content_range(response.headers)
                 if part is None or part.first != start:

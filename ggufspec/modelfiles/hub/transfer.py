@@ -15,9 +15,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO
 
+import huggingface_hub
 from filelock import Timeout
-from huggingface_hub import constants, hf_hub_download
-from huggingface_hub.utils import WeakFileLock, get_session, hf_raise_for_status
+from huggingface_hub import constants, utils
 
 from ggufspec import digests
 from ggufspec.errors import CorruptDownloadError, ModelFileError
@@ -25,11 +25,11 @@ from ggufspec.modelfiles.gguf import FileSource
 from ggufspec.modelfiles.gguf.reader import MAGIC, read_header
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.client import (
-    FAILURES,
     Access,
     BrokenAnswerError,
     Subject,
     call,
+    failures,
     pause_before_retry,
     reason,
     translate_error,
@@ -115,7 +115,7 @@ class Transfer:
             if self._access.local_dir is None and item.revision != item.commit:
                 ref = cache.repo_dir(item.repo, self._access) / "refs" / item.revision
                 cache.write_atomically(ref, item.commit)  # a branch can be found offline, too
-        except FAILURES as error:
+        except failures() as error:
             raise translate_error(error, self._subject, self._access) from error
         self._report_progress(TransferState.DONE, item.file.size_bytes, always=True)
 
@@ -125,7 +125,7 @@ class Transfer:
         folder.mkdir(parents=True, exist_ok=True)
         while True:
             try:
-                held.enter_context(WeakFileLock(folder / f"{self._item.file.digest}.lock", timeout=0.5))
+                held.enter_context(utils.WeakFileLock(folder / f"{self._item.file.digest}.lock", timeout=0.5))
             except Timeout:
                 note = "another process downloads this file"
                 self._report_progress(TransferState.WAITING, self._item.here_bytes, note=note, always=True)
@@ -185,7 +185,7 @@ class Transfer:
         while self._done < self._item.file.size_bytes:
             try:
                 self._stream(file)
-            except FAILURES as error:
+            except failures() as error:
                 if self._done >= furthest + _LEAST_PROGRESS_BYTES:
                     attempt, furthest = 1, self._done
                 pause = pause_before_retry(error, attempt)
@@ -209,10 +209,10 @@ class Transfer:
             headers["Range"] = f"bytes={self._done}-"
         url = self._access.url(item.repo, item.file.path, item.commit)
         timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-        with get_session().stream(
+        with utils.get_session().stream(
             "GET", url, headers=headers, timeout=timeout, follow_redirects=True
         ) as response:
-            hf_raise_for_status(response)
+            utils.hf_raise_for_status(response)
             if "text/html" in response.headers.get("Content-Type", ""):
                 raise CorruptDownloadError(
                     f"{self._access.host} sends a web page instead of {item.file.path}", _PROXY
@@ -314,7 +314,7 @@ class Transfer:
                 TransferState.DOWNLOADING, 0, note="through Xet, which does not resume", always=True
             )
         call(
-            lambda: hf_hub_download(
+            lambda: huggingface_hub.hf_hub_download(
                 item.repo,
                 item.file.path,
                 revision=item.commit,

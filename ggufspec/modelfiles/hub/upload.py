@@ -7,14 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from huggingface_hub import CommitOperationAdd
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import (
-    are_progress_bars_disabled,
-    disable_progress_bars,
-    enable_progress_bars,
-    validate_repo_id,
-)
+import huggingface_hub
+from huggingface_hub import utils
 
 from ggufspec.errors import (
     BadReferenceError,
@@ -24,7 +18,7 @@ from ggufspec.errors import (
     HubServerError,
     NotCachedError,
 )
-from ggufspec.modelfiles.hub.client import FAILURES, PATIENCE_S, Access, Subject, call, reason
+from ggufspec.modelfiles.hub.client import PATIENCE_S, Access, Subject, call, failures, reason
 
 T = TypeVar("T")
 
@@ -46,9 +40,9 @@ def check_dataset(repo: str, access: Access) -> None:
         BadTokenError: there is no access token.
     """
     try:
-        validate_repo_id(repo)
+        utils.validate_repo_id(repo)
         is_name = repo.count("/") == 1
-    except HFValidationError:
+    except ValueError:  # huggingface_hub's validation errors are ValueErrors
         is_name = False
     if not is_name:
         raise BadReferenceError(f"{repo!r} is not the name of a dataset", "it is like user/dataset")
@@ -93,7 +87,8 @@ def upload_dataset(
 
     def commit() -> None:
         operations = [
-            CommitOperationAdd(path_in_repo=name, path_or_fileobj=file) for name, file in files.items()
+            huggingface_hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=file)
+            for name, file in files.items()
         ]
         api.create_commit(repo, operations, commit_message=message, repo_type=_TYPE)
 
@@ -123,7 +118,7 @@ def _unwrap(action: Callable[[], T], access: Access) -> T:
         return action()
     except RuntimeError as error:
         failure = error
-    if isinstance(failure.__cause__, FAILURES):
+    if isinstance(failure.__cause__, failures()):
         raise failure.__cause__  # outside of the handler, else each would be the other's context
     raise HubServerError(
         f"{access.host} did not take the files: {reason(failure)}", "try again later"
@@ -133,11 +128,11 @@ def _unwrap(action: Callable[[], T], access: Access) -> T:
 @contextmanager
 def without_progress() -> Iterator[None]:
     """Keep the library's progress bars off, which would run into what we print."""
-    if are_progress_bars_disabled():
+    if utils.are_progress_bars_disabled():
         yield
         return
-    disable_progress_bars()
+    utils.disable_progress_bars()
     try:
         yield
     finally:
-        enable_progress_bars()
+        utils.enable_progress_bars()
