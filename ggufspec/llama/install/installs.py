@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -281,13 +281,14 @@ def _set() -> tuple[Path | None, str]:
 
 def _search() -> Iterator[Install | Skipped]:
     """Yield our builds, the preferred one first, the install on PATH, then llama-cpp-python's library."""
-    for build in _in_order(store.survey_builds()):
+    for folder in _in_order(store.read_manifests()):
+        build = store.examine(folder)
         if isinstance(build, Skipped):
             yield build
-            continue
-        install = probe(build.bin, store.OWN_BUILD, build)
-        reason = "its programs do not start"
-        yield install or Skipped(path=build.path, reason=reason, command=build.command, built=build)
+        elif build is not None:  # None if it was removed meanwhile
+            install = probe(build.bin, store.OWN_BUILD, build)
+            reason = "its programs do not start"
+            yield install or Skipped(path=build.path, reason=reason, command=build.command, built=build)
     on_path = {name: Path(where) for name in _ALL_NAMES if (where := shutil.which(name))}
     if on_path:
         root = next(iter(on_path.values())).resolve().parent
@@ -382,17 +383,19 @@ def _flags(built: Built) -> tuple[str, ...]:
     return (*built.options, *(f"{name}={value}" for name, value in (built.environment or {}).items()))
 
 
-def _in_order(builds: Sequence[Built | Skipped]) -> list[Built | Skipped]:
-    """Return builds by age. One with RPC follows the same llama.cpp without, which others keep using."""
+def _in_order(manifests: Mapping[Path, Built | None]) -> list[Path]:
+    """Return the folders of builds, the newest llama.cpp first.
 
-    def place(build: Built | Skipped) -> tuple[int, float, bool]:
-        built = _known(build)
-        twins = (
-            one for one in builds if built is not None and built.has_rpc and _is_twin(_known(one), built)
-        )
-        return *_age(next(twins, build)), built is not None and built.has_rpc
+    A build with RPC follows one of the same llama.cpp without, which is used as before.
+    """
 
-    return sorted(builds, key=place)
+    def place(folder: Path) -> tuple[int, float, bool]:
+        built = manifests[folder]
+        if built is None or not built.has_rpc:
+            return *_age(built), False
+        return *_age(next((one for one in manifests.values() if _is_twin(one, built)), built)), True
+
+    return sorted(manifests, key=place)
 
 
 def _is_twin(one: Built | None, with_rpc: Built) -> bool:
@@ -402,13 +405,8 @@ def _is_twin(one: Built | None, with_rpc: Built) -> bool:
     return (one.version, one.backend) == (with_rpc.version, with_rpc.backend)
 
 
-def _known(build: Built | Skipped) -> Built | None:
-    return build.built if isinstance(build, Skipped) else build
-
-
-def _age(build: Built | Skipped) -> tuple[int, float]:
+def _age(built: Built | None) -> tuple[int, float]:
     """Sort the newest llama.cpp first, then the latest build; one without a number counts as current."""
-    built = _known(build)
     if built is None:
         return 0, 0.0
     number = releases.build_number(built.version)

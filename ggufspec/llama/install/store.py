@@ -170,6 +170,14 @@ def survey_builds() -> list[Built | Skipped]:
     return list(filter(None, map(examine, _folders())))
 
 
+def read_manifests() -> dict[Path, Built | None]:
+    """Return what is said of every build, by its folder, without a look at its files.
+
+    That is None where a manifest cannot be read.
+    """
+    return {folder: _read(folder) for folder in _folders()}
+
+
 def installed() -> list[Built]:
     """Return every build that runs on this machine, newest first; damaged ones do not count."""
     intact = [build for build in survey_builds() if isinstance(build, Built)]
