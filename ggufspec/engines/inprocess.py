@@ -95,6 +95,14 @@ class InprocessEngine(Engine):
         """End all workers."""
         self._workers.clear()
 
+    def start_worker(self, spec: RunSpec) -> None:
+        """Start the worker of a run, and return before it is ready; without this, the first request does.
+
+        Raises:
+            Failure: it cannot be started.
+        """
+        self._worker(self.load_key(spec), spec)
+
     def measure(self, spec: RunSpec, log: Path) -> Measurement:
         """Run once, in the target's worker, which is started first if necessary."""
         out, err = log.with_suffix(".out"), log.with_suffix(".err")

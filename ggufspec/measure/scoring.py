@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -120,22 +121,26 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _audits(
-    texts: Iterable[_Text], install: Install, timeout_s: float | None
+    texts: Sequence[_Text], install: Install, timeout_s: float | None
 ) -> Iterator[tuple[_Text, TextAudit]]:
+    if not texts:
+        return
     try:
         engines.check_library(install)
     except NoInstallError as error:
         yield from ((text, TextAudit(tokens=0, unjudged=error.message)) for text in texts)
         return
-    n_texts, seconds = 0, 0.0
+    seconds, started = 0.0, time.perf_counter()
     with InprocessEngine(install=install, capacity=1, timeout_s=timeout_s) as judge:
+        with suppress(Failure, GgufspecError):  # what is wrong is said of each text
+            judge.start_worker(texts[0].baseline)
+        stats.preload()  # meanwhile: the figures of the bench need it next
         for text in texts:
-            started = time.perf_counter()
             audit = _audit(text, judge)
-            n_texts, seconds = n_texts + 1, seconds + time.perf_counter() - started
+            seconds += time.perf_counter() - started
             yield text, audit
-    if n_texts:
-        _LOG.info("text audit: %s in %.2f s", counted(n_texts, "text"), seconds)
+            started = time.perf_counter()
+    _LOG.info("text audit: %s in %.2f s", counted(len(texts), "text"), seconds)
 
 
 def _audit(text: _Text, judge: InprocessEngine) -> TextAudit:

@@ -33,7 +33,7 @@ from ggufspec.stats.planning import Needed, expected_width, needed
 from ggufspec.stats.ratios import ratio_of_sums
 from ggufspec.stats.sequences import ERROR, sequential_effect, without_interval
 from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
-from ggufspec.stats.student import t_quantile, t_tail
+from ggufspec.stats.student import preload, t_quantile, t_tail
 from ggufspec.stats.texts import (
     BINS,
     LEAST_TOKENS,
@@ -84,6 +84,7 @@ __all__ = [
     "per_prompt",
     "percentile_over_loads",
     "place_token",
+    "preload",
     "quantile",
     "ratio_of_sums",
     "rising_line",

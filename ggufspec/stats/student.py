@@ -5,9 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 
 
+def preload() -> None:
+    """Import scipy, which takes 0.2 s and is otherwise imported when it is first needed."""
+    from scipy import special  # noqa: F401
+
+
 def t_tail(value: float, degrees: float) -> float:
     """Return the chance that t exceeds a value."""
-    from scipy import special  # slow to import
+    from scipy import special
 
     return float(special.stdtr(degrees, -value))
 
