@@ -51,6 +51,11 @@ class Method(StrEnum):
         """Whether the drafter reads hidden states of its target, and so cannot run without it."""
         return self in _HEADS
 
+    @property
+    def drafts_block(self) -> bool:
+        """Whether a draft is one evaluation of a block, whose first tokens depend on its length."""
+        return self in {Method.DRAFT_DFLASH, Method.DRAFT_DSPARK}
+
 
 _HEADS = frozenset({Method.DRAFT_MTP, Method.DRAFT_EAGLE3, Method.DRAFT_DFLASH, Method.DRAFT_DSPARK})
 

@@ -1,23 +1,25 @@
-"""Train heads for the embedded pair: EAGLE-3 for its target, and a small target with an MTP layer of its own.
+"""Train heads for the embedded pair: EAGLE-3 and DFlash for its target, and a small target with an MTP layer.
 
     python scripts/train_demo_heads.py --out models/demo
+    python scripts/train_demo_heads.py --out models/demo --head dflash
 
-Writes eagle3.gguf (architecture `eagle3`, for target.gguf of that folder) and mtp.gguf (architecture
-`glm4moe`: a target whose last layer drafts for it). Needs torch (the CPU build is enough), numpy,
-sentencepiece, protobuf and gguf. Seeds are fixed; another machine, thread count or package version rounds
-differently and gives heads that differ a little. Checkpoints in --work let an interrupted run go on where it
-stopped; --fraction 0.05 is a quick trial.
+Writes eagle3.gguf and dflash.gguf (architectures of these names, for target.gguf of that folder) and mtp.gguf
+(architecture `glm4moe`: a target whose last layer drafts for it). Needs torch (the CPU build is enough),
+numpy, sentencepiece, protobuf and gguf. Seeds are fixed; another machine, thread count or package version
+rounds differently and gives heads that differ a little. Checkpoints in --work let an interrupted run go on
+where it stopped; --fraction 0.05 is a quick trial.
 
 Each head learns the target's distribution (forward KL divergence) on corpus text and on the target's own
-greedy and sampled continuations, for every step of drafts of several tokens: the head then reads its own
-states, as it does when it drafts (EAGLE-3, arXiv 2503.01840, section 3.2: training-time test).
+greedy and sampled continuations. EAGLE-3 and MTP learn it for every step of drafts of several tokens: the
+head then reads its own states, as it does when it drafts (EAGLE-3, arXiv 2503.01840, section 3.2:
+training-time test). DFlash learns it for blocks of every length up to its longest.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import gguf
@@ -25,7 +27,7 @@ import numpy as np
 import sentencepiece
 import torch
 import train_demo_pair as pair
-from demo_pair.heads import Eagle3, Head, Mtp, last_state, layer_inputs
+from demo_pair.heads import DFlash, Eagle3, Head, Mtp, last_state, layer_inputs
 from demo_pair.model import Llama, Schedule, Shape, add_shape, add_tokenizer, layer_parts
 from gguf import GGMLQuantizationType, quants
 from sentencepiece import sentencepiece_model_pb2
@@ -35,12 +37,19 @@ from torch.nn import functional
 SEED = 20250
 EAGLE3_LAYERS = (2, 5, 7)  # whose inputs the head reads
 EAGLE3_FFN = 512
+DFLASH_LAYERS = (5, 7)
+DFLASH_HEADS, DFLASH_HEAD_DIM, DFLASH_FFN = 3, 64, 192
+DFLASH_BLOCK = 8  # tokens, of which the first one is the text's last
+DFLASH_PLACES = 64  # of each text at which blocks begin in a training step
 MTP_TARGET = Shape(vocab=2048, dim=192, layers=4, heads=3, ffn=512)
 MTP_FFN = 512  # half of it is the routed expert, half the shared one
 STEPS = 4  # tokens of a draft in training
 ROWS = 4  # texts of each training step
 TRUNK_RUN = Schedule(steps=300, hold=130, end=300, matrix_rate=0.02, other_rate=0.006)
 HEAD_RUN = Schedule(steps=240, hold=80, end=240, matrix_rate=0.02, other_rate=0.003)
+DFLASH_RUN = Schedule(steps=600, hold=200, end=600, matrix_rate=0.02, other_rate=0.003)
+Texts = tuple[Tensor, Tensor]
+"""Token ids (texts, time), and the target's log-probabilities of what follows (texts, time, vocab)."""
 _TYPES = {"unknown": 2, "control": 3, "byte": 6}  # sentencepiece's numbers of pieces that are not normal
 
 
@@ -104,7 +113,7 @@ def fit_head(
     head: Head,
     target: Llama,
     states_of: Callable[[Tensor], Tensor],
-    texts: tuple[Tensor, Tensor],
+    texts: Texts,
     schedule: Schedule,
     work: Path,
 ) -> None:
@@ -130,20 +139,61 @@ def fit_head(
 
 
 @torch.no_grad()
-def agreement(
-    head: Head, target: Llama, states_of: Callable[[Tensor], Tensor], texts: tuple[Tensor, Tensor]
-) -> list[float]:
+def agreement(head: Head, target: Llama, states_of: Callable[[Tensor], Tensor], texts: Texts) -> list[float]:
     """Return for each step of a draft how often its token is the target's, where all before it were."""
     ids, logs = texts
     ids, logs = ids[-16:], logs[-16:]
     drafts = head.draft(target, ids, states_of(ids), STEPS)
-    alive = torch.ones(drafts[0].shape[:2], dtype=torch.bool)
+    return right_so_far(
+        logits.argmax(-1) == logs[:, 1 + step : 1 + step + logits.shape[1]].argmax(-1)
+        for step, logits in enumerate(drafts)
+    )
+
+
+def right_so_far(steps: Iterable[Tensor]) -> list[float]:
+    """Return for each step how many drafts are right there, of those that were right before it."""
+    alive: Tensor | None = None
     shares = []
-    for step, logits in enumerate(drafts):
-        right = logits.argmax(-1) == logs[:, 1 + step : 1 + step + logits.shape[1]].argmax(-1)
-        shares.append((right & alive).sum().item() / max(1, int(alive.sum())))
-        alive &= right
+    for right in steps:
+        known = torch.ones_like(right) if alive is None else alive
+        alive = right & known
+        shares.append(alive.sum().item() / max(1, int(known.sum())))
     return shares
+
+
+def fit_dflash(
+    head: DFlash, target: Llama, texts: Texts, mask: int, schedule: Schedule, work: Path
+) -> list[float]:
+    """Train a DFlash head on blocks of all lengths; return what ``right_so_far`` says of the longest ones."""
+    ids, logs = texts
+    states = torch.cat([layer_inputs(target, rows, DFLASH_LAYERS).half() for rows in ids.split(16)])
+    rng = torch.Generator().manual_seed(SEED)
+    last = ids.shape[1] - DFLASH_BLOCK
+
+    def choices() -> Iterator[Tensor]:
+        """Yield the length of a draft, ROWS texts, and the places where blocks begin."""
+        for _ in range(schedule.steps):
+            steps = torch.randint(1, DFLASH_BLOCK, (1,), generator=rng)
+            rows = torch.randint(0, len(ids), (ROWS,), generator=rng)
+            yield torch.cat((steps, rows, torch.randint(1, last, (DFLASH_PLACES,), generator=rng)))
+
+    def wanted(rows: Tensor, places: Tensor, steps: int) -> Tensor:
+        following = places[:, None] + torch.arange(steps)
+        return logs[rows][:, following].float()
+
+    def divergence(model: DFlash, choice: Tensor) -> Tensor:
+        steps, rows, places = int(choice[0]), choice[1 : 1 + ROWS], choice[1 + ROWS :]
+        logits = model.draft(target, ids[rows], states[rows].float(), places, steps, mask)
+        ours = functional.log_softmax(logits, dim=-1).flatten(0, 2)
+        theirs = wanted(rows, places, steps).flatten(0, 2)
+        return functional.kl_div(ours, theirs, log_target=True, reduction="batchmean")
+
+    pair.fit("dflash", head, choices(), divergence, schedule, work)
+    rows, places, steps = torch.arange(len(ids) - 16, len(ids)), torch.arange(1, last, 4), DFLASH_BLOCK - 1
+    with torch.no_grad():
+        logits = head.draft(target, ids[rows], states[rows].float(), places, steps, mask)
+        right = logits.argmax(-1) == wanted(rows, places, steps).argmax(-1)
+    return right_so_far(right.unbind(-1))
 
 
 def write_eagle3(
@@ -170,6 +220,44 @@ def write_eagle3(
         "blk.0.ffn_down": blocks["down"],
     }
     _write(writer, path, {name: part.weight for name, part in parts.items()})
+
+
+def write_dflash(
+    head: DFlash, target: Llama, tokenizer: sentencepiece.SentencePieceProcessor, path: Path
+) -> None:
+    """Write a DFlash head; its embeddings and output are the target's own."""
+    blocks = head.blocks
+    writer = _writer(
+        path,
+        "dflash",
+        "ggufspec demo DFlash head",
+        target.shape,
+        blocks=1,
+        ffn=DFLASH_FFN,
+        heads=DFLASH_HEADS,
+        head_dim=DFLASH_HEAD_DIM,
+    )
+    writer.add_array("dflash.target_layers", DFLASH_LAYERS)
+    writer.add_uint32("dflash.block_size", DFLASH_BLOCK)
+    add_tokenizer(writer, tokenizer)
+    writer.add_mask_token_id(tokenizer.unk_id())  # which no text of the target contains
+    parts = {
+        "fc": blocks["fc"],
+        "enc.output_norm": blocks["state_norm"],
+        "output_norm": head.norm,
+        "blk.0.attn_norm": blocks["attn_norm"],
+        "blk.0.attn_v": blocks["wv"],
+        "blk.0.attn_output": blocks["wo"],
+        "blk.0.ffn_norm": blocks["ffn_norm"],
+        "blk.0.ffn_gate": blocks["gate"],
+        "blk.0.ffn_up": blocks["up"],
+        "blk.0.ffn_down": blocks["down"],
+    }
+    weights = {name: part.weight for name, part in parts.items()}
+    for name in ("q", "k"):
+        weights[f"blk.0.attn_{name}"] = _halves(blocks[f"w{name}"].weight, DFLASH_HEADS)
+        weights[f"blk.0.attn_{name}_norm"] = _halves(blocks[f"{name}_norm"].weight, 1)
+    _write(writer, path, weights)
 
 
 def write_mtp(head: Mtp, target: Llama, tokenizer: sentencepiece.SentencePieceProcessor, path: Path) -> None:
@@ -234,11 +322,21 @@ def _halves(weight: Tensor, heads: int) -> Tensor:
     return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
-def _writer(path: Path, arch: str, name: str, shape: Shape, *, blocks: int, ffn: int) -> gguf.GGUFWriter:
+def _writer(
+    path: Path,
+    arch: str,
+    name: str,
+    shape: Shape,
+    *,
+    blocks: int,
+    ffn: int,
+    heads: int | None = None,
+    head_dim: int | None = None,
+) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path.with_suffix(".tmp"), arch)
-    add_shape(writer, name, shape, layers=blocks, ffn=ffn)
-    writer.add_key_length(shape.head_dim)
-    writer.add_value_length(shape.head_dim)
+    add_shape(writer, name, shape, layers=blocks, ffn=ffn, heads=heads, head_dim=head_dim)
+    writer.add_key_length(head_dim or shape.head_dim)
+    writer.add_value_length(head_dim or shape.head_dim)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
     return writer
 
@@ -264,6 +362,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of target.gguf, and for the heads")
+    parser.add_argument("--head", choices=HEADS, help="train this head alone, instead of all three")
     parser.add_argument("--work", type=Path, default=Path("build/heads"), help="folder for checkpoints")
     parser.add_argument("--fraction", type=float, default=1.0, help="part of the steps to train")
     parser.add_argument("--threads", type=int, default=2)
@@ -271,43 +370,79 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(SEED)
     args.work.mkdir(parents=True, exist_ok=True)
+    training = Training(args.out, args.work, args.fraction)
+    heads = HEADS if args.head is None else {args.head: HEADS[args.head]}
+    print(json.dumps({name: train(training) for name, train in heads.items()}, indent=2))
 
-    def run(schedule: Schedule) -> Schedule:
-        steps, hold, end = (max(4, round(n * args.fraction)) for n in schedule[:3])
+
+class Training:
+    """What all heads are trained with; ``fraction`` is the part of the steps and texts that is used."""
+
+    def __init__(self, out: Path, work: Path, fraction: float) -> None:
+        self.out, self.work, self._fraction = out, work, fraction
+        self.target, self.tokenizer = load_target(out / "target.gguf")
+
+    def run(self, schedule: Schedule) -> Schedule:
+        """Return the part of a schedule that is trained."""
+        steps, hold, end = (max(4, round(n * self._fraction)) for n in schedule[:3])
         return schedule._replace(steps=steps, hold=min(hold, end - 1), end=end)
 
-    windows = max(96, round(pair.DISTIL_WINDOWS * args.fraction))
-    target, tokenizer = load_target(args.out / "target.gguf")
-    stream = pair.token_stream(tokenizer, 4_000, 400_000)
-    report = {}
+    def texts(self, target: Llama, name: str) -> Texts:
+        """Return texts of the corpus and of a target, with its view of them."""
+        stream = pair.token_stream(self.tokenizer, 4_000, 400_000)
+        windows = max(96, round(pair.DISTIL_WINDOWS * self._fraction))
+        return pair.teacher_data(target, stream, windows, SEED, self.work / f"{name}.texts.pt")
 
-    texts = pair.teacher_data(target, stream, windows, SEED, args.work / "target.texts.pt")
-    eagle3 = Eagle3(target.shape.dim, target.shape.heads, EAGLE3_FFN, target.shape.context)
 
-    def eagle3_states(ids: Tensor) -> Tensor:
+def train_eagle3(training: Training) -> object:
+    """Train and write eagle3.gguf; return its agreement with the target."""
+    target, shape = training.target, training.target.shape
+    texts = training.texts(target, "target")
+    head = Eagle3(shape.dim, shape.heads, EAGLE3_FFN, shape.context)
+
+    def states_of(ids: Tensor) -> Tensor:
         return layer_inputs(target, ids, EAGLE3_LAYERS)
 
-    fit_head("eagle3", eagle3, target, eagle3_states, texts, run(HEAD_RUN), args.work)
-    write_eagle3(eagle3, target, tokenizer, args.out / "eagle3.gguf")
-    report["eagle3"] = agreement(eagle3, target, eagle3_states, texts)
+    fit_head("eagle3", head, target, states_of, texts, training.run(HEAD_RUN), training.work)
+    write_eagle3(head, target, training.tokenizer, training.out / "eagle3.gguf")
+    return agreement(head, target, states_of, texts)
 
-    trunk, schedule = Llama(MTP_TARGET), run(TRUNK_RUN)
+
+def train_dflash(training: Training) -> object:
+    """Train and write dflash.gguf; return its agreement with the target."""
+    target, shape = training.target, training.target.shape
+    head = DFlash(shape.dim, DFLASH_HEADS, DFLASH_HEAD_DIM, DFLASH_FFN, len(DFLASH_LAYERS), shape.context)
+    head.norm.load_state_dict(target.norm.state_dict())
+    mask, schedule = training.tokenizer.unk_id(), training.run(DFLASH_RUN)
+    shares = fit_dflash(head, target, training.texts(target, "target"), mask, schedule, training.work)
+    write_dflash(head, target, training.tokenizer, training.out / "dflash.gguf")
+    return shares
+
+
+def train_mtp(training: Training) -> object:
+    """Train and write mtp.gguf; return the layer's agreement with its target, and the target's loss."""
+    tokenizer, work = training.tokenizer, training.work
+    trunk, schedule = Llama(MTP_TARGET), training.run(TRUNK_RUN)
     data = pair.batches(pair.token_stream(tokenizer, 5_000, pair.STREAM_TOKENS), 512, schedule.steps, 5_000)
-    pair.fit("trunk", trunk, data, pair.next_token_loss, schedule, args.work)
+    pair.fit("trunk", trunk, data, pair.next_token_loss, schedule, work)
     trunk.requires_grad_(False)
-    texts = pair.teacher_data(trunk, stream, windows, SEED, args.work / "trunk.texts.pt")
+    texts = training.texts(trunk, "trunk")
     mtp = Mtp(MTP_TARGET.dim, MTP_TARGET.heads, MTP_FFN, MTP_TARGET.context)
     mtp.norm.load_state_dict(trunk.norm.state_dict())
 
-    def mtp_states(ids: Tensor) -> Tensor:
+    def states_of(ids: Tensor) -> Tensor:
         return last_state(trunk, ids)
 
-    fit_head("mtp", mtp, trunk, mtp_states, texts, run(HEAD_RUN), args.work)
-    write_mtp(mtp, trunk, tokenizer, args.out / "mtp.gguf")
-    report["mtp"] = agreement(mtp, trunk, mtp_states, texts)
+    fit_head("mtp", mtp, trunk, states_of, texts, training.run(HEAD_RUN), work)
+    write_mtp(mtp, trunk, tokenizer, training.out / "mtp.gguf")
     held_out = pair.token_stream(tokenizer, 1, 32768)[:32768]
-    report["trunk_loss"] = pair.held_out_loss(trunk, held_out)
-    print(json.dumps(report, indent=2))
+    return {
+        "agreement": agreement(mtp, trunk, states_of, texts),
+        "trunk_loss": pair.held_out_loss(trunk, held_out),
+    }
+
+
+HEADS = {"eagle3": train_eagle3, "mtp": train_mtp, "dflash": train_dflash}
 
 
 if __name__ == "__main__":

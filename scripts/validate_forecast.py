@@ -51,7 +51,7 @@ from ggufspec.tuning import Plan, Prospect, TuneRequest, TuningForecast
 SUITES = ("demo", "general", "seven")
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 P_MINS = (0.0, 0.5, 0.8)
-WITH_P_MIN = (4, 8, 16)  # draft sizes that are measured at every p_min; the others only at 0
+WITH_P_MIN = (4, 7, 8, 16)  # draft sizes measured at every p_min, the others only at 0; DFlash: 7 at most
 DEMO = paths.models_dir() / "demo"
 HEAD = (
     *("pair", "suite", "acceptance: worst (points)", "speed-up: median", "worst", "at"),
@@ -133,6 +133,11 @@ PAIRS = (
         name="embedded target with a layer for MTP",
         make=lambda _: (DEMO / "mtp.gguf", None),
         method=Method.DRAFT_MTP,
+    ),
+    Pair(
+        name="embedded, with its DFlash head",
+        make=lambda _: (DEMO / "target.gguf", DEMO / "dflash.gguf"),
+        method=Method.DRAFT_DFLASH,
     ),
 )
 

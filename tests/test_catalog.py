@@ -57,7 +57,7 @@ def test_the_seeds_pairs_are_there() -> None:
 
 def test_the_embedded_pairs_are_those_whose_models_travel_with_the_package(config: Path) -> None:
     embedded = {name for name in catalog.load_catalogue() if catalog.is_embedded(name)}
-    assert embedded == {"demo", "demo-eagle3", "demo-mtp"}
+    assert embedded == {"demo", "demo-eagle3", "demo-mtp", "demo-dflash"}
     config.write_text('[pairs.demo]\ntarget = { path = "other.gguf" }\n')
     assert not catalog.is_embedded("demo")
     assert not catalog.is_embedded("nothing")

@@ -305,7 +305,7 @@ def test_the_whole_report_on_this_machine(tmp_path: Path, home: Path) -> None:
     assert all(set(each) == {"name", "status", "text", "fix"} for each in report["findings"])
     assert str(llama) in found["llama.cpp"]["text"]
     assert found["models"]["text"].startswith("1 GGUF files, 1000 B")
-    assert found["pairs"]["text"].endswith(": demo, demo-eagle3, demo-mtp")
+    assert found["pairs"]["text"].endswith(": demo, demo-eagle3, demo-mtp, demo-dflash")
     assert "none yet" in found["results"]["text"]
 
 

@@ -348,7 +348,7 @@ def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.
     )
 
     def traces(
-        engine: object, spec: RunSpec, prompts: Sequence[Prompt], drafters: object, *, n_max: int
+        engine: object, spec: RunSpec, prompts: Sequence[Prompt], drafters: object, *, limits: object
     ) -> Iterator[Any]:
         assert spec.traffic is None
         for prompt in prompts:

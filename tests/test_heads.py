@@ -510,6 +510,19 @@ def test_a_lowered_draft_size_is_said(files: Path) -> None:
     )
 
 
+def test_a_head_without_confidence_takes_no_p_min(files: Path) -> None:
+    """llama.cpp ends with an error there, after both models are loaded."""
+    unsure = models.dflash(markov=True, has_confidence_head=False)
+    models.write_model(files / "dspark.gguf", *unsure)
+    session = prepare_session(_request(files, "target", "dspark", p_min=(0.0, 0.5), draft=2))
+    assert any("dspark.gguf has no confidence head" in note for note in session.notes)
+    drafting = [arm.drafting for arm in session.suite.blocks[0].arms if arm.drafting]
+    assert [one.p_min for one in drafting] == [0.0]
+    with pytest.raises(GgufspecError, match="no confidence head") as caught:
+        prepare_session(_request(files, "target", "dspark", p_min=0.5))
+    assert caught.value.hint == "add --p-min 0"
+
+
 def test_layers_for_mtp_draft_where_they_are_asked_for(files: Path) -> None:
     session = prepare_session(_request(files, "with-mtp"))
     assert any("--method draft-mtp" in note for note in session.notes)

@@ -10,7 +10,7 @@ import pytest
 
 import ggufspec
 from ggufspec import publishing, results
-from ggufspec.domain import ModelFile, Offload, Pair, Role
+from ggufspec.domain import Method, ModelFile, Offload, Pair, Role
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CurveKind, MeasuredOn, Shape
@@ -51,6 +51,21 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
         private=(PRIVATE,),
         costs=[timed.shared(measured_on(bench))],
     )
+
+
+def test_a_head_that_drafts_blocks_is_like_no_draft_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of its drafts does not grow with each token, as the formulas have it."""
+    published.leave_out_pages(monkeypatch)
+    bench = published.bench()
+    setup = replace(measured_on(bench), head=Method.DRAFT_DFLASH)
+    bundle = publishing.publish(
+        [bench], tmp_path / "bundle", identity=IDENTITY, private=(PRIVATE,), costs=[timed.shared(setup)]
+    )
+    assert read(bundle).curve.drafts_blocks
+    with pytest.raises(ValueError, match="has no cost curves"):
+        ggufspec.whatif(like=bundle.folder, pair="demo", alpha=0.8)
 
 
 def read(bundle: Bundle) -> SharedProfile:

@@ -284,6 +284,8 @@ def _files(way: Chain, folder: Path, *, has_drafter: bool) -> tuple[Path, Path |
         return target, None
     if by_mtp:
         drafter = models.with_mtp(alone=True, context=4096)
+    elif way.method is Method.DRAFT_DFLASH:
+        drafter = models.dflash()
     else:
         drafter = models.eagle3() if way.method.is_head else models.llama(n_layers=1, context=4096)
     return target, models.write_model(folder / "drafter.gguf", *drafter)
@@ -300,6 +302,7 @@ FIRST = {  # the first recorded build with a program that drafts so
     "ngram-mod": "0.3.20",
     "draft-mtp": "0.3.24",
     "draft-eagle3": "0.3.36",
+    "draft-dflash": "0.3.36",
 }
 
 
@@ -343,7 +346,10 @@ def _prepare(asked: Request) -> Session | GgufspecError:
         return error
 
 
-@pytest.mark.parametrize(("name", "method"), [("demo-eagle3", "draft-eagle3"), ("demo-mtp", "draft-mtp")])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("demo-eagle3", "draft-eagle3"), ("demo-mtp", "draft-mtp"), ("demo-dflash", "draft-dflash")],
+)
 def test_the_embedded_heads_draft_for_their_targets_without_a_network(name: str, method: str) -> None:
     session = prepare_session(Request(pair=name, offline=True))
     drafting_arms = [arm for arm in session.suite.blocks[0].arms if arm.drafting]

@@ -12,11 +12,13 @@ from typing import cast
 
 import pytest
 
-from ggufspec.domain import HeadFile, Method, ModelFile, Offload, RunSpec
+from ggufspec.domain import HeadFile, Method, ModelFile, Offload, Program, RunSpec
 from ggufspec.engines.inprocess import InprocessEngine
-from ggufspec.engines.library.messages import Curve, RoundPart, Timing
+from ggufspec.engines.library.messages import Curve, HeadDraft, RoundPart, Timing
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CostCurve, CurveKind
+from ggufspec.forecast.evaluations import drafting
+from ggufspec.forecast.trace import DraftTrace
 from ggufspec.results import read_object
 from tests.support import values
 
@@ -115,6 +117,38 @@ def test_exact_timings_give_the_exact_curve() -> None:
     assert curve.resize_s.value == pytest.approx(0.0007)
     assert curve.measured_on is not None
     assert (curve.measured_on.drafter, curve.measured_on.build) == (DRAFTER, values.BUILD)
+
+
+def test_the_time_of_a_block_is_that_of_its_size() -> None:
+    """One evaluation drafts all of it, so there is neither a time per token nor one besides."""
+    head = HeadFile.of(DRAFTER, Method.DRAFT_DFLASH)
+    curve = _curve(drafter=head)
+    assert curve.drafts_blocks
+    for depth in DEPTHS:
+        assert [curve.seconds(CurveKind.DRAFT, size, depth).value for size in (1, 2, 3)] == pytest.approx(
+            [true_s(RoundPart.DRAFT, size, depth) for size in (1, 2, 3)]
+        )
+    assert curve.seconds(CurveKind.ROUND).value == 0
+    blocks = {3: {at: HeadDraft(2, (0.9, 0.9, 0.4)) for at in (1, 4, 7)}}
+    text = DraftTrace(
+        prompt_id="p",
+        tokens=(5,) * 14,
+        match=(False,) * 14,
+        confidence=(0.0,) * 14,
+        n_prompt=10,
+        blocks=blocks,
+    )
+    pays = functools.partial(drafting, text, curve, n_max=3, program=Program.SERVER, n_predict=11)
+    times = [point.seconds.value for point in curve.points]
+    spent = pays().drafting @ times
+    depths = (10, 13, 16)
+    wanted = sum(true_s(RoundPart.DRAFT, 3, depth) + true_s(RoundPart.ABSORB, 4, depth) for depth in depths)
+    wanted += true_s(RoundPart.ABSORB, 1, 19)  # nothing is left to draft in the last round
+    assert spent == pytest.approx(wanted)
+    shorter = pays(p_min=0.5)  # a draft that ends early takes as long, and less is verified
+    assert shorter.counts.n_drafted == 6
+    read = sum(true_s(RoundPart.ABSORB, 3, depth) - true_s(RoundPart.ABSORB, 4, depth) for depth in depths)
+    assert shorter.drafting @ times == pytest.approx(wanted + read)
 
 
 def test_timings_are_stored_and_the_curve_follows_from_them() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +97,37 @@ def test_a_head_accepts_what_a_draft_from_that_place_has_right(n_max: int, wante
 
 def test_a_head_that_doubts_ends_its_draft() -> None:
     head = _head((0, 1, 3, 0, 0, 0))
-    assert head.confidences(1, 4) == (0.9, 0.9, 0.4, 0.4)
-    assert head.confidences(2, 3) == (0.9,) * 3
+    assert head.confidences(1, 4, 4) == (0.9, 0.9, 0.4, 0.4)
+    assert head.confidences(2, 3, 4) == (0.9,) * 3
     found = trace.rounds(head, n_max=4, program=Program.SERVER, n_predict=6, p_min=0.5)
     assert found == (Round(2, 1), Round(1, 0), Round(1, 0), Round(0, 0))
+
+
+def test_a_block_is_the_draft_of_its_size_from_its_place() -> None:
+    """Its first tokens depend on its length, and a confidence is known for every token of it."""
+    blocks = {
+        2: {1: HeadDraft(2, (0.9, 0.9)), 4: HeadDraft(0, (0.6, 0.9)), 5: HeadDraft(2, (0.9, 0.4))},
+        3: {
+            1: HeadDraft(1, (0.9, 0.7, 0.8)),
+            3: HeadDraft(3, (0.9, 0.8, 0.3)),
+            6: HeadDraft(1, (0.2, 0.9, 0.9)),
+        },
+    }
+    text = replace(_trace("0" * 9, confidence=0.0), blocks=blocks)
+    run = partial(trace.rounds, text, program=Program.SERVER)
+    assert run(n_max=2, n_predict=8) == (Round(2, 2), Round(2, 0), Round(2, 2))
+    assert run(n_max=3, n_predict=7) == (Round(3, 1), Round(3, 3))
+    assert run(n_max=2, n_predict=7, p_min=0.5) == (Round(2, 2), Round(2, 0), Round(1, 1))
+    assert run(n_max=3, n_predict=7, p_min=0.75) == (Round(1, 1), Round(2, 2), Round(0, 0))
+    assert text.is_heads
+
+
+def test_a_block_that_was_not_recorded_is_refused() -> None:
+    """A trace has only the drafts with which rounds of its sizes and values of p_min begin."""
+    text = replace(_trace("0" * 9), blocks={2: {1: HeadDraft(1, (0.9, 0.9))}})
+    for n_max in (2, 3):
+        with pytest.raises(ValueError, match=f"no draft of {n_max} tokens after"):
+            trace.rounds(text, n_max=n_max, program=Program.SERVER, n_predict=8)
 
 
 def test_programs_begin_and_end_where_they_do() -> None:

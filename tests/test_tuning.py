@@ -531,16 +531,54 @@ def test_the_pair_entry_can_be_read_back(monkeypatch: pytest.MonkeyPatch, tmp_pa
         (Method.DRAFT_EAGLE3, 11312, True),
         (Method.DRAFT_EAGLE3, 11311, False),
         (Method.DRAFT_EAGLE3, None, False),
-        (Method.DRAFT_DFLASH, 11312, False),
+        (Method.DRAFT_DFLASH, 11312, True),
+        (Method.DRAFT_DFLASH, 11311, False),
     ],
 )
 def test_heads_are_forecast_where_the_library_was_seen_to_feed_them(
-    method: Method, build: int | None, known: bool
+    tmp_path: Path, method: Method, build: int | None, known: bool
 ) -> None:
+    made = models.eagle3() if method is Method.DRAFT_EAGLE3 else models.dflash()
+    assert prospects.can_forecast(_head_arm(tmp_path, made, method), Program.SERVER, build) is known
+
+
+def _head_arm(folder: Path, made: Any, method: Method) -> RunSpec:
+    path = models.write_model(folder / "head.gguf", *made)
     arm = values.spec(Role.DRAFTING, draft=3)
     assert arm.drafting is not None
-    head = replace(arm, drafting=replace(arm.drafting, method=method))
-    assert prospects.can_forecast(head, Program.SERVER, build) is known
+    draft = ModelFile(filename=path.name, path=path)
+    return replace(arm, pair=replace(arm.pair, draft=draft), drafting=replace(arm.drafting, method=method))
+
+
+def test_a_head_at_its_longest_draft_is_not_at_the_edge_of_a_search(tmp_path: Path) -> None:
+    """A larger size would be the same run."""
+    arm = _head_arm(tmp_path, models.dflash(block=4), Method.DRAFT_DFLASH)
+    assert arm.drafting is not None
+    shorter = replace(arm, drafting=replace(arm.drafting, n_max=2))
+    assert not prospects.can_be_longer(arm)
+    assert prospects.can_be_longer(shorter)
+    assert prospects.can_be_longer(values.spec(Role.DRAFTING, draft=3))
+
+
+@pytest.mark.parametrize(
+    ("markov", "extra", "known"),
+    [
+        (False, {}, True),
+        (True, {}, True),
+        (False, {"selector_top_k": 4}, False),
+        (True, {"hyper_connection__count": 4}, False),
+        (False, {"rope__dimension_sections": [8, 0, 0, 0]}, False),
+    ],
+)
+def test_blocks_are_forecast_where_they_are_those_of_the_paper(
+    tmp_path: Path, markov: bool, extra: dict[str, Any], known: bool
+) -> None:
+    """DFlash 2 and DSpark for DeepSeek 4 compute otherwise, and are measured; so are several users."""
+    keys = {key.replace("__", "."): value for key, value in extra.items()}
+    made = models.dflash(markov=markov, **keys)
+    arm = _head_arm(tmp_path, made, Method.DRAFT_DSPARK if markov else Method.DRAFT_DFLASH)
+    assert prospects.can_forecast(arm, Program.SERVER, 11312) is known
+    assert not prospects.can_forecast(arm, Program.SERVER, 11312, users=2)
 
 
 @pytest.mark.parametrize(("n_mtp", "known"), [(1, True), (2, False)])

@@ -180,7 +180,11 @@ def _best_at_edge(groups: Iterable[Arm]) -> Iterator[tuple[str, Arm]]:
         sizes = {arm.draft_size for arm in drafting if _differ_in_size_only(arm.spec, fastest.spec)}
         largest = max(size or 0 for size in sizes)
         if len(sizes) >= _SEARCH and fastest.draft_size == largest:
-            yield f"{_name(fastest)}, next: --draft {largest}-{2 * largest}", fastest
+            further = f"{_name(fastest)}, next: --draft {largest}-{2 * largest}"
+            drafting_by = fastest.spec.drafting
+            if drafting_by is not None and drafting_by.method.drafts_block:
+                further += " unless that is the head's longest draft"
+            yield further, fastest
 
 
 def _differ_in_size_only(one: RunSpec, other: RunSpec) -> bool:

@@ -33,8 +33,10 @@ from ggufspec.engines.library import reading
 from ggufspec.engines.library.belonging import check_library
 from ggufspec.engines.library.commandline import WORKER, format_command, format_library
 from ggufspec.engines.library.messages import (
+    DEFAULT_LIMITS,
     Curve,
     CurveRun,
+    DraftLimits,
     Library,
     LibraryRecord,
     ModelLoad,
@@ -141,7 +143,7 @@ class InprocessEngine(Engine):
         drafters: Sequence[ModelFile],
         *,
         writing: tuple[int, int] | None = None,
-        n_max: int = 16,
+        limits: DraftLimits = DEFAULT_LIMITS,
     ) -> RecordedTrace:
         """Let the target generate one text, and every drafter evaluate it; see TraceRun.
 
@@ -150,7 +152,7 @@ class InprocessEngine(Engine):
             drafters: their layers are those of ``spec.offload``.
             writing: index and draft size of the drafter that drafts while a greedy text is generated, or
             None.
-            n_max: the longest draft of heads, which draft at every place of the text.
+            limits: the draft sizes and values of p_min for which heads draft.
 
         Raises:
             Failure: a model does not load, a drafter is refused, or the library fails.
@@ -163,7 +165,7 @@ class InprocessEngine(Engine):
             threads=spec.threads,
             sampling=spec.sampling,
             writing=writing,
-            n_max=n_max,
+            limits=limits,
         )
         reply = self._request(spec, run)
         assert isinstance(reply, RecordedTrace)

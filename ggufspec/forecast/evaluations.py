@@ -82,7 +82,9 @@ def drafting(
         if before is not None and step.drafted != before and not sampling:
             evaluations.add("besides", CurveKind.RESIZE, step, 1)
         before = step.drafted
-        if step.proposals + extra:
+        if curve.drafts_blocks:
+            evaluations.add("drafting", CurveKind.DRAFT, step, n_max, times=min(1, step.proposals))
+        elif step.proposals + extra:
             evaluations.add("drafting", CurveKind.DRAFT, step, 1, times=step.proposals + extra)
         if absorbs:
             evaluations.add("drafting", CurveKind.ABSORB, step, 1 + step.drafted)

@@ -179,8 +179,8 @@ def _alpha(traces: Sequence[DraftTrace], *, sampling: bool) -> float | None:
 
 
 def _theorem(alpha: float, curve: CostCurve, n_max: int) -> float | None:
-    if not curve.draft:
-        return None
+    if not curve.draft or curve.drafts_blocks:
+        return None  # the theorem is for a drafter that takes as long for each token
     depth = curve.depths[0]
     cost = curve.seconds(CurveKind.DRAFT, 1, depth).value / curve.seconds(CurveKind.VERIFY, 1, depth).value
     return closed_form(alpha, n_max, cost)

@@ -9,6 +9,7 @@ from math import prod
 from ggufspec import machine
 from ggufspec.analysis import MeasurementWarning
 from ggufspec.domain import Chain, Method, ModelFile, offloading
+from ggufspec.errors import GgufspecError
 from ggufspec.llama.install import Install
 from ggufspec.measure import configured
 from ggufspec.measure.sweep import Sweep, distinct_layers
@@ -53,6 +54,23 @@ def describe_lowered_sizes(sweep: Sweep) -> Iterator[str]:
                 f"draft sizes: {model.filename} drafts at most {head.most} tokens; "
                 f"--draft {_few(lowered)} would be the same as {head.most}, which is measured"
             )
+
+
+def describe_refused_p_mins(sweep: Sweep) -> Iterator[str]:
+    """Yield a note for each head for which llama.cpp takes no p_min above 0.
+
+    Raises:
+        GgufspecError: no other value was asked for.
+    """
+    methods = {way.method for way in sweep.ways}
+    refused = [f"{p_min:g}" for p_min in sweep.p_mins if p_min]
+    for model, head in sweep.heads.items():
+        if head.knows_p_min or head.method not in methods or not refused:
+            continue
+        why = f"{model.filename} has no confidence head, so llama.cpp takes no p-min above 0 for it"
+        if len(refused) == len(sweep.p_mins):
+            raise GgufspecError(why, "add --p-min 0")
+        yield f"p-min: {why}; --p-min {_few(refused)} is left out"
 
 
 def _few(words: Sequence[str]) -> str:

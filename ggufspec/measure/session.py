@@ -158,6 +158,7 @@ def prepare_session(request: Request) -> Session:
             *asked.plain.notes,
             *never,
             *notes.describe_lowered_sizes(sweep),
+            *notes.describe_refused_p_mins(sweep),
             *left_out,
             *notes.describe_same_layers(sweep),
             *notes.describe_missing_drafter(sweep),

@@ -179,11 +179,12 @@ class Sweep:
         head = self.heads.get(drafter or target) if way.method.is_head else None
         most = head.most if head is not None else None
         is_model = way.method.drafts_with_model
+        p_mins = self.p_mins if is_model and (head is None or head.knows_p_min) else (0.0,)
         values: dict[Drafting, None] = {}
         for ngram in self.ngrams:
             sizes = draft_sizes(way.method, self.draft_sizes, ngram)
             kept = canonical_ngram(way, ngram)
-            for size, p_min in product(sizes, self.p_mins if is_model else (0.0,)):
+            for size, p_min in product(sizes, p_mins):
                 n_max = size if most is None else min(size, most)
                 drafting = Drafting(
                     n_max=n_max,

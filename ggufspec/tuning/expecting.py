@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _TRACES_SHARE = 0.05  # of the time
 _COSTS_SHARE = 0.1
 _FEWEST_PROMPTS = 2
+_SEVERAL = 2  # users, or more
 
 Expected = tuple[tuple[ExpectedRound, ...], str]
 """The rounds, and a note on what forecasts rest on."""
@@ -99,7 +100,8 @@ def _why_not(session: Session, arms: Sequence[RunSpec]) -> str | None:
     for arm in arms:
         assert arm.drafting is not None
         is_learning = not LEARNING_METHODS.isdisjoint(arm.drafting.chain.methods)
-        if is_learning or not prospects.can_forecast(arm, Program.SERVER, session.install.build_number):
+        build = session.install.build_number
+        if is_learning or not prospects.can_forecast(arm, Program.SERVER, build, users=_SEVERAL):
             return f"drafting by {arm.drafting.chain} cannot be computed"
     try:
         engines.check_library(session.install)
@@ -119,12 +121,12 @@ def _trace(
     prompts: Sequence[Prompt],
     drafters: Sequence[ModelFile],
 ) -> Generator[Stage, None, list[TracedTexts]]:
-    largest = max(arm.drafting.n_max for arm in arms if arm.drafting is not None)
-    spec = replace(first, n_predict=trace.needed(first.n_predict, largest, Program.SERVER))
+    limits = prospects.draft_limits(arms, first.n_predict)
+    spec = replace(first, n_predict=trace.needed(first.n_predict, max(limits.sizes), Program.SERVER))
     texts: list[TracedTexts] = []
     for number, prompt in enumerate(prompts):
         yield Stage(name=f"reading ahead · {prompt.id}", done=number, total=len(prompts))
-        texts += profiles.traces(engine, spec, (prompt,), drafters, n_max=largest)
+        texts += profiles.traces(engine, spec, (prompt,), drafters, limits=limits)
     return texts
 
 

@@ -42,7 +42,8 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
     """
     install, program = plan.session.install, engines.ENGINES[plan.session.engine.name]
     arms = prospects.drafting_arms(plan.blocks)
-    known = [arm for arm in arms if prospects.can_forecast(arm, program, install.build_number)]
+    build, users = install.build_number, plan.users or 1
+    known = [arm for arm in arms if prospects.can_forecast(arm, program, build, users=users)]
     drafters = [*dict.fromkeys(arm.draft_source for arm in known if arm.draft_source is not None)]
     one_load = 1 if plan.alone.offload.rpc else None  # at once: a worker serves one program at a time
     inside = prospects.drafts_inside(drafters, plan.alone.pair.target)
@@ -54,7 +55,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             yield Stage(name="loading", done=0, total=1)
             begun = time.monotonic()
             first = replace(_spec(plan, known), prompt=plan.session.suite.prompts[0])
-            token_s, shared_s, load_s = measure_speed(engine, first, plan.users or 1)
+            token_s, shared_s, load_s = measure_speed(engine, first, users)
             reloads = plan.session.engine.load_key(first) is None
             allowed = allow(
                 time_s=plan.max_time_s,
@@ -210,11 +211,8 @@ def _texts(
 ) -> Generator[Stage, None, list[TracedTexts]]:
     """Trace the prompts; each later turn of a conversation is a prompt after the target's answers."""
     program = engines.ENGINES[plan.session.engine.name]
-    largest = max(
-        (arm.drafting.n_max for arm in (*prospects.drafting_arms(plan.blocks), *plan.beyond) if arm.drafting),
-        default=1,
-    )
-    spec = replace(first, n_predict=trace.needed(allowed.n_predict, largest, program))
+    limits = prospects.draft_limits((*prospects.drafting_arms(plan.blocks), *plan.beyond), allowed.n_predict)
+    spec = replace(first, n_predict=trace.needed(allowed.n_predict, max(limits.sizes), program))
     texts: list[TracedTexts] = []
     (beginning,) = profiles.traces(engine, replace(spec, n_predict=_BEGINNING), [first.prompt], drafters)
     writing = _quickest(beginning)
@@ -222,11 +220,11 @@ def _texts(
     for number, prompt in enumerate(chosen):
         yield Stage(name=f"reading ahead · {prompt.id}", done=number, total=len(chosen))
         turns = PromptTurns(prompt, plan.session.render)
-        texts += profiles.traces(engine, spec, turns.made, drafters, writing=writing, n_max=largest)
+        texts += profiles.traces(engine, spec, turns.made, drafters, writing=writing, limits=limits)
         while not turns.is_complete:
             turns.add_answer(texts[-1].text)
             last = turns.made[-1:]
-            texts += profiles.traces(engine, spec, last, drafters, writing=writing, n_max=largest)
+            texts += profiles.traces(engine, spec, last, drafters, writing=writing, limits=limits)
     return texts
 
 
@@ -238,8 +236,8 @@ def _quickest(beginning: TracedTexts) -> tuple[int, int] | None:
     size = len(beginning.target_trace.tokens)
     gains: dict[tuple[int, int], float] = {}
     for place, (view, look_s) in enumerate(zip(beginning.by_drafter, beginning.look_s, strict=True)):
-        if view.drafts is not None:
-            continue  # a head
+        if view.is_heads:
+            continue
         alpha, cost = sum(view.match) / size, look_s / beginning.written_s
         gains |= {(place, n_max): forecast.closed_form(alpha, n_max, cost) for n_max in _HELPING}
     best = max(gains, key=gains.__getitem__, default=None)

@@ -18,7 +18,7 @@ from ggufspec.domain import (
     RunSpec,
     Traffic,
 )
-from ggufspec.engines.library import HEADS
+from ggufspec.engines.library import DraftLimits
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import concurrency, trace
 from ggufspec.forecast.costs import CostCurve
@@ -32,11 +32,13 @@ Curves = Mapping[tuple[Offload, ModelFile | None], CostCurve]
 
 _WORTH_TRYING = 0.93  # of the leader's forecast; forecasts are off by 5 % in the median, 10 % at worst
 _FURTHER = 2  # draft sizes that are looked at beyond the largest, each time that it leads
+_OTHER_BLOCKS = ("selector_top_k", "hyper_connection.count", "rope.dimension_sections")
+"""Keys of DFlash 2, of DSpark for DeepSeek 4, and of heads whose tokens have several positions."""
 _ALIKE = 0.01  # p_min that changes the forecast by less is not tried at the same draft size
 
 
-def can_forecast(arm: RunSpec, program: Program, build: int | None) -> bool:
-    """Whether a configuration can be forecast at all."""
+def can_forecast(arm: RunSpec, program: Program, build: int | None, *, users: int = 1) -> bool:
+    """Whether a configuration can be forecast at all, for so many users at once."""
     drafting = _drafting(arm)
     if drafting.first or drafting.ngram != NgramSettings():
         return False
@@ -45,19 +47,34 @@ def can_forecast(arm: RunSpec, program: Program, build: int | None) -> bool:
         assert source is not None
         cards = (_read(model.path) for model in (arm.pair.target, source))
         can_go_back = not any(card is not None and card.is_recurrent for card in cards)
-        return can_go_back and (not isinstance(source, HeadFile) or _can_follow(source, build))
+        if not isinstance(source, HeadFile):
+            return can_go_back
+        is_modelled = users == 1 or not source.method.drafts_block
+        return can_go_back and is_modelled and _can_follow(source, build)
     return trace.why_not(drafting.method, n_max=drafting.n_max, program=program, build=build) is None
 
 
 def _can_follow(source: HeadFile, build: int | None) -> bool:
-    """Whether the library of a build can draft with this head: MTP only with a single layer of its own."""
-    if build not in releases.READS_STATES or source.method not in HEADS:
-        return False
-    if source.method is not Method.DRAFT_MTP:
-        return True
+    """Whether the library of a build can draft with this head as programs do.
+
+    It cannot with several layers for MTP, nor with one that reads the target's cache, nor with the kinds of
+    DFlash and DSpark whose graphs are not those of the paper.
+    """
     card = _read(source.path)
     head = None if card is None else compat.read_head(card)
-    return head is not None and head.most is None and not head.reads_cache
+    if build not in releases.READS_STATES or card is None or head is None:
+        return False
+    if source.method.drafts_block:
+        return not any(f"dflash.{key}" in card.metadata for key in _OTHER_BLOCKS)
+    return source.method is Method.DRAFT_EAGLE3 or (head.most is None and not head.reads_cache)
+
+
+def can_be_longer(arm: RunSpec) -> bool:
+    """Whether a larger draft size would be another run. A head lowers what it was not trained for."""
+    source = arm.draft_source
+    card = _read(source.path) if isinstance(source, HeadFile) else None
+    head = None if card is None else compat.read_head(card)
+    return head is None or head.most is None or _drafting(arm).n_max < head.most
 
 
 @cache
@@ -67,6 +84,16 @@ def _read(path: Path | None) -> gguf.ModelCard | None:
         return None if path is None else gguf.read_card(path)
     except (OSError, GgufspecError):
         return None
+
+
+def draft_limits(arms: Sequence[RunSpec], n_predict: int) -> DraftLimits:
+    """Return what runs of ``n_predict`` tokens may ask of a trace; γ = 1 where no configuration drafts."""
+    settings = [_drafting(arm) for arm in arms]
+    return DraftLimits(
+        sizes=tuple(sorted({drafting.n_max for drafting in settings})) or (1,),
+        p_mins=tuple(sorted({drafting.p_min for drafting in settings})) or (0.0,),
+        starts=(0, 1, n_predict),
+    )
 
 
 def drafts_inside(drafters: Sequence[ModelFile], target: ModelFile) -> bool:

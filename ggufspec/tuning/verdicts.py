@@ -49,6 +49,7 @@ def select_arms(results: ResultSet) -> Selection:
     winner = alike[0]
     others = [arm for arm in (fastest, *slower) if arm is not winner]
     sizes = {_n_max(arm) for arm in drafting if _source(arm) == _source(fastest)}
+    is_edge = len(sizes) > 1 and _n_max(fastest) == max(sizes)
     return Selection(
         results=results,
         fastest=fastest.spec,
@@ -56,7 +57,7 @@ def select_arms(results: ResultSet) -> Selection:
         runner_up=others[0].spec if others else None,
         alike=tuple(arm.spec for arm in alike),
         by_category=_by_category(winner, [*others, max(plain, key=lambda arm: _rate(arm).value)]),
-        edge=_n_max(fastest) if len(sizes) > 1 and _n_max(fastest) == max(sizes) else None,
+        edge=_n_max(fastest) if is_edge and prospects.can_be_longer(fastest.spec) else None,
         unlike_target=unlike,
     )
 

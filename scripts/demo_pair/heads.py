@@ -1,9 +1,10 @@
-"""Heads that draft from a target's own hidden states, in PyTorch: EAGLE-3 and multi-token prediction (MTP).
+"""Heads that draft from a target's own hidden states, in PyTorch: EAGLE-3, multi-token prediction, DFlash.
 
-Both are one transformer layer that reads, at each place, the embedding of the text's next token and what the
-target computed one place before. Drafting on, a head reads its own draft and its own last state instead. They
-differ in how the two are joined and in which state is handed on, as in llama.cpp's src/models/eagle3.cpp and
-src/models/glm4-moe.cpp.
+The first two are one transformer layer that reads, at each place, the embedding of the text's next token and
+what the target computed one place before. Drafting on, such a head reads its own draft and its own last state
+instead. They differ in how the two are joined and in which state is handed on, as in llama.cpp's
+src/models/eagle3.cpp and src/models/glm4-moe.cpp. A DFlash head drafts all its tokens in one evaluation
+(src/models/dflash.cpp).
 """
 
 from __future__ import annotations
@@ -152,6 +153,84 @@ class Mtp(Head):
     def hand_on(self, out: Tensor) -> Tensor:
         """The normalized output, as the target hands it on."""
         return self.norm(out)
+
+
+class DFlash(nn.Module):
+    """A DFlash head of one layer, which drafts a block of tokens in one evaluation.
+
+    The block is the text's last token and one mask for each token of the draft. All of it attends to itself,
+    in both directions, and to the target's states before it, which enter as keys and values.
+
+    Attributes:
+        blocks: every part that is trained, under the name that the optimizer looks for.
+        norm: before the target's output.
+    """
+
+    def __init__(self, dim: int, heads: int, head_dim: int, ffn: int, layers: int, context: int) -> None:
+        super().__init__()
+        self.heads, width = heads, heads * head_dim
+        self.norm = nn.RMSNorm(dim, eps=NORM_EPS)
+        self.blocks = nn.ModuleDict(
+            {
+                "fc": nn.Linear(layers * dim, dim, bias=False),
+                "state_norm": nn.RMSNorm(dim, eps=NORM_EPS),
+                "attn_norm": nn.RMSNorm(dim, eps=NORM_EPS),
+                "wq": nn.Linear(dim, width, bias=False),
+                "wk": nn.Linear(dim, width, bias=False),
+                "wv": nn.Linear(dim, width, bias=False),
+                "q_norm": nn.RMSNorm(head_dim, eps=NORM_EPS),
+                "k_norm": nn.RMSNorm(head_dim, eps=NORM_EPS),
+                "wo": nn.Linear(width, dim, bias=False),
+                "ffn_norm": nn.RMSNorm(dim, eps=NORM_EPS),
+                "gate": nn.Linear(dim, ffn, bias=False),
+                "up": nn.Linear(dim, ffn, bias=False),
+                "down": nn.Linear(ffn, dim, bias=False),
+            }
+        )
+        nn.init.zeros_(self.blocks["wo"].weight)
+        nn.init.zeros_(self.blocks["down"].weight)
+        self.register_buffer("table", rotary_table(context, head_dim), persistent=False)
+
+    def draft(
+        self, target: Llama, ids: Tensor, states: Tensor, places: Tensor, steps: int, mask: int
+    ) -> Tensor:
+        """Return the logits of a draft of ``steps`` tokens after each of some places.
+
+        Args:
+            target: whose embeddings and output are used.
+            ids: (batch, time), the text.
+            states: (batch, time, features), of the target at each place.
+            places: (drafts,), the place of each block's first token.
+            steps: tokens of each draft.
+            mask: the token that stands for a drafted one.
+
+        Returns:
+            (batch, drafts, steps, vocab)
+        """
+        blocks, size = self.blocks, steps + 1
+        block = torch.full((len(ids), len(places), size), mask)
+        block[:, :, 0] = ids[:, places]
+        at = (places[:, None] + torch.arange(size)).flatten()
+        x = target.embed(block.flatten(1))
+        read, seen = blocks["attn_norm"](x), blocks["state_norm"](blocks["fc"](states))
+        both = torch.cat((seen, read), dim=1)
+        positions = torch.cat((torch.arange(ids.shape[1]), at))
+        q = rotate(blocks["q_norm"](self._split(blocks["wq"](read))), self.table[:, at])
+        k = rotate(blocks["k_norm"](self._split(blocks["wk"](both))), self.table[:, positions])
+        v = self._split(blocks["wv"](both))
+        draft = torch.arange(len(places)).repeat_interleave(size)
+        before = torch.arange(ids.shape[1]) < places.repeat_interleave(size)[:, None]
+        allowed = torch.cat((before, draft[:, None] == draft), dim=1)
+        out = functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+        x = x + blocks["wo"](out.transpose(1, 2).flatten(2))
+        h = blocks["ffn_norm"](x)
+        x = x + blocks["down"](functional.silu(blocks["gate"](h)) * blocks["up"](h))
+        drafted = x.unflatten(1, (len(places), size))[:, :, 1:]
+        logits: Tensor = target.head(self.norm(drafted))
+        return logits
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 @torch.no_grad()

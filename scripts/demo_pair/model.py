@@ -216,17 +216,29 @@ def add_tokenizer(writer: gguf.GGUFWriter, tokenizer: sentencepiece.SentencePiec
     writer.add_add_space_prefix(True)
 
 
-def add_shape(writer: gguf.GGUFWriter, name: str, shape: Shape, *, layers: int, ffn: int) -> None:
-    """Write what llama.cpp must know of a model before its tokenizer and tensors."""
+def add_shape(
+    writer: gguf.GGUFWriter,
+    name: str,
+    shape: Shape,
+    *,
+    layers: int,
+    ffn: int,
+    heads: int | None = None,
+    head_dim: int | None = None,
+) -> None:
+    """Write what llama.cpp must know of a model before its tokenizer and tensors.
+
+    Without ``heads`` and ``head_dim``, they are those of ``shape``.
+    """
     writer.add_name(name)
     writer.add_license("MIT")
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.dim)
     writer.add_block_count(layers)
     writer.add_feed_forward_length(ffn)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.heads)
-    writer.add_rope_dimension_count(shape.head_dim)
+    writer.add_head_count(heads or shape.heads)
+    writer.add_head_count_kv(heads or shape.heads)
+    writer.add_rope_dimension_count(head_dim or shape.head_dim)
     writer.add_rope_freq_base(ROPE_BASE)
     writer.add_layer_norm_rms_eps(NORM_EPS)
     writer.add_vocab_size(shape.vocab)

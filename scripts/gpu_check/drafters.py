@@ -8,7 +8,7 @@ from ggufspec.results import ResultSet
 from gpu_check.benches import Bench, table
 from gpu_check.steps import Section
 
-HEADS = ("demo-eagle3", "demo-mtp")
+HEADS = ("demo-eagle3", "demo-mtp", "demo-dflash")
 CHAIN = "ngram-mod+draft-eagle3"
 _CHAINED = "demo-eagle3"
 _SIZE = 3

@@ -30,7 +30,15 @@ def test_the_whole_check_runs_on_a_cpu(llama: Install, tmp_path: Path) -> None:
     ended = {step["name"]: (step["status"], step["said"]) for part in parts for step in part["steps"]}
     assert {status for status, _ in ended.values()} == {"done"}, ended
     assert {"demo-binary", "demo-server", "demo-inprocess", "sweep-tiny-0", "notebook-tiny"} <= ended.keys()
-    assert {"why", "heads-demo-eagle3", "heads-demo-mtp", "chain", "users", "bundle"} <= ended.keys()
+    assert {
+        "why",
+        "heads-demo-eagle3",
+        "heads-demo-mtp",
+        "heads-demo-dflash",
+        "chain",
+        "users",
+        "bundle",
+    } <= ended.keys()
     summary = (out / "summary.md").read_text()
     assert summary.startswith("# Dry run on a CPU")
     assert "drafting, synthetic" in summary

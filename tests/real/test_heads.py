@@ -167,7 +167,7 @@ def test_headers_say_what_a_program_does_with_a_head(
     assert (verdict.outcome is judging.CompatOutcome.ACCEPTED) == belongs
 
 
-@pytest.mark.parametrize("pair", ["demo-eagle3", "demo-mtp"])
+@pytest.mark.parametrize("pair", ["demo-eagle3", "demo-mtp", "demo-dflash"])
 def test_the_embedded_heads_are_measured_offline(
     llama: Install, monkeypatch: pytest.MonkeyPatch, pair: str
 ) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ggufspec.engines.library.messages import HEADS, HeadDraft, RoundPart, TextScores, Timing
+from ggufspec.engines.library.messages import DraftLimits, HeadDraft, RoundPart, TextScores, Timing
 
 __all__ = [
-    "HEADS",
+    "DraftLimits",
     "HeadDraft",
     "RoundPart",
     "TextScores",

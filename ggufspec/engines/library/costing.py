@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import cycle, islice
 
 from ggufspec.domain import Status
 from ggufspec.engines.failures import Failure
-from ggufspec.engines.library.heads import Head, States, read
+from ggufspec.engines.library.heads import BlockHead, ChainedHead, Head, States, read, read_block
 from ggufspec.engines.library.messages import Curve, CurveRun, RoundPart, Timing
 from ggufspec.engines.library.model import Model
 
@@ -23,7 +24,7 @@ _SETTLING = 6  # tokens of the target alone after rounds, until the processor's 
 _BATCHES = {RoundPart.VERIFY, RoundPart.ABSORB}  # whose graphs depend on the draft's length
 
 
-def curve(target: Model, drafters: Sequence[Model | Head], run: CurveRun) -> Curve:
+def curve(target: Model, drafters: Sequence[Model | ChainedHead | BlockHead], run: CurveRun) -> Curve:
     """Time rounds and the target alone, with repeats interleaved and batches in random order.
 
     Each batch is evaluated once before it is timed: in a run, rounds of the same size follow each other, and
@@ -42,7 +43,9 @@ def curve(target: Model, drafters: Sequence[Model | Head], run: CurveRun) -> Cur
         model.use_threads(run.threads)
         model.clear()
     before = {
-        place: drafter.first_state() for place, drafter in enumerate(drafters) if isinstance(drafter, Head)
+        place: drafter.first_state()
+        for place, drafter in enumerate(drafters)
+        if isinstance(drafter, ChainedHead)
     }
     target.use_sampling(run.sampling)
     order = random.Random(_SEED)  # noqa: S311  # not for secrets
@@ -51,12 +54,15 @@ def curve(target: Model, drafters: Sequence[Model | Head], run: CurveRun) -> Cur
     for depth in sorted(run.depths):
         target.evaluate(tokens[filled:depth], filled)
         for place, drafter in enumerate(drafters):
-            if isinstance(drafter, Head):
+            if isinstance(drafter, Model):
+                drafter.evaluate(tokens[filled:depth], filled)
+            else:
                 target.forget(filled)
                 with drafter.attached():
-                    before[place] = read(target, drafter, tokens[filled:depth], filled, before[place])
-            else:
-                drafter.evaluate(tokens[filled:depth], filled)
+                    if isinstance(drafter, ChainedHead):
+                        before[place] = read(target, drafter, tokens[filled:depth], filled, before[place])
+                    else:
+                        read_block(target, drafter, tokens[filled:depth], filled)
             drafter.wait()
         target.wait()
         filled = depth
@@ -68,13 +74,16 @@ def curve(target: Model, drafters: Sequence[Model | Head], run: CurveRun) -> Cur
                 timed = passes[before_timing:]
                 timings += (timing for parts in timed for timing in parts)
             for place, drafter in enumerate(drafters):
-                if isinstance(drafter, Head):
-                    time_round = partial(_time_head, target, drafter, place, before[place])
-                    with drafter.attached():
+                match drafter:
+                    case Model():
+                        time_round = partial(_time_round, target, drafter, place)
+                    case ChainedHead():
+                        time_round = partial(_time_chained, target, drafter, place, before[place])
+                    case BlockHead():
+                        time_round = partial(_time_block, target, drafter, place)
+                with drafter.attached() if isinstance(drafter, Head) else nullcontext():
+                    if isinstance(drafter, Head):
                         time_round(tokens, depth, 1)  # the target makes room for its states
-                        timings += _time_rounds(time_round, place, tokens, depth, batches)
-                else:
-                    time_round = partial(_time_round, target, drafter, place)
                     timings += _time_rounds(time_round, place, tokens, depth, batches)
     target.use_sampling(None)
     return Curve(timings=tuple(timings))
@@ -129,9 +138,9 @@ def _time_round(
     )
 
 
-def _time_head(
+def _time_chained(
     target: Model,
-    head: Head,
+    head: ChainedHead,
     place: int,
     before: States,
     tokens: Sequence[int],
@@ -166,8 +175,33 @@ def _time_head(
     )
 
 
+def _time_block(
+    target: Model, head: BlockHead, place: int, tokens: Sequence[int], depth: int, size: int
+) -> tuple[Timing, ...]:
+    """Time a round with a head that drafts a block, as ``_time_round`` does."""
+    target_s, head_s = target.busy_s, head.busy_s
+    drafted = min(_steps(size), head.longest)
+    head.draft(tokens[depth], depth, drafted)
+    head.choose_all(drafted)
+    head.forget(depth)
+    drafted_s = head.busy_s
+    chosen_s = _verify(target, tokens, depth, size)
+    head.absorb(head.features(size), depth)
+    target.forget(depth)
+    head.forget(depth)
+    return _round_timings(
+        place,
+        size,
+        depth,
+        draft_s=drafted_s - head_s,
+        absorb_s=head.busy_s - drafted_s,
+        verify_s=target.busy_s - target_s - chosen_s,
+        choose_s=chosen_s,
+    )
+
+
 def _steps(size: int) -> int:
-    """Return how often the drafter evaluates before a batch: with one token once, and drafts nothing."""
+    """Return how many tokens are drafted before a batch: at least one, which a batch of one token drops."""
     return max(1, size - 1)
 
 

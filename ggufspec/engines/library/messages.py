@@ -14,9 +14,6 @@ from typing import Any, NamedTuple
 
 from ggufspec.domain import Drafting, Experts, Method, Sampling, Status
 
-HEADS = frozenset({Method.DRAFT_EAGLE3, Method.DRAFT_MTP})
-"""Methods of the heads that can be traced. The others draft a block in one evaluation."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
@@ -143,13 +140,29 @@ def _round(fields: Mapping[str, Any]) -> RoundRecord:
     return RoundRecord(**{**fields, "drafted": drafted, "probabilities": probabilities})
 
 
+class DraftLimits(NamedTuple):
+    """The draft sizes γ, and the values of p_min, for which rounds will be asked for.
+
+    ``starts`` are the tokens before a round that does not follow a complete one: the first of a run (the
+    prompt's own evaluation gives one token to most programs), and one behind a draft that the end of a run
+    cut.
+    """
+
+    sizes: tuple[int, ...]
+    p_mins: tuple[float, ...] = (0.0,)
+    starts: tuple[int, ...] = (0, 1)
+
+
+DEFAULT_LIMITS = DraftLimits(sizes=(16,))
+
+
 @dataclass(frozen=True, kw_only=True)
 class TraceRun:
     """Let the target generate one text, and let every drafter evaluate it.
 
     With ``writing`` (the index of a drafter, and a draft size), that drafter drafts while the text is
     generated, and the target verifies its drafts. That is faster and does not change a greedy text. Heads
-    draft up to ``n_max`` tokens at each place.
+    draft within ``limits``.
     """
 
     target: ModelLoad
@@ -159,7 +172,7 @@ class TraceRun:
     threads: int
     sampling: Sampling
     writing: tuple[int, int] | None = None
-    n_max: int = 16
+    limits: DraftLimits = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,9 +186,10 @@ class Written:
 
 
 class HeadDraft(NamedTuple):
-    """A draft up to its first miss: how many tokens are the target's, and the confidence in each token.
+    """A head's draft: how many tokens are right up to the first miss, and the confidence in each token.
 
-    There is one confidence more than accepted tokens, unless the draft had its full length.
+    A head that drafts token by token stops there: it has one confidence more than accepted tokens, unless the
+    draft had its full length. One that drafts a block has a confidence for every token.
     """
 
     accepted: int
@@ -189,8 +203,10 @@ class DrafterTrace:
     ``matches``: whether its likeliest token is the target's. ``confidences``: that token's probability among
     the ten likeliest, which ``p_min`` is compared with. ``overlaps``: Σ min(p, q), the probability that exact
     speculative sampling accepts a draft there; None for greedy sampling. ``seconds``: the drafter's time.
-    ``drafts``: for a head, what a draft that begins there comes to; ``matches`` and ``confidences`` are those
-    of its first token.
+    ``drafts``: for a head that drafts token by token, what a draft that begins there comes to; ``matches``
+    and ``confidences`` are those of its first token. ``blocks``: for one that drafts blocks, by draft size
+    and by the number of tokens before the draft, those drafts with which rounds begin; ``matches`` and
+    ``confidences`` are then False and 0.
     """
 
     load: ModelLoad
@@ -199,6 +215,7 @@ class DrafterTrace:
     overlaps: tuple[float, ...] | None
     seconds: float
     drafts: tuple[HeadDraft, ...] | None = None
+    blocks: Mapping[int, Mapping[int, HeadDraft]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +279,7 @@ class CurveRun:
 class RoundPart(StrEnum):
     """The part of a round that a Timing measures."""
 
-    DRAFT = "draft"  # the drafter evaluates and chooses tokens one by one
+    DRAFT = "draft"  # the drafter evaluates and chooses tokens one by one, or a block of them
     VERIFY = "verify"  # the target evaluates its batch
     CHOOSE = "choose"  # the target chooses a token at each output of that batch
     ABSORB = "absorb"  # the drafter evaluates the round's tokens again
@@ -270,7 +287,7 @@ class RoundPart(StrEnum):
 
 
 class Timing(NamedTuple):
-    """One measurement; ``tokens`` is the size of the batch, or the number of evaluations of a draft.
+    """One measurement; ``tokens`` is the size of the batch, or the number of drafted tokens.
 
     ``drafter`` is an index into CurveRun.drafters; None for the target alone.
     """

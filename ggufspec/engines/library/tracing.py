@@ -10,9 +10,10 @@ import numpy as np
 from ggufspec.domain import Drafting, Sampling
 from ggufspec.engines.library.decoding import check_room, write
 from ggufspec.engines.library.drafting import Greedy, confidence, fit, likeliest, propose
-from ggufspec.engines.library.heads import Head, States, read
+from ggufspec.engines.library.heads import BlockHead, ChainedHead, States, read, read_block
 from ggufspec.engines.library.messages import (
     DrafterTrace,
+    DraftLimits,
     HeadDraft,
     ModelLoad,
     RecordedTrace,
@@ -23,8 +24,13 @@ from ggufspec.engines.library.messages import (
 from ggufspec.engines.library.model import OUTPUTS, Model
 from ggufspec.stats import sampling as exact
 
+_VERIFIED = 16
+"""Tokens of a text that a head reads at once: a draft's length. Kernels for long batches add in another
+order, which can move a confidence by a hundredth.
+"""
 
-def trace(target: Model, drafters: Sequence[Model | Head], run: TraceRun) -> RecordedTrace:
+
+def trace(target: Model, drafters: Sequence[Model | ChainedHead | BlockHead], run: TraceRun) -> RecordedTrace:
     """Let the target generate a text, then evaluate that text with every drafter."""
     for model in (target, *drafters):
         model.use_threads(run.threads)
@@ -39,8 +45,10 @@ def trace(target: Model, drafters: Sequence[Model | Head], run: TraceRun) -> Rec
         written, traces[place] = _write_together(target, helper, prompt, size, run, place)
     text = (*prompt, *written.tokens)
     for number, (load, drafter) in enumerate(zip(run.drafters, drafters, strict=True)):
-        if isinstance(drafter, Head):
-            traces[number] = _trace_head(load, drafter, target, text, len(prompt), run.n_max)
+        if isinstance(drafter, ChainedHead):
+            traces[number] = _trace_head(load, drafter, target, text, len(prompt), max(run.limits.sizes))
+        elif isinstance(drafter, BlockHead):
+            traces[number] = _trace_blocks(load, drafter, target, text, len(prompt), run.limits)
         elif number not in traces:
             traces[number] = _trace_drafter(load, drafter, target, text, len(prompt), run.sampling)
     return RecordedTrace(
@@ -161,7 +169,7 @@ def _trace_drafter(
 
 
 def _trace_head(
-    load: ModelLoad, head: Head, target: Model, text: Sequence[int], n_prompt: int, n_max: int
+    load: ModelLoad, head: ChainedHead, target: Model, text: Sequence[int], n_prompt: int, n_max: int
 ) -> DrafterTrace:
     """Let a head draft at every place of the target's text, up to its first miss.
 
@@ -175,8 +183,8 @@ def _trace_head(
     drafts: list[HeadDraft] = []
     with head.attached():
         before = read(target, head, text[:first], 0, head.first_state())
-        for start in range(first, end, OUTPUTS):
-            piece = text[start : min(start + OUTPUTS, end)]
+        for start in range(first, end, _VERIFIED):
+            piece = text[start : min(start + _VERIFIED, end)]
             target.evaluate(piece, start)
             states = head.states(len(piece))
             for place, state in enumerate((before, *states[:-1]), start):
@@ -192,7 +200,7 @@ def _trace_head(
     )
 
 
-def _draft(head: Head, text: Sequence[int], place: int, state: States, n_max: int) -> HeadDraft:
+def _draft(head: ChainedHead, text: Sequence[int], place: int, state: States, n_max: int) -> HeadDraft:
     """Draft after the token at a place; its own entry stays, as the target's states make the same one."""
     confidences: list[float] = []
     accepted = 0
@@ -207,3 +215,70 @@ def _draft(head: Head, text: Sequence[int], place: int, state: States, n_max: in
             break
     head.forget(place + 1)
     return HeadDraft(accepted, tuple(confidences))
+
+
+def _trace_blocks(
+    load: ModelLoad,
+    head: BlockHead,
+    target: Model,
+    text: Sequence[int],
+    n_prompt: int,
+    limits: DraftLimits,
+) -> DrafterTrace:
+    """Let a head draft a block of every size where a round of that size may begin.
+
+    A draft of each size is an evaluation of its own. So only those are made that some run asks for: rounds
+    follow each other from each start. The head's cache must hold exactly the states before the block.
+    """
+    begun = perf_counter()
+    target.clear()
+    head.clear()
+    first, n_tokens = n_prompt - 1, len(text) - n_prompt
+    blocks: dict[int, dict[int, HeadDraft]] = {size: {} for size in limits.sizes if size <= head.longest}
+    due = {(size, at): set(limits.p_mins) for size in blocks for at in limits.starts}
+    with head.attached():
+        read_block(target, head, text[:first], 0)
+        for start in range(0, n_tokens, _VERIFIED):
+            piece = text[first + start : first + min(start + _VERIFIED, n_tokens)]
+            target.evaluate(piece, first + start)
+            features, absorbed = head.features(len(piece)), 0
+            for at in range(start, start + len(piece)):
+                for size, drafts in blocks.items():
+                    p_mins = due.pop((size, at), None)
+                    if p_mins is None:
+                        continue
+                    if absorbed < at - start:
+                        head.absorb(features[absorbed : at - start], first + start + absorbed)
+                        absorbed = at - start
+                    draft = drafts[at] = _draft_block(head, text, first + at, size, judged=any(p_mins))
+                    for p_min in p_mins:
+                        due.setdefault((size, at + 1 + _accepted(draft, p_min)), set()).add(p_min)
+            head.absorb(features[absorbed:], first + start + absorbed)
+    return DrafterTrace(
+        load=load,
+        matches=(False,) * n_tokens,
+        confidences=(0.0,) * n_tokens,
+        overlaps=None,
+        seconds=perf_counter() - begun,
+        blocks=blocks,
+    )
+
+
+def _draft_block(head: BlockHead, text: Sequence[int], place: int, size: int, *, judged: bool) -> HeadDraft:
+    """Draft a block after the token at a place, and remove it from the head's cache."""
+    head.draft(text[place], place, size)
+    logits = head.drafted(size)
+    known = judged and head.estimates
+    confidences = head.chances(size).tolist() if known else [confidence(row) for row in logits]
+    head.forget(place)
+    following = text[place + 1 : place + 1 + size]
+    accepted = 0
+    while accepted < len(following) and likeliest(logits[accepted]) == following[accepted]:
+        accepted += 1
+    return HeadDraft(accepted, tuple(confidences))
+
+
+def _accepted(draft: HeadDraft, p_min: float) -> int:
+    """Return how many tokens are accepted of a draft that ends before the first doubtful one."""
+    doubtful = (place for place, value in enumerate(draft.confidences) if value < p_min)
+    return min(draft.accepted, next(doubtful, draft.accepted))

@@ -20,7 +20,7 @@ from ggufspec.engines.failures import Failure
 from ggufspec.engines.library import binding, commandline
 from ggufspec.engines.library.costing import curve
 from ggufspec.engines.library.decoding import write
-from ggufspec.engines.library.heads import Head
+from ggufspec.engines.library.heads import BlockHead, ChainedHead, make_head
 from ggufspec.engines.library.messages import (
     CurveRun,
     Library,
@@ -50,7 +50,7 @@ class Worker:
         self._lib: Any = None
         self._threadpools: Threadpools | None = None
         self._models: dict[_Key, Model] = {}
-        self._heads: dict[tuple[ModelLoad, ModelLoad], Head] = {}  # by target and head
+        self._heads: dict[tuple[ModelLoad, ModelLoad], ChainedHead | BlockHead] = {}  # by target and head
         self._compatible: set[tuple[ModelLoad, ModelLoad]] = set()
 
     def answer(self, request: WorkerRequest) -> WorkerReply:
@@ -82,7 +82,9 @@ class Worker:
                 drafters = self._drafters(request.target, request.drafters)
                 return curve(self._models[request.target, False], drafters, request)
 
-    def _drafters(self, target: ModelLoad, loads: Sequence[ModelLoad]) -> list[Model | Head]:
+    def _drafters(
+        self, target: ModelLoad, loads: Sequence[ModelLoad]
+    ) -> list[Model | ChainedHead | BlockHead]:
         return [
             self._models[load, load == target] if load.head is None else self._heads[target, load]
             for load in loads
@@ -119,7 +121,7 @@ class Worker:
             assert self._threadpools is not None
             model = self._models[target, False]
             model.check_rollback()
-            self._heads[target, load] = Head(self._lib, self._threadpools, model, load, threads=threads)
+            self._heads[target, load] = make_head(self._lib, self._threadpools, model, load, threads=threads)
 
 
 def serve(channel: Connection, library: Library) -> None:

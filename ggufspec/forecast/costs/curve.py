@@ -20,7 +20,7 @@ class CurveKind(StrEnum):
     """What a measured time is of."""
 
     VERIFY = "verify"  # the target evaluates a batch
-    DRAFT = "draft"  # the drafter evaluates one token, and the next is taken from it
+    DRAFT = "draft"  # the drafter evaluates one token, and the next is taken from it; or it drafts a block
     ABSORB = "absorb"  # the drafter reads a verified batch, and nothing is sampled
     ROUND = "round"  # what a drafting round takes besides, however long the draft
     PLAIN = "plain"  # what a step of the target alone takes besides
@@ -51,6 +51,11 @@ class MeasuredOn:
     machine: Machine | None = None
     note: str | None = None  # how the figures came about where they were not measured
 
+    @property
+    def drafts_blocks(self) -> bool:
+        """Whether the drafter is a head that drafts a block in one evaluation."""
+        return self.head is not None and self.head.drafts_block
+
 
 @dataclass(frozen=True, kw_only=True)
 class CostCurve:
@@ -62,7 +67,8 @@ class CostCurve:
 
     Attributes:
         verify: the target's batches of 1 token and more.
-        draft: the drafter's single tokens; empty without a drafter.
+        draft: the drafter's single tokens, or blocks by their number of drafted tokens; empty without a
+            drafter.
         absorb: the drafter reading what the target verified, which server and simple program of builds since
             9109 do in every round; empty where that does not happen or is part of ``overhead``.
         overhead_s: other seconds per drafting round: the first token of a draft costs more than the others.
@@ -106,6 +112,11 @@ class CostCurve:
         """The standard error of each of ``points``; 0 where no interval is known."""
         spans = ((point.seconds.lo, point.seconds.hi) for point in self.points)
         return tuple(0.0 if lo is None or hi is None else (hi - lo) / 2 / Z95 for lo, hi in spans)
+
+    @property
+    def drafts_blocks(self) -> bool:
+        """Whether the drafter drafts a block in one evaluation, whose time depends on the draft size."""
+        return self.measured_on is not None and self.measured_on.drafts_blocks
 
     @property
     def most_tokens(self) -> int:

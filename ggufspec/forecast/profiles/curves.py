@@ -147,7 +147,8 @@ def sized(model: ModelFile) -> ModelFile:
 
 def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], measured_on: MeasuredOn) -> CostCurve:
     verify, absorb = _points(_of(rounds, RoundPart.VERIFY)), _points(_of(rounds, RoundPart.ABSORB))
-    draft, overhead_s = _drafting(_of(rounds, RoundPart.DRAFT))
+    drafts = _of(rounds, RoundPart.DRAFT)
+    draft, overhead_s = (_points(drafts), _mean(())) if measured_on.drafts_blocks else _drafting(drafts)
     among_rounds = {point.depth: point.seconds.value for point in verify if point.tokens == 1}
     apart = [
         point.seconds.value - among_rounds[point.depth] for point in _points(_of(plain, RoundPart.VERIFY))

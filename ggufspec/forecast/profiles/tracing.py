@@ -42,7 +42,7 @@ def traces(
     drafters: Sequence[ModelFile],
     *,
     writing: tuple[int, int] | None = None,
-    n_max: int = 16,
+    limits: messages.DraftLimits = messages.DEFAULT_LIMITS,
 ) -> Iterator[TracedTexts]:
     """Yield the traces of each prompt as soon as they are there.
 
@@ -52,13 +52,13 @@ def traces(
         prompts: what to continue.
         drafters: whose look is wanted: draft models, and heads as ``HeadFile``.
         writing: place and draft size of the drafter that speeds up the writing of greedy texts; None without.
-        n_max: the longest draft of heads.
+        limits: the draft sizes and values of p_min for which heads draft.
 
     Raises:
         Failure: a model does not load, a drafter is refused, or the library fails.
     """
     for prompt in prompts:
-        reply = engine.trace(replace(spec, prompt=prompt), drafters, writing=writing, n_max=n_max)
+        reply = engine.trace(replace(spec, prompt=prompt), drafters, writing=writing, limits=limits)
         written = reply.written
         target_trace = DraftTrace(
             prompt_id=prompt.id,
@@ -87,4 +87,5 @@ def _with_look(target_trace: DraftTrace, look: messages.DrafterTrace) -> DraftTr
         confidence=look.confidences,
         overlap=look.overlaps,
         drafts=look.drafts,
+        blocks=look.blocks,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,8 +25,10 @@ class DraftTrace:
         n_prompt: how many tokens the prompt has.
         prompt_tokens: those tokens, where they are known; what drafts from the text so far needs them.
         ended: whether the last token ends the generation.
-        drafts: for a head, the draft that begins at each place. What it proposes further on depends on where
-            it began, so ``match`` and ``confidence`` hold for first tokens only.
+        drafts: for a head that drafts token by token, the draft that begins at each place. What it proposes
+            further on depends on where it began, so ``match`` and ``confidence`` hold for first tokens only.
+        blocks: for a head that drafts blocks, by draft size and place the drafts with which rounds begin;
+            ``match`` and ``confidence`` say nothing then.
     """
 
     prompt_id: str
@@ -39,6 +41,7 @@ class DraftTrace:
     prompt_tokens: tuple[int, ...] = field(default=(), repr=False)
     ended: bool = False
     drafts: tuple[HeadDraft, ...] | None = field(default=None, repr=False)
+    blocks: Mapping[int, Mapping[int, HeadDraft]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         others = (self.overlap or self.tokens, self.drafts or self.tokens)
@@ -46,20 +49,44 @@ class DraftTrace:
         if lengths != {len(self.tokens)}:
             raise ValueError(f"trace {self.prompt_id}: its tuples differ in length")
 
-    def confidences(self, at: int, most: int) -> tuple[float, ...]:
-        """Return the drafter's confidence in up to ``most`` tokens of a draft that begins at a place.
+    @property
+    def is_heads(self) -> bool:
+        """Whether it is a head's."""
+        return self.drafts is not None or self.blocks is not None
 
-        After a token that is not the target's, that of other drafts stands in.
+    def confidences(self, at: int, most: int, n_max: int) -> tuple[float, ...]:
+        """Return the confidence in up to ``most`` tokens of a draft of size γ that begins at a place.
+
+        After a token that is not the target's, that of other drafts stands in, except in blocks.
+
+        Raises:
+            ValueError: no draft of that size was recorded at that place.
         """
-        known = () if self.drafts is None else self.drafts[at].confidences
+        draft = self._draft(at, n_max) if most else None
+        known = () if draft is None else draft.confidences
         return (*known, *self.confidence[at + len(known) : at + most])[:most]
 
-    def accepted(self, at: int, drafted: int) -> int:
-        """Return how many tokens of a draft that begins at a place are the target's."""
-        if self.drafts is not None:
-            return min(self.drafts[at].accepted, drafted)
+    def accepted(self, at: int, drafted: int, n_max: int) -> int:
+        """Return how many tokens of a draft of size γ, cut to ``drafted`` tokens, are the target's.
+
+        Raises:
+            ValueError: no draft of that size was recorded at that place.
+        """
+        draft = self._draft(at, n_max) if drafted else None
+        if draft is not None:
+            return min(draft.accepted, drafted)
         bits = self.match[at : at + drafted]
         return next((place for place, matches in enumerate(bits) if not matches), len(bits))
+
+    def _draft(self, at: int, n_max: int) -> HeadDraft | None:
+        if self.drafts is not None:
+            return self.drafts[at]
+        if self.blocks is None:
+            return None
+        draft = self.blocks.get(n_max, {}).get(at)
+        if draft is None:
+            raise ValueError(f"trace {self.prompt_id} has no draft of {n_max} tokens after {at} tokens")
+        return draft
 
 
 class TraceStep(NamedTuple):

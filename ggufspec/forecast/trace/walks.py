@@ -34,9 +34,9 @@ def steps(
 
     What is accepted is exact. So is what is drafted with ``p_min`` 0; above that, what the drafter thinks
     after a token of its own that the target will not take is in no trace: its confidence further along the
-    target's text stands in for it. A head's drafts are known from each place on. ``match`` may stem from
-    sampled text, too: the simple program and the server draft greedily and accept what the target samples.
-    What a program accepts beyond an end of generation is not counted.
+    target's text stands in for it. A head's drafts are known from each place on, those of blocks complete.
+    ``match`` may stem from sampled text, too: the simple program and the server draft greedily and accept
+    what the target samples. What a program accepts beyond an end of generation is not counted.
 
     Args:
         trace: the text, with as many tokens as ``needed`` says unless it ended.
@@ -47,17 +47,17 @@ def steps(
         build: llama.cpp's build number; None for today's.
 
     Raises:
-        ValueError: the trace is too short to tell.
+        ValueError: the trace is too short to tell, or has no drafts of that size.
     """
     rules = Rules(program=program, build=build)
     at, taken = rules.first, []
     while not rules.is_over(at, n_predict) and at < len(trace.tokens):
         most = rules.most(at, n_max, n_predict)
-        known = trace.confidences(at, most)
+        known = trace.confidences(at, most, n_max)
         drafted, proposals = rules.cut(known, p_min)
         if drafted == len(known):
             drafted, proposals = most, most
-        accepted = trace.accepted(at, drafted)
+        accepted = trace.accepted(at, drafted, n_max)
         if trace.ended and at + accepted == len(trace.tokens) and accepted < drafted:
             accepted -= 1  # an end inside a draft counts as the target's own token, and closes the round
         check_reach(trace, at + accepted)

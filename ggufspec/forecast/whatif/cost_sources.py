@@ -102,7 +102,7 @@ def _describe_observed(ratio: float, size: int, speedup: float) -> str:
 
 def load_profile(name: str) -> Costs:
     """Return a stored cost curve, and what it was measured on."""
-    stored = [profile for profile in profiles.known() if profile.curve.draft]
+    stored = _pair_profiles()
     matching = (
         stored[-1:] if name == "last" else [profile for profile in stored if profile.id.startswith(name)]
     )
@@ -118,8 +118,17 @@ def load_profile(name: str) -> Costs:
 
 def list_profiles() -> str:
     """Return the stored cost curves of pairs, one per line."""
-    stored = (profile for profile in profiles.known() if profile.curve.draft)
-    return "".join(f"{profile.id}  {_describe_profile(profile)}\n" for profile in stored)
+    return "".join(f"{profile.id}  {_describe_profile(profile)}\n" for profile in _pair_profiles())
+
+
+def _pair_profiles() -> list[Profile]:
+    """Return the stored curves of pairs, the newest last; without heads that draft blocks.
+
+    What such a head takes for a draft does not grow with each token, as it does in the formulas here.
+    """
+    return [
+        profile for profile in profiles.known() if profile.curve.draft and not profile.curve.drafts_blocks
+    ]
 
 
 def _describe_profile(profile: Profile) -> str:
@@ -145,7 +154,8 @@ def costs_like(bundle: Path, names: tuple[str | None, str | None, str | None], a
     """
     with archive.opened(bundle) as contents:
         file = contents.files.get(profiles.SHARED)
-        shared = () if file is None else profiles.read_shared(file.read_bytes())
+        found = () if file is None else profiles.read_shared(file.read_bytes())
+    shared = [profile for profile in found if not profile.curve.drafts_blocks]
     if not shared:
         raise ValueError(f"{bundle} has no cost curves: only bundles of tuned pairs have some")
     pair = choosing.choose_pair(*names, access)

@@ -41,6 +41,8 @@ class Head:
         n_states: how many hidden states of the target it reads for each token.
         in_target: whether its layers are part of a model that also writes text alone.
         reads_cache: whether it reads the target's cache, and has none of its own.
+        knows_p_min: whether llama.cpp drafts with a p_min above 0. It refuses that for DSpark heads without a
+            confidence head.
     """
 
     method: Method
@@ -48,6 +50,7 @@ class Head:
     n_states: int = 1
     in_target: bool = False
     reads_cache: bool = False
+    knows_p_min: bool = True
 
 
 def read_head(card: ModelCard) -> Head | None:
@@ -63,6 +66,7 @@ def read_head(card: ModelCard) -> Head | None:
                 method=Method.DRAFT_DSPARK if is_dspark else Method.DRAFT_DFLASH,
                 most=block if drafts_anchor else block - 1,
                 n_states=len(_numbers(card, "target_layers")),
+                knows_p_min=not is_dspark or card.metadata.get("dflash.has_confidence_head") is not False,
             )
     n_mtp = mtp_layers(card)
     if not n_mtp:
