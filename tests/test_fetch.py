@@ -116,7 +116,8 @@ def test_large_downloads_need_consent(hub: Hub, run: Run, monkeypatch: pytest.Mo
             2048,
             0,
             (
-                "demo-dflash is the largest pair that fits: "  # the smallest drafter of three with this target
+                # three pairs have this target, and its head has the fewest bytes of their drafters
+                "demo-dflash is the largest pair that fits: "
                 "121 MiB with a context of 4096 tokens, of 2 GiB free on the GPU"
             ),
         ),

@@ -63,6 +63,8 @@ def _cache_bytes(*words: str) -> tuple[int, int]:
 def test_the_drafters_cache_has_types_of_its_own(pair: tuple[str, ...]) -> None:
     target, drafter = _cache_bytes(*pair)
     assert _cache_bytes(*pair, "-ctkd", "f32", "-ctvd", "f32") == (target, 2 * drafter)
+    assert _cache_bytes(*pair, "--kv-type-draft", "f32") == (target, 2 * drafter)
+    assert _cache_bytes(*pair, "--kv-type-draft", "f32", "-ctkd", "f16", "-ctvd", "f16") == (target, drafter)
     assert _cache_bytes(*pair, "-ctkd", "f16") == (target, drafter)
     assert _cache_bytes(*pair, "--kv-type", "f32") == (2 * target, 2 * drafter)
     assert _cache_bytes(*pair, "--kv-type", "f32", "-ctkd", "f16", "-ctvd", "f16") == (2 * target, drafter)

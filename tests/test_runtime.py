@@ -132,6 +132,15 @@ def _options(**given: object) -> RuntimeOptions:
     return RuntimeOptions(**{**absent, "mlock": False, "no_mmap": False, **given})  # type: ignore[arg-type]
 
 
+def test_both_caches_of_the_drafter_have_one_type_of_their_own() -> None:
+    both = _options(kv_type_draft=("q8_0", "f16")).to_runtimes()
+    assert both == (Runtime(draft_kv_type="q8_0"), Runtime(draft_kv_type="f16"))
+    spec = replace(values.spec(Role.DRAFTING, draft=3), runtime=both[0])
+    assert (spec.cache_types, spec.draft_cache_types) == ((None, None), ("q8_0", "q8_0"))
+    with pytest.raises(GgufspecError, match="--kv-type-draft is for both caches"):
+        _options(kv_type_draft=("q8_0",), cache_type_v_draft=("f16",)).to_runtimes()
+
+
 def test_one_type_leaves_the_other_cache_at_f16_and_the_old_option_sets_both() -> None:
     k, v, both = (
         _options(cache_type_k=("q8_0",)),

@@ -50,16 +50,21 @@ _MOST_ROWS = 16  # of the table for people, besides the first, the last and the 
     "-ctv", "--cache-type-v", type=click.Choice(KV_TYPES), help="Type of the V cache. [default: --kv-type]"
 )
 @click.option(
+    "--kv-type-draft",
+    type=click.Choice(KV_TYPES),
+    help="Type of both KV caches of the drafter. [default: the target's]",
+)
+@click.option(
     "-ctkd",
     "--cache-type-k-draft",
     type=click.Choice(KV_TYPES),
-    help="Type of the drafter's K cache. [default: the target's]",
+    help="Type of the drafter's K cache. [default: --kv-type-draft]",
 )
 @click.option(
     "-ctvd",
     "--cache-type-v-draft",
     type=click.Choice(KV_TYPES),
-    help="Type of the drafter's V cache. [default: the target's]",
+    help="Type of the drafter's V cache. [default: --kv-type-draft]",
 )
 @click.option(
     "-ub",

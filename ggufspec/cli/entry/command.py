@@ -19,8 +19,8 @@ _SECTIONS = {
     "Drafting": "draft p_min accept alpha method ngram draft_sizes synthetic_accept draft_backend_sampling "
     "quantize_drafter",
     "Placement": "ngl ngld threads ctx serve_ctx serve_parallel vram reserve force",
-    "Cache and batches": "kv_type cache_type_k cache_type_v cache_type_k_draft cache_type_v_draft "
-    "flash_attn batch ubatch",
+    "Cache and batches": "kv_type cache_type_k cache_type_v kv_type_draft cache_type_k_draft "
+    "cache_type_v_draft flash_attn batch ubatch",
     "Processor": "override_tensor mlock no_mmap numa cpu_mask prio poll",
     "GPUs": "fit devices draft_devices tensor_split split_mode main_gpu cpu_moe draft_cpu_moe rpc",
     "Text": "suite prompt prompt_file per_category chat system n_predict",

@@ -25,6 +25,7 @@ _SETTINGS = (
     _types("Type of both KV caches, such as f16 or q8_0. [default: f16]", "--kv-type"),
     _types("Type of the K cache.", "-ctk", "--cache-type-k"),
     _types("Type of the V cache.", "-ctv", "--cache-type-v"),
+    _types("Type of both KV caches of the drafter. [default: the target's]", "--kv-type-draft"),
     _types("Type of the drafter's K cache. [default: the target's]", "-ctkd", "--cache-type-k-draft"),
     _types("Type of the drafter's V cache. [default: the target's]", "-ctvd", "--cache-type-v-draft"),
     _Setting(

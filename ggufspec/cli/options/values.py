@@ -55,6 +55,7 @@ class RuntimeOptions:
     kv_type: tuple[str, ...] | None
     cache_type_k: tuple[str, ...] | None
     cache_type_v: tuple[str, ...] | None
+    kv_type_draft: tuple[str, ...] | None
     cache_type_k_draft: tuple[str, ...] | None
     cache_type_v_draft: tuple[str, ...] | None
     draft_backend_sampling: tuple[str, ...] | None
@@ -87,11 +88,17 @@ class RuntimeOptions:
         A type of a cache that llama.cpp leaves at f16 is f16.
 
         Raises:
-            GgufspecError: the quotes of arguments are not closed.
+            GgufspecError: the quotes of arguments are not closed, or both caches of the drafter and one of
+                them were given.
         """
+        if self.kv_type_draft and (self.cache_type_k_draft or self.cache_type_v_draft):
+            raise GgufspecError(
+                "--kv-type-draft is for both caches", "give either --kv-type-draft or -ctkd and -ctvd"
+            )
+        draft_k = self.kv_type_draft or self.cache_type_k_draft
         axes: dict[str, tuple[Any, ...] | None] = {
             "kv_type_v": self.cache_type_v or ((_F16,) if self.cache_type_k else None),
-            "draft_kv_type": self.cache_type_k_draft or ((_F16,) if self.cache_type_v_draft else None),
+            "draft_kv_type": draft_k or ((_F16,) if self.cache_type_v_draft else None),
             "draft_kv_type_v": self.cache_type_v_draft or ((_F16,) if self.cache_type_k_draft else None),
             "draft_backend_sampling": self.draft_backend_sampling,
             "flash_attn": self.flash_attn,
@@ -376,6 +383,7 @@ class PlanOptions(_PlacedModels):
     kv_type: str
     cache_type_k: str | None
     cache_type_v: str | None
+    kv_type_draft: str | None
     cache_type_k_draft: str | None
     cache_type_v_draft: str | None
     ubatch: int

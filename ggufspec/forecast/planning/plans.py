@@ -86,6 +86,7 @@ def plan(
     kv_type: str = "f16",
     cache_type_k: str | None = None,
     cache_type_v: str | None = None,
+    kv_type_draft: str | None = None,
     cache_type_k_draft: str | None = None,
     cache_type_v_draft: str | None = None,
     ubatch: int = memory.DEFAULT_UBATCH,
@@ -115,7 +116,8 @@ def plan(
         kv_type: type of both caches.
         cache_type_k: type of the K cache, instead.
         cache_type_v: type of the V cache, instead.
-        cache_type_k_draft: type of the drafter's K cache; by default the target's.
+        kv_type_draft: type of both caches of the drafter; by default the target's.
+        cache_type_k_draft: type of the drafter's K cache; by default ``kv_type_draft``.
         cache_type_v_draft: likewise for its V cache.
         ubatch: physical batch size in tokens.
         build: build number of llama.cpp; by default the newest.
@@ -134,6 +136,7 @@ def plan(
     chosen = choosing.choose_pair(pair, target, draft_model, access)
     target_card, draft_card = choosing.read_cards(chosen, access)
     way = choosing.choose_way(chosen, method, draft_card)
+    draft_k, draft_v = cache_type_k_draft or kv_type_draft, cache_type_v_draft or kv_type_draft
     settings = memory.MemorySettings(
         context=ctx,
         kv_type_k=(cache_type_k or kv_type).upper(),
@@ -141,8 +144,8 @@ def plan(
         n_ubatch=ubatch,
         mtp=draft_card is None and choosing.drafts_by_mtp(way, target_card),
         layout=memory.layout_for(build),
-        draft_kv_type_k=cache_type_k_draft and cache_type_k_draft.upper(),
-        draft_kv_type_v=cache_type_v_draft and cache_type_v_draft.upper(),
+        draft_kv_type_k=draft_k and draft_k.upper(),
+        draft_kv_type_v=draft_v and draft_v.upper(),
     )
     offload = Offload(
         target_layers=ngl,
