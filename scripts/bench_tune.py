@@ -5,7 +5,8 @@ python scripts/bench_tune.py [--sources all] [--tunes 5] [--seeds 10]      takes
 
 1. Sweep: the embedded target, what may draft for it, γ 1 to 16, three p_min, every prompt of the demo suite,
    twice, in llama-server. Its wall time is what tuning is compared with. What may draft is the drafter in
-   three quantizations, or with --sources all: the drafter, its Q4_0, an EAGLE-3 head, and n-grams.
+   three quantizations, or with --sources all: the drafter, its Q4_0, an EAGLE-3 and a
+   DFlash head, and n-grams.
 2. Tune, several times, within a tenth of that time each.
 3. TPE: a trial costs and finds what the sweep measured of a configuration in one of its repeats; it stops
    when the mean time of a tuning is used up, and proposes the best that it has seen.
@@ -61,8 +62,8 @@ _SOURCES = {
     "quantized": Sources(("Q4_0", "Q5_0"), ("draft-model",)),
     "all": Sources(
         ("Q4_0",),
-        ("draft-model", "draft-eagle3", "ngram-simple", "ngram-mod"),
-        ("eagle3.gguf",),
+        ("draft-model", "draft-eagle3", "draft-dflash", "ngram-simple", "ngram-mod"),
+        ("eagle3.gguf", "dflash.gguf"),
     ),
 }
 

@@ -14,7 +14,7 @@ from itertools import cycle, islice
 
 from ggufspec.domain import Status
 from ggufspec.engines.failures import Failure
-from ggufspec.engines.library.heads import BlockHead, ChainedHead, Head, States, read, read_block
+from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, Head, States, read, read_block
 from ggufspec.engines.library.messages import Curve, CurveRun, RoundPart, Timing
 from ggufspec.engines.library.model import Model
 
@@ -24,7 +24,7 @@ _SETTLING = 6  # tokens of the target alone after rounds, until the processor's 
 _BATCHES = {RoundPart.VERIFY, RoundPart.ABSORB}  # whose graphs depend on the draft's length
 
 
-def curve(target: Model, drafters: Sequence[Model | ChainedHead | BlockHead], run: CurveRun) -> Curve:
+def curve(target: Model, drafters: Sequence[Drafter], run: CurveRun) -> Curve:
     """Time rounds and the target alone, with repeats interleaved and batches in random order.
 
     Each batch is evaluated once before it is timed: in a run, rounds of the same size follow each other, and

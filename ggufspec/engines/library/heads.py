@@ -318,6 +318,9 @@ class BlockHead(Head):
         return default if found < 0 else text.value.decode()
 
 
+Drafter = Model | ChainedHead | BlockHead
+
+
 def make_head(
     lib: Any, threadpools: Threadpools, target: Model, load: ModelLoad, *, threads: int
 ) -> ChainedHead | BlockHead:

@@ -10,7 +10,7 @@ import numpy as np
 from ggufspec.domain import Drafting, Sampling
 from ggufspec.engines.library.decoding import check_room, write
 from ggufspec.engines.library.drafting import Greedy, confidence, fit, likeliest, propose
-from ggufspec.engines.library.heads import BlockHead, ChainedHead, States, read, read_block
+from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, States, read, read_block
 from ggufspec.engines.library.messages import (
     DrafterTrace,
     DraftLimits,
@@ -30,7 +30,7 @@ order, which can move a confidence by a hundredth.
 """
 
 
-def trace(target: Model, drafters: Sequence[Model | ChainedHead | BlockHead], run: TraceRun) -> RecordedTrace:
+def trace(target: Model, drafters: Sequence[Drafter], run: TraceRun) -> RecordedTrace:
     """Let the target generate a text, then evaluate that text with every drafter."""
     for model in (target, *drafters):
         model.use_threads(run.threads)

@@ -20,7 +20,7 @@ from ggufspec.engines.failures import Failure
 from ggufspec.engines.library import binding, commandline
 from ggufspec.engines.library.costing import curve
 from ggufspec.engines.library.decoding import write
-from ggufspec.engines.library.heads import BlockHead, ChainedHead, make_head
+from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, make_head
 from ggufspec.engines.library.messages import (
     CurveRun,
     Library,
@@ -82,9 +82,7 @@ class Worker:
                 drafters = self._drafters(request.target, request.drafters)
                 return curve(self._models[request.target, False], drafters, request)
 
-    def _drafters(
-        self, target: ModelLoad, loads: Sequence[ModelLoad]
-    ) -> list[Model | ChainedHead | BlockHead]:
+    def _drafters(self, target: ModelLoad, loads: Sequence[ModelLoad]) -> list[Drafter]:
         return [
             self._models[load, load == target] if load.head is None else self._heads[target, load]
             for load in loads
