@@ -189,7 +189,8 @@ class HeadDraft(NamedTuple):
     """A head's draft: how many tokens are right up to the first miss, and the confidence in each token.
 
     A head that drafts token by token stops there: it has one confidence more than accepted tokens, unless the
-    draft had its full length. One that drafts a block has a confidence for every token.
+    draft had its full length. One that drafts a block has them up to the first one below every p_min of its
+    trace, however many tokens are right.
     """
 
     accepted: int

@@ -234,6 +234,7 @@ def _trace_blocks(
     target.clear()
     head.clear()
     first, n_tokens = n_prompt - 1, len(text) - n_prompt
+    least = min(filter(None, limits.p_mins), default=None)
     blocks: dict[int, dict[int, HeadDraft]] = {size: {} for size in limits.sizes if size <= head.longest}
     due = {(size, at): set(limits.p_mins) for size in blocks for at in limits.starts}
     with head.attached():
@@ -250,7 +251,7 @@ def _trace_blocks(
                     if absorbed < at - start:
                         head.absorb(features[absorbed : at - start], first + start + absorbed)
                         absorbed = at - start
-                    draft = drafts[at] = _draft_block(head, text, first + at, size, judged=any(p_mins))
+                    draft = drafts[at] = _draft_block(head, text, first + at, size, least)
                     for p_min in p_mins:
                         due.setdefault((size, at + 1 + _accepted(draft, p_min)), set()).add(p_min)
             head.absorb(features[absorbed:], first + start + absorbed)
@@ -264,17 +265,28 @@ def _trace_blocks(
     )
 
 
-def _draft_block(head: BlockHead, text: Sequence[int], place: int, size: int, *, judged: bool) -> HeadDraft:
-    """Draft a block after the token at a place, and remove it from the head's cache."""
+def _draft_block(
+    head: BlockHead, text: Sequence[int], place: int, size: int, least: float | None
+) -> HeadDraft:
+    """Draft a block after the token at a place, and remove it from the head's cache.
+
+    Confidences are looked at up to the first one below ``least``, the smallest p_min, which ends every draft
+    with a p_min. None stands for p_min 0 alone, which needs none.
+    """
     head.draft(text[place], place, size)
     logits = head.drafted(size)
-    known = judged and head.estimates
-    confidences = head.chances(size).tolist() if known else [confidence(row) for row in logits]
-    head.forget(place)
     following = text[place + 1 : place + 1 + size]
     accepted = 0
     while accepted < len(following) and likeliest(logits[accepted]) == following[accepted]:
         accepted += 1
+    confidences: list[float] = []
+    if least is not None:
+        known = head.chances(size).tolist() if head.estimates else map(confidence, logits)
+        for value in known:
+            confidences.append(value)
+            if value < least:
+                break
+    head.forget(place)
     return HeadDraft(accepted, tuple(confidences))
 
 

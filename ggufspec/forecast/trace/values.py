@@ -57,7 +57,8 @@ class DraftTrace:
     def confidences(self, at: int, most: int, n_max: int) -> tuple[float, ...]:
         """Return the confidence in up to ``most`` tokens of a draft of size γ that begins at a place.
 
-        After a token that is not the target's, that of other drafts stands in, except in blocks.
+        After a token that is not the target's, that of other drafts stands in. In blocks, 0 stands after the
+        first one that ends every draft.
 
         Raises:
             ValueError: no draft of that size was recorded at that place.

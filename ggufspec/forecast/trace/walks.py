@@ -34,9 +34,10 @@ def steps(
 
     What is accepted is exact. So is what is drafted with ``p_min`` 0; above that, what the drafter thinks
     after a token of its own that the target will not take is in no trace: its confidence further along the
-    target's text stands in for it. A head's drafts are known from each place on, those of blocks complete.
-    ``match`` may stem from sampled text, too: the simple program and the server draft greedily and accept
-    what the target samples. What a program accepts beyond an end of generation is not counted.
+    target's text stands in for it. A head's drafts are known from each place on, those of blocks as far as a
+    p_min lets them go. ``match`` may stem from sampled text, too: the simple program and the server draft
+    greedily and accept what the target samples. What a program accepts beyond an end of generation is not
+    counted.
 
     Args:
         trace: the text, with as many tokens as ``needed`` says unless it ended.
