@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import cycle, islice
+from typing import NamedTuple
 
 from ggufspec.domain import Status
 from ggufspec.engines.failures import Failure
@@ -74,13 +75,8 @@ def curve(target: Model, drafters: Sequence[Drafter], run: CurveRun) -> Curve:
                 timed = passes[before_timing:]
                 timings += (timing for parts in timed for timing in parts)
             for place, drafter in enumerate(drafters):
-                match drafter:
-                    case Model():
-                        time_round = partial(_time_round, target, drafter, place)
-                    case ChainedHead():
-                        time_round = partial(_time_chained, target, drafter, place, before[place])
-                    case BlockHead():
-                        time_round = partial(_time_block, target, drafter, place)
+                work = _round_of(drafter, before.get(place))
+                time_round = partial(_time_round, target, drafter, place, work)
                 with drafter.attached() if isinstance(drafter, Head) else nullcontext():
                     if isinstance(drafter, Head):
                         time_round(tokens, depth, 1)  # the target makes room for its states
@@ -113,107 +109,93 @@ def _time_target(target: Model, tokens: Sequence[int], depth: int, size: int) ->
     )
 
 
+class _Round(NamedTuple):
+    """What a drafter does in a round, of these tokens, at this depth, with a target batch of this size."""
+
+    draft: Callable[[Sequence[int], int, int], None]
+    absorb: Callable[[Sequence[int], int, int], None]
+
+
+def _round_of(drafter: Drafter, before: States | None) -> _Round:
+    """Return what a drafter does in a round.
+
+    A model and a head that drafts token by token read the verified batch again, the head with the states of
+    all its tokens, and without the entry that its draft left valid. A head that drafts a block reads the
+    states alone.
+
+    Args:
+        drafter: what drafts.
+        before: for a head that drafts token by token, the state of the token before the round.
+    """
+    match drafter:
+        case Model():
+
+            def draft(tokens: Sequence[int], depth: int, size: int) -> None:
+                for at in range(depth, depth + _steps(size)):
+                    drafter.step(tokens[at], at)
+                    drafter.choose(0)
+                drafter.forget(depth)
+
+            def absorb(tokens: Sequence[int], depth: int, size: int) -> None:
+                drafter.evaluate(tokens[depth : depth + size], depth, outputs=1)
+
+        case ChainedHead():
+            assert before is not None
+            kept = 1 if drafter.first_kept else 0
+
+            def draft(tokens: Sequence[int], depth: int, size: int) -> None:
+                state = before
+                for at in range(depth, depth + _steps(size)):
+                    _, state = drafter.step(tokens[at], at, state)
+                    drafter.choose()
+                drafter.forget(depth + kept)
+
+            def absorb(tokens: Sequence[int], depth: int, size: int) -> None:
+                states = [before, *drafter.states(size)]
+                drafter.absorb(tokens[depth + kept : depth + size], depth + kept, states[kept:size])
+
+        case BlockHead():
+
+            def draft(tokens: Sequence[int], depth: int, size: int) -> None:
+                drafted = min(_steps(size), drafter.longest)
+                drafter.draft(tokens[depth], depth, drafted)
+                drafter.choose_all(drafted)
+                drafter.forget(depth)
+
+            def absorb(tokens: Sequence[int], depth: int, size: int) -> None:
+                drafter.absorb(drafter.features(size), depth)
+
+    return _Round(draft, absorb)
+
+
 def _time_round(
-    target: Model, drafter: Model, place: int, tokens: Sequence[int], depth: int, size: int
-) -> tuple[Timing, ...]:
-    """Time a round whose target batch has ``size`` tokens, then roll it back."""
-    target_s, drafter_s = target.busy_s, drafter.busy_s
-    for at in range(depth, depth + _steps(size)):
-        drafter.step(tokens[at], at)
-        drafter.choose(0)
-    drafter.forget(depth)
-    drafted_s = drafter.busy_s
-    chosen_s = _verify(target, tokens, depth, size)
-    drafter.evaluate(tokens[depth : depth + size], depth, outputs=1)
-    target.forget(depth)
-    drafter.forget(depth)
-    return _round_timings(
-        place,
-        size,
-        depth,
-        draft_s=drafted_s - drafter_s,
-        absorb_s=drafter.busy_s - drafted_s,
-        verify_s=target.busy_s - target_s - chosen_s,
-        choose_s=chosen_s,
-    )
-
-
-def _time_chained(
     target: Model,
-    head: ChainedHead,
+    drafter: Drafter,
     place: int,
-    before: States,
+    work: _Round,
     tokens: Sequence[int],
     depth: int,
     size: int,
 ) -> tuple[Timing, ...]:
-    """Time a round with a head, as ``_time_round`` does; ``before`` is the state of the token before it.
-
-    The head reads the states of all verified tokens, then enters those that its draft did not leave there.
-    """
-    target_s, head_s = target.busy_s, head.busy_s
-    state = before
-    for at in range(depth, depth + _steps(size)):
-        _, state = head.step(tokens[at], at, state)
-        head.choose()
-    first = depth + 1 if head.first_kept else depth
-    head.forget(first)
-    drafted_s = head.busy_s
+    """Time a round whose target batch has ``size`` tokens, then roll it back."""
+    target_s, drafter_s = target.busy_s, drafter.busy_s
+    work.draft(tokens, depth, size)
+    drafted_s = drafter.busy_s
     chosen_s = _verify(target, tokens, depth, size)
-    states = [before, *head.states(size)]
-    head.absorb(tokens[first : depth + size], first, states[first - depth : size])
+    work.absorb(tokens, depth, size)
     target.forget(depth)
-    head.forget(depth)
-    return _round_timings(
-        place,
-        size,
-        depth,
-        draft_s=drafted_s - head_s,
-        absorb_s=head.busy_s - drafted_s,
-        verify_s=target.busy_s - target_s - chosen_s,
-        choose_s=chosen_s,
-    )
-
-
-def _time_block(
-    target: Model, head: BlockHead, place: int, tokens: Sequence[int], depth: int, size: int
-) -> tuple[Timing, ...]:
-    """Time a round with a head that drafts a block, as ``_time_round`` does."""
-    target_s, head_s = target.busy_s, head.busy_s
-    drafted = min(_steps(size), head.longest)
-    head.draft(tokens[depth], depth, drafted)
-    head.choose_all(drafted)
-    head.forget(depth)
-    drafted_s = head.busy_s
-    chosen_s = _verify(target, tokens, depth, size)
-    head.absorb(head.features(size), depth)
-    target.forget(depth)
-    head.forget(depth)
-    return _round_timings(
-        place,
-        size,
-        depth,
-        draft_s=drafted_s - head_s,
-        absorb_s=head.busy_s - drafted_s,
-        verify_s=target.busy_s - target_s - chosen_s,
-        choose_s=chosen_s,
+    drafter.forget(depth)
+    return (
+        Timing(RoundPart.DRAFT, place, _steps(size), depth, drafted_s - drafter_s),
+        Timing(RoundPart.ABSORB, place, size, depth, drafter.busy_s - drafted_s),
+        Timing(RoundPart.VERIFY, place, size, depth, target.busy_s - target_s - chosen_s),
+        Timing(RoundPart.CHOOSE, place, size, depth, chosen_s),
     )
 
 
 def _steps(size: int) -> int:
     """Return how many tokens are drafted before a batch: at least one, which a batch of one token drops."""
     return max(1, size - 1)
-
-
-def _round_timings(
-    place: int, size: int, depth: int, *, draft_s: float, absorb_s: float, verify_s: float, choose_s: float
-) -> tuple[Timing, ...]:
-    return (
-        Timing(RoundPart.DRAFT, place, _steps(size), depth, draft_s),
-        Timing(RoundPart.ABSORB, place, size, depth, absorb_s),
-        Timing(RoundPart.VERIFY, place, size, depth, verify_s),
-        Timing(RoundPart.CHOOSE, place, size, depth, choose_s),
-    )
 
 
 def _verify(target: Model, tokens: Sequence[int], depth: int, size: int) -> float:
