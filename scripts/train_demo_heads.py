@@ -31,7 +31,7 @@ from demo_pair.heads import DFlash, Eagle3, Head, Mtp, last_state, layer_inputs
 from demo_pair.model import Llama, Schedule, Shape, add_shape, add_tokenizer, layer_parts
 from gguf import GGMLQuantizationType, quants
 from sentencepiece import sentencepiece_model_pb2
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 SEED = 20250
@@ -212,12 +212,7 @@ def write_eagle3(
         "blk.0.attn_norm_2": blocks["state_norm"],
         "blk.0.attn_q": blocks["wq"],
         "blk.0.attn_k": blocks["wk"],
-        "blk.0.attn_v": blocks["wv"],
-        "blk.0.attn_output": blocks["wo"],
-        "blk.0.ffn_norm": blocks["ffn_norm"],
-        "blk.0.ffn_gate": blocks["gate"],
-        "blk.0.ffn_up": blocks["up"],
-        "blk.0.ffn_down": blocks["down"],
+        **_parts_as_they_are(blocks),
     }
     _write(writer, path, {name: part.weight for name, part in parts.items()})
 
@@ -246,18 +241,26 @@ def write_dflash(
         "enc.output_norm": blocks["state_norm"],
         "output_norm": head.norm,
         "blk.0.attn_norm": blocks["attn_norm"],
-        "blk.0.attn_v": blocks["wv"],
-        "blk.0.attn_output": blocks["wo"],
-        "blk.0.ffn_norm": blocks["ffn_norm"],
-        "blk.0.ffn_gate": blocks["gate"],
-        "blk.0.ffn_up": blocks["up"],
-        "blk.0.ffn_down": blocks["down"],
+        **_parts_as_they_are(blocks),
     }
     weights = {name: part.weight for name, part in parts.items()}
     for name in ("q", "k"):
         weights[f"blk.0.attn_{name}"] = _halves(blocks[f"w{name}"].weight, DFLASH_HEADS)
         weights[f"blk.0.attn_{name}_norm"] = _halves(blocks[f"{name}_norm"].weight, 1)
     _write(writer, path, weights)
+
+
+def _parts_as_they_are(blocks: nn.ModuleDict) -> dict[str, nn.Module]:
+    """Return the parts of a layer whose rows no rotation reorders, by llama.cpp's names."""
+    names = {
+        "attn_v": "wv",
+        "attn_output": "wo",
+        "ffn_norm": "ffn_norm",
+        "ffn_gate": "gate",
+        "ffn_up": "up",
+        "ffn_down": "down",
+    }
+    return {f"blk.0.{name}": blocks[part] for name, part in names.items()}
 
 
 def write_mtp(head: Mtp, target: Llama, tokenizer: sentencepiece.SentencePieceProcessor, path: Path) -> None:

@@ -18,6 +18,23 @@ from torch.nn import functional
 from demo_pair.model import NORM_EPS, Llama, rotary_table, rotate
 
 
+def _layer(read: int, width: int, dim: int, ffn: int) -> dict[str, nn.Module]:
+    """Return the parts of a layer that adds nothing yet: its attention reads ``read`` values per place."""
+    parts = {
+        "wq": nn.Linear(read, width, bias=False),
+        "wk": nn.Linear(read, width, bias=False),
+        "wv": nn.Linear(read, width, bias=False),
+        "wo": nn.Linear(width, dim, bias=False),
+        "ffn_norm": nn.RMSNorm(dim, eps=NORM_EPS),
+        "gate": nn.Linear(dim, ffn, bias=False),
+        "up": nn.Linear(dim, ffn, bias=False),
+        "down": nn.Linear(ffn, dim, bias=False),
+    }
+    for name in ("wo", "down"):
+        nn.init.zeros_(parts[name].weight)
+    return parts
+
+
 class Head(nn.Module, ABC):
     """One layer over (token, state) pairs; embeddings and output belong to the target and stay as they are.
 
@@ -30,20 +47,7 @@ class Head(nn.Module, ABC):
         super().__init__()
         self.heads = heads
         self.norm = nn.RMSNorm(dim, eps=NORM_EPS)
-        self.blocks = nn.ModuleDict(
-            {
-                "wq": nn.Linear(attention_in, dim, bias=False),
-                "wk": nn.Linear(attention_in, dim, bias=False),
-                "wv": nn.Linear(attention_in, dim, bias=False),
-                "wo": nn.Linear(dim, dim, bias=False),
-                "ffn_norm": nn.RMSNorm(dim, eps=NORM_EPS),
-                "gate": nn.Linear(dim, ffn, bias=False),
-                "up": nn.Linear(dim, ffn, bias=False),
-                "down": nn.Linear(ffn, dim, bias=False),
-            }
-        )
-        nn.init.zeros_(self.blocks["wo"].weight)
-        nn.init.zeros_(self.blocks["down"].weight)
+        self.blocks = nn.ModuleDict(_layer(attention_in, dim, dim, ffn))
         self.register_buffer("table", rotary_table(context, dim // heads), persistent=False)
 
     @abstractmethod
@@ -175,20 +179,11 @@ class DFlash(nn.Module):
                 "fc": nn.Linear(layers * dim, dim, bias=False),
                 "state_norm": nn.RMSNorm(dim, eps=NORM_EPS),
                 "attn_norm": nn.RMSNorm(dim, eps=NORM_EPS),
-                "wq": nn.Linear(dim, width, bias=False),
-                "wk": nn.Linear(dim, width, bias=False),
-                "wv": nn.Linear(dim, width, bias=False),
                 "q_norm": nn.RMSNorm(head_dim, eps=NORM_EPS),
                 "k_norm": nn.RMSNorm(head_dim, eps=NORM_EPS),
-                "wo": nn.Linear(width, dim, bias=False),
-                "ffn_norm": nn.RMSNorm(dim, eps=NORM_EPS),
-                "gate": nn.Linear(dim, ffn, bias=False),
-                "up": nn.Linear(dim, ffn, bias=False),
-                "down": nn.Linear(ffn, dim, bias=False),
+                **_layer(dim, width, dim, ffn),
             }
         )
-        nn.init.zeros_(self.blocks["wo"].weight)
-        nn.init.zeros_(self.blocks["down"].weight)
         self.register_buffer("table", rotary_table(context, head_dim), persistent=False)
 
     def draft(

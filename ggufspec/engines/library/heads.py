@@ -170,13 +170,12 @@ class Head:
 class ChainedHead(Head):
     """An EAGLE-3 head, or a layer for MTP, which drafts token by token.
 
-    A token enters its cache together with the state of the token before it. ``first_kept`` is whether the
-    first entry of a draft stays valid when the target's states of the verified tokens arrive.
+    A token enters its cache together with the state of the token before it.
     """
 
     @property
     def first_kept(self) -> bool:
-        """Whether the first entry of a draft stays valid once its token is verified."""
+        """Whether a draft's first entry stays valid when the target's states of verified tokens arrive."""
         return not self._is_mtp
 
     def first_state(self) -> States:
