@@ -10,7 +10,7 @@ measures all of them, and a first proxy without a delay from which the costs are
 long one takes is what ``bench --rpc`` measures before it starts.
 
 It prints a table, and exits with 1 if a forecast is off by more than 10 %, or drafting changed a text. Run it
-on a quiet machine, with a llama.cpp of ``ggufspec build --rpc``. It takes about twenty minutes.
+on a quiet machine. It takes about twenty minutes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> int:
     asked = _arguments()
     asked.work.mkdir(parents=True, exist_ok=True)
     os.environ["GGUFSPEC_DATA"] = str((asked.work / "data").absolute())
-    install = installs.find_install(asked.llama, with_rpc=True)
+    install = installs.find_install(asked.llama)
     lent = lending.WorkerSettings(port=free_port(), threads=asked.threads, devices=("CPU",))
     with ExitStack() as stack:
         stack.enter_context(lending.start_worker(install, lent))

@@ -103,7 +103,7 @@ def test_an_install_without_the_program_says_how_to_get_it(tmp_path: Path) -> No
     install = installs.find_install(fakes.install(tmp_path / "llama"))
     with pytest.raises(NoInstallError, match="has no ggml-rpc-server") as refused:
         lending.worker_argv(install, settings())
-    assert "ggufspec build --rpc" in (refused.value.hint or "")
+    assert "`ggufspec build` makes one" in (refused.value.hint or "")
 
 
 def test_the_command_prints_devices_warns_and_takes_the_worker_with_it(llama: Path) -> None:

@@ -105,7 +105,6 @@ def own_build(
     version: str = "1.0.0",
     backend: str = "cpu",
     at: str = "2026-01-01T00:00:00+00:00",
-    rpc: bool = False,
 ) -> Built:
     """Publish a build of fake programs."""
     place = store.place(name)
@@ -117,7 +116,7 @@ def own_build(
         backend=backend,
         source=f"sdist {version}",
         commit=None,
-        options=("GGML_RPC=ON",) if rpc else (),
+        options=(),
         built_at=at,
         note=None,
         environment={},
@@ -147,27 +146,13 @@ def test_a_damaged_build_is_passed_over_and_that_is_said() -> None:
 
 
 @pytest.mark.usefixtures("no_path")
-def test_a_build_with_rpc_is_used_only_where_workers_are() -> None:
-    """Else a build that was made for workers would change what other commands measure with."""
-    plain = own_build("plain", version="9.0.0", at="2026-01-01T00:00:00+00:00")
-    with_rpc = own_build("rpc", version="9.0.0", at="2026-02-01T00:00:00+00:00", rpc=True)
-    own_build("old", version="0.3.16", at="2026-03-01T00:00:00+00:00", rpc=True)
-    assert install.find_install().root == plain.bin.resolve()
-    assert install.find_install(with_rpc=True).root == with_rpc.bin.resolve()
-    assert [found.has_rpc for found in install.find_all()] == [False, True, True]
-
-
-@pytest.mark.usefixtures("no_path")
-def test_a_build_with_rpc_for_another_backend_keeps_its_place() -> None:
-    own_build("cpu", version="9.0.0", at="2026-01-01T00:00:00+00:00")
-    cuda = own_build("cuda", version="9.0.0", backend="cuda", at="2026-02-01T00:00:00+00:00", rpc=True)
-    assert install.find_install().root == cuda.bin.resolve()
-
-
-@pytest.mark.usefixtures("no_path")
-def test_without_a_build_with_rpc_the_usual_one_is_found() -> None:
-    plain = own_build("plain")
-    assert install.find_install(with_rpc=True).root == plain.bin.resolve()
+def test_the_newest_llama_cpp_is_found_and_of_two_builds_of_it_the_latest() -> None:
+    first = own_build("first", version="9.0.0", at="2026-01-01T00:00:00+00:00")
+    last = own_build("last", version="9.0.0", backend="cuda", at="2026-02-01T00:00:00+00:00")
+    old = own_build("old", version="0.3.16", at="2026-03-01T00:00:00+00:00")
+    places = [build.bin.resolve() for build in (last, first, old)]
+    assert install.find_install().root == places[0]
+    assert [found.root for found in install.find_all()] == places
 
 
 @pytest.mark.usefixtures("no_path")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ggufspec.errors import SourceError
 from ggufspec.llama.build import recipes
-from ggufspec.llama.build.building import BuildRequest
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.cuda.wheels import Wheels
 from ggufspec.llama.install.store import Backend
-from ggufspec.llama.source import choose_source
 
 MAKEFILE = """
 BUILD_TARGETS = main quantize server speculative tokenize
@@ -91,30 +88,18 @@ def plant(root: Path, era: str) -> Path:
         ("b3642", {"CMakeLists.txt": ("LLAMA_RPC",), "Makefile": ""}, "LLAMA_RPC"),
     ],
 )
-def test_rpc_is_switched_on_where_it_is_wanted(
+def test_rpc_is_switched_on_where_the_tree_has_it(
     tmp_path: Path, era: str, files: Mapping[str, tuple[str, ...] | str], switch: str
 ) -> None:
     root = plant(tmp_path, era)
     for name, names in files.items():
         text = names if isinstance(names, str) else "".join(f'option({one} "it" OFF)\n' for one in names)
         (root / name).write_text(text)
-    assert options(root, rpc=True)[switch] == "ON"
-    assert switch not in options(root)  # builds without it keep their options, and with them their keys
+    assert options(root)[switch] == "ON"
 
 
-@pytest.mark.parametrize("era", ["b2500", "b8643"])
-def test_a_tree_without_rpc_says_so(tmp_path: Path, era: str) -> None:
-    root, settings = plant(tmp_path, era), CompileSettings(backend=Backend.CPU, rpc=True)
-    choose = recipes.make_words if recipes.uses_make(root) else recipes.cmake_options
-    with pytest.raises(SourceError, match="cannot be built with RPC") as refused:
-        choose(root, settings)
-    assert "leave --rpc out" in (refused.value.hint or "")
-
-
-def test_a_build_with_rpc_is_another_one() -> None:
-    request = BuildRequest(source=choose_source(None, "0.3.36"), backend=Backend.CPU, jobs=1)
-    assert replace(request, rpc=True).key() != request.key()
-    assert replace(request, rpc=False).key() == request.key()
+def test_a_tree_without_rpc_is_built_without(tmp_path: Path) -> None:
+    assert not {"GGML_RPC", "LLAMA_RPC"} & options(plant(tmp_path, "b8643")).keys()
 
 
 @pytest.mark.parametrize("worker", ["ggml-rpc-server", "rpc-server"])

@@ -103,7 +103,7 @@ def test_a_build_without_rpc_is_refused_before_anything_runs() -> None:
     install = replace(recorded_install("0.3.36"), has_rpc=False)
     with pytest.raises(NoInstallError, match="built without RPC") as refused:
         commands.argv(spec, install, program=Program.PLAIN)
-    assert "ggufspec build --rpc" in (refused.value.hint or "")
+    assert "`ggufspec build` makes one" in (refused.value.hint or "")
 
 
 def test_keys_know_workers_only_where_there_are_some() -> None:

@@ -203,10 +203,9 @@ def test_everything_is_on_the_disk_before_a_build_gets_its_name(monkeypatch: pyt
     assert synced[-1] == "builds"
 
 
-def test_a_build_with_rpc_is_made_again_with_it() -> None:
-    built = replace(make_build("a"), options=("GGML_NATIVE=ON", "GGML_RPC=ON"))
-    assert built.has_rpc
-    assert built.command == "ggufspec build --version 1.0 --backend cpu --rpc"
+@pytest.mark.parametrize("switch", ["GGML_RPC=ON", "LLAMA_RPC=ON"])
+def test_the_options_of_a_build_show_whether_it_has_rpc(switch: str) -> None:
+    assert replace(make_build("a"), options=("GGML_NATIVE=ON", switch)).has_rpc
     assert not make_build("b").has_rpc
 
 

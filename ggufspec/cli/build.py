@@ -25,11 +25,6 @@ from ggufspec.cli.options.shared import backend_option
     help="CUDA architectures to compile for, such as 86,89,90. [default: CUDAARCHS, or this machine's]",
 )
 @click.option(
-    "--rpc",
-    is_flag=True,
-    help="Also build what spreads a model over workers on other machines (`ggufspec fleet worker`).",
-)
-@click.option(
     "-j",
     "--jobs",
     type=click.IntRange(min=1),
@@ -51,7 +46,6 @@ def command(
     backend: str,
     source: str | None,
     cuda_arch: str | None,
-    rpc: bool,
     jobs: int | None,
     listing: bool,
     remove: bool,
@@ -67,7 +61,6 @@ def command(
     ggufspec build                   the newest version that was tested
     ggufspec build --version legacy  the version with `main` and `speculative`
     ggufspec build --backend cuda --cuda-arch 90  for H100 and H200
-    ggufspec build --rpc             with the program that lends this machine to another one
     """
     from ggufspec.cli.steps import building as steps
     from ggufspec.llama.build import building, toolchain
@@ -102,7 +95,6 @@ def command(
         backend=chosen,
         jobs=jobs or toolchain.default_jobs(),
         architectures=toolchain.cuda_architectures(cuda_arch) if chosen is Backend.CUDA else (),
-        rpc=rpc,
     )
     name = request.key()
     state = "already built" if store.find_build(name) else "built"

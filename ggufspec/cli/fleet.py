@@ -74,7 +74,7 @@ def worker(
 ) -> None:
     """Lend this machine's devices to another machine.
 
-    Bench there with --rpc HOST:PORT. Both machines need the same llama.cpp, built by `ggufspec build --rpc`.
+    Bench there with --rpc HOST:PORT. Both machines need the same llama.cpp, as `ggufspec build` makes it.
     A worker serves one program at a time. It runs until Ctrl-C, and ends with this command.
 
     \b
@@ -94,7 +94,7 @@ def worker(
         devices=devices or (),
         cache=cache,
     )
-    install = installs.find_install(llama, with_rpc=True)
+    install = installs.find_install(llama)
     echo((_TUNNEL if settings.is_local else _OPEN).format(address=f"{host}:{port}", port=port), err=True)
     with lending.start_worker(install, settings) as running:
         names = running.devices or tuple(f"device {number}" for number in range(len(running.report.devices)))

@@ -97,7 +97,7 @@ def prepare_session(request: Request) -> Session:
     stopping.check_until(request)
     models = choose_models(request)
     rpcs = request.rpcs
-    every = tuple(installs.find_install(named, with_rpc=any(rpcs)) for named in request.llamas)
+    every = tuple(installs.find_install(named) for named in request.llamas)
     install = every[0]
     used, why_used = programs.find_engine(request, every, models.ways, drafting=bool(models.drafters))
     request, left_out = with_pairs_drafting(request, used)

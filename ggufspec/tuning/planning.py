@@ -99,7 +99,7 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
     llama, *others = asked.request.llamas
     if others:
         raise GgufspecError("a tuning uses one llama.cpp", "name one, and compare two with `ggufspec bench`")
-    install = installs.find_install(llama, with_rpc=any(asked.request.rpcs))
+    install = installs.find_install(llama)
     engine = asked.request.engine or (_ENGINE if install.programs else _LIBRARY_ENGINE)
     with_quantized, about_drafters = quantizing.add_quantized(asked.request, asked.quantize_drafter, install)
     methods = asked.methods or _methods(install, with_quantized, engine)

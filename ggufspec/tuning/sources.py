@@ -156,7 +156,7 @@ def find_sources(asked: AutoRequest) -> DraftSources:
         GgufspecError: the target, or a drafter that was named, is not available.
     """
     rpc = workers.parse_workers(asked.rpc or workers.NO_WORKERS)
-    install = installs.find_install(asked.llama, with_rpc=bool(rpc))
+    install = installs.find_install(asked.llama)
     install.executable(Program.SERVER)
     pair = catalog.load_catalogue().get(asked.target)
     target = asked.target if pair is None else f"{asked.target}:target"

@@ -1,4 +1,4 @@
-"""The embedded pair on workers of a real build with RPC: texts, places, the network, and what goes wrong."""
+"""The embedded pair on workers of a real build: texts, places, the network, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -15,29 +15,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ggufspec import engines, paths, prompts, results
+from ggufspec import engines, prompts, results
 from ggufspec.domain import Offload, Prompt, Role, RunSpec, Status
 from ggufspec.errors import WorkerError
-from ggufspec.llama.install import installs, store
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.rpc import WorkerProblem, lending, protocol, workers
 from ggufspec.llama.rpc.lending import WorkerSettings
 from tests.support import embedded, rpc_workers, shell
 from tests.support.slow_network import slow_network
 
-_CACHE = paths.cache_dir()  # before the fixture `home` points everything at an empty folder
 _WORKER = "rpc-server"  # the end of its program's name
-
-
-@pytest.fixture
-def with_rpc(monkeypatch: pytest.MonkeyPatch) -> Install:
-    """The newest build with RPC."""
-    monkeypatch.setenv("GGUFSPEC_CACHE", str(_CACHE))
-    built = next((built for built in store.installed() if built.has_rpc), None)
-    install = built and installs.probe(built.bin, "own build", built)
-    if not install:
-        pytest.fail("no llama.cpp with RPC: run `ggufspec build --rpc`")
-    return install
 
 
 def _settings() -> WorkerSettings:
@@ -45,12 +32,12 @@ def _settings() -> WorkerSettings:
 
 
 @pytest.fixture
-def two(with_rpc: Install) -> Iterator[tuple[str, str]]:
+def two(llama: Install) -> Iterator[tuple[str, str]]:
     """The addresses of two workers, which lend the processor."""
     settings = [_settings(), _settings()]
     with ExitStack() as stack:
         for one in settings:
-            stack.enter_context(lending.start_worker(with_rpc, one))
+            stack.enter_context(lending.start_worker(llama, one))
         yield settings[0].own_address, settings[1].own_address
 
 
@@ -74,11 +61,11 @@ def _spec(role: Role, rpc: tuple[str, ...]) -> RunSpec:
 
 @pytest.mark.parametrize("name", engines.ENGINES)
 def test_weights_are_on_both_workers_and_the_text_is_the_same(
-    with_rpc: Install, two: tuple[str, str], tmp_path: Path, name: str
+    llama: Install, two: tuple[str, str], tmp_path: Path, name: str
 ) -> None:
     texts: dict[Role, set[str | None]] = {Role.TARGET: set(), Role.DRAFTING: set()}
     for rpc in ((), two):
-        with engines.make(name, with_rpc, timeout_s=120, capacity=1) as engine:
+        with engines.make(name, llama, timeout_s=120, capacity=1) as engine:
             for role, same in texts.items():
                 sample = embedded.measured(engine, _spec(role, rpc), tmp_path / "run")
                 same.add(sample.text)
@@ -94,14 +81,14 @@ def test_weights_are_on_both_workers_and_the_text_is_the_same(
 
 
 def test_a_sweep_compares_with_and_without_workers_and_goes_on_where_one_is_gone(
-    with_rpc: Install, two: tuple[str, str], tmp_path: Path
+    llama: Install, two: tuple[str, str], tmp_path: Path
 ) -> None:
     gone = rpc_workers.nobody()
     done = shell.ggufspec(
         *("sweep", "--pair", "demo", "--engine", "server", "-n", "16", "--repeats", "1", "--draft", "3"),
         *("--threads", "1", "--ngl", "all", "--ngld", "0", "--prompt", "Letter to Jonas", "--name", "spread"),
         *("--rpc", "none", "--rpc", ",".join(two), "--rpc", gone),
-        llama=with_rpc.root,
+        llama=llama.root,
     )
     assert done.returncode == WorkerError.exit_code, done.stderr
     assert "error: 2 of 7 runs failed, first target on p1: worker unreachable: " in done.stderr
@@ -134,7 +121,7 @@ def test_a_worker_says_its_devices_and_the_network_to_it(two: tuple[str, str]) -
 
 @pytest.mark.parametrize("role", [Role.TARGET, Role.DRAFTING])
 def test_a_pass_pays_round_trips_that_the_proxies_count(
-    with_rpc: Install,
+    llama: Install,
     two: tuple[str, str],
     tmp_path: Path,
     record_property: Callable[[str, object], None],
@@ -144,7 +131,7 @@ def test_a_pass_pays_round_trips_that_the_proxies_count(
     with slow_network(two[0]) as first, slow_network(two[1]) as second:
         networks = (first, second)
         counts = {}
-        with engines.make("server", with_rpc, timeout_s=120, capacity=1) as engine:
+        with engines.make("server", llama, timeout_s=120, capacity=1) as engine:
             for tokens in (40, 8, 40):  # the first loads the models
                 for network in networks:
                     network.reset()
@@ -160,13 +147,13 @@ def test_a_pass_pays_round_trips_that_the_proxies_count(
 
 @pytest.mark.parametrize("role", [Role.TARGET, Role.DRAFTING])
 def test_a_pass_takes_no_less_than_a_round_trip(
-    with_rpc: Install, two: tuple[str, str], tmp_path: Path, role: Role
+    llama: Install, two: tuple[str, str], tmp_path: Path, role: Role
 ) -> None:
     """What drafting gains by that depends on the machine's speed: scripts/validate_network.py measures it."""
     rtt_s = 0.02
     with (
         slow_network(two[0], delay_s=rtt_s / 2) as network,
-        engines.make("server", with_rpc, timeout_s=120, capacity=1) as engine,
+        engines.make("server", llama, timeout_s=120, capacity=1) as engine,
     ):
         sample = embedded.measured(engine, _spec(role, (network.address,)), tmp_path / "run")
     passes = sample.n_rounds if role is Role.DRAFTING else sample.decoded
@@ -178,11 +165,11 @@ def test_a_pass_takes_no_less_than_a_round_trip(
 
 
 def test_a_busy_worker_is_a_row_and_serves_again_later(
-    with_rpc: Install, two: tuple[str, str], tmp_path: Path
+    llama: Install, two: tuple[str, str], tmp_path: Path
 ) -> None:
-    with engines.make("server", with_rpc, timeout_s=120, capacity=1) as holder:
+    with engines.make("server", llama, timeout_s=120, capacity=1) as holder:
         embedded.measured(holder, _spec(Role.TARGET, two[:1]), tmp_path / "holder")
-        with engines.make("binary-simple", with_rpc, timeout_s=120) as other:
+        with engines.make("binary-simple", llama, timeout_s=120) as other:
             for _ in range(4):  # more than wait in the worker's queue
                 busy = other.measure(_spec(Role.TARGET, two[:1]), tmp_path / "other")
                 assert busy.sample.status is Status.WORKER_BUSY
@@ -215,9 +202,9 @@ def _answers(address: str) -> bool:
     return True
 
 
-def test_asking_a_busy_worker_does_not_end_it(with_rpc: Install) -> None:
+def test_asking_a_busy_worker_does_not_end_it(llama: Install) -> None:
     """It looks at the connection later, and dies of SIGPIPE where it answers one that was closed."""
-    with _bare_worker(with_rpc) as address:
+    with _bare_worker(llama) as address:
         with protocol.connect(*workers.split_address(address), timeout_s=5):
             assert not _answers(address)
         shell.wait_until(lambda: _answers(address))
@@ -239,11 +226,11 @@ def _during(condition: Callable[[], bool], act: Callable[[], object]) -> Iterato
 
 
 @pytest.mark.parametrize("name", ["binary-simple", "server", "inprocess"])
-def test_a_worker_that_is_killed_during_a_run_is_a_row(with_rpc: Install, tmp_path: Path, name: str) -> None:
+def test_a_worker_that_is_killed_during_a_run_is_a_row(llama: Install, tmp_path: Path, name: str) -> None:
     with ExitStack() as stack:
-        address, process = stack.enter_context(_started(with_rpc))
+        address, process = stack.enter_context(_started(llama))
         network = stack.enter_context(slow_network(address, delay_s=0.02))
-        engine = stack.enter_context(engines.make(name, with_rpc, timeout_s=120, capacity=1))
+        engine = stack.enter_context(engines.make(name, llama, timeout_s=120, capacity=1))
         spec = _spec(Role.TARGET, (network.address,))
         embedded.measured(engine, spec, tmp_path / "before")
         network.reset()
@@ -258,12 +245,12 @@ def _other_prompt() -> Prompt:
 
 @pytest.mark.parametrize("name", ["binary-simple", "server", "inprocess"])
 def test_a_worker_that_stops_answering_ends_at_the_time_limit(
-    with_rpc: Install, tmp_path: Path, name: str
+    llama: Install, tmp_path: Path, name: str
 ) -> None:
     with ExitStack() as stack:
-        address, process = stack.enter_context(_started(with_rpc))
+        address, process = stack.enter_context(_started(llama))
         network = stack.enter_context(slow_network(address, delay_s=0.02))
-        engine = stack.enter_context(engines.make(name, with_rpc, timeout_s=20, capacity=1))
+        engine = stack.enter_context(engines.make(name, llama, timeout_s=20, capacity=1))
         spec = replace(_spec(Role.TARGET, (network.address,)), n_predict=400)
         network.reset()
         started_s = time.monotonic()
@@ -278,10 +265,10 @@ def test_a_worker_that_stops_answering_ends_at_the_time_limit(
 
 @pytest.mark.skipif(not hasattr(psutil, "RLIMIT_AS"), reason="memory of another process is limited on Linux")
 @pytest.mark.parametrize("name", ["binary-simple", "server", "inprocess"])
-def test_a_worker_without_memory_is_a_row(with_rpc: Install, tmp_path: Path, name: str) -> None:
+def test_a_worker_without_memory_is_a_row(llama: Install, tmp_path: Path, name: str) -> None:
     with (
-        _started(with_rpc) as (address, process),
-        engines.make(name, with_rpc, timeout_s=60, capacity=1) as engine,
+        _started(llama) as (address, process),
+        engines.make(name, llama, timeout_s=60, capacity=1) as engine,
     ):
         most = process.memory_info().vms + (1 << 20)
         process.rlimit(psutil.RLIMIT_AS, (most, most))
@@ -292,29 +279,29 @@ def test_a_worker_without_memory_is_a_row(with_rpc: Install, tmp_path: Path, nam
 
 @pytest.mark.parametrize("version", [(6, 0, 0), (2, 0, 0)])
 def test_a_worker_of_another_version_is_refused(
-    with_rpc: Install, tmp_path: Path, version: tuple[int, int, int]
+    llama: Install, tmp_path: Path, version: tuple[int, int, int]
 ) -> None:
     with rpc_workers.worker(version=version) as fake:
         with pytest.raises(WorkerProblem) as caught:
-            workers.check_versions(with_rpc, (fake.address,))
+            workers.check_versions(llama, (fake.address,))
         assert caught.value.status is Status.WORKER_MISMATCH
         started_s = time.monotonic()
         done = shell.ggufspec(
-            *("bench", "--pair", "demo", "-n", "8", "--ngl", "1", "--rpc", fake.address), llama=with_rpc.root
+            *("bench", "--pair", "demo", "-n", "8", "--ngl", "1", "--rpc", fake.address), llama=llama.root
         )
         assert (done.returncode, time.monotonic() - started_s < 100) == (38, True), done.stderr
         assert "speaks another version of RPC" in done.stderr
         if version[0] == 6:
-            with engines.make("binary-simple", with_rpc, timeout_s=60) as engine:
+            with engines.make("binary-simple", llama, timeout_s=60) as engine:
                 run = embedded.complete(engine, _spec(Role.TARGET, (fake.address,)), tmp_path / "run")
             assert run.sample.status is Status.WORKER_MISMATCH, run.error
 
 
-def test_a_worker_survives_a_program_that_is_killed(with_rpc: Install, tmp_path: Path) -> None:
-    with _started(with_rpc) as (address, process):
+def test_a_worker_survives_a_program_that_is_killed(llama: Install, tmp_path: Path) -> None:
+    with _started(llama) as (address, process):
         with (
             slow_network(address, delay_s=0.02) as network,
-            engines.make("binary-simple", with_rpc, timeout_s=3) as engine,
+            engines.make("binary-simple", llama, timeout_s=3) as engine,
         ):
             spec = replace(_spec(Role.TARGET, (network.address,)), n_predict=400)
             assert engine.measure(spec, tmp_path / "killed").sample.status is Status.TIMED_OUT
@@ -322,12 +309,12 @@ def test_a_worker_survives_a_program_that_is_killed(with_rpc: Install, tmp_path:
         assert process.is_running()
 
 
-def test_interrupted_in_the_middle_no_process_remains(with_rpc: Install) -> None:
-    with _started(with_rpc) as (address, worker), slow_network(address, delay_s=0.02) as network:
+def test_interrupted_in_the_middle_no_process_remains(llama: Install) -> None:
+    with _started(llama) as (address, worker), slow_network(address, delay_s=0.02) as network:
         bench = shell.start(
             *("bench", "--pair", "demo", "--engine", "server", "-n", "400", "--ngl", "all", "--ngld", "0"),
             *("--threads", "1", "--name", "cut", "--rpc", network.address),
-            llama=with_rpc.root,
+            llama=llama.root,
         )
         shell.wait_until(lambda: network.round_trips > 600, seconds=100)
         family = psutil.Process(bench.pid).children(recursive=True)
@@ -341,10 +328,10 @@ def test_interrupted_in_the_middle_no_process_remains(with_rpc: Install) -> None
         shell.wait_until(lambda: _answers(address))
 
 
-def test_the_command_prints_what_it_lends_and_ends_on_ctrl_c(with_rpc: Install) -> None:
+def test_the_command_prints_what_it_lends_and_ends_on_ctrl_c(llama: Install) -> None:
     port = rpc_workers.free_port()
     process = shell.start(
-        "fleet", "worker", "--port", str(port), "--device", "CPU", "--threads", "1", llama=with_rpc.root
+        "fleet", "worker", "--port", str(port), "--device", "CPU", "--threads", "1", llama=llama.root
     )
     assert process.stdout is not None
     try:

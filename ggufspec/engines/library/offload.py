@@ -62,7 +62,7 @@ def _add_workers(lib: Any, addresses: tuple[str, ...]) -> None:
             continue
         backend = _function(lib, "ggml_backend_reg_by_name", ctypes.c_char_p)(b"RPC")
         if not backend:
-            raise Failure(Status.FAILED, "the library has no RPC; `ggufspec build --rpc` makes one with it")
+            raise Failure(Status.FAILED, "the library has no RPC; `ggufspec build` makes one with it")
         find_address = _function(lib, "ggml_backend_reg_get_proc_address", ctypes.c_void_p, ctypes.c_char_p)
         place = find_address(backend, b"ggml_backend_rpc_add_server")
         if not place:

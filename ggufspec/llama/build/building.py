@@ -44,7 +44,6 @@ class BuildRequest:
     backend: Backend
     jobs: int
     architectures: tuple[str, ...] = ()  # CUDA's, as CMake spells them
-    rpc: bool = False  # whether models can be spread over workers on other machines
 
     def key(self) -> str:
         """Return the name of this build's folder; uses the network only for a git branch."""
@@ -57,8 +56,6 @@ class BuildRequest:
         )
         if self.backend is Backend.CUDA:
             facts = (*facts, f"CUDA recipes {recipes.CUDA_REVISION}")
-        if self.rpc:  # keys of other builds do not know it
-            facts = (*facts, "RPC")
         return store.key(self.source.label, self.backend.value, facts)
 
 
@@ -223,7 +220,6 @@ def _compile_what_runs(
         compiler_cache=toolchain.compiler_cache(),
         number=tree.number,
         commit=tree.commit,
-        rpc=request.rpc,
     )
     if toolkit is not None and processor.is_x86() and recipes.has_plugins(tree.root):
         settings = replace(settings, cpu=processor.cpu_features())

@@ -16,7 +16,7 @@ from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import processor
 from ggufspec.llama.install.store import Backend
 
-REVISION = 1
+REVISION = 2
 """Increased when a change of these recipes requires builds to be made again."""
 
 BACKENDS: Mapping[Backend, tuple[str, ...]] = {
@@ -29,7 +29,10 @@ BACKENDS: Mapping[Backend, tuple[str, ...]] = {
 """Backend -> spellings of its option, newest first. Old spellings may be errors in newer trees."""
 
 SWITCHES: Mapping[str, tuple[str, ...]] = {
-    "ON": ("LLAMA_BUILD_COMMON", "LLAMA_BUILD_EXAMPLES", "LLAMA_BUILD_TOOLS", "LLAMA_BUILD_SERVER"),
+    "ON": (
+        *("LLAMA_BUILD_COMMON", "LLAMA_BUILD_EXAMPLES", "LLAMA_BUILD_TOOLS", "LLAMA_BUILD_SERVER"),
+        *("GGML_RPC", "LLAMA_RPC"),  # off by default (from b2877), but on in llama.cpp's own releases
+    ),
     "OFF": (
         "LLAMA_BUILD_TESTS",
         "LLAMA_CURL",  # on by default from b5064 to b7735, and then needs libcurl
@@ -51,7 +54,7 @@ PROGRAMS: tuple[tuple[str, ...], ...] = (
     ("llama-batched-bench", "batched-bench"),
     ("llama-quantize", "quantize"),
     ("llama-tokenize", "tokenize"),
-    ("ggml-rpc-server", "rpc-server"),  # a target of trees that are configured with RPC
+    ("ggml-rpc-server", "rpc-server"),  # lends this machine's devices to a llama.cpp elsewhere
 )
 """Programs to build: of each row, the first that the tree has."""
 
@@ -63,9 +66,6 @@ PLUGINS = "GGML_BACKEND_DL"
 
 NO_VMM = "GGML_CUDA_NO_VMM"
 """CUDA without functions of the driver, for machines without a driver to link against."""
-
-RPC = ("GGML_RPC", "LLAMA_RPC")
-"""Spellings of the option for workers on other machines, newest first. It is off by default."""
 
 _NATIVE = ("GGML_NATIVE", "LLAMA_NATIVE")
 _EMBED_METAL = ("GGML_METAL_EMBED_LIBRARY", "LLAMA_METAL_EMBED_LIBRARY")
@@ -82,7 +82,6 @@ class CompileSettings:
     ``cpu``: the processor features to enable; None to compile for this processor.
     ``architectures``: CUDA's compute capabilities ("90", "native"); empty for the tree's default.
     ``cuda``: the toolkit; None to let the tree find one. ``compiler_cache``: the path of ccache or sccache.
-    ``rpc``: whether models can be spread over workers on other machines.
     """
 
     backend: Backend
@@ -92,7 +91,6 @@ class CompileSettings:
     compiler_cache: Path | None = None
     number: int | None = None
     commit: str | None = None
-    rpc: bool = False
 
 
 def uses_make(root: Path) -> bool:
@@ -112,10 +110,8 @@ def make_words(
         cuda_home: the CUDA toolkit; None for the Makefile's default.
 
     Raises:
-        SourceError: the tree does not know the backend, or RPC is wanted, which needs CMake.
+        SourceError: the tree does not know the backend.
     """
-    if settings.rpc:
-        raise _without_rpc()
     text = (root / "Makefile").read_text(encoding="utf-8", errors="replace")
     variables: dict[str, str] = {}
     if settings.backend is Backend.CPU:
@@ -146,7 +142,7 @@ def cmake_options(root: Path, settings: CompileSettings) -> tuple[str, ...]:
     """Return the definitions for CMake, each as ``NAME=VALUE``.
 
     Raises:
-        SourceError: the tree does not know the backend, or has no RPC although it is wanted.
+        SourceError: the tree does not know the backend.
     """
     known = _options(root)
     chosen: dict[str, str] = {
@@ -162,11 +158,6 @@ def cmake_options(root: Path, settings: CompileSettings) -> tuple[str, ...]:
             raise _unknown(backend)
         if switch is not None:
             chosen[switch] = "ON" if backend is settings.backend else "OFF"
-    if settings.rpc:
-        switch = _first(RPC, known)
-        if switch is None:
-            raise _without_rpc()
-        chosen[switch] = "ON"
     if settings.backend is Backend.METAL and (embed := _first(_EMBED_METAL, known)):
         chosen[embed] = "ON"
     if settings.backend is Backend.CUDA:
@@ -272,12 +263,6 @@ def _first(spellings: Iterable[str], known: Iterable[str]) -> str | None:
 def _unknown(backend: Backend) -> SourceError:
     return SourceError(
         f"this llama.cpp has no known {backend.value} backend", "choose another --backend or --version"
-    )
-
-
-def _without_rpc() -> SourceError:
-    return SourceError(
-        "this llama.cpp cannot be built with RPC", "leave --rpc out, or choose a newer --version"
     )
 
 

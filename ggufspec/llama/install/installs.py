@@ -41,7 +41,7 @@ _ALL_NAMES = (
     *(*_TOKENIZERS, *_QUANTIZERS, *_WORKERS),
 )
 _VERSION = re.compile(r"^version: (?:(\d+) \((\w+)\)|(\S+) \(build (\d+), commit (\w+)\))", re.MULTILINE)
-WITHOUT_RPC_HINT = "`ggufspec build --rpc` makes one with it; `ggufspec build --list` shows where others are"
+WITHOUT_RPC_HINT = "`ggufspec build` makes one with it; `ggufspec build --list` shows where others are"
 """What to do about a llama.cpp that was built without RPC."""
 
 _PROGRAMS_HINT = "name the folder with llama-completion and llama-speculative (or main and speculative)"
@@ -143,7 +143,7 @@ class _Version:
         )
 
 
-def find_install(explicit: Path | None = None, *, with_rpc: bool = False) -> Install:
+def find_install(explicit: Path | None = None) -> Install:
     """Return the install to measure with.
 
     That is the given one, the configured one (GGUFSPEC_LLAMA, otherwise ``llama`` of the settings file), our
@@ -151,7 +151,6 @@ def find_install(explicit: Path | None = None, *, with_rpc: bool = False) -> Ins
 
     Args:
         explicit: a folder that was named for it.
-        with_rpc: where nobody named a folder, prefer the first that was built with RPC.
 
     Raises:
         NoInstallError: the named folder contains no llama.cpp, or none was found.
@@ -166,18 +165,11 @@ def find_install(explicit: Path | None = None, *, with_rpc: bool = False) -> Ins
             raise _useless(place, f"{origin} names {named}", hint)
         return install
     passed_over: list[Skipped] = []
-    first: Install | None = None
     for candidate in _search():
         if isinstance(candidate, Install):
             damaged = (skipped for skipped in passed_over if skipped.is_damaged)
-            usable = replace(candidate, passed_over=tuple(map(str, damaged)))
-            if candidate.has_rpc or not with_rpc:
-                return usable
-            first = first or usable
-        else:
-            passed_over.append(candidate)
-    if first is not None:
-        return first
+            return replace(candidate, passed_over=tuple(map(str, damaged)))
+        passed_over.append(candidate)
     for skipped in passed_over:
         if skipped.is_damaged:
             raise NoInstallError(
@@ -384,25 +376,8 @@ def _flags(built: Built) -> tuple[str, ...]:
 
 
 def _in_order(manifests: Mapping[Path, Built | None]) -> list[Path]:
-    """Return the folders of builds, the newest llama.cpp first.
-
-    A build with RPC follows one of the same llama.cpp without, which is used as before.
-    """
-
-    def place(folder: Path) -> tuple[int, float, bool]:
-        built = manifests[folder]
-        if built is None or not built.has_rpc:
-            return *_age(built), False
-        return *_age(next((one for one in manifests.values() if _is_twin(one, built)), built)), True
-
-    return sorted(manifests, key=place)
-
-
-def _is_twin(one: Built | None, with_rpc: Built) -> bool:
-    """Whether a build is the same as another, but without RPC."""
-    if one is None or one.has_rpc:
-        return False
-    return (one.version, one.backend) == (with_rpc.version, with_rpc.backend)
+    """Return the folders of builds, the newest llama.cpp first."""
+    return sorted(manifests, key=lambda folder: _age(manifests[folder]))
 
 
 def _age(built: Built | None) -> tuple[int, float]:

@@ -104,7 +104,6 @@ class Built:
         architectures = (option.removeprefix(_ARCHITECTURES) for option in self.options)
         for named in set(architectures) - {*self.options}:
             words += ["--cuda-arch", named.replace(";", ",")]
-        words += ["--rpc"] if self.has_rpc else []
         return f"ggufspec build {shlex.join(words)}"
 
 

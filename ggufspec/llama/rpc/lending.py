@@ -119,7 +119,7 @@ def worker_argv(install: Install, settings: WorkerSettings) -> tuple[str, ...]:
         if flag not in options:
             raise GgufspecError(
                 f"this {install.worker.name} has no {flag}: its --help does not list it",
-                "leave it out, or use a newer llama.cpp: `ggufspec build --rpc` makes one",
+                "leave it out, or use a newer llama.cpp: `ggufspec build` makes one",
             )
         words += [flag, value] if value else [flag]
     return tuple(words)

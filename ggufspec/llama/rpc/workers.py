@@ -33,7 +33,7 @@ NO_WORKERS = "none"
 HINTS: Mapping[Status, str] = {
     Status.WORKER_UNREACHABLE: "start one there with `ggufspec fleet worker`, and check --rpc, the "
     "firewall and the tunnel",
-    Status.WORKER_MISMATCH: "use the same llama.cpp on both machines: `ggufspec build --rpc --version V`",
+    Status.WORKER_MISMATCH: "use the same llama.cpp on both machines: `ggufspec build --version V`",
     Status.WORKER_BUSY: "a worker serves one program at a time: end the other one, start another worker, or "
     "check the firewall",
     Status.WORKER_LOST: "the output of `ggufspec fleet worker` there says why; often its memory ran out",
