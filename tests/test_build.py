@@ -135,6 +135,48 @@ def run(tree: Path) -> tuple[Built, list[BuildProgress]]:
             return end.value, seen
 
 
+@pytest.mark.parametrize("words", [("-DFAKE=2",), ("-DFAKE=2", "-DGGML_NATIVE=OFF")], ids=str)
+def test_options_of_cmake_reach_the_tree_and_make_another_build(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    seen = tmp_path / "seen"
+    tree = scripts(tmp_path / "tree", cmake=f'file(APPEND {seen} "${{FAKE}} ${{GGML_NATIVE}};")\n')
+    common = ["--backend", "cpu", "--source", str(tree)]
+    added = [f"--cmake={word}" for word in words]
+    first = CliRunner().invoke(command, [*common, *added], catch_exceptions=False)
+    assert first.exit_code == 0, first.stderr
+    plain = CliRunner().invoke(command, common, catch_exceptions=False)
+    again = CliRunner().invoke(command, [*common, *reversed(added)], catch_exceptions=False)
+    assert plain.stderr.endswith("\nbuilt: llama.cpp local-tree (cpu)\n")
+    assert again.stderr == "already built: llama.cpp local-tree (cpu)\n"
+    assert seen.read_text() == f"2 {'OFF' if len(words) > 1 else 'ON'}; ON;"
+    (built,) = (built for built in store.installed() if built.added)
+    assert built.added == tuple(word.removeprefix("-D") for word in words)
+    assert {*built.added} <= {*built.options}
+    assert built.command.endswith(f"--backend cpu {' '.join(added)}")
+    listed = CliRunner().invoke(command, ["--list"], catch_exceptions=False)
+    assert f"    cmake: {' '.join(words)}\n" in listed.stdout
+    rows = json.loads(CliRunner().invoke(command, ["--list", "-o", "json"]).stdout)
+    assert [row["cmake"] for row in rows if str(built.bin) == row["path"]] == [list(built.added)]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--cmake=GGML_BLAS=ON",), "'GGML_BLAS=ON' is not of the form -DNAME=VALUE"),
+        (("--cmake", "-DGGML_BLAS"), "'-DGGML_BLAS' is not of the form"),
+        (("--cmake=-DGGML_BLAS=ON", "--cmake=-DGGML_BLAS=OFF"), "GGML_BLAS is given twice"),
+        (("--cmake=-DGGML_BLAS=ON", "--list"), "take no --cmake"),
+        (("--cmake=-DGGML_BLAS=ON", "--remove", "--version", "0.3.36"), "take no --cmake"),
+    ],
+    ids=str,
+)
+def test_what_is_no_option_of_cmake_is_refused(words: tuple[str, ...], message: str) -> None:
+    result = CliRunner().invoke(command, words)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
 def start(tree: Path) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "ggufspec", "build", "--backend", "cpu", "--source", str(tree)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

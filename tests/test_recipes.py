@@ -102,6 +102,50 @@ def test_a_tree_without_rpc_is_built_without(tmp_path: Path) -> None:
     assert not {"GGML_RPC", "LLAMA_RPC"} & options(plant(tmp_path, "b8643")).keys()
 
 
+@pytest.mark.parametrize(
+    ("backend", "added", "reason"),
+    [
+        (Backend.CPU, "BUILD_SHARED_LIBS=OFF", "BUILD_SHARED_LIBS=OFF contradicts .*: BUILD_SHARED_LIBS=ON"),
+        (Backend.CPU, "GGML_RPC=0", "GGML_RPC=0 contradicts .*: GGML_RPC=ON"),
+        (Backend.CPU, "LLAMA_BUILD_TESTS=ON", "LLAMA_BUILD_TESTS=ON contradicts"),
+        (Backend.CPU, "LLAMA_BUILD_SERVER=OFF", "LLAMA_BUILD_SERVER=OFF contradicts"),
+        (Backend.CPU, "GGML_CUDA=ON", "GGML_CUDA=ON contradicts .*: GGML_CUDA=OFF"),
+        (Backend.CPU, "LLAMA_CUDA=ON", "LLAMA_CUDA=ON contradicts .*: LLAMA_CUDA=OFF"),
+        (Backend.CUDA, "GGML_CUDA=OFF", "GGML_CUDA=OFF contradicts .*: GGML_CUDA=ON"),
+        (Backend.CPU, "GGML_STATIC=ON", "GGML_STATIC=ON contradicts"),
+        (Backend.CPU, "LLAMA_BUILD_NUMBER=5", "LLAMA_BUILD_NUMBER=5 contradicts"),
+        (Backend.CPU, "CMAKE_LIBRARY_OUTPUT_DIRECTORY=/tmp", "sets CMAKE_LIBRARY_OUTPUT_DIRECTORY itself"),
+        (Backend.CPU, "GGML_AVX521=ON", "no option GGML_AVX521"),
+        (Backend.CPU, "GGML_AVX512=OFF", "GGML_AVX512 has no effect where"),
+    ],
+)
+def test_an_option_that_contradicts_the_build_is_refused(
+    tmp_path: Path, backend: Backend, added: str, reason: str
+) -> None:
+    root = plant(tmp_path, "0.3.36")
+    with (root / "CMakeLists.txt").open("a") as file:
+        file.write("option(GGML_RPC it OFF)\noption(GGML_STATIC it OFF)\n")
+    with pytest.raises(SourceError, match=reason):
+        options(root, backend, added=(added,))
+
+
+def test_an_option_of_the_user_replaces_what_was_chosen(tmp_path: Path) -> None:
+    added = (
+        *("CMAKE_BUILD_TYPE=Debug", "CMAKE_CXX_FLAGS=-O1"),
+        *("GGML_AVX512=OFF", "GGML_CUDA=0", "GGML_NATIVE=OFF"),
+    )
+    root = plant(tmp_path, "0.3.36")
+    plain, chosen = options(root), options(root, added=added)
+    assert chosen == plain | dict(word.split("=") for word in added)
+
+
+def test_make_takes_no_options_of_cmake(tmp_path: Path) -> None:
+    settings = CompileSettings(backend=Backend.CPU, added=("GGML_NATIVE=OFF",))
+    with pytest.raises(SourceError, match="no options of CMake: -DGGML_NATIVE=OFF") as refused:
+        recipes.make_words(plant(tmp_path, "b2699"), settings)
+    assert "newer --version" in (refused.value.hint or "")
+
+
 @pytest.mark.parametrize("worker", ["ggml-rpc-server", "rpc-server"])
 def test_the_worker_is_built_where_the_tree_has_it(worker: str) -> None:
     assert recipes.programs({"llama-server", "llama-completion", worker}) == (

@@ -25,6 +25,12 @@ from ggufspec.cli.options.shared import backend_option
     help="CUDA architectures to compile for, such as 86,89,90. [default: CUDAARCHS, or this machine's]",
 )
 @click.option(
+    "--cmake",
+    metavar="-DNAME=VALUE",
+    multiple=True,
+    help="Option of CMake to compile llama.cpp with, such as --cmake=-DGGML_BLAS=ON. Repeat it for several.",
+)
+@click.option(
     "-j",
     "--jobs",
     type=click.IntRange(min=1),
@@ -46,6 +52,7 @@ def command(
     backend: str,
     source: str | None,
     cuda_arch: str | None,
+    cmake: tuple[str, ...],
     jobs: int | None,
     listing: bool,
     remove: bool,
@@ -61,14 +68,21 @@ def command(
     ggufspec build                   the newest version that was tested
     ggufspec build --version legacy  the version with `main` and `speculative`
     ggufspec build --backend cuda --cuda-arch 90  for H100 and H200
+    ggufspec build --cmake=-DGGML_NATIVE=OFF --cmake=-DGGML_AVX512=OFF
     """
     from ggufspec.cli.steps import building as steps
-    from ggufspec.llama.build import building, toolchain
+    from ggufspec.llama.build import building, definitions, toolchain
     from ggufspec.llama.install import Backend, store
     from ggufspec.llama.install import installs as install
     from ggufspec.llama.source import LEGACY, choose_source
     from ggufspec.report.text import installs
 
+    try:
+        added = definitions.parse_definitions(cmake)
+    except ValueError as error:
+        raise click.UsageError(f"--cmake: {error}") from error
+    if added and (listing or remove):
+        raise click.UsageError("--cmake chooses what is built; --list and --remove take no --cmake")
     if listing:
         usable, skipped = install.survey_installs()
         echo(installs.table(usable, output, skipped), nl=False)
@@ -95,6 +109,7 @@ def command(
         backend=chosen,
         jobs=jobs or toolchain.default_jobs(),
         architectures=toolchain.cuda_architectures(cuda_arch) if chosen is Backend.CUDA else (),
+        added=added,
     )
     name = request.key()
     state = "already built" if store.find_build(name) else "built"

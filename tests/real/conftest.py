@@ -19,7 +19,7 @@ _NAMED = os.environ.get("GGUFSPEC_LLAMA")
 
 
 def _built(version: str) -> Install | None:
-    matching = (built for built in store.installed() if built.version == version)
+    matching = (built for built in store.installed() if built.version == version and not built.added)
     built = next(matching, None)
     return installs.probe(built.bin, "own build", built) if built else None
 

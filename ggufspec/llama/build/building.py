@@ -44,6 +44,7 @@ class BuildRequest:
     backend: Backend
     jobs: int
     architectures: tuple[str, ...] = ()  # CUDA's, as CMake spells them
+    added: tuple[str, ...] = ()  # options of CMake that the user adds, as NAME=VALUE
 
     def key(self) -> str:
         """Return the name of this build's folder; uses the network only for a git branch."""
@@ -56,6 +57,7 @@ class BuildRequest:
         )
         if self.backend is Backend.CUDA:
             facts = (*facts, f"CUDA recipes {recipes.CUDA_REVISION}")
+        facts = (*facts, *(f"-D{definition}" for definition in self.added))
         return store.key(self.source.label, self.backend.value, facts)
 
 
@@ -188,6 +190,7 @@ def _build(request: BuildRequest, name: str) -> Generator[BuildProgress, None, B
             built_at=datetime.now(UTC).isoformat(timespec="seconds"),
             note=note,
             cpu=tuple(sorted(processor.target())),
+            added=request.added,
             environment=environment,
         )
         return store.publish(name, work / "final", built, log)
@@ -220,6 +223,7 @@ def _compile_what_runs(
         compiler_cache=toolchain.compiler_cache(),
         number=tree.number,
         commit=tree.commit,
+        added=request.added,
     )
     if toolkit is not None and processor.is_x86() and recipes.has_plugins(tree.root):
         settings = replace(settings, cpu=processor.cpu_features())

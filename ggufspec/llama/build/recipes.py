@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggufspec.errors import SourceError
+from ggufspec.llama.build.definitions import add_definitions, refuse_definitions
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import processor
 from ggufspec.llama.install.store import Backend
@@ -82,6 +83,7 @@ class CompileSettings:
     ``cpu``: the processor features to enable; None to compile for this processor.
     ``architectures``: CUDA's compute capabilities ("90", "native"); empty for the tree's default.
     ``cuda``: the toolkit; None to let the tree find one. ``compiler_cache``: the path of ccache or sccache.
+    ``added``: options of CMake that the user adds, as ``NAME=VALUE``.
     """
 
     backend: Backend
@@ -91,6 +93,7 @@ class CompileSettings:
     compiler_cache: Path | None = None
     number: int | None = None
     commit: str | None = None
+    added: tuple[str, ...] = ()
 
 
 def uses_make(root: Path) -> bool:
@@ -110,8 +113,9 @@ def make_words(
         cuda_home: the CUDA toolkit; None for the Makefile's default.
 
     Raises:
-        SourceError: the tree does not know the backend.
+        SourceError: the tree does not know the backend, or options of CMake are added.
     """
+    refuse_definitions(settings.added)
     text = (root / "Makefile").read_text(encoding="utf-8", errors="replace")
     variables: dict[str, str] = {}
     if settings.backend is Backend.CPU:
@@ -142,14 +146,10 @@ def cmake_options(root: Path, settings: CompileSettings) -> tuple[str, ...]:
     """Return the definitions for CMake, each as ``NAME=VALUE``.
 
     Raises:
-        SourceError: the tree does not know the backend.
+        SourceError: the tree does not know the backend, or an option that the user adds cannot be added.
     """
     known = _options(root)
-    chosen: dict[str, str] = {
-        "CMAKE_BUILD_TYPE": "Release",
-        "BUILD_SHARED_LIBS": "ON",
-        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # old trees require a version that CMake 4 no longer supports
-    }
+    chosen: dict[str, str] = {"BUILD_SHARED_LIBS": "ON"}
     for value, names in SWITCHES.items():
         chosen |= {name: value for name in names if name in known}
     for backend, spellings in BACKENDS.items():
@@ -162,6 +162,15 @@ def cmake_options(root: Path, settings: CompileSettings) -> tuple[str, ...]:
         chosen[embed] = "ON"
     if settings.backend is Backend.CUDA:
         chosen |= _cuda(known, settings)
+    top = _text(root / "CMakeLists.txt")
+    if "NOT DEFINED LLAMA_BUILD_NUMBER" in top:
+        chosen["LLAMA_BUILD_NUMBER"] = str(settings.number or 0)
+        chosen["LLAMA_BUILD_COMMIT"] = settings.commit[:9] if settings.commit else "unknown"
+    needed = _needed(settings.backend) | chosen
+    chosen |= {
+        "CMAKE_BUILD_TYPE": "Release",
+        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # old trees require a version that CMake 4 no longer supports
+    }
     if settings.compiler_cache is not None:
         languages = ("C", "CXX", "CUDA") if settings.backend is Backend.CUDA else ("C", "CXX")
         chosen |= {
@@ -170,12 +179,11 @@ def cmake_options(root: Path, settings: CompileSettings) -> tuple[str, ...]:
         if "GGML_CCACHE" in known:
             chosen["GGML_CCACHE"] = "OFF"  # otherwise old trees call it twice
     chosen |= _cpu(known, settings)
-    top = _text(root / "CMakeLists.txt")
     if settings.cpu is not None and "NOT DEFINED GGML_AMX)" in top:
         chosen["GGML_AMX"] = "OFF"  # for a while AMX was a separate backend, on by default
-    if "NOT DEFINED LLAMA_BUILD_NUMBER" in top:
-        chosen["LLAMA_BUILD_NUMBER"] = str(settings.number or 0)
-        chosen["LLAMA_BUILD_COMMIT"] = settings.commit[:9] if settings.commit else "unknown"
+    if settings.added:
+        _check_features(known, settings.added)
+        chosen = add_definitions(root, chosen, settings.added, needed)
     return tuple(f"{name}={value}" for name, value in chosen.items())
 
 
@@ -243,6 +251,34 @@ def _cpu(known: frozenset[str], settings: CompileSettings) -> dict[str, str]:
         if prefix + feature in known
     }
     return {native: "OFF", **named}
+
+
+def _needed(backend: Backend) -> dict[str, str]:
+    """Return what a build for a backend needs of every tree, whatever its options are called there."""
+    switches = {name: "OFF" for spellings in BACKENDS.values() for name in spellings}
+    return {
+        **switches,
+        **dict.fromkeys(BACKENDS[backend], "ON"),
+        **dict.fromkeys(("GGML_STATIC", "LLAMA_STATIC"), "OFF"),  # the in-process engine loads the library
+    }
+
+
+def _check_features(known: frozenset[str], added: Iterable[str]) -> None:
+    """Make sure that features of the processor are not added where the compiler chooses them itself.
+
+    Raises:
+        SourceError: they would have no effect.
+    """
+    native = _first(_NATIVE, known)
+    names = {definition.partition("=")[0] for definition in added}
+    if native is None or native in names:
+        return
+    features = {native.removesuffix("NATIVE") + feature for feature in (*_X86, *_X86_512)}
+    if ignored := sorted(names & features):
+        raise SourceError(
+            f"{', '.join(ignored)} has no effect where llama.cpp is compiled for this processor",
+            f"add --cmake=-D{native}=OFF",
+        )
 
 
 def _options(root: Path) -> frozenset[str]:

@@ -85,6 +85,7 @@ class Install:
     note: str | None = None  # a note for the user about an own build
     compiler: str | None = None  # what the programs report
     flags: tuple[str, ...] = ()  # options and variables of a build of our own
+    added: tuple[str, ...] = ()  # those options of CMake that the user added, as NAME=VALUE
     passed_over: tuple[str, ...] = ()  # newer builds that cannot be used, and why
 
     @property
@@ -352,6 +353,7 @@ def _assemble(
         note=_note(built) if built else None,
         compiler=reported.compiler,
         flags=_flags(built) if built else (),
+        added=built.added if built else (),
     )
 
 

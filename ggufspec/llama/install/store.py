@@ -55,7 +55,8 @@ class Built:
 
     ``bin`` holds the programs; ``lib`` the shared libraries, as LLAMA_CPP_LIB_PATH wants it. They are the
     same folder. ``note`` is for the user, such as a feature that was left out. ``cpu`` holds the processor
-    features that the programs need. ``environment`` holds the variables that were set for the
+    features that the programs need, ``added`` the options of CMake that the user added to ``options``.
+    ``environment`` holds the variables that were set for the
     build and may have changed it, ``files`` what ``bin`` held when it was made; both are None for a build of
     an older ggufspec, which recorded neither.
     """
@@ -71,6 +72,7 @@ class Built:
     built_at: str
     note: str | None
     cpu: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
     environment: Mapping[str, str] | None = field(default=None, hash=False)
     files: Mapping[str, FileRecord] | None = field(default=None, hash=False)
 
@@ -104,6 +106,7 @@ class Built:
         architectures = (option.removeprefix(_ARCHITECTURES) for option in self.options)
         for named in set(architectures) - {*self.options}:
             words += ["--cuda-arch", named.replace(";", ",")]
+        words += [f"--cmake=-D{definition}" for definition in self.added]
         return f"ggufspec build {shlex.join(words)}"
 
 
@@ -330,6 +333,7 @@ def _read(folder: Path) -> Built | None:
             | {
                 "options": tuple(facts["options"]),
                 "cpu": tuple(facts["cpu"]),
+                "added": tuple(facts.get("added", ())),
                 "source": without_credentials(facts["source"]),  # older builds stored a token in a URL
             },
         )

@@ -37,6 +37,7 @@ def _row(install: Install) -> dict[str, object]:
         "can": _abilities(install),
         "gpus": list(install.devices),
         "library": None if install.library is None else str(install.library),
+        "cmake": list(install.added),
         "note": install.note,
         "path": str(install.root),
         "skipped": None,
@@ -53,6 +54,7 @@ def _skipped_row(build: Skipped) -> dict[str, object]:
         "can": [],
         "gpus": [],
         "library": None,
+        "cmake": list(built.added) if built else [],
         "note": build.remedy,
         "path": str(build.path),
         "skipped": build.reason,
@@ -65,11 +67,17 @@ def _lines(install: Install) -> list[str]:
     details = [
         f"can: {abilities}" if abilities else "the library alone: --engine inprocess",
         *install.devices,
+        _added(install.added),
     ]
     return [
         f"{version}  {backend}  ({install.origin})  {install.root}",
         *(f"    {line}" for line in (*details, install.note) if line),
     ]
+
+
+def _added(definitions: Sequence[str]) -> str | None:
+    """Return the options of CMake that the user added, as one line; None without any."""
+    return f"cmake: {' '.join(f'-D{definition}' for definition in definitions)}" if definitions else None
 
 
 def _skipped_lines(build: Skipped) -> list[str]:
