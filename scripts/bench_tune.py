@@ -29,7 +29,7 @@ from statistics import fmean
 from validate_forecast import DEMO, quantized
 
 from ggufspec import stats, tuning
-from ggufspec.analysis import arms
+from ggufspec.analysis import THRESHOLD, arms
 from ggufspec.analysis.arm import Arm
 from ggufspec.domain import Role, RunSpec
 from ggufspec.measure import Request, api, identify, prepare_session
@@ -110,7 +110,7 @@ def main() -> int:
         print(f"\ntune: at least {worst:.3f} of the sweep's best (wanted {1 - CLOSE})")
         wins = [final[tuned[seed % len(tuned)]] >= final[spec] for seed, spec in enumerate(proposed)]
         near = [
-            final[tuned[seed % len(tuned)]] >= final[spec] / (1 + tuning.THRESHOLD)
+            final[tuned[seed % len(tuned)]] >= final[spec] / (1 + THRESHOLD)
             for seed, spec in enumerate(proposed)
         ]
         if wins:

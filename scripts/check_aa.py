@@ -17,7 +17,7 @@ import sys
 from dataclasses import replace
 
 from ggufspec import stats
-from ggufspec.analysis import arms
+from ggufspec.analysis import arms, judge_ratio
 from ggufspec.domain import ENGINES, RunSpec
 from ggufspec.measure import Request, api, identify, prepare_session
 from ggufspec.measure.sweep import Block
@@ -61,7 +61,7 @@ def main() -> int:
             print(
                 f"{number + 1:3}  {arm.role.value:8}  {result.ratio.value:.4f} "
                 f"[{result.ratio.lo:.4f}, {result.ratio.hi:.4f}]  p = {result.p_value:.3f}  "
-                f"{result.verdict.value}",
+                f"{judge_ratio(result.ratio).value}",
                 flush=True,
             )
     most = _most(options.comparisons)

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import ggufspec
 from ggufspec import tuning
-from ggufspec.analysis import CellVerdict, CrossoverCell, map_crossover
+from ggufspec.analysis import CrossoverCell, map_crossover
 from ggufspec.cli.options.axes import Axis, Depths
+from ggufspec.domain import SpeedVerdict
 from ggufspec.results import CrossoverAxes
 
 HEAD = ("users", "depth", "map", "measured completely", "agrees")
@@ -48,16 +49,16 @@ def main() -> int:
         words = {True: "yes", False: "no", None: "undecided"}[agrees]
         cells = (str(cell.users), f"{cell.depth:,}", _describe(cell), _describe(truth), words)
         print(f"| {' | '.join(cells)} |")
-    decided = sum(truth.verdict is not CellVerdict.UNDECIDED for truth in complete.cells)
+    decided = sum(truth.verdict is not SpeedVerdict.UNDECIDED for truth in complete.cells)
     print(f"\n{decided - wrong} of {decided} decided cells agree")
     return int(wrong > 0)
 
 
 def _agrees(cell: CrossoverCell, truth: CrossoverCell) -> bool | None:
     """Whether the policy of a cell is right; None where nothing is decided."""
-    if truth.verdict is CellVerdict.UNDECIDED:
+    if truth.verdict is SpeedVerdict.UNDECIDED:
         return None
-    return (cell.choice is not None) == (truth.verdict is CellVerdict.PAYS)
+    return (cell.choice is not None) == (truth.verdict is SpeedVerdict.FASTER)
 
 
 def _describe(cell: CrossoverCell) -> str:

@@ -28,7 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec import stats
-from ggufspec.stats import SpeedVerdict, StoppingRule
+from ggufspec.analysis import judge_ratio
+from ggufspec.domain import SpeedVerdict
+from ggufspec.stats import StoppingRule
 from ggufspec.units import counted
 
 BENCHES = 300
@@ -111,7 +113,7 @@ def judge(
     seen = np.arange(MOST_REPEATS) < repeats
     for arm in arms:
         effect = stats.sequential_effect(arm.where(seen), alone.where(seen), rule)
-        yield SpeedVerdict.NONE if effect is None else effect.verdict
+        yield judge_ratio(None if effect is None else effect.ratio)
 
 
 def is_wrong(verdict: SpeedVerdict, truth: float) -> bool:
@@ -128,7 +130,7 @@ def is_wrong(verdict: SpeedVerdict, truth: float) -> bool:
 
 def is_sure(verdicts: Sequence[SpeedVerdict]) -> bool:
     """Return whether every verdict is decided."""
-    return not {SpeedVerdict.UNCLEAR, SpeedVerdict.NONE} & {*verdicts}
+    return SpeedVerdict.UNDECIDED not in verdicts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,17 @@ import pytest
 from ggufspec import results, stats
 from ggufspec.analysis import acceptance, arms, comparing, review
 from ggufspec.analysis.arm import LayerCounts
-from ggufspec.domain import Difference, Drafting, Method, Role, RunResult, Status, TextVerdict
+from ggufspec.domain import (
+    Difference,
+    Drafting,
+    Method,
+    Missing,
+    Role,
+    RunResult,
+    SpeedVerdict,
+    Status,
+    TextVerdict,
+)
 from ggufspec.report import frames
 from ggufspec.report.text.overview import overview
 from ggufspec.results import ResultSet
@@ -179,8 +189,11 @@ def test_a_bench_of_which_a_fifth_was_disturbed_has_no_verdict() -> None:
     quiet = arms.group(_block(lambda run: run))[1]
     assert three.gain is not None
     assert quiet.gain is not None
-    assert quiet.gain.verdict is stats.SpeedVerdict.FASTER
-    assert three.gain.verdict is stats.SpeedVerdict.NONE
+    assert quiet.judgement is not None
+    assert quiet.judgement.verdict is SpeedVerdict.FASTER
+    assert three.judgement is not None
+    assert three.judgement.verdict is SpeedVerdict.UNDECIDED
+    assert three.judgement.missing == (Missing.QUIET,)
     assert three.gain.ratio.lo is not None
     assert "disturbed" in review.warnings(_block(disturb))
 
@@ -191,14 +204,14 @@ def test_runs_of_one_load_are_told_from_those_of_three() -> None:
 
     two, three = _block(load(loads=2)), _block(load(loads=3))
     gap, known = arms.group(two)[1].gain, arms.group(three)[1].gain
+    open_, found = arms.group(two)[1].judgement, arms.group(three)[1].judgement
+    assert open_ is not None
+    assert found is not None
     assert gap is not None
     assert known is not None
-    assert (gap.gap, gap.verdict, gap.ratio.lo) == (
-        stats.Gap.NOT_INTERLEAVED,
-        stats.SpeedVerdict.NONE,
-        None,
-    )
-    assert (known.gap, known.verdict, known.components.loads) == (None, stats.SpeedVerdict.FASTER, 3)
+    assert (gap.gap, gap.ratio.lo) == (stats.Gap.NOT_INTERLEAVED, None)
+    assert (open_.verdict, open_.missing) == (SpeedVerdict.UNDECIDED, (Missing.LOADS,))
+    assert (known.gap, found.verdict, found.loads) == (None, SpeedVerdict.FASTER, 3)
     assert "drafting γ=3" in review.warnings(two)["not-interleaved"]
     assert "not-interleaved" not in review.warnings(three)
 

@@ -29,7 +29,7 @@ from ggufspec.errors import (
 )
 from ggufspec.measure import Request, api, prepare_session
 from ggufspec.modelfiles import hub, memory
-from ggufspec.results import Configuration, ResultSet, Verdict
+from ggufspec.results import Configuration, ResultSet
 from ggufspec.tuning import AutoRequest, looking, serving
 from tests.support import fake_server, fakes, hub_client, models, quick_look, shell
 from tests.support.hub_client import Run
@@ -219,11 +219,11 @@ def test_the_command_ends_with_the_verdict_and_how_to_serve_it(family: Hub, llam
     code, out, err = run("auto", TARGET, "--yes", *QUICK)
     assert code == 0, err
     configuration = results.read_configuration()
-    assert configuration.overall.verdict is not Verdict.DO_NOT_DRAFT
+    assert configuration.overall.drafts
     assert configuration.spec.drafter is not None
     assert f"{configuration.spec.drafter.repo}/{configuration.spec.drafter.filename}" == DRAFTER
     lines = out.splitlines()
-    assert lines[0].startswith("Tuned: draft with d-Q8_0.gguf, γ = 4")
+    assert lines[0].startswith("Draft with d-Q8_0.gguf, γ = 4")
     name = configuration.id
     assert lines[-2] == f"Stored as {name}: `ggufspec report {name}` writes its report."
     assert lines[-1] == f"Serve it: ggufspec serve --tuned {name}"
@@ -311,7 +311,7 @@ def test_an_interrupted_tuning_goes_on(
     cells = zip(after.runs, after.runs.cells(), strict=True)
     first = [cell for run, cell in cells if not (run.warmup or run.rerun or run.remeasured)]
     assert len(first) == len({*first})
-    assert configuration.overall.verdict is not Verdict.DO_NOT_DRAFT
+    assert configuration.overall.drafts
 
 
 def test_an_interrupted_start_of_the_server_measures_nothing_again(

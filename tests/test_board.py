@@ -58,13 +58,14 @@ def test_a_row_has_what_the_bench_says(make: Make) -> None:
     (row,) = read.rows
     (arm,) = [arm for arm in arms.group(results.load(bundle / "benches" / "bench-one")) if arm.gain]
     assert arm.gain is not None
+    assert arm.judgement is not None
     assert arm.rate is not None
     assert (row.speedup, row.speedup_lo, row.speedup_hi) == (
         arm.gain.ratio.value,
         arm.gain.ratio.lo,
         arm.gain.ratio.hi,
     )
-    assert (row.tps, row.gamma, row.verdict) == (arm.rate.value, 3, arm.gain.verdict.value)
+    assert (row.tps, row.gamma, row.verdict) == (arm.rate.value, 3, arm.judgement.verdict.value)
     assert (row.pair, row.machine) == ("model-1-Q4_K_M.gguf + drafter.gguf", "A Processor, 2 cores")
     assert row.build.endswith(", cpu")
     assert (row.bundle, row.bench, row.state) == ("one", "bench-one", BundleState.UNCHECKED)

@@ -10,13 +10,12 @@ import validate_guard
 
 from ggufspec import results, stats
 from ggufspec.analysis import Design, GuardState, comparing, guarding
-from ggufspec.domain import Prompt, Role, RunResult
+from ggufspec.domain import Prompt, Role, RunResult, SpeedVerdict
 from ggufspec.errors import InconclusiveError, ResultsError, SlowerError
 from ggufspec.report import frames
 from ggufspec.report.text import formats
 from ggufspec.report.text.comparison import comparison
 from ggufspec.results import ResultSet
-from ggufspec.stats import SpeedVerdict
 from tests.support import shell, values
 
 PROMPTS = [f"p{number}" for number in range(8)]
@@ -102,7 +101,7 @@ def test_single_sessions_give_the_ratio_and_no_verdict() -> None:
 def test_three_sessions_a_side_give_a_verdict_by_how_much_they_differ() -> None:
     restless = comparing.compare(_sessions(1, (1.0, 1.08, 0.94)), _sessions(0.97, (1.0, 1.05, 0.95)))
     assert restless.design is Design.SESSIONS
-    assert restless.rows[1].change.verdict is SpeedVerdict.UNCLEAR
+    assert restless.rows[1].change.verdict is SpeedVerdict.UNDECIDED
     quiet = comparing.compare(_sessions(1, (1.0, 1.003, 0.998)), _sessions(0.9, (1.0, 1.002, 0.997)))
     assert quiet.rows[1].change.verdict is SpeedVerdict.SLOWER
     two = comparing.compare(_sessions(1, (1.0, 1.0)), _sessions(0.9, (1.0, 1.0, 1.0)))

@@ -29,7 +29,6 @@ from ggufspec.llama.install import installs
 from ggufspec.measure import Request, prepare_session
 from ggufspec.report.frames import finalists
 from ggufspec.report.text import tuned as tuned_report
-from ggufspec.results import Verdict
 from ggufspec.tuning import Plan, Prospect, Spent, Tuned, TuningForecast
 from tests.support import fake_server, fakes, values
 
@@ -254,7 +253,8 @@ def test_the_choice_is_started_before_it_is_printed(plan: Plan, monkeypatch: pyt
     tuning.keep(served)
     stored = results.read_configuration(served.results.meta.id)
     assert stored.serving_argv == served.launch.argv
-    assert stored.overall.verdict is Verdict.DRAFT
+    assert stored.overall.drafts
+    assert stored.overall.judgement == served.overall.judgement
     assert stored.spec.drafting == Drafting(n_max=3)
     assert stored.spec.prompt == NO_PROMPT
     assert stored.measured_argv == ("llama", "-m", "target.gguf")

@@ -126,7 +126,7 @@ APART = Difference(at_char=5, at_token=1, verdict=TextVerdict.DIVERGENCE)
 @pytest.mark.parametrize(
     ("runs", "said"),
     [
-        (_pairs(1.5), "Drafting with drafter.gguf at γ = 3 is fastest: "),
+        (_pairs(1.5), "Drafting with drafter.gguf at γ = 3 is faster: "),
         (_pairs(1.5), "1.50× [1.50×, 1.50×] the speed of target.gguf alone."),
         (_pairs(1.5), "Its text equals the target's on all 3 prompts."),
         (
@@ -136,10 +136,14 @@ APART = Difference(at_char=5, at_token=1, verdict=TextVerdict.DIVERGENCE)
         (_pairs(1.5, text_identical=False, difference=NEAR), "prompts, at near-ties only, which is normal."),
         (
             _pairs(1.5, text_identical=False, difference=APART),
+            "No verdict: drafting with drafter.gguf at γ = 3 has 1.50×",
+        ),
+        (
+            _pairs(1.5, text_identical=False, difference=APART),
             "1 of 3 prompts, so the comparison is not fair.",
         ),
-        (_pairs(0.8), "No arm is significantly faster than target.gguf alone: "),
-        (_pairs(0.8), "Drafting with drafter.gguf at γ = 3 comes closest: 0.80× [0.80×, 0.80×]."),
+        (_pairs(0.8), "Drafting with drafter.gguf at γ = 3 is slower: "),
+        (_pairs(0.8), "0.80× [0.80×, 0.80×] the speed of target.gguf alone (49."),
         (_pairs(1.5)[1::2], "The target alone was not measured, so the speed-up is not known."),
     ],
 )

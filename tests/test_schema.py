@@ -15,7 +15,7 @@ from tests.support.values import filled
 
 SCHEMAS = Path(results.__file__).parent / "schemas"
 RUN, META = f"run-{results.SCHEMA_VERSION}.json", f"meta-{results.SCHEMA_VERSION}.json"
-OTHERS = ("configuration-2.json", "crossover-1.json")
+OTHERS = ("configuration-3.json", "crossover-1.json")
 CURRENT = {name: json.loads((SCHEMAS / name).read_text()) for name in (RUN, META, *OTHERS)}
 
 

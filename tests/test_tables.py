@@ -167,7 +167,7 @@ def test_the_verdict_comes_first_on_a_terminal_alone(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COLUMNS", "100")
     bench = values.whole_bench()
     text = overview.overview(bench, "table")
-    assert text.startswith("Drafting with drafter.gguf at γ = 3 is fastest: ")
+    assert text.startswith("Drafting with drafter.gguf at γ = 3 is faster: ")
     assert "\n\nEngine: binary" in text
     assert overview.overview(bench).startswith("Engine: binary")
 

@@ -35,6 +35,7 @@ from ggufspec.domain import (
     RunSpec,
     Sample,
     ServiceLevel,
+    SpeedVerdict,
     Status,
     TextAudit,
     Traffic,
@@ -665,9 +666,9 @@ def test_the_speed_up_is_of_all_users_together(served: list[RunResult]) -> None:
     assert [arm.spec.n_slots for arm in (alone, drafting, alone_4, drafting_4)] == [1, 1, 4, 4]
     assert drafting.gain is not None
     assert drafting.gain.ratio.value == pytest.approx(1.5, rel=0.01)
-    assert drafting.gain.verdict is stats.SpeedVerdict.FASTER
-    assert drafting_4.gain is not None
-    assert drafting_4.gain.verdict is stats.SpeedVerdict.SLOWER
+    assert drafting.is_decided
+    assert drafting_4.judgement is not None
+    assert drafting_4.judgement.verdict is SpeedVerdict.SLOWER
     assert alone_4.rate is not None
     assert alone_4.rate.value == pytest.approx(404, rel=0.01)
     assert alone_4.user_rate is not None
@@ -723,8 +724,8 @@ def test_the_table_shows_goodput(served: list[RunResult]) -> None:
 
 def test_the_verdict_is_for_each_number_of_users(served: list[RunResult]) -> None:
     text = overview.overview(values.bench(*served), "table")
-    assert "1 user: Drafting with drafter.gguf at γ = 3 is fastest" in text
-    assert "4 users: No arm is significantly faster than target.gguf alone" in text
+    assert "1 user: Drafting with drafter.gguf at γ = 3 is faster" in text
+    assert "4 users: Drafting with drafter.gguf at γ = 3 is slower" in text
     assert "Its answers equal the target's." in text
     assert "unequal-lengths" not in text
 

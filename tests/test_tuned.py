@@ -32,7 +32,7 @@ from ggufspec.domain import (
 )
 from ggufspec.errors import GgufspecError, ModelFileError
 from ggufspec.measure import Request, prepare_session
-from ggufspec.results import Configuration, Recommendation, Verdict
+from ggufspec.results import Configuration, Recommendation
 from tests.support import fake_server, fakes, shell, values
 
 DEMO = paths.models_dir() / "demo"
@@ -72,9 +72,8 @@ def _spec(
 
 def _store(spec: RunSpec, name: str = "tuned", **changes: Any) -> Configuration:
     """Store a bench with a tuned configuration."""
-    recommended: Recommendation = values.recommendation(spec=spec)
-    if spec.drafting is None:
-        recommended = replace(recommended, verdict=Verdict.DO_NOT_DRAFT, speedup=None, p_value=None)
+    slower = values.judgement(0.7) if spec.drafting is None else values.judgement()
+    recommended: Recommendation = values.recommendation(spec=spec, judgement=slower)
     facts: dict[str, Any] = {"id": name, "overall": recommended, "by_category": {}, "passed_over": ()}
     configuration = values.configuration(**facts | {"serving": Serving(context=1024)} | changes)
     bench = results.load(name) if name in results.ids() else values.bench(*_runs(spec), name=name)
@@ -256,9 +255,7 @@ def test_a_configuration_for_users_is_benched_for_as_many_planned_for_all_and_ch
     assert {(arm.n_slots, arm.context) for arm in arms} == {(2, 512)}
     done = shell.here("show", "tuned", "-o", "md")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(
-        "Tuned: draft with drafter.gguf, γ = 5, p-min 0.7 for 2 users at once: 1.60×"
-    )
+    assert done.stdout.startswith("Draft with drafter.gguf, γ = 5, p-min 0.7 for 2 users at once: 1.60×")
     chat = talk.begin(Request(tuned="tuned"))
     assert {(arm.traffic, arm.context) for arm in chat.arms.values()} == {(None, 512)}
     chat.close()
@@ -277,7 +274,8 @@ def test_show_and_report_begin_with_the_verdict_and_the_configuration(tmp_path: 
     shown = shell.here("show", "tuned", "-o", "md").stdout
     head, _, table = shown.partition("\n\n")
     assert head.splitlines()[0] == (
-        "Tuned: draft with drafter.gguf, γ = 5, p-min 0.7: 1.60× [1.55, 1.65] of the target alone."
+        "Draft with drafter.gguf, γ = 5, p-min 0.7: 1.60× [1.55×, 1.65×] of the target alone "
+        "(12 prompts × 3 repeats, 3 loads)."
     )
     assert "Not taken, although it was faster: drafter.gguf, γ = 15, because llama-server cannot" in head
     assert "It serves one request at a time, each of up to 1024 tokens." in head
@@ -289,7 +287,7 @@ def test_show_and_report_begin_with_the_verdict_and_the_configuration(tmp_path: 
         done = shell.here("report", *(words or ("tuned",)), "--out", str(page))
         assert done.returncode == 0, done.stderr
         text = page.read_text()
-        assert text.index("Tuned: draft with drafter.gguf") < text.index("<h2>Summary</h2>")
+        assert text.index("Draft with drafter.gguf") < text.index("<h2>Summary</h2>")
         assert "--ctx-size 4096 --parallel 2" in text
 
 
@@ -308,7 +306,10 @@ def test_a_recommendation_not_to_draft_and_a_server_that_cannot_serve_are_said()
     launch = Launch(argv=("llama-server",), failure="out of memory")
     _store(spec, launch=launch, serving_argv=())
     head, _, _ = shell.here("show", "tuned", "-o", "md").stdout.partition("\n\n")
-    assert "Tuned: do not draft; the target alone is fastest with 80.00 tokens/s." in head
+    assert head.startswith(
+        "Do not draft: the target alone has 80.00 [78.00, 82.00] tokens/s, and drafter.gguf, γ = 5, which "
+        "comes closest, is 0.70× [0.65×, 0.75×] of it (12 prompts × 3 repeats, 3 loads)."
+    )
     assert "llama-server cannot serve it: out of memory." in head
     assert "    llama-server" not in head
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ggufspec import machine, results, stats
-from ggufspec.analysis import Arm, arms
+from ggufspec.analysis import Arm, arms, judge_ratio
 from ggufspec.domain import (
     Conditions,
     ModelFile,
@@ -21,6 +21,7 @@ from ggufspec.domain import (
     Role,
     RunSpec,
     Sample,
+    SpeedVerdict,
     Status,
     StoppingRule,
     schedule_looks,
@@ -137,7 +138,7 @@ def test_the_interval_excludes_one_exactly_where_p_is_small(seed: int) -> None:
     assert effect.ratio.hi is not None
     excluded = effect.ratio.lo > 1 or effect.ratio.hi < 1
     assert excluded is (effect.p_value < 0.05)
-    assert (effect.verdict in {stats.SpeedVerdict.FASTER, stats.SpeedVerdict.SLOWER}) <= excluded
+    assert (judge_ratio(effect.ratio) in {SpeedVerdict.FASTER, SpeedVerdict.SLOWER}) <= excluded
 
 
 def test_more_comparisons_make_wider_intervals() -> None:
@@ -173,7 +174,7 @@ def test_without_two_repeats_or_without_noise_there_is_no_interval() -> None:
     for effect, gap in ((single, stats.Gap.SINGLE), (equal, stats.Gap.EQUAL)):
         assert effect is not None
         assert (effect.ratio.lo, effect.p_value, effect.gap) == (None, None, gap)
-        assert effect.verdict is stats.SpeedVerdict.NONE
+        assert judge_ratio(effect.ratio) is SpeedVerdict.UNDECIDED
 
 
 def test_a_clear_result_ends_the_bench_at_the_first_look() -> None:
@@ -220,7 +221,7 @@ def test_what_was_measured_after_the_last_look_does_not_count() -> None:
     early = next(arm for arm in arms.group(cut, before_any) if arm.role is Role.DRAFTING)
     assert early.gain is not None
     assert (early.look, early.gain.gap, early.gain.ratio.lo) == (None, stats.Gap.NO_LOOK, None)
-    assert early.gain.verdict is stats.SpeedVerdict.NONE
+    assert not early.is_decided
     *_, whole = measuring.record(_suite(rule), engine, INSTALL, results.reopen("mine"))
     assert _drafting(whole).look in LOOKS[1:]
 
@@ -269,7 +270,7 @@ def test_the_command_stores_its_looks_and_resumes_by_the_same_options(llama: Pat
         assert refused.returncode != 0
         assert "was begun with --until decided" in refused.stderr
     rows = json.loads(shell.here("show", "mine", "-o", "json").stdout)
-    assert {row["verdict"] for row in rows if row["role"] == "drafting"} == {"no verdict"}
+    assert {row["verdict"] for row in rows if row["role"] == "drafting"} == {"undecided"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part, why
 from ggufspec.analysis.comparing import BenchComparison, Change, Design, compare
 from ggufspec.analysis.crossover import (
     CellSource,
-    CellVerdict,
     CrossoverCell,
     CrossoverMap,
     DraftGain,
@@ -17,6 +16,7 @@ from ggufspec.analysis.crossover import (
     read_crossover,
 )
 from ggufspec.analysis.guarding import FAIL_ERROR, PASS_ERROR, Guard, GuardedRow, GuardState
+from ggufspec.analysis.judging import THRESHOLD, Ranking, is_meaningful, judge_effect, judge_ratio, rank
 from ggufspec.analysis.listing import ListedBench
 from ggufspec.analysis.texts import AuditSummary
 from ggufspec.analysis.warnings import MeasurementWarning
@@ -24,6 +24,7 @@ from ggufspec.analysis.warnings import MeasurementWarning
 __all__ = [
     "FAIL_ERROR",
     "PASS_ERROR",
+    "THRESHOLD",
     "Acceptance",
     "Arm",
     "AuditSummary",
@@ -33,7 +34,6 @@ __all__ = [
     "Breakdown",
     "BundleState",
     "CellSource",
-    "CellVerdict",
     "Change",
     "CrossoverCell",
     "CrossoverMap",
@@ -47,9 +47,14 @@ __all__ = [
     "MeasurementWarning",
     "Part",
     "PublishedBundle",
+    "Ranking",
     "compare",
+    "is_meaningful",
+    "judge_effect",
+    "judge_ratio",
     "map_crossover",
     "models_of",
+    "rank",
     "read_crossover",
     "why",
 ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec import stats
-from ggufspec.analysis import acceptance, traffic, warnings, windows
+from ggufspec.analysis import acceptance, judging, traffic, warnings, windows
 from ggufspec.analysis.acceptance import Acceptance, AcceptanceIntervals
 from ggufspec.analysis.traffic import TrafficFigures
 from ggufspec.analysis.warnings import MeasurementWarning
@@ -22,14 +22,13 @@ from ggufspec.domain import (
     RunOutcome,
     RunSpec,
     Sample,
+    SpeedJudgement,
     Status,
+    TextVerdict,
 )
 from ggufspec.results import Runs
 
 PARTIAL = "partial"
-MOST_DISTURBED = 0.2
-"""Share of disturbed runs above which no verdict is given."""
-
 _MOSTLY = 0.8  # of the watched time: a fifth at most, at less power, is something else than the request
 _DEVICES = {"GPU": "gpu_j", "CPU": "cpu_j"}
 
@@ -76,6 +75,8 @@ class Arm:
         stopping: when the bench was looked at, if it is measured until its verdicts are decided. Intervals
             and verdicts are then those of the last look, and ``rates`` the repeats up to it.
         look: the complete repeats at that look; None before the first one, and in other benches.
+        runs_done: runs of the whole bench.
+        runs_planned: what its plan counts; None where that is not recorded.
     """
 
     spec: RunSpec
@@ -93,6 +94,8 @@ class Arm:
     counterpart: Arm | None = None
     stopping: stats.StoppingRule | None = None
     look: int | None = None
+    runs_done: int = 0
+    runs_planned: int | None = None
 
     @property
     def role(self) -> Role:
@@ -149,14 +152,41 @@ class Arm:
 
     @cached_property
     def gain(self) -> stats.Effect | None:
-        """The speed-up over the baseline, with its interval, p and verdict.
+        """The speed-up over the baseline, with its interval and p; ``judgement`` says what follows."""
+        return self.compare(self.rates, self.baseline.rates) if self.baseline else None
 
-        There is no verdict where more than a fifth of the block's runs were disturbed.
-        """
-        effect = self.compare(self.rates, self.baseline.rates) if self.baseline else None
-        if effect is None or self.disturbed <= MOST_DISTURBED:
-            return effect
-        return replace(effect, verdict=stats.SpeedVerdict.NONE)
+    @cached_property
+    def judgement(self) -> SpeedJudgement | None:
+        """Whether it is faster than its baseline; None for an arm without one."""
+        return None if self.baseline is None else self.judge(self.baseline)
+
+    def judge(self, baseline: Arm, prompts: Set[str] | None = None) -> SpeedJudgement:
+        """Judge this arm against another, over some prompts or all."""
+        rates, others = (
+            arm.rates if prompts is None else arm.rates.of_prompts(prompts) for arm in (self, baseline)
+        )
+        return self._judge(self.compare(rates, others), rates)
+
+    def _judge(self, effect: stats.Effect | None, rates: stats.Rates) -> SpeedJudgement:
+        return judging.judge_effect(
+            effect,
+            prompts=len({prompt for prompt, _ in rates}),
+            repeats=len({repeat for _, repeat in rates}),
+            disturbed=self.disturbed,
+            runs_done=self.runs_done,
+            runs_planned=self.runs_planned,
+            text_differs=self.text_differs,
+        )
+
+    @cached_property
+    def text_differs(self) -> bool:
+        """Whether the target finds that a text of this arm is not its own, near-ties aside."""
+        differences, audits = self.runs.column("difference"), self.runs.column("audit")
+        return self.role is Role.DRAFTING and any(
+            (difference is not None and difference.verdict is TextVerdict.DIVERGENCE)
+            or (audit is not None and bool(audit.divergent))
+            for difference, audit in zip(differences, audits, strict=True)
+        )
 
     @cached_property
     def gain_of_all(self) -> stats.Effect | None:
@@ -167,11 +197,8 @@ class Arm:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the verdict over the baseline is sure: faster, slower or the same."""
-        return self.gain is not None and self.gain.verdict not in {
-            stats.SpeedVerdict.UNCLEAR,
-            stats.SpeedVerdict.NONE,
-        }
+        """Whether it was found to be faster than its baseline, slower, or the same."""
+        return self.judgement is not None and self.judgement.is_decided
 
     def compare(self, rates: stats.Rates, baseline: stats.Rates) -> stats.Effect | None:
         """Compare some of this arm's rates with others, by the procedure of the bench's intervals."""
@@ -205,8 +232,13 @@ class Arm:
 
     @cached_property
     def change(self) -> stats.Effect | None:
-        """The speed over the same arm's with the first llama.cpp, with its interval, p and verdict."""
+        """The speed over the same arm's with the first llama.cpp, with its interval and p."""
         return stats.paired_effect(self.rates, self.counterpart.rates) if self.counterpart else None
+
+    @cached_property
+    def change_judgement(self) -> SpeedJudgement | None:
+        """Whether it is faster than the same arm with the first llama.cpp; None without that."""
+        return None if self.counterpart is None else self._judge(self.change, self.rates)
 
     @cached_property
     def acceptance(self) -> Acceptance | None:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec import stats
-from ggufspec.analysis.arm import MOST_DISTURBED, Arm, LayerCounts, counted
+from ggufspec.analysis.arm import Arm, LayerCounts, counted
+from ggufspec.analysis.judging import MOST_DISTURBED
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     NO_PROMPT,
@@ -82,6 +83,8 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
             counterpart=groups.get(replace(spec, build=first)) if spec.build != first else None,
             stopping=stopping,
             look=selection.look,
+            runs_done=len(runs),
+            runs_planned=results.meta.planned_runs,
         )
     return tuple(groups.values())
 

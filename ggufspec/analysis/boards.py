@@ -10,10 +10,9 @@ from pathlib import Path
 
 from ggufspec import notebooks, units
 from ggufspec.analysis import arms
-from ggufspec.domain import Machine, Role
+from ggufspec.domain import Machine, Role, SpeedVerdict
 from ggufspec.llama.install import releases
 from ggufspec.results import ResultSet
-from ggufspec.stats import SpeedVerdict
 
 
 class BundleState(StrEnum):
@@ -166,7 +165,7 @@ def list_rows(bench: ResultSet, *, bundle: str, sha256: str, state: BundleState)
             speedup=ratio.value if ratio else None,
             speedup_lo=ratio.lo if ratio else None,
             speedup_hi=ratio.hi if ratio else None,
-            verdict=arm.gain.verdict.value if arm.gain else None,
+            verdict=arm.judgement.verdict.value if arm.judgement else None,
             accept_rate=arm.acceptance.accept_rate if arm.acceptance else None,
             runs=len(arm.rates),
         )

@@ -11,7 +11,7 @@ from statistics import fmean
 import numpy as np
 
 from ggufspec import notebooks, stats
-from ggufspec.analysis import arms, review
+from ggufspec.analysis import arms, judging, review
 from ggufspec.analysis.arm import Arm
 from ggufspec.analysis.differences import find_differences, other_models
 from ggufspec.analysis.matching import (
@@ -20,6 +20,7 @@ from ggufspec.analysis.matching import (
     refuse_other_prompts,
     refuse_unknown_models,
 )
+from ggufspec.domain import SpeedVerdict
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.results import ResultSet
 
@@ -56,7 +57,7 @@ class Change:
     ratio: stats.Estimate
     effect: stats.LogEffect | None
     p_value: float | None
-    verdict: stats.SpeedVerdict | None
+    verdict: SpeedVerdict | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,18 +322,8 @@ def _change(
     )
     if effect is None or threshold is None:
         return Change(ratio=ratio, effect=effect, p_value=None, verdict=None)
-    return Change(ratio=ratio, effect=effect, p_value=effect.p_value, verdict=_judge(effect, threshold))
-
-
-def _judge(effect: stats.LogEffect, threshold: float) -> stats.SpeedVerdict:
-    """Return the verdict that the 95 % interval gives."""
-    lo, hi = effect.interval(_TAIL, _TAIL)
-    most = math.log1p(threshold)
-    if lo > 0 and effect.value > most:
-        return stats.SpeedVerdict.FASTER
-    if hi < 0 and effect.value < -most:
-        return stats.SpeedVerdict.SLOWER
-    return stats.SpeedVerdict.SAME if -most <= lo and hi <= most else stats.SpeedVerdict.UNCLEAR
+    verdict = judging.judge_ratio(ratio, threshold=threshold)
+    return Change(ratio=ratio, effect=effect, p_value=effect.p_value, verdict=verdict)
 
 
 def _texts(arm: Arm) -> dict[str, str]:

@@ -18,8 +18,9 @@ from functools import cached_property
 from statistics import fmean
 
 from ggufspec.analysis import arms
-from ggufspec.analysis.arm import MOST_DISTURBED, Arm
-from ggufspec.domain import Role
+from ggufspec.analysis.arm import Arm
+from ggufspec.analysis.judging import MOST_DISTURBED, judge_ratio
+from ggufspec.domain import Role, SpeedVerdict
 from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import Place, between, leave_one_out
 from ggufspec.forecast.profiles import ExpectedRound
@@ -41,14 +42,6 @@ class CellSource(StrEnum):
     MEASURED = "measured"
     FORECAST = "forecast"
     UNKNOWN = "unknown"  # neither measured nor surrounded by cells that were
-
-
-class CellVerdict(StrEnum):
-    """Whether drafting pays in a cell."""
-
-    PAYS = "pays"
-    DOES_NOT_PAY = "does not pay"
-    UNDECIDED = "undecided"  # the interval of the speed-up includes 1, or runs were disturbed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,19 +87,18 @@ class CrossoverCell:
 
     @property
     def choice(self) -> int | None:
-        """The draft size to use; None for none, where nothing is gained or known."""
+        """The draft size to use; None where drafting is not faster, or that is undecided or unknown."""
         best = self.best
-        return best.draft if best is not None and best.speedup.value > 1 else None
+        return best.draft if best is not None and self.verdict is SpeedVerdict.FASTER else None
 
     @property
-    def verdict(self) -> CellVerdict:
-        """Whether the fastest draft size pays, by its interval."""
-        best = self.best
-        if self.disturbed or best is None or best.speedup.lo is None or best.speedup.hi is None:
-            return CellVerdict.UNDECIDED
-        if best.speedup.lo > 1:
-            return CellVerdict.PAYS
-        return CellVerdict.DOES_NOT_PAY if best.speedup.hi < 1 else CellVerdict.UNDECIDED
+    def verdict(self) -> SpeedVerdict:
+        """Whether the fastest draft size is faster than the target alone, by its interval."""
+        if self.disturbed or self.best is None:
+            return SpeedVerdict.UNDECIDED
+        best = judge_ratio(self.best.speedup)
+        undecided = any(judge_ratio(gain.speedup) is SpeedVerdict.UNDECIDED for gain in self.gains)
+        return SpeedVerdict.UNDECIDED if undecided and best is not SpeedVerdict.FASTER else best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,16 +132,16 @@ class CrossoverMap:
         return {cell.place: cell for cell in self.cells}
 
     def users_limit(self, depth: int) -> int | None:
-        """Return the number of users from which drafting does not pay at a depth.
+        """Return the number of users from which drafting is not faster at a depth.
 
-        None if it pays for the most users, or nothing is known about them.
+        None if it is faster for the most users, or that is undecided or unknown.
         """
         return _limit([(users, self.by_place[Place(users, depth)]) for users in self.users])
 
     def depth_limit(self, users: int) -> int | None:
-        """Return the depth from which drafting does not pay for so many users.
+        """Return the depth from which drafting is not faster for so many users.
 
-        None if it pays at the deepest, or nothing is known about that.
+        None if it is faster at the deepest, or that is undecided or unknown.
         """
         return _limit([(depth, self.by_place[Place(users, depth)]) for depth in self.depths])
 
@@ -160,7 +152,7 @@ class CrossoverMap:
     @property
     def undecided(self) -> tuple[CrossoverCell, ...]:
         """The cells without a verdict."""
-        return tuple(cell for cell in self.cells if cell.verdict is CellVerdict.UNDECIDED)
+        return tuple(cell for cell in self.cells if cell.verdict is SpeedVerdict.UNDECIDED)
 
 
 def read_crossover(results: ResultSet) -> CrossoverMap | None:
@@ -332,10 +324,10 @@ def _around(log: float, half: float) -> Estimate:
 
 
 def _limit(cells: Sequence[tuple[int, CrossoverCell]]) -> int | None:
-    """Return the first value from which on no cell chooses to draft; None where the last one does."""
+    """Return the first value from which on drafting is found not to be faster; None where there is none."""
     limit = None
     for value, cell in reversed(cells):
-        if cell.choice is not None or cell.source is CellSource.UNKNOWN:
+        if cell.verdict not in {SpeedVerdict.SLOWER, SpeedVerdict.SAME}:
             break
         limit = value
     return limit

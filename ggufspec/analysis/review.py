@@ -11,7 +11,8 @@ import numpy as np
 
 from ggufspec import stats, units
 from ggufspec.analysis import arms, collapses, texts, windows
-from ggufspec.analysis.arm import MOST_DISTURBED, Arm, counted
+from ggufspec.analysis.arm import Arm, counted
+from ggufspec.analysis.judging import MOST_DISTURBED
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning, of_judgement
 from ggufspec.domain import Role, RunSpec, Status
 from ggufspec.results import ResultSet, Runs

@@ -180,7 +180,7 @@ def begin(request: Request) -> Talk:
     Raises:
         GgufspecError: the request cannot work; the subclass says why.
     """
-    request, _ = with_tuned(request)
+    request, _ = with_tuned(request, compares=False)
     # The prompts come later; this one passes the checks of everything else.
     bare = replace(
         request,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggufspec.choices import ENGINES, Chain, Experts, Layers, Method, Program, Role, SplitMode
 from ggufspec.domain.estimate import Estimate
+from ggufspec.domain.judgements import Missing, SpeedJudgement, SpeedVerdict
 from ggufspec.domain.machines import Build, FileIdentity, FileUse, Machine, MachineDetails, RpcWorker
 from ggufspec.domain.measurements import (
     Answer,
@@ -58,6 +59,7 @@ __all__ = [
     "MachineDetails",
     "Method",
     "MethodCounts",
+    "Missing",
     "ModelFile",
     "NgramSettings",
     "Offload",
@@ -79,6 +81,8 @@ __all__ = [
     "ServedRequest",
     "ServiceLevel",
     "Serving",
+    "SpeedJudgement",
+    "SpeedVerdict",
     "SplitMode",
     "Status",
     "StoppingRule",

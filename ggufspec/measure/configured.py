@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import digests, machine
-from ggufspec.domain import FileUse, ModelFile, NgramSettings, Pair
+from ggufspec.domain import FileUse, ModelFile, NgramSettings, Pair, RunSpec
 from ggufspec.errors import ModelFileError
 from ggufspec.llama.install import Install
 from ggufspec.modelfiles import catalog, gguf, hub
@@ -21,14 +21,18 @@ DECIDED = (
 """Fields of a request that a tuned configuration decides, beside the engine."""
 
 
-def fields_of(configuration: Configuration) -> dict[str, Any]:
+def fields_of(configuration: Configuration, *, compares: bool) -> dict[str, Any]:
     """Return the fields of a request that a configuration decides.
+
+    Args:
+        configuration: as it is stored.
+        compares: while it is undecided, take the candidate, to be measured beside the target alone.
 
     Raises:
         ModelFileError: a model is not here, or another file is in its place.
     """
-    spec, pair = configuration.spec, locate_models(configuration)
-    drafting = spec.drafting
+    spec = configuration.compared if compares else configuration.spec
+    pair, drafting = _locate_pair(spec), spec.drafting
     return {
         "target": pair.target.path,
         "draft_model": pair.draft.path if pair.draft is not None else None,
@@ -72,7 +76,10 @@ def locate_models(configuration: Configuration) -> Pair:
         ModelFileError: a model is not here, or another file is in its place.
         NotCachedError: a model of the Hub is not in the cache.
     """
-    spec = configuration.spec
+    return _locate_pair(configuration.spec)
+
+
+def _locate_pair(spec: RunSpec) -> Pair:
     draft = None if spec.drafter is None else _locate(spec.drafter)
     return Pair(name=spec.pair.name, target=_locate(spec.pair.target), draft=draft)
 

@@ -237,11 +237,16 @@ def check_finite(request: object) -> None:
 _DEFAULT = Request()
 
 
-def with_tuned(request: Request) -> tuple[Request, Configuration | None]:
+def with_tuned(request: Request, *, compares: bool = True) -> tuple[Request, Configuration | None]:
     """Return a request with what its tuned configuration decides, and that configuration; None without one.
 
     Sampling, users and, for the embedded pair, prompts are as they were tuned, unless the request names
     others.
+
+    Args:
+        request: names the configuration.
+        compares: take the candidate of an undecided one, to be measured beside the target alone; otherwise
+            the target alone, which is what is safe.
 
     Raises:
         GgufspecError: the request names what the configuration decides.
@@ -251,7 +256,7 @@ def with_tuned(request: Request) -> tuple[Request, Configuration | None]:
     if request.tuned is None:
         return request, None
     configuration = read_configuration(request.tuned)
-    fields = configured.fields_of(configuration)
+    fields = configured.fields_of(configuration, compares=compares)
     named = [name for name in configured.DECIDED if getattr(request, name) != getattr(_DEFAULT, name)]
     if request.engine not in {_DEFAULT.engine, fields["engine"]}:
         named.append("engine")

@@ -7,7 +7,6 @@ from ggufspec.results.configuration import (
     Configuration,
     PassedOver,
     Recommendation,
-    Verdict,
 )
 from ggufspec.results.crossover import (
     CROSSOVER_VERSION,
@@ -57,7 +56,6 @@ __all__ = [
     "Recommendation",
     "ResultSet",
     "Runs",
-    "Verdict",
     "amend",
     "append",
     "cell",

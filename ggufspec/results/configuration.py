@@ -4,40 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-from ggufspec.domain import Build, Estimate, FileIdentity, Launch, Machine, RunSpec, Serving
+from ggufspec.domain import (
+    Build,
+    Estimate,
+    FileIdentity,
+    Launch,
+    Machine,
+    RunSpec,
+    Serving,
+    SpeedJudgement,
+)
 
-CONFIGURATION_VERSION = 2
-
-
-class Verdict(StrEnum):
-    """Whether to draft."""
-
-    DRAFT = "draft"
-    MAY_BE_CHANCE = "draft, may be chance"  # the interval of the speed-up includes 1
-    DO_NOT_DRAFT = "do not draft"
+CONFIGURATION_VERSION = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """The recommended run for some prompts, without a prompt and a length.
+    """What is safe to run for some prompts, without a prompt and a length, and the finding behind it.
 
     Attributes:
-        verdict: whether to draft.
-        spec: the models, how they draft, their placement, and llama.cpp's settings.
-        tokens_per_s: the speed; an interval of 95 %.
-        speedup: over the target alone at its best; None where the target alone is recommended.
-        p_value: of no difference; None where that is not known.
+        spec: the models, how they draft, their placement, and llama.cpp's settings. It drafts only where that
+            was found to be faster; otherwise it is the target alone.
+        tokens_per_s: its speed; an interval of 95 %.
+        candidate: the configuration that drafts which the judgement is about; None where none was measured
+            with the target's own text.
+        judgement: of the candidate over the target alone at its best.
         prompts: number of prompts.
     """
 
-    verdict: Verdict
     spec: RunSpec
     tokens_per_s: Estimate
-    speedup: Estimate | None
-    p_value: float | None
+    candidate: RunSpec | None
+    judgement: SpeedJudgement | None
     prompts: int
+
+    @property
+    def drafts(self) -> bool:
+        """Whether to draft."""
+        return self.spec.drafting is not None
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether there is a finding; otherwise the target alone is only what is safe meanwhile."""
+        return self.judgement is not None and self.judgement.is_decided
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,5 +104,11 @@ class Configuration:
 
     @property
     def spec(self) -> RunSpec:
-        """The run that is recommended over all prompts."""
+        """The run that is safe over all prompts."""
         return self.overall.spec
+
+    @property
+    def compared(self) -> RunSpec:
+        """What to measure again: the same, or the candidate while nothing is decided."""
+        overall = self.overall
+        return overall.spec if overall.is_decided or overall.candidate is None else overall.candidate

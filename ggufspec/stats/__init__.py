@@ -1,6 +1,6 @@
 """Pure numbers: estimates with 95 % intervals, comparison, outliers, planning, drift; no I/O.
 
-``paired_effect`` compares two arms and is the source of every speed-up's estimate, interval, p and verdict.
+``paired_effect`` compares two arms and is the source of every speed-up's estimate, interval and p.
 What each figure means in plain words, and how it was validated, stands in ``docs/statistics.md``.
 """
 
@@ -14,7 +14,6 @@ from ggufspec.stats.effects import (
     Effect,
     Fit,
     Gap,
-    SpeedVerdict,
     group_repeats,
     mean_rate,
     paired_effect,
@@ -29,7 +28,7 @@ from ggufspec.stats.estimates import (
 )
 from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
 from ggufspec.stats.percentiles import LEAST_BEYOND, percentile_over_loads
-from ggufspec.stats.planning import Needed, expected_width, needed
+from ggufspec.stats.planning import Needed, expected_width, needed, needed_for
 from ggufspec.stats.ratios import ratio_of_sums
 from ggufspec.stats.sequences import ERROR, sequential_effect, without_interval
 from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
@@ -63,7 +62,6 @@ __all__ = [
     "LogEffect",
     "Needed",
     "Rates",
-    "SpeedVerdict",
     "StoppingRule",
     "align",
     "compare_units",
@@ -77,6 +75,7 @@ __all__ = [
     "mean_rate",
     "median_ratio",
     "needed",
+    "needed_for",
     "outliers",
     "outlying_cells",
     "pair_units",

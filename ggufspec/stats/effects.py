@@ -48,16 +48,6 @@ WIDEST = 100.0  # in logarithms: a factor of 1e43 says "unknown", and stays fini
 _SLIGHT = 1e-9  # standard errors below this are rounding, not spread
 
 
-class SpeedVerdict(StrEnum):
-    """What a comparison says of the first arm, seen from the second."""
-
-    FASTER = "faster"
-    SLOWER = "slower"
-    SAME = "same"  # the complete interval lies within the practical threshold
-    UNCLEAR = "unclear"  # more runs could tell
-    NONE = "no verdict"  # nothing can be said: see Effect.gap, or the warnings of the bench
-
-
 class Gap(StrEnum):
     """Why an estimate has no interval."""
 
@@ -142,15 +132,14 @@ class Fit:
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """How many times faster one arm is than another: estimate, interval, p and verdict of one procedure.
+    """How many times faster one arm is than another: estimate, interval and p of one procedure.
 
-    The interval excludes 1 exactly where p < 0.05.
+    The interval excludes 1 exactly where p < 0.05. What follows from it says ``analysis.judging`` alone.
 
     Attributes:
         ratio: the geometric mean of the cells' ratios, with its 95 % interval.
         p_value: two-sided, for "both are equally fast"; None without an interval.
         degrees: of freedom of Student's t; None without an interval.
-        verdict: from interval and practical threshold; NONE without an interval.
         components: what the log ratios vary by.
         cells: how many (prompt, repeat) both arms have.
         gap: why there is no interval.
@@ -160,28 +149,21 @@ class Effect:
     ratio: Estimate
     p_value: float | None
     degrees: float | None
-    verdict: SpeedVerdict
     components: Components
     cells: int
     gap: Gap | None
     fit: Fit
 
 
-def paired_effect(
-    rates: Mapping[Cell, float], baseline: Mapping[Cell, float], *, threshold: float = 0.01
-) -> Effect | None:
+def paired_effect(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> Effect | None:
     """Compare two arms, paired by prompt and repeat.
 
     ``Rates`` also say which load made each run and which prompts are turns of one conversation. With plain
     mappings, each run had a process of its own and each prompt stands alone.
 
-    FASTER and SLOWER need both: an interval that excludes 1 (p < 0.05), and a ratio above ``1 + threshold``
-    or below its reciprocal.
-
     Args:
         rates: positive tokens/s of each (prompt, repeat).
         baseline: the same of the other arm. Cells that one side lacks are left out.
-        threshold: the smallest change that matters in practice, 0.01 for 1 %.
 
     Returns:
         The comparison, or None when no cell was measured on both sides.
@@ -202,7 +184,6 @@ def paired_effect(
         ratio=ratio,
         p_value=p_value,
         degrees=fitted.degrees,
-        verdict=judge_speed(ratio, p_value, threshold),
         components=fitted.components,
         cells=fitted.cells,
         gap=fitted.gap,
@@ -424,15 +405,3 @@ def group_repeats(*arms: Rates) -> tuple[list[int], bool]:
             group = [min(sharing) if of_column in sharing else of_column for of_column in group]
     order = {first: place for place, first in enumerate(dict.fromkeys(group))}
     return [order[first] for first in group], own_processes
-
-
-def judge_speed(ratio: Estimate, p_value: float | None, threshold: float) -> SpeedVerdict:
-    """Return the verdict that an interval, its p and a practical threshold give."""
-    if p_value is None or ratio.lo is None or ratio.hi is None:
-        return SpeedVerdict.NONE
-    if p_value < 1 - CONFIDENCE and ratio.value > 1 + threshold:
-        return SpeedVerdict.FASTER
-    if p_value < 1 - CONFIDENCE and ratio.value < 1 / (1 + threshold):
-        return SpeedVerdict.SLOWER
-    within = 1 / (1 + threshold) <= ratio.lo and ratio.hi <= 1 + threshold
-    return SpeedVerdict.SAME if within else SpeedVerdict.UNCLEAR

@@ -36,7 +36,11 @@ def needed(rates: Mapping[Cell, float], baseline: Mapping[Cell, float], *, preci
     """
     effect = paired_effect(rates, baseline)
     repeats = len({repeat for _, repeat in rates.keys() & baseline.keys()})
-    return Needed(repeats=None, prompts=None) if effect is None else _needed(effect, repeats, precision)
+    return (
+        Needed(repeats=None, prompts=None)
+        if effect is None
+        else needed_for(effect, repeats, precision=precision)
+    )
 
 
 def expected_width(components: Components, *, prompts: int, loads: int) -> float:
@@ -62,7 +66,8 @@ def expected_width(components: Components, *, prompts: int, loads: int) -> float
     return quantile(variance / spread) * math.sqrt(variance)
 
 
-def _needed(effect: Effect, repeats: int, precision: float) -> Needed:
+def needed_for(effect: Effect, repeats: int, *, precision: float) -> Needed:
+    """Estimate the same from a comparison and its number of repeats."""
     components, half = effect.components, effect.fit.half_width()
     if half is None:
         return Needed(repeats=None, prompts=None)

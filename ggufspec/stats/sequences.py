@@ -16,7 +16,7 @@ import numpy as np
 
 from ggufspec.domain import Estimate, StoppingRule
 from ggufspec.stats.cells import Cell, Values, align
-from ggufspec.stats.effects import WIDEST, Effect, Gap, is_constant, judge_speed, paired_effect
+from ggufspec.stats.effects import WIDEST, Effect, Gap, is_constant, paired_effect
 from ggufspec.stats.limits import pair_units
 from ggufspec.stats.student import t_quantile
 
@@ -30,19 +30,16 @@ def sequential_effect(
     rates: Mapping[Cell, float],
     baseline: Mapping[Cell, float],
     rule: StoppingRule,
-    *,
-    threshold: float = 0.01,
 ) -> Effect | None:
     """Compare two arms, paired by prompt and repeat, at a look.
 
-    The interval, p and verdict hold for all looks and comparisons of the rule together. ``p_value`` is
+    Interval and p hold for all looks and comparisons of the rule together. ``p_value`` is
     multiplied by their number, so that the interval excludes 1 exactly where it is below 0.05.
 
     Args:
         rates: positive tokens/s of each (prompt, repeat), of the repeats up to the look.
         baseline: the same of the other arm. Cells that one side lacks are left out.
         rule: the looks and comparisons that share the error.
-        threshold: the smallest change that matters in practice, 0.01 for 1 %.
 
     Returns:
         The comparison, or None when no cell was measured on both sides.
@@ -50,7 +47,7 @@ def sequential_effect(
     Raises:
         ValueError: a rate is not a positive finite number.
     """
-    effect = paired_effect(rates, baseline, threshold=threshold)
+    effect = paired_effect(rates, baseline)
     if effect is None:
         return None
     first, second = align(rates, baseline)
@@ -69,18 +66,16 @@ def sequential_effect(
         ratio=ratio,
         p_value=p_value,
         degrees=units.degrees,
-        verdict=judge_speed(ratio, p_value, threshold),
         gap=None,
         fit=replace(effect.fit, mean=units.value, error=units.error, degrees=units.degrees, gap=None),
     )
 
 
 def without_interval(effect: Effect, gap: Gap) -> Effect:
-    """Return a comparison with its estimate alone, and why it has no interval and no verdict."""
+    """Return a comparison with its estimate alone, and why it has no interval."""
     ratio = Estimate(value=effect.ratio.value, lo=None, hi=None)
     fitted = replace(effect.fit, error=None, degrees=None, gap=gap)
-    verdict = judge_speed(ratio, None, 0.0)
-    return replace(effect, ratio=ratio, p_value=None, degrees=None, verdict=verdict, gap=gap, fit=fitted)
+    return replace(effect, ratio=ratio, p_value=None, degrees=None, gap=gap, fit=fitted)
 
 
 def _repeat_means(logs: Values) -> list[float]:

@@ -33,10 +33,9 @@ from ggufspec.tuning.running import (
 from ggufspec.tuning.serving import choose_serving, serve
 from ggufspec.tuning.sources import AutoRequest, DraftSource, DraftSources, find_sources
 from ggufspec.tuning.values import Choice, Plan, Prospect, Selection, Spent, Stage, Tuned, TuningForecast
-from ggufspec.tuning.verdicts import THRESHOLD, judge_finalists, select_arms, why_unusable
+from ggufspec.tuning.verdicts import judge_finalists, select_arms, why_unusable
 
 __all__ = [
-    "THRESHOLD",
     "Attempt",
     "AutoRequest",
     "Bench",

@@ -11,7 +11,7 @@ from ggufspec.analysis import review
 from ggufspec.domain import NO_PROMPT, FileIdentity, ModelFile, RunSpec, Serving, Traffic
 from ggufspec.modelfiles import gguf
 from ggufspec.modelfiles.hub import cache
-from ggufspec.results import Configuration, PassedOver, Recommendation, Verdict
+from ggufspec.results import Configuration, PassedOver, Recommendation
 from ggufspec.tuning.values import Choice, Tuned
 
 Files = Mapping[str, FileIdentity]
@@ -49,13 +49,11 @@ def configuration_of(tuned: Tuned) -> Configuration:
 
 
 def _recommendation(choice: Choice, files: Files) -> Recommendation:
-    verdict = Verdict.DRAFT if choice.sure else Verdict.MAY_BE_CHANCE
     return Recommendation(
-        verdict=verdict if choice.drafts else Verdict.DO_NOT_DRAFT,
         spec=_described(choice.arm.spec, files),
         tokens_per_s=choice.rate,
-        speedup=None if choice.gain is None else choice.gain.ratio,
-        p_value=None if choice.gain is None else choice.gain.p_value,
+        candidate=None if choice.candidate is None else _described(choice.candidate.spec, files),
+        judgement=choice.judgement,
         prompts=choice.prompts,
     )
 

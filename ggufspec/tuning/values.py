@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from ggufspec import notebooks
 from ggufspec.analysis import Arm
-from ggufspec.domain import Launch, Prompt, RunSpec, Serving, Traffic
+from ggufspec.domain import Launch, Prompt, RunSpec, Serving, SpeedJudgement, Traffic
 from ggufspec.forecast import Advice, Calibration, Forecast
 from ggufspec.measure import Block, Session
 from ggufspec.results import ResultSet
 from ggufspec.serving import plan_traffic
-from ggufspec.stats import Effect, Estimate
+from ggufspec.stats import Estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,15 +177,24 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The best configuration for some prompts; ``arm`` is the target alone where drafting does not pay.
+    """What is safe to run for some prompts, and the finding behind it.
 
-    ``gain`` compares it with the target alone at its best; None where it is that itself.
+    Attributes:
+        category: of the prompts; None for all of them.
+        arm: a configuration that drafts only where that was found to be faster; otherwise the target alone.
+        rate: its tokens/s.
+        candidate: the configuration that drafts which ``judgement`` is about: ``arm`` itself, the one that
+            comes closest, or the most promising one while that is undecided. None where none was measured
+            with the target's own text.
+        judgement: of the candidate over the target alone at its best.
+        prompts: their number.
     """
 
     category: str | None
     arm: Arm
     rate: Estimate
-    gain: Effect | None
+    candidate: Arm | None
+    judgement: SpeedJudgement | None
     prompts: int
 
     @property
@@ -194,9 +203,9 @@ class Choice:
         return self.arm.spec.drafting is not None
 
     @property
-    def sure(self) -> bool:
-        """Whether the whole interval of the gain lies above 1."""
-        return self.gain is not None and self.gain.ratio.lo is not None and self.gain.ratio.lo > 1
+    def is_decided(self) -> bool:
+        """Whether there is a finding; otherwise the target alone is only what is safe meanwhile."""
+        return self.judgement is not None and self.judgement.is_decided
 
 
 @dataclass(frozen=True, kw_only=True)

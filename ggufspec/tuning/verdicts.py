@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ggufspec import forecast, stats, units
-from ggufspec.analysis import Arm, MeasurementWarning, arms, warnings
-from ggufspec.domain import Role, RunSpec, TextVerdict
+from ggufspec.analysis import THRESHOLD, Arm, MeasurementWarning, arms, rank, warnings
+from ggufspec.domain import Role, RunSpec, SpeedVerdict
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Advice
 from ggufspec.results import ResultSet
-from ggufspec.stats import SpeedVerdict
 from ggufspec.tuning import categories, prospects, values
 from ggufspec.tuning.values import Choice, Prospect, Selection, Spent, Tuned, TuningForecast
-
-THRESHOLD = 0.01
-"""The smallest gain that matters; configurations within it are alike."""
 
 _ALIKE = 0.03  # behind the fastest: more is not called alike, however few runs there are
 _ALPHA = 0.05
@@ -40,8 +37,8 @@ def select_arms(results: ResultSet) -> Selection:
         ResultsError: the target alone was not measured.
     """
     plain, drafting = _measured(results)
-    eligible = [arm for arm in drafting if not _differs(arm)]
-    unlike = tuple(arm.spec for arm in drafting if _differs(arm))
+    eligible = [arm for arm in drafting if not arm.text_differs]
+    unlike = tuple(arm.spec for arm in drafting if arm.text_differs)
     if not eligible:
         return Selection(results=results, unlike_target=unlike)
     fastest, *slower = sorted(eligible, key=lambda arm: -_rate(arm).value)
@@ -74,9 +71,8 @@ def judge_finalists(
 
     The winner of the selection is compared with the target alone where that is fastest: without a drafter
     beside it, more layers may fit on the GPU. The runner-up takes its place only where it is significantly
-    faster, or where the winner's text is not the target's own. Drafting must gain more than the threshold;
-    whether the runs suffice to be sure of it says ``Choice.sure``. Where they do not and no gain was forecast
-    either, it is taken for chance.
+    faster, or where the winner is not found to pay and the runner-up is. Where neither is decided, the
+    target alone is what is safe meanwhile.
 
     Args:
         outlook: what was forecast.
@@ -88,20 +84,22 @@ def judge_finalists(
         ResultsError: the target alone was not measured.
     """
     plain, drafting = _measured(confirmed)
-    eligible = [arm for arm in drafting if not _differs(arm)]
-    winner, runner_up = (_of(spec, eligible) for spec in (selection.winner, selection.runner_up))
-    if winner is None or (runner_up is not None and _is_faster(runner_up, winner)):
-        winner = runner_up
-    overall = _choose(outlook, plain, winner, None, _prompts(plain))
+    eligible = [arm for arm in drafting if not arm.text_differs]
+    preferred = [
+        arm for spec in (selection.winner, selection.runner_up) if (arm := _of(spec, eligible)) is not None
+    ]
+    if len(preferred) > 1 and _is_faster(preferred[1], preferred[0]):
+        preferred.reverse()
+    overall = _choose(plain, preferred, None, _prompts(plain))
     category_of = {spec.prompt.id: spec.prompt.category for arm in plain for spec in arm.good.specs}
     choices = []
     for category, spec in selection.by_category.items():
         prompts = {prompt for prompt, of in category_of.items() if of == category}
-        arm = _of(spec, eligible)
-        if spec.role is not Role.TARGET and arm is None:
+        arm = overall.candidate if spec.role is Role.TARGET else _of(spec, eligible)
+        if arm is None:
             continue
-        choice = _choose(outlook, plain, arm, category, prompts)
-        if _rate(choice.arm, prompts).value > _rate(overall.arm, prompts).value:
+        choice = _choose(plain, [arm], category, prompts)
+        if choice.is_decided and _rate(choice.arm, prompts).value > _rate(overall.arm, prompts).value:
             choices.append(choice)
     return Tuned(
         outlook=outlook,
@@ -109,7 +107,7 @@ def judge_finalists(
         results=confirmed,
         overall=overall,
         by_category=tuple(choices),
-        refusal=None if overall.drafts else _refusal(outlook.prospects),
+        refusal=_refusal(outlook.prospects) if overall.is_decided and not overall.drafts else None,
         spent=Spent(
             traces_s=outlook.spent.traces_s,
             costs_s=outlook.spent.costs_s,
@@ -120,18 +118,22 @@ def judge_finalists(
 
 
 def next_best(tuned: Tuned) -> tuple[Choice, ...]:
-    """Return what to run instead of the choice over all prompts: what gains, the fastest first, then nothing.
+    """Return what to run instead of the choice over all prompts: what pays, the fastest first, then nothing.
 
     Raises:
         ResultsError: the target alone was not measured.
     """
     plain, drafting = _measured(tuned.results)
     chosen, prompts = tuned.overall.arm.spec, _prompts(plain)
-    others = [arm for arm in drafting if not _differs(arm) and not values.is_same(arm.spec, chosen)]
-    choices = [_choose(tuned.outlook, plain, arm, None, prompts) for arm in others]
-    gaining = sorted((one for one in choices if one.drafts), key=lambda choice: -choice.rate.value)
-    alone = _choose(tuned.outlook, plain, None, None, prompts)
-    return (*gaining, *([alone] if tuned.overall.drafts else []))
+    others = [arm for arm in drafting if not arm.text_differs and not values.is_same(arm.spec, chosen)]
+    choices = [_choose(plain, [arm], None, prompts) for arm in others]
+    paying = sorted((one for one in choices if one.drafts), key=lambda choice: -choice.rate.value)
+    alone = replace(
+        _choose(plain, [], None, prompts),
+        candidate=tuned.overall.candidate,
+        judgement=tuned.overall.judgement,
+    )
+    return (*paying, *([alone] if tuned.overall.drafts else []))
 
 
 def why_unusable(results: ResultSet) -> str | None:
@@ -164,16 +166,6 @@ def _measured(results: ResultSet) -> tuple[list[Arm], list[Arm]]:
     groups = [arm for arm in arms.group(results) if len(arm.rates)]
     plain = [arm for arm in groups if arm.role is Role.TARGET]
     return plain, [arm for arm in groups if arm.role is Role.DRAFTING]
-
-
-def _differs(arm: Arm) -> bool:
-    """Whether the target finds that a text of this arm is not its own, near-ties aside."""
-    differences, audits = arm.runs.column("difference"), arm.runs.column("audit")
-    return any(
-        (difference is not None and difference.verdict is TextVerdict.DIVERGENCE)
-        or (audit is not None and bool(audit.divergent))
-        for difference, audit in zip(differences, audits, strict=True)
-    )
 
 
 def _alike(fastest: Arm, slower: Sequence[Arm]) -> list[Arm]:
@@ -218,35 +210,23 @@ def _refusal(candidates: Sequence[Prospect]) -> Advice | None:
 
 
 def _choose(
-    outlook: TuningForecast,
-    plain: Sequence[Arm],
-    winner: Arm | None,
-    category: str | None,
-    prompts: set[str],
+    plain: Sequence[Arm], preferred: Sequence[Arm], category: str | None, prompts: set[str]
 ) -> Choice:
+    """Return what is safe to run: the first of the preferred arms, if it pays, then whichever does."""
     alone = max(plain, key=lambda arm: _rate(arm, prompts).value)
-    nothing = Choice(
-        category=category, arm=alone, rate=_rate(alone, prompts), gain=None, prompts=len(prompts)
+    judged = [(arm, arm.judge(alone, prompts)) for arm in preferred]
+    ranking = rank(judged[:1])
+    if not ranking.drafts:
+        ranking = rank(judged)
+    arm = ranking.best if ranking.drafts and ranking.best is not None else alone
+    return Choice(
+        category=category,
+        arm=arm,
+        rate=_rate(arm, prompts),
+        candidate=ranking.best,
+        judgement=ranking.judgement,
+        prompts=len(prompts),
     )
-    if winner is None:
-        return nothing
-    rates, alone_rates = (arm.rates.of_prompts(prompts) for arm in (winner, alone))
-    gain = stats.paired_effect(rates, alone_rates, threshold=THRESHOLD)
-    if gain is None or gain.ratio.value <= 1 + THRESHOLD:
-        return nothing
-    choice = Choice(
-        category=category, arm=winner, rate=_rate(winner, prompts), gain=gain, prompts=len(prompts)
-    )
-    return choice if choice.sure or _was_forecast(outlook, choice) else nothing
-
-
-def _was_forecast(outlook: TuningForecast, choice: Choice) -> bool:
-    """Whether a gain was forecast; also where nothing could be forecast."""
-    prospect = outlook.prospect(choice.arm.spec)
-    if prospect is None:
-        return True
-    expected = prospect.by_category.get(choice.category or "", prospect.overall)
-    return expected.speedup.value > 1 + THRESHOLD
 
 
 def _of(spec: RunSpec | None, groups: Sequence[Arm]) -> Arm | None:
@@ -254,8 +234,7 @@ def _of(spec: RunSpec | None, groups: Sequence[Arm]) -> Arm | None:
 
 
 def _is_faster(one: Arm, other: Arm) -> bool:
-    compared = stats.paired_effect(one.rates, other.rates, threshold=THRESHOLD)
-    return compared is not None and compared.verdict is SpeedVerdict.FASTER
+    return one.judge(other).verdict is SpeedVerdict.FASTER
 
 
 def _prompts(groups: Sequence[Arm]) -> set[str]:

@@ -39,7 +39,7 @@ def _row(number: int) -> BoardRow:
         speedup=speedup,
         speedup_lo=0.95 * speedup,
         speedup_hi=1.05 * speedup,
-        verdict="faster" if speedup > 1.1 else "unclear",
+        verdict="faster" if speedup > 1.1 else "undecided",
         accept_rate=0.7,
         runs=12,
     )

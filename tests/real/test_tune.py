@@ -178,7 +178,7 @@ def test_the_printed_line_serves_and_the_configuration_is_measured_again(
     assert again.exit_code == 0, again.output
     measured, tuned = results.load("repeat").current.specs, results.load("served").current.specs
     assert {spec.key for spec in measured if spec.drafting} <= {spec.key for spec in tuned}
-    assert "Tuned: draft with drafter.gguf" in CliRunner().invoke(cli, ["show", "served"]).stdout
+    assert "Draft with drafter.gguf" in CliRunner().invoke(cli, ["show", "served"]).stdout
 
 
 @contextmanager

@@ -28,12 +28,21 @@ _BLOCK = re.compile(
 _COMMAND = re.compile(r"(?:.*\\\n)*.+\n")
 """A command: lines that end in a backslash, and the one after them."""
 _MARK = re.compile(r"run(?:: exit (?P<code>\d+)(?: or (?P<other>\d+))?)?|not run: (?P<why>\S.*)")
-_CHANCE = ("warning ", "Speed-ups are within ", "costs: not kept")
+_CHANCE = (
+    *("warning ", "Speed-ups are within ", "costs: not kept"),
+    *(
+        "About ",
+        "More runs ",
+        "Stop other programs ",
+        "It is too close to 1 ",
+        "The speed-up differs too much ",
+    ),
+)
 """How lines begin that depend on how quiet the machine was."""
-_CHOICES = ("Draft with ", "Do not draft: ")
+_CHOICES = ("Draft with ", "Do not draft: ", "Undecided: ")
 """How a tuning's verdict begins; the lines that follow it are about the configuration that was chosen."""
 _AFTER_A_CHOICE = re.compile(r"\d.* forecast from one trace")
-_VERDICTS = re.compile(r"\b(?:faster|slower|same|unclear|no verdict)\b")
+_VERDICTS = re.compile(r"\b(?:faster|slower|same|undecided)\b")
 _INTERVAL = re.compile(r" ?\[[^\]]*\]|, \d+ near-ties?|< (?=\d)")
 _RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 _PATH = re.compile(r"(?:(?<=\s)|^)[~/]\S*/\S*")

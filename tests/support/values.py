@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ggufspec import results
+from ggufspec.analysis import judge_ratio
 from ggufspec.domain import (
     NO_PROMPT,
     Build,
@@ -31,9 +32,10 @@ from ggufspec.domain import (
     Sample,
     ServedRequest,
     Serving,
+    SpeedJudgement,
     Status,
 )
-from ggufspec.results import Configuration, PassedOver, Recommendation, ResultSet, Verdict
+from ggufspec.results import Configuration, PassedOver, Recommendation, ResultSet
 
 Value = TypeVar("Value")
 BUILD = Build(version="0.3.36", commit="0c1e570", backend="cpu", path="/opt/llama.cpp")
@@ -150,18 +152,38 @@ def whole_bench() -> ResultSet:
     return bench(replace(runs[0], warmup=True), *runs)
 
 
-def recommendation(draft: int | None = 5, **changes: Any) -> Recommendation:
-    """A recommendation to draft, or of the target alone."""
-    role = Role.DRAFTING if draft else Role.TARGET
+def judgement(ratio: float = 1.6, half: float = 0.05, **changes: Any) -> SpeedJudgement:
+    """A judgement of 36 of 36 runs, by the rules of ``analysis.judging``."""
+    estimate = Estimate(value=ratio, lo=ratio - half, hi=ratio + half)
     facts: dict[str, Any] = {
-        "verdict": Verdict.DRAFT if draft else Verdict.DO_NOT_DRAFT,
-        "spec": replace(spec(role, draft=draft), prompt=NO_PROMPT, n_predict=0, context=4096),
+        "verdict": judge_ratio(estimate),
+        "ratio": estimate,
+        "p_value": 0.001 if abs(ratio - 1) > half else 0.4,
+        "prompts": 12,
+        "repeats": 3,
+        "loads": 3,
+        "runs_done": 36,
+        "runs_planned": 36,
+    }
+    return SpeedJudgement(**facts | changes)
+
+
+def recommendation(draft: int | None = 5, **changes: Any) -> Recommendation:
+    """A recommendation to draft, or of the target alone, because drafting was slower."""
+    role = Role.DRAFTING if draft else Role.TARGET
+    recommended = replace(spec(role, draft=draft), prompt=NO_PROMPT, n_predict=0, context=4096)
+    slower = replace(recommended, role=Role.DRAFTING, drafting=Drafting(n_max=5))
+    facts: dict[str, Any] = {
+        "spec": recommended,
         "tokens_per_s": Estimate(value=80.0, lo=78.0, hi=82.0),
-        "speedup": Estimate(value=1.6, lo=1.55, hi=1.65) if draft else None,
-        "p_value": 0.001 if draft else None,
+        "candidate": recommended if draft else slower,
+        "judgement": judgement(1.6 if draft else 0.7),
         "prompts": 12,
     }
-    return Recommendation(**facts | changes)
+    facts |= changes
+    if facts["spec"].drafting is not None:
+        facts["candidate"] = changes.get("candidate", facts["spec"])
+    return Recommendation(**facts)
 
 
 def configuration(**changes: Any) -> Configuration:

@@ -86,7 +86,8 @@ def categories(results: ResultSet) -> pd.DataFrame:
         for category in dict.fromkeys(named.values()):
             of_category = {prompt for prompt, name in named.items() if name == category}
             rates_of_category = arm.rates.of_prompts(of_category)
-            gain = arm.compare(rates_of_category, arm.baseline.rates) if arm.baseline else None
+            judged = arm.judge(arm.baseline, of_category) if arm.baseline else None
+            ratio = judged and judged.ratio
             runs = zip(arm.good.specs, arm.outputs, strict=True)
             outputs = [output for spec, output in runs if spec.prompt.category == category]
             rate = stats.mean_rate(rates_of_category)
@@ -99,10 +100,10 @@ def categories(results: ResultSet) -> pd.DataFrame:
                     "gen_tps": rate and rate.value,
                     "gen_tps_lo": rate and rate.lo,
                     "gen_tps_hi": rate and rate.hi,
-                    "speedup": gain and gain.ratio.value,
-                    "speedup_lo": gain and gain.ratio.lo,
-                    "speedup_hi": gain and gain.ratio.hi,
-                    "verdict": gain and gain.verdict.value,
+                    "speedup": ratio and ratio.value,
+                    "speedup_lo": ratio and ratio.lo,
+                    "speedup_hi": ratio and ratio.hi,
+                    "verdict": judged and judged.verdict.value,
                 }
             )
     return frame(rows, CATEGORY_COLUMNS, FORMER_SETTINGS)

@@ -20,7 +20,7 @@ from ggufspec.analysis import Board, BoardRow, BundleState, PublishedBundle
 from ggufspec.domain import Estimate
 from ggufspec.report.html import TEMPLATES, standalone
 from ggufspec.report.html.tables import Field, Table, number, rate, table
-from ggufspec.report.text.figures import spread
+from ggufspec.report.text import figures
 
 _FIELDS = (
     Field(name="pair", head="pair"),
@@ -93,7 +93,7 @@ def sentences(board: Board) -> Iterator[str]:
     if best is None:
         yield "No configuration is significantly faster than its target alone."
     else:
-        ratio = spread(_speedup(best), units.format_factor)
+        ratio = figures.factor(_speedup(best))
         size = "" if best.gamma is None else f" at γ = {best.gamma}"
         yield f"The largest speed-up is {ratio}: {best.pair}{size} on {best.machine}."
     rows = board.rows

@@ -175,7 +175,7 @@ def _summary(groups: Sequence[Arm]) -> Table:
             "by_method": by_method(arm.acceptance) or None,
             "length": arm.acceptance and arm.acceptance.mean_accepted_length,
             **_estimate("gain", arm.gain and arm.gain.ratio),
-            "verdict": arm.gain and arm.gain.verdict.value,
+            "verdict": arm.judgement and arm.judgement.verdict.value,
             "text": unchanged(arm),
             "status": arm.status,
         }

@@ -7,7 +7,8 @@ import json
 import altair as alt
 
 from ggufspec import units
-from ggufspec.analysis import CellSource, CellVerdict, CrossoverCell, CrossoverMap, read_crossover
+from ggufspec.analysis import CellSource, CrossoverCell, CrossoverMap, read_crossover
+from ggufspec.domain import SpeedVerdict
 from ggufspec.forecast.concurrency import Place
 from ggufspec.report.plot import look
 from ggufspec.report.plot.look import Row, distinct
@@ -91,7 +92,8 @@ def _row(found: CrossoverMap, cell: CrossoverCell) -> Row:
     best = cell.best
     assert best is not None
     across, down = found.depths.index(cell.depth), found.users.index(cell.users)
-    signs = ("~" if cell.source is CellSource.FORECAST else "", "?" * (cell.verdict is CellVerdict.UNDECIDED))
+    is_forecast, is_open = cell.source is CellSource.FORECAST, cell.verdict is SpeedVerdict.UNDECIDED
+    signs = ("~" * is_forecast, "?" * is_open)
     gain = units.format_factor(best.speedup.value)
     return {
         "users": cell.users,

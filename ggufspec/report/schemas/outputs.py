@@ -11,8 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from ggufspec.choices import Layers, Role
-from ggufspec.domain import Launch, Serving
-from ggufspec.stats import Estimate, SpeedVerdict
+from ggufspec.domain import Estimate, Launch, Serving, SpeedVerdict
 
 
 class Warned(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -270,11 +269,17 @@ class TunedArm(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Choice(TunedArm, forbid_unknown_fields=True, kw_only=True):
-    """The best configuration for the prompts of a category, or for all of them (null)."""
+    """What is safe to run for the prompts of a category, or for all of them (null).
+
+    ``verdict``, ``speedup`` and ``p_value`` are of ``candidate``, a configuration that drafts, over the
+    target alone. Only where it is faster, it is also what to run.
+    """
 
     category: str | None
     prompts: int
     tokens_per_s: Estimate
+    verdict: SpeedVerdict | None
+    candidate: TunedArm | None
     speedup: Estimate | None
     p_value: float | None
 
@@ -362,7 +367,7 @@ class DraftGain(Struct, forbid_unknown_fields=True, kw_only=True):
 class CrossoverCell(Struct, forbid_unknown_fields=True, kw_only=True):
     """A number of users at a depth, with the fastest draft size.
 
-    ``source`` is measured, forecast or unknown, ``verdict`` pays, does not pay or undecided. ``drafts`` is
+    ``source`` is measured, forecast or unknown, ``verdict`` faster, slower, same or undecided. ``drafts`` is
     whether the policy is to draft.
     """
 

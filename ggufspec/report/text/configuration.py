@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from ggufspec import units
 from ggufspec.analysis import models_of
-from ggufspec.domain import Estimate, Launch, RunSpec, Serving
+from ggufspec.domain import Estimate, Launch, RunSpec, Serving, SpeedJudgement
+from ggufspec.report.text import figures, judgements
 from ggufspec.report.text.figures import llama_cpp
-from ggufspec.results import Configuration, Recommendation, Verdict
+from ggufspec.results import Configuration, Recommendation
 
 
 def name(spec: RunSpec) -> str:
@@ -58,7 +59,7 @@ def lines(configuration: Configuration) -> Iterator[str]:
 
 def sentences_of(configuration: Configuration) -> Iterator[str]:
     """Yield the verdict, what is served, and last what it rests on."""
-    yield f"Tuned: {verdict(configuration.overall)}"
+    yield verdict(configuration.overall)
     for category, choice in configuration.by_category.items():
         yield f"For {category}: {verdict(choice)}"
     for one in configuration.passed_over:
@@ -70,15 +71,37 @@ def sentences_of(configuration: Configuration) -> Iterator[str]:
 
 
 def verdict(choice: Recommendation) -> str:
-    """Return a recommendation as a sentence."""
-    if choice.verdict is Verdict.DO_NOT_DRAFT:
-        best = units.format_rate(choice.tokens_per_s.value)
-        return f"do not draft{at_once(choice.spec)}; the target alone is fastest with {best} tokens/s."
-    doubt = ", which may be chance" if choice.verdict is Verdict.MAY_BE_CHANCE else ""
-    gain = f": {_speedup(choice.speedup)} of the target alone{doubt}" if choice.speedup is not None else ""
-    return f"draft with {name(choice.spec)}{at_once(choice.spec)}{gain}."
+    """Return what is safe to run, and the finding, as one or two sentences."""
+    candidate = choice.candidate
+    return finding(choice.spec, candidate, choice.judgement, choice.tokens_per_s)
 
 
-def _speedup(ratio: Estimate) -> str:
-    span = f" [{ratio.lo:.2f}, {ratio.hi:.2f}]" if ratio.lo is not None and ratio.hi is not None else ""
-    return f"{units.format_factor(ratio.value)}{span}"
+def finding(
+    spec: RunSpec, candidate: RunSpec | None, judgement: SpeedJudgement | None, rate: Estimate
+) -> str:
+    """Return what is safe to run, and what was found, as sentences.
+
+    Args:
+        spec: what is safe to run.
+        candidate: the configuration that drafts which the judgement is about; None without one.
+        judgement: of the candidate.
+        rate: tokens/s of ``spec``.
+    """
+    users, speed = at_once(spec), f"{figures.rate(rate)} tokens/s"
+    safe = f"The target alone is what is safe{users}: {speed}."
+    if candidate is None or judgement is None:
+        return f"Undecided: no configuration that drafts was measured with the target's own text. {safe}"
+    drafts = f"{name(candidate)}{users}"
+    found, basis = judgements.ratio(judgement), judgements.basis(judgement)
+    if spec.drafting is not None:
+        return f"Draft with {drafts}: {found} of the target alone ({basis})."
+    if not judgement.is_decided:
+        needs = judgements.needs(judgement)
+        return (
+            f"Undecided: {drafts} is {judgements.undecided(judgement)}. {needs[:1].upper()}{needs[1:]}. "
+            f"Meanwhile, the target alone is what is safe: {speed}."
+        )
+    if judgement.pays:
+        return f"{drafts} is {found} of the target alone ({basis}), but cannot be served. {safe}"
+    best = f"{drafts}, which comes closest, is {found} of it ({basis})"
+    return f"Do not draft{users}: the target alone has {speed}, and {best}."

@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import Any
 
 from ggufspec import units
-from ggufspec.analysis import CellSource, CellVerdict, CrossoverCell, CrossoverMap, review
+from ggufspec.analysis import CellSource, CrossoverCell, CrossoverMap, review
+from ggufspec.domain import SpeedVerdict
 from ggufspec.forecast.concurrency import Place
 from ggufspec.harmless import to_json
 from ggufspec.report import schemas
@@ -98,7 +99,7 @@ def describe_cell(cell: CrossoverCell) -> str:
     best = cell.best
     if best is None:
         return "unknown"
-    doubt = _UNDECIDED if cell.verdict is CellVerdict.UNDECIDED else ""
+    doubt = _UNDECIDED if cell.verdict is SpeedVerdict.UNDECIDED else ""
     return f"{_SIGNS[cell.source]}γ {best.draft}, {units.format_factor(best.speedup.value)}{doubt}"
 
 
@@ -129,7 +130,16 @@ def policy(crossover: CrossoverMap) -> str:
         for choices, depths in groups
     ]
     sentence = "; ".join(parts)
-    return f"{sentence[:1].upper()}{sentence[1:]}."
+    return f"{sentence[:1].upper()}{sentence[1:]}.{_meanwhile(crossover)}"
+
+
+def _meanwhile(crossover: CrossoverMap) -> str:
+    """Return a sentence on undecided cells; an empty text without any."""
+    cells = [cell for cell in crossover.undecided if cell.best is not None]
+    if not cells:
+        return ""
+    needs = "a quiet machine" if any(cell.disturbed for cell in cells) else "more runs"
+    return f" The target alone is what is safe where it is undecided; {needs} would decide it."
 
 
 def _choices(crossover: CrossoverMap, depth: int) -> tuple[str, ...]:
@@ -137,13 +147,19 @@ def _choices(crossover: CrossoverMap, depth: int) -> tuple[str, ...]:
 
 
 def _choice(cell: CrossoverCell) -> str:
+    """Return what to do in a cell; the target alone is what is safe where nothing is decided."""
     if cell.source is CellSource.UNKNOWN:
         return "unknown"
-    return "do not draft" if cell.choice is None else f"draft with γ = {cell.choice}"
+    match cell.verdict:
+        case SpeedVerdict.FASTER:
+            return f"draft with γ = {cell.choice}"
+        case SpeedVerdict.UNDECIDED:
+            return "undecided"
+    return "do not draft"
 
 
 def _describe_choices(choices: Sequence[str], users: Sequence[int]) -> str:
-    """Return the draft sizes by users: ``draft with γ = 8 for 1 user, do not draft from 2 users on``."""
+    """Return the draft sizes by users: ``draft with γ = 8 for 1 user, undecided from 2 users on``."""
     runs: list[tuple[str, list[int]]] = [
         (choice, [number for _, number in of])
         for choice, of in groupby(zip(choices, users, strict=True), key=lambda item: item[0])
@@ -173,10 +189,10 @@ def _at_depths(depths: Sequence[int], known: Sequence[int]) -> str:
 
 
 def limits(crossover: CrossoverMap) -> Iterator[str]:
-    """Yield from how many users, and from which depth on, drafting does not pay."""
+    """Yield from how many users, and from which depth on, drafting was found not to be faster."""
     users, depths = crossover.users, crossover.depths
     if len(users) > 1:
-        known = [depth for depth in depths if _is_known(crossover, users[-1], depth)]
+        known = [depth for depth in depths if _is_decided(crossover, users[-1], depth)]
         for limit, places in _by_limit([(depth, crossover.users_limit(depth)) for depth in known]):
             where = f"At depth {_span(places)}"
             if limit is None:
@@ -187,7 +203,7 @@ def limits(crossover: CrossoverMap) -> Iterator[str]:
             else:
                 yield f"{where}, drafting does not pay from {units.counted(limit, 'user')} on."
     if len(depths) > 1:
-        known = [number for number in users if _is_known(crossover, number, depths[-1])]
+        known = [number for number in users if _is_decided(crossover, number, depths[-1])]
         for limit, places in _by_limit([(number, crossover.depth_limit(number)) for number in known]):
             where = f"For {_span(places)} {'user' if places == [1] else 'users'}"
             if limit is None:
@@ -198,8 +214,8 @@ def limits(crossover: CrossoverMap) -> Iterator[str]:
                 yield f"{where}, drafting does not pay from depth {limit:,} on."
 
 
-def _is_known(crossover: CrossoverMap, users: int, depth: int) -> bool:
-    return crossover.by_place[Place(users, depth)].source is not CellSource.UNKNOWN
+def _is_decided(crossover: CrossoverMap, users: int, depth: int) -> bool:
+    return crossover.by_place[Place(users, depth)].verdict is not SpeedVerdict.UNDECIDED
 
 
 def _by_limit(limits: Sequence[tuple[int, int | None]]) -> Iterator[tuple[int | None, list[int]]]:

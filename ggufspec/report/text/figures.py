@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ggufspec import units
-from ggufspec.analysis import Acceptance, Arm
+from ggufspec.analysis import Acceptance, Arm, is_meaningful
 from ggufspec.domain import Build, Role
 from ggufspec.llama.install import releases
 from ggufspec.stats import Estimate
@@ -31,6 +31,23 @@ def spread(estimate: Estimate | None, show: Callable[[float], str]) -> str:
     if estimate.lo is None or estimate.hi is None:
         return show(estimate.value)
     return f"{show(estimate.value)} [{show(estimate.lo)}, {show(estimate.hi)}]"
+
+
+def rate(estimate: Estimate | None) -> str:
+    """Return tokens/s with their interval: ``74.0 [73.1, 74.9]``."""
+    return _speed(estimate, units.format_rate)
+
+
+def factor(estimate: Estimate | None) -> str:
+    """Return a speed-up with its interval: ``1.50× [1.46×, 1.54×]``."""
+    return _speed(estimate, units.format_factor)
+
+
+def _speed(estimate: Estimate | None, show: Callable[[float], str]) -> str:
+    """Return a speed or a ratio of speeds; for an interval that says nothing, what is missing."""
+    if estimate is None or estimate.lo is None or is_meaningful(estimate):
+        return spread(estimate, show)
+    return f"{show(estimate.value)} [needs more runs]"
 
 
 def three_digits(value: float) -> str:

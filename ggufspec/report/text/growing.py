@@ -9,8 +9,7 @@ from ggufspec import units
 from ggufspec.analysis import Arm
 from ggufspec.domain import Role, RunSpec
 from ggufspec.harmless import one_line
-from ggufspec.report.text import overview, tables
-from ggufspec.report.text.figures import spread
+from ggufspec.report.text import figures, overview, tables
 
 _MOST_NAMED = 3  # arms in one line
 _LINES_BELOW = 2  # an empty one, and the state
@@ -105,7 +104,7 @@ def _describe_gain(arm: Arm) -> str:
     drafting, gain = arm.spec.drafting, arm.gain
     assert drafting is not None
     assert gain is not None
-    return f"{drafting.chain} γ={drafting.n_max}: {spread(gain.ratio, units.format_factor)}"
+    return f"{drafting.chain} γ={drafting.n_max}: {figures.factor(gain.ratio)}"
 
 
 def _format_left(seconds: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ggufspec import units
 from ggufspec.analysis import Arm, arms, review
 from ggufspec.domain import Placement, Role, Sample, Status, TextVerdict
-from ggufspec.report.text import tables
+from ggufspec.report.text import figures, judgements, tables
 from ggufspec.report.text.audits import audit_line
 from ggufspec.report.text.figures import (
     by_method,
@@ -147,6 +147,7 @@ def overview(results: ResultSet, output: str = "md", *, is_stored: bool = True) 
         "",
         table,
         "",
+        *judgements.deciding(results, groups),
         *note(n_hidden, name, "arm"),
         *describe_users(groups, output),
         *_basis(results, groups, name),
@@ -192,14 +193,14 @@ def row(arm: Arm) -> dict[str, str]:
         "p-min": units.format_number(drafting.p_min)
         if drafting and drafting.method.drafts_with_model
         else "",
-        "tokens/s": spread(arm.rate, units.format_rate),
+        "tokens/s": figures.rate(arm.rate),
         "accepted": "" if rate is None else units.format_percent(rate),
         "by method": by_method(acceptance),
         "tokens/round": f"{length:.2f}" if length is not None else "",
         **{f"{device} J/token": _joules(arm, device) for device in ("GPU", "CPU")},
-        "speed-up": spread(arm.gain.ratio if arm.gain else None, units.format_factor),
-        "verdict": arm.gain.verdict.value if arm.gain else "",
-        "new/old": spread(arm.change.ratio if arm.change else None, units.format_factor),
+        "speed-up": figures.factor(arm.gain.ratio if arm.gain else None),
+        "verdict": arm.judgement.verdict.value if arm.judgement else "",
+        "new/old": figures.factor(arm.change.ratio if arm.change else None),
         "text unchanged": _texts(arm),
         "status": arm.status,
     }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ggufspec import units
 from ggufspec.analysis import Arm, arms
 from ggufspec.domain import Role
-from ggufspec.report.text import tables
+from ggufspec.report.text import figures, tables
 from ggufspec.report.text.figures import engine, spread
 from ggufspec.results import ResultSet
 from ggufspec.stats import Components, Estimate, expected_width
@@ -105,14 +105,14 @@ def _check_row(arm: Arm, first: Arm | None) -> dict[str, str]:
     before = first.gain if first is not None else None
     return {
         **_name(arm),
-        "speed-up": spread(gain.ratio if gain else None, units.format_factor),
+        "speed-up": figures.factor(gain.ratio if gain else None),
         "p": "" if gain is None or gain.p_value is None else f"{gain.p_value:.3g}",
         "df": "" if gain is None or gain.degrees is None else f"{gain.degrees:.1f}",
-        "verdict": gain.verdict.value if gain else "",
+        "verdict": arm.judgement.verdict.value if arm.judgement else "",
         "median": _factor(arm.median_gain),
         "equal work": _factor(arm.work_gain),
-        "all runs": spread(arm.gain_of_all.ratio if arm.gain_of_all else None, units.format_factor),
-        "first runs": spread(before.ratio if before else None, units.format_factor),
+        "all runs": figures.factor(arm.gain_of_all.ratio if arm.gain_of_all else None),
+        "first runs": figures.factor(before.ratio if before else None),
         "cells": str(len(arm.rates)),
         "left out": str(arm.dropped) if arm.dropped else "",
         "accepted": spread(acceptance.accept_rate if acceptance else None, units.format_percent),

@@ -17,8 +17,8 @@ from ggufspec.harmless import to_json
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
 from ggufspec.report import schemas
-from ggufspec.report.text import configuration, figures, overview, tables
-from ggufspec.report.text.figures import engine, spread
+from ggufspec.report.text import configuration, figures, judgements, overview, tables
+from ggufspec.report.text.figures import engine
 from ggufspec.tuning import Choice, Prospect, Tuned, TuningForecast
 
 _COLUMNS = (
@@ -105,16 +105,18 @@ def pair_entry(tuned: Tuned) -> str:
     if spec.drafter is not None:
         lines.append(f"drafter = {_model(spec.drafter)}")
     drafting = spec.drafting
-    if drafting is not None and choice.gain is not None:
+    ratio = None if choice.judgement is None else choice.judgement.ratio
+    if drafting is not None and ratio is not None:
         lines.append(f"method = {json.dumps(str(drafting.chain))}")
         lines.append(f"gamma = {drafting.n_max}")
         lines += [f"p_min = {drafting.p_min!r}"] if drafting.method.drafts_with_model else []
         p_min = f", p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
-        measured = f"γ {drafting.n_max}{p_min}: {choice.gain.ratio.value:.2f} times the target alone"
+        measured = f"γ {drafting.n_max}{p_min}: {ratio.value:.2f} times the target alone"
         on = f" on {tuned.results.meta.machine.cpu}, {figures.llama_cpp(tuned.results.meta.build)}"
         lines.append(f"note = {json.dumps(measured + on, ensure_ascii=False)}")
     else:
-        lines.append('note = "drafting did not pay"')
+        found = "drafting is not faster" if choice.is_decided else "undecided whether drafting is faster"
+        lines.append(f'note = "{found}"')
     return "\n".join(lines) + "\n"
 
 
@@ -156,20 +158,10 @@ def expected(tuned: Tuned, spec: RunSpec) -> Forecast | None:
 def verdict(tuned: Tuned) -> Iterator[str]:
     """Yield in sentences what to run, or why not to draft, and the choice by category."""
     overall = tuned.overall
-    if overall.drafts:
-        assert overall.gain is not None
-        ratio = overall.gain.ratio
-        span = f" [{ratio.lo:.2f}, {ratio.hi:.2f}]" if ratio.lo is not None and ratio.hi is not None else ""
-        doubt = "" if overall.sure else ", which may be chance: a longer --max-time can show it"
-        speedup = f"{units.format_factor(ratio.value)}{span}"
-        drafts = f"{configuration.name(overall.arm.spec)}{configuration.at_once(overall.arm.spec)}"
-        yield f"Draft with {drafts}: {speedup} of the target alone{doubt}."
-    else:
-        best = units.format_rate(overall.rate.value)
-        users = configuration.at_once(overall.arm.spec)
-        yield f"Do not draft{users}: the target alone is fastest with {best} tokens/s."
-        if tuned.refusal is not None:
-            yield from _why(tuned.refusal)
+    candidate = None if overall.candidate is None else overall.candidate.spec
+    yield configuration.finding(overall.arm.spec, candidate, overall.judgement, overall.rate)
+    if tuned.refusal is not None and not overall.drafts:
+        yield from _why(tuned.refusal)
     for spec, reason in tuned.passed_over:
         yield configuration.passed_over(spec, reason)
     yield from _selected(tuned)
@@ -233,10 +225,10 @@ def _why(refusal: Advice) -> Iterator[str]:
 
 
 def _short(choice: Choice) -> str:
-    if not choice.drafts or choice.gain is None:
-        return "do not draft"
-    doubt = "" if choice.sure else f", may be chance: {units.counted(choice.prompts, 'prompt')}"
-    return f"{configuration.name(choice.arm.spec)} ({units.format_factor(choice.gain.ratio.value)}{doubt})"
+    ratio = "" if choice.judgement is None else judgements.ratio(choice.judgement)
+    if not choice.drafts:
+        return f"do not draft ({ratio})"
+    return f"{configuration.name(choice.arm.spec)} ({ratio})"
 
 
 def _basis(tuned: Tuned) -> Iterator[str]:
@@ -280,14 +272,16 @@ def _finalists_measured(tuned: Tuned) -> list[dict[str, Any]]:
 
 
 def _choice(choice: Choice) -> dict[str, Any]:
-    gain = choice.gain
+    judgement = choice.judgement
     return {
         "category": choice.category,
         "prompts": choice.prompts,
         **_configuration(choice.arm.spec),
         "tokens_per_s": vars(choice.rate),
-        "speedup": None if gain is None else vars(gain.ratio),
-        "p_value": None if gain is None else gain.p_value,
+        "verdict": None if judgement is None else judgement.verdict.value,
+        "candidate": None if choice.candidate is None else _configuration(choice.candidate.spec),
+        "speedup": None if judgement is None or judgement.ratio is None else vars(judgement.ratio),
+        "p_value": None if judgement is None else judgement.p_value,
     }
 
 
@@ -329,7 +323,11 @@ def _forecast(forecast: Forecast) -> dict[str, Any]:
 
 
 def _name(spec: RunSpec) -> str:
-    return f"{spec.pair.name.replace('/', '-').replace(':', '-')}-tuned"
+    """Return what an entry is called, by the files and the method that it uses."""
+    if spec.drafter is not None:
+        return f"{spec.pair.name.replace('/', '-').replace(':', '-')}-tuned"
+    method = "alone" if spec.drafting is None else str(spec.drafting.chain)
+    return f"{PurePath(spec.pair.target.filename).stem}-{method}-tuned"
 
 
 def _model(model: ModelFile) -> str:
@@ -367,8 +365,8 @@ def _row(prospect: Prospect) -> dict[str, str]:
         "GPU layers": str(spec.offload.target_layers) if spec.offload.target_layers != "auto" else "",
         "γ": str(drafting.n_max),
         "p-min": units.format_number(drafting.p_min) if drafting.p_min else "",
-        "tokens/s": spread(forecast.tokens_per_s, units.format_rate),
+        "tokens/s": figures.rate(forecast.tokens_per_s),
         "accepted": "" if forecast.accept_rate is None else units.format_percent(forecast.accept_rate),
         "tokens/round": f"{forecast.mean_accepted_length:.2f}",
-        "speed-up": spread(forecast.speedup, units.format_factor),
+        "speed-up": figures.factor(forecast.speedup),
     }

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ggufspec import units
 from ggufspec.analysis import Arm
 from ggufspec.domain import Role
+from ggufspec.report.text import figures as shown
 from ggufspec.report.text import tables
 from ggufspec.report.text.figures import spread, three_digits
 from ggufspec.stats import Estimate
@@ -47,8 +48,8 @@ def row(arm: Arm) -> dict[str, str]:
         "depth": f"{spec.traffic.depth:,}",
         "requests/s": units.format_number(spec.traffic.rate) if spec.traffic.rate else "",
         "good/s": spread(figures.goodput, three_digits),
-        "tokens/s per user": spread(arm.user_rate, units.format_rate),
-        "gain per user": spread(arm.user_gain.ratio if arm.user_gain else None, units.format_factor),
+        "tokens/s per user": shown.rate(arm.user_rate),
+        "gain per user": shown.factor(arm.user_gain.ratio if arm.user_gain else None),
         **{
             f"{what} {name} ms": _format_ms(getattr(figures, field), percent)
             for what, field in _TIMES.items()

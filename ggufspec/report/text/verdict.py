@@ -1,14 +1,13 @@
-"""The verdict of a bench: which arm is fastest, by how much, and whether its text is unchanged."""
+"""The verdict of a bench: what was found of drafting, how sure that is, and whether its text is unchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ggufspec import units
-from ggufspec.analysis import Arm, MeasurementWarning, review
-from ggufspec.domain import Role
-from ggufspec.report.text.figures import spread
-from ggufspec.stats import SpeedVerdict
+from ggufspec.analysis import Arm, MeasurementWarning, rank, review
+from ggufspec.domain import Role, SpeedVerdict
+from ggufspec.report.text import figures, judgements
 
 
 def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
@@ -20,32 +19,56 @@ def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
     if not drafting:
         return ("No drafting run succeeded, so there is no verdict.",)
     if not any(arm.gain for arm in drafting):
-        fastest = max(drafting, key=_speed)
+        highest = max(drafting, key=_speed)
         unknown = "The target alone was not measured, so the speed-up is not known."
-        return (f"{_name(fastest)} is the fastest arm: {_rate(fastest)}. {unknown}",)
+        return (f"{name(highest)} has {_rate(highest)}. {unknown}",)
     compared = [[arm for arm in drafting if arm.baseline is base and arm.gain] for base in alone]
     return tuple(_compare(base, arms) for base, arms in zip(alone, compared, strict=True) if arms)
 
 
 def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
-    faster = [arm for arm in drafting if arm.gain and arm.gain.verdict is SpeedVerdict.FASTER]
+    """Return what was found of the arms that draft beside one target alone."""
+    where, alone = _where(base), _alone(base)
+    judged = [(arm, arm.judgement) for arm in drafting if arm.judgement is not None]
+    ranking = rank(judged)
+    if ranking.best is None or ranking.judgement is None:
+        arm, judgement = max(judged, key=lambda pair: _gain(pair[0]))
+        ratio = f"{judgements.ratio(judgement)} the speed of {alone}"
+        return f"{where}No verdict: {_inside(name(arm))} has {ratio}. {_text(arm)}"
+    best, judgement = ranking.best, ranking.judgement
+    ratio = f"{judgements.ratio(judgement)} the speed of {alone}"
+    if ranking.verdict is SpeedVerdict.FASTER:
+        return f"{where}{name(best)} is faster: {_rate(best)}, {ratio}. {_text(best)}"
+    if ranking.verdict is SpeedVerdict.UNDECIDED:
+        found = f"{_inside(name(best))} is {judgements.undecided(judgement)}"
+        safe = f"Meanwhile, {alone} is what is safe: {_rate(base)}."
+        return f"{where}Undecided: {found}. {_sentence(judgements.needs(judgement))} {safe}"
+    if len(drafting) > 1:
+        which = f"No arm is faster. {name(best)} comes closest"
+    else:
+        which = f"{name(best)} is {'slower' if ranking.verdict is SpeedVerdict.SLOWER else 'not faster'}"
+    return f"{where}{which}: {_rate(best)}, {ratio} ({_rate(base)})."
+
+
+def _where(base: Arm) -> str:
+    """Return what a verdict is about where a bench has several: ``4 users, depth 512: ``."""
     traffic = base.spec.traffic
     depth = f", depth {traffic.depth:,}" if traffic and traffic.depth else ""
     depth += f", {units.format_number(traffic.rate)} requests/s" if traffic and traffic.rate else ""
     users = f"{units.counted(traffic.users, 'user')}{depth}: " if traffic else ""
-    build = users + (f"{base.spec.build}: " if base.spec.build else "")
-    if not faster:
-        nearest = max(drafting, key=_gain)
-        return (
-            f"{build}No arm is significantly faster than {_alone(base)}: {_rate(base)}. "
-            f"{_name(nearest)} comes closest: {_ratio(nearest)}."
-        )
-    best = max(faster, key=_speed)
-    speed = f"{_rate(best)}, {_ratio(best)} the speed of {_alone(base)}"
-    return f"{build}{_name(best)} is fastest: {speed}. {_text(best)}"
+    return users + (f"{base.spec.build}: " if base.spec.build else "")
 
 
-def _name(arm: Arm) -> str:
+def _inside(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[:1].upper()}{clause[1:]}."
+
+
+def name(arm: Arm) -> str:
+    """Return what drafts, and how far, as a sentence begins: ``Drafting with drafter.gguf at γ = 3``."""
     drafting, endpoint = arm.spec.drafting, arm.spec.endpoint
     if endpoint is not None:
         return f"Drafting at {endpoint.url}"
@@ -60,11 +83,7 @@ def _alone(base: Arm) -> str:
 
 
 def _rate(arm: Arm) -> str:
-    return f"{spread(arm.rate, units.format_rate)} tokens/s" if arm.rate else "unknown speed"
-
-
-def _ratio(arm: Arm) -> str:
-    return spread(arm.gain.ratio, units.format_factor) if arm.gain else ""
+    return f"{figures.rate(arm.rate)} tokens/s" if arm.rate else "unknown speed"
 
 
 def _speed(arm: Arm) -> float:

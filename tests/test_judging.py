@@ -1,0 +1,135 @@
+"""The one judgement: what counts as a finding, what is missing otherwise, and what is safe to run."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ggufspec import stats
+from ggufspec.analysis import Ranking, judge_effect, judge_ratio, rank
+from ggufspec.analysis.judging import WIDEST_RATIO
+from ggufspec.domain import Estimate, Missing, SpeedJudgement, SpeedVerdict
+from tests.support import values
+from tests.support.simulated import bench, flat, grid
+
+
+def _judge(middle: float, spread: float, prompts: int = 8, repeats: int = 3, seed: int = 1) -> SpeedJudgement:
+    logs = np.random.default_rng(seed).normal(0, spread, (prompts, repeats))
+    rates = grid(middle + logs - logs.mean())
+    effect = stats.paired_effect(rates, flat(rates))
+    return judge_effect(effect, prompts=prompts, repeats=repeats)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "threshold", "verdict"),
+    [
+        ((1.04, 1.05, 1.06), 0.01, SpeedVerdict.FASTER),
+        ((0.94, 0.95, 0.96), 0.01, SpeedVerdict.SLOWER),
+        ((1.007, 1.008, 1.009), 0.01, SpeedVerdict.SAME),  # significant, and too small to matter
+        ((1.007, 1.008, 1.009), 0.005, SpeedVerdict.FASTER),
+        ((0.8, 1.0, 1.2), 0.01, SpeedVerdict.UNDECIDED),
+        ((0.99, 1.3, 1.7), 0.01, SpeedVerdict.UNDECIDED),
+        ((1.01, 3.0, 9.0), 0.01, SpeedVerdict.UNDECIDED),  # nine times as large at one end as at the other
+    ],
+)
+def test_a_finding_needs_an_interval_that_excludes_one(
+    ratio: tuple[float, float, float], threshold: float, verdict: SpeedVerdict
+) -> None:
+    lo, value, hi = ratio
+    assert judge_ratio(Estimate(value=value, lo=lo, hi=hi), threshold=threshold) is verdict
+
+
+def test_without_an_interval_nothing_is_found() -> None:
+    assert judge_ratio(Estimate(value=2.0, lo=None, hi=None)) is SpeedVerdict.UNDECIDED
+    assert judge_ratio(None) is SpeedVerdict.UNDECIDED
+
+
+def test_a_judgement_says_what_it_rests_on() -> None:
+    judged = _judge(0.4, 0.02)
+    assert (judged.verdict, judged.is_decided, judged.pays) == (SpeedVerdict.FASTER, True, True)
+    assert (judged.prompts, judged.repeats, judged.loads, judged.missing) == (8, 3, 3, ())
+    assert (judged.needed_repeats, judged.needed_prompts) == (None, None)
+
+
+@pytest.mark.parametrize(("prompts", "repeats"), [(1, 1), (2, 1), (1, 2)])
+def test_one_or_two_pairs_of_runs_are_never_a_finding(prompts: int, repeats: int) -> None:
+    for seed in range(50):
+        judged = _judge(1.0, 1e-4, prompts, repeats, seed)
+        assert judged.verdict is SpeedVerdict.UNDECIDED
+        assert judged.missing == (Missing.RUNS,)
+        assert judged.needed_repeats is not None
+        assert judged.needed_repeats >= 3
+
+
+def test_nothing_measured_is_undecided() -> None:
+    judged = judge_effect(None, prompts=0, repeats=0)
+    assert (judged.verdict, judged.ratio, judged.missing) == (
+        SpeedVerdict.UNDECIDED,
+        None,
+        (Missing.RUNS,),
+    )
+
+
+def test_disturbed_runs_need_a_quiet_machine_not_more_runs() -> None:
+    rates = bench(1, 8, 3)
+    effect = stats.paired_effect({cell: 2 * rate for cell, rate in bench(2, 8, 3).items()}, rates)
+    quiet = judge_effect(effect, prompts=8, repeats=3, disturbed=0.2)
+    assert quiet.verdict is SpeedVerdict.FASTER
+    disturbed = judge_effect(effect, prompts=8, repeats=3, disturbed=0.21)
+    assert (disturbed.verdict, disturbed.missing) == (SpeedVerdict.UNDECIDED, (Missing.QUIET,))
+
+
+def test_more_repeats_are_asked_for_where_they_would_decide() -> None:
+    judged = _judge(0.02, 0.08)
+    assert judged.verdict is SpeedVerdict.UNDECIDED
+    assert judged.needed_repeats is not None
+    assert judged.needed_repeats > 3
+    nearer = _judge(0.03, 0.08)
+    assert nearer.needed_repeats is not None
+    assert nearer.needed_repeats < judged.needed_repeats
+
+
+def test_an_interval_over_orders_of_magnitude_is_not_kept() -> None:
+    judged = _judge(0.2, 1.2, 3, 2)
+    assert judged.ratio is not None
+    assert judged.ratio.value == pytest.approx(math.exp(0.2))
+    assert (judged.ratio.lo, judged.p_value, judged.verdict) == (None, None, SpeedVerdict.UNDECIDED)
+    assert WIDEST_RATIO < 10
+
+
+# What is safe to run
+
+
+def _ranked(*judged: SpeedJudgement) -> Ranking[int]:
+    return rank([*enumerate(judged)])
+
+
+FASTER, FASTEST = values.judgement(1.3), values.judgement(1.6)
+SLOWER, SAME = values.judgement(0.7), values.judgement(1.0, 0.005)
+OPEN = values.judgement(1.2, 0.4)
+
+
+def test_only_what_was_found_to_be_faster_is_drafted_with() -> None:
+    ranking = _ranked(FASTER, OPEN, FASTEST, SLOWER)
+    assert (ranking.drafts, ranking.best, ranking.judgement) == (True, 2, FASTEST)
+    assert _ranked(values.judgement(3.0, 2.5), FASTER).best == 1
+
+
+def test_one_undecided_arm_keeps_everything_open() -> None:
+    ranking = _ranked(SLOWER, OPEN, SAME)
+    assert (ranking.verdict, ranking.drafts, ranking.best) == (SpeedVerdict.UNDECIDED, False, 1)
+
+
+def test_only_where_all_are_decided_it_is_said_not_to_draft() -> None:
+    assert _ranked(SLOWER, SAME) == Ranking(verdict=SpeedVerdict.SAME, best=1, judgement=SAME)
+    assert _ranked(SLOWER).verdict is SpeedVerdict.SLOWER
+    assert _ranked().verdict is SpeedVerdict.UNDECIDED
+
+
+def test_another_text_is_never_recommended() -> None:
+    other = values.judgement(1.6, text_differs=True)
+    assert not other.pays
+    assert _ranked(other) == Ranking(verdict=SpeedVerdict.UNDECIDED, best=None, judgement=None)
+    assert _ranked(other, SLOWER).verdict is SpeedVerdict.SLOWER
