@@ -204,6 +204,7 @@ def test_a_template_gets_all_turns_since_the_conversation_began_anew() -> None:
     said = [(message.role, message.content) for message in conversation.messages("three")]
     assert said == [("user", "two"), ("assistant", "zwei"), ("user", "three")]
     assert len([*conversation.answers]) == 2
+    assert conversation.add(Cleared()).turns == ()  # after the last time it was cleared, not the first
 
 
 def _compared(drafting: str, target: str, settings: ChatSettings = SETTINGS) -> AnswerComparison:

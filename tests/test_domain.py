@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.domain import Drafting, Program, Sample, Sampling, Status
+from ggufspec.domain import Drafting, Offload, Program, Role, Sample, Sampling, Status
 from tests.support import values
 
 
@@ -54,3 +54,15 @@ def test_greedy() -> None:
     assert Sampling().greedy
     assert Sampling(temperature=0.8, top_k=1).greedy
     assert not Sampling(temperature=0.8, top_k=40).greedy
+
+
+def test_a_drafter_alone_does_not_depend_on_where_the_target_would_be() -> None:
+    drafting = values.spec(Role.DRAFTING, draft=3)
+    placed = [
+        replace(
+            drafting, offload=Offload(target_layers=layers, devices=devices, draft_layers=2)
+        ).drafter_alone
+        for layers, devices in ((7, ()), (3, ()), ("all", ()), (0, ()))
+    ]
+    assert len({spec.key for spec in placed}) == 1
+    assert placed[0].own_offload.target_layers == 2

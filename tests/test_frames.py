@@ -10,6 +10,7 @@ from ggufspec.domain import Conditions, Difference, Role, Status, TextVerdict
 from ggufspec.report import frames
 from ggufspec.report.text import formats
 from tests.support import values
+from tests.support.swept import ROUNDS, swept
 
 
 def test_summary_has_one_row_per_arm_and_no_warmups() -> None:
@@ -122,3 +123,14 @@ def test_categories_have_the_figures_of_their_prompts_alone() -> None:
     assert rows["drafting", "code"]["speedup"] == pytest.approx(1.5)
     assert rows["drafting", "code"]["n_drafted"] == 200
     assert rows["target", "code"]["n_drafted"] is None
+
+
+def test_positions_count_from_one_to_the_draft_size() -> None:
+    rows = formats.records(frames.positions(swept()))
+    of_four = [row for row in rows if row["draft"] == len(ROUNDS)]
+    assert {row["category"]: [] for row in of_four}.keys() == {row["category"] for row in rows}
+    for category in {row["category"] for row in of_four}:
+        places = [row for row in of_four if row["category"] == category]
+        assert [row["position"] for row in places] == [1, 2, 3, 4]
+        shares = [row["n_accepted"] / row["n_drafts"] for row in places]
+        assert shares == [sum(each.accepted >= place for each in ROUNDS) / 4 for place in (1, 2, 3, 4)]

@@ -69,6 +69,15 @@ def test_a_grandchild_is_ours() -> None:
         assert BURN_S - 0.02 <= _spent(before)[0] < 2 * BURN_S
 
 
+def test_a_grandchild_that_has_ended_was_ours() -> None:
+    run = (
+        f"subprocess.run([sys.executable, '-c', {BURN!r}], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)"
+    )
+    before = LoadWatch.start()
+    with _burnt(f"import subprocess, sys; {run}; print('burnt', flush=True); sys.stdin.read()"):
+        assert BURN_S - 0.02 <= _spent(before)[0] < 2 * BURN_S
+
+
 def test_a_child_that_ends_is_counted_once() -> None:
     with _burnt(BURN):
         before = LoadWatch.start()
@@ -117,8 +126,9 @@ def test_a_look_waits_only_for_what_a_watch_has_not_seen_yet(
     assert waited == [pytest.approx(waits_s)]
 
 
-def test_a_moment_is_too_short_to_see_a_load() -> None:
+def test_a_moment_is_too_short_to_see_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch.start()
+    monkeypatch.setattr(time, "monotonic", lambda: watch.load.at_s + 0.04)  # a busy machine takes longer
     conditions = watch.conditions()
     assert (conditions.others_cores, conditions.steal_cores) == (None, None)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -209,3 +210,19 @@ def test_an_unwritable_place_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("GGUFSPEC_DATA", str(tmp_path / "file"))
     with pytest.raises(ResultsError, match="cannot write to"):
         values.bench()
+
+
+def test_a_run_is_on_the_disk_before_it_counts_as_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = values.bench()
+    file, synced = stored.folder / "runs.jsonl", list[int]()
+    identity = file.stat()
+
+    def fsync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        if os.path.samestat(status, identity):
+            synced.append(status.st_size)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for repeat in range(2):
+        stored = results.append(stored, values.run(repeat=repeat))
+        assert synced[repeat:] == [file.stat().st_size]

@@ -103,3 +103,10 @@ def test_whatever_was_measured_gives_finite_ordered_numbers(a: Rates, b: Rates) 
     assert math.isfinite(stats.spread(a) or 0.0)
     size = stats.needed(a, b, precision=0.01)
     assert size.repeats is None or size.prompts is None
+
+
+def test_a_ratio_of_prompts_of_one_size_has_students_interval_of_their_mean() -> None:
+    ratio = stats.ratio_of_sums({"a": 3, "b": 5, "c": 4}, dict.fromkeys("abc", 10))
+    assert ratio is not None
+    half = 4.303 * 0.1 / math.sqrt(3)  # the standard deviation of 0.3, 0.5 and 0.4; 2 degrees of freedom
+    assert (ratio.value, ratio.lo, ratio.hi) == pytest.approx((0.4, 0.4 - half, 0.4 + half), rel=1e-3)
