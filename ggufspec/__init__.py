@@ -17,7 +17,7 @@ The API for notebooks. Heavy modules are imported on first use.
     ggufspec.frames.comparison(compared)          # more tables: categories, prompts, positions, rounds
     ggufspec.why(results)                         # where the time goes, and what would pay most
     ggufspec.publish(results)                     # a redacted bundle; also verify and board
-    ggufspec.parse(open("old.log").read())        # the figures in a llama.cpp log of any era
+    ggufspec.parse("old.log")                     # the figures in a llama.cpp log of any era, or in its text
     ggufspec.__version__                          # the version of this package
 """
 

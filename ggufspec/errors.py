@@ -12,7 +12,7 @@
     ├── OutOfMemoryError         11   memory ran out, on the host or on a GPU
     ├── DiskFullError            12   the disk is full
     ├── ResultsError             13   stored results are missing or unreadable
-    ├── LogError                 14   a log contains no output of llama.cpp
+    ├── LogError                 14   a log contains no output of llama.cpp, or no figures
     ├── SummaryLostError         15   a program succeeded, but its log has no summary
     ├── DraftingInactiveError    16   nothing was drafted in a drafting run
     ├── UnsupportedMethodError   17   ggufspec does not support the pair's drafting method yet
@@ -132,7 +132,7 @@ class ResultsError(GgufspecError):
 
 
 class LogError(GgufspecError):
-    """A log contains no output of llama.cpp."""
+    """A log contains no output of llama.cpp or no figures, or cannot be read."""
 
     exit_code = 14
 

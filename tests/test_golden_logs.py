@@ -20,7 +20,7 @@ DRAFTING = [
 ]
 ROUNDS = ("n_rounds", "accepted_at", "draft_s", "verify_s")
 RENAMED = ("draft", "actual_ngl")  # of n_draft and offloaded_layers, which are columns of this version, too
-COLUMNS = (*(column for column in LOG_COLUMNS[1:] if column not in (*ROUNDS, *RENAMED)), *ROUNDS)
+COLUMNS = (*(column for column in LOG_COLUMNS[2:] if column not in (*ROUNDS, *RENAMED)), *ROUNDS)
 FAILURES = {
     Status.LOAD_FAILED: "absent.gguf",
     Status.PROMPT_TOO_LONG: "prompt",

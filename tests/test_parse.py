@@ -80,3 +80,52 @@ def test_foreign_files_are_named_and_do_not_hide_the_others(tmp_path: Path) -> N
 
 def test_a_missing_file_is_a_wrong_command_line() -> None:
     assert CliRunner().invoke(cli, ["parse", "absent.log"]).exit_code == 2
+
+
+PASTES = LOGS / "pastes"
+
+
+def test_every_run_of_a_paste_has_a_row_with_its_lines() -> None:
+    rows = json.loads(parse(PASTES / "two-blocks.txt", TREE, "-o", "json"))
+    assert [(row["lines"], row["gen_tps"]) for row in rows[:2]] == [("4-11", 2.576), ("17-24", 4.0)]
+    assert rows[2]["file"] == str(TREE)
+
+
+@pytest.mark.parametrize("paste", ["header-alone", "no-figures", "llama-bench", "thread-3649"])
+def test_a_log_without_figures_is_code_14_and_the_others_are_printed(paste: str) -> None:
+    words = ["parse", str(PASTES / f"{paste}.txt"), str(TREE), "-o", "json"]
+    result = CliRunner().invoke(cli, words)
+    assert isinstance(result.exception, LogError)
+    assert result.exception.exit_code == 14
+    assert paste in result.exception.message
+    assert json.loads(result.stdout)[-1]["file"] == str(TREE)
+
+
+def test_a_table_of_llama_bench_is_named() -> None:
+    with pytest.raises(LogError, match="table of llama-bench"):
+        parse(PASTES / "llama-bench.txt")
+
+
+def test_a_failed_run_is_code_14_with_its_status() -> None:
+    log = LOGS / "0.3.36" / "plain-missing-model.log"
+    result = CliRunner().invoke(cli, ["parse", str(log), "-o", "json"])
+    assert isinstance(result.exception, LogError)
+    assert "load failed" in result.exception.message
+    assert json.loads(result.stdout)[0]["status"] == "load failed"
+
+
+def test_a_note_says_from_which_lines_uncertain_figures_are() -> None:
+    result = CliRunner().invoke(cli, ["parse", str(PASTES / "notebook.txt")])
+    assert result.exit_code == 0
+    assert "lines 43-50" in result.stderr
+    assert "without figures in lines 2-18" in result.stderr
+
+
+def test_columns_are_chosen() -> None:
+    [row] = csv.DictReader(io.StringIO(parse(TREE, "--columns", "gen_tps, file", "-o", "csv")))
+    assert list(row) == ["gen_tps", "file"]
+    assert list(json.loads(parse(TREE, "--columns", "all", "-o", "json"))[0]) == list(LOG_COLUMNS)
+    assert parse(TREE, "--columns", "lines").splitlines()[0].split() == ["|", "lines", "|"]
+    result = CliRunner().invoke(cli, ["parse", str(TREE), "--columns", "speed"])
+    assert result.exit_code == 2
+    assert "gen_tps" in result.stderr

@@ -13,6 +13,7 @@ import pytest
 from ggufspec.cli import show
 from ggufspec.domain import Program, Role, Sample, Status
 from ggufspec.errors import GgufspecError
+from ggufspec.llama.logs import LoggedRun
 from ggufspec.report import frames
 from ggufspec.report.text import formats
 from ggufspec.report.text.overview import overview
@@ -181,7 +182,7 @@ def test_overview_of_nothing() -> None:
 
 def test_logs_table_has_the_documented_keys() -> None:
     sample = Sample(status=Status.OK, program=Program.TREE, gen_tokens=254, n_drafted=243, n_accepted=172)
-    (row,) = formats.records(frames.logs([("old.log", sample)]))
+    (row,) = formats.records(frames.logs([LoggedRun("old.log", sample)]))
     assert (row["file"], row["program"], row["status"], row["load_ms"]) == (
         "old.log",
         "speculative",

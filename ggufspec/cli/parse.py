@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from ggufspec.cli.options.shared import File, emit, output_options
+from ggufspec.cli.entry.output import echo
+from ggufspec.cli.options.shared import File, choose_columns, emit, output_options
 
 
 @click.command()
@@ -18,32 +19,48 @@ from ggufspec.cli.options.shared import File, emit, output_options
     required=True,
     type=File(allow_dash=True),
 )
+@click.option(
+    "--columns",
+    metavar="NAMES",
+    help="Columns to print, such as file,gen_tps,accept_rate, or all. [default: those with a value]",
+)
 @output_options
-def command(*, logs: tuple[Path, ...], output: str, out: Path | None) -> None:
+def command(*, logs: tuple[Path, ...], columns: str | None, output: str, out: Path | None) -> None:
     """Read logs of any version of llama.cpp into a table.
 
-    Accepts the logs of main, speculative, speculative-simple and server, with or without the answer, colours
-    and prefixes, and as JSONL. Use - to read standard input.
+    Accepts the logs of main, llama-cli, speculative, speculative-simple and server, with or without the
+    answer, as files or as people paste them: quoted, indented, numbered, in Markdown, HTML or a notebook,
+    with prefixes of other programs and with other text around them. Each run has a row; a server's requests
+    are added up. Use - to read standard input.
+
+    Exits with code 14 if a log has no figures. The rows of the others are printed.
 
     \b
     ggufspec parse run.log other.log -o csv
+    ggufspec parse notebook.ipynb --columns lines,gen_tps,accept_rate
     llama-speculative -m big.gguf -md small.gguf -p Hi 2>&1 | ggufspec parse -
     """
     from ggufspec.errors import LogError
-    from ggufspec.llama.logs import parse
+    from ggufspec.llama.logs import read
     from ggufspec.report import frames
     from ggufspec.report.text import formats
 
-    samples, errors = [], []
-    for log in logs:
-        data = sys.stdin.buffer.read() if str(log) == "-" else log.read_bytes()
-        try:
-            samples.append((str(log), parse(data)))
-        except LogError as error:
-            errors.append((log, error))
-    if samples:
-        emit(formats.render(frames.logs(samples), output, title="logs"), out)
-    if errors:
-        names = ", ".join(str(log) for log, _ in errors)
-        _, first = errors[0]
-        raise LogError(f"{names}: {first.message}", first.hint)
+    readings = [(str(log), read(_load(log), str(log))) for log in logs]
+    runs = [run for _, reading in readings for run in reading.runs]
+    if runs:
+        table = frames.logs(runs)
+        if columns is not None:
+            table = table[choose_columns(columns, list(table.columns), table.attrs["former"])]
+        emit(formats.render(table, output, title="logs"), out)
+    for name, reading in readings:
+        for note in reading.notes:
+            echo(f"note: {name}: {note}", err=True)
+    problems = [(name, reading.problem) for name, reading in readings if reading.problem is not None]
+    if problems:
+        raise LogError(
+            "; ".join(f"{name}: {problem.message}" for name, problem in problems), problems[0][1].hint
+        )
+
+
+def _load(log: Path) -> bytes:
+    return sys.stdin.buffer.read() if str(log) == "-" else log.read_bytes()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli.entry import renaming
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import emit, output_options, strict_option
+from ggufspec.cli.options.shared import choose_columns, emit, output_options, strict_option
 
 if TYPE_CHECKING:
     from ggufspec.results import ResultSet
@@ -150,11 +148,7 @@ def _render_table(stored: ResultSet, per: str, columns: str | None, output: str)
         table = frames.sort_by_arm(table, stored)
     hidden = 0
     if columns is not None:
-        chosen = _parse_columns(columns, list(table.columns))
-        for old, new in table.attrs["former"].items():
-            if old in chosen and columns.strip() != "all":
-                echo(renaming.note(f"the column {old}", new), err=True)
-        table = table[chosen]
+        table = table[choose_columns(columns, list(table.columns), table.attrs["former"])]
     elif output in tables.FOR_PEOPLE:
         names, hidden = overview.choose(table, per)
         table = table[names]
@@ -164,13 +158,3 @@ def _render_table(stored: ResultSet, per: str, columns: str | None, output: str)
         note = "".join(f"\n{line}\n" for line in overview.note(hidden, stored.meta.id, per))
         text = f"{figures.engine(stored.meta.engine)}\n\n{text}{note}"
     return text
-
-
-def _parse_columns(text: str, known: Sequence[str]) -> list[str]:
-    if text.strip() == "all":
-        return list(known)
-    columns = [name.strip() for name in text.split(",")]
-    unknown = [name for name in columns if name not in known]
-    if unknown:
-        raise click.UsageError(f"unknown column: {unknown[0]!r}; this table has {', '.join(known)}")
-    return columns

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import click
 
+from ggufspec.cli.entry import renaming
 from ggufspec.cli.entry.output import echo, written
 from ggufspec.errors import GgufspecError
 from ggufspec.report.text import formats, tables
@@ -309,6 +310,29 @@ def check_file(file: Path) -> None:
             file.unlink()
     except OSError as error:
         raise GgufspecError(f"cannot write {file}: {error.strerror}", "choose another file") from error
+
+
+def choose_columns(names: str, known: Sequence[str], former: Mapping[str, str]) -> list[str]:
+    """Return the columns that ``--columns`` names, in its order; print a note for each former name.
+
+    Args:
+        names: separated by commas, or ``all``.
+        known: the columns of the table.
+        former: former name -> present name.
+
+    Raises:
+        click.UsageError: the table has no such column.
+    """
+    if names.strip() == "all":
+        return list(known)
+    chosen = [name.strip() for name in names.split(",")]
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        raise click.UsageError(f"unknown column: {unknown[0]!r}; this table has {', '.join(known)}")
+    for old, new in former.items():
+        if old in chosen:
+            echo(renaming.note(f"the column {old}", new), err=True)
+    return chosen
 
 
 def _not_for_a_terminal() -> GgufspecError:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from ggufspec.llama.logs.parsing import parse
+from ggufspec.llama.logs.reading import LoggedRun, LogReading, read
+from ggufspec.llama.logs.sources import parse
 
 __all__ = [
+    "LogReading",
+    "LoggedRun",
     "parse",
+    "read",
 ]

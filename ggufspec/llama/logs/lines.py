@@ -17,7 +17,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _CAPTURE = re.compile(  # what `docker logs -t`, compose and journals put before a line
     r"(?:[\w.-]{1,64} +\| )?(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]{5,20}(?:Z|[+-]\d\d:?\d\d)?\]? +)?"
 )
-_OWN_WORDS = (  # the beginnings of lines that llama.cpp writes
+OWN_WORDS = (  # the beginnings of lines that llama.cpp writes
     r"(?:~?llama|llm|ggml|gguf|common|clip|load)_\w+(?:\(\))?:|~?llama_\w+:"
     r"|(?:main|build|load|print_info|system_info|sampler \w+|generate|operator\(\)|sched_reserve|init): "
     r"|system info: |version: .*\d|(?:srv|slot|que|cmn|spec) +\w+|Log (?:start|end)\b"
@@ -25,13 +25,13 @@ _OWN_WORDS = (  # the beginnings of lines that llama.cpp writes
     r"|(?:INFO|WARN|ERR|VERB) +\[| *what\(\):|(?:warning|error): "
     r"|GGML_ASSERT|terminate called|Segmentation fault|Aborted"
 )
-_SUMMARY_WORDS = r"(?:en|de)coded +\d|n_\w+ *= |accept +=|draft:|target:"
+SUMMARY_WORDS = r"(?:en|de)coded +\d|n_\w+ *= |accept +=|draft:|target:"
 _TIME = re.compile(r"\d{1,6}\.\d\d\.\d{3}\.\d{3} [IWED] ")
 _LEVELS = (" I ", " W ", " E ", " D ")
 _PREFIX = re.compile(
-    rf"\d{{1,6}}\.\d\d\.\d{{3}}\.\d{{3}} (?:[IWED] |$)?|[IWED] (?={_OWN_WORDS}|{_SUMMARY_WORDS}|$)"
+    rf"\d{{1,6}}\.\d\d\.\d{{3}}\.\d{{3}} (?:[IWED] |$)?|[IWED] (?={OWN_WORDS}|{SUMMARY_WORDS}|$)"
 )
-_FAMILIAR = re.compile(_OWN_WORDS)
+_FAMILIAR = re.compile(OWN_WORDS)
 
 
 class Line(NamedTuple):

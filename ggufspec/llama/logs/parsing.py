@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ggufspec.domain import MethodCounts, Program, Sample, Status
@@ -14,11 +14,12 @@ from ggufspec.llama.logs.offload import with_placement
 from ggufspec.llama.logs.rounds import (
     Statistics,
     find_statistics,
+    find_statistics_lines,
     total_by_method,
     with_requests,
     with_rounds,
 )
-from ggufspec.llama.logs.statements import find_closing
+from ggufspec.llama.logs.statements import Closing, find_closing
 
 __all__ = ["Diagnosis", "count_by_method", "diagnose", "lowered_size", "parse"]
 
@@ -91,19 +92,30 @@ def parse(text: str | bytes, *, program: Program | None = None) -> Sample:
         LogError: the text contains no output of llama.cpp.
     """
     data = text if isinstance(text, bytes) else text.encode(errors="replace")
-    serves = program is Program.SERVER or (program is None and _is_server(data))
+    serves = program is Program.SERVER or (program is None and is_server(data))
     closing = None if serves else find_closing(data, program)  # a server's drafter may print timings
-    head = data[: closing.start] if closing else data
     if closing is not None:
-        sample: Sample | None = _drafting_program(data, closing.sample)
-    else:
-        sample = (_requests(data) if program in (None, Program.SERVER) else None) or _unfinished(data)
+        return sample_statement(data, closing, program)
+    sample = (sample_requests(data) if program in (None, Program.SERVER) else None) or _unfinished(data)
     if sample is None:
         hint = "pass the standard error of main, speculative, speculative-simple or server"
         raise LogError("the text contains no output of llama.cpp", hint)
-    sample = _with_load(head, sample)
+    sample = with_load(data, sample)
+    return sample if program is None else replace(sample, program=program)
+
+
+def sample_statement(data: bytes, closing: Closing, program: Program | None = None) -> Sample:
+    """Return the figures of a run that ended with a closing statement.
+
+    Args:
+        data: the run's log, with the statement.
+        closing: the statement, by its position in ``data``.
+        program: the program that wrote it, if known.
+    """
+    head = data[: closing.start]
+    sample = with_load(head, _drafting_program(data, closing.sample))
     sample = sample if program is None else replace(sample, program=program)
-    if closing is None or sample.program not in (Program.TREE, Program.SIMPLE):
+    if sample.program not in (Program.TREE, Program.SIMPLE):
         return sample
     line_end = data.find(b"\n", closing.start, closing.end)  # text may precede it in its first line
     statistics = find_statistics(data, line_end, closing.end) if line_end >= 0 else []
@@ -177,31 +189,54 @@ def _with_method(head: bytes, sample: Sample, statistics: Sequence[Statistics]) 
     )
 
 
-def _is_server(data: bytes) -> bool:
+def is_server(data: bytes) -> bool:
     """Whether the log shows a server that waits for requests."""
     return any(line.is_familiar for line in hits(data, b"listening"))
 
 
-def _requests(data: bytes) -> Sample | None:
-    """Return the figures of a server's requests; None if there were none."""
-    prompts, answers = _Requests(), _Requests()
-    for request in _REQUEST.finditer(data):  # up to hundreds of thousands of lines: this loop must be fast
+def has_request(data: bytes, start: int, end: int) -> bool:
+    """Whether a part of a log has a line of a server's request."""
+    return next(_find_requests(data, start, end), None) is not None
+
+
+def find_request_lines(data: bytes) -> list[re.Match[bytes]]:
+    """Return the lines with figures of a server's requests, in order."""
+    drafts = [*_REQUEST_DRAFT.finditer(data), *find_statistics_lines(data)]
+    return sorted([*_find_requests(data), *drafts], key=lambda match: match.start())
+
+
+def _find_requests(data: bytes, start: int = 0, end: int | None = None) -> Iterator[re.Match[bytes]]:
+    for request in _REQUEST.finditer(data, start, len(data) if end is None else end):
         lead = data[max(0, request.start() - _LEAD_BYTES) : request.start()]
-        if b"_print:" not in lead and b"_timings:" not in lead:  # not lines of a server
-            (prompts if lead.endswith(b"prompt ") else answers).add(*request.groups())
-    if not answers.ms:
-        return None
+        if b"_print:" not in lead and b"_timings:" not in lead:  # not lines of a plain program
+            yield request
+
+
+def sample_requests(data: bytes, *, parts: bool = False) -> Sample | None:
+    """Return the figures of a server's requests; None if there were none.
+
+    Args:
+        data: the server's log.
+        parts: also accept acceptance without speeds, as people quote it; the status tells.
+    """
+    prompts, answers = _Requests(), _Requests()
+    for request in _find_requests(data):  # up to hundreds of thousands of lines: this loop must be fast
+        is_prompt = data.endswith(b"prompt ", 0, request.start())
+        (prompts if is_prompt else answers).add(*request.groups())
     drafts = list(_REQUEST_DRAFT.finditer(data))
+    if not answers.ms and not (parts and drafts):
+        return None
     inactive = not drafts and b"failed to initialize speculative decoding" in data
     accepted = [int(match[1]) for match in drafts]
+    status = Status.DRAFTING_INACTIVE if inactive else Status.OK
     sample = Sample(
-        status=Status.DRAFTING_INACTIVE if inactive else Status.OK,
+        status=status if answers.ms else Status.SUMMARY_LOST,
         program=Program.SERVER,
         prompt_tokens=prompts.tokens or None,
         prompt_tps=prompts.tps,
-        gen_tokens=answers.tokens,
+        gen_tokens=answers.tokens or None,
         gen_tps=answers.tps,
-        gen_s=answers.ms / 1000,
+        gen_s=answers.ms / 1000 or None,
         n_drafted=sum(int(match[2]) for match in drafts) if drafts else None,
         n_accepted=sum(accepted) if drafts else None,
     )
@@ -217,11 +252,11 @@ def _unfinished(data: bytes) -> Sample | None:
     is_simple = any(mark in data for mark in _SIMPLE_MARKS)
     return Sample(
         status=diagnosis.status if diagnosis else Status.SUMMARY_LOST,
-        program=Program.SERVER if _is_server(data) else Program.SIMPLE if is_simple else None,
+        program=Program.SERVER if is_server(data) else Program.SIMPLE if is_simple else None,
     )
 
 
-def _with_load(head: bytes, sample: Sample) -> Sample:
+def with_load(head: bytes, sample: Sample) -> Sample:
     """Add the build and the placement of the models, which are logged before generation."""
     builds = (
         _BUILD.match(line.message) for needle in (b"build", b"version: ") for line in hits(head, needle)

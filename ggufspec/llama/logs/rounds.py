@@ -63,8 +63,6 @@ class Statistics(NamedTuple):
 
 def find_statistics(data: bytes, start: int = 0, end: int | None = None) -> list[Statistics]:
     """Return all lines of statistics, in order."""
-    if data.find(b"statistics ", start, len(data) if end is None else end) < 0:
-        return []
     return [
         Statistics(
             method=match["method"].decode(),
@@ -77,8 +75,16 @@ def find_statistics(data: bytes, start: int = 0, end: int | None = None) -> list
             rates=tuple(match["rates"].decode().split(", ")) if match["rates"] else (),
             draft_s=float(match["ms"]) / 1000 if match["ms"] else None,
         )
-        for match in _STATISTICS.finditer(data, start, len(data) if end is None else end)
+        for match in find_statistics_lines(data, start, end)
     ]
+
+
+def find_statistics_lines(data: bytes, start: int = 0, end: int | None = None) -> list[re.Match[bytes]]:
+    """Return the matches of all lines of statistics, in order."""
+    end = len(data) if end is None else end
+    if data.find(b"statistics ", start, end) < 0:
+        return []
+    return list(_STATISTICS.finditer(data, start, end))
 
 
 def total_by_method(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -18,17 +18,17 @@ from ggufspec.domain import Program, Sample, Status
 from ggufspec.llama.logs.lines import Line, hits, lines_before, lines_from
 from ggufspec.llama.logs.rounds import Clock
 
-_NUMBER = r"(\d{1,12}(?:\.\d{1,6})?|inf|-?nan)"
-_COUNT = r"(\d{1,12})"
-_RATE = rf" +{_COUNT} tokens in +{_NUMBER} seconds, speed: +{_NUMBER} t/s *"
+NUMBER = r"(\d{1,12}(?:\.\d{1,6})?|inf|-?nan)"
+COUNT = r"(\d{1,12})"
+_RATE = rf" +{COUNT} tokens in +{NUMBER} seconds, speed: +{NUMBER} t/s *"
 _SUMMARY = (
     re.compile(f"encoded{_RATE}$"),
     re.compile(f"decoded{_RATE}"),
-    re.compile(rf"n_draft   = {_COUNT}"),
-    re.compile(rf"n_predict = {_COUNT}"),
-    re.compile(rf"n_drafted = {_COUNT}"),
-    re.compile(rf"n_accept  = {_COUNT}"),
-    re.compile(rf"accept    = {_NUMBER}%"),
+    re.compile(rf"n_draft += *{COUNT}"),
+    re.compile(rf"n_predict += *{COUNT}"),
+    re.compile(rf"n_drafted += *{COUNT}"),
+    re.compile(rf"n_accept += *{COUNT}"),
+    re.compile(rf"accept += *{NUMBER}%"),
     re.compile("draft:"),
     re.compile("target:"),
 )
@@ -36,8 +36,8 @@ _ACCEPT, _NUMBERS = 6, 7  # the index of the last line with a number; how many t
 _TIMING = re.compile(
     r"(?:llama_print_timings|llama_perf\w*_print|common_perf_print): +"
     r"(load|sample|sampling|samplers|prompt eval|eval|total|unaccounted) time = +"
-    rf"(\d{{1,12}}(?:\.\d{{1,6}})?) ms(?: / +{_COUNT} (?:runs|tokens) *"
-    rf"(?:\( *\S+ ms per token, +{_NUMBER} tokens per second\))?)?"
+    rf"(\d{{1,12}}(?:\.\d{{1,6}})?) ms(?: / +{COUNT} (?:runs|tokens) *"
+    rf"(?:\( *\S+ ms per token, +{NUMBER} tokens per second\))?)?"
 )
 _TORN = re.compile(  # the beginning of a line of a statement, or of its prefix
     r"(?:d(?:e|r|$)|n(?:_|$)|a(?:c|$)|t(?:a|$)|l(?:l|$)|c(?:o|$)|[\d.]+ ?[IWED]?$|[IWED]$)"
@@ -49,7 +49,7 @@ _HEAD_BYTES, _HEAD_LINES = 1 << 16, 12  # the first lines show the style of a lo
 _EARLY = ("ggml_", "load_backend", "warning")  # logged before prefixes are set up
 
 
-class _Rate(NamedTuple):
+class Rate(NamedTuple):
     """Tokens, seconds and tokens/s of one line."""
 
     tokens: int | None
@@ -70,7 +70,7 @@ class _Rate(NamedTuple):
         return least * 0.9999 - 0.01 <= self.tps <= most * 1.0001 + 0.01
 
 
-_NO_RATE = _Rate(None, 0.0, math.nan)
+NO_RATE = Rate(None, 0.0, math.nan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +86,11 @@ class Closing:
     sample: Sample
     target: Clock | None = None  # drafting programs: the timers of both models
     drafter: Clock | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all figures; the timings of the two models may be missing."""
+        return self.sample.status is not Status.SUMMARY_LOST
 
 
 def find_closing(data: bytes, program: Program | None) -> Closing | None:
@@ -107,6 +112,12 @@ def find_closing(data: bytes, program: Program | None) -> Closing | None:
         if start == 0 or (closing is not None and closing.complete and closing.at_end):
             return closing  # nothing before it could be chosen instead
     return None
+
+
+def find_statements(data: bytes) -> list[Closing]:
+    """Return all statements whose arithmetic is right, in order, whether they are a program's own or text."""
+    summaries = _scan(data, 0, b"encoded ", _read_summary)
+    return _outermost(summaries, _scan(data, 0, b" load time = ", _read_block))
 
 
 def _scan(
@@ -169,7 +180,7 @@ def _read_summary(data: bytes, first: Line) -> Closing | None:
     at_end, end = True, first.end
     for number, line in enumerate(lines_from(data, first.start)):
         match = _match_next(line, first, groups)
-        timing = _timing(line)
+        timing = find_timing(line)
         if match:
             groups.append(match.groups())
         elif timing and len(groups) > _NUMBERS:
@@ -185,7 +196,14 @@ def _read_summary(data: bytes, first: Line) -> Closing | None:
             break
         end = line.end
     load_ms = float(target["load"][2]) if "load" in target else None
-    sample = _drafting_sample(groups, load_ms) if groups else None
+    rates = [Rate(int(tokens), float(seconds), float(tps)) for tokens, seconds, tps in groups[:2]]
+    counts = [int(count) for (count,) in groups[2:_ACCEPT]]
+    percents = [float(percent) for (percent,) in groups[_ACCEPT:_NUMBERS]]
+    sample = (
+        drafting_sample((*rates, NO_RATE)[:2], (*counts, *[None] * 4)[:4], percents, load_ms)
+        if groups
+        else None
+    )
     if sample is None:
         return None
     return Closing(
@@ -232,22 +250,32 @@ def _match_next(line: Line, first: Line, groups: list[tuple[str, ...]]) -> re.Ma
     return _SUMMARY[index].fullmatch(line.message) if index else _SUMMARY[index].search(line.message)
 
 
-def _drafting_sample(groups: list[tuple[str, ...]], load_ms: float | None) -> Sample | None:
-    """Return the figures of a summary; None if they are inconsistent."""
-    rates = [_Rate(int(tokens), float(seconds), float(tps)) for tokens, seconds, tps in groups[:2]]
-    counts = [int(count) for (count,) in groups[2:_ACCEPT]]
-    percents = [float(percent) for (percent,) in groups[_ACCEPT:_NUMBERS]]
-    prompt, answer = (*rates, _NO_RATE)[:2]
-    n_draft, n_predict, n_drafted, n_accepted = (*counts, *[None] * 4)[:4]
+def drafting_sample(
+    rates: Sequence[Rate],
+    counts: Sequence[int | None],
+    percents: Sequence[float],
+    load_ms: float | None = None,
+) -> Sample | None:
+    """Return the figures of a summary; None if they are inconsistent.
+
+    Args:
+        rates: of the prompt and of the answer.
+        counts: ``n_draft``, ``n_predict``, ``n_drafted`` and ``n_accept``; None for what is missing.
+        percents: the acceptance rate, if its line is there.
+        load_ms: the milliseconds of the target's load.
+    """
+    prompt, answer = rates
+    n_draft, n_predict, n_drafted, n_accepted = counts
     if not all(rate.agrees(half_digit=0.0005) for rate in rates):
         return None
-    if n_predict is not None and n_predict != answer.tokens:
+    if None not in (n_predict, answer.tokens) and n_predict != answer.tokens:
         return None
     if n_accepted is not None and n_drafted is not None and not _fits_counts(n_accepted, n_drafted, percents):
         return None
+    is_whole = percents and None not in (answer.tokens, n_drafted, n_accepted)
     status = Status.DRAFTING_INACTIVE if n_drafted == 0 else Status.OK
     return Sample(
-        status=status if percents else Status.SUMMARY_LOST,
+        status=status if is_whole else Status.SUMMARY_LOST,
         prompt_tokens=prompt.tokens,
         prompt_tps=prompt.finite_tps,
         gen_tokens=answer.tokens,
@@ -260,7 +288,7 @@ def _drafting_sample(groups: list[tuple[str, ...]], load_ms: float | None) -> Sa
     )
 
 
-def _fits_counts(n_accepted: int, n_drafted: int, percents: list[float]) -> bool:
+def _fits_counts(n_accepted: int, n_drafted: int, percents: Sequence[float]) -> bool:
     """Whether the printed percentage, if there is one, agrees with the counts."""
     if n_accepted > n_drafted:
         return False
@@ -273,10 +301,10 @@ def _read_block(data: bytes, first: Line) -> Closing | None:
     """Return the plain program's timings around a `load time` line; None if they are inconsistent."""
     seen: dict[str, re.Match[str]] = {}
     start, end, at_end = first.start, first.end, True
-    if first.is_text or _timing(first) is None:
+    if first.is_text or find_timing(first) is None:
         return None
     for line in islice(lines_before(data, first.start), 2):
-        timing = _timing(line)
+        timing = find_timing(line)
         if timing is None or not timing[1].startswith("sampl") or line.prefixed != first.prefixed:
             break
         seen[timing[1]], start = timing, line.start
@@ -284,14 +312,14 @@ def _read_block(data: bytes, first: Line) -> Closing | None:
     if before is not None and before.message in {"draft:", "target:"}:
         return None  # a part of a drafting program's statement
     for number, line in enumerate(lines_from(data, first.start)):
-        timing = _timing(line)
+        timing = find_timing(line)
         if timing and timing[1] not in seen and not line.is_text and line.prefixed == first.prefixed:
             seen[timing[1]] = timing
         elif timing or number > _LONGEST or not (line.is_blank or line.is_familiar):
             at_end = False
             break
         end = line.end
-    sample = _plain_sample(seen)
+    sample = plain_sample(seen)
     if sample is None:
         return None
     return Closing(
@@ -305,14 +333,15 @@ def _read_block(data: bytes, first: Line) -> Closing | None:
     )
 
 
-def _timing(line: Line) -> re.Match[str] | None:
+def find_timing(line: Line) -> re.Match[str] | None:
+    """Return the match of a line of timings: what was timed, ms, tokens, tokens/s; None for other lines."""
     return _TIMING.search(line.message) if " time = " in line.message else None
 
 
-def _plain_sample(seen: dict[str, re.Match[str]]) -> Sample | None:
+def plain_sample(seen: dict[str, re.Match[str]]) -> Sample | None:
     """Return the figures of a plain program's timings; None if they are inconsistent."""
     prompt, answer = (
-        _Rate(int(timing[3]), float(timing[2]) / 1000, float(timing[4])) if timing and timing[4] else _NO_RATE
+        Rate(int(timing[3]), float(timing[2]) / 1000, float(timing[4])) if timing and timing[4] else NO_RATE
         for timing in (seen.get("prompt eval"), seen.get("eval"))
     )
     if not (prompt.agrees(half_digit=0.000005) and answer.agrees(half_digit=0.000005)):
@@ -328,7 +357,7 @@ def _plain_sample(seen: dict[str, re.Match[str]]) -> Sample | None:
         gen_tps=answer.finite_tps,
         gen_s=answer.seconds or None,
         sampling_s=float(sampling[2]) / 1000 if sampling else None,
-        load_ms=float(seen["load"][2]),
+        load_ms=float(seen["load"][2]) if "load" in seen else None,
     )
 
 

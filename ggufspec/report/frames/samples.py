@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ggufspec.domain import Sample
+from ggufspec.llama.logs import LoggedRun
 from ggufspec.report.frames.tables import attributes, frame, list_methods
 
 _FORMER = {"n_draft": "draft", "offloaded_layers": "actual_ngl"}
 LOG_COLUMNS = (
-    *("file", "program", "build", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_tps", "draft"),
+    *("file", "lines", "program", "build", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_tps", "draft"),
     *(
         "n_drafted",
         "n_accepted",
@@ -31,16 +31,17 @@ LOG_COLUMNS = (
 )
 
 
-def logs(samples: Sequence[tuple[str, Sample]]) -> pd.DataFrame:
-    """Return one row per parsed log, given as (file name, sample)."""
+def logs(runs: Sequence[LoggedRun]) -> pd.DataFrame:
+    """Return one row per run in logs, with the lines that have its figures."""
     rows = [
         {
-            "file": file,
-            **attributes(sample, LOG_COLUMNS[1:]),
-            "draft": sample.n_draft,
-            "by_method": list_methods(sample.by_method),
-            "actual_ngl": sample.offloaded_layers,
+            **attributes(run.sample, LOG_COLUMNS),
+            "file": run.file,
+            "lines": None if run.lines is None else "-".join(map(str, run.lines)),
+            "draft": run.sample.n_draft,
+            "by_method": list_methods(run.sample.by_method),
+            "actual_ngl": run.sample.offloaded_layers,
         }
-        for file, sample in samples
+        for run in runs
     ]
     return frame(rows, LOG_COLUMNS, _FORMER)

@@ -1,0 +1,201 @@
+"""A log as people keep or paste it -> the figures of every run in it.
+
+``parsing.parse`` reads the log that one run of a program wrote. Here a text may have several runs, and
+anything around and between their figures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ggufspec.domain import Program, Sample, Status
+from ggufspec.errors import LogError
+from ggufspec.llama.logs import parsing
+from ggufspec.llama.logs.cleaning import CleanLog, clean
+from ggufspec.llama.logs.fragments import find_fragments
+from ggufspec.llama.logs.lines import Line, lines_from
+from ggufspec.llama.logs.splitting import Segment, split
+from ggufspec.llama.logs.statements import Closing, find_closing, find_statements
+
+_PASTED = 4 << 20  # bytes; in what a person may have pasted, prose separates one server from another
+_BENCH = re.compile(rb"^\| *(?:model|params|size) .*\| +(?:test|t/s) +\|", re.MULTILINE)
+_LOGGED = re.compile(  # lines of a server or of programs beside it, which prose does not resemble
+    r"[\w~.-]{1,64}(?:\(\))?: |[\[{]|.* += |(?:srv|slot|que) "
+)
+
+
+class LoggedRun(NamedTuple):
+    """One run in a log.
+
+    ``lines`` are the first and the last line with its figures, counted from 1; for a notebook's file, in the
+    text of its cells. They are None if the log has no figures.
+    """
+
+    file: str
+    sample: Sample
+    lines: tuple[int, int] | None = None
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether the log has any speed or count of the run."""
+        sample = self.sample
+        return (sample.prompt_tps, sample.gen_tps, sample.n_accepted) != (None, None, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogReading:
+    """What one log says.
+
+    Attributes:
+        runs: those with figures; if there are none, the one whose status tells why, if there is one.
+        notes: what a reader should know of where the figures are from.
+        problem: why there are no figures, or None.
+    """
+
+    runs: tuple[LoggedRun, ...]
+    notes: tuple[str, ...] = ()
+    problem: LogError | None = None
+
+
+class _Figures(NamedTuple):
+    """The figures of one run, and the bytes that they are in."""
+
+    start: int
+    end: int
+    sample: Sample
+
+
+def read(raw: bytes, name: str) -> LogReading:
+    """Read every run in a log, or in a text with logs.
+
+    Args:
+        raw: the bytes of a file or of a text.
+        name: what the runs' ``file`` says.
+    """
+    log = clean(raw)
+    statements = [closing for closing in find_statements(log.data) if closing.is_whole]
+    figures: list[_Figures] = []
+    notes: list[str] = []
+    lost: list[Segment] = []
+    for segment in split(log.data, statements):
+        own, note = _read_segment(log, segment, statements)
+        figures += own
+        notes += note
+        if not own and segment.has_head:
+            lost.append(segment)
+    if not figures:
+        return _no_figures(log.data, name)
+    runs = (LoggedRun(name, each.sample, _lines(log, each.start, each.end)) for each in figures)
+    notes += [f"a log without figures in {_span(log, part.start, part.end)}" for part in lost]
+    return LogReading(runs=tuple(runs), notes=tuple(notes))
+
+
+def _read_segment(
+    log: CleanLog, segment: Segment, statements: Sequence[Closing]
+) -> tuple[list[_Figures], list[str]]:
+    """Return the runs of a segment, and notes about them."""
+    start, end, has_head = segment
+    data = log.data[start:end]
+    whole = [closing for closing in statements if start <= closing.start < end]
+    if has_head and parsing.is_server(data):
+        return list(_requests(data, start)), []
+    closing = find_closing(data, None) if has_head else None
+    if closing is not None and closing.is_whole:
+        own = _Figures(start + closing.start, start + closing.end, parsing.sample_statement(data, closing))
+        others = [_span(log, other.start, other.end) for other in whole if other.start != own.start]
+        if others:
+            return [own], [f"{', '.join(others)} look like figures, too; they are taken for generated text"]
+        return [own], [_only(log, own)] if closing.after_text and not closing.at_end else []
+    figures = list(_all_figures(log.data, segment, whole))
+    is_certain = not has_head and not log.data[figures[-1].end : end].strip() if figures else True
+    if len(figures) != 1 or is_certain or figures[0].sample.program is Program.SERVER:
+        return figures, []
+    return figures, [_only(log, figures[0])]
+
+
+def _only(log: CleanLog, figures: _Figures) -> str:
+    span = _span(log, figures.start, figures.end)
+    return f"the only figures there, in {span}, are taken for llama.cpp's own; text surrounds them"
+
+
+def _all_figures(data: bytes, segment: Segment, whole: Sequence[Closing]) -> Iterator[_Figures]:
+    """Yield all figures of a segment, where nothing tells a program's own from a text's."""
+    position = segment.start
+    for closing in whole:
+        between = list(_loose_figures(data, position, closing.start))
+        yield from between
+        is_timings = closing.sample.program is Program.PLAIN
+        if is_timings and between and not data[between[-1].end : closing.start].strip():
+            position = closing.end  # timings below a summary of lookahead's or lookup's are of that run
+            continue
+        log = data[position : closing.end]
+        moved = replace(closing, start=closing.start - position, end=closing.end - position)
+        yield _Figures(closing.start, closing.end, parsing.sample_statement(log, moved))
+        position = closing.end
+    yield from _loose_figures(data, position, segment.end)
+
+
+def _loose_figures(data: bytes, start: int, end: int) -> Iterator[_Figures]:
+    """Yield the requests and the parts of statements between whole statements."""
+    part = data[start:end]
+    quoted = find_fragments(part) if len(part) <= _PASTED else ()  # a captured log has whole statements
+    fragments = (_Figures(start + each.start, start + each.end, each.sample) for each in quoted)
+    yield from sorted([*_requests(part, start), *fragments], key=lambda each: each.start)
+
+
+def _requests(data: bytes, offset: int) -> Iterator[_Figures]:
+    """Yield the requests in a part of a log that begins at ``offset``, added up for each server."""
+    for first, last in _request_groups(data):
+        sample = parsing.sample_requests(data[first:last], parts=True)
+        if sample is not None:
+            yield _Figures(offset + first, offset + last, parsing.with_load(data[:last], sample))
+
+
+def _request_groups(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of requests with nothing but log lines between them: those of one server."""
+    start = end = None
+    may_split = len(data) <= _PASTED and not parsing.is_server(data)  # a server's own log is one server's
+    for match in parsing.find_request_lines(data):
+        line_start = data.rfind(b"\n", 0, match.start()) + 1
+        if start is None or end is None:
+            start = line_start
+        elif may_split and any(map(_is_prose, lines_from(data[end:line_start], 0))):
+            yield start, end
+            start = line_start
+        end = data.find(b"\n", match.end()) + 1 or len(data)
+    if start is not None and end is not None:
+        yield start, end
+
+
+def _is_prose(line: Line) -> bool:
+    return not (line.is_blank or line.is_familiar or _LOGGED.match(line.message))
+
+
+def _no_figures(data: bytes, name: str) -> LogReading:
+    """Return why a log has no figures."""
+    if _BENCH.search(data):
+        hint = "parse reads the logs of runs; bench and tune measure drafting, which llama-bench does not"
+        return LogReading(runs=(), problem=LogError("a table of llama-bench, not a log", hint))
+    try:
+        sample = parsing.parse(data)
+    except LogError as error:
+        return LogReading(runs=(), problem=error)
+    sample = replace(sample, status=Status.SUMMARY_LOST) if sample.status is Status.OK else sample
+    hint = "pass the standard error of main, speculative, speculative-simple or server, up to its end"
+    problem = LogError(f"the log has no figures ({sample.status.value})", hint)
+    return LogReading(runs=(LoggedRun(name, sample),), problem=problem)
+
+
+def _lines(log: CleanLog, start: int, end: int) -> tuple[int, int]:
+    """Return the numbers of the first and the last original line of some bytes, without blank ones."""
+    end = start + len(log.data[start:end].rstrip())
+    start = end - len(log.data[start:end].lstrip())
+    return log.number(start), log.number(max(start, end - 1))
+
+
+def _span(log: CleanLog, start: int, end: int) -> str:
+    first, last = _lines(log, start, end)
+    return f"line {first}" if first == last else f"lines {first}-{last}"
