@@ -16,6 +16,7 @@ import pytest
 from ggufspec.domain import Program
 from ggufspec.modelfiles.compat import judging
 from ggufspec.modelfiles.gguf import validate_file
+from tests.support import shell
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "make_random_gguf.py"
 SMALL = (
@@ -51,7 +52,7 @@ QUANTS += (
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, check=False)
+    return shell.script("make_random_gguf", *arguments)
 
 
 def write(path: Path, *arguments: str) -> Path:
@@ -129,7 +130,10 @@ def test_weights_are_small_finite_and_without_a_mean(tmp_path: Path, quant: str)
 
 
 def test_a_seed_decides_every_byte(tmp_path: Path) -> None:
-    first, again = write(tmp_path / "1.gguf", "--seed", "5"), write(tmp_path / "2.gguf", "--seed", "5")
+    first, again = write(tmp_path / "1.gguf", "--seed", "5"), tmp_path / "2.gguf"
+    subprocess.run(
+        [sys.executable, SCRIPT, *SMALL, "--seed", "5", "-o", again], capture_output=True, check=True
+    )
     other = _weights(write(tmp_path / "3.gguf", "--seed", "6"))
     assert first.read_bytes() == again.read_bytes()
     for name, weights in _weights(first).items():

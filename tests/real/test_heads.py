@@ -44,12 +44,13 @@ DRAFTED = {
 
 
 def _make(script: str, *words: str | Path) -> None:
-    subprocess.run([sys.executable, SCRIPTS / script, *words], check=True, capture_output=True)
+    done = shell.script(script, *words)
+    assert done.returncode == 0, done.stderr
 
 
 def _spec(folder: Path, kind: str) -> RunSpec:
     file = folder / ("eagle3.gguf" if kind == "chain" else f"{kind}.gguf")
-    _make("make_random_head.py", TARGET, "--kind", file.stem, "-o", file)
+    _make("make_random_head", TARGET, "--kind", file.stem, "-o", file)
     model = ModelFile(filename=file.name, path=file)
     target = ModelFile(filename="target.gguf", path=TARGET)
     return RunSpec(
@@ -94,7 +95,7 @@ def test_a_trained_block_is_what_the_header_says(
 ) -> None:
     spec = _spec(tmp_path, kind)
     file = tmp_path / f"{kind}.gguf"
-    _make("make_random_head.py", TARGET, "--kind", kind, "--block", "4", "-o", file)
+    _make("make_random_head", TARGET, "--kind", kind, "--block", "4", "-o", file)
     head = read_head(validate_file(file))
     assert head is not None
     longer = replace(spec, drafting=Drafting(n_max=9, method=head.method))
@@ -108,7 +109,7 @@ def test_a_build_without_heads_refuses_them_before_anything_runs(
     legacy: Install, tmp_path: Path, kind: str
 ) -> None:
     head = tmp_path / "head.gguf"
-    _make("make_random_head.py", TARGET, "--kind", kind, "-o", head)
+    _make("make_random_head", TARGET, "--kind", kind, "-o", head)
     words = ("-m", str(TARGET), "-md", str(head), "-p", "Hello", "-n", "8", "--llama", str(legacy.root))
     done = shell.ggufspec("bench", *words)
     error, hint = done.stderr.splitlines()[-2:]
@@ -147,9 +148,9 @@ def test_headers_say_what_a_program_does_with_a_head(
 ) -> None:
     sizes = ("--layers", "3", "--embd", "256", "--ff", "512", "--heads", "4", "--vocab", "1000")
     target, second, head = (tmp_path / f"{name}.gguf" for name in ("target", "second", "head"))
-    _make("make_random_gguf.py", *sizes, "--quant", "F16", "-o", target)
-    _make("make_random_gguf.py", *sizes, *other, "--quant", "F16", "-o", second)
-    _make("make_random_head.py", second, "--kind", kind, "-o", head)
+    _make("make_random_gguf", *sizes, "--quant", "F16", "-o", target)
+    _make("make_random_gguf", *sizes, *other, "--quant", "F16", "-o", second)
+    _make("make_random_head", second, "--kind", kind, "-o", head)
     words = ("--spec-type", f"draft-{kind}", "-n", "4", "-c", "128", "-t", "1", "--temp", "0", "-p", "hello")
     program = llama.executable(Program.SIMPLE).path
     completed = proc.run(

@@ -6,7 +6,6 @@ import importlib
 import re
 import string
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +17,8 @@ from ggufspec import proc
 from ggufspec.domain import Program
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import Install
-from tests.support import models
+from tests.support import models, shell
 
-SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "make_random_gguf.py"
 PRESETS = ("llama-3-70b", "llama-3-8b", "llama-1b", "llama-2-7b", "llama-2-13b", "tinyllama-1.1b")
 OTHERS = {
     "rows of no whole block": {"layers": 9, "embd": 96, "ff": 160, "heads": 3, "kv_heads": 3},
@@ -45,13 +43,10 @@ _TEXT = string.ascii_letters + string.digits + string.punctuation
 
 
 @pytest.mark.parametrize("name", [*PRESETS, *OTHERS])
-def test_types_are_those_that_llama_quantize_chooses(
-    llama: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_types_are_those_that_llama_quantize_chooses(llama: Install, tmp_path: Path, name: str) -> None:
     program = llama.executable(Program.PLAIN).path.with_name("llama-quantize")
     if not program.exists():
         pytest.skip("this build has no llama-quantize")
-    monkeypatch.syspath_prepend(SCRIPT.parent)
     shapes, types = (importlib.import_module(f"random_gguf.{which}") for which in ("shapes", "types"))
     small = {"vocab": 300, "context": 256}  # neither matters
     shape = (
@@ -112,7 +107,8 @@ def _accept_rate(install: Install, target: Path, draft: Path) -> float:
 
 def _write(path: Path, *options: str) -> Path:
     sizes = ["--layers", "2", "--embd", "256", "--ff", "512", "--heads", "4", "--kv-heads", "2"]
-    _run(sys.executable, SCRIPT, *sizes, "--vocab", "4000", *options, "-o", path)
+    done = shell.script("make_random_gguf", *sizes, "--vocab", "4000", *options, "-o", path)
+    assert done.returncode == 0, done.stderr
     return path
 
 

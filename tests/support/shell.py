@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
 import shlex
@@ -67,17 +68,25 @@ def redirected(
 
 def here(*words: str) -> subprocess.CompletedProcess[str]:
     """Run it in this process, which spares the start of one: the same main, exit code and streams."""
-    out, err = io.StringIO(), io.StringIO()
-    argv = ["ggufspec", *words]
+    return _call(cli.main, "ggufspec", *words)
+
+
+def script(name: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a script of ``scripts/`` in this process, which spares the imports of each start."""
+    return _call(importlib.import_module(name).main, f"scripts/{name}.py", *map(str, words))
+
+
+def _call(main: Callable[[], object], *argv: str) -> subprocess.CompletedProcess[str]:
+    out, err, code = io.StringIO(), io.StringIO(), 0
     with (
-        mock.patch.object(sys, "argv", argv),
+        mock.patch.object(sys, "argv", [*argv]),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
         try:
-            cli.main()
+            main()
         except SystemExit as ended:
-            code = int(ended.code or 0)
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
 

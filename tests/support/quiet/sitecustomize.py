@@ -1,0 +1,13 @@
+"""For every Python with this folder in PYTHONPATH, other programs seem to use no processor.
+
+Real runs share the machine with other tests. Without this, each run would count as disturbed and its speed
+would be left out of every table.
+"""
+
+from contextlib import suppress
+
+with suppress(ImportError):  # an environment that a test has made
+    import psutil
+
+    _AT_START = psutil.cpu_times()
+    psutil.cpu_times = lambda *_args, **_options: _AT_START
