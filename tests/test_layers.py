@@ -6,9 +6,10 @@ Every import counts: at the top of a file, in a function, under ``TYPE_CHECKING`
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -65,6 +66,12 @@ class Import(NamedTuple):
     name: str | None = None
 
 
+@functools.cache  # not at once: each worker of pytest-xdist imports this file
+def imports_of(path: Path) -> tuple[Import, ...]:
+    """Return every import of a file of the package."""
+    return tuple(find_imports(path, SOURCES[path]))
+
+
 def find_imports(path: Path, source: str) -> Iterator[Import]:
     """Yield every import of a file, with relative ones resolved."""
     package = ["ggufspec", *path.parts[:-1]]
@@ -89,7 +96,6 @@ def dotted(path: Path) -> str:
 
 FILES = {dotted(path): path for path in PATHS}
 SOURCES = {path: (PACKAGE / path).read_text(encoding="utf-8") for path in PATHS}
-IMPORTS = {path: tuple(find_imports(path, source)) for path, source in SOURCES.items()}
 
 
 def imported_file(imported: Import) -> str | None:
@@ -111,13 +117,14 @@ def floor(name: str) -> int:
     return -1 if place in MODULES else ROOMS.index(place)
 
 
-def upward(path: Path, source: str) -> list[str]:
+def upward(path: Path, imports: Iterable[Import]) -> list[str]:
     """Return what a file imports from above."""
     own = dotted(path)
-    files = {file for imported in find_imports(path, source) if (file := imported_file(imported))}
+    files = {file for imported in imports if (file := imported_file(imported))}
     return sorted(file for file in files if room(file) != room(own) and floor(file) > floor(own))
 
 
+@functools.cache
 def exports(name: str) -> set[str]:
     """Return what a package says others may use."""
     for node in ast.parse(SOURCES[FILES[name]]).body:
@@ -133,7 +140,7 @@ def test_every_room_and_module_has_its_place() -> None:
 
 @pytest.mark.parametrize("path", PATHS, ids=str)
 def test_imports_point_down(path: Path) -> None:
-    assert not upward(path, SOURCES[path])
+    assert not upward(path, imports_of(path))
 
 
 @pytest.mark.parametrize(
@@ -150,13 +157,15 @@ def test_imports_point_down(path: Path) -> None:
     ],
 )
 def test_an_import_that_points_up_is_found(source: str) -> None:
-    assert len(upward(Path("stats/planted.py"), source)) == 1
+    planted = Path("stats/planted.py")
+    assert len(upward(planted, find_imports(planted, source))) == 1
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     graph = {
-        dotted(path): {file for imported in found if (file := imported_file(imported))} - {dotted(path)}
-        for path, found in IMPORTS.items()
+        dotted(path): {file for imported in imports_of(path) if (file := imported_file(imported))}
+        - {dotted(path)}
+        for path in PATHS
     }
     assert len(list(TopologicalSorter(graph).static_order())) == len(PATHS)
 
@@ -164,7 +173,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 @pytest.mark.parametrize("path", PATHS, ids=str)
 def test_rooms_are_entered_by_the_door(path: Path) -> None:
     """From another room come names that a package exports, and modules; never names inside its modules."""
-    for imported in IMPORTS[path]:
+    for imported in imports_of(path):
         file = imported_file(imported)
         if file is None or room(file) in {room(dotted(path)), "", *MODULES}:
             continue
@@ -182,7 +191,7 @@ def test_every_package_says_in_a_sentence_what_it_is_for(name: str) -> None:
 @pytest.mark.parametrize("path", PATHS, ids=str)
 def test_outside_libraries_have_one_owner(path: Path) -> None:
     place = path.with_suffix("").as_posix()
-    used = {imported.module.split(".")[0] for imported in IMPORTS[path]}
+    used = {imported.module.split(".")[0] for imported in imports_of(path)}
     for library in used & OWNERS.keys():
         assert any(place == owner or place.startswith(f"{owner}/") for owner in OWNERS[library]), library
 

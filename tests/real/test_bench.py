@@ -23,7 +23,7 @@ TOKENS = 48
 
 
 @functools.cache
-def _bench(root: Path, *, engine: str = "binary") -> ResultSet:
+def _bench(root: Path, engine: str) -> ResultSet:
     """Measure the embedded pair with a llama.cpp, once for all tests."""
     return api.bench(
         pair="demo", llama=root, engine=engine, draft=(3, 8), n_predict=TOKENS, repeats=1, warmup=0, threads=1
@@ -40,7 +40,7 @@ def _counts(bench: ResultSet) -> dict[tuple[str, int], tuple[int | None, int | N
 
 @pytest.mark.parametrize("engine", ["binary", "binary-simple"])
 def test_every_arm_is_measured_and_the_text_is_unchanged(llama: Install, engine: str) -> None:
-    bench = _bench(llama.root, engine=engine)
+    bench = _bench(llama.root, engine)
     assert {run.sample.status for run in bench.current} == {Status.OK}
     target, drafter, *drafting = arms.group(bench)
     assert [arm.draft_size for arm in drafting] == [3, 8]
@@ -57,7 +57,7 @@ def test_every_arm_is_measured_and_the_text_is_unchanged(llama: Install, engine:
 
 def test_the_table_says_what_the_raw_logs_say(llama: Install) -> None:
     """Read every kept log again with nothing but a regular expression, and compare number by number."""
-    bench = _bench(llama.root)
+    bench = _bench(llama.root, "binary")
     rates: dict[tuple[Role, int | None], list[float]] = {}
     for run in bench.current:
         size = run.spec.drafting.n_max if run.spec.drafting else None
@@ -98,6 +98,6 @@ def test_no_log_lacks_its_end(llama: Install, tmp_path: Path) -> None:
 
 
 def test_acceptance_of_2024_and_of_today_agree(llama: Install, legacy: Install) -> None:
-    today, then = _counts(_bench(llama.root)), _counts(_bench(legacy.root))
+    today, then = _counts(_bench(llama.root, "binary")), _counts(_bench(legacy.root, "binary"))
     assert today.keys() == then.keys()
     assert today == then
