@@ -118,13 +118,13 @@ def test_bash_completes(benches: tuple[str, ...], tmp_path: Path) -> None:
 
 def test_fish_completes(benches: tuple[str, ...], tmp_path: Path) -> None:
     if shutil.which("fish") is None:
-        pytest.skip("fish is not installed")
+        pytest.skip("fish is not installed (on Debian: apt install fish)")
     assert _in_shell("fish", tmp_path, "complete -C 'ggufspec show nig'") == ["nightly"]
 
 
 def test_zsh_completes(benches: tuple[str, ...], tmp_path: Path) -> None:
     if shutil.which("zsh") is None:
-        pytest.skip("zsh is not installed")
+        pytest.skip("zsh is not installed (on Debian: apt install zsh)")
     ask = "words=(ggufspec show nig); CURRENT=3"
     assert _in_shell("zsh", tmp_path, ask) == ["nightly"]
 

@@ -23,8 +23,9 @@ from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import commandline, reading
 from ggufspec.engines.library.decoding import PlayedRound, kept_tokens
-from ggufspec.engines.library.drafting import Greedy, ProposedDraft, confidence, likeliest
+from ggufspec.engines.library.drafting import Greedy, ProposedDraft, confidence, likeliest, propose
 from ggufspec.engines.library.messages import Library, LibraryRecord, ModelLoad, RoundRecord, WorkerRun
+from ggufspec.engines.library.model import Logits
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.installs import Install
 from tests.support import shell, values
@@ -346,6 +347,26 @@ def test_greedy_verification_keeps_what_the_target_would_write(
 ) -> None:
     draft = ProposedDraft(tokens=drafted, probabilities=[], distributions=[])
     assert Greedy().verify(_logits(*own), draft) == (accepted, token)
+
+
+class _Counting:
+    """A drafter that proposes the number after each token, with a confidence near 1."""
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+
+    def step(self, token: int, at: int) -> Logits:
+        self.places.append(at)
+        return _logits(token + 1)[0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_draft_has_as_many_tokens_as_it_may_have(size: int) -> None:
+    drafter = _Counting()
+    draft = propose(drafter, Greedy(), 2, 70, size, Drafting(n_max=9))  # type: ignore[arg-type]  # for Model
+    assert draft.tokens == [*range(3, 3 + size)]
+    assert len(draft.probabilities) == size
+    assert drafter.places == [*range(70, 70 + size)]
 
 
 @pytest.mark.parametrize(

@@ -93,10 +93,11 @@ def test_options_mean_the_same_everywhere(name: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_many_options_stand_in_sections_and_each_of_them_once(name: str) -> None:
     found = command(name)
-    if isinstance(found, click.Group):
-        pytest.skip("a group has few")
-    text = CliRunner().invoke(cli, [name, "--help"], terminal_width=200).output
     options = [param for param in found.params if isinstance(param, click.Option) and not param.hidden]
+    if isinstance(found, click.Group):
+        assert len(options) < 9  # its commands have the others
+        return
+    text = CliRunner().invoke(cli, [name, "--help"], terminal_width=200).output
     sections = [part for part in text.split("\n\n") if part.split("\n")[0].endswith(":")]
     lines = [line.strip() for part in sections for line in part.splitlines() if line.startswith("  -")]
     listed = [word.rstrip(",") for line in lines for word in line.split("  ")[0].split()]

@@ -96,14 +96,20 @@ def test_cuda(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "CMAKE_CUDA_ARCHITECTURES:UNINITIALIZED=90" in kept or "CMAKE_CUDA_ARCHITECTURES:STRING=90" in kept
 
 
-@pytest.mark.skipif(shutil.which("glslc") is None, reason="no glslc: the Vulkan SDK is not installed")
+@pytest.mark.skipif(
+    shutil.which("glslc") is None,
+    reason="no glslc: the Vulkan SDK is not installed (on Debian: apt install glslc libvulkan-dev)",
+)
 def test_vulkan(tree: Path, tmp_path: Path) -> None:
     returncode, said, kept = configure(tree, CompileSettings(backend=Backend.VULKAN), tmp_path)
     assert returncode == 0, said[-3000:]
     assert "GGML_VULKAN:BOOL=ON" in kept
 
 
-@pytest.mark.skipif(shutil.which("hipconfig") is None, reason="no hipconfig: ROCm is not installed")
+@pytest.mark.skipif(
+    shutil.which("hipconfig") is None,
+    reason="no hipconfig: ROCm is not installed (on Debian: apt install hipcc libhipblas-dev)",
+)
 def test_hip(tree: Path, tmp_path: Path) -> None:
     returncode, said, kept = configure(tree, CompileSettings(backend=Backend.HIP), tmp_path)
     assert returncode == 0, said[-3000:]

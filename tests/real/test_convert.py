@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from ggufspec.modelfiles.compat import heads
 from ggufspec.modelfiles.gguf import validate_file
 from tests.support import embedded, shell
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 DEMO = paths.models_dir() / "demo"
 TARGET = DEMO / "target.gguf"
 METHODS = {
@@ -45,13 +43,14 @@ def torch_wheel() -> Path:
 
 
 def _script(name: str, *words: str | Path) -> None:
-    subprocess.run([sys.executable, SCRIPTS / name, *words], check=True, capture_output=True)
+    done = shell.script(name, *words)
+    assert done.returncode == 0, done.stderr
 
 
 def _original(folder: Path, kind: str) -> Path:
     if kind == "eagle3":
         return DEMO / "eagle3.gguf"
-    _script("make_random_head.py", TARGET, "--kind", kind, "-o", folder / "original.gguf")
+    _script("make_random_head", TARGET, "--kind", kind, "-o", folder / "original.gguf")
     return folder / "original.gguf"
 
 
@@ -77,29 +76,35 @@ def _draft(llama: Install, head: Path, kind: str, folder: Path) -> Sample:
 
 
 @pytest.mark.timeout(1200)  # the first time, PyTorch is installed
-@pytest.mark.parametrize("kind", METHODS)
-def test_a_checkpoint_becomes_the_head_that_it_was_made_from(
-    llama: Install, torch_wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+def test_checkpoints_become_the_heads_that_they_were_made_from(
+    llama: Install, torch_wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """All kinds in one test: side by side they would wait for the same installation."""
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
-    original, made = _original(tmp_path, kind), tmp_path / f"{kind}-made.gguf"
-    _script("make_checkpoint.py", original, TARGET, "-o", tmp_path / "checkpoint")
-    folders = (str(tmp_path / "checkpoint" / name) for name in ("head", "target"))
+    for kind in METHODS:
+        folder = tmp_path / kind
+        folder.mkdir()
+        _convert_back(llama, torch_wheel, folder, kind)
+
+
+def _convert_back(llama: Install, torch_wheel: Path, folder: Path, kind: str) -> None:
+    original, made = _original(folder, kind), folder / f"{kind}-made.gguf"
+    _script("make_checkpoint", original, TARGET, "-o", folder / "checkpoint")
+    folders = (str(folder / "checkpoint" / name) for name in ("head", "target"))
     words = ("convert", next(folders), "--target", next(folders), "--out", str(made))
-    done = shell.ggufspec(
-        *words, "--torch", str(torch_wheel), "--outtype", "f32" if kind == "eagle3" else "f16"
-    )
+    outtype = "f32" if kind == "eagle3" else "f16"
+    done = shell.ggufspec(*words, "--torch", str(torch_wheel), "--outtype", outtype, timeout_s=1000)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{made}\n"
     before, after = _tensors(original), _tensors(made)
     assert before.keys() == after.keys()
     for name, values in before.items():
-        np.testing.assert_array_equal(values, after[name], err_msg=name)
+        np.testing.assert_array_equal(values, after[name], err_msg=f"{kind}: {name}")
     assert heads.find_faults(validate_file(TARGET), validate_file(made)) == ()
-    ours, theirs = (_draft(llama, head, kind, tmp_path) for head in (made, original))
+    ours, theirs = (_draft(llama, head, kind, folder) for head in (made, original))
     assert ours.status is Status.OK
-    assert ours.n_drafted
+    assert ours.n_drafted, kind
     if kind == "eagle3":
         assert ours.n_accepted  # quantized weights round otherwise, so the counts may differ
     else:
-        assert (ours.n_drafted, ours.n_accepted) == (theirs.n_drafted, theirs.n_accepted)
+        assert (ours.n_drafted, ours.n_accepted) == (theirs.n_drafted, theirs.n_accepted), kind

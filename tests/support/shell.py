@@ -35,12 +35,12 @@ def start(
 
 
 def ggufspec(
-    *words: str, llama: Path | None = None, env: Mapping[str, str] | None = None
+    *words: str, llama: Path | None = None, env: Mapping[str, str] | None = None, timeout_s: float = 120
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
     process = start(*words, llama=llama, env=env)
     try:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=timeout_s)
     finally:
         process.kill()
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)

@@ -33,7 +33,7 @@ _SECTIONS = {
     "Measuring": "quantity repeats loads warmup precision until max_repeats max_time timeout name resume "
     "dry_run fresh",
     "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove "
-    "torch",
+    "torch cmake",
     "Publishing": "with_texts author to_hub public",
     "Output": "verify fits output out per runs columns checks variance plot salvage delete listing forecast "
     "export serve html png svg open once fail_slower threshold strict",
