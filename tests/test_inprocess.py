@@ -357,7 +357,8 @@ class _Counting:
 
     def step(self, token: int, at: int) -> Logits:
         self.places.append(at)
-        return _logits(token + 1)[0]
+        row: Logits = _logits(token + 1)[0]
+        return row
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])

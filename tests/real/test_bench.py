@@ -88,6 +88,7 @@ def _rate_in_log(run: RunResult, log: Path) -> float:
     return (int(tokens) - 1) / float(seconds)
 
 
+@pytest.mark.alone  # llama.cpp uses all cores
 @pytest.mark.skipif(platform.system() != "Linux", reason="only Linux lets a library flush the log")
 def test_no_log_lacks_its_end(llama: Install, tmp_path: Path) -> None:
     """Without flushing, one in six lacked it when all cores computed: all of 24 would have it once in 80."""
