@@ -186,7 +186,7 @@ def test_a_model_that_was_overwritten_is_not_mixed_with_the_old_one(setup: Setup
 
 
 def test_a_model_that_was_only_touched_or_moved_goes_on(setup: Setup) -> None:
-    _measure(setup, "-r", "1")
+    n_before = len(_measure(setup, "-r", "1").runs)
     os.utime(setup.target, (1, 1))
     moved = setup.folder / "elsewhere" / "renamed.gguf"
     moved.parent.mkdir()
@@ -197,8 +197,10 @@ def test_a_model_that_was_only_touched_or_moved_goes_on(setup: Setup) -> None:
     bench = results.load(NAME)
     assert [len(arm.runs) for arm in arms.group(bench)] == [2, 2, 2]
     assert arms.group(bench)[2].gain is not None
-    anchors = sum(run.anchor for run in bench.runs)
-    assert setup.n_starts - starts == 3 + anchors - 1
+    added = bench.runs[n_before:]
+    assert setup.n_starts - starts == sum(run.attempts for run in added)
+    # a busy machine may disturb runs of the first repeat, which are then measured again
+    assert {run.repeat for run in added if not (run.anchor or run.remeasured)} == {1}
     assert bench.meta.files is not None
     assert {file.name for file in bench.meta.files} >= {"drafter.gguf", "renamed.gguf"}
 
