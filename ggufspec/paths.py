@@ -7,7 +7,9 @@ GGUFSPEC_CONFIG  settings and the user's own pairs  (default: the user's configu
 
 from __future__ import annotations
 
+import errno
 import os
+import shlex
 from pathlib import Path
 
 import platformdirs
@@ -16,6 +18,12 @@ from ggufspec.errors import GgufspecError
 
 PLACES = ("cache", "data", "config")
 """Folders that a variable GGUFSPEC_… can move."""
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The errors of a full disk, or of a user's share of it."""
+
+FILE_LIMIT_HINT = "`ulimit -f` shows the limit, and `ulimit -f unlimited` lifts it"
+"""What helps where the system refuses to let a file grow (EFBIG)."""
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -127,6 +135,44 @@ def expanded(text: str, where: str) -> Path:
             f"{where}: {text} is in the home folder of a user who does not exist here",
             f"name another folder, or write ./{user} for a folder of that name",
         ) from error
+
+
+def explain(error: OSError, folder: Path, variable: str) -> tuple[str, str]:
+    """Return why a folder, or a file in it, cannot be used, and what helps.
+
+    Args:
+        error: of the system.
+        folder: which was read or written.
+        variable: that names another folder in its place.
+    """
+    elsewhere = f"set {variable} to another folder"
+    if error.errno in NO_ROOM:
+        return "no space is left there", f"free some space, or set {variable} to a folder on another disk"
+    if error.errno == errno.EFBIG:
+        return "this shell limits the size of files", FILE_LIMIT_HINT
+    link = broken_link(folder)
+    if link is not None and error.errno == errno.ELOOP:
+        return f"the symbolic link {link} leads back to itself", f"remove the link, or {elsewhere}"
+    if link is not None:
+        target = Path(os.path.realpath(link))
+        return (
+            f"the symbolic link {link} leads to {target}, which does not exist",
+            f"make that folder (mkdir -p {shlex.quote(str(target))}), or {elsewhere}",
+        )
+    if error.errno == errno.ENOENT:
+        return "it does not exist", elsewhere
+    return error.strerror or str(error), f"set {variable} to a folder that can be read and written"
+
+
+def broken_link(path: Path) -> Path | None:
+    """Return the symbolic link in a path that leads nowhere, or back to itself; None if there is none."""
+    for link in (path, *path.parents):
+        if link.is_symlink():
+            try:
+                link.stat()
+            except OSError:
+                return link
+    return None
 
 
 def sync(path: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from ggufspec import paths
+from ggufspec import paths, userfiles
 from ggufspec.errors import GgufspecError
 
 Value = str | int | bool
@@ -103,12 +103,11 @@ def read_file(file: Path) -> dict[str, Setting]:
         GgufspecError: it cannot be read, is not TOML, or has a wrong key or value.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = userfiles.read_text(file)
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise GgufspecError(f"{file} cannot be read: {reason}", _edit(file)) from error
+    except OSError as error:
+        raise GgufspecError(f"{file} cannot be read: {error.strerror}", _edit(file)) from error
     import tomllib  # only if there is a file: every command runs this
 
     try:
@@ -171,8 +170,8 @@ def keys_in(file: Path) -> tuple[str, ...]:
     import tomllib
 
     try:
-        return tuple(tomllib.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError):  # invalid TOML and invalid UTF-8 are ValueErrors
+        return tuple(tomllib.loads(userfiles.read_text(file)))
+    except (OSError, ValueError, RecursionError):  # invalid TOML is a ValueError
         return ()
 
 
@@ -187,7 +186,7 @@ def change(file: Path, key: str, value: Value | None) -> None:
 
     try:
         try:
-            document = tomlkit.parse(file.read_text(encoding="utf-8"))
+            document = tomlkit.parse(userfiles.read_text(file))
         except FileNotFoundError:
             document = tomlkit.document()
         if value is None:
@@ -201,13 +200,15 @@ def change(file: Path, key: str, value: Value | None) -> None:
         if real.exists():
             shutil.copymode(real, new)
         new.replace(real)
-    except (ParseError, UnicodeDecodeError) as error:
-        at = f":{error.line}" if isinstance(error, ParseError) else ""
-        raise GgufspecError(f"{file}{at}: not a TOML file", _edit(file)) from error
+    except ParseError as error:
+        raise GgufspecError(f"{file}:{error.line}: not a TOML file", _edit(file)) from error
+    except RecursionError as error:
+        raise GgufspecError(f"{file}: its brackets are nested too deeply", _edit(file)) from error
+    except userfiles.UnsuitableFileError as error:
+        raise GgufspecError(f"{file} cannot be read: {error.strerror}", _edit(file)) from error
     except OSError as error:
-        raise GgufspecError(
-            f"cannot write {file}: {error.strerror}", "set GGUFSPEC_CONFIG to another folder"
-        ) from error
+        reason, hint = paths.explain(error, file, "GGUFSPEC_CONFIG")
+        raise GgufspecError(f"cannot write {file}: {reason}", hint) from error
 
 
 def strange_variables() -> Mapping[str, str | None]:

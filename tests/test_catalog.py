@@ -10,6 +10,7 @@ import pytest
 from ggufspec.errors import CatalogError
 from ggufspec.modelfiles import catalog
 from ggufspec.modelfiles.hub.choice import quant_of
+from tests.support import shell
 
 
 @pytest.fixture(autouse=True)
@@ -103,12 +104,75 @@ def test_the_users_own_pairs_join_ours(config: Path) -> None:
             '[pairs.x]\ntarget = { path = "t" }\ndrafter = { path = "d" }\np_min = "high"\n',
             "[pairs.x]: p_min is a probability from 0 to 1, not 'high'",
         ),
-        ("[pairs\n", "Expected ']'"),
-        ("pairs = 3\n", "'int' object has no attribute 'items'"),
+        ('[pairs.x]\ntarget = { path = "~nosuchuser/a.gguf" }\n', "is in the home folder of nobody here"),
+        ("[pairs.x]\ntarget = { path = 5 }\n", "[pairs.x]: path must be text in quotation marks, not 5"),
+        ('[pairs.x]\ntarget = { path = "a\\u0000" }\n', "[pairs.x]: path must be text"),
+        ('[pairs.x]\ntarget = { repo = 5, file = "a.gguf" }\n', "[pairs.x]: repo must be text"),
+        (
+            '[pairs.x]\ntarget = { repo = "../../etc", file = "a.gguf" }\n',
+            "repo is like user/repo, not '../../etc'",
+        ),
+        (
+            '[pairs.x]\ntarget = { repo = "a/b", file = "../a.gguf" }\n',
+            "[pairs.x]: file is the name of a file in a/b",
+        ),
+        (
+            '[pairs.x]\ntarget = { repo = "a/b", file = "a.gguf", revision = 5 }\n',
+            "[pairs.x]: revision must be text",
+        ),
+        ('[pairs.x]\ntarget = { path = "t" }\nmethod = 5\n', "[pairs.x]: method must be text"),
+        ('[pairs.x]\ntarget = { path = "t" }\nnote = 5\n', "[pairs.x]: note must be text"),
+        ("pairs.x = 5\n", "[pairs.x] needs a target"),
     ],
 )
-def test_a_malformed_catalogue_says_where(config: Path, text: str, problem: str) -> None:
+def test_a_wrong_entry_is_one_line_and_the_others_work(
+    config: Path, caplog: pytest.LogCaptureFixture, text: str, problem: str
+) -> None:
+    config.write_text(f'[pairs.good]\ntarget = {{ path = "t" }}\n{text}' if "[" in text else text)
+    pairs = catalog.load_catalogue()
+    catalog.load_catalogue()
+    assert ("good" in pairs) == ("[" in text)
+    assert pairs.keys() >= {"demo", "llama-3-70b"}
+    assert not pairs.keys() & {"x", "x:y"}
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert problem in warning
+    assert str(config) in warning
+    assert "\n" not in warning
+    with pytest.raises(CatalogError, match=re.escape(problem)):
+        catalog.find_pair("x:y" if "x:y" in text else "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[pairs\n", "Expected ']'"),
+        ("pairs = 3\n", "pairs is not a table of pairs"),
+        (f"pairs = {'[' * 3000}{']' * 3000}\n", "brackets are nested too deeply"),
+        (f"pairs = {'9' * 5000}\n", "4300 digits"),
+    ],
+)
+def test_a_file_that_is_no_catalogue_is_named_and_left_out(
+    config: Path, caplog: pytest.LogCaptureFixture, text: str, problem: str
+) -> None:
     config.write_text(text)
-    with pytest.raises(CatalogError, match=re.escape(problem)) as caught:
-        catalog.load_catalogue()
-    assert str(config) in caught.value.message
+    assert catalog.find_pair("demo").target.filename
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert problem in warning
+    assert str(config) in warning
+    with pytest.raises(CatalogError, match="no pair is called 'mine'") as caught:
+        catalog.find_pair("mine")
+    assert str(config) in (caught.value.hint or "")
+
+
+def test_a_wrong_entry_replaces_ours_of_the_same_name(config: Path) -> None:
+    config.write_text("[pairs.demo]\ntarget = 5\n")
+    with pytest.raises(CatalogError, match=re.escape("[pairs.demo]: a model is a table such as")):
+        catalog.find_pair("demo")
+    assert catalog.find_pair("demo-mtp").target.path
+
+
+@pytest.mark.parametrize("words", [("fetch",), ("check",), ("bench", "--target")])
+def test_the_home_of_nobody_is_one_line(words: tuple[str, ...]) -> None:
+    done = shell.here(*words, "~nosuchuser/a.gguf")
+    assert done.returncode == 1
+    assert "~nosuchuser/a.gguf is in the home folder of a user who does not exist here" in done.stderr

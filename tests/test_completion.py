@@ -94,12 +94,12 @@ def test_keys_of_the_settings() -> None:
     assert complete("ggufspec config set th") == ["plain,threads"]
 
 
-def test_what_is_broken_offers_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_broken_is_left_out_without_a_word(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(home / "config"))
     (home / "config").mkdir()
     (home / "config" / "pairs.toml").write_text("[pairs")
     (home / "config" / "config.toml").write_text("no toml")
-    assert complete("ggufspec pairs ll") == []
+    assert complete("ggufspec pairs demo-m") == ["plain,demo-mtp"]
 
 
 @pytest.mark.parametrize("name", SHELLS)

@@ -13,7 +13,7 @@ from ggufspec.domain import ModelFile, Pair
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.hub import choice, search
 from ggufspec.modelfiles.hub.choice import RepoFile
-from ggufspec.modelfiles.hub.references import is_inside
+from ggufspec.modelfiles.names import is_inside
 from tests.support import hub_client
 from tests.support.hub_server import Fault, Hub
 

@@ -21,7 +21,7 @@ PATHS = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 MODULES = {
     *{"choices", "digests", "errors", "harmless", "notebooks", "paths", "proc", "redaction"},
-    *{"settings", "units"},
+    *{"settings", "temporary", "units", "userfiles"},
 }
 """At the bottom, beside ``__init__`` and ``__main__``, which are at the top."""
 

@@ -442,4 +442,4 @@ def test_an_entry_that_contradicts_itself_is_refused(
     (folder / "pairs.toml").write_text(f'[pairs.x]\ntarget = {{ path = "t" }}\n{entry}\n')
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(folder))
     with pytest.raises(CatalogError, match=problem):
-        catalog.load_catalogue()
+        catalog.find_pair("x")

@@ -215,7 +215,10 @@ def _read_compare(argument: str) -> Command:
 
 
 def _read_save(argument: str) -> Command:
-    path = Path(argument).expanduser()
+    try:
+        path = Path(argument).expanduser()
+    except RuntimeError:
+        _raise_misuse("save", f"{argument!r} is in the home folder of nobody here")
     if path.suffix.lower() not in {".md", ".json"}:
         _raise_misuse(
             "save", f"{argument!r} is not a .md or .json file" if argument else "the file is missing"

@@ -72,11 +72,11 @@ def cached(access: hub.Access) -> Finding:
 
 def pairs() -> Finding:
     """Report which pairs of the catalogue are downloaded."""
-    try:
-        known = catalog.load_catalogue()
-    except GgufspecError as error:
-        return remark("pairs", error.message, error.hint)
-    downloaded = [name for name, pair in known.items() if _is_here(name)]
+    catalogue = catalog.read()
+    if catalogue.problems:
+        return remark("pairs", "; ".join(catalogue.problems), f"correct {catalog.user_file()}")
+    known = catalogue.entries
+    downloaded = [name for name in known if _is_here(name)]
     text = f"{len(downloaded)} of {len(known)} downloaded: {', '.join(downloaded)}"
     if all(map(catalog.is_embedded, downloaded)):
         return remark("pairs", text, "ggufspec fetch")

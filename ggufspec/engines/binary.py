@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ggufspec import proc
+from ggufspec import proc, temporary
 from ggufspec.domain import Program, RunSpec, Sample, Status
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.failures import Failure, explain, require_workers
@@ -36,8 +35,7 @@ class BinaryEngine(Engine):
         """Run once in an empty folder, without the user's llama.cpp settings."""
         program = self._program(spec)
         out, err = log.with_suffix(".out"), log.with_suffix(".err")
-        with tempfile.TemporaryDirectory(prefix="ggufspec-") as name:
-            scratch = Path(name)
+        with temporary.folder() as scratch:
             prompt_file = None
             if commands.needs_file(spec.prompt.text):
                 prompt_file = scratch / "prompt.txt"

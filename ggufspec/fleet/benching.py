@@ -10,14 +10,13 @@ import glob
 import os
 import pickle
 import platform
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
-from ggufspec import doctor, machine, measure, paths, results, tuning
+from ggufspec import doctor, machine, measure, paths, results, temporary, tuning
 from ggufspec.domain import RunResult
 from ggufspec.errors import ConsentNeededError, GgufspecError
 from ggufspec.fleet.journal import block_key
@@ -180,7 +179,7 @@ class Bencher:
         assert order.tuning is not None, "the order is to measure blocks"
         self._separate_results()
         _build_missing(order)
-        with tempfile.TemporaryDirectory(prefix="ggufspec-") as folder:
+        with temporary.folder() as folder:
             asked = _fetch(unpack_texts(order, Path(folder)), order)
             tuned = tuning.tune(replace(order.tuning, request=asked))
         bench = results.load(tuned.results.meta.id)
@@ -202,7 +201,7 @@ class Bencher:
         self._known = duration.experience()  # of the user's own benches
         self._separate_results()
         _build_missing(order)
-        with tempfile.TemporaryDirectory(prefix="ggufspec-") as folder:
+        with temporary.folder() as folder:
             asked = unpack_texts(order, Path(folder))
             session = identify(api.prepare(_fetch(asked, order)))
         self._session = replace(session, suite=replace(session.suite, max_time_s=None))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ggufspec import userfiles
 from ggufspec.choices import Where
 from ggufspec.doctor import Checkup
 from ggufspec.domain import Difference, FileUse, Machine, RunResult, TextAudit
@@ -287,6 +288,6 @@ def _common(plan: Plan, where: Where) -> tuple[object, ...]:
 
 def _read_text(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return userfiles.read(path, streams=True)
     except OSError as error:
         raise GgufspecError(f"cannot read {path}: {error.strerror}", "check the file") from error

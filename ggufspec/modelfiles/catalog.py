@@ -1,8 +1,13 @@
-"""Named pairs: the catalogue of the package, and the user's own."""
+"""Named pairs: the catalogue of the package, and the user's own.
+
+A wrong entry of the user's is reported once, and the other pairs can be used. What a command reads of that
+entry is an error.
+"""
 
 from __future__ import annotations
 
 import difflib
+import logging
 import shlex
 import tomllib
 from collections.abc import Mapping
@@ -11,9 +16,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ggufspec import paths
+from ggufspec import paths, userfiles
 from ggufspec.domain import Chain, Method, ModelFile, Pair
 from ggufspec.errors import CatalogError, UnsupportedMethodError
+from ggufspec.harmless import one_line
+from ggufspec.modelfiles.names import is_inside, is_repo
 
 DEFAULT = "llama-3-70b"
 """The Llama-3 notebook's pair: the default of ``ggufspec fetch``."""
@@ -24,6 +31,8 @@ _NO_METHOD = "none"
 _MODEL_KEYS = {"repo", "file", "path", "quant", "revision", "sha256"}
 _PAIR_KEYS = {"target", "drafter", "method", "gamma", "p_min", "licence", "source", "evidence", "note"}
 _LONGEST_DRAFT = 64  # tokens
+_HINT = "see models/pairs.toml for the form"
+_LOG = logging.getLogger("ggufspec")  # Python prints warnings without -v, too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,19 +71,54 @@ class CatalogueEntry:
             return None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Catalogue:
+    """The pairs by name, and the sentences that say why others cannot be used.
+
+    Attributes:
+        entries: the pairs that can be used.
+        wrong: name -> why the entry of that name cannot be used.
+        unreadable: why the user's whole file cannot be used; None if it can.
+    """
+
+    entries: Mapping[str, CatalogueEntry]
+    wrong: Mapping[str, str]
+    unreadable: str | None = None
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """A sentence for each entry, and for the file, that cannot be used."""
+        return (*self.wrong.values(), *filter(None, [self.unreadable]))
+
+
 def user_file() -> Path:
     """Return the path of the user's own catalogue, which may not exist."""
     return paths.config_dir() / "pairs.toml"
 
 
-def entries() -> Mapping[str, CatalogueEntry]:
-    """Return every entry by name; the user's entries replace ours of the same name.
-
-    Raises:
-        CatalogError: a catalogue cannot be read, or an entry is not of the documented form.
-    """
+def read() -> Catalogue:
+    """Return both catalogues; the user's entries replace ours of the same name, wrong ones too."""
     ours = _read(paths.models_dir() / "pairs.toml")
-    return {**ours, **_read(user_file())} if user_file().exists() else ours
+    own = _read(user_file())
+    kept = {name: entry for name, entry in ours.entries.items() if name not in own.wrong}
+    return Catalogue(
+        entries={**kept, **own.entries},
+        wrong={**ours.wrong, **own.wrong},
+        unreadable=ours.unreadable or own.unreadable,
+    )
+
+
+def entries() -> Mapping[str, CatalogueEntry]:
+    """Return every entry by name, and log a warning for each that cannot be used, once."""
+    catalogue = read()
+    for sentence in catalogue.problems:
+        _warn(sentence)
+    return catalogue.entries
+
+
+@cache
+def _warn(sentence: str) -> None:
+    _LOG.warning("warning: %s", sentence)
 
 
 def load_catalogue() -> Mapping[str, Pair]:
@@ -92,8 +136,11 @@ def find_pair(name: str) -> Pair:
     """Return the pair of that name.
 
     Raises:
-        CatalogError: no catalogue has it; the hint names the closest ones.
+        CatalogError: no catalogue has it, or its entry is wrong; the hint names the closest ones.
     """
+    catalogue = read()
+    if name in catalogue.wrong:
+        raise CatalogError(catalogue.wrong[name], _HINT)
     pairs = load_catalogue()
     if name in pairs:
         return pairs[name]
@@ -106,8 +153,10 @@ def find_pair(name: str) -> Pair:
     lower = {known.lower(): known for known in pairs}
     close = [lower[known] for known in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)]
     hint = f"close names: {', '.join(close)}; " if close else ""
+    unreadable = f"{catalogue.unreadable}; " if catalogue.unreadable else ""
     raise CatalogError(
-        f"no pair is called {name!r}", f"{hint}ggufspec pairs lists them all, or name files with --target"
+        f"no pair is called {name!r}",
+        f"{unreadable}{hint}ggufspec pairs lists them all, or name files with --target",
     )
 
 
@@ -137,36 +186,55 @@ def drafting_method(pair: Pair) -> Chain | None:
     return entry.chain
 
 
-def _read(file: Path) -> Mapping[str, CatalogueEntry]:
+def _read(file: Path) -> Catalogue:
+    """Return a file's entries; none if there is no file."""
     try:
-        return _parse(file, file.read_text(encoding="utf-8"))
-    except (
-        OSError,
-        UnicodeDecodeError,
-        tomllib.TOMLDecodeError,
-        ValueError,
-        TypeError,
-        AttributeError,
-    ) as error:
-        raise CatalogError(
-            f"the catalogue {file} cannot be read: {error}", "see models/pairs.toml for the form"
-        ) from error
+        return _parse(file, userfiles.read_text(file))
+    except FileNotFoundError:
+        return Catalogue(entries={}, wrong={})
+    except OSError as error:
+        return _unreadable(file, error.strerror)
+
+
+def _unreadable(file: Path, reason: object) -> Catalogue:
+    sentence = one_line(f"the catalogue {file} cannot be read, and is left out: {reason}")
+    return Catalogue(entries={}, wrong={}, unreadable=sentence)
 
 
 @cache
-def _parse(file: Path, text: str) -> Mapping[str, CatalogueEntry]:
-    tables = tomllib.loads(text).get("pairs", {})
-    return {name: _entry(name, table, file) for name, table in tables.items()}
+def _parse(file: Path, text: str) -> Catalogue:
+    try:
+        tables = tomllib.loads(text).get("pairs", {})
+    except RecursionError:
+        return _unreadable(file, "its brackets are nested too deeply")
+    except ValueError as error:
+        return _unreadable(file, error)
+    if not isinstance(tables, dict):
+        return _unreadable(file, "pairs is not a table of pairs")
+    found: dict[str, CatalogueEntry] = {}
+    wrong: dict[str, str] = {}
+    for name, table in tables.items():
+        try:
+            found[name] = _entry(name, table, file)
+        except ValueError as error:
+            wrong[name] = one_line(f"{file}: {error}")
+    return Catalogue(entries=found, wrong=wrong)
 
 
-def _entry(name: str, table: Mapping[str, Any], file: Path) -> CatalogueEntry:
-    if "target" not in table:
+def _entry(name: str, table: object, file: Path) -> CatalogueEntry:
+    """Return an entry.
+
+    Raises:
+        ValueError: it is not of the documented form.
+    """
+    if not isinstance(table, dict) or "target" not in table:
         raise ValueError(f"[pairs.{name}] needs a target")
     if "/" in name or ":" in name:
         raise ValueError(f"[pairs.{name}]: a pair's name has no '/' and no ':'")
-    _refuse_unknown(f"[pairs.{name}]", table, _PAIR_KEYS)
+    where = f"[pairs.{name}]"
+    _refuse_unknown(where, table, _PAIR_KEYS)
     drafter = table.get("drafter")
-    method = str(table.get("method", _NO_METHOD if drafter is None else Method.DRAFT_MODEL.value))
+    method = _text(where, table, "method") or (_NO_METHOD if drafter is None else Method.DRAFT_MODEL.value)
     needs_drafter = any(known.value in method.split("+") and known.needs_drafter for known in Method)
     if (drafter is None and needs_drafter) or (drafter is not None and method == _NO_METHOD):
         has = "no drafter" if drafter is None else "a drafter"
@@ -179,11 +247,11 @@ def _entry(name: str, table: Mapping[str, Any], file: Path) -> CatalogueEntry:
             target=_model(name, table["target"], file.parent),
             draft=None if drafter is None else _model(name, drafter, file.parent),
         ),
-        licence=str(table.get("licence", "not stated")),
-        source=str(table.get("source", "the user's own")),
-        evidence=table.get("evidence"),
+        licence=_text(where, table, "licence") or "not stated",
+        source=_text(where, table, "source") or "the user's own",
+        evidence=_text(where, table, "evidence"),
         method=method,
-        note=table.get("note"),
+        note=_text(where, table, "note"),
         catalogue=file,
         gamma=_gamma(name, table.get("gamma")),
         p_min=_p_min(name, table.get("p_min")),
@@ -206,24 +274,40 @@ def _p_min(name: str, value: object) -> float | None:
     return float(str(value))
 
 
-def _model(name: str, table: Mapping[str, Any], folder: Path) -> ModelFile:
+def _model(name: str, table: object, folder: Path) -> ModelFile:
+    where = f"[pairs.{name}]"
     if not isinstance(table, dict):
-        raise TypeError(
-            f"[pairs.{name}]: a model is a table such as {{ repo = 'user/repo', file = 'a.gguf' }}"
+        raise ValueError(  # noqa: TRY004  # every fault of an entry is a ValueError
+            f"{where}: a model is a table such as {{ repo = 'user/repo', file = 'a.gguf' }}"
         )
-    _refuse_unknown(f"[pairs.{name}]", table, _MODEL_KEYS)
-    if "path" in table:
-        path = folder / Path(table["path"]).expanduser()
-        return ModelFile(filename=path.name, path=path, quant=table.get("quant"))
-    if "repo" not in table or "file" not in table:
-        raise ValueError(f"[pairs.{name}]: a model needs repo and file, or path")
+    _refuse_unknown(where, table, _MODEL_KEYS)
+    texts = {key: _text(where, table, key) for key in _MODEL_KEYS}
+    repo, file, written = texts["repo"], texts["file"], texts["path"]
+    if written is not None:
+        try:
+            path = folder / Path(written).expanduser()
+        except RuntimeError as error:
+            raise ValueError(f"{where}: {written} is in the home folder of nobody here") from error
+        return ModelFile(filename=path.name, path=path, quant=texts["quant"])
+    if repo is None or file is None:
+        raise ValueError(f"{where}: a model needs repo and file, or path")
+    if not is_repo(repo):
+        raise ValueError(f"{where}: repo is like user/repo, not {repo!r}")
+    if not is_inside(file):
+        raise ValueError(f"{where}: file is the name of a file in {repo}, not {file!r}")
     return ModelFile(
-        filename=table["file"],
-        repo=table["repo"],
-        revision=table.get("revision"),
-        quant=table.get("quant"),
-        sha256=table.get("sha256"),
+        filename=file, repo=repo, revision=texts["revision"], quant=texts["quant"], sha256=texts["sha256"]
     )
+
+
+def _text(where: str, table: Mapping[str, Any], key: str) -> str | None:
+    """Return the text of a key; None where it is not there."""
+    value = table.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError(f"{where}: {key} must be text in quotation marks, not {value!r}")
+    return value
 
 
 def _refuse_unknown(where: str, table: Mapping[str, Any], known: set[str]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggufspec import paths
+from ggufspec import paths, userfiles
 from ggufspec.domain import ModelFile
 from ggufspec.errors import CatalogError, ChangedFileError
 from ggufspec.modelfiles import catalog
@@ -119,7 +119,7 @@ def _listed_items(survey: Survey) -> Iterator[tuple[FetchItem, Pin | None]]:
 def _read_user_pins() -> Mapping[str, Pin]:
     file = user_file()
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(userfiles.read_text(file))
         if content["schema"] != _SCHEMA:
             raise CatalogError(
                 f"{file} was written by a newer ggufspec (schema {content['schema']})", "upgrade ggufspec"
@@ -130,7 +130,8 @@ def _read_user_pins() -> Mapping[str, Pin]:
         }
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise CatalogError(
-            f"the pins in {file} cannot be read: {error}", "correct the file, or remove it"
+            f"the pins in {file} cannot be read: {reason}", "correct the file, or remove it"
         ) from error

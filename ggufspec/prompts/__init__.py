@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ggufspec import paths
+from ggufspec import paths, userfiles
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
 from ggufspec.modelfiles import hub
@@ -66,7 +66,6 @@ BUILT_IN: Mapping[str, str] = {
 """The names of the built-in suites, and where each one is below models/."""
 
 _LONG_TEXT = "texts/shakespeare.txt"  # the first plays of tinyshakespeare, which are in the public domain
-_MOST_BYTES = 64 << 20
 _JSON = {".jsonl", ".ndjson", ".json"}
 ON_HUB = datasets.PREFIX
 """How the name of a suite on the Hub begins: ``hf:USER/DATASET``, with ``@REVISION`` and ``:PART``."""
@@ -164,13 +163,10 @@ def decode(content: bytes, source: str, *, name: str = "") -> str:
 def _read(path: Path) -> str:
     source = f"the prompt file {path}"
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+        content = userfiles.read(path, streams=True)
     except OSError as error:
-        raise GgufspecError(f"cannot read {source}: {error.strerror}", "check its path") from error
-    if len(content) > _MOST_BYTES:
         raise GgufspecError(
-            f"{source} is larger than {_MOST_BYTES >> 20} MiB",
-            "keep only the prompts that you want to measure",
-        )
+            f"cannot read {source}: {error.strerror}",
+            "name a file with the prompts that you want to measure, or pass them as /dev/stdin",
+        ) from error
     return decode(content, source, name=path.name)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ggufspec import proc
+from ggufspec import proc, temporary
 from ggufspec.domain import Prompt
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles.compat import effective
@@ -85,13 +84,13 @@ def render(
 
 
 def _run(card: ModelCard, request: dict[str, Any], *, timeout_s: float) -> tuple[str, ...]:
-    with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "request.json"
+    with temporary.folder() as scratch:
+        file = scratch / "request.json"
         file.write_text(json.dumps(request), encoding="utf-8")
         completed, out, err = proc.capture(
             [sys.executable, "-P", str(_SANDBOX), str(file)],
             env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
-            cwd=Path(scratch),
+            cwd=scratch,
             timeout_s=timeout_s,
         )
     if completed.timed_out:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from ggufspec import digests
+from ggufspec import digests, userfiles
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import hub
 from ggufspec.prompts import jsonl, parquet
@@ -71,9 +71,11 @@ def _read_files(paths: Sequence[Path]) -> Iterator[jsonl.Row]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise GgufspecError(f"cannot read {path}: {error}", "remove it, and run the command again") from error
+        return userfiles.read_text(path, most_bytes=_MOST_BYTES)
+    except OSError as error:
+        raise GgufspecError(
+            f"cannot read {path}: {error.strerror}", "remove it, and run the command again"
+        ) from error
 
 
 def _choose_part(

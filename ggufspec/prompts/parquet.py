@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ggufspec import userfiles
 from ggufspec.errors import GgufspecError
 from ggufspec.prompts.jsonl import FIELDS, Row
 
@@ -27,6 +28,7 @@ def read_rows(path: Path) -> Iterator[Row]:
             "pip install 'ggufspec[parquet]'",
         ) from error
     try:
+        userfiles.check_regular(path)
         with parquet.ParquetFile(path) as file:
             columns = [name for name in file.schema_arrow.names if name in FIELDS]
             number = 0

@@ -19,10 +19,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from ggufspec import userfiles
 from ggufspec.errors import GgufspecError
 from ggufspec.prompts.chat import Message
 from ggufspec.prompts.suite import BadPromptError, check_text
 
+_MOST_BYTES = 1 << 30  # a server's log of a day
 _BODIES = ("body", "request", "request_body", "params")
 _TIMES = ("arrival_s", "timestamp", "time", "ts", "created", "created_at", "start_time", "date")
 _LENGTHS = ("max_completion_tokens", "max_tokens", "n_predict", "max_output_tokens")
@@ -91,7 +93,7 @@ def read_recording(file: Path) -> Recording:
         GgufspecError: the file cannot be read, has no requests or no times, or chats and other requests.
     """
     try:
-        content = file.read_text(encoding="utf-8-sig", errors="replace")
+        content = userfiles.read(file, most_bytes=_MOST_BYTES).decode("utf-8-sig", errors="replace")
     except OSError as error:
         raise GgufspecError(f"cannot read {file}: {error.strerror}", "check its path") from error
     is_jsonl = content.lstrip()[:1] == "{"
@@ -128,7 +130,7 @@ def read_conversation(file: Path) -> tuple[Message, ...] | None:
     if file.suffix.lower() not in _JSON:
         return None
     try:
-        content = file.read_text(encoding="utf-8-sig", errors="replace")
+        content = userfiles.read(file, most_bytes=_MOST_BYTES).decode("utf-8-sig", errors="replace")
     except OSError as error:
         raise GgufspecError(f"cannot read {file}: {error.strerror}", "check its path") from error
     try:

@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import stat
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from ggufspec import temporary
 from ggufspec.errors import ResultsError
 from ggufspec.harmless import one_line
 from ggufspec.units import format_bytes
@@ -56,8 +56,8 @@ def opened(bundle: Path) -> Iterator[OpenedBundle]:
         if bundle.is_dir():
             folder = bundle
         elif bundle.is_file():
-            scratch = resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-"))
-            folder = unpack(bundle, Path(scratch))
+            scratch = resources.enter_context(temporary.folder())
+            folder = unpack(bundle, scratch)
         else:
             raise ResultsError(f"there is no bundle {bundle}", "name the folder or the zip of a bundle")
         files = list_files(folder)

@@ -110,11 +110,12 @@ def _starts() -> list[_Start]:
     """Return the sort keys of all benches, in order."""
     root = paths.runs_dir()
     try:
-        folders = [folder for folder in root.iterdir() if _is_bench(folder)] if root.is_dir() else []
+        folders = [folder for folder in root.iterdir() if _is_bench(folder)]
     except OSError as error:
-        raise ResultsError(
-            f"cannot read {root}: {error.strerror}", "set GGUFSPEC_DATA to a folder that can be read"
-        ) from error
+        if isinstance(error, FileNotFoundError) and paths.broken_link(root) is None:
+            return []
+        reason, hint = paths.explain(error, root, "GGUFSPEC_DATA")
+        raise ResultsError(f"cannot read {root}: {reason}", hint) from error
     return sorted(map(_start, folders), key=lambda start: (start.number, start.started_at, start.name))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import weakref
 from collections.abc import Iterator, Sequence
@@ -225,11 +224,7 @@ def disk(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-            raise ResultsError(
-                f"cannot write to {folder}: {error.strerror}", "set GGUFSPEC_DATA to a writable folder"
-            ) from error
-        raise DiskFullError(
-            f"no space left to store results in {folder}",
-            "free some space, or set GGUFSPEC_DATA to a folder on another disk",
-        ) from error
+        reason, hint = paths.explain(error, folder, "GGUFSPEC_DATA")
+        if error.errno not in paths.NO_ROOM:
+            raise ResultsError(f"cannot write to {folder}: {reason}", hint) from error
+        raise DiskFullError(f"no space left to store results in {folder}", hint) from error

@@ -12,12 +12,13 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
-from ggufspec import redaction
+from ggufspec import redaction, userfiles
 from ggufspec.domain import LLAMA_SERVER, Endpoint
 from ggufspec.errors import GgufspecError, NetworkError
 from ggufspec.serving.counters import read_counters
 
 KEY_VARIABLE = "GGUFSPEC_API_KEY"
+_LONGEST_KEY = 64 << 10  # bytes
 _ANSWER_S = 10.0  # for what a server says of itself
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 _OWNERS = {"llamacpp": LLAMA_SERVER, "vllm": "vLLM", "sglang": "SGLang"}
@@ -57,7 +58,7 @@ def read_key(file: Path | None) -> str | None:
     if file is None:
         return os.environ.get(KEY_VARIABLE) or None
     try:
-        key = file.read_text(encoding="ascii").strip()
+        key = userfiles.read(file, most_bytes=_LONGEST_KEY, streams=True).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not ASCII text"
         raise GgufspecError(f"the key file {file} cannot be read: {reason}", "check its path") from error

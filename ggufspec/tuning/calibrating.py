@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ggufspec import engines, forecast
+from ggufspec import engines, forecast, temporary
 from ggufspec.domain import ModelFile, Offload, RunSpec, Sample, Status
 from ggufspec.engines import Engine
 from ggufspec.forecast import Calibration, CalibrationRun, Exposure
@@ -70,12 +69,12 @@ def calibrate_costs(
     texts, loads = (plan.texts[:1], 1) if plan.target_only else (plan.texts, plan.loads)
     order = [arm for load in range(loads) for arm in (arms if load % 2 == 0 else reversed(arms))]
     runs: dict[RunSpec, list[_Measured]] = {}
-    with tempfile.TemporaryDirectory(prefix="ggufspec-") as name, plan.engine:
+    with temporary.folder() as scratch, plan.engine:
         for number, arm in enumerate(order):
             yield Stage(name="calibrating", done=number, total=len(order))
             if number % len(arms) == 0:
                 plan.engine.close()  # so that everything is loaded anew
-            runs.setdefault(arm, []).extend(_measured(plan, arm, texts, Path(name) / "run"))
+            runs.setdefault(arm, []).extend(_measured(plan, arm, texts, scratch / "run"))
     return {
         place: forecast.calibrate(
             curve,

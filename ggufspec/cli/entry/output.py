@@ -16,8 +16,6 @@ from ggufspec.harmless import harmless, one_line, to_json
 if TYPE_CHECKING:  # `--help` starts faster without it
     from pathlib import Path
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-
 
 @contextmanager
 def written(out: Path | None = None) -> Iterator[None]:
@@ -69,7 +67,11 @@ def convert_error(error: OSError) -> GgufspecError:
 
 
 def _make_error(error: OSError, message: str, hint: str) -> GgufspecError:
-    return (DiskFullError if error.errno in _FULL else GgufspecError)(message, hint)
+    from ggufspec import paths  # `--help` starts faster without it
+
+    if error.errno == errno.EFBIG:
+        return GgufspecError(message, paths.FILE_LIMIT_HINT)
+    return (DiskFullError if error.errno in paths.NO_ROOM else GgufspecError)(message, hint)
 
 
 def echo(message: object = "", *, err: bool = False, nl: bool = True) -> None:

@@ -109,7 +109,7 @@ _SHARED = (
         "--prompt-file",
         multiple=True,
         type=_FILE,
-        help="Prompt suite (TOML, JSONL, Parquet) or a text to continue; can be repeated.",
+        help="Prompt suite (TOML, JSONL, Parquet) or a text to continue, also /dev/stdin; can be repeated.",
     ),
     click.option("--per-category", type=Count(1), help="Use N prompts of each category, drawn with --seed."),
     click.option(

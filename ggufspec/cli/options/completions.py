@@ -27,8 +27,8 @@ def pairs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offere
 
     with suppress(GgufspecError):
         return _items(
-            (name, pair.target.filename)
-            for name, pair in catalog.load_catalogue().items()
+            (name, entry.pair.target.filename)
+            for name, entry in catalog.read().entries.items()
             if incomplete in name
         )
     return []

@@ -9,14 +9,13 @@ then compared with it in a separate process, field by field, as they are for a p
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from ggufspec import proc
+from ggufspec import proc, temporary
 from ggufspec.engines.library.commandline import format_library
 from ggufspec.engines.library.messages import Library
 from ggufspec.engines.library.shapes import AGREES, PROBE
@@ -145,11 +144,11 @@ def _compared(library: Library) -> Library:
 @cache
 def _difference(library: Library) -> str | None:
     """Compare a library's parameters with the binding's in a separate process; return the difference."""
-    with tempfile.TemporaryDirectory(prefix="ggufspec-") as scratch:
+    with temporary.folder() as scratch:
         completed, out, _ = proc.capture(
             [*PROBE, *format_library(library)],
-            env=worker_environment(Path(scratch)),
-            cwd=Path(scratch),
+            env=worker_environment(scratch),
+            cwd=scratch,
             timeout_s=_TIMEOUT_S,
         )
     if completed.timed_out:

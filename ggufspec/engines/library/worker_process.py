@@ -9,7 +9,6 @@ import os
 import pickle
 import re
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from ggufspec import proc
+from ggufspec import proc, temporary
 from ggufspec.domain import Program, Sample, Status
 from ggufspec.engines.failures import Failure, LogTail, explain
 from ggufspec.engines.library.messages import (
@@ -106,7 +105,7 @@ def start(command: Sequence[str]) -> Link:
         Failure: the system cannot start it.
     """
     with ExitStack() as resources:
-        folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-")))
+        folder = resources.enter_context(temporary.folder())
         scratch, log = folder / "home", folder / "worker.log"
         scratch.mkdir()
         engine_end, worker_end = socket.socketpair()

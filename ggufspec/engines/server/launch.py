@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-from ggufspec import proc
+from ggufspec import proc, temporary
 from ggufspec.domain import RunSpec, Status
 from ggufspec.engines.failures import (
     Failure,
@@ -150,7 +149,7 @@ def start_printed(argv: Sequence[str], *, port: int, timeout_s: float | None = N
         Failure: it did not load, or not within ``timeout_s``; another program may have taken the port.
     """
     with ExitStack() as resources:
-        scratch = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-")))
+        scratch = resources.enter_context(temporary.folder())
         try:
             server = _spawn(argv, resources, scratch, port=port, headers={}, timeout_s=timeout_s)
             with _keeping_log(server):
@@ -186,7 +185,7 @@ def readable_argv(load: RunSpec, install: Install) -> tuple[str, ...]:
 
 def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
     with ExitStack() as resources:
-        scratch = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-")))
+        scratch = resources.enter_context(temporary.folder())
         slots = scratch / "slots"
         slots.mkdir()
         key, key_file = f"{secrets.token_hex(24)}{_KEY_TAIL}", scratch / "key"

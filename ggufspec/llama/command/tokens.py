@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import tempfile
 from pathlib import Path
 
-from ggufspec import proc
+from ggufspec import proc, temporary
 from ggufspec.llama.command.commands import needs_file
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import Executable, Install
@@ -23,8 +22,7 @@ def tokenize(install: Install, model: str | Path, text: str) -> list[int] | None
     """
     if install.tokenizer is None:
         return None
-    with tempfile.TemporaryDirectory(prefix="ggufspec-") as name:
-        scratch = Path(name)
+    with temporary.folder() as scratch:
         argv = _argv(install.tokenizer, model, text, scratch / "text.txt")
         if argv is None:
             return None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ggufspec import proc
+from ggufspec import proc, temporary
 from ggufspec.domain import Program
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import Install
@@ -51,10 +50,8 @@ def _loaded(program: Path) -> Iterator[Path]:
     ldd = shutil.which("ldd")
     if ldd is None:
         return
-    with tempfile.TemporaryDirectory() as scratch:
-        _, out, _ = proc.capture(
-            [ldd, str(program)], env=program_environment(Path(scratch)), cwd=Path(scratch)
-        )
+    with temporary.folder() as scratch:
+        _, out, _ = proc.capture([ldd, str(program)], env=program_environment(scratch), cwd=scratch)
     for match in _LOADED.finditer(out):
         path = Path(match[1])
         if _OF_LLAMA.fullmatch(path.name):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from ggufspec import machine, paths, proc, settings
+from ggufspec import machine, paths, proc, settings, temporary
 from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import options, packages, releases, store
@@ -432,8 +431,8 @@ def _devices(executable: Executable) -> tuple[options.ListedDevice, ...] | None:
 
 
 def _ask(path: Path, flag: str) -> tuple[proc.Completed, str, str]:
-    with tempfile.TemporaryDirectory() as scratch:
-        return proc.capture([str(path), flag], env=program_environment(Path(scratch)), cwd=Path(scratch))
+    with temporary.folder() as scratch:
+        return proc.capture([str(path), flag], env=program_environment(scratch), cwd=scratch)
 
 
 def _runs(path: Path) -> bool:

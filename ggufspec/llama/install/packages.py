@@ -9,14 +9,13 @@ import base64
 import csv
 import re
 import sys
-import tempfile
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 
 from packaging.version import InvalidVersion, Version
 
-from ggufspec import proc
+from ggufspec import proc, temporary
 from ggufspec.llama.install import binding_files, contents, device_list, options, releases
 from ggufspec.llama.install.contents import FileRecord
 from ggufspec.llama.install.environment import program_environment
@@ -142,11 +141,11 @@ def _is_library(name: str) -> bool:
 
 def _ask_library(file: Path) -> tuple[options.ListedDevice, ...] | str:
     """Return the GPUs that a library lists, or why it does not load."""
-    with tempfile.TemporaryDirectory(prefix="ggufspec-") as scratch:
+    with temporary.folder() as scratch:
         completed, out, err = proc.capture(
             [sys.executable, "-I", str(Path(device_list.__file__)), str(file)],
-            env=program_environment(Path(scratch)),
-            cwd=Path(scratch),
+            env=program_environment(scratch),
+            cwd=scratch,
         )
     if completed.returncode == 0:
         return options.parse_devices(out)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ggufspec import proc
+from ggufspec import proc, temporary
 from ggufspec.errors import GgufspecError, NoInstallError, WorkerError
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Install
@@ -135,7 +134,7 @@ def start_worker(install: Install, settings: WorkerSettings) -> Iterator[Running
     """
     argv = worker_argv(install, settings)
     _check_port(settings)
-    with tempfile.TemporaryDirectory(prefix="ggufspec-") as folder:
+    with temporary.folder() as folder:
         home, log = Path(folder) / "home", Path(folder) / "worker.log"
         home.mkdir()
         with (
@@ -209,8 +208,7 @@ def _ended(log: Path, returncode: int) -> WorkerError:
 
 
 def _ask_for_help(program: Path) -> ListedFlags:
-    with tempfile.TemporaryDirectory() as folder:
-        scratch = Path(folder)
+    with temporary.folder() as scratch:
         argv = [str(program), "--help"]
         _, out, err = proc.capture(argv, env=program_environment(scratch), cwd=scratch)
     return parse_help(out + err, plain=False)

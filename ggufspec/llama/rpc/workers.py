@@ -6,14 +6,12 @@ import logging
 import math
 import re
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeVar
 
-from ggufspec import proc
+from ggufspec import proc, temporary
 from ggufspec.domain import RpcWorker, Status
 from ggufspec.errors import GgufspecError, NoInstallError, WorkerError
 from ggufspec.llama.install.environment import program_environment
@@ -192,8 +190,7 @@ def check_versions(install: Install, addresses: Sequence[str]) -> None:
     check_workers(addresses)
     if program is None or not addresses:
         return
-    with tempfile.TemporaryDirectory() as folder:
-        scratch = Path(folder)
+    with temporary.folder() as scratch:
         argv = [str(program.path), "--rpc", ",".join(addresses), DEVICES_FLAG]
         completed, out, err = proc.capture(
             argv, env=program_environment(scratch), cwd=scratch, timeout_s=_LISTING_S

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from ggufspec import proc
+from ggufspec import paths, proc
 from ggufspec.errors import SourceError
 from ggufspec.redaction import PROXIES, is_secret, redact, without_credentials
 
@@ -59,8 +59,9 @@ def read_address(text: str) -> tuple[str, Login | None]:
     Raises:
         SourceError: the address is none of these, or its kind of address takes no password.
     """
-    if text and Path(text).expanduser().is_dir():
-        return str(Path(text).expanduser().absolute()), None
+    folder = paths.expanded(text, "source") if text else None
+    if folder is not None and folder.is_dir():
+        return str(folder), None
     parts = urlsplit("" if _NOT_IN_URL.search(text) else text)
     userinfo, at, host = parts.netloc.rpartition("@")
     if not at or parts.scheme not in _WITH_LOGIN:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
+from ggufspec import paths
 from ggufspec.errors import SourceError
 from ggufspec.llama.install import binding_files, releases
 from ggufspec.llama.progress import BuildProgress, BuildStep
@@ -143,7 +144,7 @@ def choose_source(text: str | None, version: str | None) -> Source:
             raise SourceError("git needs a tag or commit", "for example --source git --version b4159")
         url, login = git.read_address(text.removeprefix("git+")) if text != "git" else (UPSTREAM, None)
         return Git(version, url, login)
-    path = Path(text).expanduser().absolute()
+    path = paths.expanded(text, "source")
     if not path.is_file() and find_root(path) is None:
         raise SourceError(
             f"{path} contains no source of llama.cpp", "give the folder with its CMakeLists.txt"

@@ -167,9 +167,9 @@ def find_folder(text: str) -> Path | None:
         BadReferenceError: it names a GGUF, which is the result of a conversion.
         ModelFileError: it is a path, and there is no such folder.
     """
-    path = Path(text).expanduser()
+    path = paths.expanded(text, "checkpoint")
     if path.is_dir():
-        return path.absolute()
+        return path
     if path.is_file():
         raise BadReferenceError(
             f"{text} is a file; a conversion reads models in Hugging Face's format", _suggest_base(path)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from ggufspec import paths
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import BadReferenceError
+from ggufspec.modelfiles.names import is_inside, is_repo
 from ggufspec.redaction import redact
 
 HUB_HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
 
-_REPO = re.compile(r"(?!.*(?:\.\.|--))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}(?<![.-])")
 _HALVES = {"target": "target", "draft": "draft", "drafter": "draft"}
 _FORMS = "user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, PAIR:target, PAIR:drafter or a local path"
 
@@ -50,14 +51,15 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
 
     Raises:
         BadReferenceError: the text has none of these forms.
+        GgufspecError: it is in the home folder of a user who does not exist.
     """
     if text.startswith("hf://"):
         return _repository(redact(text), text.removeprefix("hf://").removeprefix("models/"))
     if re.match(r"https?://", text):
         return _url(text, endpoint)
-    path = Path(text).expanduser()
+    path = paths.expanded(text, "model")
     if _is_file(path) or text.startswith(("/", "./", "../", "~")):
-        return Reference(text=text, path=path.absolute())
+        return Reference(text=text, path=path)
     name, _, half = text.rpartition(":")
     if name in pairs and half in _HALVES:
         model = getattr(pairs[name], _HALVES[half])
@@ -67,7 +69,7 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
             )
         return of_model(model, text)
     if text.endswith(".gguf") and (text.count("/") == 1 or ("/" in text and path.parent.is_dir())):
-        return Reference(text=text, path=path.absolute())
+        return Reference(text=text, path=path)
     if "/" in text:
         return _repository(text, text)
     if text in pairs:
@@ -75,7 +77,7 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
             f"{text!r} is a pair, not one model", f"write {text}:target or {text}:drafter"
         )
     if text.endswith(".gguf"):
-        return Reference(text=text, path=path.absolute())
+        return Reference(text=text, path=path)
     raise BadReferenceError(f"not a model reference: {text!r}", f"write {_FORMS}")
 
 
@@ -93,16 +95,6 @@ def of_model(model: ModelFile, text: str | None = None) -> Reference:
         repo=model.repo,
         filename=model.filename,
         revision=model.revision,
-    )
-
-
-def is_inside(filename: str) -> bool:
-    """Return whether a name from the Hub stays inside the folder that it is joined to."""
-    parts = PurePosixPath(filename).parts
-    return bool(parts) and not (
-        filename.startswith("/")
-        or any(part in {"..", "."} for part in filename.split("/"))
-        or re.search(r"[\\:\x00-\x1f]", filename)
     )
 
 
@@ -162,7 +154,7 @@ def _segments(path: str) -> list[str]:
 def _checked(
     text: str, repo: str, filename: str | None, quant: str | None, revision: str | None
 ) -> Reference:
-    if _REPO.fullmatch(repo) is None:
+    if not is_repo(repo):
         raise BadReferenceError(f"not a model reference: {text!r}", f"write {_FORMS}")
     if filename is not None and (not is_inside(filename) or not filename.lower().endswith(".gguf")):
         raise BadReferenceError(

@@ -23,7 +23,8 @@ from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files, models, sidecars
 from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, listing
 from ggufspec.modelfiles.hub.hashing import is_sha256
-from ggufspec.modelfiles.hub.references import Reference, is_inside, of_model, parse_reference
+from ggufspec.modelfiles.hub.references import Reference, of_model, parse_reference
+from ggufspec.modelfiles.names import is_inside
 
 
 @dataclass(frozen=True, kw_only=True)

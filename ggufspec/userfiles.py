@@ -1,0 +1,89 @@
+"""Read the files that users name or write: settings, pairs, prompts, keys.
+
+A pipe or a device in their place would be waited for without end, or would fill the memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+
+from ggufspec import units
+
+MOST_BYTES = 64 << 20
+"""The most that is read of one file: every one of them is written by people, or holds prompts."""
+
+_KINDS = {
+    stat.S_IFDIR: "it is a folder",
+    stat.S_IFIFO: "it is a pipe, not a regular file",
+    stat.S_IFSOCK: "it is a socket, not a regular file",
+    stat.S_IFCHR: "it is a device, not a regular file",
+    stat.S_IFBLK: "it is a device, not a regular file",
+}
+# How a shell names a stream that is open already: ``-f /dev/stdin``, and ``-f <(COMMAND)`` as /dev/fd/63.
+_STREAM = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/self/fd/\d+")
+_streams: dict[str, bytes] = {}  # a stream can be read once, and a command may ask for its prompts again
+
+
+class UnsuitableFileError(OSError):
+    """A file is not a regular one, or is too large; ``strerror`` says which."""
+
+    def __init__(self, reason: str, path: Path) -> None:
+        super().__init__(errno.EINVAL, reason, str(path))
+
+
+def check_regular(path: Path) -> None:
+    """Make sure that a path names a regular file.
+
+    Raises:
+        OSError: it does not; ``strerror`` says what it is.
+    """
+    _check_kind(path.stat(), path)
+
+
+def read(path: Path, *, most_bytes: int = MOST_BYTES, streams: bool = False) -> bytes:
+    """Return the content of a file that a user named.
+
+    Args:
+        path: of the file.
+        most_bytes: a larger file is refused.
+        streams: read /dev/stdin and the shell's ``<(COMMAND)``, too, to their end.
+
+    Raises:
+        OSError: it cannot be read, is not a regular file, or is too large; ``strerror`` says which.
+    """
+    if streams and _STREAM.fullmatch(str(path)):
+        if str(path) not in _streams:
+            with path.open("rb") as file:
+                _streams[str(path)] = _read_limited(file.read(most_bytes + 1), most_bytes, path)
+        return _streams[str(path)]
+    # Without O_NONBLOCK, opening a pipe waits until another process writes to it.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+        _check_kind(os.fstat(file.fileno()), path)
+        return _read_limited(file.read(most_bytes + 1), most_bytes, path)
+
+
+def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
+    """Return a UTF-8 file as text.
+
+    Raises:
+        OSError: as for ``read``, or it is not UTF-8; ``strerror`` says which.
+    """
+    try:
+        return read(path, most_bytes=most_bytes).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnsuitableFileError("it is not UTF-8 text", path) from error
+
+
+def _check_kind(status: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise UnsuitableFileError(_KINDS.get(stat.S_IFMT(status.st_mode), "it is not a regular file"), path)
+
+
+def _read_limited(content: bytes, most_bytes: int, path: Path) -> bytes:
+    if len(content) > most_bytes:
+        raise UnsuitableFileError(f"it is larger than {units.format_bytes(most_bytes)}", path)
+    return content
