@@ -38,9 +38,14 @@ _KILL_POLL_S = 0.002
 _KILL_WAIT_S = 10.0  # for processes to end after SIGKILL; the kernel may be waiting for a device
 _LINE_END = re.compile(rb"\r?\n|\r(?!\n|\Z)")  # at the very end, a line feed may follow
 _MARK_AT = 3  # in the arguments of the shell
+_BLOCK_BYTES = 512  # in which POSIX shells count file sizes
+MOST_CAPTURED_BYTES = 64 << 20
+"""Of the output of a short program, beyond which it is killed."""
 # $0 is the mark. SIGTERM first: Ninja runs compilers in their own groups, and only it can end them.
 _WATCHER_SCRIPT = f"""\
 exec 3<&0 </dev/null
+[ "$1" = - ] || ulimit -f "$1" 2>/dev/null
+shift
 (
   read -r _ <&3
   trap '' TERM
@@ -82,6 +87,7 @@ def spawn(
     stderr: int | IO[bytes],
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    most_file_bytes: int | None = None,
 ) -> Iterator[psutil.Popen]:
     """Start a child in its own group; on exit, it and its descendants are killed.
 
@@ -93,18 +99,20 @@ def spawn(
         stderr: as ``stdout``.
         env: the child's complete environment; None for this process's own without secrets.
         cwd: the child's working folder; None for this process's own.
+        most_file_bytes: the largest file that it may write, its output too; SIGXFSZ ends it at the next byte.
 
     Raises:
         ChildCrashedError: the system cannot start it, for example because the arguments are too long.
     """
     _LOG.info("start: %s", shlex.join(map(str, argv)))
     mark = f"GGUFSPEC_CHILD_{secrets.token_hex(8)}"
+    limit = "-" if most_file_bytes is None else str(most_file_bytes // _BLOCK_BYTES)
     before, owner = frozenset(psutil.pids()), os.getpid()
     lifeline, held = os.pipe()
     _held.add(held)
     try:
         child = psutil.Popen(
-            ["/bin/sh", "-c", _WATCHER_SCRIPT, mark, *argv],
+            ["/bin/sh", "-c", _WATCHER_SCRIPT, mark, limit, *argv],
             stdin=lifeline,
             stdout=stdout,
             stderr=stderr,
@@ -139,6 +147,7 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     timeout_s: float | None = None,
+    most_file_bytes: int | None = None,
 ) -> Completed:
     """Run a child until it ends, with its output in files. A failing child is not an exception.
 
@@ -149,6 +158,7 @@ def run(
         env: as for ``spawn``.
         cwd: as for ``spawn``.
         timeout_s: kill the child after this many seconds.
+        most_file_bytes: as for ``spawn``.
 
     Raises:
         ChildCrashedError: the system cannot start it.
@@ -159,7 +169,7 @@ def run(
     with ExitStack() as files:
         out = files.enter_context(stdout.open("wb"))
         err = subprocess.STDOUT if stderr is None else files.enter_context(stderr.open("wb"))
-        with spawn(argv, stdout=out, stderr=err, env=env, cwd=cwd) as child:
+        with spawn(argv, stdout=out, stderr=err, env=env, cwd=cwd, most_file_bytes=most_file_bytes) as child:
             while True:
                 with suppress(psutil.Error):
                     peak = max(peak or 0, child.memory_info().rss) or None
@@ -216,11 +226,13 @@ def capture(
 ) -> tuple[Completed, str, str]:
     """Run a short child and return how it ended, its standard output and its standard error.
 
+    One that prints more than ``MOST_CAPTURED_BYTES`` is killed, as if by SIGXFSZ.
+
     Raises:
         ChildCrashedError: the system cannot start it.
     """
     started = time.perf_counter()
-    timed_out = False
+    timed_out = too_long = False
     with spawn(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd) as child:
         while True:
             has_ended = child.poll() is not None  # a descendant may keep the pipes open: do not wait for it
@@ -230,9 +242,12 @@ def capture(
             except subprocess.TimeoutExpired as so_far:
                 out, err = so_far.output or b"", so_far.stderr or b""
                 timed_out = not has_ended and time.perf_counter() - started > timeout_s
-                if has_ended or timed_out:
+                too_long = len(out) + len(err) > MOST_CAPTURED_BYTES
+                if has_ended or timed_out or too_long:
                     break
-        returncode = -signal.SIGKILL if timed_out else child.returncode
+        returncode = child.returncode
+        if timed_out or too_long:
+            returncode = -(signal.SIGXFSZ if too_long else signal.SIGKILL)
     completed = _completed(
         argv, returncode, timed_out=timed_out, wall_s=time.perf_counter() - started, peak_rss_bytes=None
     )

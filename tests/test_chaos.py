@@ -70,6 +70,11 @@ FAULTS = {
         status="disk full",
         error="No space left on device",
     ),
+    "@endless": Fault(
+        does="exec yes 'this line comes again and again' >&2",
+        status="log too large",
+        error="it printed more than a run may",
+    ),
     "@killed": Fault(does="kill -KILL $$", status="out of memory", error="killed by SIGKILL"),
     "@memory": Fault(
         does="echo 'ggml_aligned_malloc: failed to allocate 99 bytes' >&2; exit 1",
@@ -94,6 +99,7 @@ EXIT_CODES = {
     "timed out": 10,
     "out of memory": 11,
     "disk full": 12,
+    "log too large": 9,
     "summary lost": 15,
     "drafting inactive": 16,
 }

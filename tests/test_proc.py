@@ -275,3 +275,20 @@ def test_children_die_with_us_and_not_with_our_copies(tmp_path: Path, pids: Path
 def _parent(tmp_path: Path, argv: list[str]) -> subprocess.Popen[bytes]:
     code = f"from pathlib import Path; from ggufspec import proc; proc.run({argv!r}, stdout=Path('out'))"
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, cwd=tmp_path)
+
+
+@pytest.mark.timeout(60)
+def test_a_program_that_prints_without_end_is_ended(tmp_path: Path) -> None:
+    ended = proc.run(["yes"], stdout=tmp_path / "out", most_file_bytes=1 << 20)
+    assert ended.signal == "SIGXFSZ"
+    assert (tmp_path / "out").stat().st_size == 1 << 20
+    ended = proc.run(["yes"], stdout=tmp_path / "out", timeout_s=0.2)
+    assert ended.timed_out
+
+
+@pytest.mark.timeout(60)
+def test_a_short_program_that_prints_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proc, "MOST_CAPTURED_BYTES", 1 << 20)
+    ended, out, _ = proc.capture(["yes"])
+    assert (ended.signal, ended.timed_out) == ("SIGXFSZ", False)
+    assert out.startswith("y\ny\n")

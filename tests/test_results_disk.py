@@ -13,7 +13,7 @@ from ggufspec import results
 from ggufspec.domain import Conditions, Difference, Drafting, Program, Role, RunResult, Sample, Status
 from ggufspec.errors import DiskFullError, ResultsError
 from ggufspec.results import ResultSet
-from tests.support import damage, values
+from tests.support import damage, shell, values
 
 
 def _create(name: str) -> ResultSet:
@@ -226,3 +226,34 @@ def test_a_run_is_on_the_disk_before_it_counts_as_stored(monkeypatch: pytest.Mon
     for repeat in range(2):
         stored = results.append(stored, values.run(repeat=repeat))
         assert synced[repeat:] == [file.stat().st_size]
+
+
+def test_a_removed_meta_is_written_again_by_the_bench_that_runs() -> None:
+    stored = results.append(_create("mine"), values.run())
+    meta = stored.folder / "meta.json"
+    content = meta.read_bytes()
+    meta.unlink()
+    stored = results.append(stored, values.run(repeat=1))
+    assert meta.read_bytes() == content
+    meta.unlink()
+    results.confirm(stored)
+    results.close(stored)
+    assert results.load("mine") == stored
+
+
+def test_without_its_meta_a_bench_is_named_and_can_be_salvaged() -> None:
+    other = values.bench()
+    stored = results.append(_create("mine"), values.run())
+    results.close(stored)
+    (stored.folder / "meta.json").unlink()
+    for name in ("mine", str(stored.folder)):
+        with pytest.raises(ResultsError, match=r"meta\.json is missing") as caught:
+            results.load(name)
+        assert "show mine --salvage" in (caught.value.hint or "")
+        saved = results.load(name, salvage=True)
+        assert saved.runs == stored.runs
+        assert saved.damage == ("meta.json is missing: build, machine and engine are unknown",)
+    assert results.ids() == (other.meta.id,)
+    done = shell.here("show", "mine", "--salvage")
+    assert done.returncode == 0
+    assert "meta.json is missing" in done.stdout + done.stderr

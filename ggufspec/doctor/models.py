@@ -12,7 +12,7 @@ from ggufspec import paths, results, units
 from ggufspec.doctor.finding import Finding, ok, remark
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import catalog, hub
-from ggufspec.modelfiles.hub import client
+from ggufspec.modelfiles.hub import client, limits
 
 PATIENCE_S = 2.5
 _EXAMPLE_REPO = "ggml-org/models"
@@ -37,7 +37,7 @@ class HubRequest:
 
     def _ask(self) -> None:
         try:
-            self._answers.append(_describe_login(self._access))
+            self._answers.append(limits.within(lambda: _describe_login(self._access), limits.ANSWER_S))
         except Exception as error:  # noqa: BLE001  # any failure of the network is a remark
             self._answers.append(error)
 

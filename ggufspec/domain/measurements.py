@@ -21,6 +21,7 @@ class Status(StrEnum):
     LOAD_FAILED = "load failed"
     OUT_OF_MEMORY = "out of memory"
     DISK_FULL = "disk full"
+    LOG_TOO_LARGE = "log too large"  # the program printed without end
     CRASHED = "crashed"  # a signal, or an abort
     FAILED = "failed"  # an exit code other than 0
     TIMED_OUT = "timed out"
@@ -41,6 +42,7 @@ class RunOutcome(StrEnum):
     LOAD_FAILED = "load failed"
     OUT_OF_MEMORY = "out of memory"
     DISK_FULL = "disk full"
+    LOG_TOO_LARGE = "log too large"
     CRASHED = "crashed"
     FAILED = "failed"
     TIMED_OUT = "timed out"

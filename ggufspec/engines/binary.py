@@ -8,7 +8,7 @@ from pathlib import Path
 from ggufspec import proc, temporary
 from ggufspec.domain import Program, RunSpec, Sample, Status
 from ggufspec.engines.engine import Engine, Measurement
-from ggufspec.engines.failures import Failure, explain, require_workers
+from ggufspec.engines.failures import MOST_LOG_BYTES, Failure, explain, require_workers
 from ggufspec.errors import ChildCrashedError, LogError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install, flush_variables, program_environment
@@ -50,6 +50,7 @@ class BinaryEngine(Engine):
                     env=program_environment(scratch) | flush_variables(self.install),
                     cwd=scratch,
                     timeout_s=self.timeout_s,
+                    most_file_bytes=MOST_LOG_BYTES,
                 )
             except Failure as failure:
                 sample = Sample(status=failure.status, program=program)

@@ -11,6 +11,11 @@ from ggufspec.domain import RunSpec, Status
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.rpc import workers
 
+MOST_LOG_BYTES = 16 << 20
+"""Of what a program prints in one run; a long run has less than 1 MB."""
+MOST_SERVER_LOG_BYTES = 256 << 20
+"""Of what a server, or a worker, prints in all of its runs."""
+
 _ERRORS: dict[Status, type[errors.GgufspecError]] = {
     Status.SUMMARY_LOST: errors.SummaryLostError,
     Status.DRAFTING_INACTIVE: errors.DraftingInactiveError,
@@ -19,6 +24,7 @@ _ERRORS: dict[Status, type[errors.GgufspecError]] = {
     Status.LOAD_FAILED: errors.ModelFileError,
     Status.OUT_OF_MEMORY: errors.OutOfMemoryError,
     Status.DISK_FULL: errors.DiskFullError,
+    Status.LOG_TOO_LARGE: errors.ChildCrashedError,
     Status.CRASHED: errors.ChildCrashedError,
     Status.FAILED: errors.ChildCrashedError,
     Status.TIMED_OUT: errors.ChildTimedOutError,
@@ -30,6 +36,7 @@ _ERRORS: dict[Status, type[errors.GgufspecError]] = {
 _HINTS = {
     Status.OUT_OF_MEMORY: "put fewer layers on the GPU (--ngl), or use a smaller --ctx or quantization",
     Status.TIMED_OUT: "allow more time with --timeout, or ask for fewer tokens with -n",
+    Status.LOG_TOO_LARGE: "leave out options after -- that make llama.cpp print more; is `ulimit -f` low?",
     Status.PROMPT_TOO_LONG: "use a larger --ctx or a shorter prompt",
     **workers.HINTS,
 }
@@ -72,10 +79,12 @@ def explain(returncode: int, log: bytes) -> tuple[Status, str]:
         returncode: not 0; negative if a signal ended the program.
         log: the program's standard error.
     """
-    diagnosis = parsing.diagnose(log)
+    name = proc.signal_name(-returncode) if returncode < 0 else None
+    diagnosis = None if name == "SIGXFSZ" else parsing.diagnose(log)  # such a log may say anything
     if diagnosis is not None:
         return diagnosis
-    name = proc.signal_name(-returncode) if returncode < 0 else None
+    if name == "SIGXFSZ":
+        return Status.LOG_TOO_LARGE, "it printed more than a run may, and was ended by SIGXFSZ"
     if name == "SIGKILL":
         return Status.OUT_OF_MEMORY, "killed by SIGKILL, most likely by the system because memory ran out"
     if name is not None:

@@ -117,7 +117,12 @@ def read_bench(folder: Path, *, salvage: bool = False) -> Stored:
 
 def _read_meta(folder: Path, *, salvage: bool) -> tuple[Meta, tuple[str, ...]]:
     """Return the contents of meta.json and, for salvage, its damage."""
-    content = (folder / META).read_bytes()
+    try:
+        content = (folder / META).read_bytes()
+    except FileNotFoundError:
+        if not salvage:
+            raise
+        return _unknown(folder.name), (f"{META} is missing: build, machine and engine are unknown",)
     try:
         meta = msgspec.json.decode(content, type=Meta, dec_hook=records.decode_hook)
     except ValueError:

@@ -86,6 +86,11 @@ def find_bench(run: str) -> Path:
     matches = [run] if run in known else [name for name in known if name.startswith(run)]
     if len(matches) == 1:
         return paths.runs_dir() / matches[0]
+    if without_meta := _without_meta(run):
+        raise ResultsError(
+            f"{without_meta / META} is missing",
+            f"`ggufspec show {without_meta.name} --salvage` shows what is left of the bench",
+        )
     if not known:
         raise ResultsError("no bench is stored yet", "run `ggufspec bench` first")
     shown = repr(run if len(run) <= _LONGEST_NAME else f"{run[:_LONGEST_NAME]}…")
@@ -96,6 +101,21 @@ def find_bench(run: str) -> Path:
     raise ResultsError(
         f"there is no run {shown}", f"`ggufspec show --list` lists them; the last is {known[-1]}"
     )
+
+
+def _without_meta(run: str) -> Path | None:
+    """Return the folder, by its path or id, of a bench whose meta.json was removed."""
+    for folder in (Path(run), paths.runs_dir() / run):
+        try:
+            if (
+                _NAME.fullmatch(folder.name)
+                and not _is_bench(folder)
+                and (folder / reading.RUNS).stat().st_size
+            ):
+                return folder
+        except (OSError, ValueError):
+            continue
+    return None
 
 
 class _Start(msgspec.Struct):
@@ -264,6 +284,7 @@ def append(results: ResultSet, run: RunResult) -> ResultSet:
     writer = _writer(results)
     _write(writer, writer.ledger.records_of(run))
     writer.ledger.made[len(writer.ledger.runs) - 1] = run
+    _keep_meta(results)
     return _view(results.meta, results.folder, writer)
 
 
@@ -332,6 +353,15 @@ def confirm(results: ResultSet) -> None:
     writer = _writer(results)
     with disk(results.folder):
         writer.check()
+    _keep_meta(results)
+
+
+def _keep_meta(results: ResultSet) -> None:
+    """Write meta.json again if another program removed it: without it, the runs cannot be read."""
+    file = results.folder / reading.META
+    with disk(results.folder):
+        if not file.exists():
+            write_object(file, results.meta)
 
 
 def load(run: str | Path = LATEST, *, salvage: bool = False) -> ResultSet:
@@ -344,7 +374,7 @@ def load(run: str | Path = LATEST, *, salvage: bool = False) -> ResultSet:
     Raises:
         ResultsError: the bench does not exist, or its files cannot be read.
     """
-    folder = find_bench(str(run))
+    folder = (salvage and _without_meta(str(run))) or find_bench(str(run))
     stored = reading.read_bench(folder, salvage=salvage)
     return ResultSet(meta=stored.meta, folder=folder, runs=Runs(stored.ledger), damage=stored.damage)
 

@@ -67,6 +67,7 @@ class Fault:
     no_ranges: bool = False
     chunked: bool = False  # send no length, but chunks; ``cut_after`` then ends them as if they were all
     stride: int = 256 << 10  # bytes in a chunk
+    pause_s: float = 0.0  # before each chunk
     extra: bytes = b""  # send this after the body, with ``chunked``
     content_range: str | None = None  # state this of a part; ``{}`` is "bytes 0-99", "" states nothing
     rate: float | None = None  # bytes per second
@@ -434,6 +435,7 @@ class Handler(BaseHTTPRequestHandler):
             body = file.read(stop - start) + fault.extra
         for at in range(0, len(body), fault.stride):
             part = body[at : at + fault.stride]
+            time.sleep(fault.pause_s)
             self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
             with self.hub.lock:
                 self.hub.bytes_served += len(part)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ggufspec import proc, temporary
 from ggufspec.domain import Program, Sample, Status
-from ggufspec.engines.failures import Failure, LogTail, explain
+from ggufspec.engines.failures import MOST_SERVER_LOG_BYTES, Failure, LogTail, explain
 from ggufspec.engines.library.messages import (
     ModelLoad,
     Prepare,
@@ -119,6 +119,7 @@ def start(command: Sequence[str]) -> Link:
                         stderr=err,
                         env=worker_environment(scratch),
                         cwd=scratch,
+                        most_file_bytes=MOST_SERVER_LOG_BYTES,
                     )
                 )
             except ChildCrashedError as error:

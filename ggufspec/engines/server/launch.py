@@ -17,6 +17,7 @@ import httpx2
 from ggufspec import proc, temporary
 from ggufspec.domain import RunSpec, Status
 from ggufspec.engines.failures import (
+    MOST_SERVER_LOG_BYTES,
     Failure,
     LogTail,
     error_message,
@@ -218,7 +219,14 @@ def _spawn(
     home.mkdir()
     with log.open("ab") as file:
         child = resources.enter_context(
-            proc.spawn(argv, stdout=file, stderr=file, env=program_environment(home), cwd=home)
+            proc.spawn(
+                argv,
+                stdout=file,
+                stderr=file,
+                env=program_environment(home),
+                cwd=home,
+                most_file_bytes=MOST_SERVER_LOG_BYTES,
+            )
         )
     client = resources.enter_context(
         httpx2.Client(

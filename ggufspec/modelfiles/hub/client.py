@@ -35,7 +35,9 @@ from ggufspec.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from ggufspec.modelfiles.hub import limits
 from ggufspec.modelfiles.hub.choice import RepoFile
+from ggufspec.modelfiles.hub.limits import BrokenAnswerError, SlowAnswerError
 from ggufspec.redaction import Redacting, redact
 from ggufspec.units import format_duration
 
@@ -81,10 +83,6 @@ def http_error() -> type[Exception]:
 def failures() -> tuple[type[Exception], type[Exception]]:
     """Return the errors with which a request can fail."""
     return OSError, http_error()
-
-
-class BrokenAnswerError(ConnectionError):
-    """An answer ended too early; the HTTP library notices that only where it knows the length."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,8 +210,8 @@ def is_public(repo: str, access: Access) -> bool:
         return False
     try:
         api = huggingface_hub.HfApi(endpoint=access.endpoint, token=False, library_name="ggufspec")
-        info = api.model_info(repo, timeout=PATIENCE_S)
-    except (*failures(), ValueError, KeyError, TypeError, AttributeError):
+        info = limits.within(lambda: api.model_info(repo, timeout=PATIENCE_S), limits.ANSWER_S)
+    except (*failures(), GgufspecError, ValueError, KeyError, TypeError, AttributeError):
         return False
     return info.private is False
 
@@ -258,12 +256,23 @@ def _listed(entry: Mapping[str, Any]) -> RepoFile:
     return RepoFile(path=path, size_bytes=size, digest=digest)
 
 
-def call(action: Callable[[], T], subject: Subject, access: Access) -> T:
-    """Do ``action``; try again while the Hub is busy, wait as long as it asks, and translate what remains."""
+def call(
+    action: Callable[[], T], subject: Subject, access: Access, *, is_transfer: bool = False, more_s: float = 0
+) -> T:
+    """Do ``action``; try again while the Hub is busy, wait as long as it asks, and translate what remains.
+
+    Args:
+        action: asks the Hub.
+        subject: what it is about.
+        access: how the Hub may be asked.
+        is_transfer: it sends or receives files, which may be large and take long.
+        more_s: seconds for its body, beside those for an answer of the API.
+    """
+    limited = action if is_transfer else partial(limits.within, action, limits.ANSWER_S + more_s)
     attempt = 1
     while True:
         try:
-            return _read_answer(action, access)
+            return _read_answer(limited, access)
         except failures() as error:
             pause = pause_before_retry(error, attempt)
             if pause is None:
@@ -309,6 +318,8 @@ def pause_before_retry(error: Exception, attempt: int) -> float | None:
         if wait_s is None:
             return backoff
         return wait_s if wait_s <= LONGEST_WAIT_S else None
+    if isinstance(error, SlowAnswerError):
+        return backoff if attempt == 1 else None
     if isinstance(error, BrokenAnswerError):
         return backoff
     if isinstance(error, errors.OfflineModeIsEnabled) or not isinstance(error, http_error()):
@@ -364,6 +375,11 @@ def translate_error(error: Exception, subject: Subject, access: Access) -> Ggufs
         case errors.OfflineModeIsEnabled():
             return NotCachedError(
                 f"{repo} was not looked up: offline", "leave out --offline and HF_HUB_OFFLINE"
+            )
+        case SlowAnswerError():
+            return NetworkError(
+                f"{access.host} answers too slowly: {reason(error)}, twice in a row",
+                "check the connection, a proxy and HF_ENDPOINT, then run the same command: downloads resume",
             )
         case BrokenAnswerError():
             return NetworkError(

@@ -129,7 +129,7 @@ def _fetch(listing: DatasetListing, file: DatasetFile, access: Access) -> Path:
             )
 
     subject = Subject(repo=f"datasets/{listing.repo}", revision=listing.commit, filename=file.path)
-    path = Path(call(download, subject, access))
+    path = Path(call(download, subject, access, is_transfer=True))
     if file.sha256 is not None and digests.of_file(path).sha256 != file.sha256:
         raise CorruptDownloadError(
             f"{path} is not what {access.host} lists: its SHA-256 differs",

@@ -10,7 +10,8 @@ from functools import partial
 from huggingface_hub import constants, utils
 
 from ggufspec.errors import CorruptDownloadError
-from ggufspec.modelfiles.hub.client import Access, BrokenAnswerError, Subject, call
+from ggufspec.modelfiles.hub.client import Access, Subject, call
+from ggufspec.modelfiles.hub.limits import LEAST_BYTES_PER_S, BrokenAnswerError, LeastRate
 
 _FIRST_BYTES = 1 << 20
 _FETCH_IT = "fetch the file, then give its path"
@@ -52,13 +53,14 @@ class RemoteFile:
         return front + self._range(start, end) if start < end else front
 
     def _range(self, start: int, end: int) -> bytes:
-        return call(partial(self._request, start, end), self._subject, self._access)
+        body_s = (end - start) / LEAST_BYTES_PER_S
+        return call(partial(self._request, start, end), self._subject, self._access, more_s=body_s)
 
     def _request(self, start: int, end: int) -> bytes:
         """Ask for the bytes from ``start`` to ``end``, and learn the file's size from the answer.
 
         Raises:
-            BrokenAnswerError: fewer bytes came than are there.
+            BrokenAnswerError: fewer bytes came than are there, or they came too slowly.
             CorruptDownloadError: the server sends other bytes, or from a file that has changed meanwhile.
         """
         headers = self._access.headers() | {"Range": f"bytes={start}-{end - 1}"}
@@ -85,8 +87,9 @@ class RemoteFile:
                     f"{self._access.host} ignores the range in a request for {self._name}", _FETCH_IT
                 )
             self._learn_size(total)
-            body = bytearray()
+            body, rate = bytearray(), LeastRate()
             for chunk in response.iter_raw():
+                rate.count(len(chunk))
                 body += chunk
                 if len(body) >= end - start:
                     break

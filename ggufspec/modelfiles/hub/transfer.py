@@ -26,7 +26,6 @@ from ggufspec.modelfiles.gguf.reader import MAGIC, read_header
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.client import (
     Access,
-    BrokenAnswerError,
     Subject,
     call,
     failures,
@@ -35,6 +34,7 @@ from ggufspec.modelfiles.hub.client import (
     translate_error,
 )
 from ggufspec.modelfiles.hub.hashing import FollowingHash, is_sha256, new_hasher
+from ggufspec.modelfiles.hub.limits import BrokenAnswerError, LeastRate, SlowAnswerError
 from ggufspec.modelfiles.hub.remote import ContentRange, read_content_range
 from ggufspec.modelfiles.hub.survey import FetchItem
 from ggufspec.units import format_bytes, format_duration
@@ -186,7 +186,8 @@ class Transfer:
             try:
                 self._stream(file)
             except failures() as error:
-                if self._done >= furthest + _LEAST_PROGRESS_BYTES:
+                is_slow = isinstance(error, SlowAnswerError)  # which brings a little every time
+                if self._done >= furthest + _LEAST_PROGRESS_BYTES and not is_slow:
                     attempt, furthest = 1, self._done
                 pause = pause_before_retry(error, attempt)
                 if pause is None:
@@ -201,7 +202,7 @@ class Transfer:
         """Request the missing bytes and append them, up to the size that the Hub lists.
 
         Raises:
-            BrokenAnswerError: the body ended before that.
+            BrokenAnswerError: the body ended before that, or came too slowly.
         """
         item, size = self._item, self._item.file.size_bytes
         headers = self._access.headers()
@@ -226,7 +227,9 @@ class Transfer:
                 self._done = 0
                 self._hash = self._follow(item.partial)
             self._check_announced(response.headers, content_range)
+            rate = LeastRate()
             for chunk in response.iter_raw():
+                rate.count(len(chunk))
                 self._write(file, chunk[: size - self._done])
                 if self._done == size:
                     return  # whatever else comes does not belong to the file
@@ -325,6 +328,7 @@ class Transfer:
             ),
             self._subject,
             access,
+            is_transfer=True,
         )
 
     def _report_progress(

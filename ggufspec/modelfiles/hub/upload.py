@@ -104,7 +104,7 @@ def _subject(repo: str) -> Subject:
 def _write(action: Callable[[], T], repo: str, access: Access) -> T:
     """Do ``action``, which needs permission to write."""
     try:
-        return call(action, _subject(repo), access)
+        return call(action, _subject(repo), access, is_transfer=True)
     except GatedRepositoryError as error:
         raise BadTokenError(
             f"{access.host} does not let this access token write to {repo}",

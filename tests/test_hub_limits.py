@@ -1,0 +1,121 @@
+"""A Hub that answers without end: too slowly, or too much. Each command ends, and says why."""
+
+from __future__ import annotations
+
+import contextlib
+import socketserver
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ggufspec.errors import GgufspecError, HubServerError, NetworkError
+from ggufspec.modelfiles import hub as hub_package
+from ggufspec.modelfiles.hub import client, limits
+from ggufspec.modelfiles.hub.remote import RemoteFile
+from tests.support import hub_client
+from tests.support.hub_client import TARGET, Run
+from tests.support.hub_server import Fault, Hub
+
+pytestmark = pytest.mark.timeout(60)
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(limits, "ANSWER_S", 1.0)
+    monkeypatch.setattr(limits, "SLOW_S", 0.5)
+
+
+@contextmanager
+def _dribbling(head: bytes, drop: bytes, pause_s: float) -> Iterator[str]:
+    """Yield the address of a server that sends ``head`` at once, and then ``drop`` again and again."""
+    ended = threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.recv(1 << 16)
+                self.request.sendall(head)
+                while not ended.wait(pause_s):
+                    self.request.sendall(drop)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            ended.set()
+            server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("head", "drop"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"X"),  # a header that does not end
+        (HEAD + b"Content-Length: 1000000\r\n\r\n", b" "),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    ],
+)
+def test_an_answer_that_comes_byte_by_byte_ends(head: bytes, drop: bytes) -> None:
+    with _dribbling(head, drop, 0.05) as url:
+        access = hub_package.Access(endpoint=url)
+        with pytest.raises(NetworkError, match=r"too slowly: no complete answer within 1\.00 s, twice"):
+            client.listing("me/T-GGUF", None, access)
+        assert not client.is_public("me/T-GGUF", access)
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: 3000000000", b"Connection: close"])
+def test_an_answer_without_end_does_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch, length: bytes
+) -> None:
+    monkeypatch.setattr(limits, "ANSWER_S", 30.0)
+    monkeypatch.setattr(limits, "MOST_ANSWER_BYTES", 1 << 20)
+    with _dribbling(HEAD + length + b"\r\n\r\n[", b"0," * (1 << 16), 0.0) as url:
+        access = hub_package.Access(endpoint=url)
+        with pytest.raises(HubServerError, match="answers with more than 1 MiB"):
+            client.listing("me/T-GGUF", None, access)
+
+
+def test_an_answer_that_is_compressed_is_limited_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_MOST_COMPRESSED_BYTES", 100)
+    head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: 1000\r\n\r\n"
+    with (
+        _dribbling(head, bytes(1000), 0.0) as url,
+        pytest.raises(HubServerError, match="answers with more than 100 B"),
+    ):
+        client.listing("me/T-GGUF", None, hub_package.Access(endpoint=url))
+
+
+def test_a_body_that_comes_too_slowly_ends_and_is_kept(hub: Hub, home: Path, run: Run) -> None:
+    hub.faults = [Fault(where="file=t", times=9, chunked=True, stride=1, pause_s=0.02)]
+    began = time.monotonic()
+    code, _, err = run("fetch", "-q", "--target", TARGET)
+    assert code == 25
+    assert "answers too slowly" in err
+    assert time.monotonic() - began < 30
+    assert Path(f"{hub_client.blob(home, hub)}.incomplete").stat().st_size > 0
+    hub.faults.clear()
+    assert run("fetch", "-q", "--target", TARGET)[0] == 0
+
+
+def test_a_header_that_comes_too_slowly_ends(hub: Hub) -> None:
+    hub.faults = [Fault(where="file=t", times=9, chunked=True, stride=1, pause_s=0.02)]
+    repo, name = TARGET.rsplit("/", 1)
+    with pytest.raises(GgufspecError, match="answers too slowly"):
+        RemoteFile(repo, name, "main", hub_package.Access(endpoint=hub.url))
+
+
+def test_other_users_of_the_session_are_not_limited(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import HfApi
+
+    client.listing("me/T-GGUF", None, hub_package.Access(endpoint=hub.url))
+    monkeypatch.setattr(limits, "MOST_ANSWER_BYTES", 1)
+    assert HfApi(endpoint=hub.url).model_info("me/T-GGUF").sha
+    with pytest.raises(HubServerError):
+        client.listing("me/T-GGUF", None, hub_package.Access(endpoint=hub.url))
