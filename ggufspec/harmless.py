@@ -8,6 +8,9 @@ from typing import Any
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 """C0 and C1 control characters, bidirectional overrides, surrogates and noncharacters."""
 
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # CommonMark 6.6: what can begin HTML, or an address
+_LINK = re.compile(r"(?<!\\)\](?=\()")  # between a link's text and its address
+
 
 def harmless(text: str) -> str:
     """Return a text that cannot move the cursor, set colours or reverse the text direction.
@@ -20,6 +23,14 @@ def harmless(text: str) -> str:
 def one_line(text: str) -> str:
     """Return a harmless text on one line, without tabs: for a name in a sentence or in a table cell."""
     return harmless(text).replace("\n", " ").replace("\t", " ")
+
+
+def markdown(text: str) -> str:
+    """Return a text in which Markdown sees neither HTML nor a link: names of files may have both.
+
+    A ``<`` that begins no tag stays, as in "< 0.1". Escaping twice changes nothing more.
+    """
+    return _LINK.sub(r"\\]", _TAG.sub("&lt;", text))
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:

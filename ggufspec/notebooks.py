@@ -1,4 +1,4 @@
-"""What notebooks need: the HTML that they show for a value, checked names of options, and steps run silently.
+"""What notebooks need: the HTML that they show for a value, checked options, and steps run silently.
 
 The package registers the renderer of ``report`` here, so that values in lower rooms can have a
 ``_repr_html_`` without importing it.
@@ -6,13 +6,19 @@ The package registers the renderer of ``report`` here, so that values in lower r
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Collection, Generator, Iterable
-from typing import ParamSpec, TypeVar
+import sys
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from ggufspec.errors import GgufspecError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_LONGEST_SHOWN = 60  # characters
 
 _renderers: list[Callable[[object], str]] = []
 
@@ -38,15 +44,57 @@ def finish(steps: Generator[object, None, R]) -> R:
 
 
 def named_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a call with an unknown option fail with the most similar name, as newer Pythons do."""
-    known = [*inspect.signature(function).parameters]
+    """Check the options of each call: their names, as newer Pythons do, and their values by the annotations.
+
+    The call raises TypeError for a name, and GgufspecError for a value.
+    """
+    parameters = inspect.signature(function).parameters
+    known, names = [*parameters], vars(sys.modules[function.__module__])
 
     @functools.wraps(function)
     def call(*arguments: P.args, **options: P.kwargs) -> R:
         check_options(function.__name__, options, known)
+        for name, value in (*zip(known, arguments, strict=False), *options.items()):
+            annotation = str(parameters[name].annotation)
+            fit_value(f"{function.__name__}(): {name}", value, annotation, names)
         return function(*arguments, **options)
 
     return call
+
+
+def fit_value(name: str, value: object, annotation: str, names: Mapping[str, Any]) -> Any:
+    """Return a value as its annotation wants it: a list becomes a tuple, a text a path, one value several.
+
+    Args:
+        name: for the message.
+        value: of the caller.
+        annotation: of the field or parameter, as it is written.
+        names: of the module in which it is written. What only a type checker imports is not checked.
+
+    Raises:
+        GgufspecError: it does not fit.
+    """
+    from ggufspec.argument_types import find_fitting
+
+    found, fitting = find_fitting(value, annotation, names)
+    if found:
+        return fitting
+    shown = repr(value)
+    shown = shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}…"
+    load = "; ggufspec.load(NAME) reads a stored bench" if "ResultSet" in annotation else ""
+    raise GgufspecError(f"{name} is {shown}, a {type(value).__name__}", f"it takes {annotation}{load}")
+
+
+def fit_fields(values: Any) -> None:
+    """Let the fields of a frozen dataclass have what their annotations want; for its ``__post_init__``.
+
+    Raises:
+        GgufspecError: a value does not fit.
+    """
+    names = vars(sys.modules[type(values).__module__])
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        object.__setattr__(values, field.name, fit_value(field.name, value, str(field.type), names))
 
 
 def check_options(function: str, options: Iterable[str], known: Collection[str]) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import operator
+import re
 import traceback
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -139,6 +143,43 @@ def test_an_unknown_option_is_a_type_error_with_the_nearest_name(
 ) -> None:
     with pytest.raises(TypeError, match=message):
         getattr(ggufspec, name)(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "options", "message", "hint"),
+    [
+        ("bench", (), {"draft": "2"}, "draft is '2', a str", "it takes int | tuple[int, ...]"),
+        ("bench", (), {"draft": True}, "draft is True, a bool", "it takes int"),
+        ("bench", (), {"n_predict": 2.5}, "n_predict is 2.5, a float", "it takes int"),
+        ("tune", (), {"max_time": "1m"}, "max_time_s is '1m', a str", "it takes float"),
+        ("crossover", (), {"parallel": "4"}, "parallel is '4', a str", "it takes int"),
+        ("publish", (["id"],), {}, "publish(): benches is ['id'], a list", "ggufspec.load(NAME)"),
+        ("publish", ("id",), {}, "publish(): benches is 'id', a str", "ggufspec.load(NAME)"),
+        ("summary", ("id",), {}, "summary(): results is 'id', a str", "ggufspec.load(NAME)"),
+        ("runs", (None,), {}, "runs(): results is None", "ggufspec.load(NAME)"),
+        ("why", ("id",), {}, "why(): results is 'id', a str", "ggufspec.load(NAME)"),
+        ("plan", (5,), {}, "plan(): pair is 5, a int", "it takes str"),
+        ("frames.origin", ("id",), {}, "origin(): bench is 'id', a str", "ggufspec.load(NAME)"),
+        ("frames.positions", (3,), {}, "positions(): results is 3, a int", "ggufspec.load(NAME)"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_our_error(
+    name: str, arguments: tuple[object, ...], options: dict[str, object], message: str, hint: str
+) -> None:
+    function = operator.attrgetter(name)(ggufspec)
+    with pytest.raises(GgufspecError, match=re.escape(message)) as caught:
+        function(*arguments, **options)
+    assert hint in (caught.value.hint or "")
+
+
+def test_what_is_meant_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.txt"
+    meant: dict[str, Any] = {"draft": [3, 5], "ngl": np.int64(4), "prompt": "A cat", "prompt_file": str(file)}
+    request = ggufspec.Request(**meant)
+    assert request == ggufspec.Request(draft=(3, 5), ngl=4, prompt=("A cat",), prompt_file=(file,))
+    assert type(request.ngl) is int
+    bench = values.bench(values.run())
+    assert ggufspec.frames.origin(bench) == ggufspec.frames.origin(bench.meta)
 
 
 def test_a_request_and_options_exclude_each_other() -> None:

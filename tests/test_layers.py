@@ -20,7 +20,17 @@ PACKAGE = Path(__file__).parent.parent / "ggufspec"
 PATHS = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 MODULES = {
-    *{"choices", "digests", "errors", "harmless", "notebooks", "paths", "proc", "redaction"},
+    *{
+        "argument_types",
+        "choices",
+        "digests",
+        "errors",
+        "harmless",
+        "notebooks",
+        "paths",
+        "proc",
+        "redaction",
+    },
     *{"settings", "temporary", "units", "userfiles"},
 }
 """At the bottom, beside ``__init__`` and ``__main__``, which are at the top."""

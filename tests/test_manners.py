@@ -341,3 +341,54 @@ def test_a_traceback_shows_no_credentials() -> None:
     assert "ValueError: https://***@index.example/simple is gone" in result.stderr
     assert "GgufspecError: in short" in result.stderr
     assert "s3cr3t" not in result.stderr
+
+
+def test_an_interrupt_while_the_command_is_imported_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    )
+    done = shell.ggufspec("show", "--list", env={"PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_deleted_working_folder_is_said(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from ggufspec.__main__ import main\n"
+        "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n"
+        "sys.argv[1:] = ['show', '--list']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: the working folder was deleted\nhint: ")
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = tmp_path / "link"
+    monkeypatch.setenv("GGUFSPEC_DATA", str(link))
+    link.symlink_to(tmp_path / "nowhere")
+    done = shell.here("show", "--list")
+    assert f"the symbolic link {link} leads to {tmp_path / 'nowhere'}, which does not exist" in done.stderr
+    assert "GGUFSPEC_DATA" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("words", [("show", "--list"), ("config", "set", "threads", "2")])
+def test_a_link_to_itself_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    link, variable = tmp_path / "link", "GGUFSPEC_DATA" if words[0] == "show" else "GGUFSPEC_CONFIG"
+    monkeypatch.setenv(variable, str(link))
+    link.symlink_to(link)
+    done = shell.here(*words)
+    assert f"the symbolic link {link} leads back to itself" in done.stderr
+    assert variable in done.stderr.splitlines()[-1]
+
+
+def test_a_limit_of_file_sizes_is_said(llama: Path) -> None:
+    words = shlex.join(
+        [sys.executable, "-m", "ggufspec", "bench", "--pair", "demo", "-p", "A cat", "-r", "1"]
+    )
+    env = {**os.environ, "GGUFSPEC_LLAMA": str(llama)}
+    done = subprocess.run(["sh", "-c", f"ulimit -f 4; exec {words}"], env=env, capture_output=True, text=True)
+    assert done.returncode == 13, done.stderr
+    assert "this shell limits the size of files" in done.stderr
+    assert "ulimit -f unlimited" in done.stderr

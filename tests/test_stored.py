@@ -161,7 +161,8 @@ def test_a_text_that_cannot_be_a_name_is_a_run_that_is_not_there(name: str) -> N
 def test_a_store_that_cannot_be_read_is_one_clear_error(home: Path) -> None:
     (home / "data").mkdir()
     (home / "data" / "runs").write_text("a file")
-    assert results.ids() == ()
+    with pytest.raises(ResultsError, match="Not a directory"):
+        results.load()
     with mock.patch.object(Path, "iterdir", side_effect=PermissionError(13, "Permission denied")):
         (home / "data" / "runs").unlink()
         (home / "data" / "runs").mkdir()

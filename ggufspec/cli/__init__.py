@@ -103,6 +103,8 @@ class LazyGroup(click.Group):
             raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
         name, command, rest = super().resolve_command(ctx, args)
         needs_settings = not (ctx.resilient_parsing or _HELP & {*rest})  # completion and help do not
+        if needs_settings:
+            _check_working_folder()
         if command is not None and name not in {None, *_UNCONFIGURED} and needs_settings:
             from ggufspec.cli.entry import defaults
 
@@ -138,8 +140,27 @@ def cli(ctx: click.Context, /, **flags: bool) -> None:
             verbosity.raise_level(ctx, name)
 
 
+def _check_working_folder() -> None:
+    """Raise if the folder in which the command was started does not exist any more: paths begin there."""
+    try:
+        os.getcwd()  # noqa: PTH109  # pathlib would be imported for it
+    except FileNotFoundError as error:
+        raise GgufspecError(
+            "the working folder was deleted", "go to another one (cd ~), or make it again and enter it anew"
+        ) from error
+
+
 def main() -> NoReturn:
     """Run the command line; every error becomes a message, a hint and its exit code."""
+    try:
+        code = _main()
+    except KeyboardInterrupt:  # before the command began, or after its end
+        code = SIGNALLED + signal.SIGINT
+    sys.exit(code)
+
+
+def _main() -> int:
+    """Run the command line, and return the exit code."""
     _spare_collections()
     sys.excepthook = _print_traceback
     if isinstance(sys.stdout, io.TextIOWrapper):  # the terminal's encoding may lack characters of a path
@@ -153,7 +174,7 @@ def main() -> NoReturn:
                 raise
         finally:
             _discard_output()
-    sys.exit(SIGNALLED + received[0] if received else code)
+    return SIGNALLED + received[0] if received else code
 
 
 def _spare_collections() -> None:

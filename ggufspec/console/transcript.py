@@ -18,6 +18,7 @@ from ggufspec.console.conversation import (
     describe,
     figures,
 )
+from ggufspec.harmless import markdown
 from ggufspec.units import format_number
 
 SCHEMA = 1
@@ -39,7 +40,7 @@ def render(conversation: Conversation, facts: Mapping[str, Any], *, as_json: boo
         return f"{text}\n"
     listed = "".join(f"- {name}: {_code(value)}\n" for name, value in facts.items() if value)
     body = "".join(map(_markdown, conversation.entries))
-    return f"# ggufspec chat: {facts['pair']}\n\n{listed}{body}{_table(conversation)}"
+    return f"# ggufspec chat: {markdown(str(facts['pair']))}\n\n{listed}{body}{_table(conversation)}"
 
 
 def to_json(entry: Entry) -> dict[str, Any]:
@@ -138,4 +139,4 @@ def _fenced(text: str) -> str:
 
 
 def _code(value: object) -> str:
-    return f"`{value}`" if "`" not in str(value) else str(value)
+    return f"`{value}`" if "`" not in str(value) else markdown(str(value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -83,8 +83,12 @@ def pairs() -> Finding:
     return ok("pairs", text)
 
 
-def stored(ids: Sequence[str], folder: Path) -> Finding:
+def stored(folder: Path) -> Finding:
     """Report the number of stored benches and the last one."""
+    try:
+        ids = results.ids()
+    except GgufspecError as error:
+        return remark("results", error.message, error.hint)
     if not ids:
         return ok("results", f"none yet in {folder}")
     return ok("results", f"{len(ids)} in {folder}, the last is {ids[-1]}")
@@ -95,7 +99,7 @@ def examine_models(access: hub.Access, request: HubRequest) -> Iterator[Finding]
     yield reachability(access, request.answer())
     yield cached(access)
     yield pairs()
-    yield stored(results.ids(), paths.runs_dir())
+    yield stored(paths.runs_dir())
 
 
 def _describe_login(access: hub.Access) -> str:

@@ -14,6 +14,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.llama.rpc import workers
 from ggufspec.measure import configured, naming, texts
 from ggufspec.modelfiles import choosing, hub
+from ggufspec.notebooks import fit_fields
 from ggufspec.prompts import Recording, read_recording
 from ggufspec.results import Configuration, read_configuration
 
@@ -213,8 +214,9 @@ class Request:
         """Refuse what the command line refuses, too.
 
         Raises:
-            GgufspecError: a number is NaN or infinite.
+            GgufspecError: a value has the wrong type, or a number is NaN or infinite.
         """
+        fit_fields(self)
         check_finite(self)
 
 

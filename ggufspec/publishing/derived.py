@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ggufspec.analysis import arms
+from ggufspec.harmless import markdown
 from ggufspec.publishing import methods
 from ggufspec.report import frames, plot
 from ggufspec.report.html import sections
@@ -106,8 +107,8 @@ def derive_files(benches: Sequence[ResultSet], facts: Facts) -> dict[str, bytes]
         for name, drawn in plot.drawn(bench).items():
             files[f"charts/{bench.meta.id}-{name}.svg"] = plot.image(drawn.chart, "svg")
     texts = {
-        "README.md": "\n".join(_readme(placed, facts)),
-        "methods.md": methods.methods(placed, version),
+        "README.md": "\n".join((*_card(placed, facts), markdown("\n".join(_readme(placed, facts))))),
+        "methods.md": markdown(methods.methods(placed, version)),
         "citation.bib": methods.bibtex(placed, version, facts.author, facts.made_at),
         "report.html": sections.html(placed, made_at=datetime.fromisoformat(facts.made_at), version=version),
     }
@@ -150,7 +151,6 @@ def _card(benches: Sequence[ResultSet], facts: Facts) -> Iterator[str]:
 
 
 def _readme(benches: Sequence[ResultSet], facts: Facts) -> Iterator[str]:
-    yield from _card(benches, facts)
     yield "# Measurements of speculative decoding with llama.cpp\n"
     yield (
         f"Made with ggufspec {facts.versions['ggufspec']} on {facts.made_at[:10]}. Names of users, hosts, "

@@ -30,6 +30,7 @@ from ggufspec.measure import (
 from ggufspec.measure import identify as identified
 from ggufspec.measure import prepare_session as checked
 from ggufspec.modelfiles import gguf, memory
+from ggufspec.notebooks import fit_fields
 from ggufspec.tuning import candidates, prospects, quantizing, serving
 from ggufspec.tuning.values import Plan
 
@@ -74,8 +75,9 @@ class TuneRequest:
         """Refuse what the command line refuses, too.
 
         Raises:
-            GgufspecError: a number is NaN or infinite.
+            GgufspecError: a value has the wrong type, or a number is NaN or infinite.
         """
+        fit_fields(self)
         check_finite(self)
 
 

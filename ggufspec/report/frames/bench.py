@@ -16,6 +16,7 @@ from ggufspec import units
 from ggufspec.analysis import Arm, arms, review, texts, traffic, warnings, windows
 from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
+from ggufspec.notebooks import named_options
 from ggufspec.report.frames.tables import (
     FORMER_SETTINGS,
     attributes,
@@ -177,11 +178,13 @@ _AUDIT = {
 }
 
 
-def origin(meta: Meta) -> dict[str, Any]:
+@named_options
+def origin(bench: ResultSet | Meta) -> dict[str, Any]:
     """Return the origin of a bench's rows: run id, date (UTC), machine and versions.
 
     ``ggufspec_version`` is the version that writes the rows.
     """
+    meta = bench.meta if isinstance(bench, ResultSet) else bench
     version = releases.identify(meta.build)
     return {
         "bench": meta.id,
@@ -196,6 +199,7 @@ def origin(meta: Meta) -> dict[str, Any]:
     }
 
 
+@named_options
 def summary(results: ResultSet) -> pd.DataFrame:
     """Return one row per arm: target alone, drafter alone, drafting at each size.
 
@@ -224,6 +228,7 @@ def summary_rows(results: ResultSet, groups: Sequence[Arm]) -> list[dict[str, An
     return [_summary_row(results, arm, listed) for arm in groups]
 
 
+@named_options
 def runs(results: ResultSet) -> pd.DataFrame:
     """Return one row per run; columns mark warm-ups, anchors, failures and disturbed runs."""
     made = {**_requested(results.runs), **_measured(results.runs), "bench": results.meta.id}

@@ -8,6 +8,7 @@ from dataclasses import asdict, fields
 import pandas as pd
 
 from ggufspec.analysis import BenchComparison, Guard, ListedBench
+from ggufspec.notebooks import named_options
 from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
 from ggufspec.report.frames.tables import FORMER_SETTINGS, frame
 
@@ -20,6 +21,7 @@ COMPARISON_COLUMNS = (
 )
 
 
+@named_options
 def comparison(compared: BenchComparison, guard: Guard | None = None) -> pd.DataFrame:
     """Return one row per arm that both sides have; ``ratio`` is tokens/s after over tokens/s before.
 

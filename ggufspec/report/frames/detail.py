@@ -11,6 +11,7 @@ import pandas as pd
 from ggufspec import stats
 from ggufspec.analysis import acceptance, arms
 from ggufspec.domain import Prompt, RunSpec
+from ggufspec.notebooks import named_options
 from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
 from ggufspec.report.frames.tables import FORMER_SETTINGS, attributes, frame
 from ggufspec.results import ResultSet
@@ -48,6 +49,7 @@ ROUND_COLUMNS = (
 )
 
 
+@named_options
 def prompts(results: ResultSet) -> pd.DataFrame:
     """Return one row per arm and prompt: mean tokens/s, mean of the paired speed-ups, acceptance.
 
@@ -78,6 +80,7 @@ def prompts(results: ResultSet) -> pd.DataFrame:
     return frame(rows, PROMPT_COLUMNS, FORMER_SETTINGS)
 
 
+@named_options
 def categories(results: ResultSet) -> pd.DataFrame:
     """Return one row per arm and category of prompts: the columns of ``summary`` for these prompts only."""
     rows: list[dict[str, Any]] = []
@@ -109,6 +112,7 @@ def categories(results: ResultSet) -> pd.DataFrame:
     return frame(rows, CATEGORY_COLUMNS, FORMER_SETTINGS)
 
 
+@named_options
 def positions(results: ResultSet) -> pd.DataFrame:
     """Return one row per drafting arm, category and draft position (1 is the first drafted token).
 
@@ -146,6 +150,7 @@ def positions(results: ResultSet) -> pd.DataFrame:
     return frame(rows, POSITION_COLUMNS, FORMER_SETTINGS)
 
 
+@named_options
 def rounds(results: ResultSet) -> pd.DataFrame:
     """Return one row per verification round, for programs that report rounds."""
     rows = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import IO
 
-from ggufspec.harmless import one_line
+from ggufspec.harmless import markdown, one_line
 
 TERMINAL = "table"
 """The output format of a table that fits the terminal."""
@@ -118,10 +118,10 @@ def grid(
 def _markdown(columns: Sequence[_Column]) -> str:
     from tabulate import tabulate  # slow to import, and most commands print no table
 
-    texts = [[text.replace("|", "\\|") for text in column.cells] for column in columns]
+    texts = [[_markdown_cell(text) for text in column.cells] for column in columns]
     lines = tabulate(
         list(zip(*texts, strict=True)),
-        headers=[column.heading.replace("|", "\\|") for column in columns],
+        headers=[_markdown_cell(column.heading) for column in columns],
         tablefmt="github",
         disable_numparse=True,
         colalign=["right" if column.is_numeric else "left" for column in columns] if texts[0] else None,
@@ -132,6 +132,10 @@ def _markdown(columns: Sequence[_Column]) -> str:
         for rule, column in zip(rules, columns, strict=True)
     )
     return "\n".join((lines[0], f"{lines[1]}|", *lines[2:]))
+
+
+def _markdown_cell(text: str) -> str:
+    return markdown(text).replace("|", "\\|")
 
 
 def _plain(columns: Sequence[_Column]) -> str:
