@@ -7,15 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from huggingface_hub import utils
 
 from ggufspec.errors import HubServerError
 from ggufspec.units import format_bytes, format_duration
-
-if TYPE_CHECKING:
-    import httpx2
 
 T = TypeVar("T")
 
@@ -102,12 +99,12 @@ def _watch_session() -> None:
         }
 
 
-def _refuse_compression(request: httpx2.Request) -> None:
+def _refuse_compression(request: Any) -> None:
     if _limited.get():
         request.headers["Accept-Encoding"] = "identity"
 
 
-def _limit_answer(response: httpx2.Response) -> None:
+def _limit_answer(response: Any) -> None:
     if _limited.get():
         is_plain = response.headers.get("Content-Encoding", "identity") == "identity"
         most_bytes = MOST_ANSWER_BYTES if is_plain else _MOST_COMPRESSED_BYTES
