@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import json
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ggufspec
 from ggufspec.domain import Sample
+from ggufspec.errors import LogError
 from ggufspec.llama.logs import read
 from ggufspec.llama.logs.parsing import parse
 
@@ -68,6 +72,11 @@ DECORATIONS: dict[str, Callable[[str], str]] = {
     "docker": each_line("2026-05-06T20:28:49.123456789Z "),
     "journal": each_line("Nov 24 10:01:02 host llama[123]: "),
     "router": each_line("[42027] "),
+    "chat": each_line("alice: "),
+    "logger": each_line("2026-05-06 20:28:49,123 - INFO - "),
+    "comment": each_line("# "),
+    "added": each_line("+"),
+    "times": each_line("10:32:11.123 "),
 }
 LAST: dict[str, Callable[[str], bytes]] = {  # what a text goes through as a whole
     "as it is": lambda text: text.encode(),
@@ -127,3 +136,27 @@ def test_logs_one_behind_the_other_are_a_run_each(logs: list[Path], between: str
     assert [figures(run.sample) for run in read(data, "log").runs] == [
         figures(parse(log.read_bytes())) for log in logs
     ]
+
+
+PIECES = (
+    "encoded    4 tokens in    0.071 seconds, speed:   56.319 t/s\n",
+    "decoded   34 tokens in    0.957 seconds, speed:   35.540 t/s\n",
+    *("n_draft   = 4\n", "n_predict = 34\n", "n_drafted = 36\n", "n_accept  = 24\n", "accept    = 66.667%\n"),
+    *("draft:\n", "target:\n", "Log start\n", "```\n", "\0\n", "hello\n", '{"cells": [1]}', '{"msg":'),
+    "llama_print_timings:        load time =      12.00 ms\n",
+    "[ Prompt: 1.0 t/s | Generation: 2.0 t/s ]\n",
+    "eval time = 246.59 ms / 32 tokens ( 7.95 ms per token, 125.72 tokens per second)\n",
+    "draft acceptance rate = 0.5 (    1 accepted /     2 generated)\n",
+    *("> ", "&gt;", "\x1b[", "\\n", "\r", "12:", "| ", "$ ./main -m x\n", "In [3]:\n", "\ufeff", "\udc80"),
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(pieces=st.lists(st.sampled_from(PIECES) | st.text(max_size=20), max_size=30))
+def test_text_of_any_kind_gives_samples_or_one_clear_error(pieces: list[str]) -> None:
+    text = "".join(pieces) + "\n"
+    reading = read(text.encode(errors="replace"), "text")
+    assert (reading.problem is None) == any(run.has_figures for run in reading.runs)
+    with suppress(LogError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert all(isinstance(sample, Sample) for sample in ggufspec.parse([text]))

@@ -28,7 +28,7 @@ _TYPOGRAPHY = str.maketrans(
     {
         **dict.fromkeys("\u00a0\u2007\u202f\u2003", " "),  # web pages keep columns by such blanks
         **dict.fromkeys("−–‐‑", "-"),  # "-nan%", "draft-mtp"
-        **dict.fromkeys("\u200b\u2060\ufeff"),
+        **dict.fromkeys("\u200b\u200e\u200f\u2060\ufeff"),
     }
 )
 _TERMINAL = re.compile(
@@ -41,6 +41,7 @@ _TAG = re.compile(
     r"[^<>]{0,200}>"
 )
 _BREAK = re.compile(r"\r|<br ?/?>")
+_LOST_BREAK = re.compile(r" +(?=decoded +\d|n_(?:draft|predict|drafted|accept) += |accept += )")
 _LITERAL_BREAK = re.compile(r"(?:\\r)?\\n")
 _TIMINGS = (  # the beginnings of lines with a request's figures
     r"(?:prompt |generation )?eval time += |total time += |draft acceptance|graphs reused +=|\[ Prompt: "
@@ -55,16 +56,20 @@ _PREFIX = (  # what other programs write before a line
     r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
     # a journal: time, host, program[process]
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d +(?:[\w.-]{1,64} +)?[\w.-]{1,64}:?(?:\[\d{1,8}\])?:"
+    r"|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+    # loggers of other programs, and chats
+    r"|(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR)(?::[\w.]{1,40}:|(?= +(?!\[)))"
+    r"|[\w.]{1,40}:[\w.<>]{1,40}:\d{1,5}(?= )| - ?|<[\w-]{1,20}> |(?!draft:|target:)[\w-]{1,20}: "
     r"|[L:]?\d{1,6}(?:[:)|→\]]|\.?(?![\d.]))"  # line numbers: cat -n, grep -n, editors
     r"|\[[\w .,:/+-]{1,40}\]|\([\w -]{1,20}\)"  # [53409] of a router, [INFO], (Process)
     r"|(?:In |Out)?\[[ \d]{0,5}\]:"  # cells of notebooks
-    r"|[\w.-]{1,64} +\| |(?:stdout|stderr|llama-\w{1,20}): "  # compose, other programs
+    r"|[\w.-]{1,64} +\| "  # compose
     r"|[ \t>|│┃┆]"  # quoting, indentation, tables
 )
 _MARKUP = r"[`*_•‣▸+\-·#/;%$!\"']"  # lists, Markdown, comments, diffs, shells' prompts, strings
 # atomic: there is one way to read each part, so that no line takes long
 _DECORATED = re.compile(rf"(?>{_PREFIX}|{_MARKUP}){{1,64}}?(?={_KNOWN})")
-_BLANK = re.compile(rf"(?>{_PREFIX}){{1,64}}$")  # fences and rules of Markdown are no blank lines
+_BLANK = re.compile(rf"(?>{_PREFIX}|[+#/\"',]){{1,64}}$")  # fences and rules of Markdown are no blank lines
 _SUMMARY = re.compile(rf"(?:[\d.]{{12,16}} )?(?:[IWED] )?(?:{SUMMARY_WORDS}|generated +\d|\[ Prompt: )")
 # remarks behind a figure, and the ends of cells, strings and emphasis
 _BEHIND = re.compile(r"(?: *(?:<-|←|# |// ).*)?(?:[\"'],|[\s|`*_\"'\\])*$")
@@ -178,6 +183,8 @@ def _parts(line: str) -> list[str]:
     parts = _BREAK.split(line) if "\r" in line or "<br" in line else [line]
     if len(parts) > 1 and not parts[-1].strip():
         parts.pop()
+    if " t/s n_draft " in re.sub(" +", " ", line):  # a chat made one line of all
+        parts = [piece for part in parts for piece in _LOST_BREAK.split(part)]
     if "\\n" in line and _quotes_log(line):
         parts = [piece for part in parts for piece in _LITERAL_BREAK.split(part)]
     return parts
@@ -185,12 +192,13 @@ def _parts(line: str) -> list[str]:
 
 def _quotes_log(line: str) -> bool:
     """Whether a line is a log within a string; lines of JSONL have one message each and stay whole."""
-    return '{"' not in line and (" t/s\\n" in line or " per second)\\n" in line)
+    return '"msg":' not in line and (" t/s\\n" in line or " per second)\\n" in line)
 
 
 def _clean_line(line: str) -> str:
     if len(line) > _LONGEST:
         return line
+    line = line.replace("\t", " ")
     if _BLANK.match(line) is not None:
         return ""
     if _CLEAN.match(line) is None and (decoration := _DECORATED.match(line)) is not None:
@@ -220,9 +228,11 @@ def _join_wrapped(lines: list[str], numbers: list[int]) -> tuple[list[str], list
 
 def _unwrap(lines: Sequence[str]) -> tuple[str, int]:
     """Return the first line, with as many of the next ones as complete it, and how many they are."""
+    quoted = [lines[0], *(line.lstrip(" \t>|") for line in lines[1:])]  # a mail quotes each of its lines
     for used in range(2, len(lines) + 1):
-        for glue in ("", " "):  # terminals wrap anywhere, mails between words
-            whole = glue.join(lines[:used])
-            if _WHOLE.fullmatch(whole):
-                return whole, used
+        for parts in (lines[:used], quoted[:used]):
+            for glue in ("", " "):  # terminals wrap anywhere, mails between words
+                whole = glue.join(parts)
+                if _WHOLE.fullmatch(whole):
+                    return whole, used
     return lines[0], 1
