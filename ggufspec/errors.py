@@ -31,7 +31,7 @@
     ├── ConsentNeededError       32   a large download, a deletion or an upload needs confirmation
     ├── SlowerError              33   a bench is slower than the limit allows
     ├── InconclusiveError        34   the measured runs do not decide a comparison, tuning or bisection
-    ├── DoubtfulError            35   a warning puts a verdict in doubt, and --strict was given
+    ├── DoubtfulError            35   a verdict is in doubt or undecided, and --strict was given
     ├── VerificationError        36   a bundle's figures do not follow from its raw logs, or it was changed
     ├── ChangedFileError         37   a file on the Hub is not the one that a pair is pinned to
     ├── WorkerError              38   a worker on another machine cannot be used, or was lost
@@ -246,7 +246,7 @@ class InconclusiveError(GgufspecError):
 
 
 class DoubtfulError(GgufspecError):
-    """A warning puts a verdict in doubt, and --strict was given."""
+    """A verdict is in doubt or undecided, and --strict was given."""
 
     exit_code = 35
 

@@ -193,7 +193,7 @@ PLANNED = (
     "| 1               | 0.73×      | never        |",
     "| 2               | 1.10×      | α = 0.78     |",
     "",
-    "Best: α = 0.50: do not draft; α = 0.90: γ = 7, 1.40×.",
+    "Best: α = 0.50: no γ would pay; α = 0.90: γ = 7, 1.40×.",
     "5 arms with 2 baselines, 120 runs: about 3 min 03 s.",
 )
 
@@ -218,7 +218,7 @@ def test_what_follows_from_another_speed_is_like_what_is_shown() -> None:
     other = (
         "\n".join(PLANNED)
         .replace("| never        |", "| α = 0.99     |")
-        .replace("do not draft", "γ = 3, 1.20×")
+        .replace("no γ would pay", "γ = 3, 1.20×")
         .replace("3 min 03 s", "12 days")
     )
     assert unlike(PLANNED, other) == []
@@ -234,7 +234,12 @@ def test_what_follows_from_another_speed_is_like_what_is_shown() -> None:
         (TUNED, "llama-server:", "the server:", 6),
         (TUNED, "116 configurations forecast from one trace", "Looked at 116", 9),
         (PLANNED, "×      |", "       |", 2),
-        (PLANNED, "Best: α = 0.50: do not draft; α = 0.90: γ = 7, 1.40×.", "No size of a draft is good.", 5),
+        (
+            PLANNED,
+            "Best: α = 0.50: no γ would pay; α = 0.90: γ = 7, 1.40×.",
+            "No size of a draft is good.",
+            5,
+        ),
         (PLANNED, "5 arms with 2 baselines", "5 rows, 2 blocks", None),
     ],
 )

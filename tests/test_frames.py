@@ -102,7 +102,7 @@ def test_runs_tell_what_each_is_worth_and_where_its_text_differs() -> None:
     assert (crashed["outcome"], crashed["doubts"], crashed["decode_tps"]) == ("crashed", "runs-failed", None)
     assert (tie["outcome"], tie["doubts"], tie["text_verdict"]) == ("ok", "near-ties", "near-tie")
     assert (tie["differs_at_token"], tie["target_token"], tie["margin_nats"]) == (2, 5, 0.1)
-    assert (differs["outcome"], differs["doubts"]) == ("text differs", "text-differs")
+    assert (differs["outcome"], differs["doubts"]) == ("text differs", "texts-not-judged")
     assert (differs["differs_at_char"], differs["differs_at_token"]) == (5, None)
 
 

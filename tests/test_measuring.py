@@ -177,7 +177,7 @@ def test_a_drafting_run_is_compared_even_where_the_targets_comes_later() -> None
         assert compared == {("a", False), ("b/c d", True)}
     (drafting,) = (arm for arm in arms.group(stored) if arm.role is Role.DRAFTING)
     assert drafting.compared == {"a": False, "b/c d": True}
-    assert "a from character 14" in review.warnings(stored)["text-differs"]
+    assert "a from character 14" in review.warnings(stored)["texts-not-judged"]
 
 
 def test_the_target_is_compared_with_its_own_first_text() -> None:

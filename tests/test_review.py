@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from ggufspec.analysis import review
-from ggufspec.domain import Difference, Role, RunResult, Status, TextVerdict
+from ggufspec.domain import Difference, Role, RunResult, Status, TextAudit, TextVerdict
 from ggufspec.results import ResultSet
 from tests.support import values
 
@@ -52,17 +52,41 @@ def test_without_anchors_nobody_knows() -> None:
 
 def test_failures_and_texts_are_counted() -> None:
     near = Difference(at_char=9, at_token=2, verdict=TextVerdict.NEAR_TIE)
+    apart = Difference(at_char=5, at_token=None, verdict=TextVerdict.DIVERGENCE)
     drafting = values.run(Role.DRAFTING, draft=3)
     bench = values.bench(
         values.run(),
         values.run(repeat=1, status=Status.CRASHED),
-        replace(drafting, text_identical=False, difference=Difference(at_char=5, at_token=None)),
+        replace(drafting, text_identical=False, difference=apart),
         replace(drafting, repeat=1, text_identical=False, difference=near),
     )
     found = review.warnings(bench)
     assert found["runs-failed"].endswith("(1 of 4 runs)")
     assert found["text-differs"].endswith("(1 of 4 runs; p1 from character 5)")
     assert found["near-ties"].endswith("(1 of 4 runs; p1 from token 2)")
+
+
+@pytest.mark.parametrize(
+    ("difference", "audit", "cause"),
+    [
+        (
+            Difference(at_char=5, at_token=1, unjudged="it was killed"),
+            None,
+            "it was killed",
+        ),
+        (Difference(at_char=5, at_token=1), TextAudit(tokens=0, unjudged="no library"), "no library"),
+        (Difference(at_char=5, at_token=1), None, "the bench ended before texts were audited"),
+        (Difference(at_char=5, at_token=1), TextAudit(tokens=9), "did not find its own text again"),
+    ],
+)
+def test_texts_that_nobody_judged_name_the_cause(
+    difference: Difference, audit: TextAudit | None, cause: str
+) -> None:
+    drafting = values.run(Role.DRAFTING, draft=3)
+    unjudged = replace(drafting, text_identical=False, difference=difference, audit=audit)
+    found = review.warnings(values.bench(values.run(), unjudged))
+    assert cause in found["texts-not-judged"]
+    assert "text-differs" not in found
 
 
 def test_restless_and_outlying_runs_are_named() -> None:

@@ -152,8 +152,9 @@ def test_every_run_has_one_outcome_and_the_gravest_wins() -> None:
 def test_a_text_that_differs_is_a_fault_until_a_near_tie_explains_it() -> None:
     run = replace(values.run(Role.DRAFTING, draft=3), text_identical=False)
     place = Difference(at_char=3, at_token=1)
-    assert warnings.of_text(run) is MeasurementWarning.TEXT_DIFFERS
-    assert warnings.of_text(replace(run, difference=place)) is MeasurementWarning.TEXT_DIFFERS
+    for unjudged in (run, replace(run, difference=place)):
+        assert warnings.of_text(unjudged) is MeasurementWarning.NOT_JUDGED
+        assert warnings.outcome(unjudged) is RunOutcome.TEXT_DIFFERS
     judged = replace(place, verdict=TextVerdict.DIVERGENCE)
     assert warnings.of_text(replace(run, difference=judged)) is MeasurementWarning.TEXT_DIFFERS
     near = replace(place, verdict=TextVerdict.NEAR_TIE)

@@ -197,16 +197,16 @@ def test_users_see_a_surface_for_a_range() -> None:
     assert [cell.strip() for cell in head.strip("|").split("|")] == [
         *("speed-up at γ", "α = 0.10", "α = 0.50", "α = 0.90", "break-even")
     ]
-    assert best.startswith("Best: α = 0.10: do not draft; α = 0.50: do not draft; α = 0.90: γ = 8, ")
+    assert best.startswith("Best: α = 0.10: no γ would pay; α = 0.50: no γ would pay; α = 0.90: γ = 8, ")
     assert reading == "Acceptance: the probability α that each drafted token is accepted, at every γ."
     assert "never" in result.stdout  # one token more for two and a half times the time
 
 
 def test_users_hear_when_not_to_draft() -> None:
     slow = _run("--target-tps", "10", "--drafter-tps", "9", "--accept", "0.9", "--draft", "1-4")
-    assert "Do not draft: at these costs no acceptance rate is high enough." in slow.stdout
+    assert "drafting would not pay: at these costs no acceptance rate is high enough." in slow.stdout
     low = _run("--target-tps", "10", "--drafter-tps", "50", "--alpha", "0.1", "--draft", "1-4")
-    assert "Do not draft: γ = 1 comes closest with 0.79×. γ = 4 pays above" in low.stdout
+    assert "drafting would not pay: γ = 1 comes closest with 0.79×. γ = 4 would pay above" in low.stdout
 
 
 def test_where_knowledge_ends_the_table_ends() -> None:
@@ -238,7 +238,7 @@ def test_costs_are_computed_from_headers_and_a_machine(tmp_path: Path) -> None:
     given = _run(*pair, *["--bandwidth", "936G", "--flops", "71T", "--accept", "0.8", "--draft", "1-8"])
     assert given.stdout == named.stdout
     starved = _run(*pair, *["--bandwidth", "936G", "--flops", "1T", "--accept", "0.8", "--draft", "1-8"])
-    assert "Do not draft" in starved.stdout
+    assert "drafting would not pay" in starved.stdout
 
 
 def test_machines_are_listed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.analysis.acceptance import Acceptance
+from ggufspec.analysis.answers import TextGain, differing_gains
 from ggufspec.analysis.arm import Arm, models_of
 from ggufspec.analysis.boards import Board, BoardRow, BundleState, PublishedBundle
 from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part, why
@@ -48,7 +49,9 @@ __all__ = [
     "Part",
     "PublishedBundle",
     "Ranking",
+    "TextGain",
     "compare",
+    "differing_gains",
     "is_meaningful",
     "judge_effect",
     "judge_ratio",

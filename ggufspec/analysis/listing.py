@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ggufspec import results
 from ggufspec.analysis import arms
-from ggufspec.analysis.arm import Arm
+from ggufspec.analysis.judging import rank
+from ggufspec.domain import SpeedVerdict
 from ggufspec.errors import ResultsError
 from ggufspec.results import ResultSet
 
@@ -21,8 +22,9 @@ class ListedBench:
         started_at: ISO 8601, UTC; None where it cannot be read.
         models: the files of its models, each once.
         draft_sizes: the γ that were measured, in ascending order.
-        speedup: of its fastest drafting arm over the target alone.
-        fastest_draft_size: the γ of that arm.
+        speedup: over the target alone, of the arm that its verdict is about.
+        verdict: whether that arm is faster.
+        draft_size: the γ of that arm.
         synthetic: whether its acceptance was simulated.
         runs: how many runs count.
         planned_runs: how many make it complete; None where it was not recorded.
@@ -34,7 +36,8 @@ class ListedBench:
     models: tuple[str, ...] = ()
     draft_sizes: tuple[int, ...] = ()
     speedup: float | None = None
-    fastest_draft_size: int | None = None
+    verdict: SpeedVerdict | None = None
+    draft_size: int | None = None
     synthetic: bool = False
     runs: int = 0
     planned_runs: int | None = None
@@ -58,21 +61,21 @@ def stored_benches() -> Iterator[ListedBench]:
 def summarize(bench: ResultSet) -> ListedBench:
     """Return a bench in a few words."""
     groups = arms.group(bench)
-    speedups = [(speedup, arm) for arm in groups if (speedup := _speedup(arm)) is not None]
-    speedup, fastest = max(speedups, key=lambda pair: pair[0], default=(None, None))
+    judged = [(arm, arm.judgement) for arm in groups if arm.judgement is not None]
+    ranking = rank(judged)
+    leading, judgement = ranking.best, ranking.judgement
+    if leading is None and judged:  # no text is the target's own
+        leading, judgement = max(judged, key=lambda pair: pair[1].ratio.value if pair[1].ratio else 0.0)
     return ListedBench(
         name=bench.folder.name,
         started_at=bench.meta.started_at,
         models=tuple(dict.fromkeys(model for arm in groups for model in arm.models)),
         draft_sizes=tuple(sorted({arm.draft_size for arm in groups if arm.draft_size is not None})),
-        speedup=speedup,
-        fastest_draft_size=None if fastest is None else fastest.draft_size,
-        synthetic=fastest is not None and fastest.synthetic,
+        speedup=None if judgement is None or judgement.ratio is None else judgement.ratio.value,
+        verdict=None if judgement is None else judgement.verdict,
+        draft_size=None if leading is None else leading.draft_size,
+        synthetic=leading is not None and leading.synthetic,
         runs=len(bench.current),
         planned_runs=bench.meta.planned_runs,
         damage="; ".join(bench.damage) or None,
     )
-
-
-def _speedup(arm: Arm) -> float | None:
-    return None if arm.gain is None else arm.gain.ratio.value

@@ -13,7 +13,7 @@ from ggufspec import stats, units
 from ggufspec.analysis import arms, collapses, texts, windows
 from ggufspec.analysis.arm import Arm, counted
 from ggufspec.analysis.judging import MOST_DISTURBED
-from ggufspec.analysis.warnings import ADVICE, MeasurementWarning, of_judgement
+from ggufspec.analysis.warnings import ADVICE, MeasurementWarning, of_judgement, why_unjudged
 from ggufspec.domain import Role, RunSpec, Status
 from ggufspec.results import ResultSet, Runs
 
@@ -222,9 +222,8 @@ def _where(runs: Runs) -> str:
 
 
 def _reasons(runs: Runs) -> str:
-    """Say why no verdict was reached, each reason once."""
-    reasons = (difference and difference.unjudged for difference in runs.column("difference"))
-    return "".join(f"; {reason}" for reason in sorted({*filter(None, reasons)}))
+    """Say where texts differ that were not judged, and why, each reason once."""
+    return _where(runs) + "".join(f"; {reason}" for reason in sorted({why_unjudged(run) for run in runs}))
 
 
 _DETAILS: Mapping[MeasurementWarning, Callable[[Runs], str]] = {

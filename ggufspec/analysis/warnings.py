@@ -147,8 +147,8 @@ ADVICE = {
         " not a fair comparison"
     ),
     MeasurementWarning.NOT_JUDGED: (
-        "texts differ, and the target could not be asked whether a near-tie explains it: fix the cause and "
-        "continue the bench with `--resume`"
+        "texts differ, and nobody judged whether a near-tie explains it: fix the cause and continue the "
+        "bench with `--resume`"
     ),
     MeasurementWarning.NEAR_TIES: (
         "the text with drafting differs from the target's own where two tokens are almost equally likely; "
@@ -293,7 +293,7 @@ def of_text(run: RunResult) -> MeasurementWarning | None:
     """Return the warning about a run's text; it is known only after the target's first text was written.
 
     Both the verdict on the first difference and the audit of the complete text must explain it by near-ties,
-    as far as they are known.
+    as far as they are known. Where neither judged it, the text is not judged, whatever the cause.
     """
     if run.text_identical is not False:
         return None
@@ -304,6 +304,8 @@ def of_text(run: RunResult) -> MeasurementWarning | None:
     is_explained = verdict is TextVerdict.NEAR_TIE or (verdict is None and divergent == 0)
     if run.spec.role is Role.TARGET:
         return None if is_explained else MeasurementWarning.TARGET_VARIES
+    if verdict is None and divergent is None:
+        return MeasurementWarning.NOT_JUDGED
     if is_explained and not divergent:
         return MeasurementWarning.NEAR_TIES
     return MeasurementWarning.TEXT_DIFFERS
@@ -313,14 +315,31 @@ def of_judgement(run: RunResult) -> tuple[MeasurementWarning, ...]:
     """Return the warnings about a text that was compared with the target's own."""
     is_audited = run.audit is not None and run.audit.divergent is not None
     unjudged = not is_audited and run.difference is not None and run.difference.unjudged is not None
-    return tuple(filter(None, (of_text(run), MeasurementWarning.NOT_JUDGED if unjudged else None)))
+    found = (of_text(run), MeasurementWarning.NOT_JUDGED if unjudged else None)
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def why_unjudged(run: RunResult) -> str:
+    """Return why nobody said whether a near-tie explains that a text differs."""
+    if run.spec.servers is not None:
+        return "the target of a running server cannot be asked"
+    if run.difference is not None and run.difference.unjudged is not None:
+        return run.difference.unjudged
+    if run.audit is not None and run.audit.unjudged is not None:
+        return run.audit.unjudged
+    if run.audit is None:
+        return "the bench ended before texts were audited"
+    return "the target did not find its own text again where both part"
 
 
 def outcome(run: RunResult) -> RunOutcome:
     """Return what a run is worth: how it ended, or the most serious warning about one that ended well."""
     if run.sample.status is not Status.OK:
         return RunOutcome(run.sample.status.value)
-    names = {*run.doubts, of_text(run)}
+    found = of_text(run)
+    if found is MeasurementWarning.NOT_JUDGED and run.spec.servers is None:
+        found = MeasurementWarning.TEXT_DIFFERS  # it does, whoever explains it
+    names = {*run.doubts, found}
     return next((outcome for warning, outcome in _SERIOUS.items() if warning in names), RunOutcome.OK)
 
 

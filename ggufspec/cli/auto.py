@@ -111,6 +111,6 @@ def command(
     with automatic.explain_interruption():
         automatic.fetch_sources(sources, asked, yes=yes)
         configuration = automatic.tune_sources(sources, asked)
-    automatic.print_configuration(configuration)
+    automatic.print_commands(configuration)
     if serve:
         serving.run_server(serving.prepare_server(configuration.id, words))

@@ -319,6 +319,8 @@ def _suite(sources: TextSources, *, embedded: bool, has_template: bool) -> Promp
         for i, text in enumerate(sources.prompt, start=1)
     )
     read = [prompts.load(file) for file in sources.prompt_file]
+    if len(read) > 1:  # each is a category of its own name, so that a verdict can say whether they differ
+        read = [each.with_category(each.name) for each in read]
     if sources.suite is not None:
         read.append(prompts.suite(sources.suite, sources.access))
     elif not (given or read):

@@ -49,6 +49,16 @@ class PromptSuite:
         """How many prompts have followups."""
         return sum(bool(prompt.followups) for prompt in self.prompts)
 
+    def with_category(self, name: str) -> PromptSuite:
+        """Return the suite with a category for the prompts that have none."""
+        return replace(
+            self,
+            prompts=tuple(
+                replace(prompt, category=name) if prompt.category is None else prompt
+                for prompt in self.prompts
+            ),
+        )
+
     def sample(self, per_category: int, seed: int | None = None) -> PromptSuite:
         """Return a suite with at most so many prompts of each category, in the same order.
 

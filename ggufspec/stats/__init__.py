@@ -26,6 +26,7 @@ from ggufspec.stats.estimates import (
     per_prompt,
     quantile,
 )
+from ggufspec.stats.groups import p_of_equal_groups
 from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
 from ggufspec.stats.percentiles import LEAST_BEYOND, percentile_over_loads
 from ggufspec.stats.planning import Needed, expected_width, needed, needed_for
@@ -78,6 +79,7 @@ __all__ = [
     "needed_for",
     "outliers",
     "outlying_cells",
+    "p_of_equal_groups",
     "pair_units",
     "paired_effect",
     "per_prompt",

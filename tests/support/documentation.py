@@ -50,7 +50,7 @@ _NUMBER = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
 _DURATION = re.compile(r"\b0 (?:s|min 0 s|h 0 min|days|years)\b")
 _GAIN = re.compile(r"γ = 0,? 0×")
 _BREAK_EVEN = re.compile(r"α = 0")
-"""What a table of acceptances says where drafting pays; elsewhere "do not draft", and "never"."""
+"""What a table of acceptances says where drafting pays; elsewhere "no γ would pay", and "never"."""
 _LIKE = 2 / 3
 """The share of a line's words that a printed line must have."""
 
@@ -170,7 +170,7 @@ def _shape(line: str) -> tuple[str, ...]:
 def _plain(text: str) -> str:
     text = _VERDICTS.sub("verdict", _INTERVAL.sub("", _RUN.sub("ID", text)))
     text = _DURATION.sub("TIME", _NUMBER.sub("0", _PATH.sub("PATH", text)))
-    return _BREAK_EVEN.sub("never", _GAIN.sub("do not draft", text))
+    return _BREAK_EVEN.sub("never", _GAIN.sub("no γ would pay", text))
 
 
 def _words(line: str) -> frozenset[str]:

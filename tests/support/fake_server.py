@@ -62,6 +62,7 @@ class Behaviour:
     slots: bool = True
     loading_s: float = 0.0
     round_s: float = 0.0  # what a round takes by the clock, whatever it reports
+    noise: float = 0.0  # share by which loads and answers differ, as no two real ones are equal
     open_to_all: bool = False  # no key is asked for, as by somebody else's server
     ranks: str | None = None  # what is answered in place of a ranking
     answers: dict[str, str] = field(default_factory=dict)  # what paths answer in place of what they should
@@ -272,10 +273,11 @@ class _Handler(BaseHTTPRequestHandler):
         evaluated = len(prompt.split()) if isinstance(prompt, str) else len(prompt)
         fresh = evaluated - (self.server.warm if body["cache_prompt"] else 0)
         self.server.warm = evaluated
+        slower = 1 + behaviour.noise * ((os.getpid() * 7919 + evaluated) % 13) / 13
 
         def timings() -> dict[str, Any]:
             said: dict[str, Any] = {"prompt_n": fresh, "prompt_ms": 10.0, "prompt_per_second": 100.0 * fresh}
-            said |= {"predicted_n": done, "predicted_ms": max(MS_PER_ROUND * rounds, 0.001)}
+            said |= {"predicted_n": done, "predicted_ms": max(MS_PER_ROUND * rounds * slower, 0.001)}
             said["predicted_per_second"] = None if "@null" in prompt else 100.0
             if "@null" in prompt:
                 said["predicted_ms"] = None

@@ -243,7 +243,9 @@ text_or_json = click.option(
 
 
 strict_option = click.option(
-    "--strict", is_flag=True, help="Exit with code 35 instead of 0 if a warning puts a verdict in doubt."
+    "--strict",
+    is_flag=True,
+    help="Exit with code 35 instead of 0 if a warning puts a verdict in doubt, or a tuning is undecided.",
 )
 """``--strict`` of commands that print verdicts."""
 

@@ -11,11 +11,13 @@ import click
 from ggufspec import tuning
 from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.output import echo, echo_sentence, echo_table
-from ggufspec.cli.steps import hub_access, measuring
+from ggufspec.cli.options.shared import emit
+from ggufspec.cli.steps import benches, hub_access, measuring
 from ggufspec.cli.steps import tuning as steps
 from ggufspec.measure import identity
 from ggufspec.modelfiles import hub
 from ggufspec.report.text import configuration as sentences
+from ggufspec.report.text import overview, tables
 from ggufspec.results import Configuration, read_configuration
 from ggufspec.tuning import AutoRequest, DraftSource, DraftSources
 from ggufspec.units import format_bytes
@@ -72,7 +74,7 @@ def fetch_sources(sources: DraftSources, asked: AutoRequest, *, yes: bool) -> No
 
 
 def tune_sources(sources: DraftSources, asked: AutoRequest) -> Configuration:
-    """Tune, from where an earlier attempt stopped, and return the stored configuration.
+    """Tune, from where an earlier attempt stopped, print the result, and return the stored configuration.
 
     Raises:
         InconclusiveError: nothing that was measured can be used.
@@ -82,6 +84,7 @@ def tune_sources(sources: DraftSources, asked: AutoRequest) -> Configuration:
     attempt = tuning.find_attempt(sources.tune_request(asked))
     if (finished := attempt.finished) is not None:
         echo(f"tuned already: {finished.id}; --fresh tunes again", err=True)
+        _print_finished(finished)
         return finished
     plan, outlook = attempt.plan, attempt.outlook
     measuring.print_notes(plan.session)
@@ -97,14 +100,22 @@ def tune_sources(sources: DraftSources, asked: AutoRequest) -> Configuration:
     tuned = steps.measure_finalists(finalists, warnings, attempt.place_bench)
     tuned = steps.serve_and_keep(plan, tuned)
     attempt.discard_outlook()
+    emit(steps.render_text(plan, tuned, sources.tune_request(asked).request, tables.TERMINAL), None)
     return read_configuration(tuned.results.meta.id)
 
 
-def print_configuration(configuration: Configuration) -> None:
-    """Print the verdict, the name of the stored report, and the commands that serve it."""
+def _print_finished(configuration: Configuration) -> None:
+    """Print an earlier tuning as ``show`` does: its verdict, its table and its warnings."""
     for line in sentences.lines(configuration):
         echo(line)
+    stored = benches.load_bench(configuration.id)
+    emit("\n" + overview.overview(stored, tables.TERMINAL), None)
+
+
+def print_commands(configuration: Configuration) -> None:
+    """Print the name of the stored report, and the command that serves what was found, or is safe."""
     name = shlex.quote(configuration.id)
     echo(f"Stored as {name}: `ggufspec report {name}` writes its report.")
     if configuration.serving_argv:
-        echo(f"Serve it: ggufspec serve --tuned {name}")
+        meanwhile = "" if configuration.overall.is_decided else " (the target alone, meanwhile)"
+        echo(f"Serve it{meanwhile}: ggufspec serve --tuned {name}")

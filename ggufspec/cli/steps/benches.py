@@ -39,8 +39,12 @@ def warn_of_damage(stored: ResultSet) -> None:
         echo(f"warning: {stored.meta.id}: {sentence}", err=True)
 
 
-def refuse_doubtful(stored: Sequence[ResultSet]) -> None:
-    """Raise for ``--strict`` if a warning puts a verdict of these benches in doubt.
+def refuse_doubtful(stored: Sequence[ResultSet], *, undecided: Sequence[str] = ()) -> None:
+    """Raise for ``--strict`` if a warning puts a verdict of these benches in doubt, or one is undecided.
+
+    Args:
+        stored: the benches.
+        undecided: ids of those whose verdict is open.
 
     Raises:
         DoubtfulError: naming the warnings.
@@ -48,7 +52,8 @@ def refuse_doubtful(stored: Sequence[ResultSet]) -> None:
     from ggufspec.analysis import review, warnings
 
     doubts = {bench.meta.id: warnings.doubtful(review.warnings(bench)) for bench in stored}
-    named = "; ".join(f"{bench}: {', '.join(names)}" for bench, names in doubts.items() if names)
+    found = {bench: names + ("undecided",) * (bench in undecided) for bench, names in doubts.items()}
+    named = "; ".join(f"{bench}: {', '.join(names)}" for bench, names in found.items() if names)
     if named:
         raise DoubtfulError(
             f"warnings put a verdict in doubt: {named}",

@@ -72,17 +72,29 @@ def run_tuning(
         emit(_render_forecasts(outlook, plan.session.engine.name, output), out)
         raise
     tuned = serve_and_keep(plan, tuned)
-    measured = replace(request, engine=plan.session.engine.name)
-    install, bench = plan.session.install, bench_command(measured, tuned.overall.arm.spec)
     if output in tables.FOR_PEOPLE:
-        emit(tuned_report.text(tuned, install, bench, output), out)
+        emit(render_text(plan, tuned, request, output), out)
     elif output == "json":
-        emit(tuned_report.as_json(tuned, install, bench), out)
+        emit(tuned_report.as_json(tuned, plan.session.install, _bench_command(plan, tuned, request)), out)
     else:
         emit(_render_finalists(tuned, output), out)
     measuring.raise_for_failures(tuned.results)
     if strict:
-        benches.refuse_doubtful([tuned.results])
+        open_ids = () if tuned.overall.is_decided else (tuned.results.meta.id,)
+        benches.refuse_doubtful([tuned.results], undecided=open_ids)
+
+
+def render_text(plan: tuning.Plan, tuned: Tuned, request: Request, output: str) -> str:
+    """Return what ``tune`` and ``auto`` print of a tuning: verdict, table, commands, warnings."""
+    return tuned_report.text(tuned, plan.session.install, _bench_command(plan, tuned, request), output)
+
+
+def _bench_command(plan: tuning.Plan, tuned: Tuned, request: Request) -> str:
+    """Return the command that measures the choice again; while it is undecided, the candidate."""
+    overall = tuned.overall
+    open_arm = None if overall.is_decided else overall.candidate
+    spec = (open_arm or overall.arm).spec
+    return bench_command(replace(request, engine=plan.session.engine.name), spec)
 
 
 def make_request(options: TuneOptions, request: Request) -> tuning.TuneRequest:

@@ -96,9 +96,9 @@ def finding(
     if spec.drafting is not None:
         return f"Draft with {drafts}: {found} of the target alone ({basis})."
     if not judgement.is_decided:
-        needs = judgements.needs(judgement)
+        needs = judgements.sentence(judgements.needs(judgement))
         return (
-            f"Undecided: {drafts} is {judgements.undecided(judgement)}. {needs[:1].upper()}{needs[1:]}. "
+            f"Undecided: {drafts} is {judgements.undecided(judgement)}. {needs} "
             f"Meanwhile, the target alone is what is safe: {speed}."
         )
     if judgement.pays:

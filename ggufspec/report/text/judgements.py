@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ggufspec import results as stores
 from ggufspec import units
-from ggufspec.analysis import Arm, rank
-from ggufspec.domain import Missing, Role, SpeedJudgement
+from ggufspec.analysis import Arm, TextGain, differing_gains, rank
+from ggufspec.domain import Missing, SpeedJudgement
 from ggufspec.report.text import figures
 from ggufspec.results import ResultSet
 
@@ -16,6 +16,7 @@ _WITH_VALUE = frozenset({"--name", "--resume", "--repeats", "-r", "--max-time"})
 """Options of ``bench`` that the command which goes on with it replaces; each takes a value."""
 
 _TUNINGS = frozenset({"tune", "auto"})
+_MOST_NAMED = 4  # categories or prompts in a sentence; of more, the two ends
 _NEEDS: Mapping[Missing, str] = {
     Missing.RUNS: "more runs would decide it",
     Missing.LOADS: "loads of the models differ by chance, so three or more of them would decide it",
@@ -50,76 +51,115 @@ def undecided(judgement: SpeedJudgement) -> str:
     return f"{ratio(judgement)} after {runs(judgement)}"
 
 
+def sentence(clause: str) -> str:
+    """Return a clause as a sentence; nothing of nothing."""
+    return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
+
+
 def needs(judgement: SpeedJudgement) -> str:
     """Return what an undecided judgement needs, as a clause; empty for a decided one."""
     return "; ".join(_NEEDS[missing] for missing in judgement.missing)
 
 
-def deciding(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
-    """Yield what would decide a bench whose verdict is open, with the command for it; nothing otherwise.
+def depends_on_text(arm: Arm | None, baseline: Arm | None = None) -> Iterator[str]:
+    """Yield a sentence where categories or prompts differ in their speed-up; nothing otherwise.
+
+    Args:
+        arm: the arm that a verdict is about; None where there is none.
+        baseline: what it is compared with; by default its own.
+    """
+    gains = differing_gains(arm, baseline) if arm is not None else ()
+    if not gains:
+        return
+    if len(gains) > _MOST_NAMED:
+        highest, lowest = gains[0], gains[-1]
+        named = f"from {_gain(highest)} down to {_gain(lowest)}"
+    else:
+        named = ", ".join(map(_gain, gains))
+    yield f"The answer depends on the text: {named}."
+
+
+def _gain(gain: TextGain) -> str:
+    return f"{gain.name} {units.format_factor(gain.ratio)}"
+
+
+def deciding(results: ResultSet, judgement: SpeedJudgement | None) -> Iterator[str]:
+    """Yield what would decide an open verdict, with the command for it; nothing where it is decided.
 
     Args:
         results: the bench.
-        groups: its arms.
+        judgement: what its verdict is about; None without one.
     """
-    judged = [(arm, arm.judgement) for arm in groups if arm.role is Role.DRAFTING and arm.judgement]
-    judgement = rank(judged).judgement
     if judgement is None or judgement.is_decided:
         return
-    command = _command(results, judgement)
-    asked = f": `{command}`" if command else ""
     if Missing.QUIET in judgement.missing:
-        yield f"Stop other programs and measure again{f': `{_anew(results)}`' if _anew(results) else '.'}"
+        command = _anew(results)
+        yield f"Stop other programs and measure again{f': `{command}`' if command else '.'}"
     elif judgement.needed_repeats is not None:
+        words = _command(results, judgement.needed_repeats, anew=Missing.LOADS in judgement.missing)
+        resumes = words is None or "--resume" in words
+        command = "." if words is None else f": `{shlex.join(words)}`"
         repeats = units.counted(judgement.needed_repeats, "repeat")
-        more = f"{_time(results, judgement)}would probably decide it, with {repeats} of each prompt"
-        yield more + (asked or ".")
+        time = _time(results, judgement.needed_repeats, resumes=resumes)
+        yield f"{time} would probably decide it, with {repeats} of each prompt{command}"
     elif judgement.needed_prompts is not None:
         yield (
             "The speed-up differs too much from prompt to prompt for more repeats: about "
             f"{judgement.needed_prompts} prompts like these would probably decide it."
         )
-    else:
+    elif judgement.ratio is not None:
         yield "It is too close to 1 for any number of runs that is worth the time."
 
 
-def _time(results: ResultSet, judgement: SpeedJudgement) -> str:
-    """Return the time of the missing repeats, by that of the measured ones, as a sentence begins."""
+def leading_arm(groups: Sequence[Arm]) -> Arm | None:
+    """Return the arm that a bench's verdict is about; None where none was compared."""
+    return rank([(arm, arm.judgement) for arm in groups if arm.judgement is not None]).best
+
+
+def _time(results: ResultSet, needed: int, *, resumes: bool) -> str:
+    """Return how long some repeats would take, by those that were measured, as a sentence begins."""
     current = results.current
     spent_s = sum(current.column("wall_s"))
+    if not spent_s:
+        return "More runs"
     repeats = len(set(current.column("repeat")))
-    done = len(current) / (results.meta.planned_runs or len(current) or 1)
-    per_repeat_s = spent_s / max(1.0, repeats * min(1.0, done))
-    left_s = per_repeat_s * (judgement.needed_repeats or 0) - spent_s
-    return f"About {units.format_duration(max(left_s, per_repeat_s))} more " if spent_s else "More runs "
+    done = min(1.0, len(current) / (results.meta.planned_runs or len(current)))
+    per_repeat_s = spent_s / max(1.0, repeats * done)
+    left_s = max(per_repeat_s * needed - (spent_s if resumes else 0.0), per_repeat_s)
+    return f"About {units.format_duration(left_s)}{' more' if resumes else ''}"
 
 
-def _command(results: ResultSet, judgement: SpeedJudgement) -> str | None:
-    """Return the command that goes on with a bench; None where a notebook began it, or it cannot go on."""
-    name, (_, *words) = results.meta.id, results.meta.command or ("",)
-    repeats = str(judgement.needed_repeats)
+def _command(results: ResultSet, repeats: int, *, anew: bool) -> list[str] | None:
+    """Return the command that makes so many repeats; None where a notebook began the bench.
+
+    It goes on with the bench, unless that has loads of several repeats, which stay so.
+    """
+    name, words = results.meta.id, results.meta.command[1:]
     if stores.has_configuration(results.folder):
-        return shlex.join(["ggufspec", "bench", "--tuned", name, "--repeats", repeats])
-    is_bench = next((word for word in words if not word.startswith("-")), None) == "bench"
-    if not is_bench or results.meta.stopping is not None:
+        return ["ggufspec", "bench", "--tuned", name, "--repeats", str(repeats)]
+    if _subcommand(words) != "bench" or results.meta.stopping is not None:
         return None
-    resumed = ["--resume", name] if Missing.LOADS not in judgement.missing else ["--loads", repeats]
-    return shlex.join(["ggufspec", *_without(words), *resumed, "--repeats", repeats])
+    if anew:
+        return ["ggufspec", *_without(words, _WITH_VALUE | {"--loads"}), "--repeats", str(repeats)]
+    return ["ggufspec", *_without(words, _WITH_VALUE), "--resume", name, "--repeats", str(repeats)]
 
 
 def _anew(results: ResultSet) -> str | None:
-    """Return the command that measures a bench again from the start."""
+    """Return the command that measures a bench again from the start; None where a notebook began it."""
     words = results.meta.command[1:]
+    command = _subcommand(words)
     if stores.has_configuration(results.folder):
         return shlex.join(["ggufspec", "bench", "--tuned", results.meta.id])
-    command = next((word for word in words if not word.startswith("-")), None)
-    if command not in {"bench", *_TUNINGS}:
+    if command not in {"bench", "sweep", *_TUNINGS}:
         return None
-    fresh = ["--fresh"] if command in _TUNINGS and "--fresh" not in words else []
-    return shlex.join(["ggufspec", *_without(words, ("--name", "--resume")), *fresh])
+    return shlex.join(["ggufspec", *_without(words, frozenset({"--name", "--resume"}))])
 
 
-def _without(words: Sequence[str], options: Sequence[str] | frozenset[str] = _WITH_VALUE) -> Iterator[str]:
+def _subcommand(words: Sequence[str]) -> str | None:
+    return next((word for word in words if not word.startswith("-")), None)
+
+
+def _without(words: Sequence[str], options: frozenset[str]) -> Iterator[str]:
     """Yield the words of a command line without some options and their values."""
     rest = iter(words)
     for word in rest:

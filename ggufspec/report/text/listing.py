@@ -7,6 +7,7 @@ from datetime import datetime
 
 from ggufspec import units
 from ggufspec.analysis import ListedBench
+from ggufspec.domain import SpeedVerdict
 from ggufspec.report.text import tables
 
 
@@ -49,8 +50,10 @@ def _date(started_at: str | None) -> str:
 def _speedup(bench: ListedBench) -> str:
     if bench.speedup is None:
         return ""
-    at = f" at γ {bench.fastest_draft_size}" if len(bench.draft_sizes) > 1 else ""
-    return f"{units.format_factor(bench.speedup)}{at}{' (synthetic acceptance)' if bench.synthetic else ''}"
+    at = f" at γ {bench.draft_size}" if len(bench.draft_sizes) > 1 else ""
+    is_open = ", undecided" if bench.verdict is SpeedVerdict.UNDECIDED else ""
+    synthetic = " (synthetic acceptance)" if bench.synthetic else ""
+    return f"{units.format_factor(bench.speedup)}{at}{is_open}{synthetic}"
 
 
 def _complete(bench: ListedBench) -> str:

@@ -140,6 +140,7 @@ def overview(results: ResultSet, output: str = "md", *, is_stored: bool = True) 
         return "Nothing was measured.\n"
     table, n_hidden = arm_table(groups, output)
     verdict = (*verdicts(groups), "") if output == tables.TERMINAL else ()
+    leading = judgements.leading_arm(groups)
     name = results.meta.id if is_stored else str(results.folder)
     lines = (
         *verdict,
@@ -147,7 +148,8 @@ def overview(results: ResultSet, output: str = "md", *, is_stored: bool = True) 
         "",
         table,
         "",
-        *judgements.deciding(results, groups),
+        *judgements.deciding(results, None if leading is None else leading.judgement),
+        *judgements.depends_on_text(leading),
         *note(n_hidden, name, "arm"),
         *describe_users(groups, output),
         *_basis(results, groups, name),
@@ -273,7 +275,8 @@ def _precision(groups: Sequence[Arm]) -> Iterator[str]:
     if groups[0].stopping is not None:
         yield from describe_looks(groups)
         return
-    widths = [width for arm in groups if arm.gain and (width := arm.gain.ratio.relative_half_width)]
+    judged = [arm.judgement.ratio for arm in groups if arm.judgement is not None]
+    widths = [width for ratio in judged if ratio is not None and (width := ratio.relative_half_width)]
     if not widths or max(widths) < _PRECISE:
         return
     requested = max(widths) / 2

@@ -85,10 +85,11 @@ def _best(outlooks: Sequence[WhatIfProjection]) -> str:
         )
     easiest = min(outlooks, key=lambda outlook: outlook.break_even_accept_rate)
     if easiest.break_even_accept_rate > 1:
-        return "Do not draft: at these costs no acceptance rate is high enough."
+        return "By this projection, drafting would not pay: at these costs no acceptance rate is high enough."
     return (
-        f"Do not draft: γ = {top.n_max} comes closest with {units.format_factor(top.speedup)}. "
-        f"γ = {easiest.n_max} pays above an acceptance rate of {_break_even(easiest)}."
+        f"By this projection, drafting would not pay: γ = {top.n_max} comes closest with "
+        f"{units.format_factor(top.speedup)}. γ = {easiest.n_max} would pay above an acceptance rate of "
+        f"{_break_even(easiest)}."
     )
 
 
@@ -100,7 +101,7 @@ def _best_each(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Accep
     answers = [
         f"{_name(acceptance)}: γ = {top.n_max}, {units.format_factor(top.speedup)}"
         if top.speedup > 1
-        else f"{_name(acceptance)}: do not draft"
+        else f"{_name(acceptance)}: no γ would pay"
         for acceptance, top in tops
     ]
     return "Best: " + "; ".join(answers) + "."

@@ -7,6 +7,7 @@ from typing import Any
 
 from ggufspec import units
 from ggufspec.analysis import Breakdown, Diagnosis, Part, arms, breakdown
+from ggufspec.report.text import judgements
 from ggufspec.report.text.figures import engine, three_digits
 from ggufspec.report.text.tables import is_plain, wrap_words
 from ggufspec.results import ResultSet
@@ -72,6 +73,12 @@ def sentences(diagnosis: Diagnosis, engine_name: str) -> Iterator[str]:
     if step is None:
         yield "No arm drafts, or its rounds are not known: `ggufspec bench --engine inprocess` measures them."
         return
+    judgement = step.arm.judgement
+    if judgement is not None and not judgement.is_decided:
+        yield (
+            f"Undecided whether this drafting is faster: {judgements.undecided(judgement)}. "
+            f"{judgements.sentence(judgements.needs(judgement))} The gains below are of single means."
+        )
     largest = max(step.ms, key=lambda part: step.ms[part])
     yield f"Most of a round is {largest.value}."
     if diagnosis.verify_ratio is not None and diagnosis.batch is not None:

@@ -10,11 +10,11 @@ from pathlib import PurePath
 from typing import Any
 
 from ggufspec import units
-from ggufspec.analysis import arms, models_of, review
+from ggufspec.analysis import Arm, arms, models_of, review
 from ggufspec.domain import Launch, ModelFile, Role, RunSpec
 from ggufspec.forecast import Advice, Forecast, Needs
 from ggufspec.harmless import to_json
-from ggufspec.llama.command import commands
+from ggufspec.llama.command import commands as command_lines
 from ggufspec.llama.install import Install
 from ggufspec.report import schemas
 from ggufspec.report.text import configuration, figures, judgements, overview, tables
@@ -44,11 +44,16 @@ def text(tuned: Tuned, install: Install, bench: str, output: str = "md") -> str:
         output: ``md``, or ``table`` for the terminal, where the verdict comes first.
     """
     table = (engine(tuned.results.meta.engine), "", _table(tuned, output), "")
-    answer = (*verdict(tuned), "")
+    commands = _commands(tuned, install, bench)
+    measuring = {name: line for name, line in commands.items() if name.startswith("ggufspec ")}
+    programs = {name: line for name, line in commands.items() if name not in measuring}
+    meanwhile = "" if tuned.overall.is_decided else " (the target alone, which is what is safe meanwhile)"
+    answer = (*verdict(tuned), *judgements.deciding(tuned.results, tuned.overall.judgement), "")
     lines = [
         *((*answer, *table) if output == tables.TERMINAL else (*table, *answer)),
         *configuration.served(tuned.launch, tuned.serving),
-        *(f"{name}:\n    {line}" for name, line in _commands(tuned, install, bench).items()),
+        *(f"{name}{meanwhile}:\n    {line}" for name, line in programs.items()),
+        *(f"{name}:\n    {line}" for name, line in measuring.items()),
         f"as an entry of your own catalogue:\n{_indented(pair_entry(tuned))}",
         "",
         *_basis(tuned),
@@ -125,7 +130,7 @@ def _commands(tuned: Tuned, install: Install, bench: str) -> dict[str, str]:
 
     llama-server's command is there only if it was started by exactly that, and answered.
     """
-    launch, program = tuned.launch, commands.run_command(tuned.overall.arm.spec, install)
+    launch, program = tuned.launch, command_lines.run_command(tuned.overall.arm.spec, install)
     argvs = [launch.argv] if launch is not None and launch.failure is None else []
     argvs += [program] if program is not None else []
     return {
@@ -162,12 +167,54 @@ def verdict(tuned: Tuned) -> Iterator[str]:
     yield configuration.finding(overall.arm.spec, candidate, overall.judgement, overall.rate)
     if tuned.refusal is not None and not overall.drafts:
         yield from _why(tuned.refusal)
+    if overall.candidate is not None:
+        alone = max((arm for arm in _confirmed(tuned) if arm.role is Role.TARGET), key=_speed)
+        yield from judgements.depends_on_text(overall.candidate, alone)
     for spec, reason in tuned.passed_over:
         yield configuration.passed_over(spec, reason)
+    yield from _drafters(tuned)
     yield from _selected(tuned)
     if tuned.by_category:
         choices = "; ".join(f"{choice.category}: {_short(choice)}" for choice in tuned.by_category)
         yield f"By category: {choices}."
+
+
+def _confirmed(tuned: Tuned) -> list[Arm]:
+    return [arm for arm in arms.group(tuned.results) if arm.rate is not None]
+
+
+def _speed(arm: Arm) -> float:
+    return 0.0 if arm.rate is None else arm.rate.value
+
+
+def _drafters(tuned: Tuned) -> Iterator[str]:
+    """Yield what was found of each drafter that was tried and is not what the verdict is about."""
+    about = None if tuned.overall.candidate is None else tuned.overall.candidate.spec.drafter
+    specs = (*(prospect.arm for prospect in tuned.outlook.prospects), *tuned.outlook.unknown)
+    stages = ((tuned.results, "confirmation"), (tuned.selection.results, "selection"))
+    measured = [(arm, stage) for results, stage in stages for arm in arms.group(results)]
+    for drafter in dict.fromkeys(spec.drafter for spec in specs):
+        if drafter is None or drafter == about:
+            continue
+        own = [(arm, stage) for arm, stage in measured if arm.spec.drafter == drafter and arm.judgement]
+        hoped = [prospect for prospect in tuned.outlook.prospects if prospect.arm.drafter == drafter]
+        yield f"Drafter {drafter.filename}: {_found_of_drafter(own, hoped)}."
+
+
+def _found_of_drafter(measured: Sequence[tuple[Arm, str]], hoped: Sequence[Prospect]) -> str:
+    """Return what was found of a drafter, by its best measured arm, otherwise by its best forecast."""
+    stage = next((stage for _, stage in measured), None)
+    judged = [(arm, arm.judgement) for arm, of in measured if of == stage and arm.judgement is not None]
+    if judged:
+        arm, judgement = max(judged, key=lambda pair: 0.0 if pair[1].ratio is None else pair[1].ratio.value)
+        ratio = f"{judgements.ratio(judgement)} at γ = {arm.draft_size}"
+        unlike = ", and its text differs from the target's own" if judgement.text_differs else ""
+        return f"{ratio}, {judgement.verdict.value} in the {stage}{unlike}"
+    if not hoped:
+        return "it could not be forecast, and there was no time to measure it"
+    best = max(hoped, key=lambda prospect: prospect.overall.speedup.value).overall
+    worth = "not worth it" if best.speedup.value <= 1 else "not among the most promising, so not measured"
+    return f"{units.format_factor(best.speedup.value)} by forecast at γ = {best.n_max}, {worth}"
 
 
 def _launch(launch: Launch) -> dict[str, Any]:
@@ -181,8 +228,8 @@ def _selected(tuned: Tuned) -> Iterator[str]:
         yield f"{_names(selection.alike)} are alike here; the smallest draft is recommended."
     if selection.edge is not None and selection.fastest is not None:
         yield (
-            f"γ = {selection.edge} is the largest draft size that was measured, and the fastest: "
-            f"larger ones may be faster (--draft {selection.edge}-{2 * selection.edge})."
+            f"γ = {selection.edge} is the largest draft size that was measured, and had the most tokens/s: "
+            f"larger ones may have more (--draft {selection.edge}-{2 * selection.edge})."
         )
     if selection.unlike_target:
         named = ", ".join(map(configuration.name, selection.unlike_target))

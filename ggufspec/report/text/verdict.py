@@ -28,30 +28,30 @@ def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
 
 def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
     """Return what was found of the arms that draft beside one target alone."""
-    where, alone = _where(base), _alone(base)
+    place, alone = where(base), _alone(base)
     judged = [(arm, arm.judgement) for arm in drafting if arm.judgement is not None]
     ranking = rank(judged)
     if ranking.best is None or ranking.judgement is None:
         arm, judgement = max(judged, key=lambda pair: _gain(pair[0]))
         ratio = f"{judgements.ratio(judgement)} the speed of {alone}"
-        return f"{where}No verdict: {_inside(name(arm))} has {ratio}. {_text(arm)}"
+        return f"{place}No verdict: {_inside(name(arm))} has {ratio}. {_text(arm)}"
     best, judgement = ranking.best, ranking.judgement
     ratio = f"{judgements.ratio(judgement)} the speed of {alone}"
     if ranking.verdict is SpeedVerdict.FASTER:
-        return f"{where}{name(best)} is faster: {_rate(best)}, {ratio}. {_text(best)}"
+        return f"{place}{name(best)} is faster: {_rate(best)}, {ratio}. {_text(best)}"
     if ranking.verdict is SpeedVerdict.UNDECIDED:
         found = f"{_inside(name(best))} is {judgements.undecided(judgement)}"
         safe = f"Meanwhile, {alone} is what is safe: {_rate(base)}."
-        return f"{where}Undecided: {found}. {_sentence(judgements.needs(judgement))} {safe}"
+        return f"{place}Undecided: {found}. {judgements.sentence(judgements.needs(judgement))} {safe}"
     if len(drafting) > 1:
         which = f"No arm is faster. {name(best)} comes closest"
     else:
         which = f"{name(best)} is {'slower' if ranking.verdict is SpeedVerdict.SLOWER else 'not faster'}"
-    return f"{where}{which}: {_rate(best)}, {ratio} ({_rate(base)})."
+    return f"{place}{which}: {_rate(best)}, {ratio} ({_rate(base)})."
 
 
-def _where(base: Arm) -> str:
-    """Return what a verdict is about where a bench has several: ``4 users, depth 512: ``."""
+def where(base: Arm) -> str:
+    """Return what tells blocks of a bench apart, before a verdict: ``4 users, depth 512: ``; or nothing."""
     traffic = base.spec.traffic
     depth = f", depth {traffic.depth:,}" if traffic and traffic.depth else ""
     depth += f", {units.format_number(traffic.rate)} requests/s" if traffic and traffic.rate else ""
@@ -63,8 +63,21 @@ def _inside(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _sentence(clause: str) -> str:
-    return f"{clause[:1].upper()}{clause[1:]}."
+def label(arm: Arm, groups: Sequence[Arm]) -> str:
+    """Return an arm in a few words, with users and depth where the arms of its bench differ in them.
+
+    For rows of a list: ``drafter.gguf γ = 3, 4 users, depth 512``, or ``target alone``.
+    """
+    traffic = arm.spec.traffic
+    others = [other.spec.traffic for other in groups]
+    parts = [
+        arm.what if arm.role is not Role.DRAFTING else f"{arm.drafts_with or arm.what} γ = {arm.draft_size}"
+    ]
+    if traffic is not None and len({other.users for other in others if other}) > 1:
+        parts.append(units.counted(traffic.users, "user"))
+    if traffic is not None and len({other.depth for other in others if other}) > 1:
+        parts.append(f"depth {traffic.depth:,}")
+    return ", ".join(parts)
 
 
 def name(arm: Arm) -> str:
@@ -101,9 +114,11 @@ def _text(arm: Arm) -> str:
     if not compared:
         return "Its text was not compared with the target's."
     changed = len(compared) - sum(compared.values())
-    is_fair = MeasurementWarning.TEXT_DIFFERS.value not in review.of_arm(arm)
-    if arm.spec.servers is not None and changed:
-        return "But some answers differ from the target's, and whether near-ties explain that is not known."
+    named = review.of_arm(arm)
+    is_fair = MeasurementWarning.TEXT_DIFFERS.value not in named
+    if changed and is_fair and MeasurementWarning.NOT_JUDGED.value in named:
+        what = "its text differs" if arm.traffic is None else "some answers differ"
+        return f"But {what} from the target's, and whether near-ties explain that is not known."
     if arm.traffic is not None and changed:
         return (
             "But some answers differ from the target's, "
