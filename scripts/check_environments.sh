@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs scripts/test in environments as users have them, and prints one line for each.
 #
-#   scripts/check_environments.sh                   every environment but `together`
+#   scripts/check_environments.sh                   every environment but `together` and the processors
 #   scripts/check_environments.sh busy-core user    these alone
 #   PYTHONS="python3.12 /opt/python3.14/bin/python3" scripts/check_environments.sh pythons
 #
@@ -15,6 +15,8 @@
 #   busy-core  another program keeps one core busy
 #   together   user, folder and locale at once
 #   pythons    every interpreter in PYTHONS, one after the other
+#   processor-v2, processor-v3, processor-v4, processor-native
+#              tests/real alone, with a llama.cpp that computes as on another x86 processor
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
@@ -23,24 +25,28 @@ logs=$(mktemp -d "${TMPDIR:-/tmp}/check-environments.XXXXXX")
 chmod 755 "$logs"
 failures=0
 
-# check NAME [--user] [--folder NAME] [VARIABLE=value ...]
+# check NAME [--user] [--folder NAME] [--processor LEVEL] [VARIABLE=value ...]
 check() {
-    local name=$1 as_user='' folder=ggufspec
+    local name=$1 as_user='' folder=ggufspec processor='' tests=()
     shift
     while [[ ${1:-} == --* ]]; do
         case $1 in
             --user) as_user=nobody && shift ;;
             --folder) folder=$2 && shift 2 ;;
+            --processor) processor=$2 && tests=(tests/real) && shift 2 ;;
         esac
     done
     local place=$logs/$name command=(env -i PATH="$PATH" HOME="$logs/$name/home" LANG=C.UTF-8)
     for variable in "${!PIP_@}" "${!UV_@}" "${!SSL_CERT_@}"; do
         command+=("$variable=${!variable}")
     done
-    command+=("$@" "$place/$folder/scripts/test")
+    command+=("$@" "$place/$folder/scripts/test" "${tests[@]}")
     mkdir -p "$place/home/.cache/ggufspec"
     git clone --quiet --no-hardlinks . "$place/$folder"
     [[ ! -d $cache/builds ]] || cp -r "$cache/builds" "$cache/sources" "$place/home/.cache/ggufspec/"
+    if [[ $processor ]]; then
+        replace_library "$name" "$processor" "$place/home/.cache/ggufspec" || return
+    fi
     if [[ $as_user ]]; then
         chown -R "$as_user": "$place"
         command=(setpriv --reuid="$as_user" --regid="$(id -g "$as_user")" --clear-groups "${command[@]}")
@@ -56,6 +62,19 @@ check() {
     else
         rm -rf "$place"
     fi
+}
+
+# Let the llama.cpp in a cache compute as on another processor; prints why where that cannot be.
+replace_library() {
+    local name=$1 processor=$2 code=0 reason
+    reason=$(GGUFSPEC_CACHE=$3 .venv/bin/python scripts/use_processor.py "$processor" 2>"$logs/$name.log") || code=$?
+    if ((code == 3)); then # as scripts/use_processor.py says
+        printf '%-22s not run: %s\n' "$name" "$reason"
+    elif ((code)); then
+        printf '%-22s not run: see %s\n' "$name" "$logs/$name.log"
+        failures=$((failures + 1))
+    fi
+    return "$code"
 }
 
 busy_core() {
@@ -92,6 +111,9 @@ for environment in "${environments[@]}"; do
                 ${USER_PYTHON:+PYTHON="$USER_PYTHON"}
             ;;
         busy-core) busy_core ;;
+        processor-v2 | processor-v3 | processor-v4 | processor-native)
+            check "$environment" --processor "${environment#processor-}"
+            ;;
         pythons)
             for python in ${PYTHONS:-}; do
                 check "$("$python" -c 'import sys; print("python-%d.%d.%d" % sys.version_info[:3])')" \

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -30,7 +30,6 @@ TOKENS = 100
 LONGEST = 7
 SIZES = (1, 2, 3, 5, LONGEST)
 P_MINS = (0.5, 0.8)
-NEARLY = 0.002  # how far kernels for other batches were seen to move a confidence
 LIMITS = DraftLimits(sizes=SIZES, p_mins=(0.0, *P_MINS), starts=(0, 1, TOKENS))
 
 
@@ -63,61 +62,73 @@ def _traces(library: InprocessEngine, pair: str) -> list[profiles.TracedTexts]:
 def test_a_trace_foretells_the_rounds_of_every_draft_size(
     llama: Install, library: InprocessEngine, tmp_path: Path, pair: str, name: str
 ) -> None:
-    accepted = 0
+    accepted = sure = 0
     with engines.make(name, llama, timeout_s=120) as engine:
         for texts in _traces(library, pair):
             for size in SIZES:
                 spec = replace(_spec(pair, draft=size), prompt=texts.prompt)
                 sample = embedded.measured(engine, spec, tmp_path / "run")
-                found = trace.count(
-                    trace.steps(
-                        texts.by_drafter[0], n_max=size, program=engines.ENGINES[name], n_predict=TOKENS
-                    )
-                )
-                assert _counts(sample) == (found.n_rounds, found.n_drafted, found.n_accepted), size
+                foretold = _foretell(texts.by_drafter[0], spec, engines.ENGINES[name])
+                foretold.check(sample)
+                if foretold.certainty.is_sure:
+                    assert sample.n_drafted == foretold.counts.n_drafted, size
+                sure += foretold.certainty.sure
                 accepted += sample.n_accepted or 0
     assert accepted > TOKENS
+    assert sure > TOKENS
 
 
-def _counts(sample: Sample) -> tuple[int | None, int | None, int | None]:
-    return sample.n_rounds, sample.n_drafted, sample.n_accepted
+@dataclass(frozen=True)
+class _Foretold:
+    """What a trace says of a run, and how sure that is."""
+
+    rounds: tuple[int, ...]  # what each of them accepts
+    counts: trace.Counts
+    certainty: trace.Certainty
+
+    def check(self, sample: Sample) -> None:
+        """Compare with a run: equal where that is sure, else within what near-ties can change."""
+        assert sample.n_rounds is not None
+        assert sample.n_accepted is not None
+        if self.certainty.is_sure:
+            assert (sample.n_rounds, sample.n_accepted) == (self.counts.n_rounds, self.counts.n_accepted)
+        if self.certainty.keeps_text:
+            assert self.certainty.fewest <= sample.n_rounds <= self.certainty.most
+            beyond = sample.n_rounds + sample.n_accepted - TOKENS
+            assert -1 <= beyond <= 1 + LONGEST  # each round adds what it accepts and one token
+        if sample.rounds is not None:
+            accepted = tuple(one.accepted for one in sample.rounds)
+            assert accepted[: self.certainty.sure] == self.rounds[: self.certainty.sure]
+
+
+def _foretell(view: trace.DraftTrace, spec: RunSpec, program: Program) -> _Foretold:
+    assert spec.drafting is not None
+    size, p_min = spec.drafting.n_max, spec.drafting.p_min
+    taken = trace.steps(view, n_max=size, program=program, n_predict=TOKENS, p_min=p_min)
+    known = trace.certainty(view, n_max=size, program=program, n_predict=TOKENS, p_min=p_min)
+    assert known is not None
+    return _Foretold(tuple(int(step.accepted) for step in taken), trace.count(taken), known)
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_p_min_accepts_as_many_as_foretold(
     llama: Install, library: InprocessEngine, tmp_path: Path, pair: str
 ) -> None:
-    """Where no confidence is nearly p_min, rounds are the same; else a draft may end one token earlier."""
+    """Drafts that the target takes whole end where foretold; behind a miss, other confidences stand in."""
     shares, sure = [], 0
     with engines.make("server", llama, timeout_s=120) as engine:
         for texts in _traces(library, pair):
             for p_min in P_MINS:
                 spec = replace(_spec(pair, p_min=p_min), prompt=texts.prompt)
                 sample = embedded.measured(engine, spec, tmp_path / "run")
-                taken = trace.steps(
-                    texts.by_drafter[0],
-                    n_max=LONGEST,
-                    program=Program.SERVER,
-                    n_predict=TOKENS,
-                    p_min=p_min,
-                )
-                found = trace.count(taken)
-                assert sample.n_rounds is not None
-                assert sample.n_drafted is not None
-                if _is_sure(texts.by_drafter[0], taken, p_min):
-                    sure += 1
-                    assert (sample.n_rounds, sample.n_accepted) == (found.n_rounds, found.n_accepted)
-                    shares.append(abs(found.n_drafted / sample.n_drafted - 1))
-                else:
-                    assert abs(sample.n_rounds - found.n_rounds) <= 1
-    assert sure
-    assert max(shares) < (0.1 if PAIRS[pair] is not Method.DRAFT_DFLASH else 1e-9)
-
-
-def _is_sure(view: trace.DraftTrace, taken: Sequence[trace.TraceStep], p_min: float) -> bool:
-    """Whether no confidence on which the end of a draft depended is nearly p_min."""
-    looked_at = (view.confidences(step.at, step.drafted + 1, LONGEST) for step in taken)
-    return all(abs(confidence - p_min) > NEARLY for values in looked_at for confidence in values)
+                foretold = _foretell(texts.by_drafter[0], spec, Program.SERVER)
+                foretold.check(sample)
+                sure += foretold.certainty.sure
+                if foretold.certainty.is_sure:
+                    assert sample.n_drafted is not None
+                    shares.append(abs(foretold.counts.n_drafted / sample.n_drafted - 1))
+    assert sure > TOKENS / LONGEST
+    assert max(shares, default=0) < (0.1 if PAIRS[pair] is not Method.DRAFT_DFLASH else 1e-9)
 
 
 def test_a_trace_foretells_how_dspark_judges_its_own_drafts(
@@ -138,14 +149,14 @@ def test_a_trace_foretells_how_dspark_judges_its_own_drafts(
     with engines.make("server", llama, timeout_s=120) as engine:
         for size, p_min in product((1, LONGEST), (0.0, *P_MINS)):
             drafting = Drafting(n_max=size, method=Method.DRAFT_DSPARK, p_min=p_min)
-            sample = embedded.measured(engine, replace(spec, drafting=drafting), tmp_path / "run")
-            taken = trace.steps(
-                texts.by_drafter[0], n_max=size, program=Program.SERVER, n_predict=TOKENS, p_min=p_min
-            )
-            found = trace.count(taken)
-            assert _counts(sample) == (found.n_rounds, found.n_drafted, found.n_accepted), drafting
+            run = replace(spec, drafting=drafting)
+            sample = embedded.measured(engine, run, tmp_path / "run")
+            foretold = _foretell(texts.by_drafter[0], run, Program.SERVER)
+            foretold.check(sample)
+            if foretold.certainty.is_sure:
+                assert sample.n_drafted == foretold.counts.n_drafted, drafting
             drafted.add(sample.n_drafted)
-    assert len(drafted) > 3
+    assert len(drafted) > 2
 
 
 @pytest.mark.parametrize("pair", PAIRS)

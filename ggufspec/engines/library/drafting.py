@@ -168,6 +168,12 @@ def confidence(logits: Logits) -> float:
     return 1.0 / sum([exp(logit - top) for logit in near])
 
 
+def lead(logits: Logits, token: int) -> float:
+    """Return by how many nats a token is likelier than any other; negative where another is likelier."""
+    others = (part.max() for part in (logits[:token], logits[token + 1 :]) if part.size)
+    return float(logits[token] - max(others))
+
+
 def fit(distributions: Distribution, n_vocab: int) -> Distribution:
     """Resize rows to the target's vocabulary; tokens that the drafter lacks get probability 0."""
     missing = n_vocab - distributions.shape[1]

@@ -177,12 +177,19 @@ class TraceRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """A target's text; ``seconds`` is the target's time for prompt and text."""
+    """A target's text; ``seconds`` is the target's time for prompt and text.
+
+    Greedy texts have ``leads``, by how many nats each token is likelier than any other, and ``spread``, by
+    how many nats the target's logits move against each other in batches of other sizes. It is None where the
+    cache cannot be rolled back.
+    """
 
     tokens: tuple[int, ...]
     text: str
     ended: bool  # the last token is an end of generation
     seconds: float
+    leads: tuple[float, ...] | None = None
+    spread: float | None = None
 
 
 class HeadDraft(NamedTuple):
@@ -190,11 +197,13 @@ class HeadDraft(NamedTuple):
 
     A head that drafts token by token stops there: it has one confidence more than accepted tokens, unless the
     draft had its full length. One that drafts a block has them up to the first one below every p_min of its
-    trace, however many tokens are right.
+    trace, however many tokens are right. ``leads`` are by how many nats the target's token is likelier than
+    any other, to the head: below 0 at the first miss, where they end.
     """
 
     accepted: int
     confidences: tuple[float, ...]
+    leads: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +216,10 @@ class DrafterTrace:
     ``drafts``: for a head that drafts token by token, what a draft that begins there comes to; ``matches``
     and ``confidences`` are those of its first token. ``blocks``: for one that drafts blocks, by draft size
     and by the number of tokens before the draft, those drafts with which rounds begin; ``matches`` and
-    ``confidences`` are then False and 0.
+    ``confidences`` are then False and 0. ``leads`` are by how many nats the target's token is likelier than
+    any other, to the drafter; those of heads are in their drafts. ``spread`` is by how many nats its logits
+    move against each other where the text is evaluated in batches of other sizes. Both are None for sampling.
+    ``moves`` is by how many nats a layer's for MTP move at each token after another request of a server.
     """
 
     load: ModelLoad
@@ -217,6 +229,9 @@ class DrafterTrace:
     seconds: float
     drafts: tuple[HeadDraft, ...] | None = None
     blocks: Mapping[int, Mapping[int, HeadDraft]] | None = None
+    leads: tuple[float, ...] | None = None
+    spread: float | None = None
+    moves: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

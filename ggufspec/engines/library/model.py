@@ -138,7 +138,7 @@ class Model:
 
     def check_rollback(self) -> None:
         """Raise a Failure if the cache cannot be rolled back token by token, as with recurrent models."""
-        if not self._rolls_back:
+        if not self.rolls_back:
             reason = (
                 "the model's memory cannot be rolled back: only llama.cpp's own programs can draft for it"
             )
@@ -185,7 +185,7 @@ class Model:
         token = max(0, self._lib.llama_vocab_bos(self._lib.llama_model_get_vocab(self.handle)))
         self.evaluate([token, token], 0, outputs=2)
         self.rows(2)
-        self._rolls_back = bool(self._lib.llama_memory_seq_rm(self._memory, 0, 1, -1))
+        self.rolls_back = bool(self._lib.llama_memory_seq_rm(self._memory, 0, 1, -1))
         self.clear()
         self.wait()
 

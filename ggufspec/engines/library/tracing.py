@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
 
-from ggufspec.domain import Drafting, Sampling
+from ggufspec.domain import Sampling
 from ggufspec.engines.library.decoding import check_room, write
-from ggufspec.engines.library.drafting import Greedy, confidence, fit, likeliest, propose
+from ggufspec.engines.library.drafting import confidence, fit, lead, likeliest
 from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, States, read, read_block
 from ggufspec.engines.library.messages import (
     DrafterTrace,
@@ -21,7 +22,14 @@ from ggufspec.engines.library.messages import (
     WorkerRun,
     Written,
 )
-from ggufspec.engines.library.model import OUTPUTS, Model
+from ggufspec.engines.library.model import OUTPUTS, Logits, Model
+from ggufspec.engines.library.spread import (
+    LikelyLogits,
+    block_spread,
+    chained_spread,
+    first_state_moves,
+    model_spread,
+)
 from ggufspec.stats import sampling as exact
 
 _VERIFIED = 16
@@ -38,12 +46,14 @@ def trace(target: Model, drafters: Sequence[Drafter], run: TraceRun) -> Recorded
     place, size = run.writing if run.writing is not None and run.sampling.greedy else (None, 0)
     traces: dict[int, DrafterTrace] = {}
     if place is None:
-        written = _write_alone(target, run)
+        written = _write_greedily(target, prompt, run) if run.sampling.greedy else _write_alone(target, run)
     else:
         helper = drafters[place]
         assert isinstance(helper, Model), "heads do not help to write"
         written, traces[place] = _write_together(target, helper, prompt, size, run, place)
     text = (*prompt, *written.tokens)
+    if run.sampling.greedy and target.rolls_back and written.tokens:
+        written = replace(written, spread=model_spread(target, text, len(prompt) - 1))
     for number, (load, drafter) in enumerate(zip(run.drafters, drafters, strict=True)):
         if isinstance(drafter, ChainedHead):
             traces[number] = _trace_head(load, drafter, target, text, len(prompt), max(run.limits.sizes))
@@ -51,6 +61,10 @@ def trace(target: Model, drafters: Sequence[Drafter], run: TraceRun) -> Recorded
             traces[number] = _trace_blocks(load, drafter, target, text, len(prompt), run.limits)
         elif number not in traces:
             traces[number] = _trace_drafter(load, drafter, target, text, len(prompt), run.sampling)
+    if place is not None:
+        helper = drafters[place]
+        assert isinstance(helper, Model)
+        traces[place] = replace(traces[place], spread=model_spread(helper, text, len(prompt) - 1))
     return RecordedTrace(
         prompt=tuple(prompt), written=written, drafters=tuple(traces[number] for number in sorted(traces))
     )
@@ -69,6 +83,31 @@ def _write_alone(target: Model, run: TraceRun) -> Written:
     record = write(target, None, plain)
     seconds = record.prompt_s + record.gen_s
     return Written(tokens=record.tokens, text=record.text, ended=record.ended, seconds=seconds)
+
+
+def _write_greedily(target: Model, prompt: Sequence[int], run: TraceRun) -> Written:
+    """Generate a greedy text token by token.
+
+    Raises:
+        Failure: the text does not fit into the context.
+    """
+    begun = perf_counter()
+    check_room(target, prompt, run.n_predict)
+    target.clear()
+    target.evaluate(prompt, 0, outputs=1)
+    logits = target.rows(1)[0]
+    tokens: list[int] = []
+    leads: list[float] = []
+    ended = False
+    while not ended and len(tokens) < run.n_predict:
+        if tokens:
+            logits = target.step(tokens[-1], len(prompt) + len(tokens) - 1)
+        tokens.append(likeliest(logits))
+        leads.append(lead(logits, tokens[-1]))
+        ended = target.vocabulary.ends(tokens[-1])
+    seconds = perf_counter() - begun
+    text = target.vocabulary.text(tokens)
+    return Written(tokens=tuple(tokens), text=text, ended=ended, seconds=seconds, leads=tuple(leads))
 
 
 def _write_together(
@@ -91,20 +130,22 @@ def _write_together(
     tokens: list[int] = []
     matches: list[bool] = []
     confidences: list[float] = []
+    text_leads: list[float] = []
+    leads: list[float] = []
     ended = False
     while not ended and (room := run.n_predict - len(tokens)):
         at, ahead = len(seen) + len(tokens), min(size, room - 1)
         draft_begun = perf_counter()
-        draft = propose(drafter, Greedy(), last, at, ahead + 1, Drafting(n_max=ahead + 1))
+        draft, views = _propose(drafter, last, at, ahead + 1)
         draft_s += perf_counter() - draft_begun
-        target.evaluate([last, *draft.tokens[:ahead]], at, outputs=ahead + 1)
-        for logits, proposed, probability in zip(
-            target.rows(ahead + 1), draft.tokens, draft.probabilities, strict=True
-        ):
+        target.evaluate([last, *draft[:ahead]], at, outputs=ahead + 1)
+        for logits, proposed, view in zip(target.rows(ahead + 1), draft, views, strict=True):
             last = likeliest(logits)
             tokens.append(last)
+            text_leads.append(lead(logits, last))
+            leads.append(lead(view, last))
             matches.append(last == proposed)
-            confidences.append(probability)
+            confidences.append(confidence(view))
             ended = target.vocabulary.ends(last)
             if ended or last != proposed:
                 break
@@ -113,15 +154,28 @@ def _write_together(
     seconds = perf_counter() - begun - draft_s
     text = target.vocabulary.text(tokens)
     return (
-        Written(tokens=tuple(tokens), text=text, ended=ended, seconds=seconds),
+        Written(tokens=tuple(tokens), text=text, ended=ended, seconds=seconds, leads=tuple(text_leads)),
         DrafterTrace(
             load=run.drafters[place],
             matches=tuple(matches),
             confidences=tuple(confidences),
             overlaps=None,
             seconds=draft_s,
+            leads=tuple(leads),
         ),
     )
+
+
+def _propose(drafter: Model, last: int, at: int, size: int) -> tuple[list[int], list[Logits]]:
+    """Draft greedily after a token at a position; return the tokens, and the logits that chose each."""
+    tokens: list[int] = []
+    views: list[Logits] = []
+    for place in range(at, at + size):
+        logits = drafter.step(last, place).copy()
+        last = likeliest(logits)
+        tokens.append(last)
+        views.append(logits)
+    return tokens, views
 
 
 def _trace_drafter(
@@ -146,6 +200,7 @@ def _trace_drafter(
     matches: list[bool] = []
     confidences: list[float] = []
     overlaps: list[float] = []
+    leads: list[float] = []
     for start in range(first, end, OUTPUTS):
         piece = text[start : min(start + OUTPUTS, end)]
         rows = []
@@ -153,18 +208,23 @@ def _trace_drafter(
             logits = drafter.step(token, place)
             matches.append(likeliest(logits) == text[place + 1])
             confidences.append(confidence(logits))
-            if not sampling.greedy:
+            if sampling.greedy:
+                leads.append(lead(logits, text[place + 1]))
+            else:
                 rows.append(exact.distribution(logits[:n_vocab], sampling))
         if not sampling.greedy:
             target.evaluate(piece, start, outputs=len(piece))
             p = exact.distributions(target.rows(len(piece)), sampling)
             overlaps += exact.overlap(p, fit(np.stack(rows), n_vocab)).tolist()
+    seconds = perf_counter() - begun
     return DrafterTrace(
         load=load,
         matches=tuple(matches),
         confidences=tuple(confidences),
         overlaps=None if sampling.greedy else tuple(overlaps),
-        seconds=perf_counter() - begun,
+        seconds=seconds,
+        leads=tuple(leads) if sampling.greedy else None,
+        spread=model_spread(drafter, text, first) if sampling.greedy and drafter.rolls_back else None,
     )
 
 
@@ -181,15 +241,20 @@ def _trace_head(
     head.clear()
     first, end = n_prompt - 1, len(text) - 1
     drafts: list[HeadDraft] = []
+    seen: list[LikelyLogits] = []
     with head.attached():
         before = read(target, head, text[:first], 0, head.first_state())
+        spread = chained_spread(head, target, text, first, before)
         for start in range(first, end, _VERIFIED):
             piece = text[start : min(start + _VERIFIED, end)]
             target.evaluate(piece, start)
             states = head.states(len(piece))
             for place, state in enumerate((before, *states[:-1]), start):
-                drafts.append(_draft(head, text, place, state, n_max))
+                draft, likely = _draft(head, text, place, state, n_max)
+                drafts.append(draft)
+                seen.append(likely)
             before = states[-1]
+        moves = None if head.first_kept else first_state_moves(head, target, text, first, seen)
     return DrafterTrace(
         load=load,
         matches=tuple(draft.accepted > 0 for draft in drafts),
@@ -197,24 +262,38 @@ def _trace_head(
         overlaps=None,
         seconds=perf_counter() - begun,
         drafts=tuple(drafts),
+        spread=spread,
+        moves=moves,
     )
 
 
-def _draft(head: ChainedHead, text: Sequence[int], place: int, state: States, n_max: int) -> HeadDraft:
-    """Draft after the token at a place; its own entry stays, as the target's states make the same one."""
+def _draft(
+    head: ChainedHead, text: Sequence[int], place: int, state: States, n_max: int
+) -> tuple[HeadDraft, LikelyLogits]:
+    """Draft after the token at a place; its own entry stays, as the target's states make the same one.
+
+    Returns:
+        The draft, and the likeliest tokens for its first one.
+    """
     confidences: list[float] = []
+    leads: list[float] = []
     accepted = 0
+    likely: LikelyLogits | None = None
     while True:
         logits, state = head.step(text[place + accepted], place + accepted, state)
+        likely = likely or LikelyLogits.read(logits)
         confidences.append(confidence(logits))
         following = place + accepted + 1
-        if following == len(text) or likeliest(logits) != text[following]:
+        if following == len(text):
+            break
+        leads.append(lead(logits, text[following]))
+        if likeliest(logits) != text[following]:
             break
         accepted += 1
         if accepted == n_max:
             break
     head.forget(place + 1)
-    return HeadDraft(accepted, tuple(confidences))
+    return HeadDraft(accepted, tuple(confidences), tuple(leads)), likely
 
 
 def _trace_blocks(
@@ -239,6 +318,7 @@ def _trace_blocks(
     due = {(size, at): set(limits.p_mins) for size in blocks for at in limits.starts}
     with head.attached():
         read_block(target, head, text[:first], 0)
+        spread = block_spread(head, target, text, first, max(blocks, default=1))
         for start in range(0, n_tokens, _VERIFIED):
             piece = text[first + start : first + min(start + _VERIFIED, n_tokens)]
             target.evaluate(piece, first + start)
@@ -262,6 +342,7 @@ def _trace_blocks(
         overlaps=None,
         seconds=perf_counter() - begun,
         blocks=blocks,
+        spread=spread,
     )
 
 
@@ -277,7 +358,11 @@ def _draft_block(
     logits = head.drafted(size)
     following = text[place + 1 : place + 1 + size]
     accepted = 0
-    while accepted < len(following) and likeliest(logits[accepted]) == following[accepted]:
+    leads: list[float] = []
+    for row, token in zip(logits, following, strict=False):
+        leads.append(lead(row, token))
+        if likeliest(row) != token:
+            break
         accepted += 1
     confidences: list[float] = []
     if least is not None:
@@ -287,7 +372,7 @@ def _draft_block(
             if value < least:
                 break
     head.forget(place)
-    return HeadDraft(accepted, tuple(confidences))
+    return HeadDraft(accepted, tuple(confidences), tuple(leads))
 
 
 def _accepted(draft: HeadDraft, p_min: float) -> int:

@@ -69,6 +69,8 @@ def traces(
             n_prompt=len(reply.prompt),
             prompt_tokens=reply.prompt,
             ended=written.ended,
+            text_leads=written.leads,
+            text_spread=written.spread,
         )
         yield TracedTexts(
             prompt=prompt,
@@ -88,4 +90,7 @@ def _with_look(target_trace: DraftTrace, look: messages.DrafterTrace) -> DraftTr
         overlap=look.overlaps,
         drafts=look.drafts,
         blocks=look.blocks,
+        leads=look.leads,
+        spread=look.spread,
+        moves=look.moves,
     )

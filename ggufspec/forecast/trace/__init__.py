@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ggufspec.forecast.trace.ngrams import EMULATED, ngram_steps, why_not
 from ggufspec.forecast.trace.rules import Rules, needed
+from ggufspec.forecast.trace.ties import Certainty, certainty, first_text_tie
 from ggufspec.forecast.trace.values import Counts, DraftTrace, TraceStep, count
 from ggufspec.forecast.trace.walks import expected, rounds, steps
 from ggufspec.llama.command import LOOKUPS, Lookup, draft_sizes
@@ -16,14 +17,17 @@ from ggufspec.llama.command import LOOKUPS, Lookup, draft_sizes
 __all__ = [
     "EMULATED",
     "LOOKUPS",
+    "Certainty",
     "Counts",
     "DraftTrace",
     "Lookup",
     "Rules",
     "TraceStep",
+    "certainty",
     "count",
     "draft_sizes",
     "expected",
+    "first_text_tie",
     "needed",
     "ngram_steps",
     "rounds",

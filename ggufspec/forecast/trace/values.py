@@ -29,6 +29,12 @@ class DraftTrace:
             further on depends on where it began, so ``match`` and ``confidence`` hold for first tokens only.
         blocks: for a head that drafts blocks, by draft size and place the drafts with which rounds begin;
             ``match`` and ``confidence`` say nothing then.
+        text_leads: by how many nats the target finds each token likelier than any other; None where unknown.
+        text_spread: by how many nats its logits move against each other in batches of other sizes.
+        leads: by how many nats the drafter finds each token likelier than any other, negative where it would
+            have proposed another; None where unknown, and for heads, whose drafts have their own.
+        spread: by how many nats the drafter's logits move.
+        moves: by how many nats they move at each token besides, after another request of the same server.
     """
 
     prompt_id: str
@@ -42,9 +48,17 @@ class DraftTrace:
     ended: bool = False
     drafts: tuple[HeadDraft, ...] | None = field(default=None, repr=False)
     blocks: Mapping[int, Mapping[int, HeadDraft]] | None = field(default=None, repr=False)
+    text_leads: tuple[float, ...] | None = field(default=None, repr=False)
+    text_spread: float | None = None
+    leads: tuple[float, ...] | None = field(default=None, repr=False)
+    spread: float | None = None
+    moves: tuple[float, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        others = (self.overlap or self.tokens, self.drafts or self.tokens)
+        others = (
+            *(self.overlap or self.tokens, self.drafts or self.tokens),
+            *(self.text_leads or self.tokens, self.leads or self.tokens),
+        )
         lengths = {len(self.match), len(self.confidence), *map(len, others)}
         if lengths != {len(self.tokens)}:
             raise ValueError(f"trace {self.prompt_id}: its tuples differ in length")
@@ -66,6 +80,15 @@ class DraftTrace:
         draft = self._draft(at, n_max) if most else None
         known = () if draft is None else draft.confidences
         return (*known, *self.confidence[at + len(known) : at + most])[:most]
+
+    def draft_leads(self, at: int, most: int, n_max: int) -> tuple[float, ...]:
+        """Return the drafter's leads of the target's tokens, as far as a draft from a place on tells them.
+
+        Raises:
+            ValueError: no draft of that size was recorded at that place.
+        """
+        draft = self._draft(at, n_max) if most else None
+        return ((self.leads or ())[at : at + most] if draft is None else draft.leads)[:most]
 
     def accepted(self, at: int, drafted: int, n_max: int) -> int:
         """Return how many tokens of a draft of size γ, cut to ``drafted`` tokens, are the target's.

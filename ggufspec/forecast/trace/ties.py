@@ -1,0 +1,157 @@
+"""Which rounds of a greedy run another order of additions could change.
+
+A run evaluates the text in other batches than its trace. That moves logits a little, by the trace's spread.
+A server moves those of a layer for MTP more, as it keeps a state of the request before. A choice that is no
+closer than that falls in the run as in the trace. Closer ones are near-ties: between the target's two
+likeliest tokens, between the drafter's, or between a confidence and p_min.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ggufspec.domain import Program
+from ggufspec.forecast.trace.rules import Rules
+from ggufspec.forecast.trace.values import DraftTrace
+from ggufspec.forecast.trace.walks import steps
+
+_SAFETY = 3.0
+"""A near-tie is within this many times the largest movement that was seen at some hundred logits. Of a
+hundred normally distributed movements the largest is 2.5 standard deviations, so this is more than 7.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certainty:
+    """How sure the rounds of a greedy run are.
+
+    Attributes:
+        rounds: how many there are if every near-tie falls as in the trace.
+        sure: how many of the first of these no near-tie can change.
+        fewest: the least there can be, whichever way the drafter's near-ties fall.
+        most: the most there can be.
+        keeps_text: whether no near-tie of the target can change the text. If not, ``fewest`` and ``most`` are
+            those with this text.
+    """
+
+    rounds: int
+    sure: int
+    fewest: int
+    most: int
+    keeps_text: bool
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether no near-tie can change the counts."""
+        return self.sure == self.rounds and self.keeps_text
+
+
+def certainty(
+    trace: DraftTrace,
+    *,
+    n_max: int,
+    program: Program,
+    n_predict: int,
+    p_min: float = 0.0,
+    build: int | None = None,
+) -> Certainty | None:
+    """Return how sure the rounds are that ``steps`` returns for the same run; None where that is not known.
+
+    Raises:
+        ValueError: see ``steps``.
+    """
+    if trace.spread is None or trace.text_spread is None or trace.text_leads is None:
+        return None
+    taken = steps(trace, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build)
+    choices = _Choices(trace, n_max, n_predict, p_min, Rules(program=program, build=build))
+    changes_at = first_text_tie(trace)
+    last = taken[-1].at + int(taken[-1].accepted) if taken else 0
+    fewest, most = choices.rounds()
+    sure = 0
+    for step in taken:
+        ends_at = step.at + int(step.accepted)
+        if choices.accepted(step.at) != {int(step.accepted)} or ends_at >= changes_at:
+            break
+        sure += 1
+    return Certainty(rounds=len(taken), sure=sure, fewest=fewest, most=most, keeps_text=last < changes_at)
+
+
+def first_text_tie(trace: DraftTrace) -> float:
+    """Return the place of the first token that a near-tie of the target could change; infinity without one.
+
+    Raises:
+        ValueError: the trace does not tell.
+    """
+    if trace.text_leads is None or trace.text_spread is None:
+        raise ValueError(f"trace {trace.prompt_id} does not tell how close the target's choices were")
+    limit = _SAFETY * trace.text_spread
+    return next((place for place, lead in enumerate(trace.text_leads) if lead <= limit), math.inf)
+
+
+class _Choices:
+    """What rounds may accept, and how many there may be, from each place of a text on."""
+
+    def __init__(self, trace: DraftTrace, n_max: int, n_predict: int, p_min: float, rules: Rules) -> None:
+        assert trace.spread is not None
+        self._trace, self._n_max, self._n_predict, self._rules = trace, n_max, n_predict, rules
+        self._p_min, self._spread = p_min, trace.spread
+        self._moves = trace.moves if rules.program is Program.SERVER else None
+        self.first = rules.first
+
+    def accepted(self, at: int) -> set[int]:
+        """Return each number of tokens that a round from a place on may accept."""
+        most = self._rules.most(at, self._n_max, self._n_predict)
+        numbers = self._numbers(at, most)
+        if self._trace.ended:  # an end inside a draft counts as the target's own token; see ``steps``
+            last = len(self._trace.tokens) - at
+            numbers = {number - 1 if number == last and number < most else number for number in numbers}
+        return numbers
+
+    def _numbers(self, at: int, most: int) -> set[int]:
+        try:
+            known = self._trace.confidences(at, most, self._n_max)
+            leads = self._trace.draft_leads(at, most, self._n_max)
+        except ValueError:  # no draft was recorded there: a near-tie led to this place
+            return {*range(most + 1)}
+        numbers: set[int] = set()
+        for place in range(most):
+            limit = self._limit(at, place)
+            if self._p_min and place < len(known):
+                odds = _odds(known[place]) - _odds(self._p_min)
+                if odds <= limit:
+                    drafted, _ = self._rules.cut((0.0,), 1.0)  # 1 where the doubtful token is drafted, too
+                    numbers |= {place, place + drafted}
+                    if odds < -limit:
+                        return numbers
+            if at + place >= len(self._trace.tokens):
+                numbers.add(place)
+                return numbers
+            if place >= len(leads):
+                return numbers | {*range(place, most + 1)}
+            if leads[place] < -limit:
+                return numbers | {place}
+            if leads[place] <= limit:
+                numbers.add(place)
+        return numbers | {most}
+
+    def _limit(self, at: int, place: int) -> float:
+        """Return how close a choice is a near-tie: that of a token of the draft that begins at a place."""
+        moves = (self._moves or ())[at : at + place + 1]
+        return _SAFETY * (self._spread + max(moves, default=0.0))
+
+    def rounds(self) -> tuple[int, int]:
+        """Return the fewest and the most rounds that a run may have."""
+        from_there: dict[int, tuple[int, int]] = {}  # none where a run is over
+        for at in range(len(self._trace.tokens) - 1, self.first - 1, -1):
+            if not self._rules.is_over(at, self._n_predict):
+                rest = [from_there.get(at + number + 1, (0, 0)) for number in self.accepted(at)]
+                from_there[at] = 1 + min(low for low, _ in rest), 1 + max(high for _, high in rest)
+        return from_there.get(self.first, (0, 0))
+
+
+def _odds(probability: float) -> float:
+    """Return the log-odds of a probability, which move by no more than the logits that it is made of."""
+    if not 0 < probability < 1:
+        return math.inf if probability >= 1 else -math.inf
+    return math.log(probability / (1 - probability))
