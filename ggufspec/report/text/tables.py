@@ -33,7 +33,8 @@ _LEAST_PROSE = 30  # columns in which a sentence can be read
 _GAP = 2  # spaces between two columns
 _ASCII_LINES = "    \n    \n -- \n    \n    \n    \n    \n    \n"
 _NUMBER = r"[+-]?\d[\d.,]*(?: ?(?:%|×|[KMGT]iB|B))?"
-_NUMERIC = re.compile(rf"(?:< |1/)?{_NUMBER}(?: \[{_NUMBER}, {_NUMBER}\]| of \d+)?")
+_INTERVAL = rf"\[(?:{_NUMBER}, {_NUMBER}|needs more runs)\]"  # as figures.py writes them
+_NUMERIC = re.compile(rf"(?:< |1/)?{_NUMBER}(?: {_INTERVAL}| of \d+)?")
 
 _LONG_UNIT = re.compile(r"/(?=\w{3})")  # tokens/round becomes two lines, tokens/s does not
 
