@@ -36,7 +36,8 @@
     ├── ChangedFileError         37   a file on the Hub is not the one that a pair is pinned to
     ├── WorkerError              38   a worker on another machine cannot be used, or was lost
     ├── ConverterError           39   llama.cpp's converter cannot be installed, or fails its test
-    └── ConversionError          40   llama.cpp's converter does not convert a checkpoint
+    ├── ConversionError          40   llama.cpp's converter does not convert a checkpoint
+    └── TimeLimitError           41   --max-time is too short for the model on this machine
 
 A wrong command line exits with 2 (click's own code). Ctrl-C exits with 130, SIGTERM with 143, a closed
 terminal (SIGHUP) with 129, and closed standard output (``| head``) with 141.
@@ -279,3 +280,9 @@ class ConversionError(GgufspecError):
     """llama.cpp's converter does not know a checkpoint, or fails to convert it."""
 
     exit_code = 40
+
+
+class TimeLimitError(GgufspecError):
+    """--max-time is too short for the model on this machine."""
+
+    exit_code = 41

@@ -123,6 +123,21 @@ def format_duration(seconds: float) -> str:
     return f"{format_count(days)} days" if days < 2 * 365 else f"{format_count(round(days / 365.25))} years"
 
 
+def duration_option(seconds: float) -> str:
+    """Return a duration as options take it, in whole seconds: ``90s``, ``2m``, ``1h``."""
+    whole = max(1, round(seconds))
+    for unit, size in (("h", 3600), ("m", 60)):
+        if whole % size == 0:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+def round_up_duration(seconds: float) -> float:
+    """Return a duration that people would give: at least so many seconds, in steps of 5 s, 10 s or 1 min."""
+    step = 5 if seconds <= 60 else 10 if seconds <= 300 else 60
+    return math.ceil(seconds / step) * step
+
+
 def format_rate(tokens_per_second: float) -> str:
     """Return tokens per second with four significant digits: ``2.010``, ``87.02``, ``1234``, ``10,680``."""
     if tokens_per_second >= 999.95:

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -30,7 +31,7 @@ from ggufspec.report.html import sections
 from ggufspec.report.text import crossovers
 from ggufspec.results import CrossoverAxes, ResultSet
 from ggufspec.stats import Estimate
-from ggufspec.tuning import CrossoverPlan
+from ggufspec.tuning import CrossoverPlan, looking
 from tests.support import crossed, fake_server, fakes, shell, values
 from tests.support.schemas import validate, validator
 
@@ -357,20 +358,31 @@ def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.
                 prompt=prompt, text="", target_trace=own, by_drafter=(own,), written_s=1.0, look_s=(0.1,)
             )
 
+    def start(*_: Any, users: int) -> looking.FirstTimings:
+        assert users == 8
+        beginning = TracedTexts(
+            prompt=Prompt(id="", text=""),
+            text="",
+            target_trace=trace,
+            by_drafter=(),
+            written_s=1.0,
+            look_s=(),
+        )
+        return looking.FirstTimings(0.001, 0.0004, 0.1, 0.01, 0.001, beginning)
+
     def curves(*_: Any, depth: int, **__: Any) -> Generator[Any, None, Any]:
         assert depth == 64
         yield from ()
         return {("anywhere", None): curve}, ()
 
     monkeypatch.setattr("ggufspec.engines.check_library", lambda install: None)
-    monkeypatch.setattr("ggufspec.engines.make", lambda *_, **__: nullcontext())
-    monkeypatch.setattr("ggufspec.tuning.looking.measure_speed", lambda *_: (0.01, 0.01, 0.0))
+    monkeypatch.setattr("ggufspec.engines.make", lambda *_, **__: nullcontext(SimpleNamespace()))
+    monkeypatch.setattr("ggufspec.tuning.looking.measure_start", start)
     monkeypatch.setattr("ggufspec.forecast.profiles.traces", traces)
     monkeypatch.setattr("ggufspec.tuning.pricing.curves", curves)
     plan = _finish(tuning.expect_cells(_plan(max_time_s=500.0)))
     assert plan.session.notes[-1].startswith("forecasts: the server is computed for every cell")
-    assert plan.max_time_s is not None
-    assert plan.max_time_s <= 500
+    assert any(note.startswith("--max-time 500s: 4 cells first, 2 repeats of") for note in plan.session.notes)
     places = [(one.users, one.depth, one.draft) for one in plan.rounds]
     assert sorted(places, key=str) == sorted(
         ((users, depth, draft) for users in AXES.users for depth in (0, 64) for draft in (None, 2, 8)),

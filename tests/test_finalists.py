@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,18 @@ from ggufspec.domain import (
     Serving,
     Status,
 )
+from ggufspec.engines import Measurement
 from ggufspec.errors import InconclusiveError
 from ggufspec.forecast import Forecast
 from ggufspec.llama.install import installs
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import Deadline, Request, Session, measuring, prepare_session
 from ggufspec.report.frames import finalists
 from ggufspec.report.text import tuned as tuned_report
+from ggufspec.results import ResultSet
 from ggufspec.tuning import Plan, Prospect, Spent, Tuned, TuningForecast
-from tests.support import fake_server, fakes, values
+from ggufspec.tuning.budgeting import Pace
+from tests.support import fake_server, fakes, scripted, values
+from tests.support.scripted import Scripted
 
 PROMPTS = (Prompt(id="p1", text="x"), Prompt(id="p2", text="a longer text"))
 TOO_LATE = "the time was over before the target alone was measured"
@@ -113,7 +117,6 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
         serving=Serving(context=512),
         blocks=(block,),
         vram_bytes=None,
-        max_time_s=None,
         precision=None,
     )
 
@@ -182,17 +185,100 @@ def test_without_usable_runs_the_cause_and_the_forecast_are_named(
     assert "stop other programs" in str(caught.value.hint)
 
 
-def test_there_is_time_to_measure_again(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    _beside(monkeypatch, busy=3.9)
-    spent = Spent(traces_s=99.0)
-    hurried, outlook = replace(plan, max_time_s=100.0), replace(_outlook(g3=1.4, g8=1.5), spent=spent)
+@dataclass
+class Clock:
+    """A clock that a test moves."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+PACE = Pace(token_s=0.02, load_s=1.0, prompt_s=0.05)
+
+
+def _hurried(plan: Plan, clock: Clock, limit_s: float) -> Plan:
+    return replace(plan, deadline=Deadline.start(limit_s, run_share=0.25, clock=clock))
+
+
+def _measure(session: Session, clock: Clock, slowdown: float) -> ResultSet:
+    """Measure a bench with runs that take so many times as long as was forecast."""
+
+    class Slow(Scripted):
+        def measure(self, spec: RunSpec, log: Path) -> Measurement:
+            clock.now += PACE.answer(spec.n_predict) * slowdown
+            drafting = spec.role is Role.DRAFTING
+            sample = scripted.sample(spec, tps=6000.0 if drafting else 4000.0)
+            return Measurement(sample=sample, argv=("x",), wall_s=1.0)
+
+    *_, bench = measuring.record(
+        session.suite, Slow(), scripted.INSTALL, values.bench(), deadline=session.deadline
+    )
+    return bench
+
+
+def _finish(steps: Any, clock: Clock, slowdown: float) -> Tuned | InconclusiveError:
+    """Measure each bench of a tuning; return how it ends."""
+    bench = next(steps)
+    while True:
+        try:
+            bench = steps.send(_measure(bench.session, clock, slowdown))
+        except StopIteration as end:
+            tuned: Tuned = end.value
+            return tuned
+        except InconclusiveError as error:
+            return error
+
+
+@pytest.mark.parametrize("slowdown", [0.2, 1.0, 5.0, 20.0])
+@pytest.mark.parametrize("late_s", [0.0, 60.0, 110.0])
+def test_runs_that_take_longer_than_forecast_end_in_time(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, slowdown: float, late_s: float
+) -> None:
+    """However late the forecast was: the bench that selects leaves time for the one that confirms."""
+    clock = Clock()
+    monkeypatch.setattr("time.perf_counter", clock)
+    hurried, outlook = _hurried(plan, clock, 120.0), replace(_outlook(g3=1.4, g8=1.5), pace=PACE)
+    clock.now += late_s
     steps = tuning.measure_finalists(hurried, outlook)
-    first = next(steps).session.suite.max_time_s
-    again = steps.send(values.bench(*_failed(Status.TIMED_OUT, doubts=BUSY))).session.suite.max_time_s
-    assert first is not None
-    assert again is not None
-    assert again == pytest.approx(25.0)  # half of the time for the selection, as ever
-    assert first < again
+    outcome = _finish(steps, clock, slowdown)
+    if isinstance(outcome, InconclusiveError):
+        assert "--max-time 2m" in outcome.message
+        assert late_s or slowdown > 1
+    assert clock.now <= 120.0 + PACE.answer(32) * slowdown
+
+
+def test_there_is_no_time_to_measure_again_after_the_limit(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _beside(monkeypatch, busy=3.9)
+    clock = Clock()
+    for late_s, is_refused in ((50.0, False), (99.9, True)):
+        hurried = _hurried(plan, clock, 100.0)
+        steps = tuning.measure_finalists(hurried, replace(_outlook(g3=1.4, g8=1.5), pace=PACE))
+        next(steps)
+        clock.now += late_s
+        spoiled = values.bench(*_failed(Status.TIMED_OUT, doubts=BUSY))
+        if is_refused:
+            with pytest.raises(InconclusiveError, match="--max-time 100s"):
+                steps.send(spoiled)
+        else:
+            assert _threads(steps.send(spoiled)) == {1}
+
+
+def test_fewer_finalists_are_measured_where_the_forecast_was_slow(plan: Plan) -> None:
+    clock = Clock()
+    hurried = _hurried(plan, clock, 120.0)
+    outlook = replace(_outlook(**{f"g{size}": 1.5 for size in (3, 8)}), pace=replace(PACE, token_s=0.05))
+    numbers = []
+    for late_s in (0.0, 70.0, 105.0):
+        clock.now = late_s
+        session = tuning.finals(hurried, outlook)
+        assert session.deadline is not None
+        assert 0 < session.deadline.left_s < 120.0 - late_s
+        numbers.append(len(session.suite.prompts) * session.suite.n_arms.total())
+    assert numbers == sorted(numbers, reverse=True)
 
 
 @pytest.mark.parametrize(

@@ -30,13 +30,14 @@ from ggufspec.forecast import Forecast, concurrency
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.forecast.trace import DraftTrace
+from ggufspec.measure import NO_DEADLINE
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.serving import plan_traffic
 from ggufspec.stats import Estimate
-from ggufspec.tuning import candidates, looking, prospects
+from ggufspec.tuning import budgeting, candidates, prospects
 from ggufspec.tuning.values import Prospect, Spent, TuningForecast
 from tests.support import fake_server, fakes, models, quick_look, shapes, shell, values
 from tests.support.schemas import validate
@@ -124,68 +125,11 @@ def _curve() -> CostCurve:
     return CostCurve(verify=points(10.0, 1.0, 40), draft=points(1.2, 0.1, 1), absorb=points(1.0, 0.1, 40))
 
 
-def _allow(time_s: float | None, token_s: float = 0.01) -> looking.Budget:
-    return looking.allow(time_s=time_s, token_s=token_s, run_s=0.1, load_s=0.5, prompts=12, n_predict=250)
-
-
-def test_without_a_limit_everything_is_looked_at() -> None:
-    allowed = _allow(None)
-    assert (allowed.prompts, allowed.n_predict, allowed.finalists) == (12, 250, looking.FINALISTS)
-
-
-def test_a_short_time_takes_length_first_then_prompts_then_finalists() -> None:
-    found = [_allow(seconds) for seconds in (3600, 300, 100, 30, 12, 1)]
-    assert (found[0].prompts, found[0].n_predict) == (12, 250)
-    assert found[1].prompts == 12
-    assert 48 <= found[1].n_predict < 250
-    for slower, faster in zip(found[1:], found, strict=False):
-        for name in ("prompts", "n_predict", "finalists"):
-            assert getattr(slower, name) <= getattr(faster, name)
-    assert (found[-1].prompts, found[-1].n_predict, found[-1].finalists) == (4, 48, 2)
-
-
-def test_what_is_allowed_takes_no_longer_than_asked_for() -> None:
-    for seconds in (60.0, 120.0, 600.0):
-        allowed = _allow(seconds, token_s=0.002)
-        writing = allowed.prompts * allowed.n_predict * 0.002
-        selecting, confirming = 2 * (1 + allowed.finalists / 1.3), 3 * (1 + 2 / 1.3)
-        beside = allowed.prompts * 0.1 * (2 * (1 + allowed.finalists) + 3 * 3)
-        assert writing * (1 + selecting + confirming) + beside <= seconds * 0.75 + 1e-9
-        load_s = 4 * (0.5 + (allowed.calibration_prompts + 1) * (allowed.n_predict * 0.002 + 0.1))
-        calibrating = allowed.calibration_loads * load_s
-        assert calibrating <= max(seconds * 0.1, 4 * (0.5 + 2 * (allowed.n_predict * 0.002 + 0.1))) + 1e-9
-
-
-def test_several_users_are_measured_within_the_time() -> None:
-    """A run is a load with five requests of each user; batches of all users make their tokens cheaper."""
-
-    def allow(time_s: float, shared_s: float) -> looking.Budget:
-        return looking.allow(
-            time_s=time_s,
-            token_s=0.01,
-            run_s=0.1,
-            load_s=0.5,
-            prompts=12,
-            n_predict=250,
-            users=4,
-            shared_s=shared_s,
-        )
-
-    allowed = allow(400.0, 0.004)
-    requests = 24  # the least number from 20 on with which 12 prompts are dealt equally often
-    assert allowed.prompts == 12
-    writing = requests * allowed.n_predict * 0.004
-    runs = 2 * (1 + allowed.finalists) + 9
-    measured = writing * (2 * (1 + allowed.finalists / 1.3) + 3 * (1 + 2 / 1.3)) + runs * 0.5
-    assert allowed.prompts * allowed.n_predict * 0.01 + measured <= 400 * 0.75
-    assert allow(400.0, 0.002).n_predict > allowed.n_predict
-
-
 def test_fewer_prompts_are_taken_from_all_categories() -> None:
     prompts = [Prompt(id=f"{kind}{n}", text="x", category=kind) for kind in "abc" for n in range(3)]
-    chosen = looking.spread(prompts, 5)
+    chosen = budgeting.spread(prompts, 5)
     assert [prompt.id for prompt in chosen] == ["a0", "a1", "b0", "b1", "c0"]
-    assert looking.spread(prompts, 99) == tuple(prompts)
+    assert budgeting.spread(prompts, 99) == tuple(prompts)
 
 
 @pytest.fixture(scope="module")
@@ -478,14 +422,14 @@ def test_a_strict_tuning_ends_with_a_code_of_its_own_after_the_output(
     session = SimpleNamespace(
         install=fakes.recorded_install("0.3.36"), engine=SimpleNamespace(name=tuned.results.meta.engine)
     )
-    plan = SimpleNamespace(session=session)
+    plan = SimpleNamespace(session=session, deadline=NO_DEADLINE)
 
     def finished(value: object) -> Generator[None, None, object]:
         yield from ()
         return value
 
     steps = {
-        "prepare_tuning": lambda request: plan,
+        "prepare_tuning": lambda request, deadline: plan,
         "identify": lambda plan: plan,
         "look": lambda plan, forecast_only: finished(tuned.outlook),
         "measure_finalists": lambda plan, outlook: finished(tuned),

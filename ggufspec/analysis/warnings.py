@@ -239,9 +239,14 @@ def before(machine: Machine, *, threads: int, busy_cores: float) -> tuple[Measur
     return tuple(warnings)
 
 
+def free_cores(cores: int, busy_cores: float) -> int:
+    """Return how many threads can compute at once beside other programs; at least one."""
+    return max(1, cores - round(busy_cores))
+
+
 def _crowded(cores: int, *, threads: int, busy_cores: float) -> bool:
-    """Whether more threads are to compute than other programs leave cores; one thread waits for nobody."""
-    return threads > max(1, cores - round(busy_cores))
+    """Whether more threads are to compute than other programs leave cores; a single one never waits."""
+    return threads > free_cores(cores, busy_cores)
 
 
 def was_busy(conditions: Conditions) -> bool:

@@ -87,7 +87,7 @@ def command(
     ggufspec auto Qwen/Qwen3-8B-GGUF:Q4_K_M --yes --max-download 8G --serve -- --port 8000
     """
     from ggufspec import tuning
-    from ggufspec.cli.steps import automatic, serving
+    from ggufspec.cli.steps import automatic, limits, serving
 
     if words and not serve:
         raise click.UsageError("options for llama-server need --serve")
@@ -107,10 +107,12 @@ def command(
         fresh=fresh,
         rpc=rpc,
     )
+    deadline = limits.begin_tuning(max_time)
+    limits.announce_limit(deadline)
     sources = automatic.find_sources(asked)
     with automatic.explain_interruption():
-        automatic.fetch_sources(sources, asked, yes=yes)
-        configuration = automatic.tune_sources(sources, asked)
+        deadline = automatic.fetch_sources(sources, asked, deadline, yes=yes)
+        configuration = automatic.tune_sources(sources, asked, deadline)
     automatic.print_commands(configuration)
     if serve:
         serving.run_server(serving.prepare_server(configuration.id, words))

@@ -17,6 +17,9 @@ class Engine(Protocol):
     Engines are context managers, because some keep models loaded between runs.
     """
 
+    timeout_s: float | None
+    """Time limit in seconds for a run, and for a load; None for no limit. It may be changed between runs."""
+
     @property
     def name(self) -> str:
         """The row of ENGINES that made this engine."""

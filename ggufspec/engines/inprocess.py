@@ -105,6 +105,20 @@ class InprocessEngine(Engine):
         """
         self._worker(self.load_key(spec), spec)
 
+    def load(self, spec: RunSpec, drafters: Sequence[ModelFile] = ()) -> float:
+        """Load the target of a run and drafters into its worker; return the seconds that the models took.
+
+        Raises:
+            Failure: a model does not load or not in time, or a drafter is refused.
+        """
+        key = self.load_key(spec)
+        try:
+            worker = self._worker(key, spec)
+            loads = self._drafters(spec, drafters)
+            return worker.prepare(self._target(spec), loads, spec.threads, self.timeout_s) or 0.0
+        finally:
+            self._workers.drop_unusable(key)
+
     def measure(self, spec: RunSpec, log: Path) -> Measurement:
         """Run once, in the target's worker, which is started first if necessary."""
         out, err = log.with_suffix(".out"), log.with_suffix(".err")

@@ -10,7 +10,7 @@ from ggufspec.domain import RunSpec
 from ggufspec.engines.engine import Engine, Measurement
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class BuildsEngine(Engine):
     """Engines of one name, by ``RunSpec.build``; together they hold no more loads than one of them."""
 
@@ -20,6 +20,16 @@ class BuildsEngine(Engine):
     def name(self) -> str:
         """The row of ENGINES that made all of them."""
         return next(iter(self.engines.values())).name
+
+    @property
+    def timeout_s(self) -> float | None:
+        """The time limit for a run, and for a load."""
+        return next(iter(self.engines.values())).timeout_s
+
+    @timeout_s.setter
+    def timeout_s(self, seconds: float | None) -> None:
+        for engine in self.engines.values():
+            engine.timeout_s = seconds
 
     @property
     def capacity(self) -> int | None:

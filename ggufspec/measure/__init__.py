@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggufspec.measure.api import bench
 from ggufspec.measure.configured import DECIDED, locate_models
+from ggufspec.measure.deadline import NO_DEADLINE, OVERRUN, RUN_SHARE, Deadline
 from ggufspec.measure.models import find_drafters, find_methods
 from ggufspec.measure.naming import ModelName, fetch_models, file_of, survey_models
 from ggufspec.measure.programs import describe_engine
@@ -16,8 +17,12 @@ from ggufspec.measure.sweep import Block, Blocks, sizes
 __all__ = [
     "DECIDED",
     "LOADED",
+    "NO_DEADLINE",
+    "OVERRUN",
+    "RUN_SHARE",
     "Block",
     "Blocks",
+    "Deadline",
     "ModelName",
     "Request",
     "RunPlan",

@@ -74,6 +74,7 @@ def record(session: Session, store: ResultSet, *, announces: bool = False) -> It
         files=session.files or (),
         builds=session.builds,
         announces=announces,
+        deadline=session.deadline,
     )
 
 

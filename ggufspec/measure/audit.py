@@ -29,6 +29,7 @@ from ggufspec.engines.server import Rank, TokenCandidate, load_of, ranker
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import tokens
 from ggufspec.llama.install import Install
+from ggufspec.measure.deadline import NO_DEADLINE, Deadline
 
 TIE_MARGIN = 0.5
 """Nats up to which two tokens count as tied: neither is more than 1.65 times as likely as the other.
@@ -38,6 +39,9 @@ verified in a batch (llama.cpp #25618, #27407). As some 5 % of a text's places h
 tokens within half a nat, that speaks of rounding by about 0.1 nat; half a nat holds four times that, and the
 judge's own rounding. A fault would have to hit on the second likeliest token of such a place to hide here.
 """
+
+LONGEST_S = 600.0
+"""Seconds for a load of the judge, and for each question."""
 
 _LONGEST_WORD = 32  # tokens from a blank to where texts part
 
@@ -151,7 +155,7 @@ def _token_at(drafting: str, target: str, install: Install, model: str) -> int |
 
 
 def judge_texts(
-    runs: Sequence[RunResult], install: Install, *, timeout_s: float | None = 600.0
+    runs: Sequence[RunResult], install: Install, *, deadline: Deadline = NO_DEADLINE
 ) -> Iterator[RunResult]:
     """Yield each run whose text parts from the target's own, with the verdict on its difference.
 
@@ -161,7 +165,7 @@ def judge_texts(
     Args:
         runs: of one bench, the target's own among them.
         install: the llama.cpp that measured.
-        timeout_s: for a load, and for each question.
+        deadline: after it, no target is loaded, and a load or a question that takes too long is ended.
     """
     target_runs = {
         run.spec.baseline.key: run.sample
@@ -177,7 +181,7 @@ def judge_texts(
         if question is not None:
             pending.setdefault(load_of(baseline), []).append((run, question))
     for load, asked in pending.items():
-        answers, failure = _answers(load, [question for _, question in asked], install, timeout_s)
+        answers, failure = _answers(load, [question for _, question in asked], install, deadline)
         for run, question in asked:
             difference = run.difference
             if question in answers:
@@ -232,15 +236,19 @@ def _question(run: RunResult, own: Sample | None) -> _Question | None:
 
 
 def _answers(
-    load: RunSpec, questions: Sequence[_Question], install: Install, timeout_s: float | None
+    load: RunSpec, questions: Sequence[_Question], install: Install, deadline: Deadline
 ) -> tuple[dict[_Question, _Answer | None], str | None]:
     """Return the answers by question, each asked once, and why there are no more; None for all of them."""
     answers: dict[_Question, _Answer | None] = {}
     if Program.SERVER not in install.programs:
         return answers, f"the llama.cpp in {install.root} has no server"
+    if deadline.is_over():
+        return answers, f"{deadline.describe()} was over"
     try:
-        with ranker(load, install, timeout_s=timeout_s) as rank:
+        with ranker(load, install, timeout_s=deadline.timeout_s(LONGEST_S)) as rank:
             for question in dict.fromkeys(questions):
+                if deadline.is_over():
+                    return answers, f"{deadline.describe()} was over"
                 answers[question] = _ask(question, rank)
     except Failure as failure:
         return answers, failure.reason

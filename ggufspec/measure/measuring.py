@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from ggufspec import results
 from ggufspec.analysis import arms, collapses, review
-from ggufspec.domain import FileIdentity, Prompt, Role
+from ggufspec.domain import NO_PROMPT, FileIdentity, Prompt, Role, RunSpec
 from ggufspec.engines import Engine
 from ggufspec.llama.install import Install
 from ggufspec.measure import audit, scoring
+from ggufspec.measure.deadline import NO_DEADLINE, Deadline
 from ggufspec.measure.identity import FileWatch
 from ggufspec.measure.recorder import Recorder
 from ggufspec.measure.runplan import Cell, RunPlan
@@ -22,6 +22,9 @@ from ggufspec.results import ResultSet, Runs
 
 _LEAST_FOR_SPREAD = 2  # repeats; one has no spread
 _MOST_REPEATS = 1000
+_JUDGE_S = 2.0  # until the worker runs that scores texts, on a slow machine, beside its load
+_JUDGING_SHARE = 0.3  # of the time in which a text was written: batches read it several times as fast
+_MOST_JUDGING = 0.1  # of the time limit
 
 
 def record(
@@ -34,6 +37,7 @@ def record(
     files: Sequence[FileIdentity] = (),
     builds: Mapping[str, Install] | None = None,
     announces: bool = False,
+    deadline: Deadline | None = None,
 ) -> Iterator[ResultSet]:
     """Measure a suite and store every run as it ends; yield the growing ResultSet, the given one first.
 
@@ -48,11 +52,15 @@ def record(
         builds: the llama.cpps behind the engine, by ``RunSpec.build``, where there are several.
         announces: also yield before each run, with the run as ``upcoming``: the time to show progress, as
             nothing is measured then.
+        deadline: when to end; None for ``max_time_s`` of the suite from now on. A run that would not end in
+            time is not begun.
 
     Raises:
         DiskFullError: results cannot be stored; earlier results stay.
         ResultsError: another program removed or changed the stored results, or a model file changed.
     """
+    if deadline is None:
+        deadline = Deadline.start(suite.max_time_s)
     session = _Session(
         recorder=Recorder(
             engine=engine,
@@ -60,9 +68,10 @@ def record(
             results=store,
             builds=builds or {},
             file_watch=FileWatch(files=files),
+            deadline=deadline,
         ),
         announces=announces,
-        deadline=None if suite.max_time_s is None else time.monotonic() + suite.max_time_s,
+        deadline=deadline,
     )
     yield store
     try:
@@ -72,12 +81,11 @@ def record(
         judges += [(None, install)] if install is not None and not builds else []
         for build, judge in judges:
             runs = _of_build(session.recorder.results.runs, build)
-            for judged in audit.judge_texts(runs, judge):
+            for judged in audit.judge_texts(runs, judge, deadline=deadline):
                 session.recorder.results = results.judge(session.recorder.results, judged)
-            if not session.is_over:
-                current = _of_build(session.recorder.results.current, build)
-                for scored in scoring.score_texts(current, judge):
-                    session.recorder.results = results.judge(session.recorder.results, scored)
+            current = _of_build(session.recorder.results.current, build)
+            for scored in scoring.score_texts(current, judge, deadline=deadline):
+                session.recorder.results = results.judge(session.recorder.results, scored)
         results.confirm(session.recorder.results)
         if not session.is_over:  # there may have been more repeats or fewer turns than planned
             done = len(session.recorder.results.current)
@@ -129,19 +137,18 @@ def _remeasure(suite: RunPlan, session: _Session, block: Block, n_repeats: int) 
 
 @dataclass(kw_only=True)
 class _Session:
-    """Runs cells that are not finished yet, until the time limit."""
+    """Runs cells that are not finished yet, until one would not end within the time limit."""
 
     recorder: Recorder
-    deadline: float | None
+    deadline: Deadline = NO_DEADLINE
     announces: bool = False
+    is_over: bool = False
     _newest: dict[results.CellKey, int] = field(init=False)  # the place of the newest run of each cell
+    _seconds: dict[RunSpec, float] = field(default_factory=dict)  # by arm: the longest run of this session
+    _prompts: set[str] = field(default_factory=set)  # of this session
 
     def __post_init__(self) -> None:
         self._newest = {key: place for place, key in enumerate(self.recorder.results.runs.cells())}
-
-    @property
-    def is_over(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
 
     def run(self, cells: Iterable[Cell]) -> Iterator[ResultSet]:
         """Measure each cell once.
@@ -158,13 +165,37 @@ class _Session:
             is_cold = cell.warmup and engine.load_key(cell.spec) in loads
             if self._is_finished(cell) and not is_cold:
                 continue
-            if self.is_over:
+            if self.is_over or not self._fits(cell):
+                self.is_over = True
                 return
             if self.announces:
                 yield replace(self.recorder.results, upcoming=cell.spec)
-            for _ in self.recorder.measure(cell):
+            is_stored = False
+            for run in self.recorder.measure(cell):
+                is_stored = True
+                self._prompts.add(run.spec.prompt.id)
+                arm = replace(run.spec, prompt=NO_PROMPT)
+                self._seconds[arm] = max(run.wall_s, self._seconds.get(arm, 0.0))
                 yield self.recorder.results
+            if not is_stored:
+                self.is_over = True
+                return
             self._newest[_key(cell)] = len(self.recorder.results.runs) - 1
+
+    def _fits(self, cell: Cell) -> bool:
+        """Whether a run ends in time, if it takes as long as the longest of its arm, or else of any arm."""
+        if self.deadline.is_over():
+            return False
+        longest_s = max(self._seconds.values(), default=0.0)
+        run_s = self._seconds.get(replace(cell.spec, prompt=NO_PROMPT), longest_s)
+        return self.deadline.fits(run_s + self._judging_s(longest_s))
+
+    def _judging_s(self, run_s: float) -> float:
+        """Return the seconds to keep for judging the texts, of runs that take ``run_s`` at most."""
+        if self.deadline.limit_s is None:
+            return 0.0
+        expected_s = _JUDGE_S + _JUDGING_SHARE * run_s * len(self._prompts)
+        return min(expected_s, self.deadline.limit_s * _MOST_JUDGING)
 
     def find_collapses(
         self, block: Block, prompts: Sequence[Prompt], n_repeats: int

@@ -15,6 +15,7 @@ from ggufspec.domain import Role, RunResult, RunSpec, Status
 from ggufspec.engines import Engine, Measurement
 from ggufspec.llama.install import Install
 from ggufspec.measure import audit
+from ggufspec.measure.deadline import NO_DEADLINE, Deadline
 from ggufspec.measure.identity import FileWatch
 from ggufspec.measure.runplan import Cell
 from ggufspec.results import ResultSet
@@ -29,7 +30,8 @@ _PATIENCE = 6  # disturbed reruns in a row, after which this machine counts as b
 class Recorder:
     """Measures cells and stores every run as it ends; ``results`` grows with each.
 
-    A run is not stored if a file that ``file_watch`` looks at was changed before its end.
+    A run is not stored if a file that ``file_watch`` looks at was changed before its end, nor if the time
+    limit ended it.
     """
 
     engine: Engine
@@ -37,6 +39,8 @@ class Recorder:
     results: ResultSet
     builds: Mapping[str, Install] = field(default_factory=dict)  # by ``RunSpec.build``, if there are several
     file_watch: FileWatch = field(default_factory=FileWatch)
+    deadline: Deadline = NO_DEADLINE
+    _timeout_s: float | None = field(init=False)  # of each run, whatever time is left
     _own: dict[str, RunResult] = field(default_factory=dict)  # the target's own texts, by their spec's key
     _waiting: dict[str, list[RunResult]] = field(default_factory=dict)  # drafting runs that came before
     _disturbed_in_a_row: int = 0
@@ -45,6 +49,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         """Continue a bench that is resumed; a kill may have come before some texts were compared."""
+        self._timeout_s = self.engine.timeout_s
         self.file_watch.check()
         numbers = (number for number in self.results.runs.column("load") if number is not None)
         self._next_load = 1 + max(numbers, default=-1)
@@ -58,6 +63,8 @@ class Recorder:
     def measure(self, cell: Cell) -> Iterator[RunResult]:
         """Measure a cell and yield its run; one that others disturbed is kept, and measured again.
 
+        Nothing is yielded for a run that the time limit ended.
+
         Raises:
             DiskFullError: the run cannot be stored; what was stored before stays.
             ResultsError: a file that is measured was changed.
@@ -65,6 +72,8 @@ class Recorder:
         before = _RERUNS + 1 if cell.remeasured else 0  # reruns that the cell may have had
         for rerun in range(_RERUNS + 1):
             run = self._once(cell, before + rerun)
+            if run is None:
+                return
             yield run
             if run.sample.status is not Status.OK:
                 return  # there are no figures that others could have spoilt
@@ -74,13 +83,16 @@ class Recorder:
             self._disturbed_in_a_row += rerun > 0
             if cell.warmup or cell.anchor or self._disturbed_in_a_row > _PATIENCE:
                 return
+            if not self.deadline.fits(run.wall_s):
+                return
 
     def answer(self, spec: RunSpec) -> str | None:
         """Return what the target wrote for a specification, if it was measured and ended well."""
         own = self._own.get(spec.key)
         return own.sample.text if own else None
 
-    def _once(self, cell: Cell, rerun: int) -> RunResult:
+    def _once(self, cell: Cell, rerun: int) -> RunResult | None:
+        """Measure a cell once and store its run; None where the time limit ended it."""
         log = self.results.folder / "logs" / _log_name(len(self.results.runs), cell)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         started = time.perf_counter()
@@ -88,6 +100,11 @@ class Recorder:
             measurement, attempts = self._attempt(cell, log)
             conditions = watch.conditions()
         self.file_watch.check()
+        if measurement.sample.status is Status.TIMED_OUT:
+            if self.deadline.is_over():
+                _remove_log(log)
+                return None
+            measurement = replace(measurement, error=self._name_limit(measurement.error))
         run = RunResult(
             spec=cell.spec,
             repeat=cell.repeat,
@@ -119,6 +136,15 @@ class Recorder:
             self.results = results.judge(self.results, waited)
         return run
 
+    def _name_limit(self, error: str | None) -> str | None:
+        """Return why a run was killed, with the option that allows it more time."""
+        longest_s = self.deadline.longest_run_s
+        if self.deadline.limit_s is None:
+            return error
+        if self._timeout_s is not None and self._timeout_s <= longest_s:
+            return error
+        return f"{error}: no run may take more than a quarter of {self.deadline.describe()}"
+
     def _number_load(self, load: int | None) -> int:
         """Return the number, within the bench, of one of the engine's loads, or of a run's own load."""
         number = self._next_load if load is None else self._load_numbers.setdefault(load, self._next_load)
@@ -128,10 +154,15 @@ class Recorder:
     def _attempt(self, cell: Cell, log: Path) -> tuple[Measurement, int]:
         """Measure until the summary has arrived; every lost log is kept beside the good one."""
         for attempt in range(1, _ATTEMPTS + 1):
-            measurement = self.engine.measure(cell.spec, log)
+            self.engine.timeout_s = self.deadline.timeout_s(self._timeout_s)
+            try:
+                measurement = self.engine.measure(cell.spec, log)
+            finally:
+                self.engine.timeout_s = self._timeout_s
             if measurement.sample.status is not Status.OK:
                 _check_room(log)
-            if measurement.sample.status is not Status.SUMMARY_LOST or attempt == _ATTEMPTS:
+            is_last = attempt == _ATTEMPTS or self.deadline.is_over()
+            if measurement.sample.status is not Status.SUMMARY_LOST or is_last:
                 return measurement, attempt
             for file in (log.with_suffix(ending) for ending in (".out", ".err")):
                 if file.exists():
@@ -189,6 +220,11 @@ def _check_room(log: Path) -> None:
         probe.write_bytes(bytes(_ROOM_BYTES))
     finally:
         probe.unlink(missing_ok=True)
+
+
+def _remove_log(log: Path) -> None:
+    for ending in (".out", ".err"):
+        log.with_suffix(ending).unlink(missing_ok=True)
 
 
 def _log_name(number: int, cell: Cell) -> str:

@@ -22,7 +22,8 @@ from ggufspec.engines import Failure, InprocessEngine
 from ggufspec.engines.library import TextScores
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install
-from ggufspec.measure.audit import TIE_MARGIN, has_text, was_cut
+from ggufspec.measure.audit import LONGEST_S, TIE_MARGIN, has_text, was_cut
+from ggufspec.measure.deadline import NO_DEADLINE, Deadline
 from ggufspec.units import counted
 
 _LOG = logging.getLogger("ggufspec")  # `-v` shows it
@@ -38,7 +39,7 @@ class _Text(NamedTuple):
 
 
 def score_texts(
-    runs: Sequence[RunResult], install: Install, *, timeout_s: float | None = 600.0
+    runs: Sequence[RunResult], install: Install, *, deadline: Deadline = NO_DEADLINE
 ) -> Iterator[RunResult]:
     """Yield each run that has a text, with the audit of that text; equal texts are scored once.
 
@@ -47,7 +48,7 @@ def score_texts(
     Args:
         runs: of one bench, drafting or the target alone.
         install: the llama.cpp that measured; its library scores.
-        timeout_s: for a load, and for each text.
+        deadline: after it, no text is scored, and a load or a text that takes too long is ended.
     """
     pending: dict[_Text, list[tuple[RunResult, tuple[_Text, ...]]]] = {}
     for run in filter(_is_pending, runs):
@@ -55,7 +56,7 @@ def score_texts(
         for text in texts:
             pending.setdefault(text, []).append((run, texts))
     audits: dict[_Text, TextAudit] = {}
-    for text, audit in _audits(sorted(pending, key=lambda text: text.baseline.key), install, timeout_s):
+    for text, audit in _audits(sorted(pending, key=lambda text: text.baseline.key), install, deadline):
         audits[text] = audit
         for run, texts in pending[text]:
             of_run = [audits[text] for text in texts if text in audits]
@@ -121,9 +122,9 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _audits(
-    texts: Sequence[_Text], install: Install, timeout_s: float | None
+    texts: Sequence[_Text], install: Install, deadline: Deadline
 ) -> Iterator[tuple[_Text, TextAudit]]:
-    if not texts:
+    if not texts or deadline.is_over():
         return
     try:
         engines.check_library(install)
@@ -131,11 +132,15 @@ def _audits(
         yield from ((text, TextAudit(tokens=0, unjudged=error.message)) for text in texts)
         return
     seconds, started = 0.0, time.perf_counter()
+    timeout_s = deadline.timeout_s(LONGEST_S)
     with InprocessEngine(install=install, capacity=1, timeout_s=timeout_s) as judge:
         with suppress(Failure, GgufspecError):  # what is wrong is said of each text
             judge.start_worker(texts[0].baseline)
         stats.preload()  # meanwhile: the figures of the bench need it next
         for text in texts:
+            if deadline.is_over():
+                break
+            judge.timeout_s = deadline.timeout_s(LONGEST_S)
             audit = _audit(text, judge)
             seconds += time.perf_counter() - started
             yield text, audit

@@ -23,6 +23,7 @@ from ggufspec.measure import (
     texts,
     traffic,
 )
+from ggufspec.measure.deadline import Deadline
 from ggufspec.measure.models import ChosenModels, check_draft_sizes, choose_models, with_pairs_drafting
 from ggufspec.measure.request import Request, choose_sampling, list_axis, read_replay, with_tuned
 from ggufspec.measure.runplan import RunPlan
@@ -40,7 +41,8 @@ class Session:
     are its llama.cpps by ``RunSpec.build`` where there are several, of which ``llama`` is the first. It is
     None where servers are measured that run already. ``workers`` are those that lend their devices and
     answered. ``origin`` says which files of the Hub its prompts are from; None for those of this machine.
-    ``load_watch`` has watched other programs since the session was prepared.
+    ``load_watch`` has watched other programs since the session was prepared. ``deadline`` ends it; None for
+    the suite's ``max_time_s`` from the first run on.
     """
 
     name: str  # of what is measured
@@ -55,6 +57,7 @@ class Session:
     workers: tuple[WorkerReport, ...] = ()
     origin: str | None = None
     load_watch: machine.LoadWatch = field(default_factory=machine.LoadWatch.start)
+    deadline: Deadline | None = None
 
     @property
     def install(self) -> installs.Install:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from ggufspec.measure import RUN_SHARE, Deadline
 from ggufspec.modelfiles import hub, pins
 from ggufspec.notebooks import named_options
 from ggufspec.results import Configuration, ResultSet, read_configuration
@@ -76,7 +77,8 @@ def auto(
             pass
         with suppress(OSError):  # a folder that cannot be written only leaves files without a pin
             pins.pin_files(sources.survey)
-    attempt = resuming.find_attempt(sources.tune_request(asked))
+    deadline = Deadline.start(asked.max_time_s, run_share=RUN_SHARE)  # downloads do not count
+    attempt = resuming.find_attempt(sources.tune_request(asked), deadline)
     return attempt.finished or _finish(attempt, ("ggufspec.auto", repr(asked)))
 
 

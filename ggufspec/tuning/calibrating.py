@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import NamedTuple
 
 from ggufspec import engines, forecast, temporary
 from ggufspec.domain import ModelFile, Offload, RunSpec, Sample, Status
-from ggufspec.engines import Engine
+from ggufspec.engines import Engine, Measurement
 from ggufspec.forecast import Calibration, CalibrationRun, Exposure
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.forecast.trace import DraftTrace
+from ggufspec.measure import NO_DEADLINE, Deadline
 from ggufspec.tuning import prospects
 from ggufspec.tuning.pricing import Curves
 from ggufspec.tuning.values import Prospect, Stage
@@ -34,6 +36,7 @@ class CalibrationPlan:
         build: llama.cpp's build number.
         loads: how often each configuration is loaded and measured on all texts.
         target_only: measure one run of the target alone, and nothing else.
+        deadline: after which no further configuration is measured.
     """
 
     engine: Engine
@@ -43,6 +46,7 @@ class CalibrationPlan:
     build: int | None
     loads: int
     target_only: bool
+    deadline: Deadline = NO_DEADLINE
 
 
 Place = tuple[Offload, ModelFile | None]
@@ -55,7 +59,8 @@ def calibrate_costs(
 
     The target alone is measured, and the most promising drafters at γ ≈ 1, 4 and 16, with several loads of
     each: loads of the same models differ. Every other time their order is reversed, so that drift cancels.
-    Costs of the other drafters are corrected by what the target alone shows. Runs that fail are left out.
+    Costs of the other drafters are corrected by what the target alone shows. Runs that fail are left out, and
+    so are those for which there is no time.
 
     Args:
         plan: what to measure, and in which engine.
@@ -69,12 +74,17 @@ def calibrate_costs(
     texts, loads = (plan.texts[:1], 1) if plan.target_only else (plan.texts, plan.loads)
     order = [arm for load in range(loads) for arm in (arms if load % 2 == 0 else reversed(arms))]
     runs: dict[RunSpec, list[_Measured]] = {}
+    longest_s = 0.0
     with temporary.folder() as scratch, plan.engine:
         for number, arm in enumerate(order):
+            if plan.deadline.is_over() or not plan.deadline.fits(longest_s):
+                break
+            begun = time.monotonic()
             yield Stage(name="calibrating", done=number, total=len(order))
             if number % len(arms) == 0:
                 plan.engine.close()  # so that everything is loaded anew
             runs.setdefault(arm, []).extend(_measured(plan, arm, texts, scratch / "run"))
+            longest_s = max(longest_s, time.monotonic() - begun)
     return {
         place: forecast.calibrate(
             curve,
@@ -133,9 +143,20 @@ def _measured(
 ) -> Iterator[_Measured]:
     """Measure an arm on each text; the first run after a load warms up, and does not count."""
     specs = [replace(arm, prompt=text.prompt, n_predict=plan.n_predict) for text in texts]
-    plan.engine.measure(specs[0], log)
+    own_s = plan.engine.timeout_s
+
+    def measure(spec: RunSpec) -> Measurement:
+        plan.engine.timeout_s = plan.deadline.timeout_s(own_s)
+        try:
+            return plan.engine.measure(spec, log)
+        finally:
+            plan.engine.timeout_s = own_s
+
+    measure(specs[0])
     for text, spec in zip(texts, specs, strict=True):
-        run = plan.engine.measure(spec, log)
+        if plan.deadline.is_over():
+            return
+        run = measure(spec)
         if run.sample.status is Status.OK and run.sample.decode_tps:
             yield _Measured(text, run.sample, run.load)
 

@@ -10,7 +10,6 @@ Everything is one stored bench, which can be continued.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -20,11 +19,23 @@ from ggufspec.errors import GgufspecError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import Place
 from ggufspec.forecast.profiles import ExpectedRound
-from ggufspec.measure import Block, Request, Session, api, fetch_models, prepare_session
+from ggufspec.measure import (
+    NO_DEADLINE,
+    RUN_SHARE,
+    Block,
+    Deadline,
+    Request,
+    Session,
+    api,
+    fetch_models,
+    prepare_session,
+)
 from ggufspec.measure import identify as identified
 from ggufspec.notebooks import check_options, finish
 from ggufspec.results import CrossoverAxes, ResultSet, load, write_crossover_axes
-from ggufspec.tuning import expecting
+from ggufspec.tuning import budgeting, expecting
+from ggufspec.tuning.budgeting import Cell, CellPace
+from ggufspec.tuning.planning import choose_threads
 from ggufspec.tuning.values import Stage
 from ggufspec.units import counted
 
@@ -33,6 +44,7 @@ _REPEATS = 2  # of each cell that is measured
 _MOST_REPEATS = 6
 _AT_ONCE = 4  # cells, before the map is made again
 _LOAD_S = 2.0  # of a run beside its requests
+_ENDING_S = 1.5  # to make the map and print it
 _DEFAULTS: Mapping[str, Any] = {
     "engine": "server",
     "parallel": (1, 2, 4, 8),
@@ -61,13 +73,15 @@ class CrossoverRequest:
 class CrossoverPlan:
     """A checked session of all cells, the axes of the map, and the time limit.
 
-    ``rounds`` are what a computed server takes in each cell; nothing where it was not computed.
+    ``rounds`` are what a computed server takes in each cell; nothing where it was not computed. ``repeats``
+    is how often each cell is measured, before verdicts that are in doubt get more.
     """
 
     session: Session
     axes: CrossoverAxes
-    max_time_s: float | None
+    deadline: Deadline = NO_DEADLINE
     rounds: tuple[ExpectedRound, ...] = ()
+    repeats: int = _REPEATS
 
     @property
     def blocks(self) -> dict[Place, Block]:
@@ -93,20 +107,29 @@ def crossover_request(**options: Any) -> Request:
     return Request(**{**_DEFAULTS, **given})
 
 
-def prepare_crossover(asked: CrossoverRequest) -> CrossoverPlan:
+def prepare_crossover(asked: CrossoverRequest, deadline: Deadline | None = None) -> CrossoverPlan:
     """Check what was asked for; memory and context are planned for the largest cell.
+
+    Args:
+        asked: what to map, and for how long.
+        deadline: the time limit, if it has begun before.
 
     Raises:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
-    request = replace(asked.request, repeats=_REPEATS, loads=None, max_time=None, precision=None)
+    if deadline is None:
+        deadline = Deadline.start(asked.max_time_s, run_share=RUN_SHARE)
+    threads, about_threads = choose_threads(asked.request.threads)
+    request = replace(
+        asked.request, threads=threads, repeats=_REPEATS, loads=None, max_time=None, precision=None
+    )
     users = tuple(sorted(set(request.users)))
     depths = tuple(sorted({*(request.depth if isinstance(request.depth, tuple) else (request.depth or 0,))}))
     if request.rate is not None:
         raise GgufspecError("a crossover is of users who wait for their answers", "leave --rate out")
     session = prepare_session(replace(request, parallel=users, depth=depths))
     axes = CrossoverAxes(users=users, depths=depths)
-    plan = CrossoverPlan(session=session, axes=axes, max_time_s=asked.max_time_s)
+    plan = CrossoverPlan(session=session, axes=axes, deadline=deadline)
     _check_arms(plan)
     first = coarse_places(axes)
     notes = tuple(note for note in session.notes if not note.startswith(("traffic:", "loads:")))
@@ -114,7 +137,7 @@ def prepare_crossover(asked: CrossoverRequest) -> CrossoverPlan:
         f"crossover: {counted(len(users), 'number')} of users at {counted(len(depths), 'depth')}; "
         f"{len(first)} of {counted(len(users) * len(depths), 'cell')} are measured first"
     )
-    return replace(plan, session=replace(session, notes=(*notes, about)))
+    return replace(plan, session=replace(session, notes=(*notes, *filter(None, (about_threads,)), about)))
 
 
 def identify_crossover(plan: CrossoverPlan) -> CrossoverPlan:
@@ -127,26 +150,66 @@ def identify_crossover(plan: CrossoverPlan) -> CrossoverPlan:
 
 
 def expect_cells(plan: CrossoverPlan, *, resume: str | None = None) -> Generator[Stage, None, CrossoverPlan]:
-    """Yield a Stage for each step; return the plan with what is expected of all cells, and less time.
+    """Yield a Stage for each step; return the plan with what fits into the time and is expected of all cells.
 
     Nothing is computed where all cells are measured first, or where a crossover that is continued has it.
 
     Args:
         plan: what to map.
         resume: the stored crossover that is continued.
+
+    Raises:
+        TimeLimitError: not even the first cells fit into the time limit.
     """
-    begun, cells = time.monotonic(), set(plan.blocks)
+    kept = None if resume is None else load(resume)
+    if kept is not None and len(kept.runs):  # texts of other lengths cannot be compared
+        plan = _with_length(plan, max(spec.n_predict for spec in kept.runs.specs))
+    pace: CellPace | None = None
+    if plan.deadline.limit_s is not None and expecting.has_library(plan.session):
+        pace = yield from expecting.time_cells(plan.session, plan.blocks, plan.deadline)
+        plan = _fitting(plan, pace, resumed=kept is not None)
+    cells = set(plan.blocks)
     if cells <= {*coarse_places(plan.axes)}:
         return plan
-    stored = () if resume is None else profiles.kept_rounds(load(resume).folder)
+    stored = () if kept is None else profiles.kept_rounds(kept.folder)
     if cells <= {Place(one.users, one.depth) for one in stored}:
         return replace(plan, rounds=stored)
-    rounds, note = yield from expecting.expect_rounds(plan.session, plan.blocks, plan.max_time_s)
-    left_s = None
-    if plan.max_time_s is not None:
-        left_s = max(0.0, plan.max_time_s - (time.monotonic() - begun))
-    session = replace(plan.session, notes=(*plan.session.notes, note))
-    return replace(plan, session=session, rounds=rounds, max_time_s=left_s)
+    expected = yield from expecting.expect_rounds(plan.session, plan.blocks, plan.deadline, pace)
+    session = replace(plan.session, notes=(*plan.session.notes, expected.note))
+    return replace(plan, session=session, rounds=expected.rounds)
+
+
+def _fitting(plan: CrossoverPlan, pace: CellPace, *, resumed: bool) -> CrossoverPlan:
+    """Return the plan with as long texts as there is time for, and notes on what fits.
+
+    Raises:
+        TimeLimitError: not even the first cells fit.
+    """
+    if resumed:
+        return plan
+    cells = []
+    for place in coarse_places(plan.axes):
+        arms = plan.blocks[place].arms
+        traffic = arms[0].traffic
+        assert traffic is not None
+        cells.append(Cell(users=place.users, depth=place.depth, requests=traffic.n_requests, arms=len(arms)))
+    wanted = plan.session.suite.blocks[0].arms[0].n_predict
+    n_predict, repeats = budgeting.plan_cells(plan.deadline, pace, cells, wanted, plan.repeats)
+    limit, texts = plan.deadline.describe(), counted(n_predict, "token")
+    notes = [f"{limit}: {counted(len(cells), 'cell')} first, {counted(repeats, 'repeat')} of {texts} each"]
+    if n_predict < wanted:
+        notes.append(f"-n {wanted} is shortened to {n_predict}, so that the runs fit into {limit}")
+    session = replace(plan.session, notes=(*plan.session.notes, *notes))
+    return _with_length(replace(plan, session=session, repeats=repeats), n_predict)
+
+
+def _with_length(plan: CrossoverPlan, n_predict: int) -> CrossoverPlan:
+    """Return the plan with texts of so many tokens."""
+    suite = plan.session.suite
+    blocks = tuple(
+        Block(arms=tuple(replace(arm, n_predict=n_predict) for arm in block.arms)) for block in suite.blocks
+    )
+    return replace(plan, session=replace(plan.session, suite=replace(suite, blocks=blocks)))
 
 
 def coarse_places(axes: CrossoverAxes) -> tuple[Place, ...]:
@@ -185,27 +248,20 @@ def begin_crossover(
 
 def measure_crossover(plan: CrossoverPlan) -> Generator[CrossoverStep, ResultSet, CrossoverMap]:
     """Yield each step, take the results of the bench so far, and return the map."""
-    begun = time.monotonic()
-
-    def left_s() -> float | None:
-        return None if plan.max_time_s is None else plan.max_time_s - (time.monotonic() - begun)
-
+    deadline = plan.deadline.reserve(_ENDING_S)
     first = coarse_places(plan.axes)
-    results = yield _step(plan, first, 1, left_s())
+    results = yield _step(plan, first, 1)
     tried = {(place, 1) for place in first}
-    chosen, repeats = first, _REPEATS
-    while chosen:
-        rest_s = left_s()
-        if rest_s is not None and rest_s <= 0:
-            break
+    chosen, repeats = first, plan.repeats
+    while chosen and not deadline.is_over():
         tried |= {(place, repeats) for place in chosen}
-        results = yield _step(plan, chosen, repeats, rest_s)
-        chosen, repeats = choose_places(plan, results, left_s(), tried)
+        results = yield _step(plan, chosen, repeats)
+        chosen, repeats = choose_places(plan, results, deadline.left_s, tried)
     return map_crossover(results, plan.axes)
 
 
 def choose_places(
-    plan: CrossoverPlan, results: ResultSet, left_s: float | None, tried: set[tuple[Place, int]]
+    plan: CrossoverPlan, results: ResultSet, left_s: float, tried: set[tuple[Place, int]]
 ) -> tuple[tuple[Place, ...], int]:
     """Return the cells to measure next and up to how many repeats.
 
@@ -217,11 +273,11 @@ def choose_places(
     Args:
         plan: what is mapped.
         results: the bench so far.
-        left_s: seconds; None for no limit.
+        left_s: seconds; infinite without a limit.
         tried: cells and repeats that were measured, or could not be.
     """
     doubtful = sorted(map_crossover(results, plan.axes).undecided, key=_certainty)
-    wanted = {cell.place: _REPEATS for cell in doubtful if cell.source is not CellSource.MEASURED}
+    wanted = {cell.place: plan.repeats for cell in doubtful if cell.source is not CellSource.MEASURED}
     if not any((place, repeats) not in tried for place, repeats in wanted.items()):
         wanted = {cell.place: cell.repeats + 1 for cell in doubtful if cell.repeats < _MOST_REPEATS}
     wanted = {place: repeats for place, repeats in wanted.items() if (place, repeats) not in tried}
@@ -236,7 +292,7 @@ def choose_places(
         ]
         new_repeats = repeats - max((number for at, number in tried if at == place), default=0)
         needed_s = len(blocks[place].arms) * new_repeats * (min(known, default=0.0) + _LOAD_S)
-        if left_s is None or spent_s + needed_s <= left_s:
+        if spent_s + needed_s <= left_s:
             spent_s += needed_s
             chosen.append(place)
     return tuple(chosen[:_AT_ONCE]), repeats
@@ -260,18 +316,19 @@ def _run_seconds(results: ResultSet) -> dict[Place, float]:
     return longest
 
 
-def _step(plan: CrossoverPlan, places: Sequence[Place], repeats: int, left_s: float | None) -> CrossoverStep:
+def _step(plan: CrossoverPlan, places: Sequence[Place], repeats: int) -> CrossoverStep:
     blocks = plan.blocks
     suite = replace(
         plan.session.suite,
         blocks=tuple(blocks[place] for place in places),
         repeats=repeats,
         loads=plan.session.suite.loads and repeats,
-        max_time_s=left_s,
     )
+    deadline = plan.deadline.reserve(_ENDING_S)
     cells = ", ".join(f"{counted(users, 'user')} at depth {depth:,}" for users, depth in places)
     return CrossoverStep(
-        session=replace(plan.session, suite=suite), note=f"measuring {cells}: {counted(repeats, 'repeat')}"
+        session=replace(plan.session, suite=suite, deadline=deadline),
+        note=f"measuring {cells}: {counted(repeats, 'repeat')}",
     )
 
 
@@ -329,7 +386,8 @@ def crossover(
     asked = (request or crossover_request(**options)).with_head()
     models = fetch_models(asked.models, asked.access)
     whole = CrossoverRequest(request=asked.with_models(models), max_time_s=max_time)
-    plan = identify_crossover(prepare_crossover(whole))
+    deadline = Deadline.start(max_time, run_share=RUN_SHARE)  # downloads do not count
+    plan = identify_crossover(prepare_crossover(whole, deadline))
     plan = finish(expect_cells(plan, resume=resume))
     steps = measure_crossover(plan)
     step = next(steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from ggufspec import engines
@@ -16,9 +16,10 @@ from ggufspec.forecast import concurrency, profiles, trace
 from ggufspec.forecast.concurrency import Place
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import ExpectedRound, TracedTexts
-from ggufspec.measure import Block, Session
+from ggufspec.measure import Block, Deadline, Session
 from ggufspec.serving import plan_traffic
-from ggufspec.tuning import looking, pricing, prospects
+from ggufspec.tuning import budgeting, looking, pricing, prospects
+from ggufspec.tuning.budgeting import CellPace, Pace
 from ggufspec.tuning.values import Plan, Stage
 
 if TYPE_CHECKING:
@@ -29,12 +30,66 @@ _COSTS_SHARE = 0.1
 _FEWEST_PROMPTS = 2
 _SEVERAL = 2  # users, or more
 
-Expected = tuple[tuple[ExpectedRound, ...], str]
-"""The rounds, and a note on what forecasts rest on."""
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What is expected of the cells: rounds of a computed server, and a note on what forecasts rest on."""
+
+    rounds: tuple[ExpectedRound, ...]
+    note: str
+
+
+def has_library(session: Session) -> bool:
+    """Whether requests can be timed in llama.cpp's library."""
+    try:
+        engines.check_library(session.install)
+    except GgufspecError:
+        return False
+    return True
+
+
+def time_cells(
+    session: Session, blocks: Mapping[Place, Block], deadline: Deadline
+) -> Generator[Stage, None, CellPace]:
+    """Yield a Stage; return how long requests take here, by a load, some tokens and the first prompt.
+
+    Raises:
+        TimeLimitError: that alone takes more than a quarter of the time limit.
+    """
+    first, drafters = _first(blocks)
+    users = max(place.users for place in blocks)
+    inside = prospects.drafts_inside(drafters, first.pair.target)
+    with engines.make("inprocess", session.install, with_mtp=inside) as made:
+        yield Stage(name="loading", done=0, total=1)
+        try:
+            start = looking.measure_start(
+                cast("InprocessEngine", made), first, drafters, deadline, users=users
+            )
+        except failures.Failure as failure:
+            raise looking.explain_failure(failure, deadline) from failure
+    return CellPace(
+        users=users,
+        token_s=start.token_s,
+        shared_s=start.shared_s,
+        load_s=start.load_s,
+        prompt_s=start.prompt_s,
+        prompt_tokens=start.beginning.target_trace.n_prompt,
+    )
+
+
+def _first(blocks: Mapping[Place, Block]) -> tuple[RunSpec, list[ModelFile]]:
+    """Return the target's run on the first prompt of the shallowest cell, and what drafts."""
+    shallow = min(place.depth for place in blocks)
+    block = next(block for place, block in blocks.items() if place.depth == shallow)
+    requests = block.arms[0].traffic
+    assert requests is not None
+    sources = (arm.draft_source for arm in block.arms if arm.drafting is not None)
+    drafters = [*dict.fromkeys(source for source in sources if source is not None)]
+    return replace(block.arms[0], traffic=None, prompt=requests.prompts[0]), drafters
 
 
 def expect_rounds(
-    session: Session, blocks: Mapping[Place, Block], max_time_s: float | None
+    session: Session, blocks: Mapping[Place, Block], deadline: Deadline, pace: CellPace | None
 ) -> Generator[Stage, None, Expected]:
     """Yield a Stage for each step; return what a computed server takes for a round in each cell.
 
@@ -43,55 +98,58 @@ def expect_rounds(
     Args:
         session: of the crossover.
         blocks: the arms of each cell, which differ in the draft size alone.
-        max_time_s: of the crossover, a part of which this may take; None for no limit.
+        deadline: of the crossover, a part of which this may take.
+        pace: how long requests take here; None without a time limit.
     """
     install, shallow = session.install, min(place.depth for place in blocks)
     block = next(block for place, block in blocks.items() if place.depth == shallow)
     arms = [replace(arm, traffic=None) for arm in block.arms if arm.drafting is not None]
     why_not = _why_not(session, arms)
     if why_not is not None:
-        return (), _interpolated(why_not)
+        return Expected(rounds=(), note=_interpolated(why_not))
+    first, drafters = _first(blocks)
     requests = block.arms[0].traffic
     assert requests is not None
-    first = replace(block.arms[0], traffic=None, prompt=requests.prompts[0])
-    drafters = [*dict.fromkeys(arm.draft_source for arm in arms if arm.draft_source is not None)]
     plan = Plan(
         session=session,
         serving=Serving(context=first.context),
         blocks=(),
         vram_bytes=None,
-        max_time_s=max_time_s,
         precision=None,
         users=max(place.users for place in blocks),
     )
-    time_s = math.inf if max_time_s is None else max_time_s
+    limit_s = math.inf if deadline.limit_s is None else deadline.limit_s
+    times = Pace(token_s=0.0, load_s=0.0) if pace is None else pace.alone
     inside = prospects.drafts_inside(drafters, first.pair.target)
-    with engines.make("inprocess", install, timeout_s=max_time_s, with_mtp=inside) as made:
+    with engines.make("inprocess", install, with_mtp=inside) as made:
         engine = cast("InprocessEngine", made)
         try:
-            yield Stage(name="loading", done=0, total=1)
-            token_s, _, _ = looking.measure_speed(engine, first, 1)
-            affordable = time_s * _TRACES_SHARE / (first.n_predict * token_s)
-            number = len(requests.prompts) if math.isinf(affordable) else int(affordable)
-            chosen = looking.spread(requests.prompts, max(_FEWEST_PROMPTS, number))
-            texts = yield from _trace(engine, first, arms, chosen, drafters)
+            chosen = requests.prompts
+            if pace is not None:
+                affordable = int(limit_s * _TRACES_SHARE / times.answer(first.n_predict))
+                chosen = budgeting.spread(requests.prompts, max(_FEWEST_PROMPTS, affordable))
+            tracing = deadline.stage(limit_s * _TRACES_SHARE)
+            texts = yield from _trace(engine, first, arms, chosen, drafters, tracing)
             curves, _ = yield from pricing.curves(
                 engine,
                 plan,
                 first,
                 arms,
                 texts,
-                token_s=token_s,
-                time_s=time_s * _COSTS_SHARE,
+                pace=times,
+                deadline=deadline.stage(limit_s * _COSTS_SHARE),
                 depth=max(place.depth for place in blocks) - shallow,
             )
         except failures.Failure as failure:
-            return (), _interpolated(failure.reason)
+            return Expected(rounds=(), note=_interpolated(failure.reason))
     (curve,) = curves.values()
     rounds = _compute(session, blocks, arms, texts, curve, shallow=shallow)
-    return tuple(rounds), (
-        "forecasts: the server is computed for every cell, from a trace of the prompts and timed costs, and "
-        "corrected by the measured cells"
+    return Expected(
+        rounds=tuple(rounds),
+        note=(
+            "forecasts: the server is computed for every cell, from a trace of the prompts and timed costs, "
+            "and corrected by the measured cells"
+        ),
     )
 
 
@@ -120,12 +178,16 @@ def _trace(
     arms: Sequence[RunSpec],
     prompts: Sequence[Prompt],
     drafters: Sequence[ModelFile],
+    deadline: Deadline,
 ) -> Generator[Stage, None, list[TracedTexts]]:
     limits = prospects.draft_limits(arms, first.n_predict)
     spec = replace(first, n_predict=trace.needed(first.n_predict, max(limits.sizes), Program.SERVER))
     texts: list[TracedTexts] = []
     for number, prompt in enumerate(prompts):
+        if texts and deadline.is_over():
+            break
         yield Stage(name=f"reading ahead · {prompt.id}", done=number, total=len(prompts))
+        engine.timeout_s = deadline.timeout_s()
         texts += profiles.traces(engine, spec, (prompt,), drafters, limits=limits)
     return texts
 

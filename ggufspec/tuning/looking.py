@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import shlex
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ggufspec import engines, forecast, units
-from ggufspec.domain import ModelFile, Prompt, RunSpec, Traffic
+from ggufspec.domain import ModelFile, Program, Prompt, RunSpec, Status, Traffic
 from ggufspec.engines import failures
 from ggufspec.engines.library import RoundPart
+from ggufspec.errors import GgufspecError, TimeLimitError
 from ggufspec.forecast import Calibration, profiles, trace
 from ggufspec.forecast.profiles import TracedTexts
+from ggufspec.measure import Deadline
 from ggufspec.notebooks import finish
 from ggufspec.prompts import PromptTurns
-from ggufspec.serving import count_requests
-from ggufspec.tuning import calibrating, pricing, prospects
+from ggufspec.tuning import budgeting, calibrating, pricing, prospects
+from ggufspec.tuning.budgeting import Budget, Pace, Wanted
 from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, TuningForecast
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
 
+_LOG = logging.getLogger("ggufspec")  # `-v` shows it
 _HELPING = (2, 4, 8)  # draft sizes at which a drafter may help to write
 _MIN_GAIN = 2.0  # the speed-up by the theorem from which a drafter helps to write
 _BEGINNING = 32  # tokens of the first text that decide whether a drafter helps to write all texts
 _SHORT_RUN_S = 0.05  # the time of a run beside its tokens, in an engine that keeps its models loaded
+_START_S = 0.5  # of a server beside its loads: its process, and the wait until it answers
+_SPEED_REPEATS = 2  # each gives two samples of a token
+_BEGINNING_SHARE = 0.5  # of what a run may take
+_STAGE_SLACK = 1.5  # of the planned seconds: what a stage may take before it ends with what it has
+_LONGER = 4  # times the limit, which is tried next where a quarter of it was not enough for one step
 
 
 def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, TuningForecast]:
@@ -47,27 +57,21 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
     drafters = [*dict.fromkeys(arm.draft_source for arm in known if arm.draft_source is not None)]
     one_load = 1 if plan.alone.offload.rpc else None  # at once: a worker serves one program at a time
     inside = prospects.drafts_inside(drafters, plan.alone.pair.target)
-    with engines.make(
-        "inprocess", install, timeout_s=plan.max_time_s, capacity=one_load, with_mtp=inside
-    ) as made:
+    with engines.make("inprocess", install, capacity=one_load, with_mtp=inside) as made:
         engine = cast("InprocessEngine", made)
         try:
             yield Stage(name="loading", done=0, total=1)
             begun = time.monotonic()
             first = replace(_spec(plan, known), prompt=plan.session.suite.prompts[0])
-            token_s, shared_s, load_s = measure_speed(engine, first, users)
-            reloads = plan.session.engine.load_key(first) is None
-            allowed = allow(
-                time_s=plan.max_time_s,
-                token_s=token_s,
-                run_s=load_s if reloads else _SHORT_RUN_S,
-                load_s=load_s,
-                prompts=len(plan.session.suite.prompts),
-                n_predict=first.n_predict,
-                users=plan.users,
-                shared_s=shared_s,
-            )
-            texts = yield from _texts(engine, plan, first, drafters, allowed)
+            start = measure_start(engine, first, drafters, plan.deadline, users=users)
+            pace = _pace(plan, start, known)
+            wanted = _wanted(plan, first, start, known, forecast_only=forecast_only)
+            budget = budgeting.plan_budget(plan.deadline, pace, wanted)
+            _LOG.info("%s", pace)
+            _LOG.info("%s", budget)
+            notes = tuple(budgeting.describe_budget(budget, wanted, plan.deadline))
+            yield Stage(name="reading ahead", done=0, total=budget.prompts, notes=notes)
+            texts = yield from _texts(engine, plan, first, drafters, budget, start)
             traced = time.monotonic()
 
             def forecast_all(curves: pricing.Curves, traffic: Traffic | None = None) -> tuple[Prospect, ...]:
@@ -77,36 +81,37 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
                     drafters,
                     curves,
                     engine=plan.session.engine.name,
-                    n_predict=allowed.n_predict,
+                    n_predict=budget.n_predict,
                     build=install.build_number,
                     traffic=traffic,
                 )
 
             timed = replace(first, prompt=_longest_text(texts))
+            costing = plan.deadline.stage(budget.costs_s * _STAGE_SLACK)
             curves, notes = yield from pricing.curves(
-                engine, plan, timed, known, texts, token_s=token_s, time_s=allowed.costs_s
+                engine, plan, timed, known, texts, pace=pace, deadline=costing
             )
+            known, left_out = _with_curves(known, curves)
             further = prospects.beyond_edge(forecast_all(curves), plan.beyond)
-            if further:
-                known += further
+            if further and not costing.is_over():
                 larger, more = yield from pricing.curves(
-                    engine, plan, timed, further, texts, token_s=token_s, time_s=allowed.costs_s
+                    engine, plan, timed, further, texts, pace=pace, deadline=costing
                 )
+                known += [arm for arm in further if (arm.offload, arm.draft_source) in larger]
                 curves, notes = {**curves, **larger}, (*notes, *more)
         except failures.Failure as failure:
-            raise failures.failure_error(
-                failure.status, f"the look ahead failed: {failure.reason}"
-            ) from failure
+            raise explain_failure(failure, plan.deadline) from failure
     priced = time.monotonic()
     calibrations = yield from calibrating.calibrate_costs(
         calibrating.CalibrationPlan(
             engine=plan.session.engine,
-            texts=spread(texts, allowed.calibration_prompts),
+            texts=budgeting.spread(texts, budget.calibration_prompts),
             drafters=drafters,
-            n_predict=allowed.n_predict,
+            n_predict=budget.n_predict,
             build=install.build_number,
-            loads=allowed.calibration_loads,
+            loads=budget.calibration_loads,
             target_only=forecast_only,
+            deadline=plan.deadline.stage(budget.calibration_s * _STAGE_SLACK),
         ),
         curves,
         forecast_all(curves),
@@ -115,21 +120,23 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
     forecasts = forecast_all(
         {place: calibration.curve for place, calibration in calibrations.items()}, plan.plan_traffic(prompts)
     )
-    unknown = prospects.with_own_sizes([arm for arm in arms if arm not in known])
+    unknown = prospects.with_own_sizes([arm for arm in arms if arm not in {*known, *left_out}])
     leader = max(forecasts, key=lambda prospect: prospect.overall.tokens_per_s.value, default=None)
     calibration = calibrations[leader.arm.offload, leader.arm.draft_source] if leader is not None else None
     return TuningForecast(
         prospects=forecasts,
         unknown=unknown,
         prompts=prompts,
-        n_predict=allowed.n_predict,
-        finalists=allowed.finalists,
+        n_predict=budget.n_predict,
+        finalists=budget.finalists,
+        pace=pace,
         spent=Spent(
             traces_s=traced - begun, costs_s=priced - traced, calibration_s=time.monotonic() - priced
         ),
         calibration=calibration,
         notes=(
-            *_shortened(plan, first, allowed),
+            *_shortened(texts, budget),
+            *_untimed(left_out),
             *dict.fromkeys(notes),
             *_unforecast(unknown),
             *_timed_without(plan.alone),
@@ -189,11 +196,96 @@ def _spec(plan: Plan, known: Sequence[RunSpec]) -> RunSpec:
     return replace(plan.alone, offload=offload)
 
 
-def measure_speed(engine: InprocessEngine, spec: RunSpec, users: int) -> tuple[float, float, float]:
-    """Return the target's seconds per token for one user and for several together, and those of its load."""
-    begun = time.monotonic()
+def explain_failure(failure: failures.Failure, deadline: Deadline) -> GgufspecError:
+    """Return the error for a look ahead that failed: by the time limit, or by itself."""
+    if failure.status is Status.TIMED_OUT and deadline.limit_s is not None:
+        longest = units.format_duration(deadline.longest_run_s)
+        return TimeLimitError(
+            f"{deadline.describe()} is too short for this model on this machine: loading it, or reading one "
+            f"prompt, took more than {longest}, a quarter of it",
+            f"try --max-time {units.duration_option(units.round_up_duration(deadline.limit_s * _LONGER))}",
+        )
+    return failures.failure_error(failure.status, f"the look ahead failed: {failure.reason}")
+
+
+def _with_curves(
+    known: Sequence[RunSpec], curves: pricing.Curves
+) -> tuple[list[RunSpec], tuple[RunSpec, ...]]:
+    """Return the configurations whose costs were timed, and those for which there was no time."""
+    timed = [arm for arm in known if (arm.offload, arm.draft_source) in curves]
+    return timed, tuple(arm for arm in known if (arm.offload, arm.draft_source) not in curves)
+
+
+def _untimed(left_out: Sequence[RunSpec]) -> Iterator[str]:
+    for drafter in dict.fromkeys(arm.draft_source for arm in left_out):
+        name = "methods without a drafter" if drafter is None else drafter.filename
+        yield f"time: {name} left out, because --max-time was too short to time what it costs"
+
+
+def _pace(plan: Plan, start: FirstTimings, known: Sequence[RunSpec]) -> Pace:
+    """Return how long runs take in the chosen engine, by the first timings in the library."""
+    arms = known or prospects.drafting_arms(plan.blocks)
+    methods = {arm.drafting.chain: arm for arm in arms if arm.drafting is not None}
+    reloading = sum(plan.session.engine.load_key(arm) is None for arm in methods.values())
+    load_s = start.load_s + _START_S
+    prompts = plan.session.suite.prompts
+    mean_prompt = fmean(len(prompt.text) for prompt in prompts) / max(1, len(prompts[0].text))
+    return Pace(
+        token_s=start.token_s,
+        load_s=load_s,
+        prompt_s=start.prompt_s * mean_prompt,
+        run_s=_SHORT_RUN_S + load_s * reloading / max(1, len(methods)),
+        trace_token_s=start.trace_token_s,
+        shared_s=start.shared_s,
+    )
+
+
+def _wanted(
+    plan: Plan, first: RunSpec, start: FirstTimings, known: Sequence[RunSpec], *, forecast_only: bool
+) -> Wanted:
+    prompts = plan.session.suite.prompts
+    return Wanted(
+        prompts=sum(1 + len(prompt.followups) for prompt in prompts),
+        n_predict=first.n_predict,
+        users=plan.users,
+        costs_s=pricing.least_seconds(known, start.token_s),
+        forecast_only=forecast_only,
+        launches=Program.SERVER in plan.session.install.programs,
+    )
+
+
+class FirstTimings(NamedTuple):
+    """Seconds that the first load, the first tokens and the first prompt took.
+
+    ``shared_s`` is a token of all users together, ``trace_token_s`` one that every drafter evaluates, too.
+    """
+
+    token_s: float
+    shared_s: float
+    load_s: float
+    prompt_s: float
+    trace_token_s: float
+    beginning: TracedTexts
+
+
+def measure_start(
+    engine: InprocessEngine,
+    spec: RunSpec,
+    drafters: Sequence[ModelFile],
+    deadline: Deadline,
+    *,
+    users: int = 1,
+) -> FirstTimings:
+    """Time the loads, some tokens, and the beginning of an answer; each within what a run may take.
+
+    Raises:
+        Failure: a model does not load, or something takes too long.
+    """
+    engine.timeout_s = deadline.timeout_s()
+    load_s = engine.load(spec)
+    engine.timeout_s = deadline.timeout_s()
     batches = tuple(sorted({1, users}))
-    timings = engine.curve(spec, (), batches=batches, depths=(1,), repeats=3).timings
+    timings = engine.curve(spec, (), batches=batches, depths=(1,), repeats=_SPEED_REPEATS).timings
     token_s, batch_s = (
         fmean(
             timing.seconds
@@ -202,30 +294,74 @@ def measure_speed(engine: InprocessEngine, spec: RunSpec, users: int) -> tuple[f
         )
         for tokens in (1, users)
     )
-    load_s = max(0.0, time.monotonic() - begun - sum(timing.seconds for timing in timings))
-    return token_s, batch_s / users, load_s
+    engine.timeout_s = deadline.timeout_s()
+    load_s += engine.load(spec, drafters)
+    engine.timeout_s = deadline.timeout_s()
+    affordable = deadline.longest_run_s * _BEGINNING_SHARE / token_s
+    size = _BEGINNING if affordable >= _BEGINNING else max(1, int(affordable))
+    begun = time.monotonic()
+    (beginning,) = profiles.traces(engine, replace(spec, n_predict=size), [spec.prompt], drafters)
+    wall_s = time.monotonic() - begun
+    evaluating_s = beginning.written_s + sum(beginning.look_s)
+    return FirstTimings(
+        token_s=token_s,
+        shared_s=batch_s / users,
+        load_s=load_s,
+        prompt_s=max(0.0, wall_s - evaluating_s),
+        trace_token_s=evaluating_s / max(1, len(beginning.target_trace.tokens)),
+        beginning=beginning,
+    )
 
 
 def _texts(
-    engine: InprocessEngine, plan: Plan, first: RunSpec, drafters: Sequence[ModelFile], allowed: Budget
+    engine: InprocessEngine,
+    plan: Plan,
+    first: RunSpec,
+    drafters: Sequence[ModelFile],
+    budget: Budget,
+    start: FirstTimings,
 ) -> Generator[Stage, None, list[TracedTexts]]:
-    """Trace the prompts; each later turn of a conversation is a prompt after the target's answers."""
+    """Trace the prompts; each later turn of a conversation is a prompt after the target's answers.
+
+    The first prompt is always traced, and the others as long as there is time: of each category in turn, so
+    that none is left out.
+
+    Raises:
+        Failure: the first prompt could not be traced.
+    """
     program = engines.ENGINES[plan.session.engine.name]
-    limits = prospects.draft_limits((*prospects.drafting_arms(plan.blocks), *plan.beyond), allowed.n_predict)
-    spec = replace(first, n_predict=trace.needed(allowed.n_predict, max(limits.sizes), program))
+    limits = prospects.draft_limits((*prospects.drafting_arms(plan.blocks), *plan.beyond), budget.n_predict)
+    spec = replace(first, n_predict=trace.needed(budget.n_predict, max(limits.sizes), program))
     texts: list[TracedTexts] = []
-    (beginning,) = profiles.traces(engine, replace(spec, n_predict=_BEGINNING), [first.prompt], drafters)
-    writing = _quickest(beginning)
-    chosen = spread(plan.session.suite.prompts, allowed.prompts)
+    writing = _quickest(start.beginning)
+    suite = plan.session.suite.prompts
+    turns = sum(1 + len(prompt.followups) for prompt in suite) / len(suite)
+    chosen = budgeting.take_turns(budgeting.spread(suite, max(1, int(budget.prompts / turns))))
+    stage = plan.deadline.stage(budget.traces_s * _STAGE_SLACK)
+    longest_s = 0.0
     for number, prompt in enumerate(chosen):
+        if texts and not stage.fits(longest_s):
+            break
         yield Stage(name=f"reading ahead · {prompt.id}", done=number, total=len(chosen))
-        turns = PromptTurns(prompt, plan.session.render)
-        texts += profiles.traces(engine, spec, turns.made, drafters, writing=writing, limits=limits)
-        while not turns.is_complete:
-            turns.add_answer(texts[-1].text)
-            last = turns.made[-1:]
-            texts += profiles.traces(engine, spec, last, drafters, writing=writing, limits=limits)
-    return texts
+        begun = time.monotonic()
+        engine.timeout_s = plan.deadline.timeout_s()
+        conversation = PromptTurns(prompt, plan.session.render)
+        try:
+            texts += profiles.traces(
+                engine, spec, conversation.made, drafters, writing=writing, limits=limits
+            )
+            while not conversation.is_complete:
+                conversation.add_answer(texts[-1].text)
+                last = conversation.made[-1:]
+                engine.timeout_s = plan.deadline.timeout_s()
+                texts += profiles.traces(engine, spec, last, drafters, writing=writing, limits=limits)
+        except failures.Failure as failure:
+            if failure.status is not Status.TIMED_OUT or not texts or plan.deadline.limit_s is None:
+                raise
+            break
+        longest_s = max(longest_s, time.monotonic() - begun)
+    order = {prompt.id: place for place, prompt in enumerate(suite)}
+    return sorted(texts, key=lambda text: order.get(text.prompt.id.partition("#")[0], 0))
 
 
 def _quickest(beginning: TracedTexts) -> tuple[int, int] | None:
@@ -244,141 +380,8 @@ def _quickest(beginning: TracedTexts) -> tuple[int, int] | None:
     return best if best is not None and gains[best] >= _MIN_GAIN else None
 
 
-def _shortened(plan: Plan, first: RunSpec, allowed: Budget) -> list[str]:
-    suite = plan.session.suite
-    if allowed.prompts == len(suite.prompts) and allowed.n_predict == first.n_predict:
+def _shortened(texts: Sequence[TracedTexts], budget: Budget) -> list[str]:
+    """Say where fewer prompts could be read than were planned."""
+    if math.isinf(budget.total_s) or len(texts) >= budget.prompts:
         return []
-    of = units.counted(len(suite.prompts), "prompt")
-    used = f"{allowed.prompts} of {of} with {units.counted(allowed.n_predict, 'token')} each"
-    return [f"time: {used}; a longer --max-time takes more"]
-
-
-FINALISTS = 6  # configurations that are measured beside the target alone
-_FEWEST_FINALISTS = 2
-_SHORTEST = 48  # tokens; in shorter texts the last round weighs too much
-_FEWEST_PROMPTS = 4
-_REPEATS = 2  # measured at least
-_ASSUMED_SPEEDUP = 1.3  # of a finalist, before anything is measured
-_COSTS_SHARE = 0.15  # of the time, for the cost curve
-_CALIBRATION_SHARE = 0.1
-_CALIBRATION_PROMPTS = 4  # at most: loads of the same models differ by more than the mean of so many runs
-_CALIBRATION_LOADS = 3  # at most, and more of them before more prompts, for the same reason
-_CALIBRATION_ARMS = 4  # the target alone, and three draft sizes
-_CONFIRMED = 3  # arms: the target alone, the winner and the runner-up
-_CONFIRMING_REPEATS = 3  # at least, each with loads of its own
-
-
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """What fits into the time.
-
-    Attributes:
-        prompts: how many prompts are traced and measured.
-        n_predict: tokens of each.
-        finalists: configurations to measure beside the target alone.
-        costs_s: seconds for the cost curves.
-        calibration_prompts: prompts on which each load of the calibration is measured.
-        calibration_loads: how often each of its configurations is loaded.
-    """
-
-    prompts: int
-    n_predict: int
-    finalists: int
-    costs_s: float
-    calibration_prompts: int
-    calibration_loads: int
-
-
-def allow(
-    *,
-    time_s: float | None,
-    token_s: float,
-    run_s: float,
-    load_s: float,
-    prompts: int,
-    n_predict: int,
-    users: int | None = None,
-    shared_s: float | None = None,
-) -> Budget:
-    """Return what fits into a time: first shorter texts, then fewer of them, then fewer finalists.
-
-    Each prompt is answered once for its trace, measured with the target alone and each finalist, and measured
-    again with the target alone, the winner and the runner-up.
-
-    Args:
-        time_s: seconds for everything; None for no limit.
-        token_s: seconds per token of the target alone.
-        run_s: other seconds of a measured run, its load included where every run has one of its own.
-        load_s: seconds of a load.
-        prompts: requested number of prompts.
-        n_predict: requested tokens of each.
-        users: who send requests at once in the measured runs, each of which is then one load with all of its
-            requests; None for one request after another.
-        shared_s: seconds per token of the target alone for so many users.
-    """
-    if time_s is None:
-        return Budget(
-            prompts=prompts,
-            n_predict=n_predict,
-            finalists=FINALISTS,
-            costs_s=float("inf"),
-            calibration_prompts=min(prompts, _CALIBRATION_PROMPTS),
-            calibration_loads=_CALIBRATION_LOADS,
-        )
-    left_s = time_s * (1 - _COSTS_SHARE - _CALIBRATION_SHARE)
-
-    def seconds(prompts: int, n_predict: int, finalists: int) -> float:
-        selecting = _REPEATS * (1 + finalists / _ASSUMED_SPEEDUP)
-        confirming = _CONFIRMING_REPEATS * (1 + (_CONFIRMED - 1) / _ASSUMED_SPEEDUP)
-        runs = _REPEATS * (1 + finalists) + _CONFIRMING_REPEATS * _CONFIRMED
-        tracing_s = prompts * n_predict * token_s
-        if users is None:
-            return tracing_s * (1 + selecting + confirming) + prompts * run_s * runs
-        together_s = token_s if shared_s is None else shared_s
-        requests_s = count_requests(prompts, users) * n_predict * together_s
-        return tracing_s + requests_s * (selecting + confirming) + runs * load_s
-
-    shortest, fewest = min(_SHORTEST, n_predict), min(_FEWEST_PROMPTS, prompts)
-    tries = [
-        *((prompts, size, FINALISTS) for size in range(n_predict, shortest - 1, -1)),
-        *((number, shortest, FINALISTS) for number in range(prompts - 1, fewest - 1, -1)),
-        *((fewest, shortest, number) for number in range(FINALISTS - 1, _FEWEST_FINALISTS - 1, -1)),
-    ]
-    chosen = next(
-        (sizes for sizes in tries if seconds(*sizes) <= left_s), (fewest, shortest, _FEWEST_FINALISTS)
-    )
-    prompt_s = _CALIBRATION_ARMS * (chosen[1] * token_s + run_s)
-    affordable = {
-        loads: int((time_s * _CALIBRATION_SHARE / loads - _CALIBRATION_ARMS * load_s) / prompt_s) - 1
-        for loads in range(1, _CALIBRATION_LOADS + 1)
-    }  # prompts, of which each load warms up on one
-    loads = max((loads for loads, number in affordable.items() if number >= 1), default=1)
-    return Budget(
-        prompts=chosen[0],
-        n_predict=chosen[1],
-        finalists=chosen[2],
-        costs_s=time_s * _COSTS_SHARE,
-        calibration_prompts=max(1, min(affordable[loads], chosen[0], _CALIBRATION_PROMPTS)),
-        calibration_loads=loads,
-    )
-
-
-class _Categorised(Protocol):
-    @property
-    def category(self) -> str | None: ...
-
-
-T = TypeVar("T", bound=_Categorised)
-
-
-def spread(prompts: Sequence[T], number: int) -> tuple[T, ...]:
-    """Return ``number`` prompts in their order, taken from each category in turn."""
-    by_category: dict[str | None, list[int]] = {}
-    for place, prompt in enumerate(prompts):
-        by_category.setdefault(prompt.category, []).append(place)
-    chosen: set[int] = set()
-    while len(chosen) < min(number, len(prompts)):
-        for waiting in by_category.values():
-            if waiting and len(chosen) < number:
-                chosen.add(waiting.pop(0))
-    return tuple(prompts[place] for place in sorted(chosen))
+    return [f"time: {len(texts)} of {units.counted(budget.prompts, 'prompt')}; more need a longer --max-time"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ggufspec import machine, units
+from ggufspec.analysis import warnings
 from ggufspec.domain import Chain, Method, Program, Role, RunSpec, Serving
 from ggufspec.engines import ENGINES, check_library
 from ggufspec.engines.server import LEARNING_METHODS
@@ -18,7 +19,9 @@ from ggufspec.llama.command import check_chain
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import workers
 from ggufspec.measure import (
+    RUN_SHARE,
     Block,
+    Deadline,
     Request,
     Session,
     check_finite,
@@ -86,8 +89,12 @@ def default(**options: Any) -> Request:
     return Request(**{"p_min": _P_MINS, **options})
 
 
-def prepare_tuning(asked: TuneRequest) -> Plan:
+def prepare_tuning(asked: TuneRequest, deadline: Deadline | None = None) -> Plan:
     """Check what was asked for, and lay out what may be chosen.
+
+    Args:
+        asked: what to choose from, and for how long.
+        deadline: the time limit, if it has begun before.
 
     Raises:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
@@ -97,19 +104,26 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
             "a tuning asks what the drafters are worth, and synthetic acceptance would decide that",
             "leave it out, or measure with `ggufspec sweep --synthetic-accept`",
         )
+    if deadline is None:
+        deadline = Deadline.start(asked.max_time_s, run_share=RUN_SHARE)
     users = _users(asked)
     llama, *others = asked.request.llamas
     if others:
         raise GgufspecError("a tuning uses one llama.cpp", "name one, and compare two with `ggufspec bench`")
     install = installs.find_install(llama)
     engine = asked.request.engine or (_ENGINE if install.programs else _LIBRARY_ENGINE)
+    begun_s = deadline.elapsed_s
     with_quantized, about_drafters = quantizing.add_quantized(asked.request, asked.quantize_drafter, install)
+    if asked.quantize_drafter:  # like downloads, this is done once, and does not count
+        deadline = deadline.without(deadline.elapsed_s - begun_s)
+    threads, about_threads = choose_threads(asked.request.threads)
     methods = asked.methods or _methods(install, with_quantized, engine)
     usable = methods if users is None else tuple(filter(_serves_users, methods))
     sizes = sorted({*_SIZES, *_LOOKUP_SIZES, *_BEYOND})
     request = replace(
         with_quantized,
         engine=engine,
+        threads=threads,
         p_min=0.0 if ENGINES[engine] is Program.TREE else asked.request.p_min,  # it knows none
         method=usable,
         draft=asked.request.draft or tuple(size for size in sizes if _fits_batch(asked.request, users, size)),
@@ -175,16 +189,46 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
     return Plan(
         session=replace(
             session,
-            notes=(*chosen, *notes, *about_drafters, _serving_note(to_serve, why), *about_users),
+            notes=(
+                *chosen,
+                *notes,
+                *about_drafters,
+                *filter(None, (about_threads,)),
+                _serving_note(to_serve, why),
+                *about_users,
+            ),
         ),
         serving=to_serve,
         blocks=blocks,
         vram_bytes=vram,
-        max_time_s=asked.max_time_s,
+        deadline=deadline,
         precision=asked.precision,
         fresh=asked.fresh,
         beyond=beyond,
         users=users,
+    )
+
+
+Threads = int | tuple[int, ...] | None
+
+
+def choose_threads(asked: Threads) -> tuple[Threads, str | None]:
+    """Return the threads to use, and a note where they are fewer than all cores, or more than are free.
+
+    Where none were named, only as many are used as other programs leave cores free: with more, llama.cpp's
+    threads wait for each other, and a run takes many times as long. Threads that were named are kept.
+    """
+    cores = machine.usable_cores()
+    free = warnings.free_cores(cores, machine.busy_cores())
+    most = cores if asked is None else max(asked) if isinstance(asked, tuple) else asked
+    if most <= free:
+        return asked, None
+    if asked is None:
+        return free, f"threads: {free} of {cores}, because other programs are busy; -t {cores} uses all"
+    cores_free = units.counted(free, "core")
+    return asked, (
+        f"threads: {most} as requested, but other programs leave {cores_free} free, so runs may take many "
+        f"times as long; -t {free} avoids that"
     )
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
 
 from ggufspec import machine
 from ggufspec.analysis import warnings
-from ggufspec.domain import HeadFile, ModelFile, Offload, RunSpec
+from ggufspec.domain import HeadFile, ModelFile, Offload, RunSpec, Status
+from ggufspec.engines import Failure
+from ggufspec.engines.library import RoundPart
 from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import most_rows
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import MeasuredCurve, TracedTexts
+from ggufspec.measure import Deadline
+from ggufspec.tuning.budgeting import Pace
 from ggufspec.tuning.values import Plan, Stage
 
 if TYPE_CHECKING:
@@ -27,6 +32,8 @@ _GROWTH = 0.35  # of a token's time, by which each further token lengthens a bat
 _REPEATS = 2
 _FEWEST = 1
 _ROUNDS = 3  # of each batch in a repeat: one to get going, two that are timed
+_SETTLED = 8  # tokens of the target alone at each depth: six to get going, two that are timed
+_ASSUMED_DRAFT = 0.3  # of a target's token, for a drafted one before it was timed
 
 Curves = dict[tuple[Offload, ModelFile | None], CostCurve]
 
@@ -38,8 +45,8 @@ def curves(
     known: Sequence[RunSpec],
     texts: Sequence[TracedTexts],
     *,
-    token_s: float,
-    time_s: float,
+    pace: Pace,
+    deadline: Deadline,
     depth: int = 0,
 ) -> Generator[Stage, None, tuple[Curves, tuple[str, ...]]]:
     """Yield a Stage before each curve; return all curves, and notes on what was reused or not stored.
@@ -55,12 +62,13 @@ def curves(
         first: the target's own run on the first prompt.
         known: configurations that can be forecast.
         texts: the traces, which give the context depths to time at.
-        token_s: seconds of the target alone per token.
-        time_s: seconds for all curves together; fewer batches and repeats are timed where it is short.
+        pace: how long tokens and prompts take here.
+        deadline: for all curves together; fewer batches and repeats are timed where time is short, and the
+            last drafters are left out where it ends.
         depth: tokens of other text that stand before the prompts beyond those of the traces.
 
     Raises:
-        Failure: a model does not load, or does not fit beside the others.
+        Failure: a model does not load, or does not fit beside the others; or the first costs took too long.
     """
     install = plan.session.install
     build, here = install.describe(), machine.snapshot(install.devices)
@@ -92,19 +100,30 @@ def curves(
         if shared is not None and shared.curve.most_tokens < tokens:
             shared = None
         few = shared is not None
-        batches, repeats = _affordable(time_s / len(most), token_s, tokens, len(depths), few=few)
-        with machine.Watch.start() as watch:
-            measured = profiles.measure_curve(
-                engine,
-                spec,
-                drafter,
-                batches=batches,
-                depths=depths,
-                repeats=repeats,
-                build=build,
-                machine=here,
-            )
-            conditions = watch.conditions()
+        if by_place and deadline.is_over():
+            continue  # stored costs of later places take no time
+        try:
+            round_s = _time_round(engine, spec, drafter, deadline, pace)
+            filling_s = pace.prompt_s * depths[-1] / max(1, shallow)
+            share_s = deadline.left_s / (len(most) - number) - filling_s
+            batches, repeats = _affordable(share_s, round_s, tokens, len(depths), few=few)
+            engine.timeout_s = deadline.timeout_s()
+            with machine.Watch.start() as watch:
+                measured = profiles.measure_curve(
+                    engine,
+                    spec,
+                    drafter,
+                    batches=batches,
+                    depths=depths,
+                    repeats=repeats,
+                    build=build,
+                    machine=here,
+                )
+                conditions = watch.conditions()
+        except Failure as failure:
+            if failure.status is not Status.TIMED_OUT or deadline.limit_s is None or not by_place:
+                raise
+            continue
         if shared is not None:
             measured = measured.with_batches(shared)
         if not isinstance(drafter, HeadFile):
@@ -117,15 +136,56 @@ def curves(
     return by_place, tuple(notes)
 
 
+class _RoundSeconds(NamedTuple):
+    """Seconds of a token of the target alone, of one that the drafter drafts, and of one that it reads."""
+
+    token_s: float
+    draft_s: float = 0.0
+    absorb_s: float = 0.0
+
+    def once(self, batches: Sequence[int], depths: int) -> float:
+        """Return the seconds of timing rounds of these sizes once."""
+        verifying = sum(1 + _GROWTH * (size - 1) for size in batches) * (self.token_s + self.absorb_s)
+        drafting = sum(max(1, size - 1) for size in batches) * self.draft_s
+        return depths * (_SETTLED * self.token_s + _ROUNDS * (verifying + drafting))
+
+
+def least_seconds(known: Sequence[RunSpec], token_s: float) -> float:
+    """Return the seconds of the least costs of all drafters and placements, before any drafter was timed."""
+    largest: dict[tuple[Offload, ModelFile | None], int] = {}
+    for arm in known:
+        assert arm.drafting is not None
+        place = arm.offload, arm.draft_source
+        largest[place] = max(arm.drafting.n_max + 1, largest.get(place, 0))
+    assumed = _RoundSeconds(token_s, draft_s=_ASSUMED_DRAFT * token_s)
+    return sum(assumed.once((*_FEWER, min(most, _LARGEST)), 2) for most in largest.values())
+
+
+def _time_round(
+    engine: InprocessEngine, spec: RunSpec, drafter: ModelFile | None, deadline: Deadline, pace: Pace
+) -> _RoundSeconds:
+    """Return what parts of a round take; nothing is timed without a limit, or where nothing drafts."""
+    if deadline.limit_s is None or drafter is None:
+        return _RoundSeconds(pace.token_s)
+    engine.timeout_s = deadline.timeout_s()
+    engine.load(spec, (drafter,))
+    engine.timeout_s = deadline.timeout_s()
+    timings = engine.curve(spec, (drafter,), batches=(2,), depths=(1,), repeats=1).timings
+
+    def mean(part: RoundPart) -> float:
+        return fmean([timing.seconds for timing in timings if timing.part is part] or [0.0])
+
+    return _RoundSeconds(pace.token_s, draft_s=mean(RoundPart.DRAFT), absorb_s=mean(RoundPart.ABSORB))
+
+
 def _affordable(
-    time_s: float, token_s: float, most: int, depths: int, *, few: bool
+    time_s: float, seconds: _RoundSeconds, most: int, depths: int, *, few: bool
 ) -> tuple[tuple[int, ...], int]:
     """Return which batches to time and how often: a few sizes with ``few`` or where time is short."""
-    choices = (_FEWER, _FEWER) if few else (_MANY, _FEW)
-    many, less = (tuple(sorted({size for size in sizes if size < most} | {most})) for sizes in choices)
-    for batches, fewest in ((many, _FEWEST + 1), (less, _FEWEST)):
-        once_s = token_s * depths * _ROUNDS * sum(1 + _GROWTH * (size - 1) for size in batches)
-        repeats = int(min(_REPEATS, time_s / once_s))
-        if repeats >= fewest:
-            return batches, repeats
-    return less, _FEWEST
+    choices = (_FEWER,) if few else (_MANY, _FEW, _FEWER)
+    sizes = [tuple(sorted({size for size in choice if size < most} | {most})) for choice in choices]
+    for batches in sizes:
+        repeats = min(_REPEATS, time_s / seconds.once(batches, depths))
+        if repeats >= (_FEWEST + 1 if batches is sizes[0] else _FEWEST):
+            return batches, int(repeats)
+    return sizes[-1], _FEWEST

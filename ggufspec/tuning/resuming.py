@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ggufspec import machine, paths, results
 from ggufspec.llama.install import switches
-from ggufspec.measure import identity
+from ggufspec.measure import Deadline, identity
 from ggufspec.results import Configuration
 from ggufspec.tuning.planning import TuneRequest, identify, prepare_tuning
 from ggufspec.tuning.running import Bench
@@ -32,11 +32,13 @@ class _Progress:
     Attributes:
         serve_ctx: tokens of context in each slot.
         vram_bytes: the GPU memory that was planned with; None without a GPU.
+        threads: of the processor; fewer than usual where other programs were busy.
         outlook: what was forecast.
     """
 
     serve_ctx: int
     vram_bytes: int | None
+    threads: int
     outlook: TuningForecast
 
 
@@ -74,7 +76,10 @@ class Attempt:
         """
         file = _file(self.name)
         progress = _Progress(
-            serve_ctx=self.plan.serving.context, vram_bytes=self.plan.vram_bytes, outlook=outlook
+            serve_ctx=self.plan.serving.context,
+            vram_bytes=self.plan.vram_bytes,
+            threads=self.plan.alone.threads,
+            outlook=outlook,
         )
         with results.disk(file.parent):
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -85,22 +90,32 @@ class Attempt:
         _file(self.name).unlink(missing_ok=True)
 
 
-def find_attempt(asked: TuneRequest) -> Attempt:
+def find_attempt(asked: TuneRequest, deadline: Deadline | None = None) -> Attempt:
     """Return a new tuning, or the one that the same request began; with ``fresh``, none that is finished.
 
     The models are read for their checksums.
 
+    Args:
+        asked: what to choose from, and for how long.
+        deadline: the time limit, if it has begun before.
+
     Raises:
         GgufspecError: as for ``prepare_tuning``.
     """
-    plan = identify(prepare_tuning(asked))
+    plan = identify(prepare_tuning(asked, deadline))
     name = _choose_name(_name(asked, plan), fresh=asked.fresh)
     progress = results.read_value(_file(name), _Progress)
     if progress is None:
         return Attempt(name=name, plan=plan)
-    if (progress.serve_ctx, progress.vram_bytes) != (plan.serving.context, plan.vram_bytes):
-        same = replace(asked, serve_ctx=progress.serve_ctx, vram_bytes=progress.vram_bytes)
-        plan = identify(prepare_tuning(same))
+    before = (progress.serve_ctx, progress.vram_bytes, progress.threads)
+    if before != (plan.serving.context, plan.vram_bytes, plan.alone.threads):
+        same = replace(
+            asked,
+            request=replace(asked.request, threads=progress.threads),
+            serve_ctx=progress.serve_ctx,
+            vram_bytes=progress.vram_bytes,
+        )
+        plan = identify(prepare_tuning(same, plan.deadline))
     return Attempt(name=name, plan=plan, outlook=progress.outlook)
 
 

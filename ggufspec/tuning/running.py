@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Sequence, Set
+from collections.abc import Generator, Set
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ggufspec import machine, units
-from ggufspec.domain import RunSpec
+from ggufspec.domain import Program, Role, RunSpec
 from ggufspec.errors import InconclusiveError
 from ggufspec.forecast import profiles
-from ggufspec.measure import Block, Request, RunPlan, Session, api, fetch_models, traffic
+from ggufspec.measure import (
+    RUN_SHARE,
+    Block,
+    Deadline,
+    Request,
+    RunPlan,
+    Session,
+    api,
+    fetch_models,
+    traffic,
+)
 from ggufspec.notebooks import check_options
 from ggufspec.results import ResultSet, write_configuration
-from ggufspec.tuning import looking, prospects, recommending, serving, values, verdicts
+from ggufspec.tuning import budgeting, looking, prospects, recommending, serving, values, verdicts
+from ggufspec.tuning.budgeting import Budget, Stages
 from ggufspec.tuning.planning import TuneRequest, default, identify, prepare_tuning
-from ggufspec.tuning.values import Plan, Prospect, Selection, Tuned, TuningForecast
+from ggufspec.tuning.values import Plan, Selection, Tuned, TuningForecast
 
 _TUNING_OPTIONS = {
     "max_time": "max_time_s",
@@ -28,30 +39,70 @@ _TUNING_OPTIONS = {
     "serve_parallel": "serve_parallel",
     "quantize_drafter": "quantize_drafter",
 }
-_REPEATS = 2  # of the selection
-_CONFIRMING_REPEATS = 3  # at least, each with loads of its own
-_SELECTION_SHARE = 0.5  # of the time that is left after the forecast; the rest confirms
-_AGAIN_SHARE = 0.5  # of the complete time: at least so much is left to measure again where runs are unusable
-_SLACK = 2.5  # of what one repeat should take by the forecast: loads, warm-ups, a busy machine
-_LOAD_S = 5.0
+_LAST_ROUNDS = 0.5  # of the time beyond what is planned, for the selection; the rest confirms
 _QUIETER = "stop other programs, or allow more time with --max-time, and tune again"
-_OURS = 0.97  # of the time; the rest goes to what stands before and after: checks, the last run, the judge
 
 
-def finals(plan: Plan, outlook: TuningForecast, *, measuring_s: float = 0.0) -> Session:
+def finals(plan: Plan, outlook: TuningForecast) -> Session:
     """Return the bench that selects: the target alone and the finalists, on the prompts that were traced.
+
+    Finalists are left out, and then prompts, where the forecast took more time than was planned for it.
 
     Args:
         plan: what may be chosen.
         outlook: what was forecast.
-        measuring_s: seconds of measurements before it.
     """
+    outlook, stages = _fitting(plan, outlook)
     worth = prospects.finalists(outlook.prospects, outlook.finalists) if outlook.prospects else ()
     chosen = {*(prospect.arm for prospect in worth), *outlook.unknown}
-    left_s = _left_s(plan, outlook, measuring_s=measuring_s)
-    if left_s is not None:
-        left_s = max(_once_s(plan, outlook, worth), left_s * _SELECTION_SHARE)
-    return _bench(plan, outlook, chosen, repeats=_REPEATS, max_time_s=left_s)
+    deadline = plan.deadline
+    if stages is not None:
+        measuring_s = deadline.reserve(_ending_s(plan, outlook)).left_s
+        planned_s = stages.selecting_s + stages.confirming_s
+        spare_s = measuring_s - planned_s
+        share_s = (
+            stages.selecting_s + spare_s * _LAST_ROUNDS
+            if spare_s > 0
+            else measuring_s * stages.selecting_s / planned_s
+        )
+        deadline = deadline.stage(max(0.0, share_s))
+    return _bench(plan, outlook, chosen, repeats=budgeting.SELECTING_REPEATS, deadline=deadline)
+
+
+def _fitting(plan: Plan, outlook: TuningForecast) -> tuple[TuningForecast, Stages | None]:
+    """Return what there is still time for, and the seconds of both benches; None without a limit."""
+    pace = outlook.pace
+    if plan.deadline.limit_s is None or pace is None:
+        return outlook, None
+    ranked = prospects.finalists(outlook.prospects, outlook.finalists) if outlook.prospects else ()
+    speedups = [prospect.overall.speedup.value for prospect in ranked]
+    speedups += [1.0] * len(outlook.unknown)
+    left_s = plan.deadline.reserve(_ending_s(plan, outlook)).left_s
+    n_unknown, most = len(outlook.unknown), len(outlook.prompts)
+    tries = [
+        *((finalists, most) for finalists in range(len(ranked), min(2, len(ranked)) - 1, -1)),
+        *((min(2, len(ranked)), prompts) for prompts in range(most - 1, min(2, most) - 1, -1)),
+    ]
+    for finalists, prompts in tries:
+        budget = Budget(
+            prompts=prompts,
+            n_predict=outlook.n_predict,
+            finalists=finalists + n_unknown,
+        )
+        kept = [*speedups[:finalists], *speedups[len(ranked) :]]
+        stages = budgeting.plan_stages(budget, pace, plan.users, kept)
+        if stages.selecting_s + stages.confirming_s <= left_s:
+            break
+    fewer = budgeting.spread(outlook.prompts, prompts)
+    return replace(outlook, finalists=max(1, finalists), prompts=fewer), stages
+
+
+def _ending_s(plan: Plan, outlook: TuningForecast) -> float:
+    """Return the seconds to keep for what follows the last run."""
+    if outlook.pace is None:
+        return 0.0
+    launches = Program.SERVER in plan.session.install.programs
+    return budgeting.ending_s(outlook.pace, plan.deadline.limit_s, launches=launches)
 
 
 def follow_edge(
@@ -72,38 +123,54 @@ def follow_edge(
         return None
     arms = (*prospects.drafting_arms(plan.blocks), *plan.beyond)
     larger = prospects.next_larger(selection.fastest, arms)
-    left_s = _left_s(plan, outlook, measuring_s=measuring_s)
     measured = {arm for arm in arms if verdicts.was_measured(arm, selected)}
     needed_s = measuring_s * len(larger) / max(1, len(measured))
-    if not larger or (left_s is not None and needed_s > left_s * _SELECTION_SHARE):
+    deadline = plan.deadline.reserve(_ending_s(plan, outlook) + _confirming_s(plan, outlook, selected))
+    if not larger or not deadline.fits(needed_s):
         return None
-    return _bench(plan, outlook, {*measured, *larger}, repeats=_REPEATS, max_time_s=left_s)
+    outlook = _measured_prompts(outlook, selected)
+    return _bench(plan, outlook, {*measured, *larger}, repeats=budgeting.SELECTING_REPEATS, deadline=deadline)
 
 
-def confirmation(plan: Plan, outlook: TuningForecast, selection: Selection, *, measuring_s: float) -> Session:
+def _measured_prompts(outlook: TuningForecast, selected: ResultSet) -> TuningForecast:
+    """Return the forecast with the prompts of the selection, which may be fewer."""
+    ids = {spec.prompt.id for spec in selected.current.specs}
+    prompts = tuple(prompt for prompt in outlook.prompts if prompt.id in ids)
+    return replace(outlook, prompts=prompts or outlook.prompts)
+
+
+def _confirming_s(plan: Plan, outlook: TuningForecast, selected: ResultSet) -> float:
+    """Return the seconds that a confirmation needs."""
+    if outlook.pace is None:
+        return 0.0
+    budget = Budget(
+        prompts=len(_measured_prompts(outlook, selected).prompts),
+        n_predict=outlook.n_predict,
+        finalists=2,
+    )
+    return budgeting.plan_stages(budget, outlook.pace, plan.users).confirming_s
+
+
+def confirmation(plan: Plan, outlook: TuningForecast, selection: Selection) -> Session:
     """Return the bench that confirms: the target alone, the winner, the runner-up and those of categories.
 
-    Its runs are new, and its models are loaded again, so that luck in the selection does not affect them.
+    Its runs are new, and its models are loaded again, so that luck in the selection does not affect them. It
+    has as many repeats as there is time for, until the speed-ups are as precise as requested.
 
     Args:
         plan: what may be chosen.
         outlook: what was forecast.
         selection: what to confirm.
-        measuring_s: seconds since the selection began.
     """
     selected = [selection.winner, selection.runner_up, *selection.by_category.values()]
     arms = (*prospects.drafting_arms(plan.blocks), *plan.beyond)
     chosen = {arm for arm in arms if any(spec and values.is_same(arm, spec) for spec in selected)}
-    left_s = _left_s(plan, outlook, measuring_s=measuring_s)
-    if left_s is not None:
-        worth = [prospect for prospect in outlook.prospects if prospect.arm in chosen]
-        left_s = max(_once_s(plan, outlook, worth), left_s)
     return _bench(
         plan,
-        outlook,
+        _measured_prompts(outlook, selection.results),
         chosen,
-        repeats=_CONFIRMING_REPEATS,
-        max_time_s=left_s,
+        repeats=budgeting.CONFIRMING_REPEATS,
+        deadline=plan.deadline.reserve(_ending_s(plan, outlook)),
         precision=plan.precision,
         seed=plan.session.suite.seed + 1,
     )
@@ -115,7 +182,7 @@ def _bench(
     chosen: Set[RunSpec],
     *,
     repeats: int,
-    max_time_s: float | None,
+    deadline: Deadline,
     precision: float | None = None,
     seed: int | None = None,
 ) -> Session:
@@ -143,28 +210,10 @@ def _bench(
         warmups=1,
         seed=plan.session.suite.seed if seed is None else seed,
         precision=precision,
-        max_time_s=max_time_s,
     )
     if requests is not None:
         suite = traffic.plan_runs(suite)
-    return replace(plan.session, suite=suite)
-
-
-def _left_s(plan: Plan, outlook: TuningForecast, *, measuring_s: float) -> float | None:
-    """Return the seconds that are left to measure; None without a limit."""
-    if plan.max_time_s is None:
-        return None
-    return max(0.0, plan.max_time_s * _OURS - outlook.spent.total_s - measuring_s)
-
-
-def _once_s(plan: Plan, outlook: TuningForecast, worth: Sequence[Prospect]) -> float:
-    """Return the seconds that every configuration needs to be measured once, so that there is a verdict."""
-    requests = plan.plan_traffic(outlook.prompts)
-    answers = len(outlook.prompts) if requests is None else requests.n_requests
-    rates = [prospect.overall.tokens_per_s.value for prospect in worth]
-    rates += [worth[0].overall.target_tokens_per_s.value] if worth else []
-    writing = sum(answers * outlook.n_predict / rate for rate in rates)
-    return _LOAD_S + _SLACK * writing
+    return replace(plan.session, suite=suite, deadline=deadline)
 
 
 def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
@@ -183,8 +232,9 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
     check_options("tune", options, [] if request else sorted(known))
     asked = request or _asked(options)
     named = asked.request.with_head()
-    models = fetch_models(named.models, named.access)
-    plan = identify(prepare_tuning(replace(asked, request=named.with_models(models))))
+    models = fetch_models(named.models, named.access)  # downloads do not count
+    deadline = Deadline.start(asked.max_time_s, run_share=RUN_SHARE)
+    plan = identify(prepare_tuning(replace(asked, request=named.with_models(models)), deadline))
     command = ("ggufspec.tune", repr(asked))
     steps = measure_finalists(plan, looking.outlook(plan))
     stored: ResultSet | None = None
@@ -218,8 +268,8 @@ class Bench:
 def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[Bench, ResultSet | None, Tuned]:
     """Yield each bench to measure, take its results, and return the verdict.
 
-    Where no run of the target alone can be used, the bench is measured once more, with at most one thread
-    fewer than there are free cores, and with up to half of the complete time in addition.
+    Where no run of the target alone can be used, the bench is measured once more, if there is time, with at
+    most one thread fewer than there are free cores.
 
     Raises:
         InconclusiveError: nor can any run of that bench be used.
@@ -232,26 +282,38 @@ def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[Bench, R
     selected = yield Bench(session=finals(plan, outlook))
     assert selected is not None
     if (cause := verdicts.why_unusable(selected)) is not None:
+        _refuse_late(selected, plan, outlook, cause)
         plan, outlook, note = _with_fewer_threads(plan, outlook, cause)
-        again_s = _before_again_s(plan, outlook, elapsed_s())
-        selected = yield Bench(session=finals(plan, outlook, measuring_s=again_s), note=note)
+        selected = yield Bench(session=finals(plan, outlook), note=note)
         assert selected is not None
-        _refuse_unusable(selected, outlook)
+        _refuse_unusable(selected, plan, outlook)
     while further := follow_edge(plan, outlook, selected, measuring_s=elapsed_s()):
         selected = yield Bench(session=further, resume=selected.meta.id)
         assert selected is not None
     selection = verdicts.select_arms(selected)
-    confirming = confirmation(plan, outlook, selection, measuring_s=elapsed_s())
-    confirmed = yield Bench(session=confirming, confirms=True)
+    confirmed = yield Bench(session=confirmation(plan, outlook, selection), confirms=True)
     assert confirmed is not None
     if (cause := verdicts.why_unusable(confirmed)) is not None:
+        _refuse_late(confirmed, plan, outlook, cause)
         plan, outlook, note = _with_fewer_threads(plan, outlook, cause)
-        again_s = _before_again_s(plan, outlook, elapsed_s())
-        confirming = confirmation(plan, outlook, selection, measuring_s=again_s)
-        confirmed = yield Bench(session=confirming, confirms=True, note=note)
+        confirmed = yield Bench(session=confirmation(plan, outlook, selection), confirms=True, note=note)
         assert confirmed is not None
-        _refuse_unusable(confirmed, outlook)
+        _refuse_unusable(confirmed, plan, outlook)
     return verdicts.judge_finalists(outlook, selection, confirmed, measuring_s=elapsed_s())
+
+
+def _refuse_late(measured: ResultSet, plan: Plan, outlook: TuningForecast, cause: str) -> None:
+    """Make sure that there is time to measure again.
+
+    Raises:
+        InconclusiveError: the time limit is over, or ended the bench before a run of the target alone.
+    """
+    if plan.deadline.limit_s is None:
+        return
+    run_s = 0.0 if outlook.pace is None else outlook.pace.answer(outlook.n_predict)
+    is_late = not plan.deadline.reserve(_ending_s(plan, outlook)).fits(run_s)
+    if is_late or not any(spec.role is Role.TARGET for spec in measured.current.specs):
+        raise _without_verdict(f"{cause} ({plan.deadline.describe()})", outlook)
 
 
 def _with_fewer_threads(plan: Plan, outlook: TuningForecast, cause: str) -> tuple[Plan, TuningForecast, str]:
@@ -262,16 +324,10 @@ def _with_fewer_threads(plan: Plan, outlook: TuningForecast, cause: str) -> tupl
     return plan.with_threads(threads), outlook.with_threads(threads), note
 
 
-def _before_again_s(plan: Plan, outlook: TuningForecast, elapsed_s: float) -> float:
-    """Return the seconds of measurements to count, so that enough time is left to measure again."""
-    if plan.max_time_s is None:
-        return elapsed_s
-    return min(elapsed_s, plan.max_time_s * (_OURS - _AGAIN_SHARE) - outlook.spent.total_s)
-
-
-def _refuse_unusable(measured: ResultSet, outlook: TuningForecast) -> None:
+def _refuse_unusable(measured: ResultSet, plan: Plan, outlook: TuningForecast) -> None:
     cause = verdicts.why_unusable(measured)
     if cause is not None:
+        _refuse_late(measured, plan, outlook, cause)
         raise _without_verdict(cause, outlook)
 
 

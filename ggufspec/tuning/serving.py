@@ -12,14 +12,13 @@ from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.tuning import verdicts
+from ggufspec.tuning.budgeting import LAUNCH_SHARE, LONGEST_LAUNCH_S
 from ggufspec.tuning.values import Choice, Plan, Tuned
 
 _FIRST = 4096  # tokens: the first context that is tried, where the models were trained for as many
 _HOST_SHARE = 0.5  # of the free memory, as for the loads of a bench
-_LONG_S = 30.0  # that the prompt of the long request may take at most
-_LONG_SHARE = 0.05  # of the time for the complete tuning, likewise
 _UNKNOWN_SPEED = 1024  # tokens of that prompt where the speed of evaluation is not known
-_TIMEOUT_S = 3600.0  # for the load, and for a request
+_TIMEOUT_S = 3600.0  # for the load, and for a request, without a time limit
 
 Cards = Mapping[ModelFile, ModelCard]
 
@@ -124,16 +123,22 @@ def serve(plan: Plan, tuned: Tuned) -> Tuned:
     """Start llama-server with the choice, exactly as printed; if that cannot serve, take the next best.
 
     The choice stays where nothing can be served, and where it is for another engine, whose programs run it.
-    Without a llama-server, nothing is started.
+    Without a llama-server, and after the time limit, nothing is started.
     """
     tuned = replace(tuned, serving=plan.serving)
     if Program.SERVER not in plan.session.install.programs:
         return tuned
+    if plan.deadline.is_over():
+        return tuned
     first = _launch(plan, tuned, tuned.overall)
+    if first.failure is not None and plan.deadline.is_over():
+        return tuned  # the limit may have ended it
     if first.failure is None or plan.session.engine.name != "server":
         return replace(tuned, launch=first)
     passed_over = [(tuned.overall.arm.spec, first.failure)]
     for choice in verdicts.next_best(tuned):
+        if plan.deadline.is_over():
+            break
         launch = _launch(plan, tuned, choice)
         if launch.failure is None:
             return replace(tuned, overall=choice, launch=launch, passed_over=tuple(passed_over))
@@ -145,7 +150,9 @@ def _launch(plan: Plan, tuned: Tuned, choice: Choice) -> Launch:
     from ggufspec.engines.server import serve_once  # its HTTP client is slow to import
 
     texts = [prompt.text for prompt in tuned.outlook.prompts]
-    limit_s = _LONG_S if plan.max_time_s is None else min(_LONG_S, plan.max_time_s * _LONG_SHARE)
+    limit_s = LONGEST_LAUNCH_S
+    if plan.deadline.limit_s is not None:
+        limit_s = min(limit_s, plan.deadline.limit_s * LAUNCH_SHARE)
     speeds = [speed for speed in choice.arm.good.column("prompt_tps") if speed]
     spec = replace(choice.arm.spec, traffic=None, context=plan.serving.total_context)
     try:
@@ -155,7 +162,7 @@ def _launch(plan: Plan, tuned: Tuned, choice: Choice) -> Launch:
             plan.serving,
             text=max(texts, key=len),
             most_tokens=round(median(speeds) * limit_s) if speeds else _UNKNOWN_SPEED,
-            timeout_s=_TIMEOUT_S,
+            timeout_s=plan.deadline.timeout_s(_TIMEOUT_S),
         )
     except GgufspecError as error:
         return Launch(argv=(), failure=error.message)

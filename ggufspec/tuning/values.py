@@ -9,10 +9,11 @@ from ggufspec import notebooks
 from ggufspec.analysis import Arm
 from ggufspec.domain import Launch, Prompt, RunSpec, Serving, SpeedJudgement, Traffic
 from ggufspec.forecast import Advice, Calibration, Forecast
-from ggufspec.measure import Block, Session
+from ggufspec.measure import NO_DEADLINE, Block, Deadline, Session
 from ggufspec.results import ResultSet
 from ggufspec.serving import plan_traffic
 from ggufspec.stats import Estimate
+from ggufspec.tuning.budgeting import Pace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Plan:
         serving: what the configurations are to serve; all are measured with memory for that.
         blocks: the configurations, each block with the target alone first.
         vram_bytes: GPU memory to plan with; None without a GPU.
-        max_time_s: time limit of the whole tuning; None for no limit.
+        deadline: the time limit of the whole tuning.
         precision: requested relative half width of the speed-ups' intervals.
         fresh: measure costs again, even where stored ones could be reused.
         beyond: larger draft sizes, to follow the best one beyond the largest of ``blocks``; none where the
@@ -51,8 +52,8 @@ class Plan:
     serving: Serving
     blocks: tuple[Block, ...]
     vram_bytes: int | None
-    max_time_s: float | None
     precision: float | None
+    deadline: Deadline = NO_DEADLINE
     fresh: bool = False
     beyond: tuple[RunSpec, ...] = ()
     users: int | None = None
@@ -80,11 +81,15 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """The current step of a tuning, and how many of its parts are done."""
+    """The current step of a tuning, and how many of its parts are done.
+
+    ``notes`` are sentences for people that are known from this step on.
+    """
 
     name: str
     done: int
     total: int
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +117,7 @@ class TuningForecast:
         prompts: the traced prompts.
         n_predict: tokens of each.
         finalists: number of configurations that there is time to measure.
+        pace: how long tokens, prompts and loads take here; None without a time limit.
         spent: seconds of the traces, the costs and the calibration.
         calibration: how the costs of the best forecast were corrected by measured runs.
         notes: what was left out, reused or shortened.
@@ -123,6 +129,7 @@ class TuningForecast:
     n_predict: int
     finalists: int
     spent: Spent
+    pace: Pace | None = None
     calibration: Calibration | None = None
     notes: tuple[str, ...] = ()
 

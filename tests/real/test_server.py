@@ -286,7 +286,7 @@ def test_a_made_up_difference_is_a_divergence(server: Install, tmp_path: Path, t
         _result(_spec(Role.TARGET, prompt), own),
         replace(_result(_spec(Role.DRAFTING, prompt, draft=3), unlikely), difference=difference),
     )
-    (judged,) = audit.judge_texts(runs, server, timeout_s=120)
+    (judged,) = audit.judge_texts(runs, server)
     assert judged.difference is not None
     assert judged.difference.verdict is TextVerdict.DIVERGENCE
     assert judged.difference.margin is None or judged.difference.margin > audit.TIE_MARGIN

@@ -31,7 +31,7 @@ from ggufspec.tuning import default
 
 TOKEN_S, DRAFTED_S, VERIFIED_S = 1e-5, 1e-6, 2e-7
 """Seconds of an evaluation, of a drafted token, and of each further token of a batch: drafting pays."""
-QUICK = ("--pair", "demo", "-t", "1", "-n", "40", "--per-category", "1", "--max-time", "15s")
+QUICK = ("--pair", "demo", "-t", "1", "-n", "40", "--per-category", "1", "--max-time", "30s")
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(embedded: Install, tmp
         n_predict=40,
         threads=1,
     )
-    tuned = tuning.tune(tuning.TuneRequest(request=request, max_time_s=15.0))
+    tuned = tuning.tune(tuning.TuneRequest(request=request, max_time_s=30.0))
     assert not tuned.overall.drafts
     assert tuned.overall.arm.role is Role.TARGET
     assert tuned.refusal is not None

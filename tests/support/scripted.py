@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from ggufspec.domain import NO_PROMPT, Program, Role, RunSpec, Sample, Status
 from ggufspec.engines import Measurement
@@ -44,13 +45,14 @@ class Scripted:
     answer: Callable[[RunSpec], Sample] = sample
     capacity: int | None = None
     name: str = "scripted"
+    timeout_s: float | None = None
     keeps_loads: bool = False  # of each arm one, until it is closed
     seen: list[RunSpec] = field(default_factory=list)
     loaded: list[RunSpec] = field(default_factory=list)  # the arm of each load
     closed: bool = False
     held: OrderedDict[RunSpec, int] = field(default_factory=OrderedDict)
 
-    def __enter__(self) -> Scripted:
+    def __enter__(self) -> Self:
         """Nothing is started."""
         return self
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
 import click
 
@@ -20,11 +21,15 @@ LOG = "ggufspec"
 
 @dataclass
 class Verbosity:
-    """The flags read so far; they change while the command line is parsed."""
+    """The flags read so far; they change while the command line is parsed.
+
+    ``begun_s`` is when the command began, by the monotonic clock: time limits count from there.
+    """
 
     quiet: bool = False
     verbose: bool = False
     debug: bool = False
+    begun_s: float = field(default_factory=time.monotonic)
 
 
 def current(ctx: click.Context) -> Verbosity:

@@ -12,9 +12,9 @@ from ggufspec import tuning
 from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.output import echo, echo_sentence, echo_table
 from ggufspec.cli.options.shared import emit
-from ggufspec.cli.steps import benches, hub_access, measuring
+from ggufspec.cli.steps import benches, hub_access, limits, measuring
 from ggufspec.cli.steps import tuning as steps
-from ggufspec.measure import identity
+from ggufspec.measure import Deadline, identity
 from ggufspec.modelfiles import hub
 from ggufspec.report.text import configuration as sentences
 from ggufspec.report.text import overview, tables
@@ -54,8 +54,10 @@ def explain_interruption() -> Iterator[None]:
         raise
 
 
-def fetch_sources(sources: DraftSources, asked: AutoRequest, *, yes: bool) -> None:
+def fetch_sources(sources: DraftSources, asked: AutoRequest, deadline: Deadline, *, yes: bool) -> Deadline:
     """Download the target and the drafters that are tried, after one question.
+
+    Returns the time limit, in which neither the download nor the question counts.
 
     Raises:
         ConsentNeededError: there is no terminal to ask on, and ``yes`` is not set.
@@ -63,7 +65,8 @@ def fetch_sources(sources: DraftSources, asked: AutoRequest, *, yes: bool) -> No
     """
     survey = sources.survey
     if not survey.missing_bytes:
-        return
+        return deadline
+    since_s = deadline.elapsed_s
     quiet = verbosity.current(click.get_current_context()).quiet
     if not quiet:
         hub_access.print_survey(survey, err=True)
@@ -71,9 +74,10 @@ def fetch_sources(sources: DraftSources, asked: AutoRequest, *, yes: bool) -> No
     hub_access.confirm_download(survey, yes=yes, quiet=quiet, above_bytes=0)
     hub_access.download_pair(survey, asked.access, quiet=quiet, remember=False)
     hub_access.pin_files(survey, quiet=quiet)
+    return limits.without_download(deadline, since_s)
 
 
-def tune_sources(sources: DraftSources, asked: AutoRequest) -> Configuration:
+def tune_sources(sources: DraftSources, asked: AutoRequest, deadline: Deadline) -> Configuration:
     """Tune, from where an earlier attempt stopped, print the result, and return the stored configuration.
 
     Raises:
@@ -81,7 +85,7 @@ def tune_sources(sources: DraftSources, asked: AutoRequest) -> Configuration:
         GgufspecError: something cannot work, or a bench cannot be stored.
     """
     measuring.announce_files(identity.unread(sources.models))
-    attempt = tuning.find_attempt(sources.tune_request(asked))
+    attempt = tuning.find_attempt(sources.tune_request(asked), deadline)
     if (finished := attempt.finished) is not None:
         echo(f"tuned already: {finished.id}; --fresh tunes again", err=True)
         _print_finished(finished)
@@ -90,14 +94,14 @@ def tune_sources(sources: DraftSources, asked: AutoRequest) -> Configuration:
     measuring.print_notes(plan.session)
     warnings = measuring.check_machine(plan.session)
     if outlook is None:
-        outlook = steps.look_with_progress(tuning.look(plan))
+        outlook = steps.look_with_progress(tuning.look(plan), plan.deadline)
         attempt.keep_outlook(outlook)
     else:
         echo("going on with the forecasts and the runs of an earlier attempt", err=True)
     for note in outlook.notes:
         echo_sentence(note, err=True)
     finalists = tuning.measure_finalists(plan, outlook)
-    tuned = steps.measure_finalists(finalists, warnings, attempt.place_bench)
+    tuned = steps.measure_finalists(finalists, warnings, attempt.place_bench, plan.deadline)
     tuned = steps.serve_and_keep(plan, tuned)
     attempt.discard_outlook()
     emit(steps.render_text(plan, tuned, sources.tune_request(asked).request, tables.TERMINAL), None)

@@ -10,7 +10,7 @@ from ggufspec.analysis import CrossoverMap, review
 from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import CrossoverOptions
-from ggufspec.cli.steps import benches, hub_access, measuring
+from ggufspec.cli.steps import benches, hub_access, limits, measuring
 from ggufspec.cli.steps.tuning import look_with_progress
 from ggufspec.report.text import crossovers, formats, tables
 from ggufspec.results import ResultSet
@@ -41,15 +41,19 @@ def run_crossover(
         GgufspecError: something cannot work, or the class that belongs to the first failed run.
     """
     measuring.refuse_two_names(name, resume)
+    deadline = limits.begin_tuning(options.max_time)
+    since_s = deadline.elapsed_s
     request = hub_access.fetch_models(options.to_request(), yes=options.yes)
+    deadline = limits.without_download(deadline, since_s)
     asked = tuning.CrossoverRequest(request=request, max_time_s=options.max_time)
-    plan = tuning.prepare_crossover(asked)
+    plan = tuning.prepare_crossover(asked, deadline)
+    limits.announce_limit(plan.deadline)
     measuring.print_notes(plan.session)
     measuring.announce_reading(plan.session)
     plan = tuning.identify_crossover(plan)
     warnings = measuring.check_machine(plan.session)
     known = plan.session.notes
-    plan = look_with_progress(tuning.expect_cells(plan, resume=resume))
+    plan = look_with_progress(tuning.expect_cells(plan, resume=resume), plan.deadline)
     for note in plan.session.notes[len(known) :]:
         echo_sentence(note, err=True)
     steps = tuning.measure_crossover(plan)
@@ -81,7 +85,7 @@ def _measure(
     Raises:
         GgufspecError: it cannot be stored; what was measured stays, and a line says how to continue.
     """
-    echo(step.note, err=True)
+    echo(f"{step.note} · {limits.describe_left(plan.deadline)}", err=True)
     latest = opened = tuning.begin_crossover(
         plan, step, command=measuring.command_line(), name=name, resume=resume, warnings=warnings
     )

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -22,12 +22,21 @@ from ggufspec.cli.options.running import with_servers
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.tuned import with_configuration
 from ggufspec.cli.options.values import BenchOptions
-from ggufspec.cli.steps import benches, building, hub_access
+from ggufspec.cli.steps import benches, building, hub_access, limits
 from ggufspec.domain import RunResult, Status
 from ggufspec.engines import failures
 from ggufspec.harmless import CONTROL
 from ggufspec.llama.install import environment
-from ggufspec.measure import Request, RunPlan, Session, api, identify, refuse_endless, unread_files
+from ggufspec.measure import (
+    NO_DEADLINE,
+    Deadline,
+    Request,
+    Session,
+    api,
+    identify,
+    refuse_endless,
+    unread_files,
+)
 from ggufspec.report.text import formats, growing, overview, tables
 from ggufspec.results import ResultSet
 
@@ -63,9 +72,13 @@ def prepare_request(asked: Request, *, yes: bool = False) -> Session:
     """
     if asked.llamas == (None,) and not asked.names_servers:
         building.offer_build()
-    session = api.prepare(hub_access.fetch_models(asked, yes=yes))
+    deadline = limits.begin_limit(asked.max_time)
+    since_s = deadline.elapsed_s
+    models = hub_access.fetch_models(asked, yes=yes)
+    deadline = limits.without_download(deadline, since_s)
+    session = api.prepare(models)
     print_notes(session)
-    return session
+    return session if asked.max_time is None else replace(session, deadline=deadline)
 
 
 def print_notes(session: Session) -> None:
@@ -214,7 +227,7 @@ def record_with_progress(session: Session, opened: ResultSet) -> Iterator[Result
 
     Nothing is drawn or computed for it while a run is measured.
     """
-    pace = _Pace.start(session.suite, opened)
+    pace = _Pace.start(session, opened)
     printed = {*opened.meta.doubts}
     n_stored = len(opened.runs)
     with LiveText() as live:
@@ -249,20 +262,21 @@ class _Pace:
     n_done: int
     n_planned: int
     is_most: bool
-    deadline: float | None
+    deadline: Deadline
     n_before: int  # runs of an earlier session
     started: float
     _groups: Sequence[Arm] = ()
     _group_again_at: float = 0.0
 
     @classmethod
-    def start(cls, suite: RunPlan, opened: ResultSet) -> _Pace:
+    def start(cls, session: Session, opened: ResultSet) -> _Pace:
+        suite = session.suite
         now, n_done = time.monotonic(), len(opened.current)
         return cls(
             n_done=n_done,
             n_planned=suite.n_runs,
             is_most=suite.stopping is not None,
-            deadline=None if suite.max_time_s is None else now + suite.max_time_s,
+            deadline=session.deadline or NO_DEADLINE,
             n_before=n_done,
             started=now,
         )
@@ -272,7 +286,7 @@ class _Pace:
         left = None
         if n_measured:
             left = (now - self.started) / n_measured * (self.n_planned - self.n_done)
-            left = left if self.deadline is None else min(left, max(0.0, self.deadline - now))
+            left = min(left, max(0.0, self.deadline.left_s))
         return growing.Progress(
             n_done=self.n_done,
             n_planned=max(self.n_planned, self.n_done),
@@ -320,6 +334,8 @@ def _error(run: RunResult, count: int, results: ResultSet) -> errors.GgufspecErr
     error = failures.failure_error(
         status, f"{summary}: {status.value}: {run.error or 'see the log'}", f"the log is {log}"
     )
+    if status is Status.TIMED_OUT and "--max-time" in (run.error or ""):
+        error.hint = "allow more time with --max-time, or ask for fewer tokens with -n"
     if status is Status.TIMED_OUT and MeasurementWarning.THREADS_ABOVE_FREE_CORES.value in run.doubts:
         error.hint = warnings.ADVICE[MeasurementWarning.THREADS_ABOVE_FREE_CORES]
     return error

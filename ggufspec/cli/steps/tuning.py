@@ -12,17 +12,18 @@ from ggufspec import tuning
 from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import TuneOptions
-from ggufspec.cli.steps import benches, hub_access, measuring
-from ggufspec.domain import Chain, Method, Offload, Program, RunSpec, Runtime, Sampling
+from ggufspec.cli.steps import benches, hub_access, limits, measuring
+from ggufspec.domain import Chain, Method, Offload, Program, Role, RunSpec, Runtime, Sampling
 from ggufspec.errors import InconclusiveError
 from ggufspec.harmless import one_line
-from ggufspec.measure import Request, Session, api
+from ggufspec.measure import Deadline, Request, Session, api
 from ggufspec.modelfiles import catalog
 from ggufspec.prompts import EMBEDDED
 from ggufspec.report.text import formats, tables
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Bench, Stage, Tuned, TuningForecast
+from ggufspec.units import counted
 
 T = TypeVar("T")
 
@@ -51,13 +52,17 @@ def run_tuning(
         InconclusiveError: nothing that was measured can be used; the forecast is printed.
         GgufspecError: something cannot work, or the first of the finalists failed.
     """
+    deadline = limits.begin_tuning(options.max_time)
+    since_s = deadline.elapsed_s
     request = hub_access.fetch_models(options.to_request(), yes=options.yes)
-    plan = tuning.prepare_tuning(make_request(options, request))
+    deadline = limits.without_download(deadline, since_s)
+    plan = tuning.prepare_tuning(make_request(options, request), deadline)
+    limits.announce_limit(plan.deadline)
     measuring.print_notes(plan.session)
     measuring.announce_reading(plan.session)
     plan = tuning.identify(plan)
     warnings = measuring.check_machine(plan.session)
-    outlook = look_with_progress(tuning.look(plan, forecast_only=forecast))
+    outlook = look_with_progress(tuning.look(plan, forecast_only=forecast), plan.deadline)
     for note in outlook.notes:
         echo_sentence(note, err=True)
     if forecast:
@@ -65,7 +70,7 @@ def run_tuning(
         return
     try:
         tuned = measure_finalists(
-            tuning.measure_finalists(plan, outlook), warnings, _place_confirmation(name)
+            tuning.measure_finalists(plan, outlook), warnings, _place_confirmation(name), plan.deadline
         )
     except InconclusiveError:
         echo("The forecast, which no measurement confirms:", err=True)
@@ -120,7 +125,8 @@ def make_request(options: TuneOptions, request: Request) -> tuning.TuneRequest:
 def serve_and_keep(plan: tuning.Plan, tuned: Tuned) -> Tuned:
     """Start llama-server once with the choice, and store the configuration."""
     if Program.SERVER in plan.session.install.programs:
-        echo("starting llama-server by the command that will be printed", err=True)
+        left = limits.describe_left(plan.deadline)
+        echo(f"starting llama-server by the command that will be printed · {left}", err=True)
     tuned = tuning.serve(plan, tuned)
     tuning.keep(tuned)
     return tuned
@@ -140,6 +146,7 @@ def measure_finalists(
     steps: Generator[Bench, ResultSet | None, Tuned],
     warnings: Mapping[str, str],
     place: Callable[[Bench], tuple[str | None, str | None]],
+    deadline: Deadline,
 ) -> Tuned:
     """Measure each bench that a tuning asks for, and return the verdict.
 
@@ -147,6 +154,7 @@ def measure_finalists(
         steps: the tuning.
         warnings: about this machine, to store with each bench.
         place: returns the name of a new bench, and that of a stored one to go on with; each or None.
+        deadline: the time limit of the tuning.
 
     Raises:
         InconclusiveError: nothing that was measured can be used.
@@ -161,8 +169,20 @@ def measure_finalists(
             return tuned
         if bench.note is not None:
             echo(bench.note, err=True)
+        echo(f"{_describe_bench(bench)} · {limits.describe_left(deadline)}", err=True)
         name, resume = place(bench)
         stored = _measure(bench.session, warnings, name=name, resume=resume)
+
+
+def _describe_bench(bench: Bench) -> str:
+    """Return what is measured next."""
+    suite = bench.session.suite
+    candidates = counted(suite.n_arms[Role.DRAFTING], "candidate")
+    prompts = counted(len(suite.prompts), "prompt")
+    if bench.confirms:
+        return f"confirming: {candidates} and the target alone on {prompts}"
+    further = " more" if bench.resume is not None else ""
+    return f"selecting{further}: {candidates} and the target alone on {prompts}"
 
 
 def _render_finalists(tuned: Tuned, output: str) -> str | bytes:
@@ -198,14 +218,22 @@ def _measure(
     return latest
 
 
-def look_with_progress(steps: Generator[Stage, None, T]) -> T:
-    """Return what is forecast, with the progress on a terminal."""
+def look_with_progress(steps: Generator[Stage, None, T], deadline: Deadline) -> T:
+    """Return what is forecast, with its notes, and its progress: a bar on a terminal, else a line a stage."""
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.text import Text
+
+    class LeftColumn(ProgressColumn):
+        """How much of the time limit has passed and is left."""
+
+        def render(self, task: Task) -> Text:
+            return Text(limits.describe_left(deadline))
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), LeftColumn())
+    printed: str | None = None
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("forecasting")
         while True:
@@ -214,9 +242,14 @@ def look_with_progress(steps: Generator[Stage, None, T]) -> T:
             except StopIteration as end:
                 outlook: T = end.value
                 return outlook
-            progress.update(
-                task, description=escape(one_line(stage.name)), completed=stage.done, total=stage.total
-            )
+            name = one_line(stage.name)
+            kind = name.partition(" · ")[0]
+            if kind != printed and not console.is_terminal:
+                echo(f"{kind} · {limits.describe_left(deadline)}", err=True)
+            printed = kind
+            for note in stage.notes:
+                progress.print(note, markup=False, highlight=False, soft_wrap=True)
+            progress.update(task, description=escape(name), completed=stage.done, total=stage.total)
 
 
 def _render_forecasts(outlook: TuningForecast, engine: str, output: str) -> str | bytes:

@@ -1,0 +1,138 @@
+"""How long commands take that were given --max-time: asked against used, quiet and beside a busy loop.
+
+    python scripts/bench_max_time.py [--model FILE] [--limits 1m,2m,5m,10m] [--commands tune,auto,crossover]
+
+Each cell is one command, from its start to its last line, with a data folder of its own. A limit is kept if
+the command ends within 110 % of it, or is refused (exit code 41) before. Without --model, only the embedded
+pair is measured; a model file has no drafter, so its methods draft from the text so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ggufspec import units
+from ggufspec.errors import InconclusiveError, TimeLimitError
+from ggufspec.measure import OVERRUN
+
+GGUFSPEC = (sys.executable, "-m", "ggufspec")
+BUSY_LOOP = "while True: pass"
+OUTCOMES = {0: "ended", TimeLimitError.exit_code: "refused", InconclusiveError.exit_code: "no verdict"}
+
+
+class Cell(NamedTuple):
+    """What one command took."""
+
+    command: str
+    model: str
+    beside: str
+    asked_s: float
+    used_s: float
+    outcome: str
+    says: str
+
+    @property
+    def is_kept(self) -> bool:
+        return self.used_s <= self.asked_s * (1 + OVERRUN)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, help="a model file to tune beside the embedded pair")
+    parser.add_argument("--limits", default="1m,2m,5m,10m", help="what --max-time is given")
+    parser.add_argument("--commands", default="tune,auto", help="of tune, auto and crossover")
+    parser.add_argument("--beside", default="quiet,busy", help="of quiet and busy: one busy loop beside it")
+    asked = parser.parse_args()
+    limits = [units.parse_duration(text) for text in asked.limits.split(",")]
+    cells = []
+    print("| command | model | beside | asked | used | kept | outcome | says |")
+    print("|---|---|---|---|---|---|---|---|")
+    for beside in asked.beside.split(","):
+        for command in asked.commands.split(","):
+            for model in (None, asked.model) if asked.model else (None,):
+                for limit_s in limits:
+                    words = _words(command, model)
+                    if words is None:
+                        continue
+                    with _busy(beside == "busy"):
+                        cell = _measure(command, words, model, beside, limit_s)
+                    cells.append(cell)
+                    print(_row(cell), flush=True)
+    sys.exit(not all(cell.is_kept for cell in cells))
+
+
+def _words(command: str, model: Path | None) -> list[str] | None:
+    """Return a command line; None for a crossover of a model without a drafter."""
+    if command == "auto":
+        return ["auto", "--offline", "--yes", "demo" if model is None else str(model)]
+    if model is not None:
+        return ["tune", "-m", str(model)] if command == "tune" else None
+    return [command, "--pair", "demo"]
+
+
+@contextmanager
+def _busy(is_busy: bool) -> Iterator[None]:
+    """Keep one core busy in the block."""
+    if not is_busy:
+        yield
+        return
+    loop = subprocess.Popen([sys.executable, "-c", BUSY_LOOP])
+    try:
+        yield
+    finally:
+        loop.kill()
+        loop.wait()
+
+
+def _measure(command: str, words: list[str], model: Path | None, beside: str, limit_s: float) -> Cell:
+    with tempfile.TemporaryDirectory() as data:
+        begun = time.monotonic()
+        done = subprocess.run(
+            [*GGUFSPEC, *words, "--max-time", units.duration_option(limit_s)],
+            env=os.environ | {"GGUFSPEC_DATA": data},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        used_s = time.monotonic() - begun
+    lines = [line for line in done.stderr.splitlines() if line.startswith(("error:", "--max-time"))]
+    return Cell(
+        command=command,
+        model="embedded pair" if model is None else model.name,
+        beside=beside,
+        asked_s=limit_s,
+        used_s=used_s,
+        outcome=OUTCOMES.get(done.returncode, f"exit code {done.returncode}"),
+        says=lines[-1] if lines else "",
+    )
+
+
+def _row(cell: Cell) -> str:
+    asked = units.duration_option(cell.asked_s)
+    kept = "yes" if cell.is_kept else "no"
+    values = (
+        cell.command,
+        cell.model,
+        cell.beside,
+        asked,
+        f"{cell.used_s:.0f} s",
+        kept,
+        cell.outcome,
+        cell.says,
+    )
+    return f"| {' | '.join(values)} |"
+
+
+if __name__ == "__main__":
+    main()
