@@ -18,7 +18,7 @@ _LONGEST_BOS = 32  # characters: two line breaks, "<|begin_of_text|>", a space
 _END_OF_TEXT = " [end of text]"  # plain programs write it after a finished text
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class BinaryEngine(Engine):
     """Runs ``main`` or ``llama-completion`` for one model alone, and a drafting program for the pair."""
 

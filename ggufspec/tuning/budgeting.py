@@ -24,19 +24,20 @@ CONFIRMING_REPEATS = 3
 _ASSUMED_SPEEDUP = 1.3  # of a finalist, before anything is measured
 _COSTS_SHARE = 0.15  # of the time, at most, for the cost curves
 _CALIBRATION_SHARE = 0.1
+_LEAST_CALIBRATION_SHARE = 0.05  # where there is no time for a verdict
 _CALIBRATION_PROMPTS = 4  # at most: loads of the same models differ by more than the mean of so many runs
 _CALIBRATION_LOADS = 3  # at most, and more of them before more prompts, for the same reason
 _CALIBRATION_ARMS = 4  # the target alone, and three draft sizes
 _CONFIRMED = 3  # arms: the target alone, the winner and the runner-up
 _ANCHOR_EVERY = 24  # runs; see ``measure.runplan``
-_JUDGE_S = 2.0  # until the worker runs that scores texts
+_JUDGE_S = 1.0  # until the worker runs that scores texts
 _JUDGING_SHARE = 0.3  # of the time in which a text was written: batches read it several times as fast
 LAUNCH_SHARE = 0.05
 """Of the time, for the long request to the server that is started at the end."""
 LONGEST_LAUNCH_S = 30.0
 """Seconds of that request, at most."""
 _START_S = 0.5  # of a server beside its loads: its process, and the wait until it answers
-_ENDING_S = 1.5  # to store the configuration and to print it
+_ENDING_S = 1.0  # to store the configuration and to print it
 _RUN_MARGIN = 1.25  # runs beside other programs take longer than the first timing says
 
 
@@ -244,7 +245,9 @@ def _cost(budget: Budget, pace: Pace, wanted: Wanted, deadline: Deadline) -> Bud
         loads = max((number for number, count in affordable.items() if count >= 1), default=1)
         prompts = max(1, min(affordable[loads], budget.prompts, _CALIBRATION_PROMPTS))
         calibration_s = loads * (_CALIBRATION_ARMS * pace.load_s + (prompts + 1) * prompt_s)
-        calibration_s = min(calibration_s, limit_s * _CALIBRATION_SHARE)
+        is_least = budget.repeats < CONFIRMING_REPEATS
+        share = _LEAST_CALIBRATION_SHARE if is_least else _CALIBRATION_SHARE
+        calibration_s = min(calibration_s, limit_s * share)
         total_s = traces_s + costs_s + calibration_s + measuring_s(budget, pace, wanted, limit_s)
     return replace(
         budget,
@@ -297,7 +300,7 @@ def plan_stages(
         )
 
     return Stages(
-        selecting_s=bench_s([1.0, *finalists], SELECTING_REPEATS),
+        selecting_s=bench_s([1.0, *finalists], min(SELECTING_REPEATS, budget.repeats)),
         confirming_s=bench_s([1.0, *finalists[: _CONFIRMED - 1]], budget.repeats),
     )
 

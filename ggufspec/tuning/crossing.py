@@ -44,7 +44,7 @@ _REPEATS = 2  # of each cell that is measured
 _MOST_REPEATS = 6
 _AT_ONCE = 4  # cells, before the map is made again
 _LOAD_S = 2.0  # of a run beside its requests
-_ENDING_S = 1.5  # to make the map and print it
+_ENDING_S = 1.0  # to make the map and print it
 _DEFAULTS: Mapping[str, Any] = {
     "engine": "server",
     "parallel": (1, 2, 4, 8),

@@ -37,6 +37,9 @@ _START_S = 0.5  # of a server beside its loads: its process, and the wait until 
 _SPEED_REPEATS = 2  # each gives two samples of a token
 _BEGINNING_SHARE = 0.5  # of what a run may take
 _STAGE_SLACK = 1.5  # of the planned seconds: what a stage may take before it ends with what it has
+_TRACES_SLACK = (
+    4.0  # likewise, while that is no more than a run may take: every prompt that is lost weighs more
+)
 _LONGER = 4  # times the limit, which is tried next where a quarter of it was not enough for one step
 
 
@@ -66,8 +69,8 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             start = measure_start(engine, first, drafters, plan.deadline, users=users)
             pace = _pace(plan, start, known)
             wanted = _wanted(plan, first, start, known, forecast_only=forecast_only)
-            budget = budgeting.plan_budget(plan.deadline, pace, wanted)
             _LOG.info("%s", pace)
+            budget = budgeting.plan_budget(plan.deadline, pace, wanted)
             _LOG.info("%s", budget)
             notes = tuple(budgeting.describe_budget(budget, wanted, plan.deadline))
             yield Stage(name="reading ahead", done=0, total=budget.prompts, notes=notes)
@@ -337,7 +340,10 @@ def _texts(
     suite = plan.session.suite.prompts
     turns = sum(1 + len(prompt.followups) for prompt in suite) / len(suite)
     chosen = budgeting.take_turns(budgeting.spread(suite, max(1, int(budget.prompts / turns))))
-    stage = plan.deadline.stage(budget.traces_s * _STAGE_SLACK)
+    most_s = max(
+        budget.traces_s * _STAGE_SLACK, min(budget.traces_s * _TRACES_SLACK, plan.deadline.longest_run_s)
+    )
+    stage = plan.deadline.stage(most_s)
     longest_s = 0.0
     for number, prompt in enumerate(chosen):
         if texts and not stage.fits(longest_s):

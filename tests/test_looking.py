@@ -1,0 +1,253 @@
+"""The forecast of a tuning within its time limit, however slow the models are."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from ggufspec import engines, machine, units
+from ggufspec.domain import Prompt, Role, RunSpec, Serving, Status
+from ggufspec.engines import Measurement
+from ggufspec.engines.failures import Failure
+from ggufspec.engines.library.messages import Curve
+from ggufspec.errors import TimeLimitError
+from ggufspec.forecast.profiles import TracedTexts
+from ggufspec.forecast.trace import DraftTrace
+from ggufspec.measure import Deadline, Request, prepare_session
+from ggufspec.tuning import Plan, TuningForecast, looking, planning
+from tests.support import fake_server, fakes, scripted, timed
+from tests.support.scripted import Scripted
+
+TOKEN_S, LOAD_S = 0.01, 1.0
+LIMIT_S = 120.0
+
+
+@dataclass
+class Clock:
+    """A clock that a test moves."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(kw_only=True)
+class Library:
+    """llama.cpp's library on a machine that is so many times slower than its first timing says."""
+
+    clock: Clock
+    slowdown: float = 1.0
+    timeout_s: float | None = None
+    is_timed: bool = False  # whether the first beginning of a text was timed
+    longest_s: float = 0.0
+    seen: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        """Nothing is started."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing is ended."""
+
+    def wait(self, what: str, seconds: float) -> None:
+        """Let time pass; what takes longer than the engine's time limit is ended."""
+        self.seen.append(what)
+        seconds *= self.slowdown if self.is_timed else 1.0
+        taken_s = seconds if self.timeout_s is None else min(seconds, self.timeout_s)
+        self.clock.now += taken_s
+        self.longest_s = max(self.longest_s, taken_s)
+        if taken_s < seconds:
+            raise Failure(Status.TIMED_OUT, f"killed after {taken_s:g} s")
+
+    def load(self, spec: RunSpec, drafters: Sequence[object] = ()) -> float:
+        """Load models."""
+        self.wait("load", LOAD_S)
+        return LOAD_S
+
+    def curve(
+        self,
+        spec: RunSpec,
+        drafters: Sequence[object],
+        *,
+        batches: Sequence[int],
+        depths: Sequence[int],
+        repeats: int,
+    ) -> Curve:
+        """Time rounds: of each size three, with as many drafted tokens."""
+        rounds = sum(1 + 0.3 * (size - 1) * (1 + len(drafters)) for size in batches)
+        self.wait("curve", repeats * len(depths) * (3 * rounds + 8) * TOKEN_S)
+        taken = timed.timings(batches=batches, depths=depths)
+        if not drafters:
+            taken = tuple(timing for timing in taken if timing.drafter is None)
+        return Curve(timings=tuple(timing._replace(seconds=TOKEN_S) for timing in taken))
+
+
+def _traces(
+    engine: Library, spec: RunSpec, prompts: Sequence[Prompt], drafters: Sequence[object], **_: Any
+) -> Iterator[TracedTexts]:
+    for prompt in prompts:
+        engine.wait("trace", spec.n_predict * TOKEN_S)
+        engine.is_timed = True
+        size = spec.n_predict
+        trace = DraftTrace(
+            prompt_id=prompt.id,
+            category=prompt.category,
+            tokens=tuple(range(size)),
+            match=(True, True, False, True) * (size // 4) + (True,) * (size % 4),
+            confidence=(0.9,) * size,
+            n_prompt=4,
+        )
+        yield TracedTexts(
+            prompt=prompt,
+            text="x",
+            target_trace=trace,
+            by_drafter=(trace,) * len(drafters),
+            written_s=size * TOKEN_S,
+            look_s=(0.0,) * len(drafters),
+        )
+
+
+@dataclass(kw_only=True)
+class Server(Scripted):
+    """The engine of the calibration, as slow as the library."""
+
+    library: Library
+
+    def measure(self, spec: RunSpec, log: Path) -> Measurement:
+        """Load and run."""
+        self.library.timeout_s = self.timeout_s
+        status = Status.OK
+        try:
+            self.library.wait("run", LOAD_S + spec.n_predict * TOKEN_S)
+        except Failure as failure:
+            status = failure.status
+        sample = replace(scripted.sample(spec, tps=100.0), status=status)
+        return Measurement(sample=sample, argv=("x",), wall_s=1.0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("time.monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    fake_server.program(folder / "llama-server")
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    session = prepare_session(Request(pair="demo", engine="server", n_predict=250))
+    first, *_ = session.suite.blocks
+    arms = [arm for arm in first.arms if arm.role is not Role.DRAFTER]
+    block = replace(first, arms=tuple(arms))
+    return Plan(
+        session=session, serving=Serving(context=512), blocks=(block,), vram_bytes=None, precision=None
+    )
+
+
+def _look(
+    plan: Plan, clock: Clock, slowdown: float, monkeypatch: pytest.MonkeyPatch, **more: Any
+) -> tuple[TuningForecast, Library, list[str]]:
+    library = Library(clock=clock, slowdown=slowdown)
+    monkeypatch.setattr(engines, "make", lambda *_, **__: library)
+    monkeypatch.setattr("ggufspec.forecast.profiles.traces", _traces)
+    server = Server(library=library, name="server", keeps_loads=True)
+    deadline = Deadline.start(LIMIT_S, run_share=0.25, clock=clock)
+    limited = replace(plan, session=replace(plan.session, engine=server), deadline=deadline)
+    notes: list[str] = []
+    steps: Generator[Any, None, TuningForecast] = looking.look(limited, **more)
+    while True:
+        try:
+            notes += next(steps).notes
+        except StopIteration as end:
+            return end.value, library, notes
+
+
+def test_the_forecast_takes_no_more_than_was_planned(
+    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outlook, library, notes = _look(plan, clock, 1.0, monkeypatch)
+    assert outlook.prospects
+    assert clock.now < LIMIT_S / 2
+    assert library.longest_s <= LIMIT_S / 4
+    assert notes[0].startswith("--max-time 2m: ")
+    assert outlook.pace is not None
+    assert outlook.pace.token_s == pytest.approx(TOKEN_S)
+
+
+@pytest.mark.parametrize("slowdown", [2.0, 5.0, 10.0])
+def test_a_machine_that_became_slower_gets_a_smaller_forecast(
+    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch, slowdown: float
+) -> None:
+    quick, _, _ = _look(plan, clock, 1.0, monkeypatch)
+    clock.now = 0.0
+    outlook, library, _ = _look(plan, clock, slowdown, monkeypatch)
+    assert outlook.prospects
+    assert 1 <= len(outlook.prompts) <= len(quick.prompts)
+    assert clock.now <= LIMIT_S * 0.8  # there is time to measure
+    assert library.longest_s <= LIMIT_S / 4
+
+
+def test_a_model_that_is_too_slow_is_refused_by_the_name_of_the_limit(
+    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TimeLimitError) as caught:
+        _look(plan, clock, 10_000.0, monkeypatch)
+    assert caught.value.message.startswith("--max-time 2m is too short for this model on this machine")
+    assert "--timeout" not in f"{caught.value.message} {caught.value.hint}"
+    least = units.parse_duration(str(caught.value.hint).split()[-1])
+    assert least > LIMIT_S
+    assert clock.now <= LIMIT_S
+
+
+def test_a_forecast_alone_measures_the_target_once(
+    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outlook, library, _ = _look(plan, clock, 1.0, monkeypatch, forecast_only=True)
+    assert library.seen.count("run") == 2  # of which the first warms up
+    assert outlook.prospects
+
+
+def test_categories_take_turns_so_that_none_is_left_out(
+    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = tuple(
+        Prompt(id=f"{kind}{number}", text="x", category=kind) for kind in "abc" for number in range(4)
+    )
+    suite = replace(plan.session.suite, prompts=prompts)
+    several = replace(plan, session=replace(plan.session, suite=suite))
+    outlook, _, _ = _look(several, clock, 6.0, monkeypatch)
+    assert 3 <= len(outlook.prompts) < 12
+    assert {prompt.category for prompt in outlook.prompts} == {*"abc"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "busy", "threads", "says"),
+    [
+        (None, 0.1, None, None),
+        (None, 1.9, 2, "threads: 2 of 4, because other programs are busy; -t 4 uses all"),
+        (None, 9.0, 1, "threads: 1 of 4, because other programs are busy; -t 4 uses all"),
+        (2, 1.9, 2, None),
+        (4, 1.9, 4, "threads: 4 as requested, but other programs leave 2 cores free"),
+        ((1, 4), 3.0, (1, 4), "-t 1 avoids that"),
+    ],
+)
+def test_threads_are_as_many_as_cores_are_free_unless_named(
+    asked: Any, busy: float, threads: Any, says: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4)
+    monkeypatch.setattr(machine, "busy_cores", lambda *_: busy)
+    chosen, note = planning.choose_threads(asked)
+    assert chosen == threads
+    assert (note is None) if says is None else (says in str(note))
+
+
+def test_a_process_knows_its_age() -> None:
+    age_s = machine.process_age_s()
+    assert age_s is None or age_s > 0
