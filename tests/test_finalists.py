@@ -329,6 +329,17 @@ def _serve(plan: Plan, tuned: Tuned, monkeypatch: pytest.MonkeyPatch, *, working
     return tuning.serve(plan, tuned)
 
 
+def test_after_the_time_limit_no_server_is_started(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    hurried = _hurried(plan, clock, 60.0)
+    clock.now = 61.0
+    served = _serve(hurried, _tuned(g3=1.5, g8=1.3), monkeypatch, working={3})
+    assert served.overall.arm.draft_size == 3
+    assert served.launch is not None
+    assert served.launch.failure == "it was not tried, because --max-time 1m was over"
+    assert served.passed_over == ()
+
+
 def test_the_choice_is_started_before_it_is_printed(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     served = _serve(plan, _tuned(g3=1.5, g8=1.3), monkeypatch, working={3})
     assert served.overall.arm.draft_size == 3

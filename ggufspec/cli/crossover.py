@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     type=Duration(),
     default="5m",
     show_default=True,
-    help="Time limit for all measurements: 10m, 2h.",
+    help="Time limit for the complete crossover: 10m, 2h.",
 )
 @click.option(
     "--resume", metavar="BENCH", shell_complete=completions.runs, help="Continue an interrupted crossover."

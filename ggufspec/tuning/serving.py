@@ -128,11 +128,9 @@ def serve(plan: Plan, tuned: Tuned) -> Tuned:
     tuned = replace(tuned, serving=plan.serving)
     if Program.SERVER not in plan.session.install.programs:
         return tuned
-    if plan.deadline.is_over():
-        return tuned
     first = _launch(plan, tuned, tuned.overall)
-    if first.failure is not None and plan.deadline.is_over():
-        return tuned  # the limit may have ended it
+    if first.failure is not None and plan.deadline.is_over():  # which may have ended it
+        return replace(tuned, launch=_not_started(plan))
     if first.failure is None or plan.session.engine.name != "server":
         return replace(tuned, launch=first)
     passed_over = [(tuned.overall.arm.spec, first.failure)]
@@ -146,9 +144,15 @@ def serve(plan: Plan, tuned: Tuned) -> Tuned:
     return replace(tuned, launch=first)
 
 
+def _not_started(plan: Plan) -> Launch:
+    return Launch(argv=(), failure=f"it was not tried, because {plan.deadline.describe()} was over")
+
+
 def _launch(plan: Plan, tuned: Tuned, choice: Choice) -> Launch:
     from ggufspec.engines.server import serve_once  # its HTTP client is slow to import
 
+    if plan.deadline.is_over():
+        return _not_started(plan)
     texts = [prompt.text for prompt in tuned.outlook.prompts]
     limit_s = LONGEST_LAUNCH_S
     if plan.deadline.limit_s is not None:

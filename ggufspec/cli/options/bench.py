@@ -197,7 +197,7 @@ _REPEATING = (
         help="Repeat until every speed-up is decided: faster, slower or the same within 1 %.",
     ),
     click.option("--max-repeats", type=Count(4), help="Most repeats with --until decided. [default: 20]"),
-    click.option("--max-time", type=Duration(), help="Stop measuring after this time: 10m, 2h."),
+    click.option("--max-time", type=Duration(), help="Time limit for the complete bench: 10m, 2h."),
     click.option(
         "--resume",
         metavar="BENCH",
