@@ -29,7 +29,7 @@ from tests.support.hub_client import DEMO
 from tests.support.hub_server import Hub
 
 BODY = {"prompt": "Once upon a time", "n_predict": 8, "ignore_eos": True}
-QUICK = ("--max-time", "20s", "-t", "1", "--serve-ctx", "512")
+QUICK = ("--max-time", "40s", "-t", "1", "--serve-ctx", "512")
 
 
 def _free_port() -> int:
@@ -104,7 +104,7 @@ def test_from_a_name_with_a_head_to_a_server_that_answers(
     environment = hub_client.environment(loopback, home) | {"GGUFSPEC_LLAMA": str(llama.root)}
     port = _free_port()
     words = (
-        *("auto", "me/Model-3-8B-GGUF:Q4_K_M", "--yes", "--max-time", "30s", *QUICK[2:]),
+        *("auto", "me/Model-3-8B-GGUF:Q4_K_M", "--yes", "--max-time", "40s", *QUICK[2:]),
         *("--serve", "--", "--port", str(port)),
     )
 

@@ -31,7 +31,7 @@ from ggufspec.tuning import default
 
 TOKEN_S, DRAFTED_S, VERIFIED_S = 1e-5, 1e-6, 2e-7
 """Seconds of an evaluation, of a drafted token, and of each further token of a batch: drafting pays."""
-QUICK = ("--pair", "demo", "-t", "1", "-n", "40", "--per-category", "1", "--max-time", "30s")
+QUICK = ("--pair", "demo", "-t", "1", "-n", "40", "--per-category", "1", "--max-time", "40s")
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(embedded: Install, tmp
         n_predict=40,
         threads=1,
     )
-    tuned = tuning.tune(tuning.TuneRequest(request=request, max_time_s=30.0))
+    tuned = tuning.tune(tuning.TuneRequest(request=request, max_time_s=40.0))
     assert not tuned.overall.drafts
     assert tuned.overall.arm.role is Role.TARGET
     assert tuned.refusal is not None
@@ -264,7 +264,7 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(embedded: Install, tmp
 def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Install) -> None:
     target = hub.resolve(catalog.find_pair("demo"), offline=True).target
     words = ["tune", "-m", str(target.path), "-p", "A list: one, two, three. A list: one, two,", "-n", "60"]
-    result = CliRunner().invoke(cli, [*words, "-t", "1", "--max-time", "15s", "-o", "json"])
+    result = CliRunner().invoke(cli, [*words, "-t", "1", "--max-time", "40s", "-o", "json"])
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
     assert {row["method"] for row in facts["forecasts"]} >= {"ngram-simple", "ngram-mod", "ngram-cache"}
