@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 """Variables, in lower case, that programs need for network access even if they hold a password."""
@@ -25,34 +25,51 @@ _SECRET_PARTS = ("apikey", "credential", "passphrase", "passwd", "password", "se
 _SECRET_ENDS = ("accesskey", "privatekey", "token")
 _NOT_SECRET = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})  # folders, and the socket of the SSH agent
 _ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<user>[^\s/?#\"'<>]+)@", re.IGNORECASE)
-_TOKEN = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{16,}|gh[opusr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
-    r"|sk-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[A-Z0-9]{12,}|eyJ[\w-]{8,}\.[\w-]{8,}\.)"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:Bearer|Basic) [\w+/=.~-]{8,}"
-)
+_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})|(?<=[\d;\[]m))"
+"""Where a short prefix begins a token: behind no letter, or behind an escape of JSON, a URL or a terminal."""
 
+_FORMATS = "|".join(
+    (
+        # whatever is before it: no word contains such a prefix with so many letters behind it
+        r"(?:hf|api_org)_[A-Za-z0-9]{16,}",  # Hugging Face
+        r"gh[opusr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}",  # GitHub, GitLab
+        r"AIza[\w-]{30,}|GOCSPX-[\w-]{20,}|ya29\.[\w.-]{20,}",  # Google: API, OAuth client, access
+        r"npm_[A-Za-z0-9]{30,}|pypi-[\w-]{32,}",
+        r"[sr]k_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/=]{16,}",  # Stripe
+        r"(?:AKIA|ASIA)[A-Z0-9]{12,}",  # AWS
+        # Azure: connection strings, signed addresses, client secrets, storage keys (64 bytes in base64)
+        r"(?:AccountKey|SharedAccessKey)=[A-Za-z0-9+/]{16,}={0,2}",
+        r"sig=[\w%+=-]{16,}",
+        r"[\w~.-]{3}8Q~[\w~.-]{28,}",
+        r"[A-Za-z0-9+/]{86}==",
+        r"xox[abeprs]-[\w-]{10,}|xapp-[\w-]{16,}",  # Slack
+        r"gsk_[A-Za-z0-9]{20,}|nvapi-[\w-]{20,}|sk-(?:ant|or|proj|svcacct)-[\w-]{12,}",  # hosts of models
+        r"-----BEGIN [A-Z ]*PRIVATE KEY.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+        # only at the start of a word, because words end like that: "task-…", "keyJson…"
+        rf"{_START}(?:sk-[\w-]{{16,}}|r8_[A-Za-z0-9]{{20,}}|xai-[A-Za-z0-9]{{20,}})",
+        rf"eyJ[\w-]{{8,}}\.eyJ[\w-]{{4,}}\.[\w-]*|{_START}eyJ[\w-]{{8,}}\.[\w-]{{8,}}\.[\w-]*",  # web tokens
+    )
+)
+_TOKEN = re.compile(rf"{_FORMATS}|\b(?:Bearer|Basic) [\w+/=.~-]{{8,}}", re.DOTALL)
 _PUBLISHED = re.compile(
-    r"\b(?:hf|api_org)_[A-Za-z0-9]{16,}|\bgh[opusr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
-    r"|\bsk-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bAKIA[A-Z0-9]{12,}|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-    r"|(?<=[Bb]earer )[\w+/=.~-]{16,}|(?<=[Bb]asic )(?=\S*\d)[\w+/=.~-]{16,}",
-    re.DOTALL,
+    rf"{_FORMATS}|(?<=[Bb]earer )[\w+/=.~-]{{16,}}|(?<=[Bb]asic )(?=\S*\d)[\w+/=.~-]{{16,}}", re.DOTALL
 )
 """Tokens in a text that is to be read by others; what may be an ordinary word, such as "Basic", stays."""
 
-_HIDDEN = "***"
+HIDDEN = "***"
 _PATTERNS = (
-    (re.compile(r"\?[\w.~%+\[\]-]+=[^\s'\"<>]*"), f"?{_HIDDEN}"),
+    (re.compile(r"\?[\w.~%+\[\]-]+=[^\s'\"<>]*"), f"?{HIDDEN}"),
     (
         re.compile(
             r"\b((?:proxy-)?authorization|(?:set-)?cookie|x-[\w-]*(?:token|signature|credential)[\w-]*)"
             r"(['\"]?\s*[:,=]\s*b?['\"]?)[^'\"\r\n]+",
             re.IGNORECASE,
         ),
-        rf"\1\2{_HIDDEN}",
+        rf"\1\2{HIDDEN}",
     ),
-    (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE), rf"\1 {_HIDDEN}"),
-    (re.compile(r"\b(hf|api_org)_[A-Za-z0-9]{16,}"), rf"\1_{_HIDDEN}"),
+    (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE), rf"\1 {HIDDEN}"),
+    (re.compile(r"(hf|api_org)_[A-Za-z0-9]{16,}"), rf"\1_{HIDDEN}"),
+    (re.compile(_FORMATS, re.DOTALL), HIDDEN),
 )
 
 
@@ -67,7 +84,7 @@ def without_token_option(words: Sequence[str]) -> tuple[str, ...]:
     for word in rest:
         if word in {"--token", "--api-key"}:
             next(rest, None)
-        elif not word.startswith("--token="):
+        elif not word.startswith(("--token=", "--api-key=")):
             kept.append(word)
     return tuple(kept)
 
@@ -104,12 +121,17 @@ def redact(text: str) -> str:
     return text
 
 
-def without_tokens(text: str) -> str:
-    """Return a text in which ``***`` replaces tokens, private keys and the credentials of addresses.
+def token_spans(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield where tokens, private keys and credentials of addresses stand, and what replaces each of them.
 
-    It is for texts that are published: unlike ``redact``, it changes no sentence about "basic" things.
+    It is for texts that are published: unlike ``redact``, it finds nothing in a sentence about "basic"
+    things. Tokens may overlap with credentials.
     """
-    return _PUBLISHED.sub(_HIDDEN, without_credentials(text))
+    for match in _ADDRESS.finditer(text):
+        if _hide_credentials(match) != match[0]:
+            yield (*match.span("user"), HIDDEN)
+    for match in _PUBLISHED.finditer(text):
+        yield (*match.span(), HIDDEN)
 
 
 class Redacting(logging.Filter):
@@ -125,4 +147,4 @@ class Redacting(logging.Filter):
 
 def _hide_credentials(match: re.Match[str]) -> str:
     login_only = ":" not in match["user"] and "ssh" in match["scheme"].lower()
-    return match[0] if login_only else f"{match['scheme']}://{_HIDDEN}@"
+    return match[0] if login_only else f"{match['scheme']}://{HIDDEN}@"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import json
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ggufspec import publishing, results
 from ggufspec.domain import Offload, Sample
@@ -19,6 +23,7 @@ from ggufspec.report.text import formats, tables
 from ggufspec.results import ResultSet, archive
 from tests.support import published, values
 from tests.support.published import IDENTITY, PRIVATE, SECRETS
+from tests.support.tokens import TOKENS
 
 ENGINES = ("binary", "server", "inprocess")
 
@@ -75,6 +80,23 @@ def test_no_secret_is_published_and_no_figure_changes(engine: str, tmp_path: Pat
     before, after = (formats.records(frames.summary(stored)) for stored in (bench, copy))
     for old, new in zip(before, after, strict=True):
         assert all(new[name] == old[name] for name in ("gen_tps", "speedup", "accept_rate", "verdict"))
+
+
+@pytest.mark.usefixtures("without_pages")
+@pytest.mark.parametrize("form", TOKENS)
+def test_a_token_in_the_name_of_a_folder_hides_neither_itself_nor_the_folders_behind_it(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, project = TOKENS[form], published.PROJECT
+    monkeypatch.setattr(published, "PROJECT", f"{token}/{project}")
+    monkeypatch.setattr(published, "TOKEN", token)
+    bench = published.bench()
+    stored = [file.read_text() for file in bench.folder.rglob("*") if file.is_file()]
+    assert any(f"/data/{token}/{project}" in text for text in stored)
+    bundle = publish(bench, folder=tmp_path / "bundle")
+    texts = [file.read_text() for file in bundle.folder.rglob("*") if file.is_file()]
+    assert [text for text in texts if token in text or project in text] == []
+    assert leaks(bundle.folder) == []
 
 
 @pytest.mark.usefixtures("without_pages")
@@ -198,6 +220,64 @@ def test_an_existing_folder_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "bundle").mkdir()
     with pytest.raises(GgufspecError, match="already exists"):
         publish(published.bench(), folder=tmp_path / "bundle")
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "/home/wilhelmina/",
+            "/data/client-zebra/models/",
+            "wilhelmina",
+            "quillbox",
+            "https://10.1.2.3:80/",
+        ),
+        *(
+            "https://a:b@host/",
+            "?x=",
+            "&",
+            "=",
+            ":",
+            " ",
+            "\n",
+            '"',
+            "%2F",
+            "\\n",
+            "-m",
+            "word",
+            "_",
+            "\x1b[1m",
+        ),
+    ]
+)
+
+
+@given(before=st.lists(PIECES), after=st.lists(PIECES), form=st.sampled_from(sorted(TOKENS)))
+def test_no_token_survives_between_whatever_stands_around_it(
+    before: list[str], after: list[str], form: str
+) -> None:
+    redact = redacting.make_redactor([], (), IDENTITY, (PRIVATE,))
+    assert TOKENS[form] not in redact("".join((*before, TOKENS[form], *after)))
+
+
+@given(
+    before=st.lists(PIECES),
+    after=st.lists(PIECES),
+    secret=st.text(alphabet="aB1/+=&<>'\"\\ %äwilhelmina", min_size=8),
+)
+def test_a_value_of_the_environment_does_not_survive_however_it_is_written(
+    before: list[str], after: list[str], secret: str
+) -> None:
+    redact = redacting.Redactor(patterns=(("wilhelmina", "user-1"), ("/home/[a-z]+", "~")), secrets=(secret,))
+    forms = (
+        secret,
+        json.dumps(secret)[1:-1],
+        repr(secret)[1:-1],
+        quote(secret),
+        quote(secret, safe=""),
+        html.escape(secret),
+    )
+    for written in forms:
+        assert written not in redact("".join((*before, written, *after)))
 
 
 def test_the_identity_of_a_user_has_the_values_that_give_access(

@@ -14,10 +14,12 @@ import pytest
 
 from ggufspec.errors import BadReferenceError, BadTokenError, GgufspecError
 from ggufspec.modelfiles import hub as hub_package
-from ggufspec.redaction import Redacting, redact, without_tokens
+from ggufspec.publishing.redacting import Redactor
+from ggufspec.redaction import Redacting, is_secret, redact, without_secrets, without_token_option
 from tests.support import hub_client, shell
 from tests.support.hub_client import PAIR, TARGET
 from tests.support.hub_server import SIGNATURE, Fault, Hub
+from tests.support.tokens import TOKENS
 
 TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz"
 PASSWORD = "s3cr3t%2Fword"
@@ -62,7 +64,53 @@ def test_what_gives_access_is_replaced(text: str, shown: str) -> None:
     ],
 )
 def test_published_texts_keep_their_words(text: str, shown: str | None) -> None:
-    assert without_tokens(text) == (text if shown is None else shown)
+    assert Redactor()(text) == (text if shown is None else shown)
+
+
+@pytest.mark.parametrize("form", TOKENS)
+@pytest.mark.parametrize(
+    "around",
+    [
+        "{}",
+        "the key is {}, said nobody",
+        "/srv/models/{}/t.gguf",
+        "/srv/my_{}.gguf",
+        "https://example.org/{}/x?key={}",
+        "https://example.org/?next=%2F{}",
+        '{{"text": "one\\n{}"}}',
+        "\x1b[32m{}\x1b[0m",
+        "NAME={}",
+        "--api-key={}",
+    ],
+)
+def test_a_token_of_every_form_is_replaced_wherever_it_stands(form: str, around: str) -> None:
+    token = TOKENS[form]
+    text = around.format(token, token)
+    assert token not in redact(text)
+    assert token not in Redactor()(text)
+    assert is_secret("HARMLESS", text)
+    assert without_secrets({"HARMLESS": text, "CC": "gcc"}) == {"CC": "gcc"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task-management-system-of-the-year, risk-adjusted-returns-and-so-on",
+        "keyJsonSerializer.someMethodName.other, monkeyJourney.of.all",
+        "huggingface_hub hf_hub_download convert_hf_to_gguf.py half_",
+        "pypi-mirror, npm_config_cache=/x, sig=abc, design=wide",
+        "llama_perf_context_print: eval time = 190.00 ms / 31 runs (6.13 ms per token, 163.16 per second)",
+        "a1b2" * 16,
+    ],
+)
+def test_ordinary_words_are_no_tokens(text: str) -> None:
+    assert Redactor()(text) == text
+    assert redact(text) == text
+
+
+def test_the_options_that_hold_keys_are_left_out_of_a_stored_command() -> None:
+    words = ("ggufspec", "bench", "--token", "a", "--token=b", "--api-key", "c", "--api-key=d", "-n", "8")
+    assert without_token_option(words) == ("ggufspec", "bench", "-n", "8")
 
 
 def test_log_records_pass_without_it() -> None:

@@ -7,20 +7,23 @@ stay readable and arms stay apart.
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import platform
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
+from html import escape
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, quote_plus, urlsplit
 
 from ggufspec.domain import Endpoint, FileUse, ModelFile
-from ggufspec.redaction import is_secret, without_tokens
+from ggufspec.redaction import HIDDEN, is_secret, token_spans
 from ggufspec.results import ResultSet
 
 Value = TypeVar("Value")
@@ -106,9 +109,15 @@ def _full_name() -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Redactor:
-    """Replaces tokens, then each pattern by its placeholder; of two that match, the first one counts.
+    """Replaces tokens and what matches a pattern, all found in the text as it was written.
 
-    ``hides_metadata`` is whether logs also lose what a model's file says of its origin.
+    A token may stand in the name of a folder, and a folder's path in an address with a token. So one is not
+    replaced before the other is looked for.
+
+    Attributes:
+        patterns: each with its placeholder; of two that match at one place, the first one counts.
+        secrets: values that give access, however they are written.
+        hides_metadata: whether logs also lose what a model's file says of its origin.
     """
 
     patterns: tuple[tuple[str, str], ...] = ()
@@ -117,10 +126,18 @@ class Redactor:
 
     def __call__(self, text: str) -> str:
         """Return a text without anything private."""
-        for secret in self.secrets:
-            text = text.replace(secret, "***")
-        text = without_tokens(text)
-        return self._pattern.sub(self._placeholder, text) if self.patterns else text
+        private = [*_secret_spans(self._secret, text), *token_spans(text)]
+        if self.patterns:
+            private += [(*match.span(), self._placeholder(match)) for match in self._pattern.finditer(text)]
+        pieces, end = [], 0
+        # of two that begin at one character the longer one first: it may be all that is replaced there
+        for start, stop, placeholder in sorted(private, key=lambda span: (span[0], -span[1])):
+            if start >= end:
+                pieces += [text[end:start], placeholder]
+            elif stop > end:
+                pieces.append(HIDDEN)  # a token that begins in a path or a name and ends behind it
+            end = max(end, stop)
+        return "".join((*pieces, text[end:]))
 
     def redact_log(self, log: bytes) -> bytes:
         """Return a log without anything private; all other bytes stay, whatever their encoding."""
@@ -134,11 +151,30 @@ class Redactor:
         return redacted
 
     @cached_property
+    def _secret(self) -> re.Pattern[str] | None:
+        written = dict.fromkeys(form for secret in self.secrets for form in _written_forms(secret))
+        longest_first = sorted(written, key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE) if written else None
+
+    @cached_property
     def _pattern(self) -> re.Pattern[str]:
         return re.compile("|".join(f"(?P<p{n}>{pattern})" for n, (pattern, _) in enumerate(self.patterns)))
 
     def _placeholder(self, match: re.Match[str]) -> str:
         return self.patterns[int(str(match.lastgroup)[1:])][1]
+
+
+def _secret_spans(secret: re.Pattern[str] | None, text: str) -> Iterator[tuple[int, int, str]]:
+    if secret is not None:
+        yield from ((*match.span(), HIDDEN) for match in secret.finditer(text))
+
+
+def _written_forms(secret: str) -> tuple[str, ...]:
+    """Return a value as it is, and as JSON, Python, a URL, HTML and a shell write it."""
+    return (
+        *(secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]),
+        *(quote(secret), quote(secret, safe=""), quote_plus(secret), escape(secret), shlex.quote(secret)),
+    )
 
 
 def _map_texts(value: Any, change: Callable[[str], str]) -> Any:

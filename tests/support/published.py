@@ -61,14 +61,6 @@ BY_METHOD = (MethodCounts("ngram-mod", 1, 16, 5), MethodCounts("draft-simple", 8
 """What each method drafts in a request to a server that drafts by the chain."""
 HASHES = {"target": "a1" * 32, "drafter": "b2" * 32}
 _RESPONSES = Path(__file__).parent.parent / "responses" / "0.3.36"
-_NOISE = (
-    f"load_backend: loaded CPU backend from {HOME}/.cache/x/libggml-cpu.so\n"
-    f"llama_model_loader: - kv   1:         general.name str              = Tigerfish of {OWNER}\n"
-    f"llama_model_loader: - kv   2:     general.repo_url str              = https://huggingface.co/{PRIVATE}\n"
-    f"main: {FULL_NAME} at {USER}@{HOST}: https://{USER}:{PASSWORD}@example.org/{TOKEN} {PASSWORD}\n"
-    f"log: {HOME}/{PROJECT}/deep/notes.txt\n"
-    f"load: /home/{USER}/.cache/huggingface/hub/models--{OWNER}--{REPO}/snapshots/1/t.gguf\n"
-)
 
 
 def leave_out_pages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +76,9 @@ def leave_out_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "derive_files", lambda benches, facts: files)
 
 
-def pair(folder: str = f"/data/{PROJECT}/models") -> Pair:
-    """A target from a private repository, and a drafter; ``folder`` names a project."""
+def pair() -> Pair:
+    """A target from a private repository, and a drafter, in a folder that names a project."""
+    folder, drafter = f"/data/{PROJECT}/models", f"drafter-{TOKEN.replace('/', '_')}.gguf"
     return Pair(
         name=f"{OWNER}-pair",
         target=ModelFile(
@@ -94,9 +87,7 @@ def pair(folder: str = f"/data/{PROJECT}/models") -> Pair:
             path=Path(folder, "tigerfish-7b-Q4_K_M.gguf"),
             content=HASHES["target"],
         ),
-        draft=ModelFile(
-            filename="drafter.gguf", path=Path(folder, "drafter.gguf"), content=HASHES["drafter"]
-        ),
+        draft=ModelFile(filename=drafter, path=Path(folder, drafter), content=HASHES["drafter"]),
     )
 
 
@@ -115,12 +106,23 @@ def spec(role: Role, prompt: Prompt, n_max: int = 3, way: Chain = MODEL) -> RunS
     )
 
 
+def _noise() -> str:
+    return (
+        f"load_backend: loaded CPU backend from {HOME}/.cache/x/libggml-cpu.so\n"
+        f"llama_model_loader: - kv   1:         general.name str              = Tigerfish of {OWNER}\n"
+        f"llama_model_loader: - kv   2:     general.repo_url str              = https://huggingface.co/{PRIVATE}\n"
+        f"main: {FULL_NAME} at {USER}@{HOST}: https://{USER}:{PASSWORD}@example.org/{TOKEN} {PASSWORD}\n"
+        f"log: {HOME}/{PROJECT}/deep/notes.txt\n"
+        f"load: /home/{USER}/.cache/huggingface/hub/models--{OWNER}--{REPO}/snapshots/1/t.gguf\n"
+    )
+
+
 def binary_logs(run: RunSpec, repeat: int) -> tuple[str, str]:
     """What llama.cpp's programs write: the text with its prompt, and the log."""
     text = f"{run.prompt.text}{ANSWER} says {USER}\n"
     ms = 190.0 + 3 * repeat
     log = fakes.plain_log(ms) if run.drafting is None else fakes.drafting_log(0.1 + 0.001 * repeat)
-    return text, _NOISE + f"main: prompt: '{run.prompt.text}'\n" + log
+    return text, _noise() + f"main: prompt: '{run.prompt.text}'\n" + log
 
 
 def server_logs(run: RunSpec, repeat: int) -> tuple[str, str]:
@@ -140,7 +142,7 @@ def server_logs(run: RunSpec, repeat: int) -> tuple[str, str]:
         record.append(json.dumps(value))
     loaded = "load_tensors: offloaded 0/7 layers to GPU\n" if repeat == 0 else ""
     totals = _statistics(repeat // 2 + 1) if run.drafting and run.drafting.first else ""
-    return "\n".join(record) + "\n", _NOISE + loaded + totals + "srv  log_server_r: done request\n"
+    return "\n".join(record) + "\n", _noise() + loaded + totals + "srv  log_server_r: done request\n"
 
 
 def _statistics(requests: int) -> str:
@@ -173,7 +175,7 @@ def library_logs(run: RunSpec, repeat: int) -> tuple[str, str]:
         "load_s": 0.5 if repeat == 0 else None,
     }
     loaded = "load_tensors: offloaded 0/7 layers to GPU\n" if repeat == 0 else ""
-    return json.dumps(record) + "\n", _NOISE + loaded
+    return json.dumps(record) + "\n", _noise() + loaded
 
 
 LOGS: dict[str, Callable[[RunSpec, int], tuple[str, str]]] = {
@@ -259,7 +261,7 @@ def _run(engine: str, run_spec: RunSpec, repeat: int, number: int, folder: Path)
     attempts = 2 if number == 1 else 1
     if attempts > 1:
         (folder / f"{name}.lost1.out").write_text(f"{run_spec.prompt.text} {USER}")
-        (folder / f"{name}.lost1.err").write_text(_NOISE)
+        (folder / f"{name}.lost1.err").write_text(_noise())
     run = RunResult(
         spec=run_spec,
         repeat=repeat,
