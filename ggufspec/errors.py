@@ -16,6 +16,7 @@
     ├── SummaryLostError         15   a program succeeded, but its log has no summary
     ├── DraftingInactiveError    16   nothing was drafted in a drafting run
     ├── UnsupportedMethodError   17   ggufspec does not support the pair's drafting method yet
+    ├── ImplausibleError         18   figures cannot be true, or tokens were counted and no text came
     ├── RepositoryNotFoundError  20   the repository does not exist on the Hub, or is private
     ├── RevisionNotFoundError    21   the branch, tag or commit does not exist
     ├── RemoteFileNotFoundError  22   the file or quant does not exist, or the name is ambiguous
@@ -154,6 +155,12 @@ class UnsupportedMethodError(GgufspecError):
     """ggufspec does not support the pair's drafting method yet."""
 
     exit_code = 17
+
+
+class ImplausibleError(GgufspecError):
+    """The figures of a run cannot be true, or tokens were counted and no text came."""
+
+    exit_code = 18
 
 
 class RepositoryNotFoundError(GgufspecError):

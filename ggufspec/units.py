@@ -8,6 +8,10 @@ import re
 MOST_BYTES = 1024 << 40
 MOST_SECONDS = 500 * 3600  # system calls wait for at most 2^31 ms
 _HOURS = 72  # longer durations are given in days
+_MOST = 1e18
+"""Larger numbers are shown as more than this, so that no cell gets wide; nothing measured reaches it."""
+_LEAST = 1e-9
+"""Smaller numbers than this are shown as less, for the same reason."""
 _LONGEST = 40  # characters of a text that a message quotes
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -27,10 +31,13 @@ def counted(count: int, noun: str) -> str:
 def format_number(value: float, digits: int = 4) -> str:
     """Return a number with so many significant digits, never in scientific notation: ``0.0523``, ``10,680``.
 
-    Trailing zeros of a fraction are left out. Digits before the point are never rounded away.
+    Trailing zeros of a fraction are left out. Digits before the point are never rounded away. Numbers that
+    nothing measured reaches are shown as more or less than the last one that does.
     """
     if not math.isfinite(value) or not value:
         return f"{value:g}"
+    if abs(value) < _LEAST:
+        return f"{'-' if value < 0 else ''}<{_LEAST:.9f}"
     magnitude = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))  # of the rounded number
     places = digits - 1 - magnitude
     if places <= 0:
@@ -109,6 +116,8 @@ def parse_duration(text: str) -> float:
 
 def format_duration(seconds: float) -> str:
     """Return a duration for people: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 10 min``, ``12 days``."""
+    if not math.isfinite(seconds):
+        return f"{seconds:g} s"
     if seconds < 10:
         return f"{seconds:.2f} s"
     if seconds < 59.95:
@@ -140,6 +149,8 @@ def round_up_duration(seconds: float) -> float:
 
 def format_rate(tokens_per_second: float) -> str:
     """Return tokens per second with four significant digits: ``2.010``, ``87.02``, ``1234``, ``10,680``."""
+    if not math.isfinite(tokens_per_second):
+        return f"{tokens_per_second:g}"
     if tokens_per_second >= 999.95:
         return format_count(tokens_per_second)
     int_digits = len(str(int(tokens_per_second)))
@@ -148,17 +159,24 @@ def format_rate(tokens_per_second: float) -> str:
 
 def format_percent(fraction: float, digits: int = 1) -> str:
     """Return a fraction as a percentage: ``97.9 %``."""
-    return f"{100 * fraction:.{digits}f} %"
+    return f"{_fixed(100 * fraction, digits)} %"
 
 
 def format_factor(ratio: float) -> str:
     """Return a speed-up as a factor: ``1.67×``."""
-    return f"{ratio:.2f}×"
+    return f"{_fixed(ratio, 2)}×"
 
 
 def format_count(value: float) -> str:
     """Return a whole number, with commas if it has five digits or more: ``9999``, ``10,680``."""
+    if _MOST < abs(value) < math.inf:
+        return f"{'-' if value < 0 else ''}>{_MOST:,.0f}"
     return f"{value:.0f}" if abs(value) < 9999.5 else f"{value:,.0f}"
+
+
+def _fixed(value: float, places: int) -> str:
+    """Return a number with so many places; one that nothing measured reaches without any."""
+    return f"{value:.{places}f}" if abs(value) < _MOST or not math.isfinite(value) else format_count(value)
 
 
 def _quote(text: str) -> str:

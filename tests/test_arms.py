@@ -81,7 +81,7 @@ def test_runs_that_do_not_count_stay_in_the_arm_and_out_of_its_means() -> None:
     bench = values.bench(
         values.run(),
         drafting,
-        replace(drafting, repeat=1, doubts=("busy-machine", "implausible")),
+        values.run(Role.DRAFTING, repeat=1, draft=3, status=Status.IMPLAUSIBLE),
         replace(drafting, repeat=2, sample=replace(drafting.sample, gen_s=None)),
         values.run(Role.DRAFTING, repeat=3, draft=3, status=Status.CRASHED),
     )

@@ -84,7 +84,14 @@ FAULTS = {
     "@refuses": Fault(does="exit 7", status="failed", error="exit code 7"),
     "@idle": Fault(does=f"{fakes.answer(NONE)}exit 0", status="drafting inactive", error="drafting inactive"),
     "@lies": Fault(
-        does=f"{fakes.answer(fakes.drafting_log(30.0))}exit 0", status="ok", outcome="implausible"
+        does=f"{fakes.answer(fakes.drafting_log(30.0))}exit 0",
+        status="implausible",
+        error="decoding took 30.0 s of ",
+    ),
+    "@mute": Fault(
+        does=f"cat >&2 <<'EOF'\n{fakes.drafting_log(0.010)}EOF\nexit 0",
+        status="no text",
+        error="tokens were counted, but there is no text",
     ),
     "@other": Fault(
         does=f"printf 'quite another text'\ncat >&2 <<'EOF'\n{fakes.drafting_log(0.010)}EOF\nexit 0",
@@ -102,6 +109,8 @@ EXIT_CODES = {
     "log too large": 9,
     "summary lost": 15,
     "drafting inactive": 16,
+    "implausible": 18,
+    "no text": 18,
 }
 
 
@@ -146,7 +155,7 @@ def test_every_fault_is_a_typed_row_and_the_sweep_ends(llama: Path) -> None:
             *({"disturbed"} if row["others_cores"] else ()),
         }
         assert fault.error in (row["error"] or ""), word
-        if fault.status == "ok" and fault.outcome != "implausible":
+        if fault.status == "ok":
             assert row["decode_tps"] == pytest.approx(3200 if row["role"] == "drafting" else 1550)
         logs = {file.name for file in (paths.runs_dir() / "chaos" / "logs").glob(f"{row['log']}.*")}
         assert len(logs) == 2 * fault.attempts, word

@@ -9,9 +9,11 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import click
 import httpx2
@@ -99,6 +101,32 @@ def _record(
         text="word",
         arrivals=tuple(np.linspace(sent_s + 0.1, end_s, 5).tolist()),
     )
+
+
+def _answered(record: RequestRecord, **changed: Any) -> RequestRecord:
+    timings = Timings(**({"predicted_n": 5} | changed))
+    return msgspec.structs.replace(record, timings=timings)
+
+
+@pytest.mark.parametrize(
+    ("liar", "words"),
+    [
+        (lambda record: _answered(record, predicted_n=10**9), "1,000,000,000 tokens, but 32 were asked for"),
+        (lambda record: _answered(record, predicted_ms=1e-300), "it decoded for 0.00 s"),
+        (
+            lambda record: msgspec.structs.replace(_answered(record), arrivals=record.arrivals * 2),
+            "5 tokens, but 10 pieces of text came",
+        ),
+    ],
+)
+def test_one_answer_that_cannot_be_true_spoils_the_run(
+    liar: Callable[[RequestRecord], RequestRecord], words: str
+) -> None:
+    honest = [_answered(record, predicted_ms=1000 * (record.end_s - record.sent_s)) for record in RECORDS]
+    assert serving.summarize(_spec(), lambda: honest).sample.status is Status.OK
+    parsed = serving.summarize(_spec(), lambda: [*honest[:2], liar(RECORDS[2]), *honest[3:]])
+    assert parsed.sample.status is Status.IMPLAUSIBLE
+    assert words in (parsed.remark or "")
 
 
 def _spec(users: int = 2, n_requests: int = 6, *, draft: int | None = None) -> RunSpec:

@@ -1,8 +1,34 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ggufspec import units
+
+
+@given(value=st.floats())
+def test_no_number_makes_a_table_wide(value: float) -> None:
+    texts = [
+        *(units.format_number(value), units.format_rate(value), units.format_count(value)),
+        *(units.format_factor(value), units.format_percent(value), units.format_bytes(value)),
+        units.format_duration(abs(value)),
+    ]
+    assert [text for text in texts if len(text) > 32 or "e+" in text or "e-" in text] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (33e9, "33,000,000,000"),
+        (1e300, ">1,000,000,000,000,000,000"),
+        (-1e300, "->1,000,000,000,000,000,000"),
+        (1e-300, "<0.000000001"),
+        (2e-9, "0.000000002"),
+    ],
+)
+def test_numbers_that_nothing_measured_reaches_are_cut(value: float, text: str) -> None:
+    assert units.format_number(value) == text
 
 
 @pytest.mark.parametrize(

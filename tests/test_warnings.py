@@ -12,7 +12,6 @@ from ggufspec.domain import (
     Offload,
     Role,
     RunOutcome,
-    RunResult,
     Sample,
     Status,
     TextVerdict,
@@ -109,28 +108,6 @@ def test_a_gpu_that_slowed_down(
 ) -> None:
     run = replace(values.run(), conditions=Conditions(gpu_throttled=reasons))
     assert warnings.of_run(run, gpu=False) == found
-
-
-def _drafting(**sample: object) -> RunResult:
-    run = values.run(Role.DRAFTING, draft=3)
-    return replace(run, sample=replace(run.sample, **sample))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("sample", "plausible"),
-    [
-        ({}, True),
-        ({"n_rounds": 40}, True),
-        ({"n_rounds": 30, "n_draft": 3}, False),  # 100 tokens cannot be drafted in 30 rounds of three
-        ({"n_accepted": 101}, False),
-        ({"gen_s": 60.0}, False),  # the program ran for 2.4 s
-        ({"draft_s": 1.5, "verify_s": 1.5}, False),  # of 2 s
-        ({"gen_tokens": 1}, False),
-    ],
-)
-def test_figures_must_agree_with_each_other_and_the_clock(sample: dict[str, object], plausible: bool) -> None:
-    found = warnings.of_run(_drafting(**sample), gpu=False)
-    assert (MeasurementWarning.IMPLAUSIBLE in found) is not plausible
 
 
 def test_every_run_has_one_outcome_and_the_gravest_wins() -> None:

@@ -15,7 +15,6 @@ from ggufspec import stats
 from ggufspec.analysis import acceptance, judging, traffic, warnings, windows
 from ggufspec.analysis.acceptance import Acceptance, AcceptanceIntervals
 from ggufspec.analysis.traffic import TrafficFigures
-from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     Build,
     Role,
@@ -375,12 +374,6 @@ def models_of(spec: RunSpec) -> tuple[str, ...]:
 
 def counted(runs: Runs) -> NDArray[np.float64]:
     """Return the tokens/s of each run, see ``windows``; NaN of those that enter no mean."""
-    ok, wrong = (
-        Status.OK,
-        MeasurementWarning.IMPLAUSIBLE,
-    )  # looked up once: the members of an enum are slow to find
-    counts = [
-        said.status is ok and wrong not in named
-        for said, named in zip(runs.outputs, runs.column("doubts"), strict=True)
-    ]
+    ok = Status.OK  # looked up once: the members of an enum are slow to find
+    counts = [said.status is ok for said in runs.outputs]
     return np.where(counts, windows.decode_rates(runs), np.nan)

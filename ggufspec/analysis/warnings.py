@@ -16,7 +16,6 @@ from ggufspec.domain import (
     TextVerdict,
     offloading,
 )
-from ggufspec.llama.command import longest_draft
 from ggufspec.machine import SLOWDOWNS
 
 
@@ -44,7 +43,6 @@ class MeasurementWarning(StrEnum):
     BEST_AT_EDGE = "best-at-edge"
     COLLAPSES = "collapses"
     MEMORY_TIGHT = "memory-tight"
-    IMPLAUSIBLE = "implausible"
     TEXT_DIFFERS = "text-differs"
     NOT_JUDGED = "texts-not-judged"
     NEAR_TIES = "near-ties"
@@ -139,9 +137,6 @@ ADVICE = {
         "cause"
     ),
     MeasurementWarning.MEMORY_TIGHT: "the models barely fit into memory, so the disk may limit the speed",
-    MeasurementWarning.IMPLAUSIBLE: (
-        "figures contradict each other or the clock, so these runs are left out of the means"
-    ),
     MeasurementWarning.TEXT_DIFFERS: (
         "the text with drafting differs from the target's own, and no near-tie explains it: the speed-up is"
         " not a fair comparison"
@@ -197,7 +192,6 @@ ADVICE = {
 }
 
 _SERIOUS = {
-    MeasurementWarning.IMPLAUSIBLE: RunOutcome.IMPLAUSIBLE,
     MeasurementWarning.GPU_LESS_BUILD: RunOutcome.GPU_LESS_BUILD,
     MeasurementWarning.DRAFTER_ON_CPU: RunOutcome.DRAFTER_ON_CPU,
     MeasurementWarning.SPILLED: RunOutcome.SPILLED,
@@ -276,8 +270,6 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
         warnings.append(MeasurementWarning.SWAPPING)
     if run.conditions is not None and not SLOWDOWNS.isdisjoint(run.conditions.gpu_throttled or ()):
         warnings.append(MeasurementWarning.GPU_THROTTLED)
-    if run.sample.status is Status.OK and not is_plausible(run):
-        warnings.append(MeasurementWarning.IMPLAUSIBLE)
     if run.spec.drafting is not None and run.spec.drafting.synthetic is not None:
         warnings.append(MeasurementWarning.SYNTHETIC)
     sent = run.sample.traffic
@@ -346,21 +338,6 @@ def outcome(run: RunResult) -> RunOutcome:
         found = MeasurementWarning.TEXT_DIFFERS  # it does, whoever explains it
     names = {*run.doubts, found}
     return next((outcome for warning, outcome in _SERIOUS.items() if warning in names), RunOutcome.OK)
-
-
-def is_plausible(run: RunResult) -> bool:
-    """Whether the figures of a run that ended well agree with each other and with the clock."""
-    sample, drafting = run.sample, run.spec.drafting
-    if not sample.decode_tps or (sample.gen_s or 0.0) > run.program_s * 1.05 + 0.1:
-        return False
-    drafted, accepted, rounds = sample.n_drafted, sample.n_accepted, sample.n_rounds
-    if drafted is not None and accepted is not None and not 0 <= accepted <= drafted:
-        return False
-    longest = sample.n_draft if drafting is None or not drafting.first else longest_draft(drafting)
-    if drafted is not None and rounds is not None and longest and drafted > rounds * longest:
-        return False
-    parts = (sample.draft_s or 0.0) + (sample.verify_s or 0.0)
-    return parts <= (sample.gen_s or 0.0) * 1.1 + 0.01
 
 
 def doubtful(names: Iterable[str]) -> tuple[str, ...]:

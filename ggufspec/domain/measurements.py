@@ -25,6 +25,8 @@ class Status(StrEnum):
     CRASHED = "crashed"  # a signal, or an abort
     FAILED = "failed"  # an exit code other than 0
     TIMED_OUT = "timed out"
+    IMPLAUSIBLE = "implausible"  # figures contradict each other, what was asked for, or the clock
+    NO_TEXT = "no text"  # although tokens were counted, or nothing to time
     WORKER_UNREACHABLE = "worker unreachable"  # a machine that lends its devices
     WORKER_MISMATCH = "worker version differs"
     WORKER_BUSY = "worker busy"  # with another program
@@ -46,11 +48,12 @@ class RunOutcome(StrEnum):
     CRASHED = "crashed"
     FAILED = "failed"
     TIMED_OUT = "timed out"
+    IMPLAUSIBLE = "implausible"
+    NO_TEXT = "no text"
     WORKER_UNREACHABLE = "worker unreachable"
     WORKER_MISMATCH = "worker version differs"
     WORKER_BUSY = "worker busy"
     WORKER_LOST = "worker lost"
-    IMPLAUSIBLE = "implausible"  # numbers that contradict each other or the clock
     GPU_LESS_BUILD = "GPU-less build"
     FEWER_LAYERS = "fewer layers"  # on the GPU than requested
     SPILLED = "spilled"  # out of a GPU's own memory

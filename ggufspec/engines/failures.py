@@ -28,6 +28,8 @@ _ERRORS: dict[Status, type[errors.GgufspecError]] = {
     Status.CRASHED: errors.ChildCrashedError,
     Status.FAILED: errors.ChildCrashedError,
     Status.TIMED_OUT: errors.ChildTimedOutError,
+    Status.IMPLAUSIBLE: errors.ImplausibleError,
+    Status.NO_TEXT: errors.ImplausibleError,
     Status.WORKER_UNREACHABLE: errors.WorkerError,
     Status.WORKER_MISMATCH: errors.WorkerError,
     Status.WORKER_BUSY: errors.WorkerError,

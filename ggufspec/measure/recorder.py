@@ -12,7 +12,7 @@ from pathlib import Path
 from ggufspec import machine, results
 from ggufspec.analysis import warnings
 from ggufspec.domain import Role, RunResult, RunSpec, Status
-from ggufspec.engines import Engine, Measurement
+from ggufspec.engines import Engine, Measurement, plausibility
 from ggufspec.llama.install import Install
 from ggufspec.measure import audit
 from ggufspec.measure.deadline import NO_DEADLINE, Deadline
@@ -98,6 +98,7 @@ class Recorder:
         started = time.perf_counter()
         with machine.Watch.start() as watch, results.disk(log.parent):
             measurement, attempts = self._attempt(cell, log)
+            measurement = _judged(cell.spec, measurement)
             conditions = watch.conditions()
         self.file_watch.check()
         if measurement.sample.status is Status.TIMED_OUT:
@@ -211,6 +212,16 @@ class Recorder:
 
     def _install_of(self, spec: RunSpec) -> Install | None:
         return self.install if spec.build is None else self.builds[spec.build]
+
+
+def _judged(spec: RunSpec, measurement: Measurement) -> Measurement:
+    """Return a measurement, as a failed one if its figures cannot be true."""
+    verdict = plausibility.judge(spec, measurement.sample, wall_s=measurement.wall_s)
+    if verdict is None:
+        return measurement
+    status, reason = verdict
+    sample = replace(measurement.sample, status=status, text=None, tokens=None)
+    return replace(measurement, sample=sample, error=reason)
 
 
 def _check_room(log: Path) -> None:

@@ -24,7 +24,7 @@ from ggufspec.domain import (
     Sample,
     Status,
 )
-from ggufspec.engines import keeps_loads, rereading
+from ggufspec.engines import keeps_loads, plausibility, rereading
 from ggufspec.errors import LogError, ResultsError
 from ggufspec.llama.install import Install
 from ggufspec.measure import audit
@@ -40,13 +40,14 @@ _FROM_EXIT_CODE = ("status", "program", "n_draft")
 """Fields of failed runs that engines also take from exit codes and requests."""
 _FROM_LOG = {Status.SUMMARY_LOST, Status.DRAFTING_INACTIVE, Status.PROMPT_TOO_LONG}
 """Ways to fail that a complete log rules out."""
+_JUDGED = {Status.IMPLAUSIBLE, Status.NO_TEXT}
+"""What a run of which everything arrived counts as if its figures cannot be true."""
 _ONLY_EXIT_CODE = "whether runs failed whose logs are complete, as only their exit codes say so"
 _PLACEMENTS = (*rereading.TARGET_PLACEMENT, *rereading.DRAFTER_PLACEMENT, "build")
 _OF_CONDITIONS = {
     MeasurementWarning.BUSY_MACHINE,
     MeasurementWarning.SWAPPING,
     MeasurementWarning.GPU_THROTTLED,
-    MeasurementWarning.IMPLAUSIBLE,
 }
 """Warnings that decide which runs count, and that follow from a run alone."""
 _COMMIT = re.compile(r"\b([0-9a-f]{7,40})\)")
@@ -186,8 +187,12 @@ def _check_run(
             report.skip("why runs failed, as exit codes are not in the logs", run.log)
         elif run.sample.status in _FROM_LOG:
             report.find(f"{label}: it counts as {run.sample.status.value}, but its log is complete")
+        elif run.sample.status in _JUDGED:
+            _check_judged(run, label, reread, report, left_out=left_out)
         else:
             report.skip(_ONLY_EXIT_CODE, run.log)
+    else:
+        _check_judged(run, label, reread, report, left_out=left_out)
     if methods and run.attempts > 1:  # the totals contain attempts of this load that were lost
         skipped.add("by_method")
         report.skip("what each method of a chain drafted, in runs that were repeated", run.log)
@@ -204,6 +209,17 @@ def _check_run(
             report.n_figures += stored is not None
         else:
             report.find(f"{label}: {name} is {_short(stored)}, but its log shows {_short(shown)}")
+
+
+def _check_judged(run: RunResult, label: str, reread: Sample, report: Report, *, left_out: bool) -> None:
+    """Compare whether a run counts with whether the figures in its log can be true."""
+    verdict = plausibility.judge(run.spec, reread, wall_s=run.program_s)
+    judged = Status.OK if verdict is None else verdict[0]
+    stored = run.sample.status
+    if stored is judged or (left_out and Status.IMPLAUSIBLE not in (stored, judged)):
+        return
+    reason = "" if verdict is None else f": {verdict[1]}"
+    report.find(f"{label}: it counts as {stored.value}, but its figures are {judged.value}{reason}")
 
 
 def _lacks_texts(spec: RunSpec) -> bool:

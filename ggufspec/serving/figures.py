@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from ggufspec.domain import (
     TrafficSample,
     UserRequest,
 )
+from ggufspec.engines import plausibility
 from ggufspec.engines.server import Parsed
 from ggufspec.serving.records import RequestRecord
 
@@ -93,7 +95,7 @@ def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Par
         if record.reason is not None:
             reasons.setdefault(record.outcome, record.reason)
     window = find_window(sent, traffic)
-    tally = _Tally(n_requests=traffic.n_requests, window=window)
+    tally = _Tally(n_requests=traffic.n_requests, window=window, asked=traffic.tokens_of(spec.n_predict))
     for record in read():
         tally.add(record)
     served = sorted(tally.served)
@@ -106,6 +108,8 @@ def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Par
         client_share=_client_share(sent, window),
         saturated=is_saturated(sent, traffic) if traffic.is_open else None,
     )
+    if tally.contradiction is not None:
+        return Parsed(sample=replace(sample, status=Status.IMPLAUSIBLE), remark=tally.contradiction)
     remark = _describe(failed, len(requests), reasons) if failed else None
     if sample.status is not Status.OK and remark is None:
         remark = "no steady window: a user had no answer before the last request ended"
@@ -115,8 +119,9 @@ def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Par
 class _Tally:
     """Sums over records, one after the other."""
 
-    def __init__(self, *, n_requests: int, window: Window | None) -> None:
-        self._n_requests, self._window = n_requests, window
+    def __init__(self, *, n_requests: int, window: Window | None, asked: Sequence[int]) -> None:
+        self._n_requests, self._window, self._asked = n_requests, window, asked
+        self.contradiction: str | None = None  # the first of a server's account with what its clients saw
         self.served: list[tuple[int, UserRequest]] = []
         self._answers: dict[int, Answer] = {}
         self._window_tokens = 0.0
@@ -152,6 +157,14 @@ class _Tally:
             self._add_answer(record)
 
     def _add_answer(self, record: RequestRecord) -> None:
+        ms = record.timings.predicted_ms if record.timings is not None else None
+        self.contradiction = self.contradiction or plausibility.find_contradiction(
+            tokens=record.tokens,
+            asked=self._asked[record.prompt] if record.prompt < len(self._asked) else None,
+            gen_s=None if ms is None else ms / 1000,
+            arrivals=record.arrivals,
+            end_s=record.end_s - record.sent_s,
+        )
         self._truncated = self._truncated or record.truncated
         answer = Answer(record.prompt, record.text, record.tokens)
         self._answers.setdefault(record.prompt, answer)

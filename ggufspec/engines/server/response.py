@@ -19,6 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from ggufspec.domain import Program, Round, Sample, Status
+from ggufspec.engines import plausibility
 from ggufspec.engines.server.events import Count, Event, event_text, unreadable
 
 
@@ -39,6 +40,12 @@ class _Run(msgspec.Struct):
     load_ms: float | None = None
 
 
+class _Request(msgspec.Struct):
+    """What was asked of the server."""
+
+    n_predict: int | None = None
+
+
 class _Counters(msgspec.Struct):
     """The server's own counts of accepted tokens per position of a draft, before and after the run."""
 
@@ -51,6 +58,7 @@ class _Line(msgspec.Struct):
 
     at_s: float = 0.0
     run: _Run | None = None
+    request: _Request | None = None
     chunk: Event | None = None
     accepted_at: _Counters | None = None
     line: str | None = None  # received, but not a JSON object
@@ -70,7 +78,7 @@ def parse_response(record: str) -> Parsed:
     Args:
         record: the lines of one request.
     """
-    run = _Run()
+    run, request = _Run(), _Request()
     counters: _Counters | None = None
     chunks: list[_Chunk] = []
     broken: str | None = None
@@ -81,6 +89,7 @@ def parse_response(record: str) -> Parsed:
             broken = broken or unreadable(error).reason
             continue
         run, counters = line.run or run, line.accepted_at or counters
+        request = line.request or request
         if line.chunk is not None:
             chunks.append(_Chunk(line.at_s, line.chunk))
         elif line.line is not None and event_text(line.line) is not None:
@@ -101,6 +110,9 @@ def parse_response(record: str) -> Parsed:
     if chunks[-1].event.truncated:
         reason = "prompt and answer do not fit into the context"
         return Parsed(sample=replace(empty, status=Status.PROMPT_TOO_LONG), remark=reason)
+    contradiction = _contradiction(sample, chunks, asked=request.n_predict)
+    if contradiction is not None:
+        return Parsed(sample=replace(sample, status=Status.IMPLAUSIBLE), remark=contradiction)
     needs_repetition = run.method is not None and run.method.startswith("ngram-")
     if sample.n_draft and not sample.n_drafted and not (needs_repetition or run.p_min):
         reason = "the timings show no drafted tokens"
@@ -140,6 +152,16 @@ def _sample(empty: Sample, chunks: Sequence[_Chunk]) -> Sample | None:
         itl_s=_median_gap([chunk.at_s for chunk in arrived]) if is_complete else None,
         text="".join(chunk.event.content or "" for chunk in chunks),
         tokens=_tokens(arrived) if is_complete else None,
+    )
+
+
+def _contradiction(sample: Sample, chunks: Sequence[_Chunk], *, asked: int | None) -> str | None:
+    return plausibility.find_contradiction(
+        tokens=sample.gen_tokens or 0,
+        asked=asked,
+        gen_s=sample.gen_s,
+        arrivals=[chunk.at_s for chunk in chunks[:-1] if chunk.event.content],
+        end_s=chunks[-1].at_s,
     )
 
 
