@@ -151,7 +151,7 @@ def format_rate(tokens_per_second: float) -> str:
     """Return tokens per second with four significant digits: ``2.010``, ``87.02``, ``1234``, ``10,680``."""
     if not math.isfinite(tokens_per_second):
         return f"{tokens_per_second:g}"
-    if tokens_per_second >= 999.95:
+    if abs(tokens_per_second) >= 999.95:
         return format_count(tokens_per_second)
     int_digits = len(str(int(tokens_per_second)))
     return f"{tokens_per_second:.{max(0, min(3, 4 - int_digits))}f}"

@@ -98,6 +98,15 @@ def test_where_no_run_counts_the_most_frequent_failure_is_the_status() -> None:
     assert (arm.status, arm.rate, arm.gain, arm.layers) == ("crashed", None, None, None)
 
 
+@pytest.mark.parametrize(("tokens", "is_beyond"), [(32, False), (35, False), (36, True), (37, True)])
+def test_answers_far_beyond_the_length_are_named(tokens: int, is_beyond: bool) -> None:
+    """At γ = 3 a drafting program may stop with 37 tokens where 32 were asked for; a tenth more is 35.2."""
+    run = values.run(Role.DRAFTING, draft=3)
+    bench = values.bench(values.run(), replace(run, sample=replace(run.sample, gen_tokens=tokens)))
+    named = review.warnings(bench).get("beyond-length", "")
+    assert (f"up to {tokens} tokens where 32 were asked for" in named) is is_beyond
+
+
 def _block(change: Callable[[RunResult], RunResult], *, repeats: int = 3, prompts: int = 8) -> ResultSet:
     """The target alone and drafting at γ = 3 and 5, with a little noise; ``change`` edits each run."""
     runs = []

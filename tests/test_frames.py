@@ -46,6 +46,7 @@ def test_a_prompt_whose_cells_are_all_excluded_has_a_row_without_a_speed() -> No
     assert all((row["gen_tps"] is None) == (row["prompt"] == "p2") for row in table)
     assert [row["speedup"] for row in table if row["role"] == "drafting"] == [pytest.approx(1.5), None]
     assert [row["accept_rate"] for row in table if row["role"] == "drafting"] == [0.75, 0.75]
+    assert [row["verdict"] is not None for row in table] == [row["role"] == "drafting" for row in table]
 
 
 def test_layers_belong_to_the_model_that_has_them() -> None:

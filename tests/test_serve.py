@@ -463,6 +463,9 @@ def test_a_preset_cannot_repeat_an_option_and_variables_need_names(tmp_path: Pat
     nameless = tuning.prepare_server(configuration, ("--keep", "5"))
     with pytest.raises(GgufspecError, match="llama-server has no variable for --keep"):
         exports.export(nameless, ServerFormat.ENV)
+    for words in (("--keep", "0"), ("--xtc-probability", "0.0")):
+        usual = tuning.prepare_server(configuration, words)
+        assert words[0].strip("-") not in exports.export(usual, ServerFormat.ENV)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,20 @@ def _terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> str:
     return tables.grid(HEADINGS, ROWS, "table", labels=("", "γ"))
 
 
+def test_every_part_of_a_table_tells_its_rows_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    headings = ("", "model", "γ", "tokens/s", "text unchanged")
+    rows = [
+        ("drafting", name, "3", "50.00 [49.00, 51.00]", "no divergence in 8 texts")
+        for name in ("small.gguf", "head.gguf")
+    ]
+    parts = tables.grid(headings, rows, tables.TERMINAL, labels=("", "γ")).split("\n\n")
+    text = "\n\n".join(parts)
+    assert text.count("small.gguf") == text.count("head.gguf") == text.count(" γ ") > 1
+    alike = [(row[0], "one.gguf", gamma, *row[3:]) for row, gamma in zip(rows, "38", strict=True)]
+    assert tables.grid(headings, alike, tables.TERMINAL, labels=("", "γ")).count("one.gguf") == 2
+
+
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_a_table_fits_the_terminal_and_breaks_no_number(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     text = _terminal(monkeypatch, width)

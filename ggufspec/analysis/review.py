@@ -15,10 +15,12 @@ from ggufspec.analysis.arm import Arm, counted
 from ggufspec.analysis.judging import MOST_DISTURBED
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning, of_judgement, why_unjudged
 from ggufspec.domain import Role, RunSpec, Status
+from ggufspec.engines import plausibility
 from ggufspec.results import ResultSet, Runs
 
 _MOST_NAMED = 6  # arms in one warning
 _MOST_UNEQUAL = 10  # times as long as the shortest answer; above, the warning about lengths
+_MUCH_LONGER = 1.1  # times what was asked for; then the last round weighs in the mean of all rounds
 _SEARCH = 3  # draft sizes; fewer are a comparison, not a search for the best
 _DRIFT = 0.03  # of the speed, over a bench; repeats of a quiet machine agree within 1 to 2 %
 
@@ -131,6 +133,12 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
     lengths = [length for arm in single for length in arm.good.numbers("decoded").tolist() if length > 0]
     if lengths and max(lengths) > _MOST_UNEQUAL * min(lengths):
         yield _warn(MeasurementWarning.UNEQUAL_LENGTHS, f"{min(lengths):.0f} to {max(lengths):.0f} tokens")
+    longer = {arm.spec.key: _furthest_beyond(arm) for arm in single}
+    if any(longer.values()):
+        shown_by = [arm for arm in single if longer[arm.spec.key]]
+        asked = shown_by[0].spec.n_predict
+        detail = f"up to {max(longer.values())} tokens where {asked} were asked for; {_names(shown_by)}"
+        yield _warn(MeasurementWarning.BEYOND_LENGTH, detail, shown_by)
     restless = [arm for arm in groups if stats.unstable(arm.measured)]
     if restless:
         yield _warn(MeasurementWarning.UNSTABLE, _names(restless), restless)
@@ -168,6 +176,17 @@ def _warn(warning: MeasurementWarning, detail: str, shown_by: Iterable[Arm] = ()
     return BenchWarning(
         name=warning.value, advice=f"{ADVICE[warning]} ({detail})", arms=keys, of_bench=not keys
     )
+
+
+def _furthest_beyond(arm: Arm) -> int:
+    """Return the tokens of the arm's longest answer that is much longer than was asked for; 0 if none is."""
+    asked = arm.spec.n_predict
+    tokens = [
+        output.gen_tokens
+        for output in arm.outputs
+        if output.gen_tokens is not None and output.gen_tokens <= plausibility.most_tokens(arm.spec, output)
+    ]
+    return max((count for count in tokens if asked > 0 and count > asked * _MUCH_LONGER), default=0)
 
 
 def _best_at_edge(groups: Iterable[Arm]) -> Iterator[tuple[str, Arm]]:

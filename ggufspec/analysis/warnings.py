@@ -35,6 +35,7 @@ class MeasurementWarning(StrEnum):
     NOT_INTERLEAVED = "not-interleaved"
     DISTURBED = "disturbed"
     UNEQUAL_LENGTHS = "unequal-lengths"
+    BEYOND_LENGTH = "beyond-length"
     SWAPPING = "swapping"
     GPU_THROTTLED = "gpu-throttled"
     DRIFT = "drift"
@@ -107,6 +108,11 @@ ADVICE = {
     MeasurementWarning.UNEQUAL_LENGTHS: (
         "some answers are more than ten times as long as others, and each counts the same: compare with"
         " equal-work in `ggufspec show --all`, or use prompts with answers of similar length"
+    ),
+    MeasurementWarning.BEYOND_LENGTH: (
+        "drafting programs end an answer after the round that exceeds -n, so some answers are more than a "
+        "tenth longer than was asked for: tokens/s hold, but compare tokens/round and acceptance with other "
+        "engines only after a bench with a larger -n, or with `--engine server`, which stops at -n"
     ),
     MeasurementWarning.SWAPPING: (
         "memory was swapped during runs: use a smaller --ctx or model, or stop other programs"
@@ -214,6 +220,7 @@ _NOTES = frozenset(
         MeasurementWarning.NEAR_TIES,
         MeasurementWarning.SUMMARY_RETRIED,
         MeasurementWarning.BEST_AT_EDGE,
+        MeasurementWarning.BEYOND_LENGTH,
         MeasurementWarning.SYNTHETIC,
     }
 )

@@ -47,6 +47,17 @@ def judge(spec: RunSpec, sample: Sample, *, wall_s: float) -> tuple[Status, str]
     return None
 
 
+def most_tokens(spec: RunSpec, sample: Sample) -> int:
+    """Return how many tokens an answer has at most.
+
+    Servers and plain programs stop at -n. Drafting programs look only after each round, and stop if they
+    have more: ``n_predict > params.n_predict`` in speculative.cpp and speculative-simple.cpp. So the last
+    round may begin with -n tokens, and adds a draft and a token of the target's own.
+    """
+    stops_late = spec.drafting is not None and sample.program is not Program.SERVER
+    return spec.n_predict + (longest_draft(spec.drafting) + 2 if spec.drafting and stops_late else 0)
+
+
 def _find_impossible(spec: RunSpec, sample: Sample, wall_s: float) -> str | None:
     decoded, drafting = sample.decoded or 0, spec.drafting
     gen_s = (sample.gen_s or 0.0) + (sample.sampling_s or 0.0)
@@ -56,11 +67,9 @@ def _find_impossible(spec: RunSpec, sample: Sample, wall_s: float) -> str | None
         return f"{counted(decoded, 'token')} in {format_duration(gen_s)}"
     if (sample.prompt_tps or 0.0) > _MOST_PROMPT_TPS:
         return f"a prompt was evaluated with {format_rate(sample.prompt_tps or 0.0)} tokens/s"
-    if sample.traffic is None and spec.n_predict > 0 and sample.gen_tokens is not None:
-        # drafting programs stop after the round that exceeds -n, so by a draft and two tokens of the target
-        spare = longest_draft(drafting) + 2 if drafting and sample.program is not Program.SERVER else 0
-        if sample.gen_tokens > spec.n_predict + spare:
-            return f"{counted(sample.gen_tokens, 'token')}, but {spec.n_predict} were asked for"
+    tokens = sample.gen_tokens or 0
+    if sample.traffic is None and spec.n_predict > 0 and tokens > most_tokens(spec, sample):
+        return f"{counted(tokens, 'token')}, but {spec.n_predict} were asked for"
     drafted, accepted, rounds = sample.n_drafted, sample.n_accepted, sample.n_rounds
     if drafted is not None and accepted is not None and not 0 <= accepted <= drafted:
         return f"{accepted} of {drafted} drafted tokens were accepted"

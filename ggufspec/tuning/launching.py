@@ -32,6 +32,7 @@ class ServerOption:
         value: None where it takes none.
         spellings: all flags that mean the same, and those that turn it off.
         variable: the environment variable that stands for it, if there is one.
+        default: its value where it is not passed, if the help names it.
         names_file: whether the value is the path of a file.
     """
 
@@ -39,12 +40,23 @@ class ServerOption:
     value: str | None = None
     spellings: frozenset[str] = frozenset()
     variable: str | None = None
+    default: str | None = None
     names_file: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:
         """The option on a command line."""
         return (self.flag,) if self.value is None else (self.flag, self.value)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is passed with the value that it has anyway, in whatever notation."""
+        if self.value is None or self.default is None:
+            return False
+        try:
+            return float(self.value) == float(self.default)
+        except ValueError:
+            return self.value == self.default
 
     def means(self, *flags: str) -> bool:
         """Whether it is one of these options, in any spelling."""
@@ -215,6 +227,7 @@ def _read_options(words: Sequence[str], listed: options.ListedFlags) -> Iterator
             value=value,
             spellings=listed.spellings(flag),
             variable=listed.variable(flag),
+            default=listed.default(flag),
             names_file=hint is not None and _FILE_HINTS.fullmatch(hint) is not None,
         )
 

@@ -138,11 +138,23 @@ def _find_end(args: Sequence[str], options: Mapping[str, click.Parameter], ctx: 
         option, name = options.get(args[place]), args[place].partition("=")[0]
         if option is not None:
             place += _takes_value(option)  # it may look like an option
+        elif name in _OF_LLAMA_CPP and name not in options and _OF_LLAMA_CPP[name][0] in options:
+            here = " ".join(_OF_LLAMA_CPP[name])
+            raise click.UsageError(f"{name} is llama.cpp's spelling: say {here}", ctx=ctx)
         elif _SEVERAL_LETTERS.match(name) and name not in options:
             similar = [other for other in options if other.lower().startswith(name.lower())]
             raise _UnknownOption(name, possibilities=similar, ctx=ctx, passed_on="--args" in options)
         place += 1
     return min(place, len(args))
+
+
+_OF_LLAMA_CPP = {
+    **dict.fromkeys(("-hf", "-hfr", "--hf-repo"), ("-m", "user/repo:QUANT")),
+    **dict.fromkeys(("-hff", "--hf-file"), ("-m", "user/repo/FILE.gguf")),
+    **dict.fromkeys(("-mu", "--model-url"), ("-m", "https://…/FILE.gguf")),
+    **dict.fromkeys(("-hfd", "-hfrd", "--hf-repo-draft"), ("-md", "user/repo:QUANT")),
+}
+"""llama.cpp's spelling of a model on the Hub -> the option here, and what follows it."""
 
 
 class _UnknownOption(click.NoSuchOption):

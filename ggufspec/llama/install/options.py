@@ -13,6 +13,7 @@ _DEFINITION = re.compile(
     r" {0,9}(-{1,2}[A-Za-z][\w-]*(?:[ =][^\s,]+)?(?:,\s+-{1,2}[A-Za-z][\w-]*(?:[ =][^\s,]+)?)*)"
 )
 _FLAG = re.compile(r"(?<![\w-])-{1,2}[A-Za-z][\w-]*")
+_DEFAULT = re.compile(r"\(default:\s+([^\s,)]+)")
 _VARIABLE = re.compile(r"\(env: (\w+)\)")
 _REMOVED = "the argument has been removed"
 DEVICES_FLAG = "--list-devices"
@@ -55,6 +56,11 @@ class ListedFlags:
         """Return the environment variable that stands for a listed flag; None if there is none."""
         variable = _VARIABLE.search(self.help.get(flag, ""))
         return variable[1] if variable else None
+
+    def default(self, flag: str) -> str | None:
+        """Return the value that a flag has where it is not given; None where the help does not name it."""
+        default = _DEFAULT.search(self.help.get(flag, ""))
+        return default[1] if default else None
 
     def mentions(self, flag: str, word: str) -> bool:
         """Whether the flag is listed and its help contains a word, e.g. a value that it takes."""

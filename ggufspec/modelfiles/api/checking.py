@@ -93,7 +93,7 @@ def check_models(
     if draft_card is None:
         method = method or (Method.DRAFT_MTP if mtp_layers(target_card) else None)
         if method is None:
-            raise ValueError(_describe_absence(chosen, pair or target, access))
+            raise ValueError(_describe_absence(chosen, pair, access))
         draft_card = target_card  # whose layers for MTP draft
     is_head = method is not None or judging.is_head(draft_card)
     drafting = Program(program) if program else Program.SERVER if is_head else Program.TREE
@@ -112,8 +112,11 @@ def _describe_absence(pair: Pair, name: str | None, access: hub.Access) -> str:
     with suppress(GgufspecError):
         heads = hub.find_heads(pair.target, access)
     named = " and ".join(f"{head.repo}/{head.filename}" for head in heads)
-    advice = f": name a head of its repository, {named}" if heads else ""
-    return f"the pair {name or pair.name!r} has no drafter{advice}"
+    if heads:
+        return f"the pair {name or pair.name!r} has no drafter: name a head of its repository, {named}"
+    if name is not None or pair.target.path is None:
+        return f"the pair {name or pair.name!r} has no drafter: name one behind it"
+    return f"{pair.target.filename} has no layers that draft: name a draft model or a head behind it"
 
 
 def choose_rule(program: Program, llama: Path | None, build: int | None) -> tuple[judging.Rule, int | None]:

@@ -26,6 +26,8 @@ from ggufspec.modelfiles.hub.hashing import is_sha256
 from ggufspec.modelfiles.hub.references import Reference, of_model, parse_reference
 from ggufspec.modelfiles.names import is_inside
 
+_MOST_NAMED = 5  # files of a folder in a hint
+
 
 @dataclass(frozen=True, kw_only=True)
 class FetchItem:
@@ -229,6 +231,10 @@ def _heads(repository: Listing, target: ModelFile) -> tuple[ModelFile, ...]:
 
 def _local(reference: Reference) -> ModelFile:
     path = reference.path
+    if path is not None and path.is_dir():
+        models = sorted(file.name for file in path.glob("*.gguf"))[:_MOST_NAMED]
+        hint = f"name one of its files: {', '.join(models)}" if models else "name a .gguf file"
+        raise ModelFileError(f"{path} is a folder, not a model", hint)
     if path is None or not path.is_file():
         close = paths.beside(path) if path else None
         hint = f"did you mean {close}?" if close else "check the path"

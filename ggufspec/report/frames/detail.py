@@ -24,6 +24,7 @@ PROMPT_COLUMNS = (
     "repeats",
     "gen_tps",
     "speedup",
+    "verdict",
     *_ACCEPTANCE,
     *FORMER_SETTINGS,
 )
@@ -74,6 +75,7 @@ def prompts(results: ResultSet) -> pd.DataFrame:
                 "repeats": len(outputs),
                 "gen_tps": rates.get(prompt.id),
                 "speedup": gains.get(prompt.id),
+                "verdict": arm.judge(arm.baseline, {prompt.id}).verdict.value if arm.baseline else None,
             }
             for prompt, outputs in by_prompt.items()
         ]

@@ -177,9 +177,11 @@ def _env(command: ServerCommand) -> str:
     for option in command.options:
         if option.means(*_AS_MANY_THREADS) and option.value == threads:
             continue  # the default
+        if option.variable is None and option.is_default:
+            continue
         if option.variable is None:
             raise GgufspecError(
-                f"llama-server has no variable for {option.flag}", "use another format, such as systemd"
+                f"llama-server has no variable for {option.flag}", "use another format: --export systemd"
             )
         variables[option.variable] = _truth(option) if option.value is None else option.value
     lines = "".join(f"{name}={_env_value(value)}\n" for name, value in variables.items())

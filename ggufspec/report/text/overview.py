@@ -42,7 +42,9 @@ _SETTINGS = (
 _SHOWN = {
     "arm": ("prompts", "gen_tps", "accept_rate", "mean_accepted_length", "speedup", "verdict", "status"),
     "category": ("prompts", "gen_tps", "accept_rate", "mean_accepted_length", "speedup", "verdict"),
-    "prompt": ("category", "repeats", "gen_tps", "accept_rate", "mean_accepted_length", "speedup"),
+    "prompt": (
+        *("category", "repeats", "gen_tps", "accept_rate", "mean_accepted_length", "speedup", "verdict"),
+    ),
     "run": ("decode_tps", "accept_rate", "outcome", "text_identical", "warmup", "anchor", "wall_s", "log"),
     "position": ("n_drafts", "n_accepted", "accept_rate", "conditional_accept_rate"),
     "round": ("n_drafted", "n_accepted"),

@@ -100,7 +100,8 @@ def grid(
         rows: in each, one text for each column.
         output: ``md`` for Markdown; ``latex``; ``plain`` for one line for each row; ``table`` for a table
             that fits the terminal, where columns without room follow in another table below.
-        labels: headings of the columns that are repeated there; without them, the first one.
+        labels: headings of the columns that are repeated there, with texts before them that tell their rows
+            apart; without labels, the first column.
     """
     columns = [
         _Column(heading=one_line(heading), cells=[one_line(row[place]) for row in rows])
@@ -235,7 +236,7 @@ def _parts(columns: Sequence[_Column], labels: Sequence[str], width: int) -> lis
     """Return columns in groups that fit a width; each has those that tell the rows apart."""
     if _total(column.width for column in columns) <= width:
         return [list(columns)]
-    repeated = {place for place, column in enumerate(columns) if column.heading in labels} or {0}
+    repeated = _telling(columns, labels)
     parts = [set(repeated)]
     for place in range(len(columns)):
         group = parts[-1] | {place}
@@ -244,6 +245,19 @@ def _parts(columns: Sequence[_Column], labels: Sequence[str], width: int) -> lis
         else:
             parts[-1] = group
     return [[columns[place] for place in sorted(part)] for part in parts]
+
+
+def _telling(columns: Sequence[_Column], labels: Sequence[str]) -> set[int]:
+    """Return the places of the labels, and of texts before the last one that tell alike rows apart."""
+    places = {place for place, column in enumerate(columns) if column.heading in labels} or {0}
+
+    def kinds(some: set[int]) -> int:
+        return len({*zip(*(columns[place].cells for place in sorted(some)), strict=True)})
+
+    for place in range(max(places)):
+        if not columns[place].is_numeric and kinds(places | {place}) > kinds(places):
+            places.add(place)
+    return places
 
 
 def _terminal(columns: Sequence[_Column], width: int) -> str:
