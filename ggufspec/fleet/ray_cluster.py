@@ -27,8 +27,13 @@ _NO_STATISTICS = "RAY_USAGE_STATS_ENABLED"
 _SET_BY_RAY = {"OMP_NUM_THREADS": "1"}
 """What Ray sets for actors that reserve no processors. llama.cpp's libraries would inherit it."""
 
-_WORKER_ENVIRONMENT = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Keeps older Rays from hiding the GPUs of a node from actors that reserve none."""
+_WORKER_ENVIRONMENT = {
+    # older Rays would hide the GPUs of a node from actors that reserve none
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # an actor of a lost node would end its program first, and store the run as one that was killed
+    "RAY_kill_child_processes_on_worker_exit": "0",
+}
+"""Variables of the processes of actors."""
 
 
 @dataclass(kw_only=True)
