@@ -38,7 +38,8 @@
     ├── WorkerError              38   a worker on another machine cannot be used, or was lost
     ├── ConverterError           39   llama.cpp's converter cannot be installed, or fails its test
     ├── ConversionError          40   llama.cpp's converter does not convert a checkpoint
-    └── TimeLimitError           41   --max-time is too short for the model on this machine
+    ├── TimeLimitError           41   --max-time is too short for the model on this machine
+    └── ChartError               42   a chart cannot be drawn on this machine
 
 A wrong command line exits with 2 (click's own code). Ctrl-C exits with 130, SIGTERM with 143, a closed
 terminal (SIGHUP) with 129, and closed standard output (``| head``) with 141.
@@ -293,3 +294,9 @@ class TimeLimitError(GgufspecError):
     """--max-time is too short for the model on this machine."""
 
     exit_code = 41
+
+
+class ChartError(GgufspecError):
+    """The program that draws charts cannot run here, or refuses a chart."""
+
+    exit_code = 42

@@ -65,6 +65,7 @@ def test_the_files_of_a_bundle_are_escaped(monkeypatch: pytest.MonkeyPatch) -> N
         author=None,
         with_texts=False,
         with_parquet=False,
+        with_charts=True,
         versions={"ggufspec": "1.0"},
     )
     files = derived.derive_files([bench], facts)

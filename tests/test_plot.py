@@ -19,7 +19,7 @@ from ggufspec.report.plot import browser, drifting, look, memories
 from ggufspec.stats import Estimate
 from tests.support import crossed
 from tests.support.pages import contrast
-from tests.support.swept import ROUNDS, swept
+from tests.support.swept import ROUNDS, running, swept
 from tests.support.values import bench, run, whole_bench
 
 
@@ -32,12 +32,18 @@ def _rows(chart: alt.LayerChart | None, column: str) -> list[dict[str, Any]]:
     return list({repr(row): row for row in every}.values())
 
 
+def _marks(chart: alt.LayerChart | None, kind: str) -> list[dict[str, Any]]:
+    """The layers of a chart that are drawn with one kind of mark."""
+    assert chart is not None
+    return [layer for layer in chart.to_dict()["layer"] if layer["mark"]["type"] == kind]
+
+
 def _drafting(frame: Any) -> Any:
     return frame[frame.role == Role.DRAFTING.value]
 
 
 def test_the_curve_shows_the_summary() -> None:
-    results = swept("small.gguf", "large.gguf")
+    results = swept("small.gguf", "large.gguf", sizes=(2, 4, 8))
     drawn = [row for row in _rows(plot.curve(results), "tps") if row.get("kind") == "measured"]
     expected = _drafting(frames.summary(results)).astype(object)
     expected = expected.where(expected.notna(), None)
@@ -48,18 +54,60 @@ def test_the_curve_shows_the_summary() -> None:
 
 
 def test_the_curve_names_the_target_alone_and_the_fastest() -> None:
-    results = swept()
+    results = swept(sizes=(1, 2, 4))
     alone, *_, best = map(units.format_rate, frames.summary(results).gen_tps)
     texts = [row["text"] for row in _rows(plot.curve(results), "text")]
     assert texts == [f"target alone: {alone}", f"γ = 4: {best}"]
 
 
 def test_forecasts_are_drawn_beside_what_was_measured() -> None:
-    drawn = _rows(plot.curve(swept(), [_forecast(n_max=6), _forecast(n_max=7, category="code")]), "gamma")
+    results = swept(sizes=(2, 4, 8))
+    drawn = _rows(plot.curve(results, [_forecast(n_max=6), _forecast(n_max=7, category="code")]), "gamma")
     foretold = [row for row in drawn if row.get("kind") == "forecast"]
     assert [(row["gamma"], row["tps"], row["tps_hi"], row["gain"]) for row in foretold] == [
         (6, 70.0, 80.0, "1.40×")
     ]
+
+
+def test_few_draft_sizes_are_bars() -> None:
+    """Two points are no curve, and methods with one size have no axis of sizes."""
+    two, three = swept(sizes=(2, 4)), swept(sizes=(2, 4, 8), name="three")
+    assert _marks(plot.curve(two), "bar")
+    assert not _marks(plot.curve(two), "line")
+    assert _marks(plot.curve(three), "line")
+    assert not _marks(plot.curve(three), "bar")
+    rows = _rows(plot.curve(two), "tps")
+    expected = frames.summary(two)
+    assert [row["tps"] for row in rows if row.get("kind")] == expected.gen_tps.tolist()
+    assert [row["label"] for row in rows if row.get("kind")] == ["target alone", "γ=2", "γ=4"]
+
+
+def test_charts_without_a_draft_size_are_drawn() -> None:
+    """Running servers do not always tell how much they draft."""
+    results = running()
+    drawn = plot.drawn(results)
+    assert {"curve", "drift"} <= drawn.keys()
+    labels = [row["label"] for row in drawn["curve"].rows]
+    assert labels == ["target alone", "drafting"]
+    assert _marks(drawn["curve"].chart, "bar")
+    assert "γ" not in "".join(str(chart.chart.description) for chart in drawn.values())
+    for chart in drawn.values():
+        assert plot.image(chart.chart, "svg").startswith(b"<svg")
+
+
+def test_users_and_depths_are_named_and_never_joined() -> None:
+    results = crossed.crossover()
+    rows = plot.curve_rows(results)
+    labels = [row["label"] for row in rows]
+    assert len(set(labels)) == len(labels)
+    assert "γ=2, 4 users, depth 4,096" in labels
+    assert "target alone, 1 user, depth 0" in labels
+    assert len({row["series"] for row in rows if row["kind"] == "measured"}) == 6  # users × depths
+    wide = crossed.bench([(1, 0), (8, 0)], lambda users, depth, draft: 1.5, sizes=(1, 2, 4))
+    chart = plot.curve(wide)
+    assert not _marks(chart, "line")
+    assert len(_rows(chart, "kind")) == 8
+    assert all("depth" not in str(row["label"]) for row in _rows(chart, "kind"))
 
 
 @pytest.mark.parametrize("name", plot.CHARTS)
@@ -156,13 +204,13 @@ def test_colours_are_seen_on_light_and_dark_pages(colour: str, page: str) -> Non
 
 
 def test_pictures_need_no_browser() -> None:
-    chart = plot.curve(swept())
+    chart = plot.curve(swept(sizes=(2, 4, 8)))
     assert chart is not None
     assert plot.image(chart, "png").startswith(b"\x89PNG")
     drawing = ET.fromstring(plot.image(chart, "svg"))
     assert "γ (draft size)" in "".join(drawing.itertext())
     points = [node for node in drawing.iter() if "mark-symbol role-mark" in node.get("class", "")]
-    assert sum(len(node) for node in points) == 2
+    assert sum(len(node) for node in points) == 3
 
 
 def test_a_page_s_spec_names_no_address() -> None:
@@ -172,10 +220,10 @@ def test_a_page_s_spec_names_no_address() -> None:
 
 
 def test_charts_say_what_they_show() -> None:
-    charts = {**plot.drawn(crossed.crossover()), **plot.drawn(swept())}
+    charts = {**plot.drawn(crossed.crossover()), **plot.drawn(swept(sizes=(1, 2, 4)))}
     described = {name: str(drawn.chart.description) for name, drawn in charts.items()}
     assert described.keys() == plot.CHARTS.keys()
-    assert "the fastest is γ = 4 with 65.31 tokens/s" in described["curve"]
+    assert "the fastest is γ = 4 with 71.25 tokens/s" in described["curve"]
     assert all(text.endswith(".") for text in described.values())
 
 

@@ -118,14 +118,17 @@ def _write_charts(stored: list[ResultSet], folder: Path, form: str) -> None:
     except OSError as error:
         raise GgufspecError(f"cannot create {folder}: {error.strerror}", "choose another folder") from error
     prefixes = _prefixes([bench.meta.id for bench in stored]) if len(stored) > 1 else [""]
-    charts = {
-        folder / f"{prefix}{name}.{form}": drawn.chart
-        for prefix, bench in zip(prefixes, stored, strict=True)
-        for name, drawn in plot.drawn(bench, benches.load_forecasts(bench.folder)).items()
-    }
-    for file in iterate_with_progress([*charts], lambda file: file.name):
-        emit(plot.image(charts[file], "png" if form == "png" else "svg"), file)
-        _print_path(file)
+    undrawn: dict[str, str] = {}
+    prefixed = [*zip(prefixes, stored, strict=True)]
+    for prefix, bench in iterate_with_progress(prefixed, lambda pair: pair[1].meta.id):
+        drawn = plot.drawn(bench, benches.load_forecasts(bench.folder))
+        charts = {f"{prefix}{name}.{form}": chart for name, (chart, _) in drawn.items()}
+        pictures = plot.draw_pictures(charts, "png" if form == "png" else "svg")
+        for name, content in pictures.drawn.items():
+            emit(content, folder / name)
+            _print_path(folder / name)
+        undrawn |= pictures.failures
+    plot.Pictures(drawn={}, failures=undrawn).check()
 
 
 def _prefixes(ids: list[str]) -> list[str]:

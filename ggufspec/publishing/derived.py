@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from importlib import metadata
@@ -22,6 +22,7 @@ from ggufspec.report.text import formats, overview, tables
 from ggufspec.results import ResultSet
 
 BENCHES = "benches"
+CHARTS = "charts"
 FORMAT = 1
 _TITLES = ("arms", "runs")
 """How the names of the tables end."""
@@ -39,6 +40,7 @@ class Facts:
         author: of its BibTeX entry.
         with_texts: whether texts that are not built in are part of it.
         with_parquet: whether tables are there as Parquet, too.
+        with_charts: whether charts are there as SVG; some machines cannot draw them.
         versions: of ggufspec and of the libraries that make tables and charts.
         bundle_format: of the layout.
     """
@@ -48,6 +50,7 @@ class Facts:
     author: str | None
     with_texts: bool
     with_parquet: bool
+    with_charts: bool
     versions: dict[str, str]
     bundle_format: int = FORMAT
 
@@ -72,6 +75,7 @@ class Facts:
             author=None if values.get("author") is None else str(values["author"]),
             with_texts=values.get("with_texts") is True,
             with_parquet=values.get("with_parquet") is True,
+            with_charts=values.get("with_charts") is True,
             versions={str(name): str(number) for name, number in versions.items()}
             if isinstance(versions, dict)
             else {},
@@ -92,20 +96,24 @@ def can_write_parquet() -> bool:
     return find_spec("pyarrow") is not None
 
 
-def derive_files(benches: Sequence[ResultSet], facts: Facts) -> dict[str, bytes]:
+def derive_files(benches: Sequence[ResultSet], facts: Facts, *, draws: bool = True) -> dict[str, bytes]:
     """Return the files that follow from benches, by their paths in the bundle.
 
     Args:
         benches: of the bundle, at least one, in the order of ``facts.benches``.
         facts: how the bundle is made.
+        draws: whether to draw charts, if the bundle has them.
+
+    Raises:
+        ChartError: a chart cannot be drawn here.
     """
     version = facts.versions["ggufspec"]
     placed = [replace(bench, folder=Path(BENCHES) / bench.meta.id) for bench in benches]
     files: dict[str, bytes] = {}
     for bench in placed:
         files |= _tables(bench, facts)
-        for name, drawn in plot.drawn(bench).items():
-            files[f"charts/{bench.meta.id}-{name}.svg"] = plot.image(drawn.chart, "svg")
+    if facts.with_charts and draws:
+        files |= _charts(placed)
     texts = {
         "README.md": "\n".join((*_card(placed, facts), markdown("\n".join(_readme(placed, facts))))),
         "methods.md": markdown(methods.methods(placed, version)),
@@ -113,6 +121,17 @@ def derive_files(benches: Sequence[ResultSet], facts: Facts) -> dict[str, bytes]
         "report.html": sections.html(placed, made_at=datetime.fromisoformat(facts.made_at), version=version),
     }
     return files | {name: text.encode() for name, text in texts.items()}
+
+
+def _charts(benches: Sequence[ResultSet]) -> Mapping[str, bytes]:
+    charts = {
+        f"{CHARTS}/{bench.meta.id}-{name}.svg": drawn.chart
+        for bench in benches
+        for name, drawn in plot.drawn(bench).items()
+    }
+    pictures = plot.draw_pictures(charts, "svg")
+    pictures.check()
+    return pictures.drawn
 
 
 def _tables(bench: ResultSet, facts: Facts) -> dict[str, bytes]:
@@ -164,7 +183,7 @@ def _readme(benches: Sequence[ResultSet], facts: Facts) -> Iterator[str]:
         "`methods.md`": "how it was measured, with sources",
         "`citation.bib`": "a BibTeX entry",
         "`tables/`": "arms and runs as JSON, Markdown, LaTeX" + (", Parquet" if facts.with_parquet else ""),
-        "`charts/`": "charts as SVG",
+        **({f"`{CHARTS}/`": "charts as SVG"} if facts.with_charts else {}),
         f"`{BENCHES}/`": "every run, and its raw logs",
         "`costs.json`": "what evaluations cost, if the pair was tuned; for `ggufspec whatif --like`",
         "`verify.txt`": "the SHA-256 of each file",

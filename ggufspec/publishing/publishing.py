@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.errors import ChartError, GgufspecError, ResultsError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.profiles import SharedProfile
 from ggufspec.publishing import copying
@@ -31,6 +31,7 @@ class Bundle:
         left_out: how many prompts have no text in it.
         verification: what follows from the logs, and what cannot be recomputed.
         n_curves: how many cost curves it has.
+        undrawn: why it has no charts; None if it has them.
         address: of the dataset on the Hub; None if it was not uploaded.
     """
 
@@ -40,6 +41,7 @@ class Bundle:
     left_out: int
     verification: Verification
     n_curves: int = 0
+    undrawn: str | None = None
     address: str | None = None
 
 
@@ -84,7 +86,7 @@ def publish(
     draft = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        derived = _write_files(
+        derived, undrawn = _write_files(
             benches, draft, identity, private, with_texts=with_texts, author=author, costs=costs
         )
         sha256 = archive.write_hashes(draft)
@@ -106,6 +108,7 @@ def publish(
         left_out=left_out,
         verification=verification,
         n_curves=len(costs),
+        undrawn=undrawn,
     )
 
 
@@ -118,8 +121,8 @@ def _write_files(
     with_texts: bool,
     author: str | None,
     costs: Sequence[SharedProfile],
-) -> dict[str, bytes]:
-    """Write all files but the hashes; return those that follow from the benches."""
+) -> tuple[dict[str, bytes], str | None]:
+    """Write all files but the hashes; return what follows from the benches, and why it has no charts."""
     logs = [log for bench in benches for log in copying.all_logs(bench)]
     redactor = make_redactor(benches, logs, identity, private, is_word=_word_test(benches))
     names = [copying.copied_id(bench, redactor) for bench in benches]
@@ -135,10 +138,16 @@ def _write_files(
         author=author,
         with_texts=with_texts,
         with_parquet=can_write_parquet(),
+        with_charts=True,
         versions=library_versions(),
     )
+    undrawn = None
+    try:
+        derived = derive_files(copies, facts)
+    except ChartError as error:
+        facts, undrawn = replace(facts, with_charts=False), error.message
+        derived = derive_files(copies, facts)
     (folder / archive.FACTS).write_text(facts.to_json(), encoding="utf-8")
-    derived = derive_files(copies, facts)
     for name, content in derived.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +155,7 @@ def _write_files(
     if costs:
         redacted = [redact_costs(profile, redactor) for profile in costs]
         (folder / profiles.SHARED).write_bytes(profiles.write_shared(redacted))
-    return derived
+    return derived, undrawn
 
 
 def _word_test(benches: Sequence[ResultSet]) -> Callable[[str], bool]:

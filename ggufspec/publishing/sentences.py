@@ -18,6 +18,8 @@ def describe_bundle(bundle: Bundle) -> str:
             f"Left out: the texts of {units.counted(bundle.left_out, 'prompt')} and the answers to them, as "
             "they are not built into ggufspec; --with-texts publishes them."
         )
+    if bundle.undrawn is not None:
+        lines.append(f"Without charts: {bundle.undrawn}.")
     if bundle.n_curves:
         lines.append(
             f"It has {units.counted(bundle.n_curves, 'cost curve')} of this machine: "

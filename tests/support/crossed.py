@@ -35,6 +35,7 @@ def bench(
     noise: float = 0.0,
     failing: tuple[int, int] | None = None,
     wall_s: float = 2.5,
+    sizes: Iterable[int] = SIZES,
 ) -> ResultSet:
     """A bench of these users and depths; 100 tokens accepted of 100 rounds and 75 % of the drafts.
 
@@ -48,11 +49,14 @@ def bench(
         noise: how far the logarithm of a speed-up is off, in turn below and above.
         failing: a place whose runs failed.
         wall_s: of each run.
+        sizes: the draft sizes.
     """
     runs = [
         replace(run, wall_s=wall_s)
         for place in places
-        for run in _runs(place, gain, (repeats_of or {}).get(place, repeats), noise, fails=place == failing)
+        for run in _runs(
+            place, gain, (repeats_of or {}).get(place, repeats), noise, sizes, fails=place == failing
+        )
     ]
     return values.bench(*runs)
 
@@ -70,13 +74,13 @@ def crossover() -> ResultSet:
 
 
 def _runs(
-    place: tuple[int, int], gain: Gain, repeats: int, noise: float, *, fails: bool
+    place: tuple[int, int], gain: Gain, repeats: int, noise: float, sizes: Iterable[int], *, fails: bool
 ) -> Iterator[RunResult]:
     users, depth = place
     rate = users / (0.010 + 0.010 * (users - 1) / 7)
     for repeat in range(repeats):
         yield _run(users, depth, rate, None, repeat, fails=fails)
-        for size in SIZES:
+        for size in sizes:
             off = math.exp(noise * (-1) ** repeat)
             yield _run(users, depth, rate * gain(users, depth, size) * off, size, repeat, fails=fails)
 

@@ -11,6 +11,7 @@ from ggufspec import results
 from ggufspec.domain import (
     Conditions,
     Drafting,
+    Endpoint,
     ModelFile,
     Offload,
     Pair,
@@ -18,12 +19,14 @@ from ggufspec.domain import (
     Prompt,
     Role,
     Round,
+    RunningServers,
     RunResult,
     RunSpec,
     Sample,
     Status,
 )
 from ggufspec.results import ResultSet
+from tests.support import values
 from tests.support.values import BUILD, MACHINE
 
 HARMFUL = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>\u2028{{ 7*7 }}&amp;.gguf"
@@ -62,6 +65,20 @@ def swept(
     for run in _runs(drafters or ("drafter.gguf",), target, sizes, gain, tag, inside=engine == "inprocess"):
         stored = results.append(stored, run)
     return stored
+
+
+def running() -> ResultSet:
+    """Two servers that run already and do not say how many tokens they draft."""
+    alone = Endpoint(url="http://127.0.0.1:8001", model="m", drafts=False)
+    servers = RunningServers(alone=alone, drafting=replace(alone, url="http://127.0.0.1:8002", drafts=True))
+    runs = []
+    for number, tps in enumerate((40.0, 50.0, 40.4, 50.5)):
+        prompt, repeat = f"p{number % 2}", number // 2
+        for role, factor in ((Role.TARGET, 1.0), (Role.DRAFTING, 1.5 + 0.01 * number)):
+            made = values.run(role, prompt=prompt, repeat=repeat, tps=tps * factor)
+            own = servers if role is Role.DRAFTING else replace(servers, drafting=None)
+            runs.append(replace(made, spec=replace(made.spec, servers=own), engine="running"))
+    return values.bench(*runs)
 
 
 def _model(name: str) -> ModelFile:

@@ -64,6 +64,18 @@ _CHARTS: Mapping[str, _Chart] = {
             Field(name="gain", head="speed-up", number=True),
         ),
     ),
+    "bars": _Chart(
+        title="Speed of each arm",
+        caption="Tokens per second, with 95 % intervals over prompts and repeats. In brackets is the speed-up "
+        "over the target alone.",
+        fields=(
+            _ARM,
+            Field(name="kind", head="kind"),
+            number("gamma", "γ"),
+            rate("tps"),
+            Field(name="gain", head="speed-up", number=True),
+        ),
+    ),
     "heatmap": _Chart(
         title="Where drafting pays",
         caption="Speed-up over the target alone: blue is faster, orange is slower. Where several settings "
@@ -131,16 +143,17 @@ _CHARTS: Mapping[str, _Chart] = {
 
 def figures(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> tuple[Figure, ...]:
     """Return the charts for which these results have data, in the order of the page."""
-    drawn = plot.drawn(results, forecasts)
-    return tuple(
-        Figure(
-            name=name,
-            title=chart.title,
-            caption=chart.caption,
-            alternative=str(drawn[name].chart.description),
-            spec=browser.spec(drawn[name].chart),
-            data=table(f"Data of the chart: {chart.title}", drawn[name].rows, chart.fields),
-        )
-        for name, chart in _CHARTS.items()
-        if name in drawn
+    return tuple(_figure(name, drawn) for name, drawn in plot.drawn(results, forecasts).items())
+
+
+def _figure(name: str, drawn: plot.Drawn) -> Figure:
+    is_bars = name == "curve" and not plot.has_curve(drawn.rows)
+    chart = _CHARTS["bars" if is_bars else name]
+    return Figure(
+        name=name,
+        title=chart.title,
+        caption=chart.caption,
+        alternative=str(drawn.chart.description),
+        spec=browser.spec(drawn.chart),
+        data=table(f"Data of the chart: {chart.title}", drawn.rows, chart.fields),
     )

@@ -1,7 +1,8 @@
 """A bench as charts: pure functions from results to Altair charts, for notebooks, files and the report.
 
     ggufspec.plot.curve(results)                              # shows itself in a notebook
-    ggufspec.plot.curve(results).save("curve.png", ppi=144)   # or .svg, .html, .json; no browser is needed
+    ggufspec.plot.curve(results).save("curve.html")           # or .json
+    ggufspec.plot.image(ggufspec.plot.curve(results), "png")  # or "svg": bytes; no browser is needed
 
 Each returns None where the results have nothing to show. Colours differ for colour-blind readers and on light
 and dark pages. Numbers come from ``frames``.
@@ -10,14 +11,14 @@ and dark pages. Numbers come from ``frames``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from io import BytesIO, StringIO
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import altair as alt
 
 from ggufspec.forecast import Forecast
 from ggufspec.report.plot.crossovers import crossover, crossover_rows, draw_crossover
-from ggufspec.report.plot.curves import curve, curve_rows, draw_curve
+from ggufspec.report.plot.curves import curve, curve_rows, draw_curve, has_curve
+from ggufspec.report.plot.drawing import Pictures, draw_pictures, image
 from ggufspec.report.plot.drifting import draw_drift, drift, drift_rows
 from ggufspec.report.plot.heatmaps import draw_heatmap, heatmap, heatmap_rows
 from ggufspec.report.plot.inside_rounds import (
@@ -35,10 +36,14 @@ from ggufspec.results import ResultSet
 __all__ = [
     "CHARTS",
     "Drawn",
+    "Pictures",
     "crossover",
     "curve",
+    "curve_rows",
+    "draw_pictures",
     "drawn",
     "drift",
+    "has_curve",
     "heatmap",
     "image",
     "pareto",
@@ -70,18 +75,12 @@ class Drawn(NamedTuple):
 
 def drawn(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> dict[str, Drawn]:
     """Return every chart for which these results have data, by name."""
-    charts = {}
+    charts: dict[str, Drawn] = {}
     for name, (rows_of, draw) in CHARTS.items():
+        if name == "curve" and "crossover" in charts:
+            continue  # the map has every cell, in less space than their bars
         rows = curve_rows(results, forecasts) if name == "curve" else rows_of(results)
         chart = draw(rows)
         if chart is not None:
             charts[name] = Drawn(chart, rows)
     return charts
-
-
-def image(chart: alt.LayerChart, format: Literal["png", "svg"]) -> bytes:  # noqa: A002  # the usual word
-    """Return a chart as a picture, ``png`` (at 144 dots per inch) or ``svg``; no browser is needed."""
-    drawing = StringIO() if format == "svg" else BytesIO()
-    chart.save(drawing, format=format, ppi=144)
-    drawn = drawing.getvalue()
-    return drawn.encode() if isinstance(drawn, str) else drawn

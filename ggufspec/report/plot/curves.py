@@ -12,11 +12,13 @@ from ggufspec.domain import Role
 from ggufspec.forecast import Forecast
 from ggufspec.report.frames.forecasts import forecasts as forecast_frame
 from ggufspec.report.plot import look
+from ggufspec.report.plot.bars import draw_bars
 from ggufspec.report.plot.look import Row, arm_rows, distinct, plain
 from ggufspec.results import ResultSet
 
 _TPS = "tokens/s"
 _GAMMA = "γ (draft size)"
+_FEWEST_SIZES = 3  # a line through two points shows no more than two bars
 _HIGHEST = 1.45  # times the fastest: the highest place of its label
 _DODGE = 5  # pixels between series at one γ, so that their intervals stay readable
 _WIDEST_DODGE = 20  # pixels between the first and the last series, so that each γ stays one group on a phone
@@ -25,11 +27,14 @@ _WIDEST_DODGE = 20  # pixels between the first and the last series, so that each
 def curve_rows(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> list[Row]:
     """Return what ``curve`` draws: one row per measured arm and per forecast over all prompts.
 
-    Columns: series, kind (measured, forecast or target alone), gamma, tps, tps_lo, tps_hi, rate, gain.
+    Columns: series, label, load (users, depth, requests/s), kind (measured, forecast or target alone), gamma,
+    tps, tps_lo, tps_hi, rate, gain.
     """
     rows = [
         {
             "series": row["series"],
+            "label": row["label"],
+            "load": row["load"],
             "kind": "target alone" if row["role"] == Role.TARGET else "measured",
             "gamma": row["draft"],
             **{f"tps{end}": row[f"gen_tps{end}"] for end in ("", "_lo", "_hi")},
@@ -45,6 +50,8 @@ def curve_rows(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> list[R
 def curve(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> alt.LayerChart | None:
     """Return tokens/s over γ with 95 % intervals; None where nothing drafted.
 
+    Arms are bars where there is no axis of γ: no method with three draft sizes, or several loads.
+
     Args:
         results: a bench.
         forecasts: drawn dashed; those of single categories are left out.
@@ -54,10 +61,10 @@ def curve(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> alt.LayerCh
 
 def draw_curve(rows: list[Row]) -> alt.LayerChart | None:
     """Draw the rows of ``curve_rows``."""
+    if not has_curve(rows):
+        return draw_bars(rows) if any(row["kind"] != "target alone" for row in rows) else None
     alone = [row for row in rows if row["kind"] == "target alone"]
     points = [row for row in rows if row["kind"] != "target alone"]
-    if not points:
-        return None
     names = distinct(points, "series")
     sizes, speeds = look.whole_numbers(points, "gamma"), look.speeds(rows)
     best = max(points, key=lambda row: row["tps"])
@@ -72,6 +79,17 @@ def draw_curve(rows: list[Row]) -> alt.LayerChart | None:
     fastest = f"the fastest is γ = {best['gamma']} with {best['rate']} tokens/s"
     base = "".join(f"; {row['series']} {row['rate']} tokens/s" for row in alone)
     return look.dress(*layers, description=f"Tokens per second over the draft size γ: {fastest}{base}.")
+
+
+def has_curve(rows: list[Row]) -> bool:
+    """Whether arms are drawn over γ: every γ is known, one series has three, and all have one load."""
+    points = [row for row in rows if row["kind"] != "target alone"]
+    sizes = [{row["gamma"] for row in points if row["series"] == name} for name in distinct(points, "series")]
+    return (
+        max(map(len, sizes), default=0) >= _FEWEST_SIZES
+        and all(None not in gammas for gammas in sizes)
+        and len(set(distinct(rows, "load")) - {None}) < 2
+    )
 
 
 def _series(
@@ -108,7 +126,9 @@ def _series(
 
 
 def _label(best: Row, points: list[Row], offset: float) -> Any:
-    """Return the fastest point's label, above every interval of its γ."""
+    """Return the fastest point's label, above every interval of its γ, towards the middle of the chart."""
+    sizes = [row["gamma"] for row in points]
+    is_left = 2 * best["gamma"] < min(sizes) + max(sizes)
     tops = [row["tps_hi"] or row["tps"] for row in points if row["gamma"] == best["gamma"]]
     label = {
         "gamma": best["gamma"],
@@ -117,7 +137,14 @@ def _label(best: Row, points: list[Row], offset: float) -> Any:
     }
     return (
         alt.Chart(look.values([label]), name="label_best")
-        .mark_text(align="right", dx=8, dy=-9, fontWeight="bold", color=look.INK, xOffset=offset)
+        .mark_text(
+            align="left" if is_left else "right",
+            dx=-8 if is_left else 8,
+            dy=-9,
+            fontWeight="bold",
+            color=look.INK,
+            xOffset=offset,
+        )
         .encode(x="gamma:Q", y="tps:Q", text="text:N")
     )
 
@@ -142,8 +169,11 @@ def _forecast_rows(forecasts: Sequence[Forecast]) -> Iterator[Row]:
     several = [name for name in ("method", "p_min") if len({row[name] for row in overall}) > 1]
     for row in overall:
         settings = [f"p-min {row['p_min']:g}" if name == "p_min" else str(row[name]) for name in several]
+        series = ", ".join(("forecast", *settings))
         yield {
-            "series": ", ".join(("forecast", *settings)),
+            "series": series,
+            "label": f"γ={row['draft']}, {series}",
+            "load": None,
             "kind": "forecast",
             "gamma": row["draft"],
             **{f"tps{end}": row[f"tokens_per_s{end}"] for end in ("", "_lo", "_hi")},

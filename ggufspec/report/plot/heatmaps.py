@@ -18,14 +18,20 @@ def heatmap_rows(results: ResultSet) -> list[Row]:
     """Return what ``heatmap`` draws, one row per cell.
 
     Columns: across, down, axes (what these are), gamma, speedup, speedup_lo, speedup_hi, gain. Where several
-    settings share a cell, it has the fastest.
+    settings share a cell, it has the fastest. Benches of several loads have none: a cell would mix them.
     """
     drafting = [row for row in drafting_rows(results) if row["speedup"]]
+    if len({row["load"] for row in drafting}) > 1:
+        return []
     if len({(row["target"], row["drafter"]) for row in drafting}) > 1:
         for row in drafting:
             row |= {"across": stem(row["drafter"]), "down": stem(row["target"]), "axes": "drafter, target"}
         return _fastest(drafting)
-    by_category = [row for row in plain(frames.categories(results)) if row["speedup"] and row["category"]]
+    by_category = [
+        row
+        for row in plain(frames.categories(results))
+        if row["speedup"] and row["category"] and row["draft"] is not None
+    ]
     for row in by_category:
         row |= {"across": row["category"], "down": row["draft"], "axes": "category, γ"}
     return sorted(_fastest(by_category), key=lambda row: int(row["down"]))

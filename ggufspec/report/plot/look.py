@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
+_LOAD = ("users", "depth", "arrivals")
 _SHARED = (  # settings of the target alone, too
-    *("llama_build", "target", "actual_ngl", "threads", "kv_type", "ubatch", "settings"),
+    *(*_LOAD, "llama_build", "target", "actual_ngl", "threads", "kv_type", "ubatch", "settings"),
 )
 _DRAFTING_ONLY = ("drafter", "actual_ngld", "p_min")
 PALETTE = ("#2f7fc1", "#d55e00", "#009e73", "#b765a6", "#a67c00", "#7a7a7a")
@@ -50,7 +51,8 @@ def arm_rows(results: ResultSet) -> list[Row]:
     """Return the rows of ``frames.summary`` with names and memory, without the drafter alone.
 
     ``drafter`` is the drafter's file, or the method where no model drafts. ``series`` names the settings of
-    an arm except γ, ``label`` the arm. ``peak_rss_bytes`` is the maximum over its runs, where known.
+    an arm except γ, ``label`` the arm; both name users, depth and requests/s where these vary. ``load`` is
+    these three. ``peak_rss_bytes`` is the maximum over its runs, where known.
     """
     return [row for _, row in named_arms(results)]
 
@@ -68,7 +70,8 @@ def named_arms(results: ResultSet) -> list[tuple[Arm, Row]]:
         drafts = arm.role is Role.DRAFTING
         name = _named(row, varied if drafts else [name for name in varied if name in _SHARED])
         name = ", ".join(filter(None, (name, "synthetic"))) if arm.synthetic else name
-        first = f"γ={arm.draft_size}" if drafts else "target alone"
+        size = "drafting" if arm.draft_size is None else f"γ={arm.draft_size}"
+        first = size if drafts else "target alone"
         row["label"] = f"{first}, {name}" if name else first
         row["series"] = (name or "measured") if drafts else row["label"]
     return named
@@ -94,6 +97,8 @@ def _figures(arm: Arm, row: Row) -> Row:
     return {
         **row,
         "drafter": None if arm.draft_size is None else one_line(arm.drafts_with) or "not known",
+        "arrivals": row["rate"],
+        "load": tuple(row[name] for name in ("users", "depth", "rate")),
         "rate": row["gen_tps"] and units.format_rate(row["gen_tps"]),
         "gain": row["speedup"] and f"{row['speedup']:.2f}×",
         "peak_rss_bytes": max(known, default=None),
@@ -110,6 +115,9 @@ def _varied(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
 
 
 _FORMATS: dict[str, Any] = {
+    "users": lambda users: units.counted(users, "user"),
+    "depth": "depth {:,}".format,
+    "arrivals": "{:g} requests/s".format,
     "llama_build": str,
     "settings": str,
     "target": stem,

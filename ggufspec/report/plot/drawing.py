@@ -1,0 +1,107 @@
+"""Charts as pictures, drawn in a child process, whose end costs only the charts."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import altair as alt
+
+from ggufspec import proc
+from ggufspec.errors import ChartError, ChildCrashedError
+from ggufspec.harmless import one_line
+
+Format = Literal["png", "svg"]
+_PROGRAM = Path(__file__).with_name("vega.py")
+_VERSION = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])  # of Vega-Lite, as its specs are written
+_STARTING_S, _CHART_S = 120.0, 30.0  # each takes about half a second; a machine may be much slower, and busy
+_HINT = "the program that draws needs some 80 GB of address space: allow more (ulimit -v unlimited)"
+_MOST_CRASHES = 2  # in a row: then no chart is to blame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures:
+    """What was drawn, by the names of the charts, and for each other chart why it was not."""
+
+    drawn: Mapping[str, bytes]
+    failures: Mapping[str, str]
+
+    def check(self) -> None:
+        """Raise an error if a chart was not drawn.
+
+        Raises:
+            ChartError: with the names and the first reason.
+        """
+        if self.failures:
+            reason = next(iter(self.failures.values()))
+            raise ChartError(f"not drawn: {', '.join(self.failures)}: {reason}", _HINT)
+
+
+def draw_pictures(charts: Mapping[str, alt.LayerChart], format: Format) -> Pictures:  # noqa: A002
+    """Draw charts as pictures, ``png`` (at 144 dots per inch) or ``svg``; no browser is needed.
+
+    A child process draws them, so that none can end this one.
+    """
+    drawn: dict[str, bytes] = {}
+    failures: dict[str, str] = {}
+    rest = dict(charts)
+    crashes, reason = 0, ""
+    while rest and crashes < _MOST_CRASHES:
+        done, reason = _run_child([*rest.values()], format)
+        for name, result in zip([*rest], done, strict=False):
+            del rest[name]
+            if isinstance(result, bytes):
+                drawn[name] = result
+            else:
+                failures[name] = result
+        if rest:  # the first of them ended the child; another child goes on after it
+            crashes = 1 if done else crashes + 1
+            failures[next(iter(rest))] = reason
+            del rest[next(iter(rest))]
+    return Pictures(drawn=drawn, failures=failures | dict.fromkeys(rest, reason))
+
+
+def image(chart: alt.LayerChart, format: Format) -> bytes:  # noqa: A002  # the usual word
+    """Return a chart as a picture, ``png`` (at 144 dots per inch) or ``svg``; no browser is needed.
+
+    Raises:
+        ChartError: it cannot be drawn here.
+    """
+    pictures = draw_pictures({"the chart": chart}, format)
+    pictures.check()
+    return pictures.drawn["the chart"]
+
+
+def _run_child(charts: Sequence[alt.LayerChart], format: Format) -> tuple[list[bytes | str], str]:  # noqa: A002
+    """Return pictures of the first charts, or why Vega refuses one, and why the child drew no more."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="ggufspec-") as name:
+            folder = Path(name)
+            files = [folder / f"{number}.{format}" for number in range(len(charts))]
+            jobs = [
+                {"file": str(file), "format": format, "spec": chart.to_dict(), "version": _VERSION}
+                for file, chart in zip(files, charts, strict=True)
+            ]
+            (folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
+            completed, out, err = proc.capture(
+                [sys.executable, "-P", str(_PROGRAM), str(folder / "jobs.json")],
+                cwd=folder,
+                timeout_s=_STARTING_S + _CHART_S * len(charts),
+            )
+            errors = [json.loads(line)["error"] for line in out.splitlines() if line.endswith("}")]
+            done = [
+                file.read_bytes() if error is None else one_line(error)
+                for file, error in zip(files, errors, strict=False)
+            ]
+    except (OSError, ChildCrashedError) as error:
+        return [], one_line(str(error))
+    if completed.timed_out:
+        return done, "it took too long"
+    if completed.signal:
+        return done, f"the program that draws was ended by {completed.signal}"
+    return done, one_line((err.strip().splitlines() or [f"exit code {completed.returncode}"])[-1])
