@@ -69,6 +69,16 @@ def test_forecasts_are_drawn_beside_what_was_measured() -> None:
     ]
 
 
+def test_the_label_of_the_fastest_is_of_what_was_measured() -> None:
+    fast = [_forecast(n_max=size, speed=700.0) for size in (1, 2, 3)]
+    (text,) = [
+        row["text"]
+        for row in _rows(plot.curve(swept(), fast), "text")
+        if not row["text"].startswith("target alone")
+    ]
+    assert text.startswith("γ = 4: ")
+
+
 def test_few_draft_sizes_are_bars() -> None:
     """Two points are no curve, and methods with one size have no axis of sizes."""
     two, three = swept(sizes=(2, 4)), swept(sizes=(2, 4, 8), name="three")
@@ -79,7 +89,11 @@ def test_few_draft_sizes_are_bars() -> None:
     rows = _rows(plot.curve(two), "tps")
     expected = frames.summary(two)
     assert [row["tps"] for row in rows if row.get("kind")] == expected.gen_tps.tolist()
-    assert [row["label"] for row in rows if row.get("kind")] == ["target alone", "γ=2", "γ=4"]
+    assert [row["label"] for row in rows if row.get("kind")] == [
+        "target alone",
+        "γ=2, drafter",
+        "γ=4, drafter",
+    ]
 
 
 def test_charts_without_a_draft_size_are_drawn() -> None:
@@ -100,7 +114,7 @@ def test_users_and_depths_are_named_and_never_joined() -> None:
     rows = plot.curve_rows(results)
     labels = [row["label"] for row in rows]
     assert len(set(labels)) == len(labels)
-    assert "γ=2, 4 users, depth 4,096" in labels
+    assert "γ=2, 4 users, depth 4,096, drafter" in labels
     assert "target alone, 1 user, depth 0" in labels
     assert len({row["series"] for row in rows if row["kind"] == "measured"}) == 6  # users × depths
     wide = crossed.bench([(1, 0), (8, 0)], lambda users, depth, draft: 1.5, sizes=(1, 2, 4))
@@ -233,7 +247,7 @@ def test_charts_are_not_loaded_before_they_are_drawn() -> None:
     assert not {"altair", "vl_convert", "jinja2", "pandas"} & set(loaded.split())
 
 
-def _forecast(*, n_max: int, category: str | None = None) -> Forecast:
+def _forecast(*, n_max: int, category: str | None = None, speed: float = 70.0) -> Forecast:
     return Forecast(
         n_max=n_max,
         category=category,
@@ -241,7 +255,7 @@ def _forecast(*, n_max: int, category: str | None = None) -> Forecast:
         n_drafted=10,
         n_accepted=8,
         n_rounds=4,
-        tokens_per_s=Estimate(value=70.0, lo=60.0, hi=80.0),
+        tokens_per_s=Estimate(value=speed, lo=speed - 10, hi=speed + 10),
         target_tokens_per_s=Estimate(value=50.0, lo=49.0, hi=51.0),
         speedup=Estimate(value=1.4, lo=1.2, hi=1.6),
         break_even_accept_rate=0.4,

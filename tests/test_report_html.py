@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from ggufspec.domain import Difference, Role, RunResult, Status, TextVerdict
 from ggufspec.report.html.sections import html, section
 from ggufspec.report.plot import browser
 from ggufspec.report.text.verdict import verdicts
+from ggufspec.results import ResultSet
+from tests.support import crossed
 from tests.support.pages import Page, contrast
-from tests.support.swept import HARMFUL, swept
+from tests.support.swept import HARMFUL, running, swept
 from tests.support.values import bench, run, whole_bench
 
 STYLE = Path(__file__).parent.parent / "ggufspec/report/html/page/style.css"
@@ -98,11 +101,12 @@ def test_failures_are_rows() -> None:
     failed = section(bench(run(), run(Role.DRAFTING, draft=3, status=Status.OUT_OF_MEMORY)))
     assert [row[-1].text for row in failed.summary.rows] == ["ok", "out of memory"]
     assert "runs-failed" in failed.warnings
-    assert failed.verdicts == ("No drafting run succeeded, so there is no verdict.",)
+    assert failed.card.verdict == "no verdict"
+    assert failed.card.headline == "No drafting run succeeded, so there is no verdict"
 
 
 def test_a_bench_without_runs_is_a_page_too() -> None:
-    assert "Nothing was measured." in Page(html(bench())).words
+    assert "Nothing was measured" in Page(html(bench())).words
 
 
 def _pairs(ratio: float, **changes: Any) -> list[RunResult]:
@@ -152,6 +156,99 @@ def test_the_verdict_is_a_sentence(runs: list[RunResult], said: str) -> None:
     assert said in sentence
 
 
+def _alternating(ratio: float, off: float) -> ResultSet:
+    """Three prompts, three loads; the ratio is off by ``off`` above and below in turn."""
+    runs = []
+    for repeat in range(3):
+        for number, tps in enumerate((40.0, 50.0, 60.0)):
+            noise = (1 + off) ** (-1) ** (repeat + number)
+            told: dict[str, Any] = {"prompt": f"p{number}", "repeat": repeat}
+            alone = run(tps=tps, **told)
+            drafting = run(Role.DRAFTING, tps=tps * ratio * noise, draft=3, **told)
+            runs += [replace(alone, load=2 * repeat), replace(drafting, load=2 * repeat + 1)]
+    return bench(*runs)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "off", "verdict", "headline"),
+    [
+        (1.5, 0.002, "faster", "Drafting with drafter.gguf at γ = 3 is faster"),
+        (0.8, 0.002, "slower", "Drafting with drafter.gguf at γ = 3 is slower"),
+        (1.0, 0.002, "same", "Drafting with drafter.gguf at γ = 3 is as fast as the target alone"),
+        (
+            1.02,
+            0.2,
+            "undecided",
+            "Undecided whether drafting with drafter.gguf at γ = 3 is faster",
+        ),
+    ],
+)
+def test_the_card_has_one_verdict(ratio: float, off: float, verdict: str, headline: str) -> None:
+    results = _alternating(ratio, off)
+    page = Page(html(results))
+    card = section(results).card
+    assert (card.verdict, card.headline) == (verdict, headline)
+    assert page.words.count(headline) == 1
+    assert sum(tag == "h1" for tag, _ in page.elements) == 1
+    badges = [about for _, about in page.elements if about.get("class") == "badge"]
+    assert len(badges) == 1
+    assert f" {verdict}" in page.words  # not by its colour alone
+
+
+def test_the_card_has_the_figures_and_what_they_rest_on() -> None:
+    card = section(_alternating(1.5, 0.002)).card
+    assert card.speedup == "1.50×"
+    assert re.fullmatch(r"1\.\d\d× to 1\.\d\d× \(95 %\)", card.interval)
+    assert [reading.name for reading in card.readings] == [
+        "tokens/s, drafting",
+        "tokens/s, target alone",
+        "accepted",
+        "text unchanged",
+    ]
+    assert [reading.value for reading in card.readings[2:]] == ["75.0 %", "3 of 3"]
+    assert card.basis[0] == "Rests on 3 prompts × 3 repeats, 3 loads."
+
+
+def test_an_undecided_card_recommends_nothing() -> None:
+    card = section(_alternating(1.02, 0.2)).card
+    told = " ".join((card.headline, *card.notes, card.action, card.command))
+    assert "Meanwhile, the target alone is what is safe." in card.notes
+    assert not re.search("fastest|draft with|Serve|llama-server", told)
+
+
+def test_loads_are_named_in_every_row_and_command() -> None:
+    found = section(crossed.crossover())
+    heads = [column.head for column in found.summary.columns]
+    rows = [
+        tuple(row[heads.index(head)].text for head in ("users", "depth", "measured", "γ"))
+        for row in found.summary.rows
+    ]
+    assert len(set(rows)) == len(rows) == 18
+    assert len({name for name, _ in found.commands}) == 18
+    assert "verdict" not in heads  # the map's are the only ones
+
+
+def test_a_crossover_s_card_is_its_policy() -> None:
+    card = section(crossed.crossover()).card
+    assert card.verdict == "faster"
+    assert card.headline.startswith("Draft with γ = 2 for 1 user")
+    assert (card.speedup, card.readings[0].value) == ("1.80×", "180.0")
+    assert card.interval.endswith("for 1 user, depth 0")
+
+
+def test_running_servers_have_a_page() -> None:
+    page = Page(html(running()))
+    assert "Drafting at http://127.0.0.1:8002" in page.words
+    assert "None" not in page.words
+
+
+@pytest.mark.parametrize("make", [swept, crossed.crossover, running])
+def test_backticks_are_shown_as_code(make: Callable[[], ResultSet]) -> None:
+    page = Page(html(make()))
+    assert "`" not in page.words
+    assert any(tag == "code" for tag, _ in page.elements)
+
+
 def test_equal_arms_of_two_benches_are_compared() -> None:
     page = Page(html([swept(name="before"), swept(name="after", gain=1.5)]))
     assert "after compared with before" in page.words
@@ -179,7 +276,8 @@ def test_commands_can_be_run_as_they_stand() -> None:
 @pytest.mark.parametrize(
     ("text", "behind"),
     [(text, behind) for text in ("ink", "quiet", "link") for behind in ("paper", "sheet")]
-    + [("warn", "warn-sheet"), ("ink", "warn-sheet")],
+    + [("ink", "warn-sheet")]
+    + [(text, behind) for text in ("good", "bad", "warn") for behind in (f"{text}-sheet", "paper")],
 )
 def test_text_is_readable_in_both_schemes(scheme: str, text: str, behind: str) -> None:
     light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6});", part)) for part in _schemes())

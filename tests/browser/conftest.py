@@ -54,6 +54,17 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def undecided_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page on a bench with one draft size, which too few runs leave undecided."""
+    folder = tmp_path_factory.mktemp("undecided")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GGUFSPEC_DATA", str(folder / "data"))
+        file = folder / "report.html"
+        file.write_text(html(swept(sizes=(2,))), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
 def crossover_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page on a crossover."""
     folder = tmp_path_factory.mktemp("crossover")

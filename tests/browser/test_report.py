@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page
+
+from tests.support.pages import contrast
 
 CHARTS = ("curve", "heatmap", "positions", "rounds", "pareto", "drift")
 DRAWN = "() => document.querySelectorAll('.chart[data-drawn]').length === 12"
@@ -146,6 +150,89 @@ def test_it_fits_wide_and_narrow_in_light_and_dark(
         page.screenshot(path=tmp_path_factory.getbasetemp() / f"report-{scheme}-{width}.png", full_page=True)
 
 
+REPORTS = ("report", "undecided_report", "crossover_report")
+OVERLAPS = """() => [...document.querySelectorAll('.chart svg')].flatMap((svg) => {
+  const boxes = (selector) => [...svg.querySelectorAll(selector)].filter((text) => text.textContent.trim())
+    .map((text) => [text.textContent, text.getBoundingClientRect()]);
+  const ticks = boxes('.role-axis-label text');
+  return boxes('.mark-text.role-mark text').flatMap(([label, one]) => ticks
+    .filter(([, other]) => one.left < other.right && other.left < one.right
+      && one.top < other.bottom && other.top < one.bottom)
+    .map(([tick]) => `${svg.closest('.chart').id}: ${label} on ${tick}`));
+})"""
+"""Labels of charts that cover a tick's label."""
+
+
+def _open(chromium: Browser, file: Path, width: int, scheme: Literal["light", "dark"] = "light") -> Page:
+    """Open a page in a window of this width, and wait until its charts are drawn."""
+    shown = chromium.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme).new_page()
+    shown.goto(file.as_uri())
+    shown.wait_for_function(
+        "() => document.querySelectorAll('.chart[data-drawn]').length"
+        " === document.querySelectorAll('.chart').length"
+    )
+    return shown
+
+
+@pytest.mark.parametrize("width", [420, 800, 1400])
+@pytest.mark.parametrize("name", REPORTS)
+def test_labels_cover_no_ticks_and_no_card_is_empty(
+    chromium: Browser, request: pytest.FixtureRequest, name: str, width: int
+) -> None:
+    shown = _open(chromium, request.getfixturevalue(name), width)
+    assert shown.evaluate(OVERLAPS) == []
+    assert shown.evaluate("document.documentElement.scrollWidth") <= width
+    for chart in shown.locator(".chart").all():
+        assert chart.locator("svg .role-mark path, svg .role-mark line").count() > 0
+    shown.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", REPORTS[1:])
+def test_the_first_screen_of_a_phone_has_the_verdict_and_the_speed_up(
+    chromium: Browser, request: pytest.FixtureRequest, name: str, scheme: Literal["light", "dark"]
+) -> None:
+    shown = _open(chromium, request.getfixturevalue(name), 420, scheme)
+    for selector in (".badge", "h1", ".speedup dd >> nth=0"):
+        box = shown.locator(selector).bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 420
+        assert box["y"] + box["height"] <= 844
+    assert shown.locator(".speedup dd").first.inner_text().endswith("×")
+    badge = shown.locator(".badge").evaluate(
+        "node => [getComputedStyle(node).color, getComputedStyle(node).backgroundColor]"
+    )
+    ink, paper = ("#" + "".join(f"{int(part):02x}" for part in re.findall(r"\d+", rgb)) for rgb in badge)
+    assert contrast(ink, paper) >= 4.5
+    shown.context.close()
+
+
+@pytest.mark.parametrize("name", REPORTS[1:])
+def test_a_page_has_one_headline_and_no_backticks(
+    chromium: Browser, request: pytest.FixtureRequest, name: str
+) -> None:
+    shown = _open(chromium, request.getfixturevalue(name), 800)
+    assert (shown.locator("h1").count(), shown.locator(".badge").count()) == (1, 1)
+    words = shown.locator("main").inner_text()
+    assert "`" not in words
+    shown.context.close()
+
+
+def test_an_undecided_card_recommends_nothing(chromium: Browser, undecided_report: Path) -> None:
+    shown = _open(chromium, undecided_report, 800)
+    card = shown.locator(".card").inner_text()
+    assert "undecided" in shown.locator(".badge").inner_text()
+    assert "the target alone is what is safe" in card
+    assert not re.search("fastest|[Dd]raft with|[Dd]o not draft|Serve it", card)
+    curve = shown.locator("#chart-1-curve svg")
+    assert (
+        curve.locator(".mark-rect.role-mark path").count() == 2
+    )  # bars: the target alone and one draft size
+    assert curve.locator(".mark-line").count() == 0
+    shown.context.close()
+
+
 def test_paper_is_light_and_shows_the_commands(chromium: Browser, report: Path) -> None:
     with chromium.new_context(color_scheme="dark") as context:
         page = context.new_page()
@@ -168,12 +255,10 @@ def test_the_map_of_a_crossover_has_its_cells_and_its_line(chromium: Browser, cr
         chart = shown.locator("#chart-1-crossover")
         chart.locator("svg").wait_for()
         assert chart.locator("svg .mark-rect.role-mark path").count() == 8
-        assert chart.locator("svg .mark-rule.role-mark line").count() == 2  # below 4 users, at both depths
+        assert chart.locator("svg .mark-rule.role-mark line").count() == 6  # around 2 users, below 4
         labels = chart.locator("svg .mark-text.role-mark text").all_text_contents()
         assert sum(label.startswith("~") for label in labels) == 2  # 2 users are forecast
         assert sum("1.80×" in label for label in labels) == 2
         assert any("4,096" in text for text in chart.locator("svg text").all_text_contents())
-        assert (
-            shown.locator("#bench-1 p.verdict").first.inner_text().startswith("Draft with γ = 2 for 1 to 4")
-        )
+        assert shown.locator("#bench-1 h1").inner_text().startswith("Draft with γ = 2 for 1 user")
         assert (asked, said) == ([crossover_report.as_uri()], [])

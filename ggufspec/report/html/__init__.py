@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ggufspec.harmless import harmless
@@ -14,3 +16,15 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+
+
+def _split_code(text: str) -> Iterator[tuple[bool, str]]:
+    """Yield the parts of a sentence, and whether each stands between backticks, which are left out."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # a backtick of a name: nothing here is code
+        yield False, text
+        return
+    yield from ((place % 2 == 1, part) for place, part in enumerate(parts) if part)
+
+
+TEMPLATES.filters["split_code"] = _split_code

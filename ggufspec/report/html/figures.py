@@ -66,7 +66,7 @@ _CHARTS: Mapping[str, _Chart] = {
     ),
     "bars": _Chart(
         title="Speed of each arm",
-        caption="Tokens per second, with 95 % intervals over prompts and repeats. In brackets is the speed-up "
+        caption="Tokens per second, with 95 % intervals over prompts and repeats; in brackets, the speed-up "
         "over the target alone.",
         fields=(
             _ARM,
@@ -77,9 +77,9 @@ _CHARTS: Mapping[str, _Chart] = {
         ),
     ),
     "heatmap": _Chart(
-        title="Where drafting pays",
-        caption="Speed-up over the target alone: blue is faster, orange is slower. Where several settings "
-        "share a cell, it shows the fastest.",
+        title="Speed-up by setting",
+        caption="Speed-up over the target alone: blue is faster, orange is slower; ? is undecided. Where "
+        "several settings share a cell, it shows the fastest.",
         fields=(
             Field(name="down", head="row"),
             Field(name="across", head="column"),

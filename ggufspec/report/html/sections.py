@@ -8,7 +8,7 @@ hashes, and no requests.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -19,17 +19,21 @@ from ggufspec.domain import Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
 from ggufspec.report.html import TEMPLATES, standalone
+from ggufspec.report.html.cards import Card, make_card
 from ggufspec.report.html.figures import Figure, figures
 from ggufspec.report.html.tables import Field, Table, number, rate, table
 from ggufspec.report.plot import browser
-from ggufspec.report.text import comparison, configuration, crossovers, reasons
+from ggufspec.report.text import comparison, crossovers, reasons
 from ggufspec.report.text.comparison import engines
-from ggufspec.report.text.figures import by_method, engine, extent, layers, three_digits, unchanged
+from ggufspec.report.text.figures import by_method, extent, layers, three_digits, unchanged
 from ggufspec.report.text.provenance import list_facts
-from ggufspec.report.text.verdict import verdicts
+from ggufspec.report.text.verdict import where
 from ggufspec.results import Configuration, ResultSet
 
+_LOAD = (number("users", "users"), number("depth", "depth", "{:,}"))
 _SUMMARY = (
+    *_LOAD,
+    number("arrivals", "requests/s", units.format_number),
     Field(name="role", head="measured"),
     Field(name="models", head="model"),
     Field(name="layers", head="GPU layers"),
@@ -45,8 +49,21 @@ _SUMMARY = (
     Field(name="text", head="text unchanged"),
     Field(name="status", head="status"),
 )
-_IF_VARIED = ("models", "layers", "threads", "kv_type", "ubatch", "settings", "p_min", "status")
+_IF_VARIED = (
+    "users",
+    "depth",
+    "arrivals",
+    "models",
+    "layers",
+    "threads",
+    "kv_type",
+    "ubatch",
+    "settings",
+    "p_min",
+    "status",
+)
 _ENERGY = (
+    *_LOAD,
     *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
     Field(name="device", head="device"),
     number("per_token", "J/token", three_digits, interval=True),
@@ -60,6 +77,7 @@ _TIMES = (
     number("share", "share", units.format_percent),
 )
 _COMPARED = (
+    *_LOAD,
     *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
     *(number("before", "before, tokens/s", "{:.4g}"), number("after", "after, tokens/s", "{:.4g}")),
     number("ratio", "after / before", "{:.3f}", interval=True),
@@ -74,11 +92,7 @@ class Section:
     """The section of one bench, from the verdict to the machine."""
 
     id: str
-    engine: str
-    tuned: tuple[str, ...]  # the verdict of the tuning that this bench confirmed
-    serving: str  # the command that serves it
-    policy: tuple[str, ...]  # of a crossover: for how many users and how deep a context to draft
-    verdicts: tuple[str, ...]
+    card: Card
     basis: str
     summary: Table
     energy: Table
@@ -112,13 +126,9 @@ def section(
     crossover = read_crossover(results)
     return Section(
         id=results.meta.id,
-        engine=engine(results.meta.engine),
-        tuned=() if tuned is None else tuple(configuration.sentences_of(tuned)),
-        serving="" if tuned is None else shlex.join(tuned.serving_argv),
-        policy=() if crossover is None else (crossovers.policy(crossover), *crossovers.limits(crossover)),
-        verdicts=verdicts(groups),
-        basis=_basis(groups),
-        summary=_summary(groups),
+        card=make_card(results, groups, tuned, crossover),
+        basis=" ".join((_basis(groups), *([] if crossover is None else crossovers.basis(crossover)))),
+        summary=_summary(groups, without=() if crossover is None else ("verdict",)),
         energy=_energy(groups),
         times=table("Where the time goes", reasons.rows(diagnosis), _TIMES),
         reasons=tuple(reasons.sentences(diagnosis, results.meta.engine)) if diagnosis.drafting else (),
@@ -160,7 +170,8 @@ def pair_benches(before: ResultSet, after: ResultSet) -> BenchPair:
     )
 
 
-def _summary(groups: Sequence[Arm]) -> Table:
+def _summary(groups: Sequence[Arm], without: Collection[str]) -> Table:
+    """Return the arms without some columns: verdicts of a crossover are those of its map."""
     targets = {arm.models[0] for arm in groups if arm.role is not Role.DRAFTER}
     rows = [
         {
@@ -187,7 +198,7 @@ def _summary(groups: Sequence[Arm]) -> Table:
         constant.discard("status")
     if all(row["by_method"] is None for row in rows):
         constant.add("by_method")
-    fields = [field for field in _SUMMARY if field.name not in constant]
+    fields = [field for field in _SUMMARY if field.name not in constant.union(without)]
     return table("All arms that were measured", rows, fields)
 
 
@@ -208,7 +219,13 @@ def _energy(groups: Sequence[Arm]) -> Table:
 
 def _named(arm: Arm) -> dict[str, object]:
     build = f" ({arm.spec.build})" if arm.spec.build else ""
-    return {"role": arm.what, "models": " + ".join(arm.models) + build, "gamma": arm.draft_size}
+    traffic = arm.spec.traffic
+    load = {
+        "users": traffic and traffic.users,
+        "depth": traffic and traffic.depth,
+        "arrivals": traffic and traffic.rate,
+    }
+    return {**load, "role": arm.what, "models": " + ".join(arm.models) + build, "gamma": arm.draft_size}
 
 
 def _estimate(name: str, estimate: object) -> dict[str, object]:
@@ -232,7 +249,7 @@ def _basis(groups: Sequence[Arm]) -> str:
 def _command(arm: Arm) -> tuple[str, str]:
     """Return an arm's name and its command line on the first prompt."""
     drafting = arm.spec.drafting
-    parts = [f"{arm.what}: {' + '.join(arm.models)}"]
+    parts = [f"{where(arm)}{arm.what}: {' + '.join(arm.models)}"]
     if drafting:
         parts.append(f"γ = {drafting.n_max}")
         parts += [f"p-min {units.format_number(drafting.p_min)}"] if drafting.p_min else []

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ggufspec import units
+from ggufspec.domain import Estimate
+from ggufspec.report.text.figures import meaningful_spread
 
 Value = str | float | bool | None
 Show = Callable[[Any], str]
@@ -76,7 +78,7 @@ def _cell(row: Mapping[str, Any], field: Field) -> TableCell:
     if value is None:
         return TableCell(text="", key=None)
     text = field.show(value)
-    ends = [row.get(f"{field.name}{end}") for end in ("_lo", "_hi")] if field.interval else [None]
-    if None not in ends:
-        text += f" [{', '.join(map(field.show, ends))}]"
+    lo, hi = (row.get(f"{field.name}{end}") for end in ("_lo", "_hi"))
+    if field.interval:
+        text = meaningful_spread(Estimate(value=value, lo=lo, hi=hi), field.show)
     return TableCell(text=text, key=value, link=None if field.link is None else row.get(field.link))

@@ -33,7 +33,7 @@ def curve_rows(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> list[R
     rows = [
         {
             "series": row["series"],
-            "label": row["label"],
+            "label": _label_with_drafter(row),
             "load": row["load"],
             "kind": "target alone" if row["role"] == Role.TARGET else "measured",
             "gamma": row["draft"],
@@ -67,7 +67,8 @@ def draw_curve(rows: list[Row]) -> alt.LayerChart | None:
     points = [row for row in rows if row["kind"] != "target alone"]
     names = distinct(points, "series")
     sizes, speeds = look.whole_numbers(points, "gamma"), look.speeds(rows)
-    best = max(points, key=lambda row: row["tps"])
+    measured = [row for row in points if row["kind"] == "measured"]
+    best = max(measured or points, key=lambda row: row["tps"])
     layers = [*_alone(alone, above=all(row["tps"] > best["tps"] for row in alone))]
     dodge = min(_DODGE, _WIDEST_DODGE / len(names))
     for place, name in enumerate(names):
@@ -161,6 +162,14 @@ def _alone(rows: list[Row], *, above: bool) -> Iterator[Any]:
         base.properties(name="label_alone")
         .mark_text(align="right", dy=-9 if above else 13, dx=-2, color=look.INK)
         .encode(x=alt.value("width"), y="tps:Q", text="text:N")
+    )
+
+
+def _label_with_drafter(row: Row) -> str:
+    """Return an arm's label, with what drafts: bars have no axis or legend that says it."""
+    drafter = look.stem(row["drafter"] or look.UNKNOWN)
+    return (
+        row["label"] if drafter == look.UNKNOWN or drafter in row["label"] else f"{row['label']}, {drafter}"
     )
 
 

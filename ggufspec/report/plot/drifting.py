@@ -17,6 +17,7 @@ from ggufspec.results import ResultSet
 
 RUN, ANCHOR, DISTURBED = "run", "anchor", "disturbed run"
 _MOST = 2000  # ordinary runs in one chart; more are thinned evenly, but not anchors and disturbed runs
+_LEAST = 0.02  # from 1 to the ends of the axis: smaller differences are no drift worth seeing
 
 
 def drift_rows(results: ResultSet) -> list[Row]:
@@ -79,6 +80,7 @@ def draw_drift(rows: list[Row]) -> alt.LayerChart | None:
     """Draw the rows of ``drift_rows``."""
     if len(rows) < 2:
         return None
+    low, *_, high = sorted(row["relative"] for row in rows)
     kinds = [kind for kind in (RUN, ANCHOR, DISTURBED) if any(row["kind"] == kind for row in rows)]
     marks = {
         RUN: (look.QUIET, "circle"),
@@ -92,7 +94,10 @@ def draw_drift(rows: list[Row]) -> alt.LayerChart | None:
         scale=alt.Scale(nice=False, padding=8),
     )
     y = alt.Y(
-        "relative:Q", title="tokens/s, relative", axis=alt.Axis(format="%"), scale=alt.Scale(zero=False)
+        "relative:Q",
+        title="tokens/s, relative",
+        axis=alt.Axis(format="%"),
+        scale=alt.Scale(zero=False, domain=[min(low, 1 - _LEAST), max(high, 1 + _LEAST)]),
     )
     legend = look.legend(kinds)
     points = (

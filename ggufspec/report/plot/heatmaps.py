@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import altair as alt
 
+from ggufspec.domain import SpeedVerdict
 from ggufspec.report import frames
 from ggufspec.report.plot import look
 from ggufspec.report.plot.look import Row, distinct, drafting_rows, plain, stem
@@ -17,8 +18,9 @@ _SCALE = ("#e08345", "#f4f4f4", "#5fa3d9")  # light enough for dark numbers
 def heatmap_rows(results: ResultSet) -> list[Row]:
     """Return what ``heatmap`` draws, one row per cell.
 
-    Columns: across, down, axes (what these are), gamma, speedup, speedup_lo, speedup_hi, gain. Where several
-    settings share a cell, it has the fastest. Benches of several loads have none: a cell would mix them.
+    Columns: across, down, axes (what these are), gamma, speedup, speedup_lo, speedup_hi, gain, label. Where
+    several settings share a cell, it has the fastest. Benches of several loads have none: a cell would mix
+    them.
     """
     drafting = [row for row in drafting_rows(results) if row["speedup"]]
     if len({row["load"] for row in drafting}) > 1:
@@ -83,7 +85,7 @@ def draw_heatmap(rows: list[Row]) -> alt.LayerChart | None:
     )
     scale = alt.Scale(domain=[1 / far, 1, far], range=list(_SCALE))
     cells = base.mark_rect(cornerRadius=3).encode(color=alt.Color("speedup:Q", scale=scale, legend=None))
-    text = base.mark_text(fontWeight="bold", color=look.INK).encode(text="gain:N")
+    text = base.mark_text(fontWeight="bold", color=look.INK).encode(text="label:N")
     top = max(rows, key=lambda row: row["speedup"])
     low = min(rows, key=lambda row: row["speedup"])
     extremes = ", ".join(
@@ -108,6 +110,7 @@ def _fastest(rows: Iterable[Row]) -> list[Row]:
             **{name: row[name] for name in ("across", "down", "axes", "speedup", "speedup_lo", "speedup_hi")},
             "gamma": row["draft"],
             "gain": f"{row['speedup']:.2f}×",
+            "label": f"{row['speedup']:.2f}×{'?' * (row['verdict'] == SpeedVerdict.UNDECIDED)}",
         }
         for row in best.values()
     ]

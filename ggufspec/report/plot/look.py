@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from ggufspec import units
-from ggufspec.analysis import Arm, arms
-from ggufspec.domain import Role
+from ggufspec.analysis import Arm, arms, is_meaningful
+from ggufspec.domain import Estimate, Role
 from ggufspec.harmless import one_line
 from ggufspec.report import frames
 from ggufspec.results import ResultSet
@@ -27,12 +27,14 @@ PALETTE = ("#2f7fc1", "#d55e00", "#009e73", "#b765a6", "#a67c00", "#7a7a7a")
 """After Okabe and Ito (2008), each with a contrast of 3 or more on white and on a dark page."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 BLUE, VERMILLION = PALETTE[:2]
+UNKNOWN = "not known"  # what drafts on a server that ran already
 QUIET = PALETTE[-1]
 INK = "#24292f"
 WIDTH, HEIGHT = 560, 300
 _ROW, _SYMBOL = 52, 4  # letters that fit in one line on a phone, and the width of a symbol in letters
 _TICKS = 16
 _BEYOND = 1.6  # times the highest value
+_ROOM = 1.1  # times the highest end of an interval, for a label above it
 _GRID = "#d8dee4"
 
 
@@ -93,16 +95,29 @@ def stem(filename: object) -> str:
 
 
 def _figures(arm: Arm, row: Row) -> Row:
+    unknown = {
+        f"{name}{end}": None
+        for name in ("gen_tps", "speedup")
+        if not _has_meaning(row, name)
+        for end in ("_lo", "_hi")
+    }
     known = [size for size in arm.good.column("peak_rss_bytes") if size]
     return {
         **row,
-        "drafter": None if arm.draft_size is None else one_line(arm.drafts_with) or "not known",
+        **unknown,
+        "drafter": None if arm.draft_size is None else one_line(arm.drafts_with) or UNKNOWN,
         "arrivals": row["rate"],
         "load": tuple(row[name] for name in ("users", "depth", "rate")),
         "rate": row["gen_tps"] and units.format_rate(row["gen_tps"]),
         "gain": row["speedup"] and f"{row['speedup']:.2f}×",
         "peak_rss_bytes": max(known, default=None),
     }
+
+
+def _has_meaning(row: Row, name: str) -> bool:
+    """Whether a figure has an interval that says something: others are not drawn."""
+    value, lo, hi = (row[f"{name}{end}"] for end in ("", "_lo", "_hi"))
+    return value is not None and is_meaningful(Estimate(value=value, lo=lo, hi=hi))
 
 
 def _named(row: Row, names: Sequence[str]) -> str:
@@ -154,8 +169,9 @@ def has_intervals(rows: Sequence[Row]) -> bool:
 def speeds(rows: list[Row]) -> alt.Scale:
     """Return the scale of ``tps`` from 0; intervals far beyond all values are cut."""
     highest = max(row["tps"] for row in rows) * _BEYOND
-    if max(row["tps_hi"] or 0 for row in rows) <= highest:
-        return alt.Scale(zero=True)
+    top = max(row["tps_hi"] or row["tps"] for row in rows)
+    if top <= highest:
+        return alt.Scale(zero=True, domainMax=_ROOM * top)
     return alt.Scale(zero=True, domainMax=highest, clamp=True)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import altair as alt
 
@@ -11,7 +12,7 @@ from ggufspec.report.plot import look
 from ggufspec.report.plot.look import Row, named_arms
 from ggufspec.results import ResultSet
 
-_LABEL = 130  # pixels
+_LABEL = 160  # pixels
 _MIB = 1 << 20
 
 
@@ -121,9 +122,7 @@ def draw_pareto(rows: list[Row]) -> alt.LayerChart | None:
             color=alt.condition("datum.front", alt.value(look.BLUE), alt.value(look.QUIET)),
             shape=alt.condition("datum.front", alt.value("diamond"), alt.value("circle")),
         ),
-        ahead.properties(name="label_each")
-        .mark_text(align="left", baseline="top", dx=8, dy=5, limit=_LABEL, color=look.INK)
-        .encode(text="label:N"),
+        *_labels(front, x, y),
     )
     points = "; ".join(
         f"{row['label']}: {row['memory_mib']:.0f} MiB, {row['rate']} tokens/s" for row in front
@@ -132,3 +131,14 @@ def draw_pareto(rows: list[Row]) -> alt.LayerChart | None:
         *layers,
         description=f"Speed over {rows[0]['memory_of']}; no arm is better in both than these: {points}.",
     )
+
+
+def _labels(front: list[Row], x: alt.X, y: alt.Y) -> Iterator[Any]:
+    """Yield the names of the smallest and the fastest arm of the front, towards the middle of the chart."""
+    smallest, fastest = (
+        alt.Chart(look.values([row]), name=f"label_{name}").encode(x=x, y=y, text="label:N")
+        for name, row in (("smallest", front[0]), ("fastest", front[-1]))
+    )
+    yield smallest.mark_text(align="left", baseline="top", dx=8, dy=5, limit=_LABEL, color=look.INK)
+    if len(front) > 1:
+        yield fastest.mark_text(align="right", baseline="bottom", dx=-6, dy=-8, limit=_LABEL, color=look.INK)

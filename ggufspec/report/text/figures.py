@@ -35,15 +35,15 @@ def spread(estimate: Estimate | None, show: Callable[[float], str]) -> str:
 
 def rate(estimate: Estimate | None) -> str:
     """Return tokens/s with their interval: ``74.0 [73.1, 74.9]``."""
-    return _speed(estimate, units.format_rate)
+    return meaningful_spread(estimate, units.format_rate)
 
 
 def factor(estimate: Estimate | None) -> str:
     """Return a speed-up with its interval: ``1.50× [1.46×, 1.54×]``."""
-    return _speed(estimate, units.format_factor)
+    return meaningful_spread(estimate, units.format_factor)
 
 
-def _speed(estimate: Estimate | None, show: Callable[[float], str]) -> str:
+def meaningful_spread(estimate: Estimate | None, show: Callable[[float], str]) -> str:
     """Return a speed or a ratio of speeds; for an interval that says nothing, what is missing."""
     if estimate is None or estimate.lo is None or is_meaningful(estimate):
         return spread(estimate, show)

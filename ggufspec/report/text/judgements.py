@@ -83,22 +83,24 @@ def _gain(gain: TextGain) -> str:
     return f"{gain.name} {units.format_factor(gain.ratio)}"
 
 
-def deciding(results: ResultSet, judgement: SpeedJudgement | None) -> Iterator[str]:
+def deciding(
+    results: ResultSet, judgement: SpeedJudgement | None, *, names_command: bool = True
+) -> Iterator[str]:
     """Yield what would decide an open verdict, with the command for it; nothing where it is decided.
 
     Args:
         results: the bench.
         judgement: what its verdict is about; None without one.
+        names_command: whether the command is part of the sentence.
     """
     if judgement is None or judgement.is_decided:
         return
+    words = deciding_command(results, judgement)
+    command = "." if words is None or not names_command else f": `{shlex.join(words)}`"
     if Missing.QUIET in judgement.missing:
-        command = _anew(results)
-        yield f"Stop other programs and measure again{f': `{command}`' if command else '.'}"
+        yield f"Stop other programs and measure again{command}"
     elif judgement.needed_repeats is not None:
-        words = _command(results, judgement.needed_repeats, anew=Missing.LOADS in judgement.missing)
         resumes = words is None or "--resume" in words
-        command = "." if words is None else f": `{shlex.join(words)}`"
         repeats = units.counted(judgement.needed_repeats, "repeat")
         time = _time(results, judgement.needed_repeats, resumes=resumes)
         yield f"{time} would probably decide it, with {repeats} of each prompt{command}"
@@ -109,6 +111,15 @@ def deciding(results: ResultSet, judgement: SpeedJudgement | None) -> Iterator[s
         )
     elif judgement.ratio is not None:
         yield "It is too close to 1 for any number of runs that is worth the time."
+
+
+def deciding_command(results: ResultSet, judgement: SpeedJudgement) -> list[str] | None:
+    """Return the command that would probably decide an open verdict; None where there is none."""
+    if Missing.QUIET in judgement.missing:
+        return _anew(results)
+    if judgement.needed_repeats is None:
+        return None
+    return _command(results, judgement.needed_repeats, anew=Missing.LOADS in judgement.missing)
 
 
 def leading_arm(groups: Sequence[Arm]) -> Arm | None:
@@ -144,15 +155,15 @@ def _command(results: ResultSet, repeats: int, *, anew: bool) -> list[str] | Non
     return ["ggufspec", *_without(words, _WITH_VALUE), "--resume", name, "--repeats", str(repeats)]
 
 
-def _anew(results: ResultSet) -> str | None:
+def _anew(results: ResultSet) -> list[str] | None:
     """Return the command that measures a bench again from the start; None where a notebook began it."""
     words = results.meta.command[1:]
     command = _subcommand(words)
     if stores.has_configuration(results.folder):
-        return shlex.join(["ggufspec", "bench", "--tuned", results.meta.id])
+        return ["ggufspec", "bench", "--tuned", results.meta.id]
     if command not in {"bench", "sweep", *_TUNINGS}:
         return None
-    return shlex.join(["ggufspec", *_without(words, frozenset({"--name", "--resume"}))])
+    return ["ggufspec", *_without(words, frozenset({"--name", "--resume"}))]
 
 
 def _subcommand(words: Sequence[str]) -> str | None:

@@ -34,13 +34,13 @@ def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
     if ranking.best is None or ranking.judgement is None:
         arm, judgement = max(judged, key=lambda pair: _gain(pair[0]))
         ratio = f"{judgements.ratio(judgement)} the speed of {alone}"
-        return f"{place}No verdict: {_inside(name(arm))} has {ratio}. {_text(arm)}"
+        return f"{place}No verdict: {inside(name(arm))} has {ratio}. {text_sentence(arm)}"
     best, judgement = ranking.best, ranking.judgement
     ratio = f"{judgements.ratio(judgement)} the speed of {alone}"
     if ranking.verdict is SpeedVerdict.FASTER:
-        return f"{place}{name(best)} is faster: {_rate(best)}, {ratio}. {_text(best)}"
+        return f"{place}{name(best)} is faster: {_rate(best)}, {ratio}. {text_sentence(best)}"
     if ranking.verdict is SpeedVerdict.UNDECIDED:
-        found = f"{_inside(name(best))} is {judgements.undecided(judgement)}"
+        found = f"{inside(name(best))} is {judgements.undecided(judgement)}"
         safe = f"Meanwhile, {alone} is what is safe: {_rate(base)}."
         return f"{place}Undecided: {found}. {judgements.sentence(judgements.needs(judgement))} {safe}"
     if len(drafting) > 1:
@@ -59,7 +59,8 @@ def where(base: Arm) -> str:
     return users + (f"{base.spec.build}: " if base.spec.build else "")
 
 
-def _inside(text: str) -> str:
+def inside(text: str) -> str:
+    """Return a name as it stands inside a sentence."""
     return text[:1].lower() + text[1:]
 
 
@@ -107,7 +108,8 @@ def _gain(arm: Arm) -> float:
     return arm.gain.ratio.value if arm.gain else 0.0
 
 
-def _text(arm: Arm) -> str:
+def text_sentence(arm: Arm) -> str:
+    """Return whether an arm's text is the target's own, and whether near-ties explain where it is not."""
     compared = arm.compared
     if arm.synthetic:
         return "Its acceptance is synthetic (simulated at random), and its text was not checked."
