@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +15,9 @@ from playwright.sync_api import Browser, sync_playwright  # noqa: E402  # only w
 
 from ggufspec.report.html.sections import html  # noqa: E402
 from tests.support import crossed  # noqa: E402
+from tests.support.browsers import find_chromium  # noqa: E402
 from tests.support.swept import HARMFUL, swept  # noqa: E402
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _QUIET = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
@@ -28,15 +26,9 @@ _QUIET = (
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The Chromium of this machine, or the one that GGUFSPEC_CHROMIUM names."""
-    named = os.environ.get("GGUFSPEC_CHROMIUM")
-    found = named or next((path for name in _NAMES if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.skip(
-            "no Chromium is here: install it (Debian: apt-get install chromium) or set GGUFSPEC_CHROMIUM"
-        )
+    """A Chromium without a window."""
     with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=found, args=list(_QUIET))
+        browser = started.chromium.launch(executable_path=find_chromium(), args=list(_QUIET))
         yield browser
         browser.close()
 

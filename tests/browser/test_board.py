@@ -9,7 +9,10 @@ from playwright.sync_api import Browser, Page
 
 from ggufspec.analysis import BoardRow, BundleState, PublishedBundle, boards
 from ggufspec.report.html import board as page_of_board
+from tests.support.browsers import skip_without_chromium
 from tests.support.swept import HARMFUL
+
+skip_without_chromium()
 
 N_ROWS = 1_000
 LONGEST_MS = 2_000

@@ -10,7 +10,10 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page
 
+from tests.support.browsers import skip_without_chromium
 from tests.support.pages import contrast
+
+skip_without_chromium()
 
 CHARTS = ("curve", "heatmap", "positions", "rounds", "pareto", "drift")
 DRAWN = "() => document.querySelectorAll('.chart[data-drawn]').length === 12"
