@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from ggufspec import results
 from ggufspec.analysis import arms
 from ggufspec.cli.report import command
 from ggufspec.domain import Difference, Role, RunResult, Status, TextVerdict
@@ -184,9 +185,9 @@ def _alternating(ratio: float, off: float) -> ResultSet:
     ],
 )
 def test_the_card_has_one_verdict(ratio: float, off: float, verdict: str, headline: str) -> None:
-    results = _alternating(ratio, off)
-    page = Page(html(results))
-    card = section(results).card
+    stored = _alternating(ratio, off)
+    page = Page(html(stored))
+    card = section(stored).card
     assert (card.verdict, card.headline) == (verdict, headline)
     assert page.words.count(headline) == 1
     assert sum(tag == "h1" for tag, _ in page.elements) == 1
@@ -234,6 +235,14 @@ def test_a_crossover_s_card_is_its_policy() -> None:
     assert card.headline.startswith("Draft with γ = 2 for 1 user")
     assert (card.speedup, card.readings[0].value) == ("1.80×", "180.0")
     assert card.interval.endswith("for 1 user, depth 0")
+
+
+def test_a_crossover_without_a_measured_cell_has_no_verdict() -> None:
+    stored = bench()
+    results.write_crossover_axes(results.CrossoverAxes(users=(1, 2), depths=(0,)), stored.folder)
+    card = section(stored).card
+    assert (card.verdict, card.headline) == ("no verdict", "No cell was measured, so there is no verdict")
+    assert (card.speedup, card.readings) == ("", ())
 
 
 def test_running_servers_have_a_page() -> None:

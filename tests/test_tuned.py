@@ -287,7 +287,7 @@ def test_show_and_report_begin_with_the_verdict_and_the_configuration(tmp_path: 
         done = shell.here("report", *(words or ("tuned",)), "--out", str(page))
         assert done.returncode == 0, done.stderr
         text = page.read_text()
-        assert text.index("Draft with drafter.gguf") < text.index("<h2>Summary</h2>")
+        assert 0 < text.index("Drafting with drafter.gguf, γ = 5, p-min 0.7 is faster") < text.index("<h2>")
         assert "--ctx-size 4096 --parallel 2" in text
 
 

@@ -279,6 +279,7 @@ def _crossover_card(results: ResultSet, groups: Sequence[Arm], crossover: Crosso
     """Return the card of a crossover: its policy, and the cell where drafting gains most."""
     known = [cell for cell in crossover.cells if cell.best is not None]
     cell = min(known, key=_cell_order, default=None)
+    basis, *more = [*crossovers.basis(crossover)][:-1]  # the last names the bench, as the card does
     policy, stop, rest = crossovers.policy(crossover).partition(". ")
     found = NO_VERDICT if cell is None else cell.verdict.value
     best = None if cell is None else cell.best
@@ -294,11 +295,11 @@ def _crossover_card(results: ResultSet, groups: Sequence[Arm], crossover: Crosso
                 )
     return Card(
         verdict=found,
-        headline=policy.rstrip("."),
+        headline="No cell was measured, so there is no verdict" if cell is None else policy.rstrip("."),
         **speedup,
         readings=tuple(readings),
-        basis=(next(crossovers.basis(crossover)), engine(results.meta.engine)),
-        notes=(*([rest] if stop else []), *crossovers.limits(crossover)),
+        basis=(basis, engine(results.meta.engine)),
+        notes=(*([rest] if stop else []), *crossovers.limits(crossover), *more),
         action="Measure it again",
         command=_own_command(results),
     )

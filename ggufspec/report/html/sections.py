@@ -23,7 +23,7 @@ from ggufspec.report.html.cards import Card, make_card
 from ggufspec.report.html.figures import Figure, figures
 from ggufspec.report.html.tables import Field, Table, number, rate, table
 from ggufspec.report.plot import browser
-from ggufspec.report.text import comparison, crossovers, reasons
+from ggufspec.report.text import comparison, reasons
 from ggufspec.report.text.comparison import engines
 from ggufspec.report.text.figures import by_method, extent, layers, three_digits, unchanged
 from ggufspec.report.text.provenance import list_facts
@@ -127,7 +127,7 @@ def section(
     return Section(
         id=results.meta.id,
         card=make_card(results, groups, tuned, crossover),
-        basis=" ".join((_basis(groups), *([] if crossover is None else crossovers.basis(crossover)))),
+        basis=_basis(groups),
         summary=_summary(groups, without=() if crossover is None else ("verdict",)),
         energy=_energy(groups),
         times=table("Where the time goes", reasons.rows(diagnosis), _TIMES),
