@@ -101,7 +101,7 @@ def test_show_lists_runs_and_rows(llama: Path) -> None:
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert (cells[0], cells[2], cells[3], cells[5]) == (name, "target.gguf + drafter.gguf", "3", "yes")
     assert cells[1] == f"{datetime.fromisoformat(results.load(name).meta.started_at):%Y-%m-%d %H:%M}"
-    assert cells[4].endswith("×")
+    assert "×" in cells[4]  # "2.06×", or "2.06×, undecided" where the clock of so short runs decides nothing
     rows = json.loads(shell.here("show", name[:8], "--runs", "-o", "json").stdout)
     assert len([row for row in rows if not (row["anchor"] or row["rerun"])]) == 3 * (1 + 2)
     assert {row["warmup"] for row in rows} == {True, False}

@@ -331,7 +331,7 @@ def test_a_download_that_broke_goes_on_where_it_ended(
     ("target", "code", "message"),
     [
         ("target.gguf", 30, "target.gguf is a file; a conversion reads models in Hugging Face's format"),
-        ("./nowhere", 6, "there is no folder nowhere"),
+        ("./nowhere", 6, "there is no folder /"),
         ("me/T-GGUF", 22, "me/T-GGUF has no config.json"),
         ("me/T-GGUF:Q4_K_M", 30, "is not a repository or a folder in Hugging Face's format"),
         ("me/T/model.gguf", 30, "is not a repository or a folder in Hugging Face's format"),

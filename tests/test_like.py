@@ -216,7 +216,7 @@ def test_whatif_forecasts_for_the_machine_of_a_bundle(bundle: Bundle) -> None:
         "whatif", "--pair", "demo", "--like", str(bundle.zip), "--alpha", "0.8", "--draft", "1-8"
     )
     assert done.returncode == 0, done.stderr
-    assert "costs: model-1-Q4_K_M.gguf + drafter.gguf, 1 thread, A Processor, measured at" in done.stderr
+    assert "costs: model-1-Q4_K_M.gguf + drafter-***.gguf, 1 thread, A Processor, measured at" in done.stderr
     assert "from bundle.zip\n" in done.stderr
     assert "times are scaled by the bytes that models read" in done.stderr
     answer = ggufspec.whatif("demo", like=bundle.folder, alpha=0.8, draft=(1, 8))

@@ -20,7 +20,7 @@ PAIR = ("-m", "me/T-GGUF:Q4_K_M", "-md", "me/D-GGUF:q8_0")
 
 @pytest.fixture(autouse=True)
 def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama")))
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama", **fakes.AT_ONCE)))
 
 
 def test_a_bench_fetches_what_it_names(hub: Hub, run: Run, home: Path) -> None:

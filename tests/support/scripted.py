@@ -25,15 +25,16 @@ TEXT = "the target's own words"
 
 
 def sample(spec: RunSpec, *, tps: float = 50.0, text: str = TEXT) -> Sample:
-    """A run that ended well: 100 tokens after the prompt at ``tps`` tokens/s."""
+    """A run that ended well: 100 tokens after the prompt, or as many as were asked for, at ``tps`` tokens/s."""
     drafting = spec.role is Role.DRAFTING
+    tokens = min(100, spec.n_predict or 100)
     return Sample(
         status=Status.OK,
         program=Program.TREE if drafting else Program.PLAIN,
-        gen_tokens=101 if drafting else 100,
-        gen_s=100 / tps,
-        n_drafted=120 if drafting else None,
-        n_accepted=60 if drafting else None,
+        gen_tokens=tokens + 1 if drafting else tokens,
+        gen_s=tokens / tps,
+        n_drafted=tokens * 6 // 5 if drafting else None,
+        n_accepted=tokens * 3 // 5 if drafting else None,
         text=text,
     )
 
