@@ -25,7 +25,7 @@ TEXT = "the target's own words"
 
 
 def sample(spec: RunSpec, *, tps: float = 50.0, text: str = TEXT) -> Sample:
-    """A run that ended well: 100 tokens after the prompt, or as many as were asked for, at ``tps`` tokens/s."""
+    """A run that ended well: 100 tokens after the prompt, or as many as asked for, at ``tps`` tokens/s."""
     drafting = spec.role is Role.DRAFTING
     tokens = min(100, spec.n_predict or 100)
     return Sample(
