@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -16,10 +17,23 @@ import psutil
 import pytest
 
 from ggufspec import engines, proc, prompts, stats
-from ggufspec.domain import Drafting, ModelFile, Offload, Prompt, Role, RunSpec, Sample, Sampling, Status
+from ggufspec.domain import (
+    Drafting,
+    ModelFile,
+    Offload,
+    Program,
+    Prompt,
+    Role,
+    RunSpec,
+    Sample,
+    Sampling,
+    Status,
+)
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import RoundPart
+from ggufspec.forecast import profiles, trace
+from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure.scoring import summarize_scores
 from ggufspec.modelfiles import catalog, hub
@@ -61,6 +75,13 @@ def _drafter() -> ModelFile:
     return drafter
 
 
+def _traced(engine: InprocessEngine, name: str, *, writing: tuple[int, int] | None = None) -> TracedTexts:
+    """Return the text of a prompt, with the drafter's look at it, long enough for every run here."""
+    spec = _spec(Role.TARGET, name, tokens=trace.needed(TOKENS, 8, Program.SIMPLE))
+    (texts,) = profiles.traces(engine, spec, [spec.prompt], [_drafter()], writing=writing)
+    return texts
+
+
 def _pid(engine: InprocessEngine) -> int:
     (hosted,) = engine._workers._held.values()
     return hosted.link.pid
@@ -69,18 +90,25 @@ def _pid(engine: InprocessEngine) -> int:
 def test_drafting_writes_the_targets_own_tokens_at_every_draft_size(
     engine: InprocessEngine, tmp_path: Path
 ) -> None:
-    loads = 0
+    loads, lengths = 0, []
     for name in CHOSEN:
         alone = engine.measure(_spec(Role.TARGET, name, tokens=TOKENS + 9), tmp_path / "alone").sample
         assert (alone.status, alone.n_drafted, alone.gen_tokens) == (Status.OK, None, TOKENS + 8)
         assert alone.tokens is not None
         loads += alone.load_ms is not None
+        runs = {}
         for size in (2, 3, 5, 8):
-            drafted = engine.measure(_spec(Role.DRAFTING, name, draft=size), tmp_path / "drafted").sample
-            assert drafted.tokens == alone.tokens[: len(drafted.tokens or ())]
-            loads += drafted.load_ms is not None
-            _check_counts(drafted, size)
+            runs[size] = engine.measure(_spec(Role.DRAFTING, name, draft=size), tmp_path / "drafted").sample
+            loads += runs[size].load_ms is not None
+            _check_counts(runs[size], size)
+        changes_at = trace.first_text_tie(_traced(engine, name).target_trace)
+        for drafted in runs.values():
+            assert drafted.tokens is not None
+            same = int(min(len(drafted.tokens), changes_at))
+            assert drafted.tokens[:same] == alone.tokens[:same]
+            lengths.append(same)
     assert loads == 2  # the target once, the drafter once
+    assert max(lengths) > TOKENS / 2  # not all of them have a near-tie early on
 
 
 def _check_counts(sample: Sample, size: int) -> None:
@@ -111,12 +139,18 @@ def _check_counts(sample: Sample, size: int) -> None:
 def test_counts_are_those_of_the_simple_program(
     engine: InprocessEngine, llama: Install, tmp_path: Path, drafting: Drafting
 ) -> None:
+    equal = 0
     with engines.make("binary-simple", llama, timeout_s=120) as program:
         for name in CHOSEN[:2]:
             spec = replace(_spec(Role.DRAFTING, name, draft=1), drafting=drafting)
             ours = engine.measure(spec, tmp_path / "ours").sample
             tries = (program.measure(spec, tmp_path / "theirs").sample for _ in range(6))
             theirs = next(one for one in tries if one.accepted_at is not None)  # the program loses log lines
+            _check_counts(ours, drafting.n_max)
+            assert theirs.n_rounds == (theirs.gen_tokens or 0) - (theirs.n_accepted or 0)
+            if not _is_sure_everywhere(_traced(engine, name).by_drafter[0], drafting):
+                continue
+            equal += 1
             for field in (
                 "n_drafted",
                 "n_accepted",
@@ -127,6 +161,30 @@ def test_counts_are_those_of_the_simple_program(
             ):
                 assert getattr(ours, field) == getattr(theirs, field), field
             assert (ours.text or "").rstrip("\n") == theirs.text
+    assert equal
+
+
+def _is_sure_everywhere(view: trace.DraftTrace, drafting: Drafting) -> bool:
+    """Whether no near-tie can change a round, wherever one begins; n_min moves where that is."""
+    assert view.text_leads is not None
+    assert view.leads is not None
+    for place in range(TOKENS + 1):
+        end = place + 1 + drafting.n_max
+        rest = replace(
+            view,
+            tokens=view.tokens[place:end],
+            match=view.match[place:end],
+            confidence=view.confidence[place:end],
+            text_leads=view.text_leads[place:end],
+            leads=view.leads[place:end],
+        )
+        one_round = trace.certainty(
+            rest, n_max=drafting.n_max, program=Program.SIMPLE, n_predict=0, p_min=drafting.p_min
+        )
+        assert one_round is not None
+        if not one_round.is_sure:
+            return False
+    return True
 
 
 def test_the_raw_record_tells_every_round(engine: InprocessEngine, tmp_path: Path) -> None:
@@ -168,41 +226,59 @@ def test_sampling_is_repeatable_and_seeded(engine: InprocessEngine, tmp_path: Pa
 
 def test_a_trace_foretells_what_drafting_accepts(engine: InprocessEngine, tmp_path: Path) -> None:
     """One pass over the target's text fixes the counts of every draft size; see the map's section 7."""
-    spec = _spec(Role.TARGET, tokens=TOKENS + 10)
-    drafter = _drafter()
-    trace = engine.trace(spec, [drafter, drafter])
-    first, second = trace.drafters
-    assert len(first.matches) == len(first.confidences) == len(trace.written.tokens) == TOKENS + 10
-    assert first.matches == second.matches
-    assert first.overlaps is None
+    spec = _spec(Role.TARGET)
+    (texts,) = profiles.traces(
+        engine, replace(spec, n_predict=TOKENS + 10), [spec.prompt], [_drafter(), _drafter()]
+    )
+    first, second = texts.by_drafter
+    assert len(first.match) == len(first.confidence) == len(first.tokens) == TOKENS + 10
+    assert first.match == second.match
+    assert first.overlap is None
+    sure = 0
     for size in (2, 5, 8):
         sample = engine.measure(_spec(Role.DRAFTING, draft=size), tmp_path / "log").sample
-        at, foretold = 0, []
-        for one in sample.rounds or ():
-            bits = first.matches[at : at + one.drafted]
-            foretold.append(next((place for place, bit in enumerate(bits) if not bit), len(bits)))
-            at += foretold[-1] + 1
-        assert foretold == [one.accepted for one in sample.rounds or ()]
+        program = engines.ENGINES[engine.name]
+        rounds = trace.rounds(first, n_max=size, program=program, n_predict=TOKENS)
+        known = trace.certainty(first, n_max=size, program=program, n_predict=TOKENS)
+        assert known is not None
+        assert sample.rounds is not None
+        assert sample.rounds[: known.sure] == rounds[: known.sure]
+        assert sample.rounds == rounds or not known.is_sure
+        assert known.fewest <= len(sample.rounds) <= known.most or not known.keeps_text
+        sure += known.sure
+    assert sure
 
 
 def test_a_drafter_that_is_the_target_overlaps_with_it_wholly(engine: InprocessEngine) -> None:
-    spec = replace(_spec(Role.TARGET), sampling=NUCLEUS)
+    heat = 0.6
+    spec = replace(_spec(Role.TARGET), sampling=Sampling(temperature=heat, top_k=0, seed=7))
     drafter = _drafter()
     itself, other = engine.trace(spec, [spec.pair.target, drafter]).drafters
-    assert itself.overlaps == pytest.approx([1.0] * TOKENS, abs=1e-3)
+    spread = _traced(engine, CHOSEN[0]).target_trace.text_spread
+    assert spread is not None
+    assert itself.overlaps is not None
+    least = math.exp(-3 * spread / heat)  # in batches and one by one, ratios of chances move by no more
+    assert len(itself.overlaps) == TOKENS
+    assert all(least <= overlap <= 1 + 1e-6 for overlap in itself.overlaps)
     assert other.overlaps is not None
     assert 0.1 < sum(other.overlaps) / TOKENS < 0.999
 
 
 def test_a_drafter_that_helps_to_write_changes_nothing(engine: InprocessEngine) -> None:
+    compared = 0
     for name in CHOSEN:
-        spec = _spec(Role.TARGET, name)
-        alone, helped = (engine.trace(spec, [_drafter()], writing=writing) for writing in (None, (0, 8)))
-        assert len(helped.written.tokens) == TOKENS
-        assert (helped.written.text, helped.written.ended) == (alone.written.text, alone.written.ended)
-        assert helped.written.tokens == alone.written.tokens
-        assert helped.drafters[0].matches == alone.drafters[0].matches
-        assert helped.drafters[0].confidences == pytest.approx(alone.drafters[0].confidences, abs=1e-6)
+        alone, helped = (_traced(engine, name, writing=writing) for writing in (None, (0, 8)))
+        assert len(helped.target_trace.tokens) == len(alone.target_trace.tokens)
+        changes_at = trace.first_text_tie(alone.target_trace)
+        if changes_at == math.inf:
+            assert (helped.text, helped.target_trace.ended) == (alone.text, alone.target_trace.ended)
+        same = int(min(changes_at, len(alone.target_trace.tokens)))
+        ours, theirs = helped.by_drafter[0], alone.by_drafter[0]
+        assert ours.tokens[:same] == theirs.tokens[:same]
+        assert ours.match[:same] == theirs.match[:same]
+        assert ours.confidence[:same] == pytest.approx(theirs.confidence[:same], abs=1e-6)
+        compared += same
+    assert compared > TOKENS
 
 
 def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> None:
