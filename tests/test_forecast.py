@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggufspec import forecast
-from ggufspec.domain import Program
+from ggufspec.domain import Method, Program
 from ggufspec.forecast import Forecast, Reason, costs
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.trace import DraftTrace
@@ -306,3 +306,35 @@ def test_a_real_trace_gives_every_draft_size() -> None:
     lengths = [each.mean_accepted_length for each in found if each.p_min == 0]
     assert lengths == sorted(lengths)
     assert forecast.choose_draft_size(found).drafts
+
+
+def test_near_ties_say_how_many_rounds_there_may_be() -> None:
+    """The drafter's fourth choice is a near-tie, the target's choices are clear; by hand."""
+    leads = (5.0, 5.0, 5.0, 0.01, 5.0, 5.0, 5.0, 5.0, -5.0)
+    bits, clear = "1" * 8 + "0", (5.0,) * 9
+    traced = [_trace(bits, "a", leads=leads, text_leads=clear, text_spread=0.1, spread=0.1)]
+    one = _one(traced, _curve((1.0,) * 4), 3, n_predict=9)
+    assert (one.n_rounds, one.n_accepted) == (2, 6)  # 0 | 1 2 3 4 | 5 6 7 8
+    ranged = forecast.round_range(traced, one, program=Program.SERVER, n_predict=9)
+    assert ranged == forecast.RoundRange(fewest=2, most=3, sure_texts=1)  # 0 | 1 2 3 | 4 5 6 7 | 8
+    assert replace(one, round_range=ranged).mean_accepted_range == (8 / 3, 4)
+    unsure = replace(traced[0], text_leads=(5.0,) * 8 + (0.1,))
+    ranged = forecast.round_range([*traced, unsure], one, program=Program.SERVER, n_predict=9)
+    assert ranged == forecast.RoundRange(fewest=4, most=6, sure_texts=1)
+    unknown = replace(unsure, spread=None)
+    assert forecast.round_range([*traced, unknown], one, program=Program.SERVER, n_predict=9) is None
+
+
+def test_drafts_from_the_text_have_no_near_ties_but_the_texts() -> None:
+    text = (1, 2, 3, 4) * 3
+    traced = replace(
+        _trace("0" * 12, text_leads=(5.0,) * 12, text_spread=0.1), tokens=text, prompt_tokens=text
+    )
+    method, program = Method.NGRAM_SIMPLE, Program.SERVER
+    one = _one([traced], _curve((1.0,) * 9), 8, method=method, program=program, n_predict=12)
+    rounds = int(one.n_rounds)
+    ranged = forecast.round_range([traced], one, program=program, n_predict=12)
+    assert ranged == forecast.RoundRange(fewest=rounds, most=rounds, sure_texts=1)
+    unsure = replace(traced, text_leads=(5.0,) * 11 + (0.1,))
+    ranged = forecast.round_range([unsure], one, program=program, n_predict=12)
+    assert ranged == forecast.RoundRange(fewest=rounds, most=rounds, sure_texts=0)

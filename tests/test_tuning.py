@@ -26,7 +26,7 @@ from ggufspec.domain import (
     RunSpec,
 )
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.forecast import Forecast, concurrency
+from ggufspec.forecast import Forecast, RoundRange, concurrency, trace
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.forecast.trace import DraftTrace
@@ -34,6 +34,7 @@ from ggufspec.measure import NO_DEADLINE
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
+from ggufspec.report.frames import forecasts as frames
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.serving import plan_traffic
 from ggufspec.stats import Estimate
@@ -363,6 +364,49 @@ def test_what_is_measured_as_alike_is_one_set_and_its_smallest_draft_is_chosen()
     assert tuned.spent.total_s == 7.0
     assert [spec.drafting.n_max for spec in tuned.selection.alike if spec.drafting] == [5, 8]
     assert "γ = 5 and 8 are alike here" in " ".join(tuned_report.verdict(tuned))
+
+
+def test_the_table_of_forecasts_says_what_near_ties_may_change() -> None:
+    prospect = _prospect(80.0, _arm())
+    sure, unsure = (
+        replace(prospect, overall=replace(prospect.overall, round_range=ranged))
+        for ranged in (
+            RoundRange(fewest=100, most=100, sure_texts=2),
+            RoundRange(fewest=96, most=104, sure_texts=1),
+        )
+    )
+    for plain in (prospect, sure):
+        printed = tuned_report.table(_outlook(plain), "server")
+        assert " 3.00 |" in printed
+        assert "near-tie" not in printed.lower()
+    printed = tuned_report.table(_outlook(unsure), "server")
+    assert " 3.00 (2.88–3.12) |" in printed
+    assert "In parentheses: tokens/round where near-ties of the drafter fall otherwise" in printed
+    assert "may change the text of 1 of 2 prompts" in printed
+    frame = frames.prospects([unsure, prospect])
+    assert frame[["n_rounds_lo", "n_rounds_hi", "sure_texts"]].iloc[0].tolist() == [96, 104, 1]
+    assert frame["n_rounds_lo"].isna().tolist() == [False, True]
+
+
+def test_the_fastest_configurations_say_how_many_rounds_there_may_be() -> None:
+    text = _text("a")
+    leads = (5.0, 5.0, -5.0, 5.0) * 8
+    (view,) = text.by_drafter
+    view = replace(view, leads=leads, text_leads=(5.0,) * 32, spread=0.1, text_spread=0.1)
+    text = replace(text, target_trace=view, by_drafter=(view,))
+    candidates = [_prospect(rate, _arm(size)) for size, rate in ((2, 60.0), (3, 70.0), (4, 50.0))]
+    drafter = candidates[0].arm.draft_source
+    assert drafter is not None
+    ranged = prospects.with_round_ranges(
+        candidates, [text], [drafter], program=Program.SERVER, n_predict=20, build=None, most=2
+    )
+    assert [one.arm for one in ranged] == [one.arm for one in candidates]
+    known = [one.overall.round_range for one in ranged]
+    assert [found is not None for found in known] == [True, True, False]
+    for candidate, found in zip(candidates, known[:2], strict=False):
+        size = candidate.overall.n_max
+        rounds = trace.rounds(view, n_max=size, program=Program.SERVER, n_predict=20)
+        assert found == RoundRange(fewest=len(rounds), most=len(rounds), sure_texts=1)
 
 
 @pytest.mark.parametrize("gains", [{"g3": 1.4, "g5": 1.6}, {"g3": 0.8}])

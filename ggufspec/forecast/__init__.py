@@ -5,8 +5,8 @@ from __future__ import annotations
 from ggufspec.forecast.advice import Advice, Needs, Reason, best, choose_draft_size, needs, ratio
 from ggufspec.forecast.calibration import Calibration, CalibrationRun, calibrate
 from ggufspec.forecast.evaluations import Exposure, alone, drafting
-from ggufspec.forecast.forecasting import closed_form, forecasts, longest
-from ggufspec.forecast.values import Forecast
+from ggufspec.forecast.forecasting import closed_form, forecasts, longest, round_range
+from ggufspec.forecast.values import Forecast, RoundRange
 
 __all__ = [
     "Advice",
@@ -16,6 +16,7 @@ __all__ = [
     "Forecast",
     "Needs",
     "Reason",
+    "RoundRange",
     "alone",
     "best",
     "calibrate",
@@ -26,4 +27,5 @@ __all__ = [
     "longest",
     "needs",
     "ratio",
+    "round_range",
 ]

@@ -12,8 +12,8 @@ from ggufspec import stats
 from ggufspec.domain import Method, Program
 from ggufspec.forecast.costs import CostCurve, CurveKind
 from ggufspec.forecast.evaluations import Exposure, Values, alone, drafting
-from ggufspec.forecast.trace import DraftTrace, needed
-from ggufspec.forecast.values import Forecast
+from ggufspec.forecast.trace import DraftTrace, certainty, needed
+from ggufspec.forecast.values import Forecast, RoundRange
 from ggufspec.stats import Estimate
 
 
@@ -64,6 +64,47 @@ def forecasts(
             picked = [of[trace.prompt_id] for trace in chosen]
             alpha = _alpha(chosen, sampling=sampling) if method.drafts_with_model else None
             yield _join(picked, curve, alpha, method=method, n_max=size, p_min=threshold, category=category)
+
+
+def round_range(
+    traces: Sequence[DraftTrace],
+    forecast: Forecast,
+    *,
+    program: Program,
+    n_predict: int,
+    build: int | None = None,
+) -> RoundRange | None:
+    """Return how many rounds a forecast's runs may have; None where the traces do not tell.
+
+    It takes about two milliseconds a trace, too long for every draft size of a search.
+
+    Args:
+        traces: those of the forecast.
+        forecast: of greedy runs, one request at a time.
+        program: as for ``forecasts``.
+        n_predict: likewise.
+        build: likewise.
+    """
+    found = [
+        certainty(
+            trace,
+            n_max=forecast.n_max,
+            program=program,
+            n_predict=n_predict,
+            p_min=forecast.p_min,
+            method=forecast.method,
+            build=build,
+        )
+        for trace in traces
+    ]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        return None
+    return RoundRange(
+        fewest=sum(each.fewest for each in known),
+        most=sum(each.most for each in known),
+        sure_texts=sum(each.keeps_text for each in known),
+    )
 
 
 def longest(traces: Sequence[DraftTrace], n_max: int, program: Program) -> int:

@@ -10,6 +10,21 @@ from ggufspec.stats import Estimate
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoundRange:
+    """How many rounds there may be where near-ties fall otherwise, as on another processor.
+
+    Attributes:
+        fewest: the least, over all prompts together, with the texts of the traces.
+        most: the most.
+        sure_texts: the prompts whose text no near-tie of the target can change.
+    """
+
+    fewest: int
+    most: int
+    sure_texts: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Forecast:
     """What one draft size does on some prompts.
 
@@ -25,6 +40,7 @@ class Forecast:
         n_drafted: tokens.
         n_accepted: tokens.
         n_rounds: evaluations of the target.
+        round_range: how many of them there may be; None where that was not asked for, or is not known.
         tokens_per_s: decoded tokens per second.
         target_tokens_per_s: those of the target alone on the same text.
         speedup: one over the other.
@@ -66,6 +82,7 @@ class Forecast:
     cost_errors: tuple[float, ...] = field(default=(), repr=False)
     speedup_errors: tuple[float, ...] = field(default=(), repr=False)
     clamped: bool = False
+    round_range: RoundRange | None = None
 
     @property
     def accept_rate(self) -> float | None:
@@ -76,3 +93,11 @@ class Forecast:
     def mean_accepted_length(self) -> float:
         """Tokens per round with the target's own."""
         return 1 + self.n_accepted / self.n_rounds
+
+    @property
+    def mean_accepted_range(self) -> tuple[float, float] | None:
+        """The least and the most tokens per round, with the rounds of ``round_range``."""
+        if self.round_range is None:
+            return None
+        tokens = self.n_rounds + self.n_accepted
+        return tokens / self.round_range.most, tokens / self.round_range.fewest

@@ -40,6 +40,7 @@ _STAGE_SLACK = 1.5  # of the planned seconds: what a stage may take before it en
 _TRACES_SLACK = (
     4.0  # likewise, while that is no more than a run may take: every prompt that is lost weighs more
 )
+_RANGED = 30  # configurations whose rounds are bounded, which takes some ms for each; as many are printed
 _LONGER = 4  # times the limit, which is tried next where a quarter of it was not enough for one step
 
 
@@ -123,6 +124,16 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
     forecasts = forecast_all(
         {place: calibration.curve for place, calibration in calibrations.items()}, plan.plan_traffic(prompts)
     )
+    if plan.users is None and plan.alone.sampling.greedy:
+        forecasts = prospects.with_round_ranges(
+            forecasts,
+            texts,
+            drafters,
+            program=program,
+            n_predict=budget.n_predict,
+            build=install.build_number,
+            most=_RANGED,
+        )
     unknown = prospects.with_own_sizes([arm for arm in arms if arm not in {*known, *left_out}])
     leader = max(forecasts, key=lambda prospect: prospect.overall.tokens_per_s.value, default=None)
     calibration = calibrations[leader.arm.offload, leader.arm.draft_source] if leader is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -217,6 +218,40 @@ def prospects(
                 by_category={name: result for name, result in by_category.items() if name is not None},
             )
     return tuple(by_arm[arm] for arm in arms)
+
+
+def with_round_ranges(
+    prospects: Sequence[Prospect],
+    texts: Sequence[TracedTexts],
+    drafters: Sequence[ModelFile],
+    *,
+    program: Program,
+    n_predict: int,
+    build: int | None,
+    most: int,
+) -> tuple[Prospect, ...]:
+    """Return the configurations; the ``most`` fastest say how many rounds there may be, see ``round_range``.
+
+    Args:
+        prospects: of greedy runs, one request at a time.
+        texts: the traces of every prompt.
+        drafters: in the order of the traces.
+        program: whose way of drafting is forecast.
+        n_predict: tokens of each prompt.
+        build: llama.cpp's build number.
+        most: how many.
+    """
+    ranged = {}
+    for prospect in _ranked(prospects, None)[:most]:
+        found = forecast.round_range(
+            [find_trace(prospect.arm, text, drafters) for text in texts],
+            prospect.overall,
+            program=program,
+            n_predict=n_predict,
+            build=build,
+        )
+        ranged[prospect.arm] = replace(prospect, overall=replace(prospect.overall, round_range=found))
+    return tuple(ranged.get(prospect.arm, prospect) for prospect in prospects)
 
 
 def find_trace(arm: RunSpec, text: TracedTexts, drafters: Sequence[ModelFile]) -> trace.DraftTrace:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ggufspec.domain import Program
+from ggufspec.domain import Method, Program
+from ggufspec.forecast.trace.ngrams import ngram_steps
 from ggufspec.forecast.trace.rules import Rules
-from ggufspec.forecast.trace.values import DraftTrace
+from ggufspec.forecast.trace.values import DraftTrace, TraceStep
 from ggufspec.forecast.trace.walks import steps
 
 _SAFETY = 3.0
@@ -54,27 +55,43 @@ def certainty(
     program: Program,
     n_predict: int,
     p_min: float = 0.0,
+    method: Method = Method.DRAFT_MODEL,
     build: int | None = None,
 ) -> Certainty | None:
-    """Return how sure the rounds are that ``steps`` returns for the same run; None where that is not known.
+    """Return how sure the rounds are that ``steps`` or ``ngram_steps`` returns for the same run.
+
+    Drafts from the text have no near-ties of their own. None stands for what is not known.
 
     Raises:
-        ValueError: see ``steps``.
+        ValueError: see ``steps`` and ``ngram_steps``.
     """
-    if trace.spread is None or trace.text_spread is None or trace.text_leads is None:
+    if trace.text_spread is None or trace.text_leads is None:
+        return None
+    changes_at = first_text_tie(trace)
+    if not method.drafts_with_model:
+        taken = ngram_steps(
+            trace, method=method, n_max=n_max, program=program, n_predict=n_predict, build=build
+        )
+        sure = sum(_end(step) < changes_at for step in taken)
+        size = len(taken)
+        return Certainty(rounds=size, sure=sure, fewest=size, most=size, keeps_text=sure == size)
+    if trace.spread is None:
         return None
     taken = steps(trace, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build)
     choices = _Choices(trace, n_max, n_predict, p_min, Rules(program=program, build=build))
-    changes_at = first_text_tie(trace)
-    last = taken[-1].at + int(taken[-1].accepted) if taken else 0
+    last = _end(taken[-1]) if taken else 0
     fewest, most = choices.rounds()
     sure = 0
     for step in taken:
-        ends_at = step.at + int(step.accepted)
-        if choices.accepted(step.at) != {int(step.accepted)} or ends_at >= changes_at:
+        if choices.accepted(step.at) != {int(step.accepted)} or _end(step) >= changes_at:
             break
         sure += 1
     return Certainty(rounds=len(taken), sure=sure, fewest=fewest, most=most, keeps_text=last < changes_at)
+
+
+def _end(step: TraceStep) -> int:
+    """Return the place of the token that the target adds at the end of a round."""
+    return step.at + int(step.accepted)
 
 
 def first_text_tie(trace: DraftTrace) -> float:

@@ -22,6 +22,9 @@ _FORECAST = (
         "category",
         "prompts",
         "n_rounds",
+        "n_rounds_lo",
+        "n_rounds_hi",
+        "sure_texts",
         "n_drafted",
         "n_accepted",
         "accept_rate",
@@ -63,7 +66,14 @@ def prospects(configurations: Sequence[Prospect]) -> pd.DataFrame:
 
 
 def _row(forecast: Forecast) -> dict[str, Any]:
-    row = {**attributes(forecast, _FORECAST), "draft": forecast.n_max}
+    rounds = forecast.round_range
+    row = {
+        **attributes(forecast, _FORECAST),
+        "draft": forecast.n_max,
+        "n_rounds_lo": None if rounds is None else rounds.fewest,
+        "n_rounds_hi": None if rounds is None else rounds.most,
+        "sure_texts": None if rounds is None else rounds.sure_texts,
+    }
     for name in _ESTIMATES:
         estimate = getattr(forecast, name)
         row |= {name: estimate.value, f"{name}_lo": estimate.lo, f"{name}_hi": estimate.hi}

@@ -285,11 +285,20 @@ class Choice(TunedArm, forbid_unknown_fields=True, kw_only=True):
 
 
 class ForecastRow(TunedArm, forbid_unknown_fields=True, kw_only=True):
-    """The forecast of a configuration over all prompts."""
+    """The forecast of a configuration over all prompts.
+
+    ``n_rounds_lo`` and ``n_rounds_hi`` are how many rounds there may be where near-ties fall otherwise; null
+    where that was not asked for: of slower configurations, and for several users or sampled texts.
+    ``sure_texts`` are the prompts whose text no near-tie of the target can change.
+    """
 
     tokens_per_s: Estimate
     speedup: Estimate
     accept_rate: float | None
+    n_rounds: float
+    n_rounds_lo: int | None
+    n_rounds_hi: int | None
+    sure_texts: int | None
     break_even_accept_rate: float | None
 
 

@@ -361,10 +361,15 @@ def _configuration(spec: RunSpec) -> dict[str, Any]:
 
 
 def _forecast(forecast: Forecast) -> dict[str, Any]:
+    rounds = forecast.round_range
     return {
         "tokens_per_s": vars(forecast.tokens_per_s),
         "speedup": vars(forecast.speedup),
         "accept_rate": forecast.accept_rate,
+        "n_rounds": forecast.n_rounds,
+        "n_rounds_lo": None if rounds is None else rounds.fewest,
+        "n_rounds_hi": None if rounds is None else rounds.most,
+        "sure_texts": None if rounds is None else rounds.sure_texts,
         "break_even_accept_rate": forecast.break_even_accept_rate,
     }
 
@@ -399,8 +404,32 @@ def table(outlook: TuningForecast, engine: str, output: str = "md") -> str:
     columns = [name for name in rows[0] if any(row[name] for row in rows)]
     shown = tables.table(columns, rows, output, labels=("drafts", "γ", "p-min"))
     hidden = len(ranked) - len(rows)
-    note = f"\n{units.counted(hidden, 'slower configuration')} not shown: -o csv has all, by category too.\n"
-    return f"{figures.engine(engine)}\n\n{shown}\n{note if hidden else ''}"
+    notes = list(_near_ties([prospect.overall for prospect in ranked[: len(rows)]]))
+    if hidden:
+        slower = units.counted(hidden, "slower configuration")
+        notes.append(f"{slower} not shown: -o csv has all, by category too.")
+    return f"{figures.engine(engine)}\n\n{shown}\n" + "".join(f"\n{note}\n" for note in notes)
+
+
+def _near_ties(forecasts: Sequence[Forecast]) -> Iterator[str]:
+    """Yield what near-ties may change in counts that are printed."""
+    if any("(" in _tokens_per_round(forecast) for forecast in forecasts):
+        yield (
+            "In parentheses: tokens/round where near-ties of the drafter fall otherwise, as they may on "
+            "another processor or in another build."
+        )
+    ranges = [(forecast.prompts, forecast.round_range) for forecast in forecasts]
+    unsure = max((prompts - found.sure_texts for prompts, found in ranges if found is not None), default=0)
+    if unsure:
+        of = units.counted(ranges[0][0], "prompt")
+        yield f"Near-ties of the target may change the text of {unsure} of {of} there, and counts with it."
+
+
+def _tokens_per_round(forecast: Forecast) -> str:
+    """Return the mean with the least and the most that near-ties allow, where these differ."""
+    mean = f"{forecast.mean_accepted_length:.2f}"
+    ends = [f"{end:.2f}" for end in forecast.mean_accepted_range or ()]
+    return mean if {*ends} <= {mean} else f"{mean} ({'–'.join(ends)})"
 
 
 def _row(prospect: Prospect) -> dict[str, str]:
@@ -414,6 +443,6 @@ def _row(prospect: Prospect) -> dict[str, str]:
         "p-min": units.format_number(drafting.p_min) if drafting.p_min else "",
         "tokens/s": figures.rate(forecast.tokens_per_s),
         "accepted": "" if forecast.accept_rate is None else units.format_percent(forecast.accept_rate),
-        "tokens/round": f"{forecast.mean_accepted_length:.2f}",
+        "tokens/round": _tokens_per_round(forecast),
         "speed-up": figures.factor(forecast.speedup),
     }
