@@ -8,7 +8,7 @@ So it is measured: the same tokens are evaluated in batches of several sizes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,32 @@ _PLACES = 32  # tokens of a text at which logits are compared; more hardly raise
 _SIZES = (1, 2, 8)  # of batches: kernels differ for one token, for few and for many
 _ROUNDING = 2.0**-11
 """Half precision's: flash attention on the CPU adds values in it, in their order in the cache."""
+
+
+class Spreads:
+    """The spreads of loaded models, each measured at the first text that is long enough.
+
+    They are of the model, its types and the processor: from text to text they differ by a fifth (embedded
+    pair), and measuring one evaluates about a hundred tokens.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, float] = {}
+
+    def of(self, key: Hashable, n_tokens: int, measure: Callable[[], float]) -> float:
+        """Return a spread, measured if need be.
+
+        Args:
+            key: the loaded model or head, with what else its spread depends on.
+            n_tokens: of the text; a spread of fewer than are compared is not kept.
+            measure: measures it.
+        """
+        if key in self._found:
+            return self._found[key]
+        spread = measure()
+        if n_tokens >= _PLACES:
+            self._found[key] = spread
+        return spread
 
 
 def model_spread(model: Model, text: Sequence[int], first: int) -> float:

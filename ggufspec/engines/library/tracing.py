@@ -25,6 +25,7 @@ from ggufspec.engines.library.messages import (
 from ggufspec.engines.library.model import OUTPUTS, Logits, Model
 from ggufspec.engines.library.spread import (
     LikelyLogits,
+    Spreads,
     block_spread,
     chained_spread,
     first_state_moves,
@@ -38,8 +39,15 @@ order, which can move a confidence by a hundredth.
 """
 
 
-def trace(target: Model, drafters: Sequence[Drafter], run: TraceRun) -> RecordedTrace:
-    """Let the target generate a text, then evaluate that text with every drafter."""
+def trace(target: Model, drafters: Sequence[Drafter], run: TraceRun, spreads: Spreads) -> RecordedTrace:
+    """Let the target generate a text, then evaluate that text with every drafter.
+
+    Args:
+        target: loaded.
+        drafters: in the order of ``run``.
+        run: what to trace.
+        spreads: those that are known of these models; what is measured is added.
+    """
     for model in (target, *drafters):
         model.use_threads(run.threads)
     prompt = target.vocabulary.tokens(run.prompt)
@@ -51,20 +59,24 @@ def trace(target: Model, drafters: Sequence[Drafter], run: TraceRun) -> Recorded
         helper = drafters[place]
         assert isinstance(helper, Model), "heads do not help to write"
         written, traces[place] = _write_together(target, helper, prompt, size, run, place)
-    text = (*prompt, *written.tokens)
+    text, first = (*prompt, *written.tokens), len(prompt) - 1
+
+    def spread(model: Model) -> float:
+        return spreads.of(model, len(written.tokens), lambda: model_spread(model, text, first))
+
     if run.sampling.greedy and target.rolls_back and written.tokens:
-        written = replace(written, spread=model_spread(target, text, len(prompt) - 1))
+        written = replace(written, spread=spread(target))
     for number, (load, drafter) in enumerate(zip(run.drafters, drafters, strict=True)):
         if isinstance(drafter, ChainedHead):
-            traces[number] = _trace_head(load, drafter, target, text, len(prompt), max(run.limits.sizes))
+            n_max = max(run.limits.sizes)
+            traces[number] = _trace_head(load, drafter, target, text, len(prompt), n_max, spreads)
         elif isinstance(drafter, BlockHead):
-            traces[number] = _trace_blocks(load, drafter, target, text, len(prompt), run.limits)
-        elif number not in traces:
-            traces[number] = _trace_drafter(load, drafter, target, text, len(prompt), run.sampling)
-    if place is not None:
-        helper = drafters[place]
-        assert isinstance(helper, Model)
-        traces[place] = replace(traces[place], spread=model_spread(helper, text, len(prompt) - 1))
+            traces[number] = _trace_blocks(load, drafter, target, text, len(prompt), run.limits, spreads)
+        else:
+            if number not in traces:
+                traces[number] = _trace_drafter(load, drafter, target, text, len(prompt), run.sampling)
+            if run.sampling.greedy and drafter.rolls_back:
+                traces[number] = replace(traces[number], spread=spread(drafter))
     return RecordedTrace(
         prompt=tuple(prompt), written=written, drafters=tuple(traces[number] for number in sorted(traces))
     )
@@ -224,12 +236,17 @@ def _trace_drafter(
         overlaps=None if sampling.greedy else tuple(overlaps),
         seconds=seconds,
         leads=tuple(leads) if sampling.greedy else None,
-        spread=model_spread(drafter, text, first) if sampling.greedy and drafter.rolls_back else None,
     )
 
 
 def _trace_head(
-    load: ModelLoad, head: ChainedHead, target: Model, text: Sequence[int], n_prompt: int, n_max: int
+    load: ModelLoad,
+    head: ChainedHead,
+    target: Model,
+    text: Sequence[int],
+    n_prompt: int,
+    n_max: int,
+    spreads: Spreads,
 ) -> DrafterTrace:
     """Let a head draft at every place of the target's text, up to its first miss.
 
@@ -244,7 +261,9 @@ def _trace_head(
     seen: list[LikelyLogits] = []
     with head.attached():
         before = read(target, head, text[:first], 0, head.first_state())
-        spread = chained_spread(head, target, text, first, before)
+        spread = spreads.of(
+            head, len(text) - n_prompt, lambda: chained_spread(head, target, text, first, before)
+        )
         for start in range(first, end, _VERIFIED):
             piece = text[start : min(start + _VERIFIED, end)]
             target.evaluate(piece, start)
@@ -303,6 +322,7 @@ def _trace_blocks(
     text: Sequence[int],
     n_prompt: int,
     limits: DraftLimits,
+    spreads: Spreads,
 ) -> DrafterTrace:
     """Let a head draft a block of every size where a round of that size may begin.
 
@@ -318,7 +338,10 @@ def _trace_blocks(
     due = {(size, at): set(limits.p_mins) for size in blocks for at in limits.starts}
     with head.attached():
         read_block(target, head, text[:first], 0)
-        spread = block_spread(head, target, text, first, max(blocks, default=1))
+        longest = max(blocks, default=1)
+        spread = spreads.of(
+            (head, longest), n_tokens, lambda: block_spread(head, target, text, first, longest)
+        )
         for start in range(0, n_tokens, _VERIFIED):
             piece = text[first + start : first + min(start + _VERIFIED, n_tokens)]
             target.evaluate(piece, first + start)

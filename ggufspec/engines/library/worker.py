@@ -37,6 +37,7 @@ from ggufspec.engines.library.messages import (
 )
 from ggufspec.engines.library.model import Model, Threadpools
 from ggufspec.engines.library.scoring import score
+from ggufspec.engines.library.spread import Spreads
 from ggufspec.engines.library.tracing import trace
 
 _Key = tuple[ModelLoad, bool]  # the second: the target drafts for itself and needs a second cache
@@ -51,6 +52,7 @@ class Worker:
         self._threadpools: Threadpools | None = None
         self._models: dict[_Key, Model] = {}
         self._heads: dict[tuple[ModelLoad, ModelLoad], ChainedHead | BlockHead] = {}  # by target and head
+        self._spreads = Spreads()
         self._compatible: set[tuple[ModelLoad, ModelLoad]] = set()
 
     def answer(self, request: WorkerRequest) -> WorkerReply:
@@ -75,7 +77,7 @@ class Worker:
                 return write(self._models[request.target, False], drafter, request)
             case TraceRun():
                 drafters = self._drafters(request.target, request.drafters)
-                return trace(self._models[request.target, False], drafters, request)
+                return trace(self._models[request.target, False], drafters, request, self._spreads)
             case ScoreRun():
                 return score(self._models[request.target, False], request)
             case CurveRun():
