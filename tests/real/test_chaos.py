@@ -18,7 +18,7 @@ STEP_KB = 4 << 10
 LONG_RUN = 'set -- "$@" --predict 480 --ignore-eos'  # else a small drafter can end before the signal comes
 FAULTS = {
     "@nolog": ("exec 2>/dev/full", {"summary lost"}),
-    "@quota": ("ulimit -f 1", {"crashed", "summary lost"}),  # SIGXFSZ once a log has 512 bytes
+    "@quota": ("ulimit -f 1", {"log too large", "summary lost"}),  # SIGXFSZ once a log has 512 bytes
     "@stopped": ("kill -STOP $$", {"timed out"}),
     "@segfault": (f"{LONG_RUN}\n(sleep 0.01; kill -SEGV $$) &", {"crashed"}),
     "@killed": (f"{LONG_RUN}\n(sleep 0.01; kill -KILL $$) &", {"out of memory"}),

@@ -18,7 +18,7 @@ from tests.support.schemas import validate
 def test_a_crossover_maps_users_and_depth(llama: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
     words = ["crossover", "--pair", "demo", "--parallel", "1,2", "--depth", "0,64", "--draft", "2", "-t", "1"]
-    limited = ["-n", "16", "--per-category", "1", "--max-time", "60s", "--name", "map", "-o", "json"]
+    limited = ["-n", "16", "--per-category", "1", "--max-time", "3m", "--name", "map", "-o", "json"]
     done = CliRunner().invoke(cli, [*words, *limited])
     assert done.exit_code == 0, done.output
     content = json.loads(done.stdout)

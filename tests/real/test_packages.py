@@ -59,7 +59,7 @@ def test_a_tuning_needs_no_build(package: Path) -> None:
     process = shell.start(*words)
     out, err = process.communicate(timeout=380)
     assert process.returncode == 0, err
-    assert err.startswith(f"engine: inprocess, because the llama.cpp in {package} has no programs")
+    assert f"\nengine: inprocess, because the llama.cpp in {package} has no programs" in err
     assert "--engine inprocess" in out
     assert "llama-server" not in err
 

@@ -258,9 +258,11 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(embedded: Install, tmp
     tuned = tuning.tune(tuning.TuneRequest(request=request, max_time_s=40.0))
     assert not tuned.overall.drafts
     assert tuned.overall.arm.role is Role.TARGET
-    assert tuned.refusal is not None
-    assert tuned.refusal.reason is not None
-    assert tuned.refusal.needs is not None
+    # a busy machine may leave it undecided; then the target alone is what is safe, and nothing is refused
+    assert (tuned.refusal is not None) == tuned.overall.is_decided
+    if tuned.refusal is not None:
+        assert tuned.refusal.reason is not None
+        assert tuned.refusal.needs is not None
 
 
 def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Install) -> None:
