@@ -240,15 +240,17 @@ def _pace(plan: Plan, start: FirstTimings, known: Sequence[RunSpec]) -> Pace:
     """Return how long runs take in the chosen engine, by the first timings in the library."""
     arms = known or prospects.drafting_arms(plan.blocks)
     methods = {arm.drafting.chain: arm for arm in arms if arm.drafting is not None}
-    reloading = sum(plan.session.engine.load_key(arm) is None for arm in methods.values())
     load_s = start.load_s + _START_S
+    # The finalists are not known yet. Where some configurations keep their models loaded, all are taken to do
+    # so: ``running`` plans both benches again for the finalists, and leaves out what does not fit.
+    reloads = all(plan.session.engine.load_key(arm) is None for arm in methods.values())
     prompts = plan.session.suite.prompts
     mean_prompt = fmean(len(prompt.text) for prompt in prompts) / max(1, len(prompts[0].text))
     return Pace(
         token_s=start.token_s,
         load_s=load_s,
         prompt_s=start.prompt_s * mean_prompt,
-        run_s=_SHORT_RUN_S + load_s * reloading / max(1, len(methods)),
+        run_s=_SHORT_RUN_S + load_s * reloads,
         trace_token_s=start.trace_token_s,
         shared_s=start.shared_s,
     )

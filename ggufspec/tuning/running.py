@@ -78,6 +78,9 @@ def _fitting(plan: Plan, outlook: TuningForecast) -> tuple[TuningForecast, Stage
     speedups = [prospect.overall.speedup.value for prospect in ranked]
     speedups += [1.0] * len(outlook.unknown)
     left_s = plan.deadline.reserve(_ending_s(plan, outlook)).left_s
+    arms = [plan.alone, *(prospect.arm for prospect in ranked), *outlook.unknown]
+    reloading = sum(plan.session.engine.load_key(arm) is None for arm in arms)
+    pace = replace(pace, run_s=max(pace.run_s, pace.load_s * reloading / len(arms)))
     n_unknown, most = len(outlook.unknown), len(outlook.prompts)
     tries = [
         *((finalists, most) for finalists in range(len(ranked), min(2, len(ranked)) - 1, -1)),
