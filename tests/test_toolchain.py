@@ -198,6 +198,7 @@ def test_what_may_change_a_build_is_told_from_the_rest() -> None:
         "MAKEFLAGS": "-j1",
     }
     rest = {"PATH": "/bin", "HOME": "/root", "CMAKE_TOKEN": "x", "LANG": "C", "CCX": "no"}
+    rest |= {"NIX_SSL_CERT_FILE": "/certificates"}
     assert toolchain.shaping(shaping | rest) == shaping
 
 

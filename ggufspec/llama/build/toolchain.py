@@ -36,6 +36,7 @@ _SHAPING_PREFIXES = (
     *("CMAKE_", "GGML_", "LLAMA_", "CUDA_", "CUDAToolkit_", "NVCC_", "HIP_", "ROCM_", "CCACHE_"),
     *("DYLD_", "PKG_CONFIG_", "NIX_", "Vulkan_", "BLAS_", "OpenMP_", "MKL_"),
 )
+_FINDS_CERTIFICATES = "NIX_SSL_CERT_FILE"  # of the prefix "NIX_", but no compiler reads it
 _BYTES_PER_JOB = 1 << 30  # a compiler in llama.cpp's largest file
 
 
@@ -171,12 +172,12 @@ def compiler_cache() -> Path | None:
 def shaping(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables that may affect a build: compilers, flags, paths, settings of tools."""
     variables = without_secrets(os.environ if environ is None else environ)
-    names = _SHAPING.split()
-    return {
-        name: variables[name]
-        for name in sorted(variables)
-        if name in names or name.startswith(_SHAPING_PREFIXES)
-    }
+    return {name: variables[name] for name in sorted(variables) if _may_shape(name)}
+
+
+def _may_shape(name: str) -> bool:
+    is_named = name in _SHAPING.split() or name.startswith(_SHAPING_PREFIXES)
+    return is_named and name != _FINDS_CERTIFICATES
 
 
 def differences(recorded: Mapping[str, str] | None) -> tuple[str, ...]:
@@ -191,7 +192,7 @@ def differences(recorded: Mapping[str, str] | None) -> tuple[str, ...]:
     return tuple(
         f"it was built {_setting(name, recorded.get(name))}, and now {name} is {now.get(name, 'not set')}; "
         "`ggufspec build --remove` and `ggufspec build` use what is set now"
-        for name in sorted({*recorded, *now})
+        for name in filter(_may_shape, sorted({*recorded, *now}))
         if recorded.get(name) != now.get(name)
     )
 
