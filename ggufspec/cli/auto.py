@@ -109,7 +109,10 @@ def command(
     )
     deadline = limits.begin_tuning(max_time)
     limits.announce_limit(deadline)
+    searched_s = deadline.elapsed_s
     sources = automatic.find_sources(asked)
+    # a Hub that cannot be reached is tried again for most of a minute
+    deadline = limits.without_network(deadline, searched_s, "search for drafters")
     with automatic.explain_interruption():
         deadline = automatic.fetch_sources(sources, asked, deadline, yes=yes)
         configuration = automatic.tune_sources(sources, asked, deadline)

@@ -74,7 +74,7 @@ def fetch_sources(sources: DraftSources, asked: AutoRequest, deadline: Deadline,
     hub_access.confirm_download(survey, yes=yes, quiet=quiet, above_bytes=0)
     hub_access.download_pair(survey, asked.access, quiet=quiet, remember=False)
     hub_access.pin_files(survey, quiet=quiet)
-    return limits.without_download(deadline, since_s)
+    return limits.without_network(deadline, since_s)
 
 
 def tune_sources(sources: DraftSources, asked: AutoRequest, deadline: Deadline) -> Configuration:

@@ -44,7 +44,7 @@ def run_crossover(
     deadline = limits.begin_tuning(options.max_time)
     since_s = deadline.elapsed_s
     request = hub_access.fetch_models(options.to_request(), yes=options.yes)
-    deadline = limits.without_download(deadline, since_s)
+    deadline = limits.without_network(deadline, since_s)
     asked = tuning.CrossoverRequest(request=request, max_time_s=options.max_time)
     plan = tuning.prepare_crossover(asked, deadline)
     limits.announce_limit(plan.deadline)

@@ -41,16 +41,17 @@ def announce_limit(deadline: Deadline) -> None:
         echo(f"{deadline.describe()}: {describe_left(deadline)}", err=True)
 
 
-def without_download(deadline: Deadline, since_s: float) -> Deadline:
-    """Return a limit in which a download does not count, and print that.
+def without_network(deadline: Deadline, since_s: float, what: str = "downloads") -> Deadline:
+    """Return a limit in which a search of the Hub or a download does not count, and print that.
 
     Args:
         deadline: the limit.
-        since_s: how many of its seconds had passed before the download.
+        since_s: how many of its seconds had passed before it.
+        what: does not count, for the line that says so.
     """
     seconds = deadline.elapsed_s - since_s
     if seconds >= _ANNOUNCED_S and deadline.limit_s is not None:
-        echo(f"downloads: {format_duration(seconds)}, which do not count for --max-time", err=True)
+        echo(f"{what}: {format_duration(seconds)} not counted for --max-time", err=True)
     return deadline.without(seconds)
 
 

@@ -75,7 +75,7 @@ def prepare_request(asked: Request, *, yes: bool = False) -> Session:
     deadline = limits.begin_limit(asked.max_time)
     since_s = deadline.elapsed_s
     models = hub_access.fetch_models(asked, yes=yes)
-    deadline = limits.without_download(deadline, since_s)
+    deadline = limits.without_network(deadline, since_s)
     session = api.prepare(models)
     print_notes(session)
     return session if asked.max_time is None else replace(session, deadline=deadline)

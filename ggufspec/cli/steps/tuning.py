@@ -55,7 +55,7 @@ def run_tuning(
     deadline = limits.begin_tuning(options.max_time)
     since_s = deadline.elapsed_s
     request = hub_access.fetch_models(options.to_request(), yes=options.yes)
-    deadline = limits.without_download(deadline, since_s)
+    deadline = limits.without_network(deadline, since_s)
     plan = tuning.prepare_tuning(make_request(options, request), deadline)
     limits.announce_limit(plan.deadline)
     measuring.print_notes(plan.session)
