@@ -12,7 +12,7 @@ import numpy as np
 from ggufspec import stats
 from ggufspec.analysis.arm import Arm
 
-_LEAST_GAP = 1.1  # of the largest over the smallest speed-up: less changes nobody's choice
+_LEAST_GAP = 1.1  # of the largest over the smallest speed-up: a smaller gap changes no choice
 _ALPHA = 0.05
 
 

@@ -27,8 +27,8 @@ WIDEST_RATIO = 5.0
 """Upper over lower end of an interval above which it is not shown, and nothing is found from it.
 
 With three pairs of runs, a spread of 5 % gives 1.3, and one of 20 %, which only a busy machine has, 2.7. A
-factor of 5 comes from two or three runs that contradict each other: "1.23× [0.05×, 30.26×]" tells nobody
-anything but that runs are missing.
+factor of 5 comes from two or three runs that contradict each other: "1.23× [0.05×, 30.26×]" says
+only that runs are missing.
 """
 
 _LEAST_PAIRS = 3  # of runs of both arms: two have one degree of freedom, and agree by luck now and then

@@ -148,7 +148,7 @@ ADVICE = {
         " not a fair comparison"
     ),
     MeasurementWarning.NOT_JUDGED: (
-        "texts differ, and nobody judged whether a near-tie explains it: fix the cause and continue the "
+        "texts differ, and whether a near-tie explains it was not judged: fix the cause and continue the "
         "bench with `--resume`"
     ),
     MeasurementWarning.NEAR_TIES: (
@@ -324,7 +324,7 @@ def of_judgement(run: RunResult) -> tuple[MeasurementWarning, ...]:
 
 
 def why_unjudged(run: RunResult) -> str:
-    """Return why nobody said whether a near-tie explains that a text differs."""
+    """Return why it was not judged whether a near-tie explains a text that differs."""
     if run.spec.servers is not None:
         return "the target of a running server cannot be asked"
     if run.difference is not None and run.difference.unjudged is not None:

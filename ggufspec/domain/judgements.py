@@ -42,7 +42,7 @@ class SpeedJudgement:
         missing: what an undecided comparison needs; empty otherwise.
         needed_repeats: of each prompt, counted from the start, that would probably decide; None where no
             number of repeats would, or the verdict is decided.
-        needed_prompts: likewise, where only more prompts would.
+        needed_prompts: prompts that would probably decide, where more repeats would not.
         text_differs: whether the arm wrote another text than the target, and no near-tie explains it. Then it
             is never recommended, however fast it is.
     """

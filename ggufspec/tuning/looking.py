@@ -37,9 +37,7 @@ _START_S = 0.5  # of a server beside its loads: its process, and the wait until 
 _SPEED_REPEATS = 2  # each gives two samples of a token
 _BEGINNING_SHARE = 0.5  # of what a run may take
 _STAGE_SLACK = 1.5  # of the planned seconds: what a stage may take before it ends with what it has
-_TRACES_SLACK = (
-    4.0  # likewise, while that is no more than a run may take: every prompt that is lost weighs more
-)
+_TRACES_SLACK = 4.0  # more for traces, up to what a run may take: a lost prompt weighs more
 _RANGED = 30  # configurations whose rounds are bounded, which takes some ms for each; as many are printed
 _LONGER = 4  # times the limit, which is tried next where a quarter of it was not enough for one step
 

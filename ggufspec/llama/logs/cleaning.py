@@ -18,7 +18,7 @@ from functools import cached_property
 
 from ggufspec.llama.logs.lines import OWN_WORDS, SUMMARY_WORDS
 
-_PASTED = 4 << 20  # bytes; nobody pastes more by hand, and cleaning a captured log of 100 MB takes a minute
+_PASTED = 4 << 20  # bytes: more is a captured log, not a paste, and cleaning 100 MB takes a minute
 _SAMPLE = 1 << 18  # of a larger log, this much of its beginning and of its end shows whether it is decorated
 _LONGEST = 4096  # no line of llama.cpp that is read here is longer; longer ones have no decoration removed
 _WRAPPED = 3  # lines of a terminal of 80 columns that one line of a log takes, at most
