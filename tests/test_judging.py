@@ -113,7 +113,9 @@ OPEN = values.judgement(1.2, 0.4)
 
 def test_only_what_was_found_to_be_faster_is_drafted_with() -> None:
     ranking = _ranked(FASTER, OPEN, FASTEST, SLOWER)
-    assert (ranking.drafts, ranking.best, ranking.judgement) == (True, 2, FASTEST)
+    assert (ranking.drafts, ranking.best) == (True, 2)
+    assert ranking.judgement is not None
+    assert ranking.judgement.family == 4
     assert _ranked(values.judgement(3.0, 2.5), FASTER).best == 1
 
 
@@ -123,7 +125,8 @@ def test_one_undecided_arm_keeps_everything_open() -> None:
 
 
 def test_only_where_all_are_decided_it_is_said_not_to_draft() -> None:
-    assert _ranked(SLOWER, SAME) == Ranking(verdict=SpeedVerdict.SAME, best=1, judgement=SAME)
+    both = _ranked(SLOWER, SAME)
+    assert (both.verdict, both.best) == (SpeedVerdict.SAME, 1)
     assert _ranked(SLOWER).verdict is SpeedVerdict.SLOWER
     assert _ranked().verdict is SpeedVerdict.UNDECIDED
 

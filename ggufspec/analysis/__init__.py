@@ -17,7 +17,15 @@ from ggufspec.analysis.crossover import (
     read_crossover,
 )
 from ggufspec.analysis.guarding import FAIL_ERROR, PASS_ERROR, Guard, GuardedRow, GuardState
-from ggufspec.analysis.judging import THRESHOLD, Ranking, is_meaningful, judge_effect, judge_ratio, rank
+from ggufspec.analysis.judging import (
+    THRESHOLD,
+    Ranking,
+    is_meaningful,
+    judge_effect,
+    judge_family,
+    judge_ratio,
+    rank,
+)
 from ggufspec.analysis.listing import ListedBench
 from ggufspec.analysis.texts import AuditSummary
 from ggufspec.analysis.warnings import MeasurementWarning
@@ -54,6 +62,7 @@ __all__ = [
     "differing_gains",
     "is_meaningful",
     "judge_effect",
+    "judge_family",
     "judge_ratio",
     "map_crossover",
     "models_of",

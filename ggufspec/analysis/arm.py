@@ -175,6 +175,7 @@ class Arm:
             runs_done=self.runs_done,
             runs_planned=self.runs_planned,
             text_differs=self.text_differs,
+            family=1 if self.stopping is None else self.stopping.comparisons,
         )
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from ggufspec import stats
@@ -73,6 +73,7 @@ def judge_effect(
     runs_done: int = 0,
     runs_planned: int | None = None,
     text_differs: bool = False,
+    family: int = 1,
     threshold: float = THRESHOLD,
 ) -> SpeedJudgement:
     """Judge a comparison of two arms.
@@ -85,6 +86,7 @@ def judge_effect(
         runs_done: runs of the whole bench.
         runs_planned: what its plan counts; None where that is not known.
         text_differs: whether the arm wrote another text than the target, which no near-tie explains.
+        family: how many arms the interval of the effect accounts for.
         threshold: the smallest change that matters, 0.01 for 1 %.
     """
     verdict, missing = _find(effect, disturbed, threshold)
@@ -100,6 +102,8 @@ def judge_effect(
         prompts=prompts,
         repeats=repeats,
         loads=0 if effect is None else effect.components.loads,
+        degrees=effect.degrees if effect is not None and shows_interval else None,
+        family=family,
         runs_done=runs_done,
         runs_planned=runs_planned,
         missing=missing,
@@ -172,10 +176,12 @@ class Ranking(Generic[T]):
 def rank(judged: Sequence[tuple[T, SpeedJudgement]]) -> Ranking[T]:
     """Rank arms that draft, each judged against the target alone.
 
+    What is said of the best arm accounts for the choice among all (``judge_family``).
+
     Args:
         judged: the arms, the preferred one of equals first. Those whose text differs are left out.
     """
-    fair = [(arm, judgement) for arm, judgement in judged if not judgement.text_differs]
+    fair = judge_family([(arm, judgement) for arm, judgement in judged if not judgement.text_differs])
     for of_these, verdict in (
         ([pair for pair in fair if pair[1].pays], SpeedVerdict.FASTER),
         ([pair for pair in fair if not pair[1].is_decided], SpeedVerdict.UNDECIDED),
@@ -187,6 +193,65 @@ def rank(judged: Sequence[tuple[T, SpeedJudgement]]) -> Ranking[T]:
         return Ranking(verdict=SpeedVerdict.UNDECIDED, best=None, judgement=None)
     arm, judgement = max(fair, key=lambda pair: _ratio(pair[1]))
     return Ranking(verdict=judgement.verdict, best=arm, judgement=judgement)
+
+
+def judge_family(judged: Sequence[tuple[T, SpeedJudgement]]) -> list[tuple[T, SpeedJudgement]]:
+    """Judge arms with one baseline once more, so that all their intervals hold together.
+
+    A ratio is drawn towards the mean of all, as far as chance explains how they differ. Its interval contains
+    the one that the arm has by itself: nothing is found of an arm that its own row does not say.
+
+    Args:
+        judged: each arm by itself, or as one of as many in a sequence of looks.
+    """
+    alone = [
+        (place, comparison)
+        for place, (_, judgement) in enumerate(judged)
+        if judgement.family < len(judged) and (comparison := _comparison(judgement)) is not None
+    ]
+    together = list(judged)
+    for (place, _), adjusted in zip(alone, stats.adjust([one for _, one in alone]), strict=True):
+        arm, judgement = judged[place]
+        together[place] = arm, _adjusted(judgement, adjusted, len(alone))
+    return together
+
+
+def _comparison(judgement: SpeedJudgement) -> stats.Comparison | None:
+    """Return the log ratio of a judgement with its standard error; None where it has no interval."""
+    ratio, degrees = judgement.ratio, judgement.degrees
+    if ratio is None or degrees is None or not ratio.lo or not ratio.hi:
+        return None
+    error = math.log(ratio.hi / ratio.lo) / 2 / stats.quantile(degrees)
+    return stats.Comparison(value=math.log(ratio.value), error=error, degrees=degrees)
+
+
+def _adjusted(judgement: SpeedJudgement, adjusted: stats.Adjusted, family: int) -> SpeedJudgement:
+    """Return what is left of a judgement in a family of arms."""
+    alone = judgement.ratio
+    assert alone is not None
+    assert alone.lo is not None
+    assert alone.hi is not None
+    lo, hi = min(alone.lo, math.exp(adjusted.lo)), max(alone.hi, math.exp(adjusted.hi))
+    ratio = Estimate(value=min(max(math.exp(adjusted.value), lo), hi), lo=lo, hi=hi)
+    changed = replace(
+        judgement,
+        ratio=ratio,
+        p_value=None if judgement.p_value is None else max(judgement.p_value, adjusted.p_value),
+        family=family,
+    )
+    if not judgement.is_decided:
+        return changed
+    verdict = judge_ratio(ratio)
+    if verdict is not SpeedVerdict.UNDECIDED:
+        return replace(changed, verdict=verdict)
+    wanted = max(_SLACK * abs(math.log(ratio.value)), _LEAST_WIDTH)
+    needed = math.ceil(judgement.repeats * (math.log(hi / lo) / 2 / wanted) ** 2)
+    return replace(
+        changed,
+        verdict=verdict,
+        missing=(Missing.RUNS,),
+        needed_repeats=max(needed, judgement.repeats + 1) if needed <= _MOST_NEEDED else None,
+    )
 
 
 def _ratio(judgement: SpeedJudgement) -> float:

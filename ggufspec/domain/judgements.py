@@ -34,6 +34,8 @@ class SpeedJudgement:
         ratio: tokens/s over those of the baseline; None where nothing can be compared. It has no interval
             where that would be too wide to say anything.
         p_value: of no difference; None without an interval.
+        degrees: of freedom of the interval (Student's t); None without one.
+        family: how many arms with one baseline interval, p and verdict account for: 1 for an arm by itself.
         prompts: distinct prompts that were compared.
         repeats: the most repeats of a prompt.
         loads: independent loads of the models, or repeats where each run had a process of its own.
@@ -53,6 +55,8 @@ class SpeedJudgement:
     prompts: int
     repeats: int
     loads: int
+    degrees: float | None = None
+    family: int = 1
     runs_done: int = 0
     runs_planned: int | None = None
     missing: tuple[Missing, ...] = ()

@@ -26,6 +26,7 @@ from ggufspec.stats.estimates import (
     per_prompt,
     quantile,
 )
+from ggufspec.stats.families import Adjusted, Comparison, adjust, family_quantile, family_tail, moderate
 from ggufspec.stats.groups import p_of_equal_groups
 from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
 from ggufspec.stats.percentiles import LEAST_BEYOND, percentile_over_loads
@@ -53,7 +54,9 @@ __all__ = [
     "MIN_LOADS",
     "UNSTABLE_ABOVE",
     "Z95",
+    "Adjusted",
     "Cell",
+    "Comparison",
     "Components",
     "Effect",
     "Estimate",
@@ -64,17 +67,21 @@ __all__ = [
     "Needed",
     "Rates",
     "StoppingRule",
+    "adjust",
     "align",
     "compare_units",
     "count_places",
     "drift",
     "expected_width",
+    "family_quantile",
+    "family_tail",
     "group_repeats",
     "highest_share",
     "judge_limits",
     "mean_over_prompts",
     "mean_rate",
     "median_ratio",
+    "moderate",
     "needed",
     "needed_for",
     "outliers",

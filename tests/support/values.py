@@ -162,6 +162,7 @@ def judgement(ratio: float = 1.6, half: float = 0.05, **changes: Any) -> SpeedJu
         "prompts": 12,
         "repeats": 3,
         "loads": 3,
+        "degrees": 20.0,
         "runs_done": 36,
         "runs_planned": 36,
     }

@@ -39,11 +39,19 @@ def runs(judgement: SpeedJudgement) -> str:
 
 
 def basis(judgement: SpeedJudgement) -> str:
-    """Return what a judgement rests on: ``8 prompts × 3 repeats, 3 loads``."""
+    """Return what a judgement rests on: ``8 prompts × 3 repeats, 3 loads, best of 4 arms``."""
+    best = f", best of {judgement.family} arms" if judgement.family > 1 else ""
     return (
         f"{units.counted(judgement.prompts, 'prompt')} × {units.counted(judgement.repeats, 'repeat')}, "
-        f"{units.counted(judgement.loads, 'load')}"
+        f"{units.counted(judgement.loads, 'load')}{best}"
     )
+
+
+def choice(judgement: SpeedJudgement) -> str:
+    """Return a sentence on the choice among several arms, with a space before it; nothing of a single arm."""
+    if judgement.family < 2:
+        return ""
+    return f" Speed-up and interval account for the choice among {judgement.family} arms."
 
 
 def undecided(judgement: SpeedJudgement) -> str:

@@ -37,17 +37,18 @@ def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
         return f"{place}No verdict: {inside(name(arm))} has {ratio}. {text_sentence(arm)}"
     best, judgement = ranking.best, ranking.judgement
     ratio = f"{judgements.ratio(judgement)} the speed of {alone}"
+    choice = judgements.choice(judgement)
     if ranking.verdict is SpeedVerdict.FASTER:
-        return f"{place}{name(best)} is faster: {_rate(best)}, {ratio}. {text_sentence(best)}"
+        return f"{place}{name(best)} is faster: {_rate(best)}, {ratio}.{choice} {text_sentence(best)}"
     if ranking.verdict is SpeedVerdict.UNDECIDED:
         found = f"{inside(name(best))} is {judgements.undecided(judgement)}"
         safe = f"Meanwhile, {alone} is what is safe: {_rate(base)}."
-        return f"{place}Undecided: {found}. {judgements.sentence(judgements.needs(judgement))} {safe}"
+        return f"{place}Undecided: {found}.{choice} {judgements.sentence(judgements.needs(judgement))} {safe}"
     if len(drafting) > 1:
         which = f"No arm is faster. {name(best)} comes closest"
     else:
         which = f"{name(best)} is {'slower' if ranking.verdict is SpeedVerdict.SLOWER else 'not faster'}"
-    return f"{place}{which}: {_rate(best)}, {ratio} ({_rate(base)})."
+    return f"{place}{which}: {_rate(best)}, {ratio} ({_rate(base)}).{choice}"
 
 
 def where(base: Arm) -> str:
