@@ -100,8 +100,29 @@ def test_restless_and_outlying_runs_are_named() -> None:
         for r in range(6)
     ]
     found = review.warnings(values.bench(*steady))
-    assert found["outliers"].endswith("(1 of 24 runs)")
-    assert "unstable" not in found
+    assert found["clipped"].endswith("(1 of 24 runs)")
+    assert not {"unstable", "outliers"} & found.keys()
+
+
+def test_far_runs_of_one_arm_alone_are_how_it_behaves_and_count() -> None:
+    runs = [
+        run
+        for i in range(8)
+        for r in range(6)
+        for run in (
+            values.run(prompt=f"p{i}", repeat=r, tps=50 + 0.1 * ((i + r) % 3)),
+            values.run(
+                Role.DRAFTING,
+                prompt=f"p{i}",
+                repeat=r,
+                draft=3,
+                tps=80 + 0.1 * ((2 * i + r) % 3) - 30 * (i == r + 1),
+            ),
+        )
+    ]
+    found = review.warnings(values.bench(*runs))
+    assert found["outliers"].endswith("(6 of 96 runs)")
+    assert "clipped" not in found
 
 
 @pytest.mark.parametrize(("gains", "said"), [((1.2, 1.4, 1.6), True), ((1.2, 1.6, 1.5), False)])

@@ -9,51 +9,6 @@ from ggufspec import stats
 from tests.support.simulated import Rates, bench, flat, known
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ((), ()),
-        ((1.0, 99.0), ()),
-        ((10, 11, 12, 13, 14), ()),
-        # median 10, deviations 1 1 0 1 2 90, MAD 1: 0.6745 · 90 = 60.7
-        ((9, 10, 10, 11, 12, 100), (5,)),
-        ((100, 9, 10, 10, 11, 12), (0,)),
-        # median 3, MAD 1: 0.6745 · 5 = 3.37 is no outlier, 0.6745 · 6 = 4.05 is one
-        ((1, 2, 3, 4, 8), ()),
-        ((1, 2, 3, 4, 9), (4,)),
-        ((5.0,) * 7, ()),
-        ((5.0,) * 7 + (5.0 + 1e-12,), ()),  # rounding
-        # MAD 0, mean deviation 2/7: 0.7979 · 2 / (2/7) = 5.6
-        ((5.0,) * 6 + (7.0,), (6,)),
-        ((5.0,) * 2 + (7.0,), ()),
-    ],
-)
-def test_outliers(values: tuple[float, ...], expected: tuple[int, ...]) -> None:
-    assert stats.outliers(values) == expected
-
-
-@pytest.mark.parametrize(("prompts", "repeats"), [(8, 3), (2, 5), (1, 8)])
-def test_a_slow_run_is_flagged_whatever_its_prompts_speed(prompts: int, repeats: int) -> None:
-    rates = bench(7, prompts, repeats, between=0.5, within=0.01)
-    assert stats.outlying_cells(rates) == ()
-    rates["p0", 1] *= 0.8
-    assert stats.outlying_cells(rates) == (("p0", 1),)
-
-
-def test_of_two_repeats_neither_is_the_odd_one() -> None:
-    rates = bench(7, 8, 2, within=0.01)
-    rates["p0", 1] *= 0.5
-    assert stats.outlying_cells(rates) == ()
-    assert stats.outlying_cells({("a", 0): 1.0}) == ()
-
-
-def test_one_run_off_among_equal_ones_is_flagged() -> None:
-    rates = {(prompt, repeat): 50.0 for prompt in "ab" for repeat in range(5)}
-    assert stats.outlying_cells(rates) == ()
-    rates["b", 2] = 40.0
-    assert stats.outlying_cells(rates) == (("b", 2),)
-
-
 @pytest.mark.parametrize("repeats", [2, 3, 5, 10])
 def test_spread_is_the_noise_of_repeats_not_of_prompts(repeats: int) -> None:
     found = [stats.spread(bench(seed, 20, repeats, between=0.5, within=0.03)) or 0.0 for seed in range(30)]

@@ -226,5 +226,6 @@ def test_notes_put_no_verdict_in_doubt() -> None:
         MeasurementWarning.BEST_AT_EDGE,
         MeasurementWarning.SYNTHETIC,
         MeasurementWarning.BEYOND_LENGTH,
+        MeasurementWarning.CLIPPED,
     }
     assert warnings.doubtful(["near-ties", "a-name-of-a-newer-version"]) == ("a-name-of-a-newer-version",)

@@ -66,8 +66,9 @@ class Arm:
 
     Attributes:
         measured: tokens/s of all good runs, see ``windows``.
-        rates: those of the cells that all arms of the block have and that are not excluded. All figures of
-            speed are of these, so that the quotient of two arms in a table is their speed-up.
+        rates: those of the cells that all arms of the block have and that are not excluded, with single far
+            runs clipped (``stats.clip``). All figures of speed are of these, so that the quotient of two arms
+            in a table is their speed-up.
         excluded: the cells that are excluded for every arm, because a run of one arm was disturbed from
             outside or wrote another text.
         disturbed: the share of the block's runs that were disturbed from outside, 0 to 1.
@@ -190,7 +191,7 @@ class Arm:
 
     @cached_property
     def gain_of_all(self) -> stats.Effect | None:
-        """The speed-up without exclusions: of all cells that this arm and its baseline have."""
+        """The speed-up of all runs as measured: none is excluded or clipped."""
         if self.baseline is None:
             return None
         return self.compare(_until(self.measured, self.look), _until(self.baseline.measured, self.look))
@@ -284,7 +285,8 @@ class Arm:
             rate = None if sample is None else traffic.user_rate(sample)
             if rate is not None and cell in self.rates:
                 table[self.rates.rows[cell[0]], self.rates.columns[cell[1]]] = rate
-        return self.rates.with_table(table)
+        users = self.rates.with_table(table)
+        return users if self.rates.clipped is None else stats.replace_rates(users, self.rates.clipped)
 
     @cached_property
     def user_rate(self) -> stats.Estimate | None:

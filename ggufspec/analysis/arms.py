@@ -48,6 +48,7 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
     measured = dict(zip(members, grid.rates(tps), strict=True))
     stopping = results.meta.stopping
     selections = _selections(members, measured, grid, runs, stopping)
+    rates = _clipped({spec: measured[spec].where(selections[_block(spec)].kept) for spec in members})
     layers = {
         spec: _layers([outputs[place] for place in places[spec]], results.meta.build_of(spec).backend)
         for spec in members
@@ -71,7 +72,7 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
             good=runs.select(good[spec]),
             outputs=[outputs[place] for place in good[spec]],
             measured=measured[spec],
-            rates=measured[spec].where(selection.kept),
+            rates=rates[spec],
             excluded=selection.excluded,
             disturbed=selection.disturbed,
             baseline=groups.get(spec.baseline) if spec.role is Role.DRAFTING else None,
@@ -87,6 +88,17 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
             runs_planned=results.meta.planned_runs,
         )
     return tuple(groups.values())
+
+
+def _clipped(rates: Mapping[RunSpec, stats.Rates]) -> dict[RunSpec, stats.Rates]:
+    """Return the rates of arms with single far runs clipped, the arms that are compared together."""
+    compared: dict[tuple[RunSpec, bool], list[RunSpec]] = {}
+    for spec in rates:
+        compared.setdefault((_block(spec), spec.role is Role.DRAFTER), []).append(spec)
+    clipped: dict[RunSpec, stats.Rates] = {}
+    for specs in compared.values():
+        clipped.update(zip(specs, stats.clip([rates[spec] for spec in specs]), strict=True))
+    return clipped
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,10 +146,15 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
     if edges:
         detail = "; ".join(further for further, _ in edges[:_MOST_NAMED])
         yield _warn(MeasurementWarning.BEST_AT_EDGE, detail, [arm for _, arm in edges])
-    outlying = {arm.spec: len(stats.outlying_cells(arm.measured)) for arm in groups}
-    if any(outlying.values()):
-        detail = f"{sum(outlying.values())} of {len(results.current)} runs"
-        yield _warn(MeasurementWarning.OUTLIERS, detail, [arm for arm in groups if outlying[arm.spec]])
+    clipped = [arm for arm in groups if arm.rates.runs_clipped]
+    if clipped:
+        count = sum(arm.rates.runs_clipped for arm in clipped)
+        yield _warn(MeasurementWarning.CLIPPED, f"{count} of {len(results.current)} runs", clipped)
+    far = {arm.spec: 0 if arm in clipped else int(stats.find_far(arm.rates).sum()) for arm in groups}
+    outlying = [arm for arm in groups if far[arm.spec]]
+    if outlying:
+        detail = f"{sum(far.values())} of {len(results.current)} runs"
+        yield _warn(MeasurementWarning.OUTLIERS, detail, outlying)
     collapsed = collapses.find_common(results.first_measured)
     if collapsed:
         by_key = {arm.spec.key: arm for arm in groups}

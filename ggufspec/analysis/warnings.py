@@ -40,6 +40,7 @@ class MeasurementWarning(StrEnum):
     GPU_THROTTLED = "gpu-throttled"
     DRIFT = "drift"
     UNSTABLE = "unstable"
+    CLIPPED = "clipped"
     OUTLIERS = "outliers"
     BEST_AT_EDGE = "best-at-edge"
     COLLAPSES = "collapses"
@@ -129,9 +130,13 @@ ADVICE = {
         "repeats of the same run differ more than usual: stop other programs, fix the clock frequency, or "
         "use more --repeats"
     ),
+    MeasurementWarning.CLIPPED: (
+        "single runs are far from what their prompt and load predict, so each counts as predicted; `ggufspec"
+        " show --all` has the speed-ups of all runs as measured"
+    ),
     MeasurementWarning.OUTLIERS: (
-        "single runs differ widely from the others of their kind; they count, so check the reason"
-        " with `ggufspec show --runs`"
+        "one arm has more far runs than the others, so they are how it behaves, and count as measured: check"
+        " the reason with `ggufspec show --runs`"
     ),
     MeasurementWarning.BEST_AT_EDGE: (
         "the fastest draft size is the largest one that was measured, and larger ones may be faster: "
@@ -220,6 +225,7 @@ _NOTES = frozenset(
         MeasurementWarning.NEAR_TIES,
         MeasurementWarning.SUMMARY_RETRIED,
         MeasurementWarning.BEST_AT_EDGE,
+        MeasurementWarning.CLIPPED,
         MeasurementWarning.BEYOND_LENGTH,
         MeasurementWarning.SYNTHETIC,
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ggufspec.domain import Estimate, StoppingRule, schedule_looks
 from ggufspec.stats.cells import Cell, Rates, align
+from ggufspec.stats.clipping import clip, find_far, replace_rates
 from ggufspec.stats.effects import (
     MIN_LOADS,
     Components,
@@ -33,7 +34,7 @@ from ggufspec.stats.percentiles import LEAST_BEYOND, percentile_over_loads
 from ggufspec.stats.planning import Needed, expected_width, needed, needed_for
 from ggufspec.stats.ratios import ratio_of_sums
 from ggufspec.stats.sequences import ERROR, sequential_effect, without_interval
-from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
+from ggufspec.stats.spread import UNSTABLE_ABOVE, spread, unstable
 from ggufspec.stats.student import preload, t_quantile, t_tail
 from ggufspec.stats.texts import (
     BINS,
@@ -69,12 +70,14 @@ __all__ = [
     "StoppingRule",
     "adjust",
     "align",
+    "clip",
     "compare_units",
     "count_places",
     "drift",
     "expected_width",
     "family_quantile",
     "family_tail",
+    "find_far",
     "group_repeats",
     "highest_share",
     "judge_limits",
@@ -84,8 +87,6 @@ __all__ = [
     "moderate",
     "needed",
     "needed_for",
-    "outliers",
-    "outlying_cells",
     "p_of_equal_groups",
     "pair_units",
     "paired_effect",
@@ -95,6 +96,7 @@ __all__ = [
     "preload",
     "quantile",
     "ratio_of_sums",
+    "replace_rates",
     "rising_line",
     "schedule_looks",
     "sequential_effect",

@@ -22,6 +22,8 @@ class Rates(Mapping[Cell, float]):
         loads: the number of the load (a start of a process or model) that made each rate, same shape; NaN
             where nothing is recorded. None: each run had a process of its own.
         conversations: prompt id -> conversation of which it is a turn; a prompt that is missing stands alone.
+        clipped: which rates stand in the place of runs that were far from their kind, same shape; see
+            ``clipping``. None for none.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class Rates(Mapping[Cell, float]):
         *,
         loads: Values | None = None,
         conversations: Mapping[str, str] | None = None,
+        clipped: NDArray[np.bool_] | None = None,
     ) -> None:
         """Take ids in alphabetical order as rows, repeats as columns."""
         self.rows = {prompt: row for row, prompt in enumerate(prompts)}
@@ -39,6 +42,7 @@ class Rates(Mapping[Cell, float]):
         self.table = table
         self.loads = loads
         self.conversations = conversations or {}
+        self.clipped = clipped
 
     @classmethod
     def of(cls, rates: Mapping[Cell, float]) -> Rates:
@@ -61,15 +65,21 @@ class Rates(Mapping[Cell, float]):
         """Return the cells in which ``keep``, of the table's shape, is true."""
         return self.with_table(np.where(keep, self.table, np.nan))
 
-    def with_table(self, table: Values) -> Rates:
-        """Return other rates of the same runs, or of some of them."""
+    def with_table(self, table: Values, *, clipped: NDArray[np.bool_] | None = None) -> Rates:
+        """Return other rates of the same runs, or of some of them; ``clipped`` is as before unless given."""
         return Rates(
             list(self.rows),
             list(self.columns),
             table,
             loads=self.loads,
             conversations=self.conversations,
+            clipped=self.clipped if clipped is None else clipped,
         )
+
+    @property
+    def runs_clipped(self) -> int:
+        """How many of the rates stand in the place of runs that were clipped."""
+        return 0 if self.clipped is None else int((self.clipped & ~np.isnan(self.table)).sum())
 
     def of_prompts(self, prompts: Collection[str]) -> Rates:
         """Return the rates of some prompts."""
@@ -117,6 +127,7 @@ def _select(rates: Rates, prompts: Sequence[str], repeats: Sequence[int]) -> Rat
         rates.table[places],
         loads=None if rates.loads is None else rates.loads[places],
         conversations=rates.conversations,
+        clipped=None if rates.clipped is None else rates.clipped[places],
     )
 
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -178,7 +178,9 @@ def paired_effect(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -
     groups, own_processes = group_repeats(first, second)
     table = _means(logs, _clusters(first), groups)
     pool = _REPEATS_POOLED_ABOVE if own_processes else _POOLED_ABOVE
-    fitted = fit(*table, own_processes=own_processes, pool_loads_above=pool)
+    fitted = fit(
+        *table, own_processes=own_processes, pool_loads_above=pool, clipped=_share_clipped(first, second)
+    )
     ratio, p_value = fitted.estimate, fitted.p_value
     return Effect(
         ratio=ratio,
@@ -211,14 +213,19 @@ def mean_rate(rates: Mapping[Cell, float]) -> Estimate | None:
         return None
     groups, own_processes = group_repeats(table)
     means = _means(np.log(table.table), _clusters(table), groups)
-    fitted = fit(*means, own_processes=own_processes, pool_loads_above=None)
+    fitted = fit(*means, own_processes=own_processes, pool_loads_above=None, clipped=_share_clipped(table))
     if fitted.components.loads < 2:
         return Estimate(value=math.exp(fitted.mean), lo=None, hi=None)
     return fitted.estimate
 
 
 def fit(
-    means: Values, counts: Values, *, own_processes: bool, pool_loads_above: float | None = _POOLED_ABOVE
+    means: Values,
+    counts: Values,
+    *,
+    own_processes: bool,
+    pool_loads_above: float | None = _POOLED_ABOVE,
+    clipped: float = 0.0,
 ) -> Fit:
     """Fit the crossed random-effects model of this module.
 
@@ -228,11 +235,12 @@ def fit(
         counts: how many values each mean has, which is its weight; 0 where there is none.
         own_processes: whether each run had a process of its own; then fewer than three columns will do.
         pool_loads_above: p of the F test above which loads are pooled with the residual; None for never.
+        clipped: share of the cells whose values were replaced by predicted ones, which have no residual.
     """
     weights = counts / counts.sum()
     mean = float(np.nansum(weights * means))
     prompts, loads = means.shape
-    squares = _squares(means, weights)
+    squares = _squares(means, weights).less(clipped)
     variance, degrees = squares.variance(pool_loads_above)
     gap = None
     if degrees <= 0:
@@ -279,6 +287,15 @@ class _Level:
     holds: float
     weight: float
 
+    def less(self, lost: float, weight: float) -> _Level:
+        """Return the same with fewer degrees of freedom, and another weight in the variance of the mean."""
+        if self.degrees <= lost:
+            return self
+        left = self.degrees - lost
+        return replace(
+            self, square=self.square * self.degrees / left, degrees=left, weight=self.weight * weight
+        )
+
     def component(self, residual: float) -> float:
         """Return the factor's variance, 0 where its mean square is below the residual."""
         return max(self.square - residual, 0.0) / self.holds if self.holds > 0 else 0.0
@@ -293,6 +310,22 @@ class _Squares:
     residual: float
     degrees: float
     weight: float  # how often the variance of the mean holds the residual
+
+    def less(self, clipped: float) -> _Squares:
+        """Return the same without the cells that have predicted values, of which each is a share.
+
+        They add nothing to the residuals' sum of squares and take its degrees of freedom; the mean is that of
+        the other cells. A table with a single row or column has no residual, and its one level takes its
+        place.
+        """
+        if not clipped:
+            return self
+        cells = 1 + self.prompt.degrees + self.load.degrees + self.degrees
+        lost, weight = clipped * cells, 1 / (1 - clipped)
+        if self.degrees > lost:
+            residual = self.residual * self.degrees / (self.degrees - lost)
+            return replace(self, residual=residual, degrees=self.degrees - lost, weight=self.weight * weight)
+        return replace(self, prompt=self.prompt.less(lost, weight), load=self.load.less(lost, weight))
 
     def variance(self, pool_loads_above: float | None) -> tuple[float, float]:
         """Return the variance of the mean and its degrees of freedom, 0 where nothing is known of it."""
@@ -376,6 +409,15 @@ def _means(logs: Values, clusters: Sequence[int], groups: Sequence[int]) -> tupl
     rows, columns = counts.any(axis=1), counts.any(axis=0)
     sums, counts = sums[rows][:, columns], counts[rows][:, columns]
     return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0), counts
+
+
+def _share_clipped(*arms: Rates) -> float:
+    """Return the share of the cells in which a run of either arm was clipped, 0 to 1."""
+    masks = [arm.clipped for arm in arms if arm.clipped is not None]
+    if not masks:
+        return 0.0
+    present = ~np.isnan(arms[0].table)
+    return float((np.logical_or.reduce(masks) & present).sum() / present.sum())
 
 
 def _clusters(rates: Rates) -> list[int]:

@@ -49,6 +49,7 @@ class Scenario:
         trend: how much slower the machine is at the end than at the start.
         bursts: how many times another program slows six runs in a row by a tenth.
         missing: share of the cells that are missing.
+        slow: share of the runs that take 30 % longer, beside those of every scenario.
         truth: the speed-up.
         name: what is special about it.
     """
@@ -64,6 +65,7 @@ class Scenario:
     trend: float = 0.0
     bursts: int = 0
     missing: float = 0.0
+    slow: float = 0.0
     truth: float = TRUTH
     name: str = ""
 
@@ -149,6 +151,8 @@ def run_times(random: np.random.Generator, scenario: Scenario) -> Table:
     order = _positions(random, scenario)
     excess = 1 + random.gamma(1.5, 0.02 / 1.5, order.shape)
     slow = np.where(random.random(order.shape) < 0.02, 1 + random.uniform(0, 0.3, order.shape), 1.0)
+    if scenario.slow:
+        slow = slow * np.where(random.random(order.shape) < scenario.slow, 1.3, 1.0)
     shape = order.shape if scenario.own_processes else (2, 1, scenario.repeats)
     loads = random.normal(0, scenario.load, shape)
     noise = random.normal(0, 0.005, order.shape)

@@ -1,0 +1,149 @@
+"""Runs far from the others of their kind, and the rates that count in their place.
+
+A log rate of one arm is the sum of an effect of its prompt, an effect of its load (or repeat) and a residual.
+A run whose residual is larger than ``FAR`` robust standard deviations tells of a moment, not of the arm: one
+run in twenty that is 30 % slower doubles the interval of a speed-up. It is clipped: it counts as the rate
+that its prompt and its load predict, as a missing plot does in the table of an experiment (Yates 1933, Empire
+Journal of Experimental Agriculture 1:129-142), and ``effects.fit`` takes a degree of freedom less for it.
+
+The rates of an arm are clipped once, before anything is computed from them, so that tables, comparisons,
+guards, crossovers and sequences use the same values. ``scripts/validate_intervals`` simulates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggufspec.stats.cells import Rates, Values
+from ggufspec.stats.effects import group_repeats
+from ggufspec.stats.spread import pooled_spread
+
+FAR = 3.5
+"""Robust standard deviations beyond which a run is clipped (Iglewicz and Hoaglin 1993)."""
+
+_SWEEPS = 4  # of the median polish (Tukey 1977, "Exploratory Data Analysis", chapter 11); it settles in three
+_LEAST_REPEATS = 3  # of a prompt: of two that differ, neither is the odd one
+_LEAST_PROMPTS = 3  # in a load, likewise
+_LEAST_DEGREES = 5  # of freedom of the residuals: fewer do not show how much runs scatter
+_MOST = 0.2  # of an arm's runs: more are no exceptions, but how the arm behaves
+_UNEQUAL = 0.05  # p, over all arms, below which the arms do not have far runs alike
+_SLIGHT = 1e-9  # standard deviations below this are rounding
+
+Mask = NDArray[np.bool_]
+
+
+def clip(arms: Sequence[Rates]) -> list[Rates]:
+    """Return the rates of arms that are compared, with the runs clipped that are far from their kind.
+
+    Nothing is clipped where one arm has significantly more such runs than the others: then they are how it
+    behaves, and its mean includes them.
+
+    Args:
+        arms: with the same prompts and repeats.
+    """
+    far = [find_far(rates) for rates in arms]
+    if _is_unequal([int(mask.sum()) for mask in far], [len(rates) for rates in arms]):
+        return [*arms]
+    return [replace_rates(rates, mask) for rates, mask in zip(arms, far, strict=True)]
+
+
+def find_far(rates: Rates) -> Mask:
+    """Return which runs of an arm are far from what prompt and load predict, in the table's shape.
+
+    None is where too few runs show how much they scatter, or where a fifth of them would be far.
+    """
+    logs = np.log(rates.table)
+    far = np.zeros(logs.shape, dtype=np.bool_)
+    rows = np.flatnonzero((~np.isnan(logs)).sum(axis=1) >= _LEAST_REPEATS)
+    columns = np.flatnonzero((~np.isnan(logs[rows])).any(axis=0))
+    if not len(rows):
+        return far
+    place = np.ix_(rows, columns)
+    loads = _loads(rates)[columns]
+    residuals = _polish(logs[place], loads)
+    present = ~np.isnan(residuals)
+    within = int(present.sum()) - len(rows)  # degrees of freedom of the differences between repeats
+    degrees = within - (len(np.unique(loads)) - 1 if len(rows) >= _LEAST_PROMPTS else 0)
+    if degrees < _LEAST_DEGREES:
+        return far
+    spread = pooled_spread([row[~np.isnan(row)] for row in residuals]) or 0.0
+    scale = spread * sqrt(within / degrees)
+    if scale <= _SLIGHT:
+        return far
+    far[place] = np.abs(np.where(present, residuals, 0.0)) > FAR * scale
+    return far if far.sum() <= _MOST * len(rates) else np.zeros_like(far)
+
+
+def replace_rates(rates: Rates, clipped: Mask) -> Rates:
+    """Return rates with those of ``clipped`` replaced by what their prompt and load predict from the others.
+
+    The prediction is the least-squares fit of both effects, so that the mean of a complete table is that of
+    the fitted model.
+    """
+    clipped = clipped & ~np.isnan(rates.table)
+    if not clipped.any():
+        return rates
+    logs = np.log(rates.table)
+    loads = _loads(rates)
+    prompts = logs.shape[0]
+    used = np.argwhere(~np.isnan(logs) & ~clipped)
+    factors = prompts + (int(loads.max()) + 1 if prompts > 1 else 0)
+
+    def design(places: NDArray[np.intp]) -> Values:
+        table = np.zeros((len(places), factors))
+        table[np.arange(len(places)), places[:, 0]] = 1
+        if prompts > 1:
+            table[np.arange(len(places)), prompts + loads[places[:, 1]]] = 1
+        return table
+
+    values = logs[tuple(used.T)]
+    middle = values.mean()  # a load of which nothing else is known then has no effect
+    effects = np.linalg.lstsq(design(used), values - middle, rcond=1e-9)[0]
+    replaced = np.argwhere(clipped)
+    table = rates.table.copy()
+    table[tuple(replaced.T)] = np.exp(middle + design(replaced) @ effects)
+    return rates.with_table(table, clipped=clipped)
+
+
+def _loads(rates: Rates) -> NDArray[np.intp]:
+    """Return the number of each repeat's load."""
+    return np.array(group_repeats(rates)[0], dtype=np.intp)
+
+
+def _polish(logs: Values, loads: NDArray[np.intp]) -> Values:
+    """Return what remains of logarithms without the medians of prompts and of loads.
+
+    Args:
+        logs: shape (prompts, repeats); each row and column has a value.
+        loads: the number of each repeat's load. With one or two prompts, loads cannot be told from runs.
+    """
+    members = [loads == number for number in np.unique(loads)] if len(logs) >= _LEAST_PROMPTS else []
+    left = logs
+    for _ in range(_SWEEPS):
+        left = left - np.nanmedian(left, axis=1, keepdims=True)
+        for member in members:
+            left[:, member] -= np.nanmedian(left[:, member])
+    return left
+
+
+def _is_unequal(far: Sequence[int], runs: Sequence[int]) -> bool:
+    """Whether one of several arms has significantly more far runs than the others together.
+
+    Fisher's exact test of each arm, Bonferroni over the arms.
+    """
+    total, total_far = sum(runs), sum(far)
+    return len(runs) > 1 and any(
+        _p_of_as_many(count, number, total_far, total) * len(runs) < _UNEQUAL
+        for count, number in zip(far, runs, strict=True)
+    )
+
+
+def _p_of_as_many(far: int, runs: int, all_far: int, all_runs: int) -> float:
+    """Return the chance that so many of an arm's runs are far, if all arms have them alike."""
+    most = min(runs, all_far)
+    ways = sum(comb(all_far, k) * comb(all_runs - all_far, runs - k) for k in range(far, most + 1))
+    return ways / comb(all_runs, runs)
