@@ -1,10 +1,11 @@
 """How long commands take that were given --max-time: asked against used, quiet and beside a busy loop.
 
-    python scripts/bench_max_time.py [--model FILE] [--limits 1m,2m,5m,10m] [--commands tune,auto,crossover]
+    python scripts/bench_max_time.py [--models demo,FILE] [--limits 1m,2m,5m,10m]
+                                     [--commands tune,auto,crossover]
 
 Each cell is one command, from its start to its last line, with a data folder of its own. A limit is kept if
-the command ends within 110 % of it, or is refused (exit code 41) before. Without --model, only the embedded
-pair is measured; a model file has no drafter, so its methods draft from the text so far.
+the command ends within 110 % of it, or is refused (exit code 41) before. ``demo`` is the embedded pair; a
+model file has no drafter, so its methods draft from the text so far.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ggufspec.errors import InconclusiveError, TimeLimitError
 from ggufspec.measure import OVERRUN
 
 GGUFSPEC = (sys.executable, "-m", "ggufspec")
+DEMO = "demo"
 BUSY_LOOP = "while True: pass"
 OUTCOMES = {0: "ended", TimeLimitError.exit_code: "refused", InconclusiveError.exit_code: "no verdict"}
 
@@ -49,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, help="a model file to tune beside the embedded pair")
+    parser.add_argument("--models", default=DEMO, help="of demo (the embedded pair) and model files")
     parser.add_argument("--limits", default="1m,2m,5m,10m", help="what --max-time is given")
     parser.add_argument("--commands", default="tune,auto", help="of tune, auto and crossover")
     parser.add_argument("--beside", default="quiet,busy", help="of quiet and busy: one busy loop beside it")
@@ -60,7 +62,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     for beside in asked.beside.split(","):
         for command in asked.commands.split(","):
-            for model in (None, asked.model) if asked.model else (None,):
+            for model in asked.models.split(","):
                 for limit_s in limits:
                     words = _words(command, model)
                     if words is None:
@@ -72,13 +74,13 @@ def main() -> None:
     sys.exit(not all(cell.is_kept for cell in cells))
 
 
-def _words(command: str, model: Path | None) -> list[str] | None:
+def _words(command: str, model: str) -> list[str] | None:
     """Return a command line; None for a crossover of a model without a drafter."""
     if command == "auto":
-        return ["auto", "--offline", "--yes", "demo" if model is None else str(model)]
-    if model is not None:
-        return ["tune", "-m", str(model)] if command == "tune" else None
-    return [command, "--pair", "demo"]
+        return ["auto", "--offline", "--yes", model]
+    if model != DEMO:
+        return ["tune", "-m", model] if command == "tune" else None
+    return [command, "--pair", model]
 
 
 @contextmanager
@@ -95,7 +97,7 @@ def _busy(is_busy: bool) -> Iterator[None]:
         loop.wait()
 
 
-def _measure(command: str, words: list[str], model: Path | None, beside: str, limit_s: float) -> Cell:
+def _measure(command: str, words: list[str], model: str, beside: str, limit_s: float) -> Cell:
     with tempfile.TemporaryDirectory() as data:
         begun = time.monotonic()
         done = subprocess.run(
@@ -109,7 +111,7 @@ def _measure(command: str, words: list[str], model: Path | None, beside: str, li
     lines = [line for line in done.stderr.splitlines() if line.startswith(("error:", "--max-time"))]
     return Cell(
         command=command,
-        model="embedded pair" if model is None else model.name,
+        model="embedded pair" if model == DEMO else Path(model).name,
         beside=beside,
         asked_s=limit_s,
         used_s=used_s,
