@@ -75,14 +75,11 @@ _OTHERS = (
 )
 _FLAGS = {"quiet", "verbose", "debug"}  # of every command
 _PROMISES = """\
-- A stored bench of every earlier version is read and shown by every later one. Only a version with the same
-  schema continues it. What a newer version wrote is refused with one line.
+- Every format has a version, which is 1. What a newer version of ggufspec wrote is refused with one line.
 - JSON for programs names its schema in the field `schema`, such as `summary-1`; tables have it in each row,
   `jsonl` too. CSV, SQL and Parquet have the columns of the table itself, without schema and origin.
 - Within a version, every field keeps its name, type and meaning. Every change raises the version, a new field
   too.
-- The schemas of earlier versions stay in the package. A stored bench and an output of every version are test
-  data, which every later version must read or find valid.
 """
 _RANGE = re.compile(r"\[(\S*x[<>]\S*)\]")
 

@@ -49,12 +49,12 @@ def test_a_bench_without_a_configuration_is_refused() -> None:
 
 def test_a_stored_configuration_is_valid_by_its_schema() -> None:
     file = results.find_configuration(_stored().meta.id)
-    schema = json.loads((SCHEMAS / "configuration-3.json").read_text())
+    schema = json.loads((SCHEMAS / "configuration-1.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     stored = json.loads(file.read_bytes())
     validator.validate(stored)
-    assert (stored["schema_name"], stored["schema_version"]) == ("ggufspec configuration", 3)
+    assert (stored["schema_name"], stored["schema_version"]) == ("ggufspec configuration", 1)
     for wrong in ({"engine": 3}, {"overall": None}, {"serving": {"slots": 1}}):
         assert not validator.is_valid({**stored, **wrong})
 
@@ -66,7 +66,7 @@ def test_a_tampered_configuration_is_refused_in_one_line() -> None:
         (content.replace(b'"n_max":5', b'"n_max":8'), "does not match its checksum"),
         (content[:200], "is not a tuned configuration"),
         (b"", "is not a tuned configuration"),
-        (b'{"schema_version": 3}\n', "does not match its checksum"),
+        (b'{"schema_version": 1}\n', "does not match its checksum"),
         (b"[]\n", "is not a tuned configuration"),
     ):
         assert damaged != content
@@ -88,6 +88,6 @@ def test_a_configuration_of_a_newer_ggufspec_is_refused_in_one_line() -> None:
     done = shell.here("bench", "--tuned", "tuned")
     assert (done.returncode, done.stdout) == (13, "")
     assert done.stderr.splitlines() == [
-        f"error: {file} was written by a newer ggufspec (schema 4)",
+        f"error: {file} was written by a newer ggufspec (schema 2)",
         "hint: upgrade ggufspec to read it",
     ]

@@ -1,9 +1,7 @@
-"""One name for one thing: options in all commands, former names, columns and fields of stored results."""
+"""One name for one thing: options in all commands, columns and fields of stored results."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -14,14 +12,11 @@ import click
 import pytest
 
 from ggufspec.cli import COMMANDS, cli
-from ggufspec.cli.entry import renaming
 from ggufspec.measure import Request
 from ggufspec.report import frames
 from ggufspec.report.frames import finalists, forecasts
 from ggufspec.report.frames.bench import SETTING_COLUMNS
-from ggufspec.report.frames.tables import FORMER_SETTINGS
 from ggufspec.results import SCHEMA_VERSION
-from tests.support import fakes, shell, values
 
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
@@ -31,12 +26,6 @@ COLUMNS = {
     for name in dir(module)
     if name.endswith("_COLUMNS") and not name.startswith("ENERGY")
 }
-FORMER = {
-    *FORMER_SETTINGS,
-    *("n_max", "n_draft", "draft_sizes", "offloaded_layers", "draft_offloaded_layers", "run_id"),
-}
-"""Columns of the version before; ``run`` was one, too."""
-
 SHORTHANDS = {"cpu_moe", "draft_cpu_moe", "per"}
 """Options with a second form: llama.cpp's --cpu-moe for --n-cpu-moe all, and --runs for --per run."""
 
@@ -99,57 +88,6 @@ def test_o_is_the_format_and_out_the_file() -> None:
         assert ("--out" in option.opts) == (option.name == "out"), path
 
 
-def test_former_names_are_no_present_ones() -> None:
-    for path, command in _commands():
-        present = {name for param in command.params for name in param.opts}
-        names = renaming.old_names(path, present)
-        assert not names.keys() & present
-    assert renaming.old_names("sweep", {"--dry-run", "--kv-type"}) == {
-        "--plan": "--dry-run",
-        "--type": "--kv-type",
-    }
-    assert renaming.old_names("fetch", {"--largest"}) == {"--fit": "--largest"}
-    assert not renaming.old_names("bench", {"--fit", "--dry-run"})
-
-
-def test_a_former_name_works_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama")))
-    words = ("sweep", "--pair", "demo", "-p", "Once", "-n", "32", "-t", "1", "--draft", "3")
-    done = shell.here(*words, "--ubatch", "64", "--type=f16", "--plan", "-o", "csv")
-    assert done.returncode == 0, done.stderr
-    for old, new in (("--ubatch", "--ubatch-size"), ("--type", "--kv-type"), ("--plan", "--dry-run")):
-        assert f"note: {old} is now {new}; the old name works in this version only\n" in done.stderr
-    now = shell.here(*words, "-ub", "64", "--kv-type", "f16", "--dry-run", "-o", "csv")
-    assert _without_times(done.stdout) == _without_times(now.stdout)
-
-
-def _without_times(table: str) -> list[dict[str, str]]:
-    return [{**row, "expected_s": ""} for row in csv.DictReader(io.StringIO(table))]
-
-
-def test_a_value_that_looks_like_a_former_name_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama")))
-    words = (
-        "bench",
-        "--pair",
-        "demo",
-        "-n",
-        "32",
-        "-t",
-        "1",
-        "--dry-run",
-        "-p",
-        "--type",
-        "--",
-        "--type",
-        "x",
-    )
-    done = shell.here(*words)
-    assert done.returncode == 0, done.stderr
-    assert "note: " not in done.stderr
-    assert "--type x" in done.stdout
-
-
 def _glossary(title: str) -> list[list[list[str]]]:
     """Return the rows of a table of the glossary; in each cell the names in it."""
     section = GLOSSARY.split(f"## {title}\n")[1].split("\n## ")[0]
@@ -197,38 +135,3 @@ def test_a_setting_has_its_option_s_name_in_python_and_in_tables() -> None:
     )  # of llama.cpp's --parallel, which is the number of slots where requests arrive at a rate
     for column in SETTING_COLUMNS:
         assert column in own or column.removeprefix("requested_") in options
-
-
-@pytest.mark.parametrize("name", sorted(COLUMNS))
-def test_columns_have_present_names_and_former_ones_last(name: str) -> None:
-    columns = list(COLUMNS[name])
-    former = [column for column in columns if column in FORMER]
-    last = [column for column in columns[len(columns) - len(former) - 1 :] if column in {*former, "run"}]
-    assert columns[len(columns) - len(last) :] == last
-    assert not {*columns[: len(columns) - len(last)]} & FORMER
-    assert len(columns) == len({*columns})
-
-
-def test_former_names_are_in_the_glossary() -> None:
-    listed = {name for row in GLOSSARY.split("## Former names\n")[1].splitlines() for name in row.split("`")}
-    assert listed >= FORMER | {"--type", "--ubatch"}
-    for command, names in renaming.OLD_NAMES.items():
-        assert {f"{command} {old}" for old in names} <= listed
-        assert {*names.values()} <= listed
-
-
-def test_a_column_under_its_former_name_holds_the_same_and_is_not_shown_to_people() -> None:
-    bench = values.whole_bench()
-    table = frames.summary(bench)
-    assert table["draft_n_max"].equals(table["draft"])
-    assert table["n_gpu_layers"].equals(table["actual_ngl"])
-    runs = frames.runs(bench)
-    assert runs["n_gpu_layers"].equals(runs["requested_ngl"])
-    assert set(runs["bench"]) == {bench.meta.id}
-    people = shell.here("show", "--per", "prompt").stdout
-    assert "draft_n_max" not in people
-    named = shell.here("show", "--columns", "role,draft_n_max")
-    assert "| draft_n_max |" in named.stdout.replace("  ", " ").replace("  ", " ")
-    assert (
-        named.stderr == "note: the column draft_n_max is now draft; the old name works in this version only\n"
-    )

@@ -61,27 +61,6 @@ def drafting(offload: Offload = ASKED) -> RunResult:
 
 
 @pytest.mark.parametrize(
-    ("role", "offload", "key"),
-    [
-        (Role.DRAFTING, ASKED, "be060a6315ea"),
-        (Role.DRAFTER, Offload(draft_layers=7), "ee0719f3c6cf"),
-        (Role.TARGET, Offload(target_layers=45), "cce2c1b34d16"),
-    ],
-    ids=str,
-)
-def test_a_run_that_says_nothing_of_devices_has_the_key_that_it_always_had(
-    role: Role, offload: Offload, key: str
-) -> None:
-    """The keys were computed by the release before devices could be named."""
-    spec = values.spec(Role.DRAFTING, draft=3, path=Path("/models/target.gguf"), known=False)
-    spec = replace(
-        spec, role=role, offload=offload, drafting=spec.drafting if role is Role.DRAFTING else None
-    )
-    spec = spec.baseline if role is Role.TARGET else spec
-    assert spec.key == key
-
-
-@pytest.mark.parametrize(
     "name", ["devices", "draft_devices", "tensor_split", "split_mode", "main_gpu", "cpu_moe", "draft_cpu_moe"]
 )
 def test_whatever_places_a_model_changes_the_key(name: str) -> None:
@@ -584,28 +563,6 @@ def test_where_models_were_is_stored_with_their_run() -> None:
     assert stored == run
     assert stored.sample.placement[1].spilled_bytes == 0
     assert stored.spec.offload.split_mode is SplitMode.ROW
-
-
-BEFORE = """\
-{"kind":"text","id":0,"text":"words"}
-{"kind":"spec","id":0,"spec":{"pair":{"name":"tiny","target":{"filename":"target.gguf","repo":null,"revision":null,"quant":null,"size_bytes":null,"sha256":null,"path":null},"draft":{"filename":"drafter.gguf","repo":null,"revision":null,"quant":null,"size_bytes":null,"sha256":null,"path":null}},"role":"drafting","prompt":{"id":"p1","text":"Text of p1","category":null,"message":null,"followups":[]},"n_predict":32,"context":512,"threads":2,"offload":{"target_layers":45,"draft_layers":"all"},"sampling":{"temperature":0.0,"top_k":1,"top_p":1.0,"min_p":0.0,"seed":1},"drafting":{"n_max":3,"method":"draft-model","n_min":0,"p_min":0.0},"kv_type":null,"ubatch":null},"key":"829fcad2bcf3"}
-{"kind":"call","id":0,"engine":"binary","argv":["llama","-m","target.gguf"]}
-{"kind":"output","id":0,"text":0,"status":"ok","program":"speculative","gen_tokens":101,"n_drafted":100,"n_accepted":75,"offloaded_layers":45,"total_layers":81,"devices":["CPU","CUDA0"]}
-{"kind":"run","spec":0,"call":0,"output":0,"gen_s":2.0,"repeat":0,"log":"drafting-p1-0","started_at":"2026-01-02T03:04:05.678+00:00","wall_s":2.5,"program_s":2.4,"text_identical":true}
-"""  # noqa: E501  # written by the release before
-
-
-def test_what_the_release_before_stored_is_read_and_means_the_same() -> None:
-    bench = values.bench()
-    meta = json.loads((bench.folder / "meta.json").read_text())
-    del meta["crc32"]
-    (bench.folder / "meta.json").write_text(json.dumps(meta | {"schema_version": 2}))
-    (bench.folder / "runs.jsonl").write_text(BEFORE)
-    (run,) = results.load(bench.meta.id).runs
-    assert run.spec.offload == ASKED
-    assert (run.sample.offloaded_layers, run.sample.total_layers) == (45, 81)
-    assert (run.sample.placement, run.sample.gpu_bytes) == ((), None)
-    assert run.spec.key == "829fcad2bcf3" == replace(run.spec).key
 
 
 def test_runs_that_place_models_alike_share_what_is_stored_of_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +18,6 @@ from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CostCurve, CurveKind
 from ggufspec.forecast.evaluations import drafting
 from ggufspec.forecast.trace import DraftTrace
-from ggufspec.results import read_object
 from tests.support import values
 
 DRAFTER = ModelFile(filename="drafter.gguf", size_bytes=10)
@@ -228,20 +226,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 def test_a_single_sample_of_each_point_tells_no_interval() -> None:
     assert _curve(repeats=1).verify[0].seconds.lo is None
     assert _curve(repeats=2).verify[0].seconds.lo is not None  # all points show the spread together
-
-
-def test_a_curve_of_an_older_version_is_known_but_not_used_for_tuning() -> None:
-    """In schema 2, the choice of a token at every output was part of the target's batches."""
-    curve = _curve()
-    assert curve.measured_on is not None
-    file = profiles.save(curve)
-    record = json.loads(read_object(file))
-    record["schema"] = 2
-    for name in ("choose_s", "resize_s", "shared_errors"):
-        del record["curve"][name]
-    file.write_text(json.dumps(record), encoding="utf-8")
-    assert [profile.schema for profile in profiles.known()] == [2]
-    assert profiles.find_profile(curve.measured_on, most_tokens=4, depths=(10, 110)) is None
 
 
 @pytest.mark.parametrize(

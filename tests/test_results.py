@@ -80,14 +80,9 @@ def test_what_was_first_measured_stays_beside_what_replaced_it() -> None:
     assert bench.first_measured == (collapsed, other)
 
 
-def test_a_run_knows_its_load_and_older_runs_do_not() -> None:
+def test_a_run_knows_its_load() -> None:
     bench = results.load(values.bench(replace(values.run(), load=0), values.run(repeat=1)).meta.id)
     assert bench.runs.column("load") == [0, None]
-    for version in ("v1", "v2"):
-        old = results.load(Path(__file__).parent / "stores" / version)
-        assert old.runs
-        assert {run.load for run in old.runs} == {None}
-        assert old.first_measured == old.current
 
 
 def test_finished_names_every_cell_that_has_a_run() -> None:

@@ -18,8 +18,6 @@ from ggufspec.errors import ResultsError
 from ggufspec.results import ResultSet
 from tests.support import damage, values
 
-OLD = Path(__file__).parent / "stores"
-
 
 def _bench(name: str = "mine", count: int = 4) -> ResultSet:
     """Return a bench with runs that share some records and have others of their own; closed."""
@@ -219,42 +217,6 @@ def test_a_bench_without_its_runs_is_not_an_empty_one() -> None:
     for salvage in (False, True):
         with pytest.raises(ResultsError, match=r"runs.jsonl is missing"):
             results.load("mine", salvage=salvage)
-
-
-@pytest.mark.parametrize("version", ["v1", "v2"])
-def test_the_end_of_an_older_bench_may_be_damaged_too(tmp_path: Path, version: str) -> None:
-    folder = tmp_path / "old"
-    shutil.copytree(OLD / version, folder)
-    stored = results.load(folder)
-    file = folder / "runs.jsonl"
-    content = file.read_bytes()
-    lines = content.splitlines(keepends=True)
-    file.write_bytes(b"".join(lines[:-1]) + bytes(len(lines[-1])))
-    loaded = results.load(folder)
-    assert loaded.damage
-    assert [run.log for run in loaded.runs] == [run.log for run in stored.runs][: len(loaded.runs)]
-    run_line = lines[-1] if version == "v1" else next(line for line in lines if b'"kind":"run"' in line)
-    file.write_bytes(content.replace(run_line, b"{" + run_line) + (run_line if version == "v1" else b""))
-    with pytest.raises(ResultsError, match=r"of runs.jsonl: damaged"):
-        results.load(folder)
-    salvaged = results.load(folder, salvage=True)
-    assert salvaged.damage
-    assert {run.log for run in salvaged.runs} <= {run.log for run in stored.runs}
-    assert len(salvaged.runs) >= len(stored.runs) - 1
-
-
-def test_benches_of_schema_2_are_read_but_not_continued(tmp_path: Path) -> None:
-    folder = tmp_path / "old"
-    shutil.copytree(OLD / "v2", folder)
-    old = results.load(folder)
-    assert (old.meta.schema_version, old.meta.planned_runs, old.is_complete) == (2, None, None)
-    assert (old.damage, len(old.runs), len(old.current)) == ((), 6, 5)
-    assert {spec.key for spec in old.runs.specs} == {"59d4cef6316f", "288212620b7d", "d22e3ef1fc96"}
-    assert {replace(spec).key for spec in old.runs.specs} == {spec.key for spec in old.runs.specs}
-    assert old.runs[2].difference is not None
-    assert old.runs[2].difference.verdict is TextVerdict.NEAR_TIE
-    with pytest.raises(ResultsError, match="older ggufspec"):
-        results.reopen(folder)
 
 
 def _truncate(file: Path) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import results
-from ggufspec.domain import Conditions, Difference, Drafting, Program, Role, RunResult, Sample, Status
+from ggufspec.domain import Role, RunResult
 from ggufspec.errors import DiskFullError, ResultsError
 from ggufspec.results import ResultSet
 from tests.support import damage, shell, values
@@ -124,35 +123,6 @@ def test_a_bench_goes_on_with_the_same_llama_and_machine_only() -> None:
         results.reopen(name, build=replace(values.BUILD, version="0.4"))
     with pytest.raises(ResultsError, match="another machine"):
         results.reopen(name, machine=replace(values.MACHINE, cpu="Another Processor"))
-
-
-def test_benches_of_schema_1_are_read_but_not_continued(tmp_path: Path) -> None:
-    folder = tmp_path / "old"
-    shutil.copytree(Path(__file__).parent / "stores" / "v1", folder)
-    old = results.load(folder)
-    assert old.meta.schema_version == 1
-    warmup, target, drafting, crashed = old.runs
-    assert (warmup.warmup, target.warmup, drafting.repeat) == (True, False, 1)
-    assert (target.conditions, warmup.conditions) == (Conditions(others_cores=0.25), None)
-    assert target.spec.pair.target.path == Path("/models/target.gguf")
-    assert target.sample == Sample(
-        status=Status.OK,
-        program=Program.PLAIN,
-        gen_tokens=100,
-        gen_s=2.0,
-        offloaded_layers=0,
-        total_layers=7,
-        text="words",
-    )
-    assert (target.argv, target.log, target.program_s) == (("llama", "-m", "target.gguf"), "target-p1-0", 2.4)
-    assert drafting.spec.drafting == Drafting(n_max=3)
-    assert drafting.difference == Difference(at_char=4, at_token=2)
-    assert (drafting.text_identical, drafting.doubts) == (False, ("text-differs",))
-    assert crashed.sample == Sample(status=Status.CRASHED)
-    assert old.current == (target, drafting, crashed)
-    assert old.meta.doubts == {"few-repeats": "more"}
-    with pytest.raises(ResultsError, match="older ggufspec"):
-        results.reopen(folder)
 
 
 def test_killed_at_any_instant_nothing_is_lost_or_double() -> None:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest import mock
 
-import msgspec
 import pytest
 
 from ggufspec import results
@@ -196,15 +195,6 @@ def test_a_clock_that_was_once_ahead_does_not_keep_the_last_bench(monkeypatch: p
     results.close(results.load("now"))
 
 
-def test_an_older_bench_from_the_future_is_not_the_last_either(home: Path) -> None:
-    folder = home / "data" / "runs" / "old"
-    shutil.copytree(Path(__file__).parent / "stores" / "v2", folder)
-    meta = json.loads((folder / "meta.json").read_text())
-    (folder / "meta.json").write_text(json.dumps(meta | {"started_at": "2199-01-01T00:00:00+00:00"}))
-    _create("new")
-    assert results.ids() == ("old", "new")
-
-
 def test_the_profile_that_was_measured_last_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     from ggufspec.forecast.costs import CostCurve, MeasuredOn, Point
     from ggufspec.stats import Estimate
@@ -238,11 +228,6 @@ def test_forecasts_that_are_damaged_are_not_drawn(tmp_path: Path) -> None:
     written = shell.here("report", "mine", "--out", str(tmp_path / "report.html"))
     assert written.returncode == 0
     assert "does not match its checksum; the forecasts are left out" in written.stderr
-
-
-def test_forecasts_of_older_versions_are_read(tmp_path: Path) -> None:
-    (tmp_path / "forecasts.json").write_bytes(msgspec.json.encode([filled(Forecast)]))
-    assert profiles.kept(tmp_path) == (filled(Forecast),)
 
 
 @pytest.mark.parametrize("words", [("show",), ("show", "-o", "csv"), ("show", "--runs", "-o", "json")])

@@ -195,8 +195,7 @@ def test_people_see_at_most_ten_columns() -> None:
     }
     for per, frame in made.items():
         names, hidden = overview.choose(frame, per)
-        former = frame.attrs["former"]
-        filled = [name for name in frame.columns if name not in former and frame[name].notna().any()]
+        filled = [name for name in frame.columns if frame[name].notna().any()]
         assert len(names) == len(set(names)) <= overview.MOST
         assert set(names) <= set(filled)
         assert hidden == len(filled) - len(names) > 0
@@ -232,7 +231,6 @@ def test_rows_for_programs_say_where_they_come_from() -> None:
     bench = values.bench(values.run(), values.run(Role.DRAFTING, draft=3))
     origin: dict[str, object] = {
         "bench": bench.meta.id,
-        "run_id": bench.meta.id,
         "date": bench.meta.started_at,
         "processor": "A Processor",
         "gpus": [],

@@ -111,8 +111,7 @@ def compare(
 ) -> BenchComparison:
     """Compare two llama.cpps of one bench, or benches of the same models and prompts: other builds, settings.
 
-    Models are the same where they hold the same, whatever their names are. Older benches do not say what
-    theirs hold, so they cannot be compared.
+    Models are the same where they hold the same, whatever their names are.
 
     Args:
         before: what to compare with; alone, a bench of two llama.cpps. Several are sessions of the same.

@@ -50,7 +50,7 @@ def command(*, logs: tuple[Path, ...], columns: str | None, output: str, out: Pa
     if runs:
         table = frames.logs(runs)
         if columns is not None:
-            table = table[choose_columns(columns, list(table.columns), table.attrs["former"])]
+            table = table[choose_columns(columns, list(table.columns))]
         emit(formats.render(table, output, title="logs"), out)
     for name, reading in readings:
         for note in reading.notes:

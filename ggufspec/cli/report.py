@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli.entry import renaming
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import check_file, emit, strict_option
@@ -41,8 +40,6 @@ _Folder = click.Path(file_okay=False, path_type=Path)
     "[default: report.html, or charts]",
 )
 @tuned_option("Report the bench that confirmed this tuning, before any BENCH.", decides=False)
-@click.option("--png", type=_Folder, hidden=True, help="Former name of -o png --out FOLDER.")
-@click.option("--svg", type=_Folder, hidden=True, help="Former name of -o svg --out FOLDER.")
 @strict_option
 def command(
     *,
@@ -50,8 +47,6 @@ def command(
     tuned: str | None,
     output: str,
     out: Path | None,
-    png: Path | None,
-    svg: Path | None,
     strict: bool,
 ) -> None:
     """Write an HTML report of a bench: verdict, tables, charts and exact commands.
@@ -66,10 +61,7 @@ def command(
     """
     from ggufspec.cli.steps import benches
 
-    if output not in _FORMATS:
-        output, out = "html", _read_old_output(output)
-    wants_page = output == "html" and (out is not None or (png is None and svg is None))
-    page = (out or Path("report.html")) if wants_page else None
+    page = (out or Path("report.html")) if output == "html" else None
     if page is not None and str(page) != "-":
         if page.is_dir():
             raise click.UsageError(f"--out {page} is a folder; the report is a file")
@@ -77,14 +69,9 @@ def command(
     if tuned is not None:
         runs = (benches.find_tuned(tuned), *runs)
     stored = [benches.load_bench(run) for run in runs or ("last",)]
-    folders = {"png": png, "svg": svg} | ({output: out or Path("charts")} if output != "html" else {})
-    for form, folder in folders.items():
-        if folder is None:
-            continue
-        if output != form:
-            echo(renaming.note(f"--{form} FOLDER", f"-o {form} --out FOLDER"), err=True)
-        _write_charts(stored, folder, form)
-    if page is not None:
+    if page is None:
+        _write_charts(stored, out or Path("charts"), output)
+    else:
         from ggufspec.report.html import sections
 
         configurations = [benches.load_configuration(bench.folder) for bench in stored]
@@ -94,18 +81,6 @@ def command(
         _print_path(page)
     if strict:
         benches.refuse_doubtful(stored)
-
-
-def _read_old_output(text: str) -> Path:
-    """Return the file that -o named before it named a format.
-
-    Raises:
-        UsageError: the text is neither a format nor a file.
-    """
-    if text != "-" and "." not in text and "/" not in text:
-        raise click.UsageError(f"{text!r} is not one of {', '.join(_FORMATS)}; --out names the file")
-    echo(renaming.note("-o FILE", "--out FILE"), err=True)
-    return Path(text)
 
 
 def _write_charts(stored: list[ResultSet], folder: Path, form: str) -> None:

@@ -148,7 +148,7 @@ def _render_table(stored: ResultSet, per: str, columns: str | None, output: str)
         table = frames.sort_by_arm(table, stored)
     hidden = 0
     if columns is not None:
-        table = table[choose_columns(columns, list(table.columns), table.attrs["former"])]
+        table = table[choose_columns(columns, list(table.columns))]
     elif output in tables.FOR_PEOPLE:
         names, hidden = overview.choose(table, per)
         table = table[names]

@@ -76,7 +76,6 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
         "gen_s": sample.gen_s,
         "decode_tps": sample.decode_tps,
         "draft": sample.n_draft,
-        "n_draft": sample.n_draft,  # the former name, for one version
         "n_drafted": sample.n_drafted,
         "n_accepted": sample.n_accepted,
         "accept_rate": sample.accept_rate,

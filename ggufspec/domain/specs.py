@@ -331,14 +331,6 @@ class RunSpec:
         its content if that is known, otherwise by its name and origin.
         """
         facts = {**vars(self), "pair": (self.model, self.drafter)}
-        if self.runtime == Runtime():  # keys of earlier benches do not know it
-            facts.pop("runtime", None)
-        if self.build is None:  # keys of benches of one llama.cpp do not know it
-            facts.pop("build", None)
-        if self.traffic is None:  # keys of one request after another do not know it
-            facts.pop("traffic", None)
-        if self.servers is None:  # keys of benches that load models do not know it
-            facts.pop("servers", None)
         canonical = json.dumps(facts, sort_keys=True, default=_plain)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
@@ -348,15 +340,4 @@ def _plain(value: object) -> object:
         return str(value)
     if isinstance(value, ModelFile) and value.content is not None:
         return {"content": value.content}
-    fields = vars(value).items()
-    if isinstance(value, Runtime):
-        return {name: part for name, part in fields if part not in (None, ())}
-    unset = (None, (), NgramSettings())
-    return {name: part for name, part in fields if part not in unset or name not in _ADDED_LATER}
-
-
-_ADDED_LATER = {
-    *("synthetic", "fit", "devices", "draft_devices", "tensor_split", "split_mode", "main_gpu", "rpc"),
-    *("cpu_moe", "draft_cpu_moe", "content", "first", "ngram", "messages", "arrivals", "answer_tokens"),
-}
-"""Fields that older keys do not have: they change a key only if they are set."""
+    return vars(value)

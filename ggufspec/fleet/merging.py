@@ -109,7 +109,7 @@ def _refuse_alone(bench: ResultSet) -> None:
         if spec.model.content is None:
             raise ResultsError(
                 f"the bench {name} does not say what {spec.model.filename} holds",
-                "an older ggufspec measured it: measure it again",
+                "measure it again",
             )
 
 

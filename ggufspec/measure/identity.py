@@ -72,10 +72,7 @@ def of_prompts(prompts: Iterable[Prompt], origin: str | None = None) -> str:
         origin: the files of the Hub that they are from, with commit and SHA-256; None for those of this
             machine.
     """
-    values = (astuple(prompt) for prompt in prompts)
-    # without messages, as earlier versions wrote it
-    listed: list[object] = [value if value[-1] else value[:-1] for value in values]
-    content = json.dumps([*listed, origin] if origin else listed, ensure_ascii=False)
+    content = json.dumps([[astuple(prompt) for prompt in prompts], origin], ensure_ascii=False)
     return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()
 
 

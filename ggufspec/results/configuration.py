@@ -16,7 +16,7 @@ from ggufspec.domain import (
     SpeedJudgement,
 )
 
-CONFIGURATION_VERSION = 3
+CONFIGURATION_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,7 +63,7 @@ class TextRecord(Struct, tag_field="kind", tag="text", omit_defaults=True, kw_on
 class JudgedRecord(Struct, tag_field="kind", tag="judged", omit_defaults=True, kw_only=True):
     """The comparison of a run's text with the target's, made after the run.
 
-    ``run`` counts the run lines from 0, and ``log`` is the run's log. Schema version 2 has no ``log``.
+    ``run`` counts the run lines from 0, and ``log`` is the run's log.
     """
 
     run: Id

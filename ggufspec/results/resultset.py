@@ -11,7 +11,7 @@ from ggufspec.domain import Build, FileIdentity, Machine, RpcWorker, RunSpec, St
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.writer import Writer
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +22,12 @@ class Meta:
     ``planned_runs`` is the number of counted runs of a complete bench. ``files`` are the measured models and
     the programs and libraries of llama.cpp, ``environment`` the variables that may change their speed.
     ``software`` has the versions of ggufspec, Python and the packages that it uses, ``suite_sha256``
-    identifies the prompts. None is not recorded; schema versions 1 and 2 have none of these, version 3 has
-    neither of the last two, nor ``details`` of the machine, nor ``compiler`` and ``flags`` of a build.
+    identifies the prompts. None is not recorded.
 
     ``builds`` maps the ``RunSpec.build`` of a bench of several llama.cpps to each of them, in the order in
     which they were given; ``build`` is the first. It is empty for a bench of one. ``stopping`` is when a
     bench that is measured until its verdicts are decided is looked at; None for other benches. ``workers``
-    lent their devices to the target; schema versions before 5 know none.
+    lent their devices to the target.
     """
 
     id: str

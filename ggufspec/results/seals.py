@@ -73,8 +73,3 @@ def check_seal(line: bytes) -> Seal | None:
     before = int(match[2], 16)
     after = follow(line, before)
     return None if after is None else Seal(before=before, after=after, joined=match[1] is not None)
-
-
-def has_seal(content: bytes) -> bool:
-    """Return whether a text ends with checksums, right or wrong."""
-    return b'"crc32":["' in content[-_SEAL_BYTES:]

@@ -426,11 +426,6 @@ def _writer(results: ResultSet) -> Writer:
 
 def _check_comparable(meta: Meta, build: Build | None, machine: Machine | None) -> None:
     """Raise if further runs would not be comparable with the stored ones."""
-    if meta.schema_version != SCHEMA_VERSION:
-        raise ResultsError(
-            f"the bench {meta.id} was written by an older ggufspec (schema {meta.schema_version})",
-            "it can be read, but not continued: start a new one",
-        )
     if build is not None and replace(build, path="") != replace(meta.build, path=""):
         raise ResultsError(
             f"the bench {meta.id} was begun with llama.cpp {meta.build.version} ({meta.build.commit}, "

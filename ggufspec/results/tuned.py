@@ -69,7 +69,7 @@ def read_configuration(name: str = store.LATEST) -> Configuration:
         name: as for ``find_configuration``.
 
     Raises:
-        ResultsError: there is none, it was edited or damaged, or another version of ggufspec wrote it.
+        ResultsError: there is none, it was edited or damaged, or a newer ggufspec wrote it.
     """
     file = find_configuration(name)
     try:
@@ -82,8 +82,6 @@ def read_configuration(name: str = store.LATEST) -> Configuration:
             raise ResultsError(
                 f"{file} was written by a newer ggufspec (schema {version})", "upgrade ggufspec to read it"
             )
-        if version < CONFIGURATION_VERSION:
-            raise ResultsError(f"{file} was written by an earlier ggufspec (schema {version})", "tune again")
         if seals.follow(content, 0) is None:
             raise ResultsError(
                 f"{file} does not match its checksum", "it was edited or damaged: restore it, or tune again"

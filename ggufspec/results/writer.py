@@ -187,14 +187,14 @@ def write_object(path: Path, value: object) -> None:
 
 
 def read_object(path: Path) -> bytes:
-    """Return the content of such a file, or of an older one without a checksum.
+    """Return the content of such a file.
 
     Raises:
         ResultsError: it does not match its checksum.
         OSError: it cannot be read.
     """
     content = path.read_bytes()
-    if seals.has_seal(content) and seals.follow(content, 0) is None:
+    if seals.follow(content, 0) is None:
         raise ResultsError(f"{path} does not match its checksum", "it is damaged or was edited")
     return content
 

@@ -274,11 +274,15 @@ class _Handler(BaseHTTPRequestHandler):
         evaluated = len(prompt.split()) if isinstance(prompt, str) else len(prompt)
         fresh = evaluated - (self.server.warm if body["cache_prompt"] else 0)
         self.server.warm = evaluated
+        begun = time.monotonic()
         slower = 1 + behaviour.noise * ((os.getpid() * 7919 + evaluated) % 13) / 13
 
         def timings() -> dict[str, Any]:
             said: dict[str, Any] = {"prompt_n": fresh, "prompt_ms": 10.0, "prompt_per_second": 100.0 * fresh}
-            said |= {"predicted_n": done, "predicted_ms": max(ms_per_round * rounds * slower, 0.001)}
+            told_ms, took_ms = ms_per_round * rounds * slower, 1000 * (time.monotonic() - begun)
+            # on a busy machine it may have taken far longer than the tests expect: then it says so
+            told_ms = took_ms if took_ms > 2 * told_ms + 10 else told_ms
+            said |= {"predicted_n": done, "predicted_ms": max(told_ms, 0.001)}
             said["predicted_per_second"] = None if "@null" in prompt else 100.0
             if "@null" in prompt:
                 said["predicted_ms"] = None

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ggufspec.cli.entry import renaming, verbosity
+from ggufspec.cli.entry import verbosity
 
 _MOST_WITHOUT_SECTIONS = 9  # options
 _SEVERAL_LETTERS = re.compile(r"-[A-Za-z]{2}")
@@ -83,10 +83,6 @@ class Command(click.Command):
         options = {
             name: param for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)
         }
-        names = renaming.old_names(ctx.info_name, options)
-        if names:
-            with_value = {name for name, option in options.items() if _takes_value(option)}
-            args = renaming.rename_options(args, names, with_value, is_silent=ctx.resilient_parsing)
         end = _find_end(args, options, ctx)
         if "--args" in options and end < len(args):
             args = [*args[:end], "--args", shlex.join(args[end + 1 :])]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import click
 
-from ggufspec.cli.entry import renaming
 from ggufspec.cli.entry.output import echo, written
 from ggufspec.errors import GgufspecError
 from ggufspec.report.text import formats, tables
@@ -314,13 +313,12 @@ def check_file(file: Path) -> None:
         raise GgufspecError(f"cannot write {file}: {error.strerror}", "choose another file") from error
 
 
-def choose_columns(names: str, known: Sequence[str], former: Mapping[str, str]) -> list[str]:
-    """Return the columns that ``--columns`` names, in its order; print a note for each former name.
+def choose_columns(names: str, known: Sequence[str]) -> list[str]:
+    """Return the columns that ``--columns`` names, in its order.
 
     Args:
         names: separated by commas, or ``all``.
         known: the columns of the table.
-        former: former name -> present name.
 
     Raises:
         click.UsageError: the table has no such column.
@@ -331,9 +329,6 @@ def choose_columns(names: str, known: Sequence[str], former: Mapping[str, str]) 
     unknown = [name for name in chosen if name not in known]
     if unknown:
         raise click.UsageError(f"unknown column: {unknown[0]!r}; this table has {', '.join(known)}")
-    for old, new in former.items():
-        if old in chosen:
-            echo(renaming.note(f"the column {old}", new), err=True)
     return chosen
 
 

@@ -84,13 +84,12 @@ def check_library(install: Install) -> Library:
 
 
 def _binding_of_release(install: Install, release: str) -> Path:
-    """Return the binding for a build that an earlier ggufspec made without it."""
+    """Return the binding for an install of a release that does not contain its binding."""
     folder = next((binding.folder for binding in _bindings() if binding.release == release), None)
     if folder is None:
         command = f"ggufspec build --version {release} --backend {install.backend}"
         raise NoInstallError(
-            f"the engine inprocess needs the Python binding of {install.root}, "
-            "which an earlier ggufspec left out",
+            f"the engine inprocess needs the Python binding of {install.root}, which is not in it",
             f"`{command}` adds it without compiling again; {_SERVER}",
         )
     return folder

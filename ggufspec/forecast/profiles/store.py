@@ -17,17 +17,11 @@ from ggufspec.forecast.costs import CostCurve, MeasuredOn
 from ggufspec.forecast.profiles.curves import MeasuredCurve
 from ggufspec.results import disk, read_object, read_value, write_object
 
-_CURRENT = 3  # schema of the profiles that a tuning can use
-
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored curve and when it was measured; ``measured_on`` of the curve says what of.
+    """A stored curve and when it was measured; ``measured_on`` of the curve says what of."""
 
-    Profiles of earlier versions have no timings. In schema 2, ``verify`` holds the choice of a token at every
-    output, which ``choose_s`` holds since.
-    """
-
-    schema: Literal[2, 3] = 3
+    schema: Literal[1] = 1
     measured_at: str  # ISO 8601, UTC
     number: int = 0  # counts the measurements: a clock that was wrong once does not change their order
     curve: CostCurve
@@ -81,7 +75,7 @@ def find_profile(of: MeasuredOn, *, most_tokens: int, depths: tuple[int, int]) -
         depths: the first and the last depth likewise.
     """
     profile = _read(_file(of))
-    if profile is None or profile.schema < _CURRENT or profile.curve.measured_on != of:
+    if profile is None or profile.curve.measured_on != of:
         return None
     if profile.curve.most_tokens < most_tokens:
         return None
@@ -116,7 +110,7 @@ _NAME = "forecasts.json"
 
 
 class _Kept(msgspec.Struct):
-    """What the file holds, beside its checksum; older files are a list."""
+    """What the file holds, beside its checksum."""
 
     forecasts: tuple[Forecast, ...]
 
@@ -181,8 +175,6 @@ def kept(folder: Path) -> tuple[Forecast, ...]:
     except OSError:
         return ()
     try:
-        if content.startswith(b"["):
-            return tuple(msgspec.json.decode(content, type=list[Forecast]))
         return msgspec.json.decode(content, type=_Kept).forecasts
     except ValueError:  # msgspec's errors are ValueErrors
         return ()

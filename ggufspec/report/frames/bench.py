@@ -18,11 +18,9 @@ from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
 from ggufspec.notebooks import named_options
 from ggufspec.report.frames.tables import (
-    FORMER_SETTINGS,
     attributes,
     frame,
     list_methods,
-    with_former,
 )
 from ggufspec.results import Meta, ResultSet, Runs
 
@@ -97,13 +95,6 @@ AUDIT_COLUMNS = (
 )
 """What the audit of texts found; see ``analysis.AuditSummary``."""
 
-FORMER_SUMMARY = FORMER_SETTINGS | {"n_gpu_layers": "actual_ngl", "n_gpu_layers_draft": "actual_ngld"}
-_FORMER_RUNS = FORMER_SETTINGS | {
-    "run": "bench",
-    "offloaded_layers": "actual_ngl",
-    "draft_offloaded_layers": "actual_ngld",
-}
-
 _TRAFFIC_TIMES = {"ttft": "ttft_s", "token": "token_s"}
 
 TRAFFIC_ARM_COLUMNS = (
@@ -130,7 +121,7 @@ SUMMARY_COLUMNS = (
     *ENERGY_ARM_COLUMNS,
     *("text_identical", *AUDIT_COLUMNS),
     *("status", "warnings", "bench_warnings", "llama_version", "llama_commit"),
-    *("llama_cpp_python", "backend", *FORMER_SUMMARY),
+    *("llama_cpp_python", "backend"),
 )
 RUN_COLUMNS = (
     *("bench", "engine", *SETTING_COLUMNS, "prompt", "category", "outcome", "status"),
@@ -158,7 +149,7 @@ RUN_COLUMNS = (
     *("margin_nats", "text_verdict"),
     *("audited_tokens", "near_tie_tokens", "divergent_tokens", "first_divergent_token"),
     *("worst_margin_nats", "impossible_tokens", "audit_unjudged"),
-    *("doubts", "text", "spec_key", "started_at", *_FORMER_RUNS),
+    *("doubts", "text", "spec_key", "started_at"),
 )
 _DIFFERENCE = {
     "differs_at_token": "at_token",
@@ -188,7 +179,6 @@ def origin(bench: ResultSet | Meta) -> dict[str, Any]:
     version = releases.identify(meta.build)
     return {
         "bench": meta.id,
-        "run_id": meta.id,  # the former name
         "date": meta.started_at,
         "processor": meta.machine.cpu,
         "gpus": list(meta.machine.gpus),
@@ -209,7 +199,7 @@ def summary(results: ResultSet) -> pd.DataFrame:
     ``warnings`` are those that the arm's runs show, ``bench_warnings`` those about the bench, the same in
     each row; each has a name and advice.
     """
-    return frame(summary_rows(results, arms.group(results)), SUMMARY_COLUMNS, FORMER_SUMMARY)
+    return frame(summary_rows(results, arms.group(results)), SUMMARY_COLUMNS)
 
 
 def machines(benches: Mapping[str, ResultSet]) -> pd.DataFrame:
@@ -219,7 +209,7 @@ def machines(benches: Mapping[str, ResultSet]) -> pd.DataFrame:
         for machine, bench in benches.items()
         for row in summary_rows(bench, arms.group(bench))
     ]
-    return frame(rows, ("machine", *SUMMARY_COLUMNS), FORMER_SUMMARY)
+    return frame(rows, ("machine", *SUMMARY_COLUMNS))
 
 
 def summary_rows(results: ResultSet, groups: Sequence[Arm]) -> list[dict[str, Any]]:
@@ -232,10 +222,8 @@ def summary_rows(results: ResultSet, groups: Sequence[Arm]) -> list[dict[str, An
 def runs(results: ResultSet) -> pd.DataFrame:
     """Return one row per run; columns mark warm-ups, anchors, failures and disturbed runs."""
     made = {**_requested(results.runs), **_measured(results.runs), "bench": results.meta.id}
-    present = [name for name in RUN_COLUMNS if name not in _FORMER_RUNS]
-    columns = {name: made[name] if name in made else results.runs.column(name) for name in present}
-    table = pd.DataFrame(columns, index=range(len(results.runs)), dtype=object).convert_dtypes()
-    return with_former(table, _FORMER_RUNS)
+    columns = {name: made[name] if name in made else results.runs.column(name) for name in RUN_COLUMNS}
+    return pd.DataFrame(columns, index=range(len(results.runs)), dtype=object).convert_dtypes()
 
 
 def sort_by_arm(frame: pd.DataFrame, results: ResultSet) -> pd.DataFrame:

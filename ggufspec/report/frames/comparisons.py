@@ -10,14 +10,13 @@ import pandas as pd
 from ggufspec.analysis import BenchComparison, Guard, ListedBench
 from ggufspec.notebooks import named_options
 from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
-from ggufspec.report.frames.tables import FORMER_SETTINGS, frame
+from ggufspec.report.frames.tables import frame
 
 COMPARISON_COLUMNS = (
     *SETTING_COLUMNS,
     *("before_tps", "after_tps", "ratio", "ratio_lo", "ratio_hi", "p_value", "verdict"),
     *("guard_lo", "guard_hi", "guard", "design"),
     *("before_accept_rate", "after_accept_rate", "texts_equal", "texts", "bench_warnings"),
-    *FORMER_SETTINGS,
 )
 
 
@@ -56,14 +55,13 @@ def comparison(compared: BenchComparison, guard: Guard | None = None) -> pd.Data
         }
         for row in compared.rows
     ]
-    return frame(rows, COMPARISON_COLUMNS, FORMER_SETTINGS)
+    return frame(rows, COMPARISON_COLUMNS)
 
 
 _PRESENT = {"draft_sizes": "draft"}  # field of a listed bench -> column
 BENCH_COLUMNS = (
     *(_PRESENT.get(field.name, field.name) for field in fields(ListedBench)),
     "complete",
-    *_PRESENT,
 )
 
 
@@ -78,4 +76,4 @@ def benches(stored: Iterable[ListedBench]) -> pd.DataFrame:
         }
         for bench in stored
     ]
-    return frame(rows, BENCH_COLUMNS, _PRESENT)
+    return frame(rows, BENCH_COLUMNS)

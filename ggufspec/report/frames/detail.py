@@ -13,7 +13,7 @@ from ggufspec.analysis import acceptance, arms
 from ggufspec.domain import Prompt, RunSpec
 from ggufspec.notebooks import named_options
 from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
-from ggufspec.report.frames.tables import FORMER_SETTINGS, attributes, frame
+from ggufspec.report.frames.tables import attributes, frame
 from ggufspec.results import ResultSet
 
 _ACCEPTANCE = ("n_drafted", "n_accepted", "n_rounds", "accept_rate", "mean_accepted_length", "coverage")
@@ -26,11 +26,10 @@ PROMPT_COLUMNS = (
     "speedup",
     "verdict",
     *_ACCEPTANCE,
-    *FORMER_SETTINGS,
 )
 CATEGORY_COLUMNS = (
     *(*SETTING_COLUMNS, "category", "prompts", "gen_tps", "gen_tps_lo", "gen_tps_hi"),
-    *("speedup", "speedup_lo", "speedup_hi", "verdict", *_ACCEPTANCE, *FORMER_SETTINGS),
+    *("speedup", "speedup_lo", "speedup_hi", "verdict", *_ACCEPTANCE),
 )
 POSITION_COLUMNS = (
     *SETTING_COLUMNS,
@@ -40,14 +39,10 @@ POSITION_COLUMNS = (
     "n_accepted",
     "accept_rate",
     "conditional_accept_rate",
-    *FORMER_SETTINGS,
 )
-CELL_COLUMNS = (*SETTING_COLUMNS, "runs", "expected_s", *FORMER_SETTINGS)
+CELL_COLUMNS = (*SETTING_COLUMNS, "runs", "expected_s")
 PLANNED_BLOCK_COLUMNS = ("machine", "host", "block", "from_s", "until_s")
-_FORMER_ROUNDS = FORMER_SETTINGS | {"run": "log"}
-ROUND_COLUMNS = (
-    *("log", *SETTING_COLUMNS, "prompt", "repeat", "round", "n_drafted", "n_accepted", *_FORMER_ROUNDS),
-)
+ROUND_COLUMNS = (*("log", *SETTING_COLUMNS, "prompt", "repeat", "round", "n_drafted", "n_accepted"),)
 
 
 @named_options
@@ -79,7 +74,7 @@ def prompts(results: ResultSet) -> pd.DataFrame:
             }
             for prompt, outputs in by_prompt.items()
         ]
-    return frame(rows, PROMPT_COLUMNS, FORMER_SETTINGS)
+    return frame(rows, PROMPT_COLUMNS)
 
 
 @named_options
@@ -111,7 +106,7 @@ def categories(results: ResultSet) -> pd.DataFrame:
                     "verdict": judged and judged.verdict.value,
                 }
             )
-    return frame(rows, CATEGORY_COLUMNS, FORMER_SETTINGS)
+    return frame(rows, CATEGORY_COLUMNS)
 
 
 @named_options
@@ -149,7 +144,7 @@ def positions(results: ResultSet) -> pd.DataFrame:
                     zip_longest(figures.by_position, figures.conditional or ()), start=1
                 )
             ]
-    return frame(rows, POSITION_COLUMNS, FORMER_SETTINGS)
+    return frame(rows, POSITION_COLUMNS)
 
 
 @named_options
@@ -168,7 +163,7 @@ def rounds(results: ResultSet) -> pd.DataFrame:
         for run in results.current
         for number, verified in enumerate(run.sample.rounds or (), start=1)
     ]
-    return frame(rows, ROUND_COLUMNS, _FORMER_ROUNDS)
+    return frame(rows, ROUND_COLUMNS)
 
 
 def cells(expected: Mapping[RunSpec, float], *, runs: int) -> pd.DataFrame:
@@ -177,7 +172,7 @@ def cells(expected: Mapping[RunSpec, float], *, runs: int) -> pd.DataFrame:
         {**settings(spec), "runs": runs, "expected_s": round(seconds, 1)}
         for spec, seconds in expected.items()
     ]
-    return frame(rows, CELL_COLUMNS, FORMER_SETTINGS)
+    return frame(rows, CELL_COLUMNS)
 
 
 def planned_blocks(blocks: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from ggufspec.analysis import Arm, arms
-from ggufspec.report.frames.bench import FORMER_SUMMARY, SUMMARY_COLUMNS, summary_rows
+from ggufspec.report.frames.bench import SUMMARY_COLUMNS, summary_rows
 from ggufspec.report.frames.tables import frame
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Tuned
@@ -26,7 +26,7 @@ def finalists(tuned: Tuned) -> pd.DataFrame:
     """
     confirmed = _rows(tuned, tuned.results, "confirmation")
     selected = _rows(tuned, tuned.selection.results, "selection")
-    return frame([*confirmed, *selected], FINALIST_COLUMNS, FORMER_SUMMARY)
+    return frame([*confirmed, *selected], FINALIST_COLUMNS)
 
 
 def _rows(tuned: Tuned, results: ResultSet, stage: str) -> list[dict[str, Any]]:

@@ -10,10 +10,9 @@ import pandas as pd
 from ggufspec.forecast import Forecast
 from ggufspec.forecast.whatif import Steady, WhatIf
 from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
-from ggufspec.report.frames.tables import FORMER_SETTINGS, attributes, frame
+from ggufspec.report.frames.tables import attributes, frame
 from ggufspec.tuning import Prospect
 
-_FORMER = {"n_max": "draft"}
 _FORECAST = (
     *(
         "method",
@@ -36,23 +35,20 @@ _ESTIMATES = ("tokens_per_s", "target_tokens_per_s", "speedup")
 FORECAST_COLUMNS = (
     *_FORECAST,
     *(f"{name}{end}" for name in _ESTIMATES for end in ("", "_lo", "_hi")),
-    *_FORMER,
 )
 PROSPECT_COLUMNS = (
     *SETTING_COLUMNS,
-    *(name for name in FORECAST_COLUMNS if name not in {"method", "draft", "p_min", *_FORMER}),
-    *FORMER_SETTINGS,
+    *(name for name in FORECAST_COLUMNS if name not in {"method", "draft", "p_min"}),
 )
 OUTLOOK_COLUMNS = (
     *("draft", "alpha", "accept_rate", "mean_accepted_length", "tokens_per_s", "speedup"),
     *("break_even_accept_rate", "break_even_alpha", "verify_ratio", "draft_share", "users", "costs"),
-    *_FORMER,
 )
 
 
 def forecasts(forecasts: Sequence[Forecast]) -> pd.DataFrame:
     """Return one row per forecast; ``category`` is null over all prompts."""
-    return frame([_row(forecast) for forecast in forecasts], FORECAST_COLUMNS, _FORMER)
+    return frame([_row(forecast) for forecast in forecasts], FORECAST_COLUMNS)
 
 
 def prospects(configurations: Sequence[Prospect]) -> pd.DataFrame:
@@ -62,7 +58,7 @@ def prospects(configurations: Sequence[Prospect]) -> pd.DataFrame:
         for prospect in configurations
         for forecast in (prospect.overall, *prospect.by_category.values())
     ]
-    return frame(rows, PROSPECT_COLUMNS, FORMER_SETTINGS)
+    return frame(rows, PROSPECT_COLUMNS)
 
 
 def _row(forecast: Forecast) -> dict[str, Any]:
@@ -94,4 +90,4 @@ def outlooks(answer: WhatIf) -> pd.DataFrame:
         }
         for projection in answer.projections
     ]
-    return frame(rows, OUTLOOK_COLUMNS, _FORMER)
+    return frame(rows, OUTLOOK_COLUMNS)

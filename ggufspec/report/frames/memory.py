@@ -14,11 +14,9 @@ from ggufspec.units import format_bytes, format_rate
 _DEVICES = ("target_gpu", "target_host", "drafter_gpu", "drafter_host")
 _PARTS = ("weights", "cache", "compute")
 _ESTIMATED = "estimated tokens/s"
-_FORMER = {"n_gpu_layers": "requested_ngl", "n_gpu_layers_draft": "requested_ngld"}
 MEMORY_COLUMNS = (
     *("requested_ngl", "requested_ngld", "gpu_bytes", "host_bytes", "fits", "roofline_tps"),
     *(f"{device}_{part}_bytes" for device in _DEVICES for part in _PARTS),
-    *_FORMER,
 )
 
 
@@ -43,7 +41,7 @@ def memory_trade(planned: planning.Planned) -> pd.DataFrame:
         }
         for plan in planned.plans
     ]
-    return frame(rows, MEMORY_COLUMNS, _FORMER)
+    return frame(rows, MEMORY_COLUMNS)
 
 
 def memory_overview(planned: planning.Planned, most: int) -> pd.DataFrame:

@@ -9,7 +9,6 @@ import pandas as pd
 from ggufspec.llama.logs import LoggedRun
 from ggufspec.report.frames.tables import attributes, frame, list_methods
 
-_FORMER = {"n_draft": "draft", "offloaded_layers": "actual_ngl"}
 LOG_COLUMNS = (
     *("file", "lines", "program", "build", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_tps", "draft"),
     *(
@@ -26,7 +25,6 @@ LOG_COLUMNS = (
         "gpu_bytes",
         "draft_gpu_bytes",
         "status",
-        *_FORMER,
     ),
 )
 
@@ -44,4 +42,4 @@ def logs(runs: Sequence[LoggedRun]) -> pd.DataFrame:
         }
         for run in runs
     ]
-    return frame(rows, LOG_COLUMNS, _FORMER)
+    return frame(rows, LOG_COLUMNS)

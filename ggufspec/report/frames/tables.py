@@ -9,38 +9,15 @@ import pandas as pd
 
 from ggufspec.domain import MethodCounts
 
-FORMER_SETTINGS = {
-    "n_gpu_layers": "requested_ngl",
-    "n_gpu_layers_draft": "requested_ngld",
-    "draft_n_max": "draft",
-    "draft_p_min": "p_min",
-}
-"""Former name -> present name of the settings of an arm."""
 
-
-def frame(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], former: Mapping[str, str] | None = None
-) -> pd.DataFrame:
+def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
     """Make a frame in which integers stay integers even if some are absent.
 
     Args:
         rows: values by column.
-        columns: the columns, those under former names last.
-        former: former name -> column, see ``with_former``.
+        columns: the columns, in this order.
     """
-    present = [name for name in columns if name not in (former or {})]
-    table = pd.DataFrame([dict(row) for row in rows], columns=present, dtype=object).convert_dtypes()
-    return with_former(table, former or {})
-
-
-def with_former(table: pd.DataFrame, former: Mapping[str, str]) -> pd.DataFrame:
-    """Return a table that has some columns once more, under their former names, as its last ones.
-
-    They stay for one version. ``attrs["former"]`` says which they are; people do not see them.
-    """
-    table = table.assign(**{old: table[new] for old, new in former.items()})
-    table.attrs["former"] = dict(former)
-    return table
+    return pd.DataFrame([dict(row) for row in rows], columns=list(columns), dtype=object).convert_dtypes()
 
 
 def join_machines(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -54,9 +31,7 @@ def join_machines(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         part = table.copy()
         part.insert(0, "machine", pd.Series([machine] * len(part), index=part.index, dtype="string"))
         parts.append(part)
-    joined = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["machine"])
-    joined.attrs["former"] = next((table.attrs.get("former", {}) for table in tables.values()), {})
-    return joined
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["machine"])
 
 
 def read_parquet(file: BinaryIO) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """JSON Schemas of the outputs for programs, each with a version that every change raises.
 
 An output names its schema in the field ``schema``, such as ``summary-1``; the file of that name is in this
-folder. Files of earlier versions stay. ``scripts/write_schemas.py`` writes those of the current versions.
+folder. ``scripts/write_schemas.py`` writes those of the current versions.
 """
 
 from __future__ import annotations

@@ -61,8 +61,6 @@ class Settings(Struct, forbid_unknown_fields=True, kw_only=True):
     users: int | None
     depth: int | None
     rate: float | None
-    draft_n_max: int | None  # former names, for one version
-    draft_p_min: float | None
 
 
 class SummaryRow(Settings, forbid_unknown_fields=True, kw_only=True):
@@ -75,7 +73,6 @@ class SummaryRow(Settings, forbid_unknown_fields=True, kw_only=True):
 
     schema: str
     bench: str
-    run_id: str  # the former name
     date: str
     processor: str
     gpus: list[str]
@@ -83,8 +80,6 @@ class SummaryRow(Settings, forbid_unknown_fields=True, kw_only=True):
     engine: str
     actual_ngl: int | None
     actual_ngld: int | None
-    n_gpu_layers: int | None  # former names, for one version
-    n_gpu_layers_draft: int | None
     prompts: int
     repeats: int
     gen_tps: float | None
@@ -187,8 +182,6 @@ class ComparisonRow(Settings, forbid_unknown_fields=True, kw_only=True):
     """An arm that both sides of a comparison have; ``ratio`` is tokens/s after over tokens/s before."""
 
     schema: str
-    n_gpu_layers: str | None  # former names, for one version
-    n_gpu_layers_draft: str | None
     before_tps: float
     after_tps: float
     ratio: float
@@ -232,8 +225,6 @@ class PlanRow(Struct, forbid_unknown_fields=True, kw_only=True):
     drafter_host_weights_bytes: int | None
     drafter_host_cache_bytes: int | None
     drafter_host_compute_bytes: int | None
-    n_gpu_layers: int  # former names, for one version
-    n_gpu_layers_draft: int | None
 
 
 class DoctorFinding(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -263,9 +254,6 @@ class TunedArm(Struct, forbid_unknown_fields=True, kw_only=True):
     p_min: float | None
     requested_ngl: Layers
     requested_ngld: Layers
-    n_max: int | None  # former names, for one version
-    target_layers: Layers
-    draft_layers: Layers
 
 
 class Choice(TunedArm, forbid_unknown_fields=True, kw_only=True):
@@ -323,7 +311,6 @@ class Needs(Struct, forbid_unknown_fields=True, kw_only=True):
     """What alone would have to change for drafting to pay."""
 
     draft: int
-    n_max: int  # the former name
     accept_rate: float | None
     drafter_factor: float | None
     verify_ratio: float | None

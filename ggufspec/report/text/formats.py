@@ -89,15 +89,14 @@ def _markdown(frame: DataFrame, _title: str) -> str:
 
 
 def for_people(frame: DataFrame, output: str) -> str:
-    """Return a frame as a table for people, without empty columns and those under former names.
+    """Return a frame as a table for people, without empty columns.
 
     Args:
         frame: any table.
         output: ``md``, or ``table`` for the terminal.
     """
     rows = [{name: _text(name, value) for name, value in row.items()} for row in records(frame)]
-    former = frame.attrs.get("former", {})
-    present = [name for name in frame.columns if former.get(name) not in frame.columns]
+    present = list(frame.columns)
     columns = [name for name in present if any(row[name] for row in rows)] or present
     return tables.table(columns, rows, output, labels=LABELS) + "\n"
 

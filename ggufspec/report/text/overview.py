@@ -89,8 +89,7 @@ def choose(frame: DataFrame, per: str) -> tuple[list[str], int]:
         frame: one row per arm, category, prompt, run, position or round.
         per: which of these.
     """
-    former = frame.attrs.get("former", {})
-    filled = [name for name in frame.columns if name not in former and frame[name].notna().any()]
+    filled = [name for name in frame.columns if frame[name].notna().any()]
     varied = [name for name in _SETTINGS if name in filled and frame[name].nunique(dropna=True) > 1]
     keys = [name for name in ("role", *_KEYS.get(per, ())) if name in filled]
     results = [name for name in _SHOWN[per] if name in filled]

@@ -341,7 +341,8 @@ def _calibration(outlook: TuningForecast) -> dict[str, Any] | None:
 
 
 def _needs(needs: Needs) -> dict[str, Any]:
-    return {"draft": needs.n_max, **vars(needs)}
+    named = dict(vars(needs))
+    return {"draft": named.pop("n_max"), **named}
 
 
 def _configuration(spec: RunSpec) -> dict[str, Any]:
@@ -354,9 +355,6 @@ def _configuration(spec: RunSpec) -> dict[str, Any]:
         "p_min": drafting.p_min if drafting else None,
         "requested_ngl": spec.offload.target_layers,
         "requested_ngld": spec.offload.draft_layers,
-        "n_max": drafting.n_max if drafting else None,  # former names, for one version
-        "target_layers": spec.offload.target_layers,
-        "draft_layers": spec.offload.draft_layers,
     }
 
 
