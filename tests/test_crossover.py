@@ -15,7 +15,7 @@ import pytest
 
 import ggufspec
 from ggufspec import results, tuning
-from ggufspec.analysis import CellSource, CrossoverMap, map_crossover, read_crossover
+from ggufspec.analysis import LOOKS, CellSource, CrossoverMap, map_crossover, read_crossover
 from ggufspec.cli.options.axes import Depths
 from ggufspec.domain import Prompt, RunSpec, SpeedVerdict
 from ggufspec.errors import GgufspecError, ResultsError
@@ -137,12 +137,41 @@ def test_measured_cells_among_others_show_how_far_off_forecasts_are() -> None:
 
 
 def test_the_spread_of_runs_is_that_of_all_cells() -> None:
-    calm, noisy = _map(), _map(noise=0.2)
+    calm, noisy = _map(noise=0.01), _map(noise=0.2)
+    assert calm.run_sd is not None
+    assert noisy.run_sd is not None
     assert noisy.run_sd > calm.run_sd
-    one, three = (_map(repeats=repeats).by_place[Place(1, 0)].best for repeats in (1, 3))
-    assert one is not None
+    three, five = (_map(repeats=repeats, noise=0.05).by_place[Place(1, 0)].best for repeats in (3, 5))
     assert three is not None
-    assert (one.speedup.relative_half_width or 0) > (three.speedup.relative_half_width or 1)
+    assert five is not None
+    assert (three.speedup.relative_half_width or 0) > (five.speedup.relative_half_width or 1)
+
+
+def test_before_the_first_look_a_cell_has_no_interval_and_no_verdict() -> None:
+    for repeats in (1, 2):
+        found = _map(repeats=repeats, noise=0.01)
+        cell = found.by_place[Place(1, 0)]
+        assert (cell.repeats, cell.verdict, found.run_sd) == (repeats, SpeedVerdict.UNDECIDED, None)
+        assert cell.best is not None
+        assert cell.best.speedup.lo is None
+    assert "between loads" not in crossovers.text(found, {})
+
+
+def test_repeats_after_a_look_do_not_count_before_the_next_one() -> None:
+    """Otherwise whoever interrupts a crossover chooses when to look."""
+    three, four, five = (_map(repeats=repeats, noise=0.05).by_place[Place(1, 0)] for repeats in (3, 4, 5))
+    assert four.repeats == 4
+    speedups = [[gain.speedup for gain in cell.gains] for cell in (three, four, five)]
+    assert speedups[0] == speedups[1] != speedups[2]
+
+
+def test_a_larger_map_demands_more_of_each_cell() -> None:
+    small = map_crossover(crossed.bench([(1, 0)], _gain, noise=0.02), CrossoverAxes(users=(1,), depths=(0,)))
+    large = map_crossover(crossed.bench([(1, 0)], _gain, noise=0.02), AXES)
+    widths = [
+        found.by_place[Place(1, 0)].gains[0].speedup.relative_half_width or 0 for found in (small, large)
+    ]
+    assert widths[0] < widths[1]
 
 
 def test_a_cell_that_nothing_surrounds_is_unknown() -> None:
@@ -273,7 +302,8 @@ def test_show_begins_with_the_map() -> None:
     stored = _stored()
     done = shell.here("show", stored.meta.id)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.index("At depth 0, drafting does not pay") < done.stdout.index("tokens/s per user")
+    policy = crossovers.policy(map_crossover(stored, AXES))
+    assert done.stdout.index(policy) < done.stdout.index("tokens/s per user")
 
 
 def test_the_report_draws_the_map_with_its_line() -> None:
@@ -382,7 +412,7 @@ def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.
     monkeypatch.setattr("ggufspec.tuning.pricing.curves", curves)
     plan = _finish(tuning.expect_cells(_plan(max_time_s=500.0)))
     assert plan.session.notes[-1].startswith("forecasts: the server is computed for every cell")
-    assert any(note.startswith("--max-time 500s: 4 cells first, 2 repeats of") for note in plan.session.notes)
+    assert any(note.startswith("--max-time 500s: 4 cells first, 3 repeats of") for note in plan.session.notes)
     places = [(one.users, one.depth, one.draft) for one in plan.rounds]
     assert sorted(places, key=str) == sorted(
         ((users, depth, draft) for users in AXES.users for depth in (0, 64) for draft in (None, 2, 8)),
@@ -454,10 +484,10 @@ def test_cells_in_doubt_are_measured_after_the_ends(llama: Path) -> None:
     asked, found = _run_steps(_plan(), lambda users, depth, draft: 1.5 - (users - 1) * 0.9 / 7)
     ends = [(1, 0), (1, 64), (8, 0), (8, 64)]
     assert asked[0] == (ends, 1)
-    assert asked[1] == (ends, 2)
+    assert asked[1] == (ends, 3)
     assert len(asked) > 2
     assert {place for places, _ in asked[2:] for place in places} <= {(u, d) for u in (2, 4) for d in (0, 64)}
-    assert all(repeats == 2 for _, repeats in asked[1:3])
+    assert all(repeats == 3 for _, repeats in asked[1:3])
     assert found.users_limit(0) == 8
 
 
@@ -469,8 +499,8 @@ def test_nothing_more_is_measured_where_all_is_decided(llama: Path) -> None:
 
 
 def test_a_cell_that_stays_in_doubt_is_not_measured_for_ever(llama: Path) -> None:
-    asked, found = _run_steps(_plan(), lambda users, depth, draft: 1.0099)  # 1 % is what matters
-    assert max(repeats for _, repeats in asked) == 6
+    asked, found = _run_steps(_plan(), lambda users, depth, draft: 1.0099, noise=0.01)  # 1 % is what matters
+    assert sorted({repeats for _, repeats in asked}) == [1, *LOOKS]
     assert found.undecided
 
 

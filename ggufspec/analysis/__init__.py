@@ -9,6 +9,7 @@ from ggufspec.analysis.boards import Board, BoardRow, BundleState, PublishedBund
 from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part, why
 from ggufspec.analysis.comparing import BenchComparison, Change, Design, compare
 from ggufspec.analysis.crossover import (
+    LOOKS,
     CellSource,
     CrossoverCell,
     CrossoverMap,
@@ -32,6 +33,7 @@ from ggufspec.analysis.warnings import MeasurementWarning
 
 __all__ = [
     "FAIL_ERROR",
+    "LOOKS",
     "PASS_ERROR",
     "THRESHOLD",
     "Acceptance",

@@ -1,22 +1,29 @@
 """A bench of several users and depths -> where drafting pays: a map of measured and forecast cells.
 
-A cell's speed-up is that of all users' tokens/s over the target alone, with a 95 % interval. Few runs of a
-cell show little of how runs vary, so that is taken to be the same everywhere, from all cells together and
-with what is known beforehand (a conjugate prior for a variance: Gelman et al. 2013, "Bayesian Data Analysis",
-section 2.6). Cells between measured ones are forecast: the server that ``forecast.concurrency`` computes
-gives their seconds per round, corrected by how far it is off at measured cells (``between``). How far
-forecasts are off is seen by leaving out each measured cell in turn.
+A cell's speed-up is that of all users' tokens/s over the target alone, with an interval. All intervals of a
+map hold together in 95 of 100 maps, whichever of its draft sizes is the best, and at whichever look a cell
+is decided: the error of 5 % is divided equally among cells and looks (Bonferroni), and the draft sizes of a
+cell are a family (``stats.families``). How much a speed-up varies between loads is seen in each cell, by all
+of its draft sizes together, and moderated by the other cells.
+
+Cells between measured ones are forecast: the server that ``forecast.concurrency`` computes gives their
+seconds per round, corrected by how far it is off at measured cells (``between``). How far forecasts are off
+is seen by leaving out each measured cell in turn, and with what is known beforehand (a conjugate prior for a
+variance: Gelman et al. 2013, "Bayesian Data Analysis", section 2.6).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from statistics import fmean
+from statistics import fmean, variance
 
+import numpy as np
+
+from ggufspec import stats
 from ggufspec.analysis import arms
 from ggufspec.analysis.arm import Arm
 from ggufspec.analysis.judging import MOST_DISTURBED, judge_ratio
@@ -25,12 +32,18 @@ from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import Place, between, leave_one_out
 from ggufspec.forecast.profiles import ExpectedRound
 from ggufspec.results import CrossoverAxes, ResultSet, read_crossover_axes
-from ggufspec.stats import Z95, Estimate, quantile
+from ggufspec.stats import Estimate
 
-_RUN_SD = 0.02  # of a log speed-up between loads, before any were repeated: what quiet machines show
-_RUN_WEIGHT = 2.0  # degrees of freedom that this counts as
+LOOKS = (3, 5, 8)
+"""After how many repeats the verdict of a cell is asked for.
+
+Three loads are the fewest that tell loads and arms apart. Eight find a gain of 10 % in 98 % of the cells
+where loads differ by 3 %.
+"""
+
+_ERROR = 0.05  # the chance that any interval of a map misses the truth
 _FORECAST_SD = 0.06  # of a log speed-up between measured cells, before any was left out
-_FORECAST_WEIGHT = 4.0
+_FORECAST_WEIGHT = 4.0  # degrees of freedom that this counts as
 
 _TARGET = 0
 """Stands for the target alone among draft sizes."""
@@ -63,7 +76,7 @@ class CrossoverCell:
         source: where the figures come from.
         target_tokens_per_s: of all users together, without drafting; None where it is unknown.
         gains: of each draft size, the smallest first; empty where they are unknown.
-        repeats: runs of each arm.
+        repeats: runs of each arm; the verdict is that of the last look (``LOOKS``) that they reach.
         disturbed: whether other programs disturbed so many runs that there is no verdict.
     """
 
@@ -111,7 +124,8 @@ class CrossoverMap:
         users: the rows of the map, in ascending order.
         depths: its columns, in tokens.
         cells: one for each number of users at each depth, row by row.
-        run_sd: the standard deviation of a log speed-up between loads.
+        run_sd: the standard deviation of a log speed-up between loads, of all cells together; None before any
+            cell has been repeated.
         forecast_sd: that of a forecast.
         forecast_errors: measured over forecast speed-up - 1, of measured cells and draft sizes that were left
             out in turn and that others surround.
@@ -122,7 +136,7 @@ class CrossoverMap:
     users: tuple[int, ...]
     depths: tuple[int, ...]
     cells: tuple[CrossoverCell, ...]
-    run_sd: float
+    run_sd: float | None
     forecast_sd: float
     forecast_errors: tuple[float, ...] = ()
 
@@ -169,12 +183,15 @@ def map_crossover(results: ResultSet, axes: CrossoverAxes) -> CrossoverMap:
     """Return the map of a bench whose arms differ in users, depth and draft size."""
     measured = _Measured.of(arms.group(results), profiles.kept_rounds(results.folder))
     errors = measured.forecast_errors()
-    forecast_sd = _pooled_sd(
-        _FORECAST_SD, _FORECAST_WEIGHT, [math.log1p(error) for error in errors], len(errors)
+    spreads = measured.spreads()
+    confidence = 1 - _ERROR / (len(axes.users) * len(axes.depths) * len(LOOKS))
+    logs = [math.log1p(error) for error in errors]
+    freedom = len(errors) / max(1, len(measured.drafts))  # draft sizes of a place share its target's forecast
+    squares = sum(log**2 for log in logs) / max(1, len(logs))
+    forecast = _Spread(
+        sd=math.sqrt((_FORECAST_WEIGHT * _FORECAST_SD**2 + freedom * squares) / (_FORECAST_WEIGHT + freedom)),
+        degrees=_FORECAST_WEIGHT + freedom,
     )
-    logs = [value for repeats in measured.log_gains.values() for value in _centred(repeats)]
-    freedom = sum(len(repeats) - 1 for repeats in measured.log_gains.values())
-    run_sd = _pooled_sd(_RUN_SD, _RUN_WEIGHT, logs, freedom)
     specs = results.current.specs
     return CrossoverMap(
         bench=results.meta.id,
@@ -182,14 +199,26 @@ def map_crossover(results: ResultSet, axes: CrossoverAxes) -> CrossoverMap:
         users=axes.users,
         depths=axes.depths,
         cells=tuple(
-            measured.cell(Place(users, depth), run_sd, quantile(_RUN_WEIGHT + freedom), forecast_sd)
+            measured.cell(Place(users, depth), spreads, forecast, confidence)
             for users in axes.users
             for depth in axes.depths
         ),
-        run_sd=run_sd,
-        forecast_sd=forecast_sd,
+        run_sd=_mean_sd(spreads.values()),
+        forecast_sd=forecast.sd,
         forecast_errors=errors,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spread:
+    """A standard deviation of logarithms, and the degrees of freedom that it is known with."""
+
+    sd: float
+    degrees: float
+
+    def half_width(self, draft_sizes: int, confidence: float, *, repeats: int = 1) -> float:
+        """Return half of the interval of a mean, one of so many that hold together."""
+        return stats.family_quantile(draft_sizes, self.degrees, confidence) * self.sd / math.sqrt(repeats)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,14 +228,15 @@ class _Measured:
     ``round_s`` are seconds per round of all users: the tokens that all users get in a round over tokens/s.
     ``expected_s`` are the same as computed beforehand; nothing where they were not. ``lengths`` are tokens
     per round of one user. ``log_gains`` have a log speed-up for each repeat. ``disturbed`` are places at
-    which other programs disturbed too many runs.
+    which other programs disturbed too many runs. ``repeats`` are how many speed-ups each draft size has.
     """
 
     round_s: Mapping[int, Mapping[Place, float]]
     expected_s: Mapping[int, Mapping[Place, float]]
     lengths: Mapping[int, Mapping[Place, float]]
-    log_gains: Mapping[tuple[int, Place], Sequence[float]]
+    log_gains: Mapping[tuple[int, Place], Sequence[float]]  # up to the last look, if there was one
     disturbed: frozenset[Place]
+    repeats: Mapping[Place, int]
 
     @classmethod
     def of(cls, groups: Sequence[Arm], rounds: Sequence[ExpectedRound] = ()) -> _Measured:
@@ -217,6 +247,7 @@ class _Measured:
         lengths: dict[int, dict[Place, float]] = {}
         log_gains: dict[tuple[int, Place], list[float]] = {}
         disturbed: set[Place] = set()
+        repeats: dict[Place, int] = {}
         for arm in groups:
             traffic = arm.spec.traffic
             if traffic is None or arm.rate is None or arm.role is Role.DRAFTER:
@@ -231,15 +262,18 @@ class _Measured:
             lengths.setdefault(draft, {})[place] = length
             if arm.baseline is not None:
                 alone = arm.baseline.rates
-                logs = [math.log(rate / alone[cell]) for cell, rate in arm.rates.items() if cell in alone]
+                cells = sorted(arm.rates.keys() & alone.keys(), key=lambda cell: cell[1])
+                logs = [math.log(arm.rates[cell] / alone[cell]) for cell in cells]
                 if logs:
-                    log_gains[draft, place] = logs
+                    log_gains[draft, place] = logs[: _last_look(len(logs))]
+                    repeats[place] = min(len(logs), repeats.get(place, len(logs)))
         return cls(
             round_s=round_s,
             expected_s=expected_s,
             lengths=lengths,
             log_gains=log_gains,
             disturbed=frozenset(disturbed),
+            repeats=repeats,
         )
 
     def seconds(self, draft: int, place: Place) -> float | None:
@@ -260,13 +294,40 @@ class _Measured:
             ]
         return tuple(errors)
 
+    def spreads(self) -> dict[Place, _Spread]:
+        """Return how much a log speed-up varies between loads, by place; none of it before a first look.
+
+        The draft sizes of a place share the runs of its target, so they know less than as many places would.
+        """
+        known: dict[Place, tuple[float, float]] = {}
+        for place in {place for _, place in self.log_gains}:
+            gains = [
+                logs for (_, at), logs in self.log_gains.items() if at == place and len(logs) >= LOOKS[0]
+            ]
+            freedom = sum(len(logs) - 1 for logs in gains)
+            squares = sum((len(logs) - 1) * variance(logs) for logs in gains)
+            if squares > 0:
+                shared = 1 + (len(gains) - 1) * stats.SHARED_BASELINE**2
+                known[place] = squares / freedom, freedom / shared
+        if not known:
+            return {}
+        variances, degrees = stats.moderate(
+            np.array([square for square, _ in known.values()]), np.array([df for _, df in known.values()])
+        )
+        return {
+            place: _Spread(sd=math.sqrt(square), degrees=float(df))
+            for place, square, df in zip(known, variances, degrees, strict=True)
+        }
+
     @property
     def drafts(self) -> list[int]:
         """The draft sizes, the smallest first."""
         return sorted(draft for draft in self.round_s if draft != _TARGET)
 
-    def cell(self, place: Place, run_sd: float, t: float, forecast_sd: float) -> CrossoverCell:
-        """Return one cell; ``t`` is the quantile that belongs to ``run_sd``."""
+    def cell(
+        self, place: Place, spreads: Mapping[Place, _Spread], forecast: _Spread, confidence: float
+    ) -> CrossoverCell:
+        """Return one cell; its draft sizes hold together with this confidence."""
         alone_s = self.seconds(_TARGET, place)
         drafts = [draft for draft in self.drafts if (draft, place) in self.log_gains]
         if drafts and alone_s is not None:
@@ -280,14 +341,23 @@ class _Measured:
                     DraftGain(
                         draft=draft,
                         tokens_per_s=place.users * self.lengths[draft][place] / self.round_s[draft][place],
-                        speedup=_around(fmean(logs), t * run_sd / math.sqrt(len(logs))),
+                        speedup=_around(
+                            fmean(logs),
+                            spreads[place].half_width(len(drafts), confidence, repeats=len(logs))
+                            if place in spreads and len(logs) >= LOOKS[0]
+                            else None,
+                        ),
                     )
                     for draft, logs in zip(drafts, repeats, strict=True)
                 ),
-                repeats=min(map(len, repeats)),
+                repeats=self.repeats[place],
                 disturbed=place in self.disturbed,
             )
-        gains = [gain for draft in self.drafts if (gain := self._forecast(place, draft, run_sd, forecast_sd))]
+        half = math.hypot(
+            forecast.half_width(len(self.drafts), confidence) if self.drafts else 0.0,
+            stats.Z95 * (_mean_sd(spreads.values()) or 0.0),
+        )
+        gains = [gain for draft in self.drafts if (gain := self._forecast(place, draft, half))]
         return CrossoverCell(
             users=place.users,
             depth=place.depth,
@@ -296,7 +366,7 @@ class _Measured:
             gains=tuple(gains),
         )
 
-    def _forecast(self, place: Place, draft: int, run_sd: float, forecast_sd: float) -> DraftGain | None:
+    def _forecast(self, place: Place, draft: int, half: float) -> DraftGain | None:
         alone_s, round_s = self.seconds(_TARGET, place), self.seconds(draft, place)
         length = between(self.lengths[draft], place)
         if alone_s is None or round_s is None or length is None:
@@ -304,22 +374,24 @@ class _Measured:
         return DraftGain(
             draft=draft,
             tokens_per_s=place.users * length / round_s,
-            speedup=_around(math.log(length * alone_s / round_s), Z95 * math.hypot(run_sd, forecast_sd)),
+            speedup=_around(math.log(length * alone_s / round_s), half),
         )
 
 
-def _pooled_sd(prior_sd: float, weight: float, deviations: Sequence[float], freedom: int) -> float:
-    """Return a standard deviation from deviations and what was known before, by degrees of freedom."""
-    squares = sum(deviation**2 for deviation in deviations)
-    return math.sqrt((weight * prior_sd**2 + squares) / (weight + freedom))
+def _last_look(repeats: int) -> int:
+    """Return the last look that so many repeats reach; all of them before the first."""
+    return max((look for look in LOOKS if look <= repeats), default=repeats)
 
 
-def _centred(values: Sequence[float]) -> list[float]:
-    mean = fmean(values)
-    return [value - mean for value in values]
+def _mean_sd(spreads: Iterable[_Spread]) -> float | None:
+    """Return the standard deviation of all places together; None without any."""
+    squares = [spread.sd**2 for spread in spreads]
+    return math.sqrt(fmean(squares)) if squares else None
 
 
-def _around(log: float, half: float) -> Estimate:
+def _around(log: float, half: float | None) -> Estimate:
+    if half is None:
+        return Estimate(value=math.exp(log), lo=None, hi=None)
     return Estimate(value=math.exp(log), lo=math.exp(log - half), hi=math.exp(log + half))
 
 

@@ -27,7 +27,15 @@ from ggufspec.stats.estimates import (
     per_prompt,
     quantile,
 )
-from ggufspec.stats.families import Adjusted, Comparison, adjust, family_quantile, family_tail, moderate
+from ggufspec.stats.families import (
+    SHARED_BASELINE,
+    Adjusted,
+    Comparison,
+    adjust,
+    family_quantile,
+    family_tail,
+    moderate,
+)
 from ggufspec.stats.groups import p_of_equal_groups
 from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
 from ggufspec.stats.percentiles import LEAST_BEYOND, percentile_over_loads
@@ -53,6 +61,7 @@ __all__ = [
     "LEAST_BEYOND",
     "LEAST_TOKENS",
     "MIN_LOADS",
+    "SHARED_BASELINE",
     "UNSTABLE_ABOVE",
     "Z95",
     "Adjusted",

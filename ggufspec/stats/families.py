@@ -24,7 +24,7 @@ import numpy as np
 from ggufspec.stats.cells import Values
 from ggufspec.stats.estimates import CONFIDENCE
 
-_SHARED = 0.5
+SHARED_BASELINE = 0.5
 """Correlation of two arms' log ratios: both have the baseline's runs, and as many of their own."""
 
 _NODES = 48  # of each Gauss quadrature; 96 change no quantile by more than 1e-4
@@ -63,7 +63,7 @@ def adjust(family: Sequence[Comparison]) -> tuple[Adjusted, ...]:
     values, errors, degrees = (
         np.array([getattr(one, name) for one in family]) for name in ("value", "error", "degrees")
     )
-    variances, freedom = moderate(errors**2, degrees, correlation=_SHARED)
+    variances, freedom = moderate(errors**2, degrees, correlation=SHARED_BASELINE)
     shrunk = _shrink(values, variances)
     adjusted = []
     for place, comparison in enumerate(family):
@@ -118,8 +118,17 @@ def _shrink(values: Values, variances: Values) -> Values:
         return values
     middle = values.mean()
     spread = float(np.sum((values - middle) ** 2))
-    chance = (count - 3) * float(variances.mean()) * (1 - _SHARED)
+    chance = (count - 3) * float(variances.mean()) * (1 - SHARED_BASELINE)
     return np.asarray(middle + max(0.0, 1 - chance / spread) * (values - middle) if spread > 0 else values)
+
+
+@lru_cache(maxsize=1)
+def _nodes() -> tuple[tuple[Values, Values], tuple[Values, Values]]:
+    """Return points and weights: of a normal distribution, and of shares, dense where errors are small."""
+    normal, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    roots, root_weights = np.polynomial.legendre.leggauss(_NODES)
+    steps = (roots + 1) / 2
+    return (normal, weights / weights.sum()), (1 - steps**3, 1.5 * steps**2 * root_weights)
 
 
 @lru_cache(maxsize=1024)
@@ -144,12 +153,9 @@ def family_tail(value: float, count: int, degrees: float) -> float:
     """
     from scipy import special
 
-    baseline, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-    weights = weights / weights.sum()
-    levels = (np.polynomial.legendre.leggauss(_NODES)[0] + 1) / 2
-    level_weights = np.polynomial.legendre.leggauss(_NODES)[1] / 2
+    (baseline, weights), (levels, level_weights) = _nodes()
     scales = np.sqrt(special.chdtri(degrees, levels) / degrees)  # quantiles of the standard error
-    root = math.sqrt(1 - _SHARED)
-    limits, shift = value * scales[:, None] / root, math.sqrt(_SHARED) * baseline[None, :] / root
+    root = math.sqrt(1 - SHARED_BASELINE)
+    limits, shift = value * scales[:, None] / root, math.sqrt(SHARED_BASELINE) * baseline[None, :] / root
     inside = (special.ndtr(limits - shift) - special.ndtr(-limits - shift)) ** count
     return float(max(0.0, 1 - level_weights @ inside @ weights))

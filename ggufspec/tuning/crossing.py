@@ -1,9 +1,10 @@
 """How many users, how long a context, until drafting stops paying: measure few cells, forecast, measure more.
 
 First, the server is computed for all cells, from a trace of the prompts and the costs of batches, as far as
-that can be done. The cells at the ends of both axes are measured first, once and once more. All others are
-forecast: as computed, corrected by how far that is off at the measured cells. Then, as long as there is time,
-cells are measured whose verdict is in doubt: forecast ones before measured ones, which get further repeats.
+that can be done. The cells at the ends of both axes are measured first, up to their first look. All others
+are forecast: as computed, corrected by how far that is off at the measured cells. Then, as long as there is
+time, cells are measured whose verdict is in doubt: forecast ones before measured ones, which are repeated up
+to their next look (``analysis.LOOKS``).
 Everything is one stored bench, which can be continued.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ggufspec.analysis import CellSource, CrossoverCell, CrossoverMap, map_crossover
+from ggufspec.analysis import LOOKS, CellSource, CrossoverCell, CrossoverMap, map_crossover
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import Place
@@ -40,8 +41,7 @@ from ggufspec.tuning.values import Stage
 from ggufspec.units import counted
 
 _MANY = 4  # numbers of users, beyond which one in the middle is measured first, too
-_REPEATS = 2  # of each cell that is measured
-_MOST_REPEATS = 6
+_REPEATS = LOOKS[0]  # of each cell that is measured
 _AT_ONCE = 4  # cells, before the map is made again
 _LOAD_S = 2.0  # of a run beside its requests
 _ENDING_S = 1.0  # to make the map and print it
@@ -197,6 +197,8 @@ def _fitting(plan: CrossoverPlan, pace: CellPace, *, resumed: bool) -> Crossover
     n_predict, repeats = budgeting.plan_cells(plan.deadline, pace, cells, wanted, plan.repeats)
     limit, texts = plan.deadline.describe(), counted(n_predict, "token")
     notes = [f"{limit}: {counted(len(cells), 'cell')} first, {counted(repeats, 'repeat')} of {texts} each"]
+    if repeats < LOOKS[0]:
+        notes.append(f"{limit} is too short for verdicts, which need {counted(LOOKS[0], 'repeat')} of a cell")
     if n_predict < wanted:
         notes.append(f"-n {wanted} is shortened to {n_predict}, so that the runs fit into {limit}")
     session = replace(plan.session, notes=(*plan.session.notes, *notes))
@@ -279,7 +281,7 @@ def choose_places(
     doubtful = sorted(map_crossover(results, plan.axes).undecided, key=_certainty)
     wanted = {cell.place: plan.repeats for cell in doubtful if cell.source is not CellSource.MEASURED}
     if not any((place, repeats) not in tried for place, repeats in wanted.items()):
-        wanted = {cell.place: cell.repeats + 1 for cell in doubtful if cell.repeats < _MOST_REPEATS}
+        wanted = {cell.place: look for cell in doubtful if (look := _next_look(cell.repeats)) is not None}
     wanted = {place: repeats for place, repeats in wanted.items() if (place, repeats) not in tried}
     if not wanted:
         return (), 0
@@ -296,6 +298,11 @@ def choose_places(
             spent_s += needed_s
             chosen.append(place)
     return tuple(chosen[:_AT_ONCE]), repeats
+
+
+def _next_look(repeats: int) -> int | None:
+    """Return the look after so many repeats; None after the last one."""
+    return min((look for look in LOOKS if look > repeats), default=None)
 
 
 def _certainty(cell: CrossoverCell) -> float:

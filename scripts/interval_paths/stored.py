@@ -177,6 +177,7 @@ def _output(number: int, spec: RunSpec, status: Status) -> Any:
         gen_tokens=TOKENS + 1,  # the server counts the first token, which the prompt's evaluation gives
         n_drafted=TOKENS if drafts else None,
         n_accepted=TOKENS * 3 // 4 if drafts else None,
+        n_rounds=TOKENS // 4 if drafts else None,  # a round gives its accepted tokens and one of the target
         offloaded_layers=0,
         total_layers=7,
         traffic=None if spec.traffic is None else TrafficSample(requests=requests, window_tokens=TOKENS),

@@ -30,9 +30,9 @@ def bench(
     places: Iterable[tuple[int, int]],
     gain: Gain,
     *,
-    repeats: int = 2,
+    repeats: int = 3,
     repeats_of: Mapping[tuple[int, int], int] | None = None,
-    noise: float = 0.0,
+    noise: float = 1e-7,
     failing: tuple[int, int] | None = None,
     wall_s: float = 2.5,
     sizes: Iterable[int] = SIZES,
@@ -46,7 +46,8 @@ def bench(
         gain: the speed-up of each draft size.
         repeats: of each arm.
         repeats_of: likewise, of some places.
-        noise: how far the logarithm of a speed-up is off, in turn below and above.
+        noise: how far the logarithm of a speed-up is off, in turn below and above; equal speed-ups have no
+            interval.
         failing: a place whose runs failed.
         wall_s: of each run.
         sizes: the draft sizes.
