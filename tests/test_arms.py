@@ -218,8 +218,8 @@ def test_runs_of_one_load_are_told_from_those_of_three() -> None:
     assert found is not None
     assert gap is not None
     assert known is not None
-    assert (gap.gap, gap.ratio.lo) == (stats.Gap.NOT_INTERLEAVED, None)
-    assert (open_.verdict, open_.missing) == (SpeedVerdict.UNDECIDED, (Missing.LOADS,))
+    assert (gap.gap, gap.ratio.assumed_spread) == (stats.Gap.NOT_INTERLEAVED, stats.ASSUMED_SPREAD)
+    assert (open_.verdict, open_.missing) == (SpeedVerdict.ESTIMATE, (Missing.LOADS,))
     assert (known.gap, found.verdict, found.loads) == (None, SpeedVerdict.FASTER, 3)
     assert "drafting γ=3" in review.warnings(two)["not-interleaved"]
     assert "not-interleaved" not in review.warnings(three)

@@ -46,6 +46,22 @@ def test_without_an_interval_nothing_is_found() -> None:
     assert judge_ratio(None) is SpeedVerdict.UNDECIDED
 
 
+@pytest.mark.parametrize("ratio", [0.3, 1.0, 3.0])
+def test_nothing_is_found_where_it_is_assumed_how_much_loads_differ(ratio: float) -> None:
+    assumed = Estimate(value=ratio, lo=0.999 * ratio, hi=1.001 * ratio, assumed_spread=0.05)
+    assert judge_ratio(assumed) is SpeedVerdict.ESTIMATE
+    logs = np.log(ratio) + np.random.default_rng(1).normal(0, 0.001, (8, 5))
+    ids, repeats, loads = [f"p{number}" for number in range(8)], range(5), np.zeros((8, 5))
+    tables = [stats.Rates(ids, repeats, table, loads=loads) for table in (np.exp(logs), np.ones((8, 5)))]
+    judged = judge_effect(stats.paired_effect(*tables), prompts=8, repeats=5)
+    assert (judged.verdict, judged.loads, judged.missing) == (SpeedVerdict.ESTIMATE, 1, (Missing.LOADS,))
+    assert not judged.is_decided
+    assert not judged.pays
+    assert judged.p_value is None
+    assert judged.ratio is not None
+    assert judged.ratio.assumed_spread == stats.ASSUMED_SPREAD
+
+
 def test_a_judgement_says_what_it_rests_on() -> None:
     judged = _judge(0.4, 0.02)
     assert (judged.verdict, judged.is_decided, judged.pays) == (SpeedVerdict.FASTER, True, True)

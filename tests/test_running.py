@@ -27,6 +27,7 @@ from ggufspec.domain import (
     RunSpec,
     Sampling,
     ServiceLevel,
+    SpeedVerdict,
     Status,
     Traffic,
 )
@@ -424,9 +425,57 @@ def test_what_is_printed_says_whose_view_it_is(servers: ExitStack) -> None:
     assert f"Drafting: {MODEL} on vLLM 0.11.0 at {drafting.url}, drafting γ = 3, by its own account." in text
     assert "This is the client's view" in text
     assert "from the server's /metrics" in text
-    assert "[95 % interval over repeats]" in text
+    assert "[95 % interval over loads]" in text
     assert "1 thread" not in text
     assert "llama.cpp" not in text
+
+
+@pytest.mark.parametrize("software", ["vLLM", "SGLang", "llama-server", "other"])
+def test_a_server_is_one_load_however_often_it_is_asked(servers: ExitStack, software: str) -> None:
+    alone, drafting = _pair(servers, software)
+    stored = _measure(replace(_request(alone, drafting), repeats=4))
+    _, drafted = arms.group(stored)
+    assert drafted.judgement is not None
+    assert (drafted.judgement.loads, drafted.judgement.verdict) == (1, SpeedVerdict.ESTIMATE)
+    assert drafted.traffic is not None
+    assert all(estimate.lo is None for estimate in drafted.traffic.ttft_s.values())
+    text = overview.overview(stored, "table")
+    assert "Estimate, not a verdict: drafting at" in text
+    assert "the interval assumes that loads differ by 5% (one standard deviation)" in text
+    assert "name three servers of each kind (--url and --url-drafting three times)" in text
+    assert "| estimate" in overview.overview(stored, "md")
+
+
+def test_servers_that_are_named_several_times_are_loads(servers: ExitStack) -> None:
+    pairs = [_pair(servers) for _ in range(3)]
+    urls = [tuple(fake.url for fake in side) for side in zip(*pairs, strict=True)]
+    asked = replace(_request(*pairs[0]), url=urls[0], url_drafting=urls[1], repeats=4)
+    stored = _measure(asked)
+    _, drafted = arms.group(stored)
+    assert drafted.judgement is not None
+    assert drafted.judgement.loads == 3
+    assert drafted.judgement.verdict is not SpeedVerdict.ESTIMATE
+    asked_in = [len(fake.completions) for pair in pairs for fake in pair]
+    assert asked_in[0] == asked_in[1] > asked_in[2] == asked_in[3] == asked_in[4]  # four repeats, three pairs
+    assert {run.argv[1].rpartition("/v1/")[0] for run in stored.current} == {*urls[0], *urls[1]}
+    with pytest.raises(GgufspecError, match="--url names 3 servers and --url-drafting 2"):
+        api.prepare(replace(asked, url_drafting=urls[1][:2]))
+
+
+@pytest.mark.parametrize("software", ["vLLM", "llama-server"])
+def test_a_server_that_was_started_again_is_another_load(servers: ExitStack, software: str) -> None:
+    alone, drafting = _pair(servers, software)
+    words = ("bench", "--url", alone.url, "--url-drafting", drafting.url, "-p", "one", "-n", "16")
+    for number, start in enumerate(("1", "1", "2", "3")):
+        alone.start = drafting.start = start
+        name = ("--resume", "mine") if number else ("--name", "mine")
+        done = shell.here(*words, "--repeats", str(number + 1), *name)
+        assert done.returncode == 0, done.stderr
+    stored = results.load("mine")
+    assert len(stored.current) == 8
+    _, drafted = arms.group(stored)
+    assert drafted.judgement is not None
+    assert drafted.judgement.loads == 3
 
 
 def test_sglangs_acceptance_follows_from_its_counts(servers: ExitStack) -> None:
@@ -675,7 +724,7 @@ def test_servers_must_be_what_they_are_named_as(servers: ExitStack) -> None:
     with pytest.raises(GgufspecError, match="does not draft"):
         api.prepare(_request(_start(servers), alone))
     unknown = _start(servers, FakeServer(software="other", has_metrics=False))
-    with pytest.raises(GgufspecError, match="are both"):
+    with pytest.raises(GgufspecError, match="is named twice"):
         api.prepare(_request(unknown, unknown))
 
 

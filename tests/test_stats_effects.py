@@ -145,14 +145,28 @@ def test_turns_of_one_conversation_are_one_unit() -> None:
 
 
 @pytest.mark.parametrize("repeats", [2, 6])
-def test_fewer_than_three_loads_of_several_runs_give_a_ratio_only(repeats: int) -> None:
-    """Repeats that share a load are one load, however many they are."""
+def test_fewer_than_three_loads_of_several_runs_give_an_estimate_only(repeats: int) -> None:
+    """Repeats that share a load are one load, however many they are; by how much loads differ is assumed."""
     loads = np.tile(np.arange(repeats) % 2, (8, 1)).astype(float)
     effect = _effect(0.4 + _two_way(1, 8, repeats, 0.0, 0.0, 0.01), loads)
     assert effect.gap is Gap.NOT_INTERLEAVED
     assert effect.ratio.value == pytest.approx(math.exp(0.4), rel=0.01)
-    assert (effect.ratio.lo, effect.p_value, effect.degrees) == (None, None, None)
+    assert (effect.p_value, effect.degrees, effect.fit.half_width()) == (None, None, None)
     assert effect.components.loads == 2
+    assert effect.ratio.assumed_spread == 0.05
+    assert effect.ratio.hi is not None
+    half = math.log(effect.ratio.hi / effect.ratio.value)
+    assert half == pytest.approx(1.96 * 0.05, rel=0.05)  # of two loads of each arm; runs add little
+
+
+def test_an_estimate_has_at_least_the_noise_of_its_runs() -> None:
+    one_load = np.zeros((8, 6))
+    quiet, noisy = (
+        _effect(_two_way(1, 8, 6, 0.0, 0.0, noise), one_load).ratio.relative_half_width or 0.0
+        for noise in (0.001, 0.5)
+    )
+    assert quiet == pytest.approx(math.sinh(1.96 * 0.05 * 2**0.5), rel=0.01)
+    assert noisy > 1.2 * quiet
 
 
 def test_a_load_of_one_arm_joins_repeats() -> None:

@@ -29,12 +29,13 @@ from ggufspec.analysis.judging import (
 )
 from ggufspec.analysis.listing import ListedBench
 from ggufspec.analysis.texts import AuditSummary
-from ggufspec.analysis.warnings import MeasurementWarning
+from ggufspec.analysis.warnings import SERVER_LOADS, MeasurementWarning
 
 __all__ = [
     "FAIL_ERROR",
     "LOOKS",
     "PASS_ERROR",
+    "SERVER_LOADS",
     "THRESHOLD",
     "Acceptance",
     "Arm",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ggufspec import stats
 from ggufspec.analysis.arm import Arm, LayerCounts, counted
 from ggufspec.analysis.judging import MOST_DISTURBED
+from ggufspec.analysis.loads import number_loads
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     NO_PROMPT,
@@ -126,7 +127,7 @@ class _Grid:
         row = {prompt: number for number, prompt in enumerate(prompts)}
         row_of = np.array([row[spec.prompt.id] for spec in specs], dtype=np.intp)[spec_of]
         repeats, column_of = np.unique(np.array(runs.column("repeat"), dtype=np.intp), return_inverse=True)
-        recorded = runs.numbers("load")
+        recorded = number_loads(runs)
         unrecorded = np.nan if own_processes else -1.0 - arm_of
         return cls(
             prompts=prompts,

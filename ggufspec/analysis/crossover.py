@@ -110,7 +110,7 @@ class CrossoverCell:
         if self.disturbed or self.best is None:
             return SpeedVerdict.UNDECIDED
         best = judge_ratio(self.best.speedup)
-        undecided = any(judge_ratio(gain.speedup) is SpeedVerdict.UNDECIDED for gain in self.gains)
+        undecided = any(not judge_ratio(gain.speedup).is_finding for gain in self.gains)
         return SpeedVerdict.UNDECIDED if undecided and best is not SpeedVerdict.FASTER else best
 
 

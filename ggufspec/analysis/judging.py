@@ -41,7 +41,8 @@ def judge_ratio(ratio: Estimate | None, *, threshold: float = THRESHOLD) -> Spee
     """Return what a ratio of speeds and its interval say.
 
     FASTER and SLOWER need both: an interval that excludes 1, and a ratio above ``1 + threshold`` or below its
-    reciprocal. SAME needs an interval within these limits.
+    reciprocal. SAME needs an interval within these limits. An interval that assumes how much loads differ
+    gives an ESTIMATE, whatever it contains.
 
     Args:
         ratio: tokens/s over those of the baseline.
@@ -49,6 +50,8 @@ def judge_ratio(ratio: Estimate | None, *, threshold: float = THRESHOLD) -> Spee
     """
     if ratio is None or ratio.lo is None or ratio.hi is None or not is_meaningful(ratio):
         return SpeedVerdict.UNDECIDED
+    if ratio.assumed_spread is not None:
+        return SpeedVerdict.ESTIMATE
     if ratio.lo > 1 and ratio.value > 1 + threshold:
         return SpeedVerdict.FASTER
     if ratio.hi < 1 and ratio.value < 1 / (1 + threshold):
@@ -119,10 +122,10 @@ def _find(
     """Return the verdict, and what is missing where there is none."""
     if disturbed > MOST_DISTURBED:
         return SpeedVerdict.UNDECIDED, (Missing.QUIET,)
+    if effect is not None and effect.gap is stats.Gap.NOT_INTERLEAVED:
+        return judge_ratio(effect.ratio, threshold=threshold), (Missing.LOADS,)
     if effect is None or effect.cells < _LEAST_PAIRS:
         return SpeedVerdict.UNDECIDED, (Missing.RUNS,)
-    if effect.gap is stats.Gap.NOT_INTERLEAVED:
-        return SpeedVerdict.UNDECIDED, (Missing.LOADS,)
     verdict = judge_ratio(effect.ratio, threshold=threshold)
     return verdict, (Missing.RUNS,) if verdict is SpeedVerdict.UNDECIDED else ()
 
@@ -156,8 +159,8 @@ class Ranking(Generic[T]):
 
     Attributes:
         verdict: FASTER where ``best`` may be recommended. SLOWER or SAME where every arm that drafts is
-            decided and none is faster: only then it may be said not to draft. UNDECIDED otherwise: the target
-            alone is what is safe meanwhile.
+            decided and none is faster: only then it may be said not to draft. Otherwise that of ``best``,
+            which is no finding: the target alone is what is safe meanwhile.
         best: the arm that this is about: the fastest that pays, the most promising undecided one, or the one
             that comes closest; None where no arm wrote the target's own text.
         judgement: of that arm.
@@ -182,16 +185,11 @@ def rank(judged: Sequence[tuple[T, SpeedJudgement]]) -> Ranking[T]:
         judged: the arms, the preferred one of equals first. Those whose text differs are left out.
     """
     fair = judge_family([(arm, judgement) for arm, judgement in judged if not judgement.text_differs])
-    for of_these, verdict in (
-        ([pair for pair in fair if pair[1].pays], SpeedVerdict.FASTER),
-        ([pair for pair in fair if not pair[1].is_decided], SpeedVerdict.UNDECIDED),
-    ):
-        if of_these:
-            arm, judgement = max(of_these, key=lambda pair: _ratio(pair[1]))
-            return Ranking(verdict=verdict, best=arm, judgement=judgement)
     if not fair:
         return Ranking(verdict=SpeedVerdict.UNDECIDED, best=None, judgement=None)
-    arm, judgement = max(fair, key=lambda pair: _ratio(pair[1]))
+    paying = [pair for pair in fair if pair[1].pays]
+    undecided = [pair for pair in fair if not pair[1].is_decided]
+    arm, judgement = max(paying or undecided or fair, key=lambda pair: _ratio(pair[1]))
     return Ranking(verdict=judgement.verdict, best=arm, judgement=judgement)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ggufspec import stats
+from ggufspec.analysis.loads import number_loads
 from ggufspec.domain import RequestOutcome, ServiceLevel, Traffic, TrafficSample, UserRequest
 from ggufspec.results import Runs
 
@@ -49,9 +51,16 @@ def summarize_traffic(runs: Runs) -> TrafficFigures | None:
     Args:
         runs: of one arm, failed ones included.
     """
-    samples: list[TrafficSample] = [traffic for traffic in runs.column("traffic") if traffic is not None]
+    numbered = zip(runs.column("traffic"), number_loads(runs).tolist(), strict=True)
+    answered = [(traffic, load) for traffic, load in numbered if traffic is not None]
+    samples: list[TrafficSample] = [traffic for traffic, _ in answered]
     if not samples:
         return None
+    by_load: dict[object, list[TrafficSample]] = {}
+    for place, (traffic, load) in enumerate(answered):
+        unrecorded = math.isnan(load)
+        by_load.setdefault(("run", place) if unrecorded else load, []).append(traffic)
+    loads = list(by_load.values())
     requests = [request for sample in samples for request in sample.requests]
     outcomes = Counter(request.outcome for request in requests)
     outcomes.pop(RequestOutcome.OK, None)
@@ -59,12 +68,12 @@ def summarize_traffic(runs: Runs) -> TrafficFigures | None:
         runs=len(samples),
         requests=len(requests),
         failed=outcomes,
-        ttft_s=_percentiles([[each.ttft_s for each in _steady(sample)] for sample in samples]),
-        token_s=_percentiles([[each.token_s for each in _steady(sample)] for sample in samples]),
+        ttft_s=_percentiles([[each.ttft_s for each in _steady(load)] for load in loads]),
+        token_s=_percentiles([[each.token_s for each in _steady(load)] for load in loads]),
         prompt_tps=_mean(runs.column("prompt_tps")),
         burst_share=_mean([sample.burst_share for sample in samples]),
         client_share=max((s.client_share for s in samples if s.client_share is not None), default=None),
-        goodput=_goodput(runs.specs[0].traffic, samples),
+        goodput=_goodput(runs.specs[0].traffic, loads),
         saturated=sum(sample.is_saturated is True for sample in samples),
     )
 
@@ -75,7 +84,7 @@ def user_rate(sample: TrafficSample) -> float | None:
     All answers of requests sent in the steady window count by their tokens: the tokens after the first over
     the seconds between the first and the last.
     """
-    timed = [(each.tokens - 1, each.token_s) for each in _steady(sample) if each.token_s]
+    timed = [(each.tokens - 1, each.token_s) for each in _steady([sample]) if each.token_s]
     seconds = sum(gaps * token_s for gaps, token_s in timed)
     return sum(gaps for gaps, _ in timed) / seconds if seconds else None
 
@@ -88,21 +97,23 @@ def is_good(request: UserRequest, level: ServiceLevel) -> bool:
     return has_begun and (level.token_s is None or (request.token_s or 0.0) <= level.token_s)
 
 
-def _goodput(traffic: Traffic | None, samples: Sequence[TrafficSample]) -> stats.Estimate | None:
+def _goodput(traffic: Traffic | None, loads: Sequence[Sequence[TrafficSample]]) -> stats.Estimate | None:
     """Return the rate of arrivals times the share of good requests among those behind the first ones."""
     rate = None if traffic is None else traffic.mean_rate
     if traffic is None or rate is None or traffic.service_level is None:
         return None
     good, every = {}, {}
-    for number, sample in enumerate(samples):
-        steady = [request for request in sample.requests if request.is_steady]
+    for number, samples in enumerate(loads):
+        steady = [request for sample in samples for request in sample.requests if request.is_steady]
         good[str(number)] = rate * sum(is_good(request, traffic.service_level) for request in steady)
         every[str(number)] = float(len(steady))
     return stats.ratio_of_sums(good, every, highest=rate)
 
 
-def _steady(sample: TrafficSample) -> list[UserRequest]:
-    return [each for each in sample.requests if each.is_steady and each.outcome is RequestOutcome.OK]
+def _steady(samples: Sequence[TrafficSample]) -> list[UserRequest]:
+    """Return the answered requests of the steady windows of some runs."""
+    requests = (request for sample in samples for request in sample.requests)
+    return [each for each in requests if each.is_steady and each.outcome is RequestOutcome.OK]
 
 
 def _percentiles(values: list[list[float | None]]) -> dict[int, stats.Estimate]:

@@ -18,6 +18,12 @@ from ggufspec.domain import (
 )
 from ggufspec.machine import SLOWDOWNS
 
+SERVER_LOADS = (
+    "name three servers of each kind (--url and --url-drafting three times), start both again twice and go "
+    "on with --resume and more --repeats after each, or let ggufspec start them (--engine server)"
+)
+"""How three loads of servers that run already are measured."""
+
 
 class MeasurementWarning(StrEnum):
     """A reason why a number may be misleading."""
@@ -100,7 +106,8 @@ ADVICE = {
     ),
     MeasurementWarning.NOT_INTERLEAVED: (
         "the runs of an arm shared fewer than three loads of the models, and loads differ by chance, so its"
-        " speed-up has no interval and no verdict: measure with three or more loads"
+        " speed-up is an estimate without a verdict, whose interval assumes by how much: measure with three"
+        " or more loads"
     ),
     MeasurementWarning.DISTURBED: (
         "more than a fifth of the runs were disturbed by other programs, swapping or heat, so there is no"

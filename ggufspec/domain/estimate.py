@@ -7,11 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A value with its 95 % interval; ``lo`` and ``hi`` are None where nothing shows how it varies."""
+    """A value with its 95 % interval; ``lo`` and ``hi`` are None where nothing shows how it varies.
+
+    ``assumed_spread`` is by how much loads differ (one standard deviation, as a fraction), where they are too
+    few to show that and the interval assumes it. None for an interval that follows from measurements alone.
+    No verdict follows from an assumed one.
+    """
 
     value: float
     lo: float | None
     hi: float | None
+    assumed_spread: float | None = None
 
     @property
     def relative_half_width(self) -> float | None:

@@ -15,6 +15,12 @@ class SpeedVerdict(StrEnum):
     SLOWER = "slower"
     SAME = "same"  # the complete interval lies within the practical threshold
     UNDECIDED = "undecided"  # nothing was found: see SpeedJudgement.missing
+    ESTIMATE = "estimate"  # nor was anything: by how much loads differ is assumed, because they are too few
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether this was found: faster, slower or the same."""
+        return self not in (SpeedVerdict.UNDECIDED, SpeedVerdict.ESTIMATE)
 
 
 class Missing(StrEnum):
@@ -30,7 +36,7 @@ class SpeedJudgement:
     """A verdict with what it rests on.
 
     Attributes:
-        verdict: the finding; UNDECIDED is none.
+        verdict: the finding; UNDECIDED and ESTIMATE are none.
         ratio: tokens/s over those of the baseline; None where nothing can be compared. It has no interval
             where that would be too wide to say anything.
         p_value: of no difference; None without an interval.
@@ -67,7 +73,7 @@ class SpeedJudgement:
     @property
     def is_decided(self) -> bool:
         """Whether there is a finding: faster, slower or the same."""
-        return self.verdict is not SpeedVerdict.UNDECIDED
+        return self.verdict.is_finding
 
     @property
     def pays(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 
@@ -106,6 +106,7 @@ class Endpoint:
         slots: requests that it answers at once.
         drafts: whether it drafts.
         draft_size: tokens that it drafts in a round, γ.
+        start: what differs from one start of the server to the next. It is no part of what a run measures.
     """
 
     url: str
@@ -119,6 +120,7 @@ class Endpoint:
     slots: int | None = None
     drafts: bool | None = None
     draft_size: int | None = None
+    start: str | None = field(default=None, compare=False)
 
     @property
     def is_llama_server(self) -> bool:
@@ -148,9 +150,35 @@ class RunningServers:
         drafting: serves the same target and drafts; None in a run of the target alone.
         chat: whether prompts are messages, which the servers put into their own chat template.
         system: the system prompt, with ``chat``.
+        more_alone: other servers that are started like ``alone``; each repeat asks the next one.
+        more_drafting: the same of ``drafting``.
     """
 
     alone: Endpoint | None = None
     drafting: Endpoint | None = None
     chat: bool = False
     system: str | None = None
+    more_alone: tuple[Endpoint, ...] = ()
+    more_drafting: tuple[Endpoint, ...] = ()
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """All servers, those of the target alone first."""
+        sides = (self.alone, *self.more_alone), (self.drafting, *self.more_drafting)
+        return tuple(endpoint for side in sides for endpoint in side if endpoint is not None)
+
+    @property
+    def target_alone(self) -> RunningServers:
+        """The servers of the target alone."""
+        return replace(self, drafting=None, more_drafting=())
+
+    def at_repeat(self, repeat: int) -> RunningServers:
+        """Return the one server of each kind that answers in a repeat."""
+        alone, drafting = (self.alone, *self.more_alone), (self.drafting, *self.more_drafting)
+        return replace(
+            self,
+            alone=alone[repeat % len(alone)],
+            drafting=drafting[repeat % len(drafting)],
+            more_alone=(),
+            more_drafting=(),
+        )

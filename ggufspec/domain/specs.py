@@ -252,6 +252,10 @@ class RunSpec:
             return None
         return self.servers.drafting if self.role is Role.DRAFTING else self.servers.alone
 
+    def at_repeat(self, repeat: int) -> RunSpec:
+        """Return the same with the servers that answer in a repeat, where several take turns."""
+        return self if self.servers is None else replace(self, servers=self.servers.at_repeat(repeat))
+
     @property
     def draft_size(self) -> int | None:
         """γ, where something drafts and it is known."""
@@ -315,7 +319,7 @@ class RunSpec:
             offload=self.offload.target_alone,
             runtime=self.runtime.target_alone,
             drafting=None,
-            servers=None if self.servers is None else replace(self.servers, drafting=None),
+            servers=None if self.servers is None else self.servers.target_alone,
         )
 
     @property
@@ -340,4 +344,6 @@ def _plain(value: object) -> object:
         return str(value)
     if isinstance(value, ModelFile) and value.content is not None:
         return {"content": value.content}
+    if isinstance(value, Endpoint):
+        return {name: part for name, part in vars(value).items() if name != "start"}
     return vars(value)

@@ -157,7 +157,7 @@ class Recorder:
         for attempt in range(1, _ATTEMPTS + 1):
             self.engine.timeout_s = self.deadline.timeout_s(self._timeout_s)
             try:
-                measurement = self.engine.measure(cell.spec, log)
+                measurement = self.engine.measure(cell.spec.at_repeat(cell.repeat), log)
             finally:
                 self.engine.timeout_s = self._timeout_s
             if measurement.sample.status is not Status.OK:

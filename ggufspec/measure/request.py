@@ -111,8 +111,8 @@ class Request:
     rate: float | tuple[float, ...] | None = None
     slo: ServiceLevel | None = None
     replay: Path | None = None
-    url: str | None = None
-    url_drafting: str | None = None
+    url: str | tuple[str, ...] | None = None
+    url_drafting: str | tuple[str, ...] | None = None
     served_model: str | None = None
     api_key_file: Path | tuple[Path, ...] = ()
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ggufspec import serving
-from ggufspec.analysis import MeasurementWarning
+from ggufspec import serving, stats
+from ggufspec.analysis import SERVER_LOADS, MeasurementWarning
 from ggufspec.domain import (
     NO_PROMPT,
     Endpoint,
@@ -76,7 +76,7 @@ def prepare_session(request: Request) -> Session:
         precision=request.precision,
         max_time_s=request.max_time,
     )
-    endpoints = _endpoints(servers)
+    endpoints = servers.endpoints
     return Session(
         name=endpoints[0].model,
         suite=traffic.plan_runs(suite),
@@ -141,12 +141,12 @@ def _read_keys(request: Request) -> dict[str, str]:
     Raises:
         GgufspecError: an address or a key file is wrong, or there are more key files than servers.
     """
-    urls = [serving.check_url(url) for url in (request.url, request.url_drafting) if url is not None]
+    urls = [serving.check_url(url) for url in (*_list(request.url), *_list(request.url_drafting))]
     files = request.api_key_file if isinstance(request.api_key_file, tuple) else (request.api_key_file,)
     if len(files) > len(urls):
         raise GgufspecError(
             f"{len(files)} key files are more than {counted(len(urls), 'server')}",
-            "give one file for both servers, or one for each, that of --url first",
+            "give one file for all servers, or one for each, those of --url first",
         )
     if len(urls) == len(files):
         keys = [serving.read_key(file) for file in files]
@@ -165,32 +165,54 @@ def _describe(request: Request, keys: Mapping[str, str]) -> RunningServers:
             serve different targets.
     """
 
-    def ask(text: str | None) -> Endpoint | None:
-        if text is None:
-            return None
-        url = serving.check_url(text)
-        return serving.describe_server(url, keys.get(url), model=request.served_model)
+    def ask(texts: str | tuple[str, ...] | None) -> list[Endpoint]:
+        urls = map(serving.check_url, _list(texts))
+        return [serving.describe_server(url, keys.get(url), model=request.served_model) for url in urls]
 
     alone, drafting = ask(request.url), ask(request.url_drafting)
-    if drafting is None and alone is not None and alone.drafts:
-        return RunningServers(drafting=alone)
-    if drafting is not None and drafting.drafts is False:
-        raise GgufspecError(
-            f"the server at {drafting.url} does not draft",
-            "start it with a drafter, or give it with --url to measure the target alone",
-        )
-    if alone is not None and drafting is not None:
-        if alone.url == drafting.url:
+    _refuse_repeated([*alone, *drafting])
+    if not drafting and any(endpoint.drafts for endpoint in alone):
+        alone, drafting = [], alone
+    for endpoint in drafting:
+        if endpoint.drafts is False:
             raise GgufspecError(
-                f"--url and --url-drafting are both {alone.url}", "start two servers, one without drafting"
+                f"the server at {endpoint.url} does not draft",
+                "start it with a drafter, or give it with --url to measure the target alone",
             )
-        if alone.drafts:
+    for endpoint in alone if drafting else ():
+        if endpoint.drafts:
             raise GgufspecError(
-                f"the server at {alone.url} drafts, so it does not show the target alone",
+                f"the server at {endpoint.url} drafts, so it does not show the target alone",
                 "give a server that does not draft with --url, or leave --url out",
             )
-        _refuse_other_target(alone, drafting)
-    return RunningServers(alone=alone, drafting=drafting)
+    if alone and drafting and len(alone) != len(drafting):
+        raise GgufspecError(
+            f"--url names {counted(len(alone), 'server')} and --url-drafting {len(drafting)}",
+            "name as many that draft as serve the target alone",
+        )
+    first, *others = (*alone, *drafting)
+    for other in others:
+        _refuse_other_target(first, other)
+    return RunningServers(
+        alone=alone[0] if alone else None,
+        drafting=drafting[0] if drafting else None,
+        more_alone=tuple(alone[1:]),
+        more_drafting=tuple(drafting[1:]),
+    )
+
+
+def _list(texts: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return texts if isinstance(texts, tuple) else () if texts is None else (texts,)
+
+
+def _refuse_repeated(endpoints: Sequence[Endpoint]) -> None:
+    urls = [endpoint.url for endpoint in endpoints]
+    twice = next((url for place, url in enumerate(urls) if url in urls[:place]), None)
+    if twice is not None:
+        raise GgufspecError(
+            f"{twice} is named twice",
+            "start a server for each: --url without drafting, --url-drafting with it",
+        )
 
 
 def _refuse_other_target(alone: Endpoint, drafting: Endpoint) -> None:
@@ -206,7 +228,7 @@ def _refuse_other_target(alone: Endpoint, drafting: Endpoint) -> None:
 
 def _make_counter(servers: RunningServers, keys: Mapping[str, str]) -> Callable[[str], int]:
     """Return a function that counts the tokens of a text with the first server's tokenizer."""
-    endpoint = _endpoints(servers)[0]
+    endpoint = servers.endpoints[0]
     ask = partial(serving.count_tokens, endpoint.url, keys.get(endpoint.url), endpoint)
 
     def count(text: str) -> int:
@@ -222,7 +244,7 @@ def _make_counter(servers: RunningServers, keys: Mapping[str, str]) -> Callable[
 
 def _make_block(request: Request, servers: RunningServers, sent: Traffic) -> Block:
     """Return the target alone, drafting, or both, under the same traffic."""
-    first = _endpoints(servers)[0]
+    first = servers.endpoints[0]
     target = ModelFile(filename=first.file_name, size_bytes=first.model_bytes)
     drafting = RunSpec(
         pair=Pair(name=first.model, target=target),
@@ -240,10 +262,6 @@ def _make_block(request: Request, servers: RunningServers, sent: Traffic) -> Blo
     return Block(arms=(drafting,) if servers.alone is None else (drafting.baseline, drafting))
 
 
-def _endpoints(servers: RunningServers) -> tuple[Endpoint, ...]:
-    return tuple(one for one in (servers.alone, servers.drafting) if one is not None)
-
-
 def _describe_comparison(servers: RunningServers) -> Iterator[str]:
     if servers.drafting is None:
         yield "speed-up: none, because one server is measured; name one that drafts with --url-drafting"
@@ -256,8 +274,17 @@ def _describe_comparison(servers: RunningServers) -> Iterator[str]:
         if servers.alone.model_path != servers.drafting.model_path:
             names = [one.model_path or one.model for one in (servers.alone, servers.drafting)]
             yield f"server: the targets are called {names[0]} and {names[1]}; they must be the same model"
+        loads = 1 + len(servers.more_alone)
         yield "interleaved: the servers are measured in turn, and stay loaded between repeats"
-    if any(not one.is_llama_server for one in _endpoints(servers)):
+        if loads < stats.MIN_LOADS:
+            yield (
+                f"loads: {counted(loads, 'server')} of each kind, and each is one load of the model until it "
+                f"is started again, so the speed-up is an estimate without a verdict; for one, {SERVER_LOADS}"
+            )
+            silent = next((endpoint.url for endpoint in servers.endpoints if endpoint.start is None), None)
+            if silent is not None:
+                yield f"loads: {silent} does not tell when it is started again, so it is one load in any case"
+    if any(not endpoint.is_llama_server for endpoint in servers.endpoints):
         yield (
             "prompt cache: prompts are sent more than once, and a server may keep them; the time to the "
             "first token is then that of a cached prompt"

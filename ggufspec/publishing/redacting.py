@@ -389,7 +389,7 @@ def _models(bench: ResultSet) -> Iterator[ModelFile]:
 def _endpoints(bench: ResultSet) -> Iterator[Endpoint]:
     """Yield the servers that ran already."""
     every = dict.fromkeys(spec.servers for spec in bench.runs.specs if spec.servers is not None)
-    yield from (one for servers in every for one in (servers.alone, servers.drafting) if one is not None)
+    yield from (endpoint for servers in every for endpoint in servers.endpoints)
 
 
 def _served_paths(bench: ResultSet) -> Iterator[str]:

@@ -71,6 +71,16 @@ def read_counters(metrics: str) -> ServerCounters | None:
     return None
 
 
+def read_start(metrics: str) -> str | None:
+    """Return when the server was started, as Prometheus' clients say it; None if they do not.
+
+    The text is compared and never computed with: it is what differs from one start to the next.
+    """
+    lines = (_LINE.match(line) for line in metrics.splitlines())
+    starts = {match["value"] for match in lines if match and match["name"] == "process_start_time_seconds"}
+    return ",".join(sorted(starts)) or None
+
+
 def _sums(metrics: str) -> tuple[dict[str, float], dict[int, float]]:
     """Return the sum of each metric, by its name without ``_total``, and accepted tokens by place."""
     sums: dict[str, float] = defaultdict(float)

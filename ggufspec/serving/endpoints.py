@@ -15,7 +15,7 @@ import msgspec
 from ggufspec import redaction, userfiles
 from ggufspec.domain import LLAMA_SERVER, Endpoint
 from ggufspec.errors import GgufspecError, NetworkError
-from ggufspec.serving.counters import read_counters
+from ggufspec.serving.counters import read_counters, read_start
 
 KEY_VARIABLE = "GGUFSPEC_API_KEY"
 _LONGEST_KEY = 64 << 10  # bytes
@@ -114,6 +114,7 @@ class _Properties(msgspec.Struct, frozen=True):
     build_info: str | None = None
     model_path: str | None = None
     total_slots: int | None = None
+    media_marker: str | None = None  # drawn at each start, unless LLAMA_MEDIA_MARKER fixes it
     default_generation_settings: _Settings = _Settings()
 
 
@@ -225,6 +226,7 @@ def _describe_llama(client: httpx2.Client, served: _Model) -> dict[str, Any]:
         "n_params": meta.n_params,
         "context": properties.default_generation_settings.n_ctx,
         "slots": properties.total_slots,
+        "start": properties.media_marker,
         "drafts": slots[0].speculative if slots else None,
     }
 
@@ -232,20 +234,23 @@ def _describe_llama(client: httpx2.Client, served: _Model) -> dict[str, Any]:
 def _describe_vllm(client: httpx2.Client) -> dict[str, Any]:
     """Return what vLLM tells; of other servers the version is not known."""
     version = _decoded(_get(client, "/version") or b"{}", _Version) or _Version()
-    counters = read_counters(read_metrics(client) or "")
+    metrics = read_metrics(client) or ""
+    counters, told = read_counters(metrics), {"version": version.version, "start": read_start(metrics)}
     if counters is None:
-        return {"version": version.version}
+        return told
     size = len(counters.accepted_at) or None
-    return {"version": version.version, "drafts": counters.rounds is not None, "draft_size": size}
+    return {**told, "drafts": counters.rounds is not None, "draft_size": size}
 
 
 def _describe_sglang(client: httpx2.Client) -> dict[str, Any]:
     content = _get(client, "/server_info") or _get(client, "/get_server_info")
     info = _decoded(content, _ServerInfo) if content is not None else None
+    start = read_start(read_metrics(client) or "")
     if info is None:
-        return {}
+        return {"start": start}
     size = info.speculative_num_draft_tokens
     return {
+        "start": start,
         "version": info.version,
         "drafts": info.speculative_algorithm is not None,
         "draft_size": None if size is None else size - 1,

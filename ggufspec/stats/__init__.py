@@ -10,11 +10,13 @@ from ggufspec.domain import Estimate, StoppingRule, schedule_looks
 from ggufspec.stats.cells import Cell, Rates, align
 from ggufspec.stats.clipping import clip, find_far, replace_rates
 from ggufspec.stats.effects import (
+    ASSUMED_SPREAD,
     MIN_LOADS,
     Components,
     Effect,
     Fit,
     Gap,
+    assume_spread,
     group_repeats,
     mean_rate,
     paired_effect,
@@ -55,6 +57,7 @@ from ggufspec.stats.texts import (
 from ggufspec.stats.trend import drift, rising_line
 
 __all__ = [
+    "ASSUMED_SPREAD",
     "BINS",
     "CONFIDENCE",
     "ERROR",
@@ -79,6 +82,7 @@ __all__ = [
     "StoppingRule",
     "adjust",
     "align",
+    "assume_spread",
     "clip",
     "compare_units",
     "count_places",

@@ -42,6 +42,12 @@ from ggufspec.stats.student import t_tail
 MIN_LOADS = 3
 """Loads of several runs each, below which an arm and its load cannot be told apart."""
 
+ASSUMED_SPREAD = 0.05
+"""Standard deviation of the logarithm of a speed from load to load, where too few loads cannot show it.
+
+On quiet machines loads of one model differ by 0.5 to 3 %; 5 % includes another session on the same machine.
+"""
+
 _POOLED_ABOVE = 0.5  # p of the F test: for prompts, and for loads that made several runs
 _REPEATS_POOLED_ABOVE = 0.05  # for repeats of runs that each had a process of their own
 WIDEST = 100.0  # in logarithms: a factor of 1e43 says "unknown", and stays finite
@@ -137,7 +143,8 @@ class Effect:
     The interval excludes 1 exactly where p < 0.05. What follows from it says ``analysis.judging`` alone.
 
     Attributes:
-        ratio: the geometric mean of the cells' ratios, with its 95 % interval.
+        ratio: the geometric mean of the cells' ratios, with its 95 % interval. With fewer than three loads
+            that assumes how much loads differ; there is no p then, and nothing else has an interval.
         p_value: two-sided, for "both are equally fast"; None without an interval.
         degrees: of freedom of Student's t; None without an interval.
         components: what the log ratios vary by.
@@ -181,15 +188,51 @@ def paired_effect(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -
     fitted = fit(
         *table, own_processes=own_processes, pool_loads_above=pool, clipped=_share_clipped(first, second)
     )
-    ratio, p_value = fitted.estimate, fitted.p_value
+    p_value = fitted.p_value
     return Effect(
-        ratio=ratio,
+        ratio=_assume_spread(fitted, logs) if fitted.gap is Gap.NOT_INTERLEAVED else fitted.estimate,
         p_value=p_value,
         degrees=fitted.degrees,
         components=fitted.components,
         cells=fitted.cells,
         gap=fitted.gap,
         fit=fitted,
+    )
+
+
+def _assume_spread(fitted: Fit, logs: Values) -> Estimate:
+    """Return a ratio from fewer than three loads, with an interval that assumes how much loads differ.
+
+    What runs within these loads vary by is measured: as if each repeat were a load of its own.
+
+    Args:
+        fitted: of the loads.
+        logs: log ratios, shape (prompts, repeats); NaN where a cell is missing.
+    """
+    table = _means(logs, range(len(logs)), range(logs.shape[1]))
+    within = fit(*table, own_processes=True, pool_loads_above=_REPEATS_POOLED_ABOVE)
+    return assume_spread(fitted.mean, within.error or 0.0, within.degrees, loads=fitted.components.loads)
+
+
+def assume_spread(mean: float, error: float, degrees: float | None, *, loads: int) -> Estimate:
+    """Return a ratio of speeds with an interval that assumes how much loads differ, ``ASSUMED_SPREAD``.
+
+    Args:
+        mean: the logarithm of the ratio.
+        error: its standard error within the loads that were measured.
+        degrees: of freedom of that; None where it is not known.
+        loads: of each side.
+    """
+    between = 2 * ASSUMED_SPREAD**2 / loads
+    variance = error**2 + between
+    # Satterthwaite's: a variance that is assumed has any number of degrees of freedom
+    free = variance**2 / (error**4 / degrees) if degrees and error else math.inf
+    half = quantile(free) * math.sqrt(variance)
+    return Estimate(
+        value=math.exp(mean),
+        lo=math.exp(mean - half),
+        hi=math.exp(mean + half),
+        assumed_spread=ASSUMED_SPREAD,
     )
 
 
@@ -243,10 +286,10 @@ def fit(
     squares = _squares(means, weights).less(clipped)
     variance, degrees = squares.variance(pool_loads_above)
     gap = None
-    if degrees <= 0:
-        gap = Gap.SINGLE
-    elif not own_processes and loads < MIN_LOADS:
+    if not own_processes and loads < MIN_LOADS:
         gap = Gap.NOT_INTERLEAVED
+    elif degrees <= 0:
+        gap = Gap.SINGLE
     elif is_constant(math.sqrt(variance), mean):
         gap = Gap.EQUAL
     return Fit(

@@ -36,6 +36,7 @@ class FakeServer:
         word: what it writes before each piece of its words.
         counts: whether it reports how many tokens it generated.
         has_metrics: whether it has /metrics.
+        start: what it tells of its start; empty for nothing.
         redirects_to: where it redirects every request.
         answers: what paths answer in place of what they should.
     """
@@ -49,6 +50,7 @@ class FakeServer:
     word: str = ""
     counts: bool = True
     has_metrics: bool = True
+    start: str = "1764000000.5"
     redirects_to: str = ""
     answers: dict[str, Any] = field(default_factory=dict)
     requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
@@ -84,6 +86,7 @@ class FakeServer:
         }.get(self.software, {})
         drafting = {"rounds", "drafted", "accepted"}
         lines = ["# HELP something else", "process_open_fds 9.0"]
+        lines += [f"process_start_time_seconds {self.start}"] if self.start else []
         labels = f'{{engine="0",model_name="{MODEL}"}}'
         lines += [
             f"{metric}{labels} {float(self.counters.get(name, 0))}"
@@ -116,6 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
                 "build_info": "b9976-1a2b3c4",
                 "model_path": "/models/tiny.gguf",
                 "total_slots": 2,
+                **({"media_marker": f"<__media_{fake.start}__>"} if fake.start else {}),
                 "default_generation_settings": {"n_ctx": 512},
             },
             ("llama-server", "/slots"): [{"id": 0, "speculative": drafts}],

@@ -17,11 +17,14 @@ server_options = add_options(
     click.option(
         "--url",
         metavar="URL",
-        help="Measure a running server with OpenAI's API: llama-server, vLLM, SGLang or another one.",
+        multiple=True,
+        help="Measure a running server with OpenAI's API: llama-server, vLLM, SGLang or another one. Name "
+        "three that are started alike for a verdict: each is one load of the model.",
     ),
     click.option(
         "--url-drafting",
         metavar="URL",
+        multiple=True,
         help="The same for a server of the same target that drafts; both are measured in turn.",
     ),
     click.option("--served-model", metavar="NAME", help="Model to request, where a server has several."),
@@ -29,7 +32,8 @@ server_options = add_options(
         "--api-key-file",
         type=click.Path(dir_okay=False, path_type=Path),
         multiple=True,
-        help="File with the servers' key; give it twice for two keys. [default: GGUFSPEC_API_KEY]",
+        help="File with the servers' key; name one for each server if they differ. "
+        "[default: GGUFSPEC_API_KEY]",
     ),
 )
 """Add --url, --url-drafting, --served-model and --api-key-file."""

@@ -247,8 +247,8 @@ class BenchOptions(MeasureOptions):
     rate: tuple[float, ...] | None
     slo: ServiceLevel | None
     replay: Path | None
-    url: str | None
-    url_drafting: str | None
+    url: tuple[str, ...]
+    url_drafting: tuple[str, ...]
     served_model: str | None
     api_key_file: tuple[Path, ...]
     repeats: int
@@ -270,8 +270,8 @@ class BenchOptions(MeasureOptions):
             rate=self.rate,
             slo=self.slo,
             replay=self.replay,
-            url=self.url,
-            url_drafting=self.url_drafting,
+            url=self.url or None,
+            url_drafting=self.url_drafting or None,
             served_model=self.served_model,
             api_key_file=self.api_key_file,
             repeats=self.repeats,

@@ -20,9 +20,16 @@ _SIGNS: Mapping[str, str] = {
     SpeedVerdict.SLOWER: "▼",
     SpeedVerdict.SAME: "=",
     SpeedVerdict.UNDECIDED: "?",
+    SpeedVerdict.ESTIMATE: "?",
     NO_VERDICT: "–",
 }
-_PREFERRED = (SpeedVerdict.FASTER, SpeedVerdict.UNDECIDED, SpeedVerdict.SAME, SpeedVerdict.SLOWER)
+_PREFERRED = (
+    SpeedVerdict.FASTER,
+    SpeedVerdict.UNDECIDED,
+    SpeedVerdict.ESTIMATE,
+    SpeedVerdict.SAME,
+    SpeedVerdict.SLOWER,
+)
 """Of several loads or builds, the card is about one with the first of these verdicts."""
 
 
@@ -142,6 +149,8 @@ def _headline(ranking: Ranking[Arm], name: str, n_arms: int) -> str:
     match ranking.verdict:
         case SpeedVerdict.FASTER:
             return f"{name} is faster"
+        case SpeedVerdict.ESTIMATE:
+            return f"{name}: an estimate, not a verdict"
         case SpeedVerdict.UNDECIDED:
             return f"Undecided whether {inside} is faster"
         case SpeedVerdict.SAME:

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from ggufspec import results as stores
-from ggufspec import units
-from ggufspec.analysis import Arm, TextGain, differing_gains, rank
+from ggufspec import stats, units
+from ggufspec.analysis import SERVER_LOADS, Arm, TextGain, differing_gains, rank
 from ggufspec.domain import Missing, SpeedJudgement
 from ggufspec.report.text import figures
 from ggufspec.results import ResultSet
@@ -19,7 +19,7 @@ _TUNINGS = frozenset({"tune", "auto"})
 _MOST_NAMED = 4  # categories or prompts in a sentence; of more, the two ends
 _NEEDS: Mapping[Missing, str] = {
     Missing.RUNS: "more runs would decide it",
-    Missing.LOADS: "loads of the models differ by chance, so three or more of them would decide it",
+    Missing.LOADS: "loads of the models differ by chance, and fewer than three were measured",
     Missing.QUIET: "other programs, swapping or heat disturbed more than a fifth of the runs, so a quiet "
     "machine would decide it",
 }
@@ -28,6 +28,14 @@ _NEEDS: Mapping[Missing, str] = {
 def ratio(judgement: SpeedJudgement) -> str:
     """Return a speed-up with its interval: ``1.14× [0.95×, 1.37×]``; ``unknown`` without any run."""
     return figures.factor(judgement.ratio) or "unknown"
+
+
+def assumption(spread: float) -> str:
+    """Return what an interval rests on that assumes how much loads differ, as a clause."""
+    return (
+        f"the interval assumes that loads differ by {spread:.0%} (one standard deviation), because fewer "
+        f"than {stats.MIN_LOADS} were measured"
+    )
 
 
 def runs(judgement: SpeedJudgement) -> str:
@@ -107,6 +115,8 @@ def deciding(
     command = "." if words is None or not names_command else f": `{shlex.join(words)}`"
     if Missing.QUIET in judgement.missing:
         yield f"Stop other programs and measure again{command}"
+    elif Missing.LOADS in judgement.missing and results.runs[0].spec.servers is not None:
+        yield f"For a verdict, {SERVER_LOADS}."
     elif judgement.needed_repeats is not None:
         resumes = words is None or "--resume" in words
         repeats = units.counted(judgement.needed_repeats, "repeat")
@@ -125,7 +135,7 @@ def deciding_command(results: ResultSet, judgement: SpeedJudgement) -> list[str]
     """Return the command that would probably decide an open verdict; None where there is none."""
     if Missing.QUIET in judgement.missing:
         return _anew(results)
-    if judgement.needed_repeats is None:
+    if judgement.needed_repeats is None or results.runs[0].spec.servers is not None:
         return None
     return _command(results, judgement.needed_repeats, anew=Missing.LOADS in judgement.missing)
 

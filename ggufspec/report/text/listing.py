@@ -7,7 +7,6 @@ from datetime import datetime
 
 from ggufspec import units
 from ggufspec.analysis import ListedBench
-from ggufspec.domain import SpeedVerdict
 from ggufspec.report.text import tables
 
 
@@ -51,7 +50,7 @@ def _speedup(bench: ListedBench) -> str:
     if bench.speedup is None:
         return ""
     at = f" at γ {bench.draft_size}" if len(bench.draft_sizes) > 1 else ""
-    is_open = ", undecided" if bench.verdict is SpeedVerdict.UNDECIDED else ""
+    is_open = f", {bench.verdict.value}" if bench.verdict is not None and not bench.verdict.is_finding else ""
     synthetic = " (synthetic acceptance)" if bench.synthetic else ""
     return f"{units.format_factor(bench.speedup)}{at}{is_open}{synthetic}"
 

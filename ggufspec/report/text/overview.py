@@ -276,6 +276,10 @@ def _precision(groups: Sequence[Arm]) -> Iterator[str]:
     if groups[0].stopping is not None:
         yield from describe_looks(groups)
         return
+    gains = [arm.gain.ratio.assumed_spread for arm in groups if arm.gain is not None]
+    assumed = next((spread for spread in gains if spread is not None), None)
+    if assumed is not None:
+        yield f"Estimates: {judgements.assumption(assumed)}; no verdict follows from them."
     judged = [arm.judgement.ratio for arm in groups if arm.judgement is not None]
     widths = [width for ratio in judged if ratio is not None and (width := ratio.relative_half_width)]
     if not widths or max(widths) < _PRECISE:

@@ -100,11 +100,10 @@ def _explain(groups: Sequence[Arm]) -> Iterator[str]:
             "together, in the steady window: from every user's first answer until the last request that "
             "counts. Users go on until then, so there is no tail."
         )
-    unit = "loads" if all(arm.spec.servers is None for arm in groups) else "repeats"
     yield (
         "Per user: tokens after the first over the seconds from the first to the last, of requests sent in "
         "the steady window. Times are percentiles of these requests, with at least ten of them beyond; "
-        f"[95 % interval over {unit}]."
+        "[95 % interval over loads]."
     )
     figures = [arm.traffic for arm in groups if arm.traffic is not None]
     shares = [each.client_share for each in figures if each.client_share is not None]

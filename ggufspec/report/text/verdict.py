@@ -40,9 +40,12 @@ def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
     choice = judgements.choice(judgement)
     if ranking.verdict is SpeedVerdict.FASTER:
         return f"{place}{name(best)} is faster: {_rate(best)}, {ratio}.{choice} {text_sentence(best)}"
-    if ranking.verdict is SpeedVerdict.UNDECIDED:
-        found = f"{inside(name(best))} is {judgements.undecided(judgement)}"
+    if not ranking.verdict.is_finding:
         safe = f"Meanwhile, {alone} is what is safe: {_rate(base)}."
+        if judgement.ratio is not None and judgement.ratio.assumed_spread is not None:
+            basis = judgements.sentence(judgements.assumption(judgement.ratio.assumed_spread))
+            return f"{place}Estimate, not a verdict: {inside(name(best))} has {ratio}. {basis} {safe}"
+        found = f"{inside(name(best))} is {judgements.undecided(judgement)}"
         return f"{place}Undecided: {found}.{choice} {judgements.sentence(judgements.needs(judgement))} {safe}"
     if len(drafting) > 1:
         which = f"No arm is faster. {name(best)} comes closest"
