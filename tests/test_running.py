@@ -24,9 +24,11 @@ from ggufspec.domain import (
     RequestOutcome,
     Role,
     RunningServers,
+    RunResult,
     RunSpec,
     Sampling,
     ServiceLevel,
+    SpeedJudgement,
     SpeedVerdict,
     Status,
     Traffic,
@@ -430,20 +432,68 @@ def test_what_is_printed_says_whose_view_it_is(servers: ExitStack) -> None:
     assert "llama.cpp" not in text
 
 
-@pytest.mark.parametrize("software", ["vLLM", "SGLang", "llama-server", "other"])
-def test_a_server_is_one_load_however_often_it_is_asked(servers: ExitStack, software: str) -> None:
-    alone, drafting = _pair(servers, software)
-    stored = _measure(replace(_request(alone, drafting), repeats=4))
-    _, drafted = arms.group(stored)
-    assert drafted.judgement is not None
-    assert (drafted.judgement.loads, drafted.judgement.verdict) == (1, SpeedVerdict.ESTIMATE)
-    assert drafted.traffic is not None
-    assert all(estimate.lo is None for estimate in drafted.traffic.ttft_s.values())
+def _asked_again(*starts: str | None, software: str | None = None) -> ResultSet:
+    """Two servers, of which drafting is 1.5 times as fast; a repeat for each start of theirs."""
+    alone = Endpoint(url="http://127.0.0.1:8001", model="m", software=software, drafts=False)
+    runs: list[RunResult] = []
+    for repeat, start in enumerate(starts):
+        both = [replace(alone, start=start), replace(alone, url="http://127.0.0.1:8002", start=start)]
+        servers = RunningServers(alone=both[0], drafting=replace(both[1], drafts=True))
+        for role, tps in ((Role.TARGET, 40.0), (Role.DRAFTING, 60.0)):
+            made = values.run(role, repeat=repeat, tps=tps * (1 + 0.01 * (repeat % 3)) + 0.1 * repeat)
+            own = servers if role is Role.DRAFTING else servers.target_alone
+            runs.append(replace(made, spec=replace(made.spec, servers=own), engine="running", load=len(runs)))
+    stored = values.bench(*runs)
+    return replace(stored, meta=replace(stored.meta, engine="running"))
+
+
+def _judgement(stored: ResultSet) -> SpeedJudgement:
+    judged = arms.group(stored)[1].judgement
+    assert judged is not None
+    return judged
+
+
+@pytest.mark.parametrize("start", [None, "1"])
+def test_a_server_is_one_load_however_often_it_is_asked(start: str | None) -> None:
+    stored = _asked_again(*[start] * 6)
+    judged = _judgement(stored)
+    assert (judged.loads, judged.verdict) == (1, SpeedVerdict.ESTIMATE)
     text = overview.overview(stored, "table")
-    assert "Estimate, not a verdict: drafting at" in text
-    assert "the interval assumes that loads differ by 5% (one standard deviation)" in text
+    assert "Estimate, not a verdict: drafting at http://127.0.0.1:8002 has 1.50× [1.3" in text
+    assert "The interval assumes that loads differ by 5% (one standard deviation)" in text
     assert "name three servers of each kind (--url and --url-drafting three times)" in text
-    assert "| estimate" in overview.overview(stored, "md")
+    assert " estimate " in overview.overview(stored, "md")
+
+
+def test_a_server_that_was_started_again_is_another_load() -> None:
+    judged = _judgement(_asked_again("1", "1", "2", "2", "3", "3"))
+    assert (judged.loads, judged.verdict) == (3, SpeedVerdict.FASTER)
+    assert _judgement(_asked_again("1", "1", "2", "2")).verdict is SpeedVerdict.ESTIMATE
+
+
+@pytest.mark.parametrize("software", ["vLLM", "SGLang", "llama-server", "other"])
+def test_a_server_tells_its_starts(servers: ExitStack, software: str) -> None:
+    fake = _start(servers, FakeServer(software=software))
+    first = serving.describe_server(fake.url, None)
+    assert first.start == serving.describe_server(fake.url, None).start is not None
+    fake.start = "1764000123.0"
+    second = serving.describe_server(fake.url, None)
+    assert first.start != second.start
+    assert first == second  # it is no part of what a run measures
+    keys = [
+        replace(values.spec(), servers=RunningServers(alone=endpoint)).key for endpoint in (first, second)
+    ]
+    assert keys[0] == keys[1]
+    fake.start = ""
+    assert serving.describe_server(fake.url, None).start is None
+
+
+def test_percentiles_of_one_server_have_no_interval(servers: ExitStack) -> None:
+    alone, drafting = _pair(servers)
+    target, _ = arms.group(_measure(replace(_request(alone, drafting), repeats=4, parallel=8)))
+    assert target.traffic is not None
+    assert target.traffic.ttft_s
+    assert all(estimate.lo is None for estimate in target.traffic.ttft_s.values())
 
 
 def test_servers_that_are_named_several_times_are_loads(servers: ExitStack) -> None:
@@ -452,30 +502,11 @@ def test_servers_that_are_named_several_times_are_loads(servers: ExitStack) -> N
     asked = replace(_request(*pairs[0]), url=urls[0], url_drafting=urls[1], repeats=4)
     stored = _measure(asked)
     _, drafted = arms.group(stored)
-    assert drafted.judgement is not None
-    assert drafted.judgement.loads == 3
-    assert drafted.judgement.verdict is not SpeedVerdict.ESTIMATE
-    asked_in = [len(fake.completions) for pair in pairs for fake in pair]
-    assert asked_in[0] == asked_in[1] > asked_in[2] == asked_in[3] == asked_in[4]  # four repeats, three pairs
+    assert drafted.gain is not None
+    assert (drafted.gain.components.loads, drafted.gain.gap) == (3, None)
     assert {run.argv[1].rpartition("/v1/")[0] for run in stored.current} == {*urls[0], *urls[1]}
     with pytest.raises(GgufspecError, match="--url names 3 servers and --url-drafting 2"):
         api.prepare(replace(asked, url_drafting=urls[1][:2]))
-
-
-@pytest.mark.parametrize("software", ["vLLM", "llama-server"])
-def test_a_server_that_was_started_again_is_another_load(servers: ExitStack, software: str) -> None:
-    alone, drafting = _pair(servers, software)
-    words = ("bench", "--url", alone.url, "--url-drafting", drafting.url, "-p", "one", "-n", "16")
-    for number, start in enumerate(("1", "1", "2", "3")):
-        alone.start = drafting.start = start
-        name = ("--resume", "mine") if number else ("--name", "mine")
-        done = shell.here(*words, "--repeats", str(number + 1), *name)
-        assert done.returncode == 0, done.stderr
-    stored = results.load("mine")
-    assert len(stored.current) == 8
-    _, drafted = arms.group(stored)
-    assert drafted.judgement is not None
-    assert drafted.judgement.loads == 3
 
 
 def test_sglangs_acceptance_follows_from_its_counts(servers: ExitStack) -> None:
