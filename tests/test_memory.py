@@ -101,7 +101,7 @@ def test_the_llama_3_notebook_fits_as_it_was_run(llama3: tuple[ModelCard, ModelC
     target, draft = llama3
     assert target.size_bytes == pytest.approx(30.91e9, rel=0.001)  # as published, but for the tokenizer
     assert draft.size_bytes == pytest.approx(4.32e9, rel=0.002)
-    plans = memory.trade(target, draft, _settings(512, layout=APRIL_2024))
+    plans = memory.plan_each_offload(target, draft, _settings(512, layout=APRIL_2024))
     assert len(plans) == 82
     best = memory.best_fit(plans, 24 << 30)
     assert best is not None
@@ -123,7 +123,7 @@ def test_every_layer_more_takes_more_of_the_gpu_and_less_of_the_host(
 ) -> None:
     target, draft = llama3
     for layout in (memory.TODAY, APRIL_2024):
-        plans = memory.trade(target, draft, _settings(2048, layout=layout))
+        plans = memory.plan_each_offload(target, draft, _settings(2048, layout=layout))
         weights = [plan.target.gpu.weights for plan in plans]
         assert weights == sorted(weights)
         assert weights[0] == 0
@@ -153,7 +153,7 @@ def test_a_tied_embedding_is_copied_to_the_gpu() -> None:
 
 def test_nothing_fits_where_even_the_drafter_does_not(llama3: tuple[ModelCard, ModelCard]) -> None:
     target, draft = llama3
-    plans = memory.trade(target, draft, _settings(512))
+    plans = memory.plan_each_offload(target, draft, _settings(512))
     assert memory.best_fit(plans, 4 << 30) is None
     without_layers = memory.best_fit(plans, plans[0].gpu_bytes, reserve_bytes=0)
     assert without_layers is not None
@@ -237,7 +237,7 @@ def test_a_target_alone_has_no_drafter() -> None:
 
 
 def test_the_llama_3_notebook_is_judged_as_it_went(llama3: tuple[ModelCard, ModelCard]) -> None:
-    plans = memory.trade(*llama3, _settings(512, layout=APRIL_2024))
+    plans = memory.plan_each_offload(*llama3, _settings(512, layout=APRIL_2024))
     card = Gpu(name="RTX 4090", total_bytes=24 << 30, free_bytes=int(23.6 * 2**30))
     wanted = {45: Fit.FITS, 81: Fit.IMPOSSIBLE}
     for layers, fit in wanted.items():

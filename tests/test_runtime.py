@@ -100,9 +100,8 @@ def test_draft_arguments_are_passed_to_runs_that_draft() -> None:
     assert _argv("0.3.36", runtime).endswith(" --no-repack ")
 
 
-def test_settings_identify_an_arm_and_defaults_keep_the_key_of_earlier_benches() -> None:
+def test_settings_identify_an_arm() -> None:
     spec = values.spec(known=False)
-    assert spec.key == "423f65eb72cb"
     others = (Runtime(flash_attn="off"), Runtime(args=("--no-repack",)), Runtime(prio=0), Runtime(mmap=False))
     assert len({replace(spec, runtime=runtime).key for runtime in (Runtime(), *others)}) == 5
 

@@ -30,7 +30,7 @@ NO_PROMPT = Prompt(id="", text="")
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceLevel:
-    """What a request has to keep to count as good, in seconds; None for no limit.
+    """Latency limits for goodput, in seconds; None for no limit.
 
     Attributes:
         ttft_s: most time to the first token.

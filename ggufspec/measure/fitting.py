@@ -76,7 +76,7 @@ def check_memory(
         verdict = memory.verdict(
             memory.plan(target, draft, offload, settings),
             room,
-            alternatives=partial(memory.trade, target, draft, settings, offload),
+            alternatives=partial(memory.plan_each_offload, target, draft, settings, offload),
             adjusts_layers=can_adjust and offload.target_layers == "auto",
         )
         if verdict.outcome is memory.Fit.IMPOSSIBLE and not force:

@@ -58,7 +58,7 @@ class Recorder:
                 self._compared(run)
         for key in [key for key in self._waiting if key in self._own]:
             for waited in self._waiting.pop(key):
-                self.results = results.judge(self.results, self._against(waited, self._own[key]))
+                self.results = results.judge(self.results, self._compare_with_target(waited, self._own[key]))
 
     def measure(self, cell: Cell) -> Iterator[RunResult]:
         """Measure a cell and yield its run; one that others disturbed is kept, and measured again.
@@ -130,7 +130,7 @@ class Recorder:
         install = self._install_of(run.spec)
         raised = warnings.of_run(run, gpu=None if install is None else install.gpu, cores=cores)
         run = replace(run, doubts=tuple(warning.value for warning in raised))
-        late = self._late(run)
+        late = self._release_waiting(run)
         run = self._compared(run)
         self.results = results.append(self.results, run)
         for waited in late:
@@ -175,28 +175,28 @@ class Recorder:
 
         The target's own repeats are compared as well: they show whether its text is the same every time.
 
-        Where dice decide what is accepted, the text is not the target's, and nothing follows from it.
+        With simulated acceptance, the text is not the target's, so it is not compared.
         """
         if not audit.has_text(run.sample) or run.spec.role is Role.DRAFTER:
             return run
         key = run.spec.baseline.key
         if run.spec.role is Role.TARGET:
             own = self._own.setdefault(key, run)
-            return run if own is run or not run.spec.sampling.greedy else self._against(run, own)
+            return run if own is run or not run.spec.sampling.greedy else self._compare_with_target(run, own)
         if not run.spec.sampling.greedy or (run.spec.drafting and run.spec.drafting.synthetic):
             return run
         if key in self._own:
-            return self._against(run, self._own[key])
+            return self._compare_with_target(run, self._own[key])
         self._waiting.setdefault(key, []).append(run)
         return run
 
-    def _late(self, run: RunResult) -> list[RunResult]:
+    def _release_waiting(self, run: RunResult) -> list[RunResult]:
         """Return the runs that waited for this one's text, compared with it."""
         if run.spec.role is not Role.TARGET or not audit.has_text(run.sample):
             return []
-        return [self._against(waited, run) for waited in self._waiting.pop(run.spec.key, ())]
+        return [self._compare_with_target(waited, run) for waited in self._waiting.pop(run.spec.key, ())]
 
-    def _against(self, run: RunResult, own: RunResult) -> RunResult:
+    def _compare_with_target(self, run: RunResult, own: RunResult) -> RunResult:
         if run.sample.traffic is not None and own.sample.traffic is not None:
             return replace(run, text_identical=audit.compare_answers(run, own))
         install = self._install_of(run.spec)

@@ -108,14 +108,14 @@ def prepare_session(request: Request) -> Session:
     if recording is None:
         traffic.check_service_level(request.slo, list_axis(request.rate))
     devices.check_rpc(rpcs, every)
-    lending, unusable = devices.measure_workers(rpcs, install)
+    rpc_workers, unusable = devices.measure_workers(rpcs, install)
     for one in every:
-        _check_install(request, models, one, used, lending)
+        _check_install(request, models, one, used, rpc_workers)
     builds = identity.name_builds(every, used) if len(every) > 1 else {}
     runtimes = list_axis(request.runtime)
     for runtime in runtimes:
         check_arguments((*runtime.args, *runtime.draft_args))
-    longest_draft, never = check_draft_sizes(request, models.ways)
+    longest_draft, never_drafting_notes = check_draft_sizes(request, models.ways)
     traffic.check_batches(request.users, longest_draft, runtimes)
     asked = _read_texts(request, models, install, recording)
     sweep = _plan_sweep(request, models, install, asked, longest_draft=longest_draft, builds=tuple(builds))
@@ -123,11 +123,11 @@ def prepare_session(request: Request) -> Session:
     engine = programs.make_engine(used, request, install, builds, capacity)
     if request.offload != Offload() or any(rpcs) or runtimes != (Runtime(),) or builds:
         programs.check_options(sweep, engine, builds)
-    tight = tuple(
+    memory_notes = tuple(
         dict.fromkeys(
             note
             for one in every
-            for note in fitting.check_memory(sweep, models.cards, one, force=request.force, lent=lending)
+            for note in fitting.check_memory(sweep, models.cards, one, force=request.force, lent=rpc_workers)
         )
     )
     until = stopping.plan_stopping(request, sweep)
@@ -159,7 +159,7 @@ def prepare_session(request: Request) -> Session:
             *(f"llama.cpp: {reason}" for reason in install.passed_over),
             *notes.describe_same_builds(builds),
             *asked.plain.notes,
-            *never,
+            *never_drafting_notes,
             *notes.describe_lowered_sizes(sweep),
             *notes.describe_refused_p_mins(sweep),
             *left_out,
@@ -167,9 +167,9 @@ def prepare_session(request: Request) -> Session:
             *notes.describe_missing_drafter(sweep),
             *traffic.describe([one for one in sweep.traffics if one is not None], sweep.ways),
             *traffic.describe_replay(recording, request.n_predict),
-            *(f"worker {report.describe().summary}" for report in lending.values()),
+            *(f"worker {report.describe().summary}" for report in rpc_workers.values()),
             *dict.fromkeys(f"worker: {problem.reason}; its runs will fail" for problem in unusable),
-            *tight,
+            *memory_notes,
             *about_loads,
             *stopping.describe_looks(until),
         ),
@@ -178,12 +178,12 @@ def prepare_session(request: Request) -> Session:
                 doubt
                 for one in every
                 for doubt in notes.find_doubts(
-                    sweep, models.cards, one, repeats=suite.repeats, tight=bool(tight)
+                    sweep, models.cards, one, repeats=suite.repeats, tight=bool(memory_notes)
                 )
             )
         ),
         builds=builds,
-        workers=tuple(lending.values()),
+        workers=tuple(rpc_workers.values()),
         origin=asked.plain.origin,
         load_watch=load_watch,
     )
@@ -194,7 +194,7 @@ def _check_install(
     models: ChosenModels,
     install: installs.Install,
     engine: str,
-    lending: Mapping[str, WorkerReport],
+    rpc_workers: Mapping[str, WorkerReport],
 ) -> None:
     """Make sure that a llama.cpp can do what is asked of it: simulate acceptance, use devices, draft.
 
@@ -205,8 +205,8 @@ def _check_install(
         methods = tuple(method for way in models.ways for method in way.methods)
         engines.check_synthetic(engine, install, methods if models.drafters else ())
     for rpc in request.rpcs:
-        if lending.keys() >= {*rpc}:
-            lent = [lending[address] for address in rpc]
+        if rpc_workers.keys() >= {*rpc}:
+            lent = [rpc_workers[address] for address in rpc]
             devices.check_devices(request.offload, workers.with_devices(install, lent))
     programs.check_drafters(models, install, engine)
 

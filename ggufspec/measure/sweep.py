@@ -369,14 +369,15 @@ def shares(asked: tuple[float, ...] | None, n_max: int) -> tuple[float, ...] | N
         n_max: γ.
 
     Raises:
-        GgufspecError: they are no shares that never rise, or fewer than the draft has tokens.
+        GgufspecError: shares increase with position, or are fewer than the draft has tokens.
     """
     if asked is None:
         return None
     inside = all(0 <= rate <= 1 for rate in asked)  # NaN is nowhere
     if not asked or not inside or list(asked) != sorted(asked, reverse=True):
         raise GgufspecError(
-            f"synthetic acceptances go from 0 to 1 and never rise, not {', '.join(map(str, asked))}",
+            "synthetic acceptances go from 0 to 1 and must not increase with position, not "
+            f"{', '.join(map(str, asked))}",
             "give each token's chance (0.7), or the share of rounds that accept each position (0.9,0.8,0.7)",
         )
     if len(asked) == 1:

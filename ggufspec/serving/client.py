@@ -211,7 +211,7 @@ class TrafficRun:
             if self._finished.is_set():
                 return
             if number >= self.traffic.n_requests and outcome is not RequestOutcome.OK:
-                return  # it keeps nobody company, and would be sent again at once
+                return  # no other request needs it to run beside, and it would fail again at once
 
     async def _receive(self, group: asyncio.TaskGroup) -> None:
         """Send each request when it arrives; at random times, at most as many again as count."""

@@ -65,7 +65,8 @@ def _offloads(
     offloads = []
     for layers in choices:
         best = memory.best_fit(
-            memory.trade(target, draft, settings, replace(offload, draft_layers=layers)), vram_bytes
+            memory.plan_each_offload(target, draft, settings, replace(offload, draft_layers=layers)),
+            vram_bytes,
         )
         if best is None:
             continue

@@ -186,7 +186,7 @@ def _trace(
     for number, prompt in enumerate(prompts):
         if texts and deadline.is_over():
             break
-        yield Stage(name=f"reading ahead · {prompt.id}", done=number, total=len(prompts))
+        yield Stage(name=f"tracing · {prompt.id}", done=number, total=len(prompts))
         engine.timeout_s = deadline.timeout_s()
         texts += profiles.traces(engine, spec, (prompt,), drafters, limits=limits)
     return texts

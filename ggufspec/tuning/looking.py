@@ -72,7 +72,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             budget = budgeting.plan_budget(plan.deadline, pace, wanted)
             _LOG.info("%s", budget)
             notes = tuple(budgeting.describe_budget(budget, wanted, plan.deadline))
-            yield Stage(name="reading ahead", done=0, total=budget.prompts, notes=notes)
+            yield Stage(name="tracing", done=0, total=budget.prompts, notes=notes)
             texts = yield from _texts(engine, plan, first, drafters, budget, start)
             traced = time.monotonic()
 
@@ -217,7 +217,7 @@ def explain_failure(failure: failures.Failure, deadline: Deadline) -> GgufspecEr
             f"prompt, took more than {longest}, a quarter of it",
             f"try --max-time {units.duration_option(units.round_up_duration(deadline.limit_s * _LONGER))}",
         )
-    return failures.failure_error(failure.status, f"the look ahead failed: {failure.reason}")
+    return failures.failure_error(failure.status, f"forecasting failed: {failure.reason}")
 
 
 def _with_curves(
@@ -359,7 +359,7 @@ def _texts(
     for number, prompt in enumerate(chosen):
         if texts and not stage.fits(longest_s):
             break
-        yield Stage(name=f"reading ahead · {prompt.id}", done=number, total=len(chosen))
+        yield Stage(name=f"tracing · {prompt.id}", done=number, total=len(chosen))
         begun = time.monotonic()
         engine.timeout_s = plan.deadline.timeout_s()
         conversation = PromptTurns(prompt, plan.session.render)

@@ -156,8 +156,8 @@ def prepare_tuning(asked: TuneRequest, deadline: Deadline | None = None) -> Plan
         if model is not None and model.path is not None
     }
     cards = {model: gguf.validate_file(model.path) for model in models if model.path is not None}
-    lending = workers.with_devices(session.install, session.workers)
-    vram, layout = _vram_bytes(asked, lending), memory.layout_for(session.install.build_number)
+    with_devices = workers.with_devices(session.install, session.workers)
+    vram, layout = _vram_bytes(asked, with_devices), memory.layout_for(session.install.build_number)
     to_serve, why = serving.choose_serving(
         request.ctx,
         users or asked.serve_parallel,

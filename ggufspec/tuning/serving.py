@@ -106,7 +106,9 @@ class _Fitting:
         settings, offload = self._settings(arm, context), arm.offload
         if offload.target_layers == "auto":
             draft_layers = "all" if offload.draft_layers == "auto" else offload.draft_layers
-            plans = memory.trade(*self._models(arm), settings, replace(offload, draft_layers=draft_layers))
+            plans = memory.plan_each_offload(
+                *self._models(arm), settings, replace(offload, draft_layers=draft_layers)
+            )
         else:
             plans = (memory.plan(*self._models(arm), offload, settings),)
         best = memory.best_fit(plans, self._vram_bytes)

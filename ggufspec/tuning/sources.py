@@ -332,7 +332,7 @@ class _Fitting:
             memory.plan(self.target, draft, offload, settings),
             machine.memory(install.gpus),
             alternatives=partial(
-                memory.trade,
+                memory.plan_each_offload,
                 self.target,
                 draft,
                 settings,

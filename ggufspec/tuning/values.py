@@ -159,7 +159,7 @@ def _configuration(spec: RunSpec) -> tuple[object, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What the finalists' runs select for confirmation. Their figures are no estimates: the best are lucky.
+    """What the finalists' runs select for confirmation. Their figures are biased upward by selection.
 
     Attributes:
         results: the stored bench of the target alone and the finalists.

@@ -157,7 +157,7 @@ _REPEATING = (
     click.option(
         "--slo",
         type=Limits(),
-        help="What a request must keep to count as good, with --rate: ttft=500ms,itl=50ms.",
+        help="Latency limits for goodput, with --rate: ttft=500ms,itl=50ms.",
     ),
     click.option(
         "--replay",

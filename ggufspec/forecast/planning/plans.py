@@ -206,7 +206,7 @@ def plan_pair(
         gpus = (*workers.list_gpus(workers.read_workers(offload.rpc)), *gpus)
     vram_bytes = tuple(gpu.free_bytes for gpu in gpus) if vram is None else _sizes(vram)
     reserve_bytes = parse_memory(reserve)
-    plans = memory.trade(target_card, draft_card, settings, offload)
+    plans = memory.plan_each_offload(target_card, draft_card, settings, offload)
     best = memory.best_fit(plans, vram_bytes, reserve_bytes) if vram_bytes else None
     shown = best or plans[0 if vram_bytes else -1]
     if offload.target_layers != "auto":

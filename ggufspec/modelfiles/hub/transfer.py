@@ -295,7 +295,7 @@ class Transfer:
         digests.remember(place, file.digest)
 
     def _check_gguf(self, place: Path) -> None:
-        """Refuse a .gguf that is none, or that ends before its last tensor: the Hub has such files."""
+        """Refuse a file that is not GGUF, or that ends before its last tensor: the Hub has such files."""
         file = self._item.file
         if not self._item.is_gguf:
             return

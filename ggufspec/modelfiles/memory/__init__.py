@@ -26,7 +26,7 @@ from ggufspec.modelfiles.memory.verdicts import (
     best_fit,
     fits,
     plan,
-    trade,
+    plan_each_offload,
     verdict,
 )
 
@@ -49,8 +49,8 @@ __all__ = [
     "fits",
     "layout_for",
     "plan",
+    "plan_each_offload",
     "settings_for",
-    "trade",
     "verdict",
 ]
 

@@ -115,7 +115,7 @@ def _with_states(
     )
 
 
-def trade(
+def plan_each_offload(
     target: ModelCard, draft: ModelCard | None, settings: MemorySettings, offload: Offload | None = None
 ) -> tuple[MemoryPlan, ...]:
     """Return a plan for every number of the target's layers, from none to all.
@@ -160,7 +160,7 @@ def best_fit(
     """Return the plan with the most of the target's layers that fits, or None if none does.
 
     Args:
-        plans: what `trade` returns.
+        plans: what `plan_each_offload` returns.
         vram_bytes: the GPU's memory, or that of each GPU; see ``fits``.
         reserve_bytes: what to leave free of it.
     """
@@ -201,8 +201,8 @@ def verdict(
         plan: what is to be run.
         room: the memory of the host, and of the GPUs that the build can use. Without any GPU, llama.cpp
             keeps all layers on the host.
-        alternatives: returns what `trade` does for the same models and settings, from which the hint comes;
-            only called for a plan that does not fit.
+        alternatives: returns what `plan_each_offload` does for the same models and settings, from which the
+            hint comes; only called for a plan that does not fit.
         adjusts_layers: the build itself offloads as many of the target's layers as fit ("auto" layers with
             --fit). Then the best of the alternatives is judged, and never found impossible on the GPU.
     """
