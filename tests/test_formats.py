@@ -11,13 +11,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from ggufspec import doctor, results
 from ggufspec.doctor import finding
-from ggufspec.report import frames, schemas
-from ggufspec.report.frames import finalists
+from ggufspec.report import schemas
 from ggufspec.report.schemas import outputs
 from tests.support import shell, swept, values
 from tests.support.schemas import PACKAGE, validate, validator
@@ -75,28 +73,6 @@ def test_the_schemas_in_the_package_are_those_of_the_outputs() -> None:
             "not only its description has changed, raise the output's version first"
         )
     assert schemas.VERSIONS.keys() == outputs.TYPES.keys() == outputs.TITLES.keys()
-
-
-@pytest.mark.parametrize(
-    ("row", "columns"),
-    [
-        (outputs.PlanRow, set(frames.MEMORY_COLUMNS)),
-        (outputs.ComparisonRow, set(frames.COMPARISON_COLUMNS)),
-    ],
-)
-def test_a_row_has_the_columns_of_its_table(row: type[msgspec.Struct], columns: set[str]) -> None:
-    assert {field.name for field in msgspec.structs.fields(row)} == {"schema", *columns}
-
-
-@pytest.mark.parametrize(
-    ("row", "columns"),
-    [(outputs.SummaryRow, frames.SUMMARY_COLUMNS), (outputs.FinalistRow, finalists.FINALIST_COLUMNS)],
-)
-def test_a_row_of_a_bench_has_its_columns_and_its_origin(
-    row: type[msgspec.Struct], columns: tuple[str, ...]
-) -> None:
-    names = {"schema", *columns, *frames.origin(values.whole_bench().meta)}
-    assert {field.name for field in msgspec.structs.fields(row)} == names
 
 
 def test_what_is_printed_now_is_valid() -> None:

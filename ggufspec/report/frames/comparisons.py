@@ -9,53 +9,43 @@ import pandas as pd
 
 from ggufspec.analysis import BenchComparison, Guard, ListedBench
 from ggufspec.notebooks import named_options
-from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
+from ggufspec.report.frames.bench import settings
 from ggufspec.report.frames.tables import frame
+from ggufspec.report.schemas.rows import BenchWarned, ComparisonRow
 
-COMPARISON_COLUMNS = (
-    *SETTING_COLUMNS,
-    *("before_tps", "after_tps", "ratio", "ratio_lo", "ratio_hi", "p_value", "verdict"),
-    *("guard_lo", "guard_hi", "guard", "design"),
-    *("before_accept_rate", "after_accept_rate", "texts_equal", "texts", "bench_warnings"),
-)
+COMPARISON_COLUMNS = ComparisonRow.columns()
 
 
 @named_options
 def comparison(compared: BenchComparison, guard: Guard | None = None) -> pd.DataFrame:
-    """Return one row per arm that both sides have; ``ratio`` is tokens/s after over tokens/s before.
-
-    ``bench_warnings`` are those of all compared benches, each with its bench; they are the same in each row.
-    ``guard_lo`` and ``guard_hi`` are the interval of the test against the limit of a guard.
-    """
+    """Return one row per arm that both sides have, see ``ComparisonRow``."""
     listed = [
-        {"bench": bench, "name": name, "advice": advice}
+        BenchWarned(bench=bench, name=name, advice=advice)
         for bench, warnings in compared.warnings.items()
         for name, advice in warnings.items()
     ]
     guarded = {tested.row.before.spec: tested for tested in guard.rows} if guard else {}
     rows = [
-        {
-            **settings(row.before.spec),
-            "before_tps": row.before_tps,
-            "after_tps": row.after_tps,
-            "ratio": row.change.ratio.value,
-            "ratio_lo": row.change.ratio.lo,
-            "ratio_hi": row.change.ratio.hi,
-            "p_value": row.change.p_value,
-            "verdict": row.change.verdict and row.change.verdict.value,
-            "guard_lo": guarded[row.before.spec].lo if row.before.spec in guarded else None,
-            "guard_hi": guarded[row.before.spec].hi if row.before.spec in guarded else None,
-            "guard": guarded[row.before.spec].state.value if row.before.spec in guarded else None,
-            "design": compared.design.value,
-            "before_accept_rate": row.before.acceptance and row.before.acceptance.accept_rate,
-            "after_accept_rate": row.after.acceptance and row.after.acceptance.accept_rate,
-            "texts_equal": row.texts_equal,
-            "texts": row.texts,
-            "bench_warnings": listed,
-        }
+        ComparisonRow(
+            arm=settings(row.before.spec),
+            before_tps=row.before_tps,
+            after_tps=row.after_tps,
+            ratio=row.change.ratio,
+            p_value=row.change.p_value,
+            verdict=row.change.verdict,
+            guard_lo=guarded[row.before.spec].lo if row.before.spec in guarded else None,
+            guard_hi=guarded[row.before.spec].hi if row.before.spec in guarded else None,
+            guard=guarded[row.before.spec].state.value if row.before.spec in guarded else None,
+            design=compared.design.value,
+            before_accept_rate=row.before.acceptance.accept_rate if row.before.acceptance else None,
+            after_accept_rate=row.after.acceptance.accept_rate if row.after.acceptance else None,
+            texts_equal=row.texts_equal,
+            texts=row.texts,
+            bench_warnings=listed,
+        )
         for row in compared.rows
     ]
-    return frame(rows, COMPARISON_COLUMNS)
+    return frame([row.cells() for row in rows], COMPARISON_COLUMNS)
 
 
 _PRESENT = {"draft_sizes": "draft"}  # field of a listed bench -> column

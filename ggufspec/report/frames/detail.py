@@ -63,7 +63,7 @@ def prompts(results: ResultSet) -> pd.DataFrame:
             by_prompt.setdefault(spec.prompt, []).append(output)
         rows += [
             {
-                **settings(arm.spec),
+                **settings(arm.spec).cells(),
                 **attributes(acceptance.of(outputs) if arm.draft_size else None, _ACCEPTANCE),
                 "prompt": prompt.id,
                 "category": prompt.category,
@@ -93,7 +93,7 @@ def categories(results: ResultSet) -> pd.DataFrame:
             rate = stats.mean_rate(rates_of_category)
             rows.append(
                 {
-                    **settings(arm.spec),
+                    **settings(arm.spec).cells(),
                     **attributes(acceptance.of(outputs) if arm.draft_size else None, _ACCEPTANCE),
                     "category": category,
                     "prompts": sum(value == category for value in named.values()),
@@ -132,7 +132,7 @@ def positions(results: ResultSet) -> pd.DataFrame:
                 continue
             rows += [
                 {
-                    **settings(arm.spec),
+                    **settings(arm.spec).cells(),
                     "category": category,
                     "position": position,
                     "n_drafts": figures.n_drafts,
@@ -152,7 +152,7 @@ def rounds(results: ResultSet) -> pd.DataFrame:
     """Return one row per verification round, for programs that report rounds."""
     rows = [
         {
-            **settings(run.spec),
+            **settings(run.spec).cells(),
             "log": run.log,
             "prompt": run.spec.prompt.id,
             "repeat": run.repeat,
@@ -169,7 +169,7 @@ def rounds(results: ResultSet) -> pd.DataFrame:
 def cells(expected: Mapping[RunSpec, float], *, runs: int) -> pd.DataFrame:
     """Return one row per arm of a planned sweep, with its expected seconds."""
     rows = [
-        {**settings(spec), "runs": runs, "expected_s": round(seconds, 1)}
+        {**settings(spec).cells(), "runs": runs, "expected_s": round(seconds, 1)}
         for spec, seconds in expected.items()
     ]
     return frame(rows, CELL_COLUMNS)

@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
 from ggufspec.analysis import Arm, arms
-from ggufspec.report.frames.bench import SUMMARY_COLUMNS, summary_rows
+from ggufspec.report.frames.bench import summary_rows
 from ggufspec.report.frames.tables import frame
+from ggufspec.report.schemas.rows import FinalistRow, SummaryRow
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Tuned
 
-FINALIST_COLUMNS = (
-    *("tuning", "stage", "recommended", "forecast_tps", "forecast_speedup", "serve_context", "serve_slots"),
-    *SUMMARY_COLUMNS,
-)
+FINALIST_COLUMNS = FinalistRow.columns()
 
 
 def finalists(tuned: Tuned) -> pd.DataFrame:
-    """Return one row per measured configuration: those of the confirmation, then those of the selection.
-
-    ``stage`` is ``confirmation`` or ``selection``; only the first has figures that a verdict may rest on.
-    ``recommended`` marks what to run over all prompts, which may be the target alone.
-    """
+    """Return one row per measured configuration: those of the confirmation, then those of the selection."""
     confirmed = _rows(tuned, tuned.results, "confirmation")
     selected = _rows(tuned, tuned.selection.results, "selection")
-    return frame([*confirmed, *selected], FINALIST_COLUMNS)
+    return frame([row.cells() for row in (*confirmed, *selected)], FINALIST_COLUMNS)
 
 
-def _rows(tuned: Tuned, results: ResultSet, stage: str) -> list[dict[str, Any]]:
+def _rows(tuned: Tuned, results: ResultSet, stage: str) -> list[FinalistRow]:
     groups = arms.group(results)
-    rows = summary_rows(results, groups)
-    return [{**_of_tuning(tuned, arm, stage), **row} for arm, row in zip(groups, rows, strict=True)]
+    summaries = summary_rows(results, groups)
+    return [_row(tuned, arm, stage, summary) for arm, summary in zip(groups, summaries, strict=True)]
 
 
-def _of_tuning(tuned: Tuned, arm: Arm, stage: str) -> dict[str, Any]:
+def _row(tuned: Tuned, arm: Arm, stage: str, summary: SummaryRow) -> FinalistRow:
     prospect = tuned.outlook.prospect(arm.spec)
-    return {
-        "tuning": tuned.results.meta.id,
-        "stage": stage,
-        "recommended": stage == "confirmation" and arm.spec == tuned.overall.arm.spec,
-        "forecast_tps": prospect and prospect.overall.tokens_per_s.value,
-        "forecast_speedup": prospect and prospect.overall.speedup.value,
-        "serve_context": tuned.serving and tuned.serving.context,
-        "serve_slots": tuned.serving and tuned.serving.slots,
-    }
+    return FinalistRow(
+        tuning=tuned.results.meta.id,
+        stage=stage,
+        recommended=stage == "confirmation" and arm.spec == tuned.overall.arm.spec,
+        forecast_tps=prospect.overall.tokens_per_s.value if prospect else None,
+        forecast_speedup=prospect.overall.speedup.value if prospect else None,
+        serve_context=tuned.serving.context if tuned.serving else None,
+        serve_slots=tuned.serving.slots if tuned.serving else None,
+        summary=summary,
+    )

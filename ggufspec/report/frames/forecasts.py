@@ -54,7 +54,7 @@ def forecasts(forecasts: Sequence[Forecast]) -> pd.DataFrame:
 def prospects(configurations: Sequence[Prospect]) -> pd.DataFrame:
     """Return one row per forecast configuration, and one more for each category of prompts."""
     rows = [
-        {**_row(forecast), **settings(prospect.arm)}
+        {**_row(forecast), **settings(prospect.arm).cells()}
         for prospect in configurations
         for forecast in (prospect.overall, *prospect.by_category.values())
     ]

@@ -9,39 +9,33 @@ import pandas as pd
 from ggufspec.forecast import planning
 from ggufspec.modelfiles.memory import Footprint, MemoryPlan, ModelMemory
 from ggufspec.report.frames.tables import frame
+from ggufspec.report.schemas.rows import PlanRow
 from ggufspec.units import format_bytes, format_rate
 
-_DEVICES = ("target_gpu", "target_host", "drafter_gpu", "drafter_host")
 _PARTS = ("weights", "cache", "compute")
 _ESTIMATED = "estimated tokens/s"
-MEMORY_COLUMNS = (
-    *("requested_ngl", "requested_ngld", "gpu_bytes", "host_bytes", "fits", "roofline_tps"),
-    *(f"{device}_{part}_bytes" for device in _DEVICES for part in _PARTS),
-)
+MEMORY_COLUMNS = PlanRow.columns()
 
 
 def memory_trade(planned: planning.Planned) -> pd.DataFrame:
-    """Return one row per number of the target's layers, in bytes; ``fits`` is null without a GPU.
-
-    ``roofline_tps`` is the estimated tokens/s of the target alone; null without machines.
-    """
+    """Return one row per number of the target's layers, see ``PlanRow``."""
     rows = [
-        {
-            "requested_ngl": plan.target.gpu_layers,
-            "requested_ngld": plan.draft and plan.draft.gpu_layers,
-            "gpu_bytes": plan.gpu_bytes,
-            "host_bytes": plan.host_bytes,
-            "fits": planned.fits(plan),
-            "roofline_tps": planned.rate(plan),
+        PlanRow(
+            requested_ngl=plan.target.gpu_layers,
+            requested_ngld=plan.draft.gpu_layers if plan.draft else None,
+            gpu_bytes=plan.gpu_bytes,
+            host_bytes=plan.host_bytes,
+            fits=planned.fits(plan),
+            roofline_tps=planned.rate(plan),
             **{
                 f"{device}_{part}_bytes": getattr(footprint, part)
                 for device, footprint in _footprints(plan).items()
                 for part in _PARTS
             },
-        }
+        )
         for plan in planned.plans
     ]
-    return frame(rows, MEMORY_COLUMNS)
+    return frame([row.cells() for row in rows], MEMORY_COLUMNS)
 
 
 def memory_overview(planned: planning.Planned, most: int) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 import pandas as pd
 
 from ggufspec.domain import MethodCounts
+from ggufspec.report.schemas.rows import MethodAcceptance
 
 
 def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
@@ -43,10 +44,10 @@ def read_parquet(file: BinaryIO) -> pd.DataFrame:
     return pd.read_parquet(file)
 
 
-def list_methods(by_method: Sequence[MethodCounts] | None) -> list[dict[str, Any]] | None:
+def list_methods(by_method: Sequence[MethodCounts] | None) -> list[MethodAcceptance] | None:
     """Return what each method of a chain drafted as a cell of a table; None for a single method."""
     return [
-        {"name": f"{counts.method} {counts.n_accepted}/{counts.n_drafted}", **counts._asdict()}
+        MethodAcceptance(name=f"{counts.method} {counts.n_accepted}/{counts.n_drafted}", **counts._asdict())
         for counts in by_method or ()
     ] or None
 

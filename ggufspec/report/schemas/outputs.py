@@ -10,221 +10,17 @@ from typing import Any
 
 from msgspec import Struct
 
-from ggufspec.choices import Layers, Role
+from ggufspec.choices import Layers
 from ggufspec.domain import Estimate, Launch, Serving, SpeedVerdict
-
-
-class Warned(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A named warning and its advice."""
-
-    name: str
-    advice: str
-
-
-class BenchWarned(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A named warning of one of several benches, and its advice."""
-
-    bench: str
-    name: str
-    advice: str
-
-
-class MethodAcceptance(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What one method of a chain drafted; ``name`` has the method and accepted over drafted tokens."""
-
-    name: str
-    method: str
-    n_drafts: int
-    n_drafted: int
-    n_accepted: int
-
-
-class Settings(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The settings that distinguish the arms of a bench."""
-
-    pair: str
-    role: Role
-    target: str | None
-    draft_model: str | None
-    requested_ngl: str | None
-    requested_ngld: str | None
-    method: str | None
-    ngram: str | None
-    draft: int | None
-    p_min: float | None
-    synthetic_accept: str | None
-    threads: int
-    kv_type: str | None
-    ubatch: int | None
-    settings: str | None
-    llama_build: str | None
-    users: int | None
-    depth: int | None
-    rate: float | None
-
-
-class SummaryRow(Settings, forbid_unknown_fields=True, kw_only=True):
-    """An arm of a bench.
-
-    ``gen_tps`` is the geometric mean over prompts of tokens decoded per second, ``speedup`` its ratio to the
-    target alone; ``…_lo`` and ``…_hi`` are the ends of 95 % intervals. What several users
-    saw is null without them.
-    """
-
-    schema: str
-    bench: str
-    date: str
-    processor: str
-    gpus: list[str]
-    ggufspec_version: str
-    engine: str
-    actual_ngl: int | None
-    actual_ngld: int | None
-    prompts: int
-    repeats: int
-    gen_tps: float | None
-    gen_tps_lo: float | None
-    gen_tps_hi: float | None
-    n_drafted: int | None
-    n_accepted: int | None
-    n_rounds: int | None
-    accept_rate: float | None
-    mean_accepted_length: float | None
-    by_method: list[MethodAcceptance] | None
-    coverage: float | None
-    speedup: float | None
-    speedup_lo: float | None
-    speedup_hi: float | None
-    p_value: float | None
-    verdict: SpeedVerdict | None
-    new_over_old: float | None
-    new_over_old_lo: float | None
-    new_over_old_hi: float | None
-    new_over_old_verdict: SpeedVerdict | None
-    draft_ms_per_round: float | None
-    verify_ms_per_round: float | None
-    rest_ms_per_round: float | None
-    ttft_s: float | None
-    user_tps: float | None
-    user_tps_lo: float | None
-    user_tps_hi: float | None
-    user_speedup: float | None
-    user_speedup_lo: float | None
-    user_speedup_hi: float | None
-    ttft_p50_s: float | None
-    ttft_p50_s_lo: float | None
-    ttft_p50_s_hi: float | None
-    ttft_p95_s: float | None
-    ttft_p95_s_lo: float | None
-    ttft_p95_s_hi: float | None
-    ttft_p99_s: float | None
-    ttft_p99_s_lo: float | None
-    ttft_p99_s_hi: float | None
-    token_p50_s: float | None
-    token_p50_s_lo: float | None
-    token_p50_s_hi: float | None
-    token_p95_s: float | None
-    token_p95_s_lo: float | None
-    token_p95_s_hi: float | None
-    token_p99_s: float | None
-    token_p99_s_lo: float | None
-    token_p99_s_hi: float | None
-    requests: int | None
-    requests_failed: int | None
-    goodput: float | None
-    goodput_lo: float | None
-    goodput_hi: float | None
-    burst_share: float | None
-    client_share: float | None
-    gpu_j_per_token: float | None
-    gpu_j_per_token_lo: float | None
-    gpu_j_per_token_hi: float | None
-    gpu_energy_ratio: float | None
-    gpu_energy_ratio_lo: float | None
-    gpu_energy_ratio_hi: float | None
-    cpu_j_per_token: float | None
-    cpu_j_per_token_lo: float | None
-    cpu_j_per_token_hi: float | None
-    cpu_energy_ratio: float | None
-    cpu_energy_ratio_lo: float | None
-    cpu_energy_ratio_hi: float | None
-    text_identical: bool | None
-    audited_texts: int | None
-    audited_tokens: int | None
-    near_tie_tokens: int | None
-    divergent_tokens: int | None
-    divergence_bound: float | None
-    distribution_p_value: float | None
-    impossible_tokens: int | None
-    audit_unjudged: str | None
-    status: str
-    warnings: list[Warned]
-    bench_warnings: list[Warned]
-    llama_version: str | None
-    llama_commit: str | None
-    llama_cpp_python: str | None
-    backend: str | None
-
-
-class FinalistRow(SummaryRow, forbid_unknown_fields=True, kw_only=True):
-    """An arm that a tuning measured, with its forecast; only the confirmation's figures are a verdict."""
-
-    tuning: str
-    stage: str
-    recommended: bool
-    forecast_tps: float | None
-    forecast_speedup: float | None
-    serve_context: int | None
-    serve_slots: int | None
-
-
-class ComparisonRow(Settings, forbid_unknown_fields=True, kw_only=True):
-    """An arm that both sides of a comparison have; ``ratio`` is tokens/s after over tokens/s before."""
-
-    schema: str
-    before_tps: float
-    after_tps: float
-    ratio: float
-    ratio_lo: float | None
-    ratio_hi: float | None
-    p_value: float | None
-    verdict: SpeedVerdict | None
-    guard_lo: float | None
-    guard_hi: float | None
-    guard: str | None
-    design: str
-    before_accept_rate: float | None
-    after_accept_rate: float | None
-    texts_equal: int | None
-    texts: int
-    bench_warnings: list[BenchWarned]
-
-
-class PlanRow(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Memory for a number of layers on the GPU; ``fits`` is null where the GPU's memory is not known.
-
-    ``roofline_tps`` estimates the target's tokens/s without drafting from peak rates; null without machines.
-    """
-
-    schema: str
-    requested_ngl: int
-    requested_ngld: int | None
-    gpu_bytes: int
-    host_bytes: int
-    fits: bool | None
-    roofline_tps: float | None
-    target_gpu_weights_bytes: int
-    target_gpu_cache_bytes: int
-    target_gpu_compute_bytes: int
-    target_host_weights_bytes: int
-    target_host_cache_bytes: int
-    target_host_compute_bytes: int
-    drafter_gpu_weights_bytes: int | None
-    drafter_gpu_cache_bytes: int | None
-    drafter_gpu_compute_bytes: int | None
-    drafter_host_weights_bytes: int | None
-    drafter_host_cache_bytes: int | None
-    drafter_host_compute_bytes: int | None
+from ggufspec.report.schemas.rows import (
+    ComparisonRow,
+    FinalistRow,
+    Origin,
+    PlanRow,
+    SummaryRow,
+    Warned,
+    json_type,
+)
 
 
 class DoctorFinding(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -424,12 +220,12 @@ class CrossoverReport(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 TYPES: dict[str, Any] = {
-    "summary": list[SummaryRow],
-    "comparison": list[ComparisonRow],
+    "summary": json_type(SummaryRow, Origin),
+    "comparison": json_type(ComparisonRow),
     "tune": TuneReport,
-    "finalists": list[FinalistRow],
+    "finalists": json_type(FinalistRow, Origin),
     "crossover": CrossoverReport,
-    "plan": list[PlanRow],
+    "plan": json_type(PlanRow),
     "doctor": DoctorReport,
 }
 """Output -> its type; with ``-o jsonl``, each line is an item of the list."""
