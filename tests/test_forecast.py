@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,18 @@ def test_what_the_costs_leave_open_is_a_tie() -> None:
     ratio = forecast.ratio(unsure[1], unsure[0])
     assert ratio.lo is not None
     assert ratio.lo < 1 < ratio.value
+
+
+@pytest.mark.parametrize("spread", [1e2, 1e4, 1e8])
+def test_costs_that_a_busy_machine_left_open_have_finite_intervals(spread: float) -> None:
+    traces = [_trace("1101110111" * 6, "a"), _trace("1111111110" * 6, "b")]
+    found = list(forecast.forecasts(traces, _curve((1.0,) * 13, spread=spread), n_max=GAMMAS))
+    for each in found:
+        for rate in (each.tokens_per_s, each.target_tokens_per_s, each.speedup):
+            assert rate.lo is not None
+            assert rate.hi is not None
+            assert 0 < rate.lo < rate.value < rate.hi < math.inf
+    assert forecast.best(found).n_max == 1  # nothing tells them apart
 
 
 def test_only_the_same_prompts_can_be_compared() -> None:

@@ -42,6 +42,7 @@ class Library:
 
     clock: Clock
     slowdown: float = 1.0
+    stall_s: float = 0.0  # in each timing of costs, after the first timing
     timeout_s: float | None = None
     is_timed: bool = False  # whether the first beginning of a text was timed
     longest_s: float = 0.0
@@ -80,7 +81,8 @@ class Library:
     ) -> Curve:
         """Time rounds: of each size three, with as many drafted tokens."""
         rounds = sum(1 + 0.3 * (size - 1) * (1 + len(drafters)) for size in batches)
-        self.wait("curve", repeats * len(depths) * (3 * rounds + 8) * TOKEN_S)
+        stalled_s = self.stall_s if self.is_timed else 0.0
+        self.wait("curve", repeats * len(depths) * (3 * rounds + 8) * TOKEN_S + stalled_s)
         taken = timed.timings(batches=batches, depths=depths)
         if not drafters:
             taken = tuple(timing for timing in taken if timing.drafter is None)
@@ -152,13 +154,20 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 
 def _look(
-    plan: Plan, clock: Clock, slowdown: float, monkeypatch: pytest.MonkeyPatch, **more: Any
+    plan: Plan,
+    clock: Clock,
+    slowdown: float,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    stall_s: float = 0.0,
+    limit_s: float = LIMIT_S,
+    **more: Any,
 ) -> tuple[TuningForecast, Library, list[str]]:
-    library = Library(clock=clock, slowdown=slowdown)
+    library = Library(clock=clock, slowdown=slowdown, stall_s=stall_s)
     monkeypatch.setattr(engines, "make", lambda *_, **__: library)
     monkeypatch.setattr("ggufspec.forecast.profiles.traces", _traces)
     server = Server(library=library, name="server", keeps_loads=True)
-    deadline = Deadline.start(LIMIT_S, run_share=0.25, clock=clock)
+    deadline = Deadline.start(limit_s, run_share=0.25, clock=clock)
     limited = replace(plan, session=replace(plan.session, engine=server), deadline=deadline)
     notes: list[str] = []
     steps: Generator[Any, None, TuningForecast] = looking.look(limited, **more)
@@ -192,6 +201,21 @@ def test_a_machine_that_became_slower_gets_a_smaller_forecast(
     assert 1 <= len(outlook.prompts) <= len(quick.prompts)
     assert clock.now <= LIMIT_S * 0.8  # there is time to measure
     assert library.longest_s <= LIMIT_S / 4
+
+
+def test_costs_that_take_too_long_leave_time_for_the_runs_and_not_for_a_calibration(
+    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, library, _ = _look(plan, clock, 1.0, monkeypatch, limit_s=60.0)
+    assert usual.calibration is not None
+    assert usual.calibration.runs
+    assert "run" in library.seen
+    clock.now = 0.0
+    anew = replace(plan, fresh=True)  # not the costs that were stored above
+    outlook, library, _ = _look(anew, clock, 1.0, monkeypatch, limit_s=60.0, stall_s=14.0)
+    assert outlook.prospects
+    assert "run" not in library.seen
+    assert clock.now < 60.0 * 0.8
 
 
 def test_a_model_that_is_too_slow_is_refused_by_the_name_of_the_limit(

@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 
 from ggufspec.forecast.values import Forecast
-from ggufspec.stats import Z95, Estimate
+from ggufspec.stats import WIDEST, Z95, Estimate
 
 
 class Reason(StrEnum):
@@ -66,7 +66,7 @@ def ratio(a: Forecast, b: Forecast) -> Estimate:
     logs = np.array([math.log(a.rates[name] / b.rates[name]) for name in a.rates])
     spread = float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
     costs = float(np.linalg.norm(np.subtract(a.cost_errors, b.cost_errors)))
-    half, middle = Z95 * math.hypot(spread, costs), float(logs.mean())
+    half, middle = min(Z95 * math.hypot(spread, costs), WIDEST), float(logs.mean())
     return Estimate(value=math.exp(middle), lo=math.exp(middle - half), hi=math.exp(middle + half))
 
 

@@ -255,5 +255,5 @@ def estimate(rates: Mapping[str, float], contributions: Values) -> Estimate:
     if rate.lo is None or rate.hi is None:
         return rate
     costs = stats.Z95 * float(np.linalg.norm(contributions))
-    half = math.hypot(math.log(rate.hi / rate.value), costs)
+    half = min(math.hypot(math.log(rate.hi / rate.value), costs), stats.WIDEST)
     return Estimate(value=rate.value, lo=rate.value * math.exp(-half), hi=rate.value * math.exp(half))

@@ -12,6 +12,7 @@ from ggufspec.stats.clipping import clip, find_far, replace_rates
 from ggufspec.stats.effects import (
     ASSUMED_SPREAD,
     MIN_LOADS,
+    WIDEST,
     Components,
     Effect,
     Fit,
@@ -66,6 +67,7 @@ __all__ = [
     "MIN_LOADS",
     "SHARED_BASELINE",
     "UNSTABLE_ABOVE",
+    "WIDEST",
     "Z95",
     "Adjusted",
     "Cell",

@@ -266,6 +266,14 @@ def measuring_s(budget: Budget, pace: Pace, wanted: Wanted, limit_s: float) -> f
     return stages.selecting_s + stages.confirming_s + ending_s(pace, limit_s, launches=wanted.launches)
 
 
+def least_measuring_s(pace: Pace, wanted: Wanted, deadline: Deadline) -> float:
+    """Return the seconds to keep for the least that is measured after the forecast; 0 where nothing is."""
+    if deadline.limit_s is None or wanted.forecast_only:
+        return 0.0
+    *_, smallest = _tries(wanted, wanted.n_predict)
+    return measuring_s(smallest, pace, wanted, deadline.limit_s)
+
+
 def ending_s(pace: Pace, limit_s: float | None, *, launches: bool) -> float:
     """Return the seconds from the last measured run to the last line: the server's start, and the output."""
     if limit_s is None or not launches:

@@ -89,7 +89,8 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
                 )
 
             timed = replace(first, prompt=_longest_text(texts))
-            costing = plan.deadline.stage(budget.costs_s * _STAGE_SLACK)
+            before_measuring = plan.deadline.reserve(budgeting.least_measuring_s(pace, wanted, plan.deadline))
+            costing = before_measuring.stage(budget.costs_s * _STAGE_SLACK)
             curves, notes = yield from pricing.curves(
                 engine, plan, timed, known, texts, pace=pace, deadline=costing
             )
@@ -113,7 +114,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             build=install.build_number,
             loads=budget.calibration_loads,
             target_only=forecast_only,
-            deadline=plan.deadline.stage(budget.calibration_s * _STAGE_SLACK),
+            deadline=before_measuring.stage(budget.calibration_s * _STAGE_SLACK),
         ),
         curves,
         forecast_all(curves),
