@@ -297,6 +297,13 @@ def test_a_percentile_needs_ten_values_beyond_it() -> None:
     assert stats.percentile_over_loads([], 50) is None
 
 
+def test_a_percentile_that_is_zero_without_a_load_has_no_interval() -> None:
+    loads = [[0.0] * 30, [0.0] * 30, [1.0] * 100]
+    estimate = stats.percentile_over_loads(loads, 50)
+    assert estimate is not None
+    assert (estimate.value, estimate.lo, estimate.hi) == (1.0, None, None)
+
+
 def test_the_interval_of_a_percentile_is_over_loads() -> None:
     for n_loads in (1, 2):
         few = stats.percentile_over_loads([np.linspace(1.0, 2.0, 100)] * n_loads, 50)

@@ -24,12 +24,13 @@ def percentile_over_loads(values: Sequence[ArrayLike], percent: float) -> Estima
     Journal of Official Statistics 17:521-526), with Student's t for loads - 1 degrees of freedom.
 
     Args:
-        values: positive seconds of each load's requests; loads without any are left out.
+        values: seconds of each load's requests, 0 or more; loads without any are left out.
         percent: from 0 to 100, ends excluded.
 
     Returns:
-        The estimate; without an interval for fewer than three loads, or where all loads agree exactly. None
-        with fewer than ten values beyond the percentile on either side.
+        The estimate; without an interval for fewer than three loads, where all loads agree exactly, or where
+        the percentile is 0 without one of them. None with fewer than ten values beyond the percentile on
+        either side.
     """
     loads = [load for load in (np.asarray(of_load, dtype=np.float64) for of_load in values) if load.size]
     every = np.concatenate(loads) if loads else np.empty(0)
@@ -38,9 +39,11 @@ def percentile_over_loads(values: Sequence[ArrayLike], percent: float) -> Estima
     value = float(np.percentile(every, percent))
     if len(loads) < MIN_LOADS or value <= 0:
         return Estimate(value=value, lo=None, hi=None)
-    left = np.log(
-        [np.percentile(np.concatenate(loads[:i] + loads[i + 1 :]), percent) for i in range(len(loads))]
-    )
+    others = [np.concatenate(loads[:i] + loads[i + 1 :]) for i in range(len(loads))]
+    without_load = np.array([np.percentile(rest, percent) for rest in others])
+    if without_load.min() <= 0:  # tokens that arrive together are 0 s apart, and 0 has no logarithm
+        return Estimate(value=value, lo=None, hi=None)
+    left = np.log(without_load)
     error = math.sqrt((len(loads) - 1) / len(loads) * float(np.sum((left - left.mean()) ** 2)))
     if error <= 1e-12:
         return Estimate(value=value, lo=None, hi=None)
