@@ -18,6 +18,7 @@ from ggufspec import paths
 from ggufspec.llama.install import installs, store
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.source.sources import LEGACY
+from tests.support import imagined_times
 
 # read at import, before the fixture `home` points everything at an empty folder
 _CACHE = paths.cache_dir()
@@ -35,6 +36,12 @@ def quiet(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join(filter(None, (str(_QUIET), os.environ.get("PYTHONPATH"))))
     )
+
+
+@pytest.fixture
+def imagined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tunings in this process take what one imagined machine takes, whatever this one is doing."""
+    imagined_times.use(monkeypatch.setattr)
 
 
 @functools.cache  # asking its programs what they are takes a quarter of a second

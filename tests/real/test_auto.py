@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,22 @@ from urllib.request import Request, urlopen
 import pytest
 from click.testing import CliRunner
 
-from ggufspec import results, tuning
+from ggufspec import proc, results, tuning
 from ggufspec.choices import ServerFormat
 from ggufspec.cli import cli
-from ggufspec.domain import Method
+from ggufspec.domain import Method, RunSpec
+from ggufspec.engines import Measurement
+from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install.installs import Install
 from ggufspec.report.text import exports
 from ggufspec.results import Configuration
-from tests.support import hub_client, shell
-from tests.support.hub_client import DEMO
+from tests.support import shell
+from tests.support.hub_client import DEMO, Run
 from tests.support.hub_server import Hub
+from tests.support.imagined_times import PATIENT
 
 BODY = {"prompt": "Once upon a time", "n_predict": 8, "ignore_eos": True}
-QUICK = ("--max-time", "40s", "-t", "1", "--serve-ctx", "512")
+QUICK = (*PATIENT, "-t", "1", "--serve-ctx", "512")
 
 
 def _free_port() -> int:
@@ -40,13 +42,14 @@ def _free_port() -> int:
 
 
 @pytest.fixture
-def tuned(llama: Install, monkeypatch: pytest.MonkeyPatch) -> Configuration:
+def tuned(llama: Install, imagined: None, monkeypatch: pytest.MonkeyPatch) -> Configuration:
     """The embedded pair, tuned by its name."""
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
     result = CliRunner().invoke(cli, ["auto", "demo", *QUICK])
     assert result.exit_code == 0, result.output
     configuration = results.read_configuration()
     found, served = result.stdout.splitlines()[0], f"Serve it: ggufspec serve --tuned {configuration.id}"
+    assert found.startswith("Draft with drafter.gguf")
     assert served in result.stdout
     again = CliRunner().invoke(cli, ["auto", "demo", *QUICK])
     assert again.exit_code == 0, again.output
@@ -90,7 +93,13 @@ HEADS = {
 
 @pytest.mark.parametrize("place", HEADS)
 def test_from_a_name_with_a_head_to_a_server_that_answers(
-    loopback: Hub, llama: Install, home: Path, place: str
+    loopback: Hub,
+    llama: Install,
+    home: Path,
+    run: Run,
+    imagined: None,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
 ) -> None:
     """The Hub has a target with a head, a drafter of the target, and one with another vocabulary."""
     target, heads, method = HEADS[place]
@@ -103,35 +112,53 @@ def test_from_a_name_with_a_head_to_a_server_that_answers(
     for repo, body in (("a/Model-3-1B-GGUF", drafter), ("c/Model-3-1B-b-GGUF", _other_vocabulary(drafter))):
         loopback.add(repo, {"d-Q8_0.gguf": body})
         loopback.repos[repo].info = {"downloads": 90_000, "gguf": {"architecture": "llama"}}
-    environment = hub_client.environment(loopback, home) | {"GGUFSPEC_LLAMA": str(llama.root)}
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
+    started: list[tuple[Sequence[str], Mapping[str, str]]] = []
+    monkeypatch.setattr(proc, "replace_process", lambda *command: started.append(command))
     port = _free_port()
-    words = (
-        *("auto", "me/Model-3-8B-GGUF:Q4_K_M", "--yes", "--max-time", "40s", *QUICK[2:]),
-        *("--serve", "--", "--port", str(port)),
-    )
+    words = ("auto", "me/Model-3-8B-GGUF:Q4_K_M", "--yes", *QUICK, "--serve", "--", "--port", str(port))
 
-    interrupted = shell.start(*words, env=environment)
-    shell.wait_until(lambda: any((home / "data" / "runs").glob("*/runs.jsonl")), seconds=100)
-    interrupted.send_signal(signal.SIGINT)
-    _, said = interrupted.communicate(timeout=60)
-    assert interrupted.returncode == 130
+    with monkeypatch.context() as patch:
+        patch.setattr(ServerEngine, "measure", _interrupted_after_a_run(ServerEngine.measure))
+        code, _, said = run(*words)
+    assert code == 130, said
     found = {Method(word) for word in re.findall(r"  (draft-\w+)", said)}
     assert found == ({method} if place == "inside" else {method, Method.DRAFT_MODEL})
+    (begun,) = results.ids()
+    kept = [run.log for run in results.load(begun).runs]
+    assert kept
 
-    process = shell.start(*words, env=environment)
-    with _ready(process, port):
-        assert _ask(port, BODY)["tokens_predicted"] == 8
+    code, _, said = run(*words)
+    assert code == 0, said
+    assert [run.log for run in results.load(begun).runs][: len(kept)] == kept
     runs = (run for name in results.ids() for run in results.load(name).runs)
     assert {run.spec.drafting.method for run in runs if run.spec.drafting and run.spec.draft_source} <= found
+
+    ((argv, environment),) = started
+    with _ready(_start(argv, home, environment), port):
+        assert _ask(port, BODY)["tokens_predicted"] == 8
+
+
+def _interrupted_after_a_run(measure: Callable[..., Measurement]) -> Callable[..., Measurement]:
+    """Return a measurement that Ctrl-C ends once a bench has stored a run."""
+
+    def interrupted(self: ServerEngine, spec: RunSpec, log: Path) -> Measurement:
+        if any(results.load(name).runs for name in results.ids()):
+            raise KeyboardInterrupt
+        return measure(self, spec, log)
+
+    return interrupted
 
 
 def _other_vocabulary(model: bytes) -> bytes:
     return model.replace(b"<0xC5>", b"<0xc5>")
 
 
-def _start(words: Sequence[str], folder: Path) -> subprocess.Popen[str]:
+def _start(
+    words: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
     with (folder / "server.log").open("ab") as log:
-        return subprocess.Popen(words, stdout=log, stderr=log, text=True)
+        return subprocess.Popen(words, stdout=log, stderr=log, text=True, env=environment)
 
 
 @contextmanager

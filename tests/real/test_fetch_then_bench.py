@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from ggufspec.domain import Status
+from ggufspec import results
+from ggufspec.domain import Role, Status, TextVerdict
 from ggufspec.llama.install.installs import Install
 from tests.support.hub_client import PAIR, Run
 from tests.support.hub_server import Hub
@@ -33,5 +34,9 @@ def test_a_fetched_pair_is_the_next_benchs_pair(hub: Hub, run: Run, llama: Insta
     assert [(row["role"], row["status"]) for row in rows] == [
         (role, Status.OK.value) for role in ("target", "drafter", "drafting")
     ]
-    assert rows[2]["accept_rate"] == 1.0  # this Hub's target and drafter are one model under two names
-    assert rows[2]["text_identical"] is True
+    # this Hub's target and drafter are one model under two names: only near-ties reject or change tokens
+    assert rows[2]["accept_rate"] > 0.5
+    (drafting,) = (run for run in results.load(results.ids()[0]).current if run.spec.role is Role.DRAFTING)
+    assert drafting.text_identical or (
+        drafting.difference is not None and drafting.difference.verdict is TextVerdict.NEAR_TIE
+    )

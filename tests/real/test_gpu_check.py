@@ -17,13 +17,13 @@ from ggufspec.llama.install.installs import Install
 SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "gpu_check.sh"
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(1700)
 def test_the_whole_check_runs_on_a_cpu(llama: Install, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ["--cpu", "--smallest", "--bin", llama.root, "--out", out, "--time", "380"]
+    words = ["--cpu", "--smallest", "--bin", llama.root, "--out", out, "--time", "1500"]
     environment = {**os.environ, "GPU_CHECK_WORK": str(tmp_path / "work"), "PYTHON": sys.executable}
     done = subprocess.run(
-        [SCRIPT, *map(str, words)], capture_output=True, text=True, env=environment, timeout=400, check=False
+        [SCRIPT, *map(str, words)], capture_output=True, text=True, env=environment, timeout=1600, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     parts = [json.loads(path.read_text()) for path in sorted(out.glob("part*.json"))]

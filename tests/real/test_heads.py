@@ -25,8 +25,6 @@ from ggufspec.domain import (
     Sample,
     Status,
 )
-from ggufspec.engines import InprocessEngine
-from ggufspec.forecast import profiles, trace
 from ggufspec.llama.install import program_environment
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles.compat import heads, judging, read_head
@@ -71,16 +69,6 @@ def _sample(engine: engines.Engine, spec: RunSpec, folder: Path) -> Sample:
     return embedded.complete(engine, spec, folder / "run").sample
 
 
-def _sure_text(llama: Install, spec: RunSpec) -> str:
-    """Return what the target writes up to the first near-tie; batches of another size may change the rest."""
-    with InprocessEngine(install=llama, timeout_s=120) as library:
-        (texts,) = profiles.traces(library, spec, [spec.prompt], [])
-        changes_at = trace.first_text_tie(texts.target_trace)
-        if changes_at >= len(texts.target_trace.tokens):
-            return texts.text
-        return library.trace(replace(spec, n_predict=int(changes_at)), []).written.text
-
-
 @pytest.mark.parametrize("kind", DRAFTED)
 @pytest.mark.parametrize("engine", ["binary-simple", "server"])
 def test_a_head_drafts_and_the_text_stays(llama: Install, tmp_path: Path, engine: str, kind: str) -> None:
@@ -90,11 +78,8 @@ def test_a_head_drafts_and_the_text_stays(llama: Install, tmp_path: Path, engine
     assert (alone.status, sample.status, sample.n_draft) == (Status.OK, Status.OK, 3)
     assert alone.text
     assert sample.text is not None
-    sure = _sure_text(llama, spec.baseline)
-    assert sure
-    for text in (alone.text, sample.text):
-        together = min(len(text), len(sure))
-        assert text[:together] == sure[:together]
+    sure = embedded.sure_text(llama, spec.baseline)
+    assert all(map(sure.is_in, (alone.text, sample.text)))
     assert sample.n_drafted
     assert sample.n_rounds
     assert (sample.by_method is not None) == (kind == "chain")

@@ -63,21 +63,17 @@ def _spec(role: Role, rpc: tuple[str, ...]) -> RunSpec:
 def test_weights_are_on_both_workers_and_the_text_is_the_same(
     llama: Install, two: tuple[str, str], tmp_path: Path, name: str
 ) -> None:
-    texts: dict[Role, set[str | None]] = {Role.TARGET: set(), Role.DRAFTING: set()}
+    sure = embedded.sure_text(llama, _spec(Role.TARGET, ()))
     for rpc in ((), two):
         with engines.make(name, llama, timeout_s=120, capacity=1) as engine:
-            for role, same in texts.items():
+            for role in (Role.TARGET, Role.DRAFTING):
                 sample = embedded.measured(engine, _spec(role, rpc), tmp_path / "run")
-                same.add(sample.text)
+                assert sure.is_in(sample.text)
                 on = {
                     part.device.partition("[")[2].rstrip("]") for part in sample.placement if part.model_bytes
                 }
                 assert {*rpc} <= on
                 assert all(part.on_host for part in sample.draft_placement)
-    (alone,), (drafted,) = texts.values()
-    assert alone
-    assert drafted
-    assert drafted.startswith(alone)  # the last round of a drafting program may end beyond the limit
 
 
 def test_a_sweep_compares_with_and_without_workers_and_goes_on_where_one_is_gone(
@@ -100,7 +96,10 @@ def test_a_sweep_compares_with_and_without_workers_and_goes_on_where_one_is_gone
     }
     assert statuses == {(): {Status.OK}, two: {Status.OK}, (gone,): {Status.WORKER_UNREACHABLE}}
     drafting = [run for run in bench.runs if run.spec.role is Role.DRAFTING and run.sample.text]
-    assert {run.text_identical for run in drafting} == {True}
+    prompt = Prompt(id="p1", text="Letter to Jonas")
+    sure = embedded.sure_text(llama, replace(_spec(Role.TARGET, ()), prompt=prompt))
+    assert {run.text_identical for run in drafting} == {True} or not sure.is_whole
+    assert all(sure.is_in(run.sample.text) for run in drafting)
     assert {worker.address for worker in bench.meta.workers} == {*two}
     rows = json.loads(shell.here("show", "spread", "-o", "json").stdout)
     assert {None, f"--rpc {','.join(two)}"} <= {row["settings"] for row in rows}

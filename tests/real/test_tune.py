@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -20,17 +19,11 @@ from click.testing import CliRunner
 
 from ggufspec import results, tuning
 from ggufspec.cli import cli
-from ggufspec.domain import Role, RunSpec, TextVerdict
-from ggufspec.engines import InprocessEngine, Measurement
-from ggufspec.engines.library import RoundPart, Timing
-from ggufspec.engines.library.messages import Curve
-from ggufspec.engines.server.engine import ServerEngine
+from ggufspec.domain import Role, TextVerdict
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 from ggufspec.tuning import default
 
-TOKEN_S, DRAFTED_S, VERIFIED_S = 1e-5, 1e-6, 2e-7
-"""Seconds of an evaluation, of a drafted token, and of each further token of a batch: drafting pays."""
 QUICK = ("--pair", "demo", "-t", "1", "-n", "40", "--per-category", "1", "--max-time", "40s")
 
 
@@ -40,44 +33,8 @@ def embedded(llama: Install, monkeypatch: pytest.MonkeyPatch) -> Install:
     return llama
 
 
-@pytest.fixture
-def steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let costs and the server's runs take what one imagined machine takes, whatever this one is doing.
-
-    Texts, drafts and acceptances are the real ones; only the seconds that were measured are replaced.
-    """
-    curve, measure = InprocessEngine.curve, ServerEngine.measure
-
-    def imagined(self: InprocessEngine, *args: Any, **options: Any) -> Curve:
-        timings = curve(self, *args, **options).timings
-        return Curve(timings=tuple(timing._replace(seconds=_imagined_s(timing)) for timing in timings))
-
-    def timed(self: ServerEngine, spec: RunSpec, log: Path) -> Measurement:
-        measured = measure(self, spec, log)
-        sample = measured.sample
-        drafted, rounds = sample.n_drafted or 0, sample.n_rounds
-        assert rounds is not None
-        gen_s = rounds * TOKEN_S + drafted * (DRAFTED_S + VERIFIED_S)
-        return replace(measured, sample=replace(sample, gen_s=gen_s))
-
-    monkeypatch.setattr(InprocessEngine, "curve", imagined)
-    monkeypatch.setattr(ServerEngine, "measure", timed)
-
-
-def _imagined_s(timing: Timing) -> float:
-    """Return the seconds of a part of a round; reading and choosing are nearly free."""
-    verify_s, read_s = TOKEN_S + VERIFIED_S * (timing.tokens - 1), 1e-12
-    return {
-        RoundPart.DRAFT: DRAFTED_S * timing.tokens,
-        RoundPart.VERIFY: verify_s,
-        RoundPart.CHOOSE: read_s,
-        RoundPart.ABSORB: read_s,
-        RoundPart.RESIZE: verify_s + read_s,
-    }[timing.part]
-
-
 @pytest.mark.timeout(1800)
-def test_tune_measures_the_best_and_says_what_to_run(embedded: Install, steady: None) -> None:
+def test_tune_measures_the_best_and_says_what_to_run(embedded: Install, imagined: None) -> None:
     patient = (
         "--max-time",
         "10m",
@@ -153,7 +110,7 @@ def _check_commands(commands: dict[str, str]) -> None:
 
 
 def test_the_printed_line_serves_and_the_configuration_is_measured_again(
-    embedded: Install, steady: None
+    embedded: Install, imagined: None
 ) -> None:
     chosen = ("--draft", "2,4", "--p-min", "0", "--method", "draft-model", "--max-time", "10m")
     served = ("--serve-ctx", "512", "--serve-parallel", "2", "--name", "served")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ggufspec import prompts
 from ggufspec.domain import Drafting, Offload, Role, RunSpec, Sample, Status
-from ggufspec.engines import Engine, Measurement
+from ggufspec.engines import Engine, InprocessEngine, Measurement
+from ggufspec.forecast import profiles, trace
+from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 
 
@@ -38,3 +42,26 @@ def measured(engine: Engine, spec: RunSpec, log: Path) -> Sample:
     run = complete(engine, spec, log)
     assert run.sample.status is Status.OK, run.error
     return run.sample
+
+
+class SureText(NamedTuple):
+    """What a target writes up to its first near-tie, and whether that is all of its text."""
+
+    text: str
+    is_whole: bool
+
+    def is_in(self, text: str | None) -> bool:
+        """Whether a text, which may end earlier or later, is the same as far as it is sure."""
+        together = min(len(text or ""), len(self.text))
+        return bool(together) and (text or "")[:together] == self.text[:together]
+
+
+def sure_text(llama: Install, spec: RunSpec) -> SureText:
+    """Return what the target of a run writes whatever the order of additions is."""
+    with InprocessEngine(install=llama, timeout_s=120) as library:
+        (texts,) = profiles.traces(library, spec, [spec.prompt], [])
+        changes_at = trace.first_text_tie(texts.target_trace)
+        if changes_at >= len(texts.target_trace.tokens):
+            return SureText(texts.text, is_whole=True)
+        short = library.trace(replace(spec, n_predict=int(changes_at)), []).written
+        return SureText(short.text, is_whole=False)
