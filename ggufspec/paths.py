@@ -128,13 +128,24 @@ def expanded(text: str, where: str) -> Path:
         GgufspecError: it starts with ``~USER`` and the user does not exist; ``where`` starts the message.
     """
     try:
-        return Path(text).expanduser().absolute()
-    except RuntimeError as error:
+        return with_home(text).absolute()
+    except ValueError as error:
         user = text.partition("/")[0]
         raise GgufspecError(
-            f"{where}: {text} is in the home folder of a user who does not exist here",
-            f"name another folder, or write ./{user} for a folder of that name",
+            f"{where}: {error}", f"name another folder, or write ./{user} for a folder of that name"
         ) from error
+
+
+def with_home(text: str) -> Path:
+    """Return a path with ``~`` expanded.
+
+    Raises:
+        ValueError: it starts with ``~USER`` and the user does not exist.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{text} is in the home folder of a user who does not exist here") from error
 
 
 def explain(error: OSError, folder: Path, variable: str) -> tuple[str, str]:

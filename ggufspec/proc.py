@@ -38,6 +38,7 @@ _KILL_POLL_S = 0.002
 _KILL_WAIT_S = 10.0  # for processes to end after SIGKILL; the kernel may be waiting for a device
 _LINE_END = re.compile(rb"\r?\n|\r(?!\n|\Z)")  # at the very end, a line feed may follow
 _MARK_AT = 3  # in the arguments of the shell
+_START_TICKS = 19  # position of ``starttime`` after the name, in /proc/self/stat; see proc_pid_stat(5)
 _BLOCK_BYTES = 512  # in which POSIX shells count file sizes
 MOST_CAPTURED_BYTES = 64 << 20
 """Of the output of a short program, beyond which it is killed."""
@@ -380,3 +381,17 @@ def _completed(
         wall_s=wall_s,
         peak_rss_bytes=peak_rss_bytes,
     )
+
+
+def process_age_s() -> float | None:
+    """Return the seconds since this process was started; None where the system does not tell.
+
+    Linux counts them on the clock of the boot. psutil adds the time of the boot, which it knows to a second.
+    """
+    with suppress(OSError, ValueError, IndexError, AttributeError):
+        _, _, after_name = Path("/proc/self/stat").read_text().rpartition(")")
+        ticks = int(after_name.split()[_START_TICKS])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    with suppress(psutil.Error):
+        return time.time() - psutil.Process().create_time()
+    return None

@@ -104,7 +104,10 @@ def test_the_users_own_pairs_join_ours(config: Path) -> None:
             '[pairs.x]\ntarget = { path = "t" }\ndrafter = { path = "d" }\np_min = "high"\n',
             "[pairs.x]: p_min is a probability from 0 to 1, not 'high'",
         ),
-        ('[pairs.x]\ntarget = { path = "~nosuchuser/a.gguf" }\n', "is in the home folder of nobody here"),
+        (
+            '[pairs.x]\ntarget = { path = "~nosuchuser/a.gguf" }\n',
+            "[pairs.x]: ~nosuchuser/a.gguf is in the home folder of a user who does not exist here",
+        ),
         ("[pairs.x]\ntarget = { path = 5 }\n", "[pairs.x]: path must be text in quotation marks, not 5"),
         ('[pairs.x]\ntarget = { path = "a\\u0000" }\n', "[pairs.x]: path must be text"),
         ('[pairs.x]\ntarget = { repo = 5, file = "a.gguf" }\n', "[pairs.x]: repo must be text"),

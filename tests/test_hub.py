@@ -11,9 +11,9 @@ import pytest
 from ggufspec import errors
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.modelfiles import catalog, gguf, hub
+from ggufspec.modelfiles.catalog import is_inside
 from ggufspec.modelfiles.hub import choice, search
 from ggufspec.modelfiles.hub.choice import RepoFile
-from ggufspec.modelfiles.names import is_inside
 from tests.support import hub_client
 from tests.support.hub_server import Fault, Hub
 

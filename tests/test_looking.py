@@ -270,8 +270,3 @@ def test_threads_are_as_many_as_cores_are_free_unless_named(
     chosen, note = planning.choose_threads(asked)
     assert chosen == threads
     assert (note is None) if says is None else (says in str(note))
-
-
-def test_a_process_knows_its_age() -> None:
-    age_s = machine.process_age_s()
-    assert age_s is None or age_s > 0

@@ -292,3 +292,10 @@ def test_a_short_program_that_prints_without_end_is_ended(monkeypatch: pytest.Mo
     ended, out, _ = proc.capture(["yes"])
     assert (ended.signal, ended.timed_out) == ("SIGXFSZ", False)
     assert out.startswith("y\ny\n")
+
+
+def test_a_process_knows_its_age() -> None:
+    age_s = proc.process_age_s()
+    assert age_s is not None
+    by_the_clock_s = time.time() - psutil.Process().create_time()
+    assert age_s == pytest.approx(by_the_clock_s, abs=5)  # psutil knows the boot to a second or two

@@ -152,9 +152,9 @@ Engine: binary (llama.cpp's own programs, `speculative` to draft; a new process 
 
 |          | model                      | GPU layers   |   γ |                tokens/s |   accepted |             speed-up | verdict   |   text unchanged |
 |----------|----------------------------|--------------|----:|------------------------:|-----------:|---------------------:|-----------|-----------------:|
-| target   | target.gguf                | 0/7          |     | 49.23 [needs more runs] |            |                      |           |                  |
-| drafter  | drafter.gguf               | 0/7          |     |                   900.0 |            |                      |           |                  |
-| drafting | target.gguf + drafter.gguf | 0/7 + 0/7    |   3 | 73.85 [needs more runs] |     75.0 % | 1.50× [1.50×, 1.50×] | faster    |           2 of 2 |
+| target   | target.gguf                | 0            |     | 49.23 [needs more runs] |            |                      |           |                  |
+| drafter  | drafter.gguf               | 0            |     |                   900.0 |            |                      |           |                  |
+| drafting | target.gguf + drafter.gguf | 0 + 0        |   3 | 73.85 [needs more runs] |     75.0 % | 1.50× [1.50×, 1.50×] | faster    |           2 of 2 |
 
 2 prompts × 2 repeats, 32 tokens each, 2 threads, greedy; llama.cpp b11312 (0c1e570; llama-cpp-python 0.3.36), cpu; A Processor.
 Tokens/s: geometric mean over the cells (prompt, repeat) that all arms have, of tokens decoded after the prompt per second; [95 % interval over prompts and loads].

@@ -85,7 +85,7 @@ def test_a_bench_is_its_verdict_a_table_and_its_basis() -> None:
         "text unchanged",
     ]
     assert [row[0] for row in rows] == ["target", "drafter", "drafting"]
-    assert rows[2][1:4] == ["target.gguf + drafter.gguf", "0/7 + 0/7", "3"]
+    assert rows[2][1:4] == ["target.gguf + drafter.gguf", "0 + 0", "3"]
     assert rows[2][5] == "75.0 %"
     assert rows[2][6].startswith("1.50× [1.50×")
     basis = (

@@ -425,6 +425,18 @@ def test_what_a_method_remembers_ends_with_its_server(
     assert not any("speculative.n_max" in one for one in asked)
 
 
+def test_each_run_of_a_layer_for_mtp_follows_the_same_request(folder: Path, tmp_path: Path) -> None:
+    """The layer's first state is that of the request before, which no endpoint clears."""
+    with _engine(folder) as engine:
+        samples = [*_samples(engine, *[_lookup(Method.DRAFT_MTP, 3)] * 2, values.spec(), log=tmp_path)]
+        assert len(_alive(folder)) == 2  # the target alone has a server of its own
+    assert [sample.status for sample in samples] == [Status.OK] * 3
+    asked = fake_server.requests(folder)[-5:]
+    assert [one["prompt"] for one in asked] == [[100, 100], "Text of p1"] * 2 + ["Text of p1"]
+    assert [one["n_predict"] for one in asked[:3:2]] == [1, 1]
+    assert asked[0]["cache_prompt"] is False
+
+
 def test_methods_and_draft_sizes_have_a_load_each(folder: Path) -> None:
     with _engine(folder) as engine:
         sizes = {engine.load_key(_lookup(Method.NGRAM_SIMPLE, size)) for size in (16, 48)}

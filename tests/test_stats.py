@@ -112,3 +112,37 @@ def test_a_ratio_of_prompts_of_one_size_has_students_interval_of_their_mean() ->
     assert ratio is not None
     half = 4.303 * 0.1 / math.sqrt(3)  # the standard deviation of 0.3, 0.5 and 0.4; 2 degrees of freedom
     assert (ratio.value, ratio.lo, ratio.hi) == pytest.approx((0.4, 0.4 - half, 0.4 + half), rel=1e-3)
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=2, max_size=12),
+    st.floats(-5, 5),
+)
+def test_the_f_test_of_two_groups_is_the_paired_t_test(
+    pairs: list[tuple[float, float]], shift: float
+) -> None:
+    """So is it after a change of all groups of a repeat alike."""
+    from scipy import special
+
+    logs = np.array(pairs).T
+    differences = logs[0] - logs[1]
+    scatter = float(differences.std(ddof=1))
+    if scatter < 1e-6:
+        return
+    t = float(differences.mean()) / (scatter / math.sqrt(len(differences)))
+    expected = 2 * float(special.stdtr(len(differences) - 1, -abs(t)))
+    assert stats.p_of_equal_groups(logs) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+    moved = logs + shift * np.arange(len(pairs))
+    assert stats.p_of_equal_groups(moved) == pytest.approx(expected, rel=1e-3, abs=1e-9)
+
+
+def test_equal_groups_are_found_to_differ_as_rarely_as_the_f_test_says() -> None:
+    random = np.random.default_rng(5)
+    chances = [stats.p_of_equal_groups(random.normal(size=(4, 3))) or 0.0 for _ in range(2000)]
+    assert np.mean(np.array(chances) < 0.05) == pytest.approx(0.05, abs=0.02)  # 4 standard errors
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (3, 1)])
+def test_one_group_or_one_repeat_tells_no_difference(shape: tuple[int, int]) -> None:
+    assert stats.p_of_equal_groups(np.ones(shape)) is None
+    assert stats.p_of_equal_groups(np.array([[1.0, 1.0], [2.0, 2.0]])) is None  # no scatter to compare with

@@ -103,12 +103,18 @@ def test_behind_a_heads_miss_that_is_a_near_tie_anything_may_follow() -> None:
     assert (known.fewest, known.rounds, known.most, known.sure) == (2, 4, 4, 0)
 
 
-@pytest.mark.parametrize(("program", "sure"), [(Program.SERVER, 0), (Program.SIMPLE, 5)])
-def test_only_a_server_remembers_the_state_of_another_request(program: Program, sure: int) -> None:
-    traced = replace(_trace([1.0] * 12, [CLEAR] * 12), moves=(1.0,) * 12)
+@pytest.mark.parametrize(("program", "accepted", "sure"), [(Program.SERVER, 0, 7), (Program.SIMPLE, 1, 5)])
+def test_a_server_begins_from_the_state_of_another_request(
+    program: Program, accepted: int, sure: int
+) -> None:
+    right, wrong = HeadDraft(1, (1.0, 1.0), (CLEAR, CLEAR)), HeadDraft(0, (1.0,), (-CLEAR,))
+    traced = replace(_trace([CLEAR] * 12, [CLEAR] * 12), drafts=(right,) * 12, leads=None)
+    traced = replace(traced, served_drafts=(wrong,) * 12)
+    taken = trace.steps(traced, n_max=1, program=program, n_predict=N_PREDICT)
+    assert taken[0].accepted == accepted
     known = trace.certainty(traced, n_max=1, program=program, n_predict=N_PREDICT)
     assert known is not None
-    assert known.sure == sure
+    assert (known.rounds, known.sure) == (len(taken), sure)
 
 
 def test_without_spreads_nothing_is_known() -> None:

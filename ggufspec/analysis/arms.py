@@ -302,13 +302,13 @@ def _layers(outputs: Sequence[Sample], backend: str | None) -> LayerCounts | Non
     """Return what the logs say went to the GPU; a build for the processor alone offloads nothing.
 
     Such a build may still claim that it offloaded (a library with remote devices compiled in does), so its
-    claim is not asked.
+    claim is not asked. Nor is its total: no layer could be on a GPU.
     """
     ok = Status.OK
     logged = [sample for sample in outputs if sample.status is ok]
-    total = next((sample.total_layers for sample in logged if sample.total_layers), None)
     if backend == "cpu":
-        return LayerCounts(offloaded=0, total=total) if logged else None
+        return LayerCounts(offloaded=0, total=None) if logged else None
+    total = next((sample.total_layers for sample in logged if sample.total_layers), None)
     offloaded = next(
         (sample.offloaded_layers for sample in logged if sample.offloaded_layers is not None), None
     )

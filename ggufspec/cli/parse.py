@@ -31,7 +31,8 @@ def command(*, logs: tuple[Path, ...], columns: str | None, output: str, out: Pa
     Accepts the logs of main, llama-cli, speculative, speculative-simple and server, with or without the
     answer, as files or as people paste them: quoted, indented, numbered, in Markdown, HTML or a notebook,
     with prefixes of other programs and with other text around them. Each run has a row; a server's requests
-    are added up. Use - to read standard input.
+    are added up. Also accepts the JSON answers of llama-server: each "timings" object has a row, of a stream
+    its last one. Use - to read standard input.
 
     Exits with code 14 if a log has no figures. The rows of the others are printed.
 

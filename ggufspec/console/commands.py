@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from ggufspec import paths
 from ggufspec.errors import GgufspecError
 
 MOST_DRAFT = 64
@@ -216,9 +217,9 @@ def _read_compare(argument: str) -> Command:
 
 def _read_save(argument: str) -> Command:
     try:
-        path = Path(argument).expanduser()
-    except RuntimeError:
-        _raise_misuse("save", f"{argument!r} is in the home folder of nobody here")
+        path = paths.with_home(argument)
+    except ValueError as error:
+        _raise_misuse("save", str(error))
     if path.suffix.lower() not in {".md", ".json"}:
         _raise_misuse(
             "save", f"{argument!r} is not a .md or .json file" if argument else "the file is missing"

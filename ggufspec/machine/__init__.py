@@ -7,7 +7,6 @@ from ggufspec.machine.gpus import Gpu, nvidia_smi
 from ggufspec.machine.hardware import Room, memory, snapshot, usable_cores
 from ggufspec.machine.load import LoadWatch, busy_cores
 from ggufspec.machine.nvml import SLOWDOWNS
-from ggufspec.machine.started import process_age_s
 from ggufspec.machine.watch import Watch
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "last_cache_bytes",
     "memory",
     "nvidia_smi",
-    "process_age_s",
     "read_bandwidth",
     "snapshot",
     "usable_cores",

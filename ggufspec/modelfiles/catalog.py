@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ggufspec import paths, userfiles
 from ggufspec.domain import Chain, Method, ModelFile, Pair
 from ggufspec.errors import CatalogError, UnsupportedMethodError
 from ggufspec.harmless import one_line
-from ggufspec.modelfiles.names import is_inside, is_repo
 
 DEFAULT = "llama-3-70b"
 """The Llama-3 notebook's pair: the default of ``ggufspec fetch``."""
 EMBEDDED = "demo"
 """The pair that commands use where nothing is named and nothing was fetched."""
 
+_REPO = re.compile(r"(?!.*(?:\.\.|--))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}(?<![.-])")
 _NO_METHOD = "none"
 _MODEL_KEYS = {"repo", "file", "path", "quant", "revision", "sha256"}
 _PAIR_KEYS = {"target", "drafter", "method", "gamma", "p_min", "licence", "source", "evidence", "note"}
@@ -274,6 +275,21 @@ def _p_min(name: str, value: object) -> float | None:
     return float(str(value))
 
 
+def is_repo(text: str) -> bool:
+    """Return whether a text has the form of a repository's name on the Hub, ``user/repo``."""
+    return _REPO.fullmatch(text) is not None
+
+
+def is_inside(filename: str) -> bool:
+    """Return whether a name from the Hub stays inside the folder that it is joined to."""
+    parts = PurePosixPath(filename).parts
+    return bool(parts) and not (
+        filename.startswith("/")
+        or any(part in {"..", "."} for part in filename.split("/"))
+        or re.search(r"[\\:\x00-\x1f]", filename)
+    )
+
+
 def _model(name: str, table: object, folder: Path) -> ModelFile:
     where = f"[pairs.{name}]"
     if not isinstance(table, dict):
@@ -285,9 +301,9 @@ def _model(name: str, table: object, folder: Path) -> ModelFile:
     repo, file, written = texts["repo"], texts["file"], texts["path"]
     if written is not None:
         try:
-            path = folder / Path(written).expanduser()
-        except RuntimeError as error:
-            raise ValueError(f"{where}: {written} is in the home folder of nobody here") from error
+            path = folder / paths.with_home(written)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
         return ModelFile(filename=path.name, path=path, quant=texts["quant"])
     if repo is None or file is None:
         raise ValueError(f"{where}: a model needs repo and file, or path")

@@ -39,13 +39,12 @@ from ggufspec.stats.families import (
     family_tail,
     moderate,
 )
-from ggufspec.stats.groups import p_of_equal_groups
 from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
 from ggufspec.stats.percentiles import LEAST_BEYOND, percentile_over_loads
 from ggufspec.stats.planning import Needed, expected_width, needed, needed_for
 from ggufspec.stats.ratios import ratio_of_sums
 from ggufspec.stats.sequences import ERROR, sequential_effect, without_interval
-from ggufspec.stats.spread import UNSTABLE_ABOVE, spread, unstable
+from ggufspec.stats.spread import UNSTABLE_ABOVE, p_of_equal_groups, spread, unstable
 from ggufspec.stats.student import preload, t_quantile, t_tail
 from ggufspec.stats.texts import (
     BINS,

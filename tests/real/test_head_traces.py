@@ -131,6 +131,21 @@ def test_p_min_accepts_as_many_as_foretold(
     assert max(shares, default=0) < (0.1 if PAIRS[pair] is not Method.DRAFT_DFLASH else 1e-9)
 
 
+def test_counts_of_mtp_do_not_depend_on_the_request_before(llama: Install, tmp_path: Path) -> None:
+    """llama-server keeps a state of the request before for the layer's first token."""
+    texts = [prompt for prompt in prompts.suite("demo").prompts if prompt.id in PROMPTS]
+    runs = [
+        replace(_spec("demo-mtp", p_min=p_min), prompt=prompt) for prompt in texts for p_min in (0.0, *P_MINS)
+    ]
+    by_run: dict[RunSpec, set[tuple[int | None, ...]]] = {}
+    with engines.make("server", llama, timeout_s=120) as engine:
+        for spec in (*runs, *reversed(runs), *runs[::2]):
+            sample = embedded.measured(engine, spec, tmp_path / "run")
+            counts = (sample.n_rounds, sample.n_drafted, sample.n_accepted)
+            by_run.setdefault(spec, set()).add(counts)
+    assert {len(counts) for counts in by_run.values()} == {1}
+
+
 def test_a_trace_foretells_how_dspark_judges_its_own_drafts(
     llama: Install, library: InprocessEngine, tmp_path: Path
 ) -> None:

@@ -119,7 +119,8 @@ class _Server(ThreadingHTTPServer):
         self.key = Path(key_file).read_text().strip() if key_file else ""
         self.slot_context = int(option("--ctx-size") or 0) // int(option("--parallel") or 1)
         self.n_max = int(option("--spec-draft-n-max", "--draft-max") or 0)
-        self.has_drafter = option("--model-draft") is not None or "ngram" in (option("--spec-type") or "")
+        methods = option("--spec-type") or ""
+        self.has_drafter = option("--model-draft") is not None or "ngram" in methods or "mtp" in methods
         self.places: list[int] = []
         self.warm = 0  # tokens that the slot remembers
         self.drafted_for: object = None  # the prompt that the drafter remembers

@@ -6,7 +6,7 @@ import time
 
 import click
 
-from ggufspec import machine
+from ggufspec import proc
 from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.output import echo
 from ggufspec.measure import RUN_SHARE, Deadline
@@ -24,7 +24,7 @@ def begin_limit(limit_s: float | None, *, run_share: float = 1.0) -> Deadline:
         run_share: of the limit, what one run may take.
     """
     begun_s = verbosity.current(click.get_current_context()).begun_s
-    age_s = machine.process_age_s()
+    age_s = proc.process_age_s()
     if age_s is not None and 0 <= begun_s - (time.monotonic() - age_s) <= _LONGEST_START_S:
         begun_s = time.monotonic() - age_s
     return Deadline.start(limit_s, begun_s=begun_s, run_share=run_share)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from ggufspec.engines.library.messages import DraftLimits, HeadDraft, RoundPart, TextScores, Timing
+from ggufspec.engines.library.messages import (
+    BEFORE_MTP,
+    DraftLimits,
+    HeadDraft,
+    RoundPart,
+    TextScores,
+    Timing,
+)
 
 __all__ = [
+    "BEFORE_MTP",
     "DraftLimits",
     "HeadDraft",
     "RoundPart",

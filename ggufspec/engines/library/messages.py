@@ -14,6 +14,14 @@ from typing import Any, NamedTuple
 
 from ggufspec.domain import Drafting, Experts, Method, Sampling, Status
 
+BEFORE_MTP = (100, 100)
+"""What a server reads right before each run of a layer for MTP: token ids that every vocabulary has.
+
+Before a text's first token, that layer takes the target's last state, which llama-server keeps from the
+request before (``pending_h`` of common/speculative.cpp in b11312; neither ``/slots?action=erase`` nor
+``cache_prompt: false`` clears it). After the same request, it is the same in every run.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
@@ -219,7 +227,7 @@ class DrafterTrace:
     ``confidences`` are then False and 0. ``leads`` are by how many nats the target's token is likelier than
     any other, to the drafter; those of heads are in their drafts. ``spread`` is by how many nats its logits
     move against each other where the text is evaluated in batches of other sizes. Both are None for sampling.
-    ``moves`` is by how many nats a layer's for MTP move at each token after another request of a server.
+    ``served_drafts``: of a layer for MTP, ``drafts`` in a server's run, which follows ``BEFORE_MTP``.
     """
 
     load: ModelLoad
@@ -231,7 +239,7 @@ class DrafterTrace:
     blocks: Mapping[int, Mapping[int, HeadDraft]] | None = None
     leads: tuple[float, ...] | None = None
     spread: float | None = None
-    moves: tuple[float, ...] | None = None
+    served_drafts: tuple[HeadDraft, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

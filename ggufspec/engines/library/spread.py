@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec.engines.library.heads import BlockHead, ChainedHead, States, read
+from ggufspec.engines.library.heads import BlockHead, ChainedHead, States
 from ggufspec.engines.library.model import LIKELIEST, Logits, Model
 
 _PLACES = 32  # tokens of a text at which logits are compared; more hardly raise the largest difference
@@ -123,36 +123,6 @@ class LikelyLogits(NamedTuple):
         """Return by how much the difference of two of them is another one in a row."""
         moved = row[self.tokens] - self.logits
         return float(moved.max() - moved.min())
-
-
-def first_state_moves(
-    head: ChainedHead, target: Model, text: Sequence[int], first: int, seen: Sequence[LikelyLogits]
-) -> tuple[float, ...]:
-    """Return by how many nats a head's logits move at each place if another state stands before the text.
-
-    llama-server does not clear that state: it is the last one of the request before, and zeros in the first
-    request (seen in b11312). Only layers for MTP have an entry for a text's first token.
-
-    Args:
-        head: attached to the target.
-        target: whose states it reads.
-        text: tokens.
-        first: where the tokens begin at which logits are compared.
-        seen: what the head's logits were there with zeros.
-    """
-    other = head.states(1)[-1]  # of the last token that the target read: some request's last state
-    for model in (target, head):
-        model.clear()
-    state = read(target, head, text[:first], 0, other)
-    moves: list[float] = []
-    for start in range(first, first + len(seen), max(_SIZES)):
-        batch = text[start : min(start + max(_SIZES), first + len(seen))]
-        target.evaluate(batch, start)
-        states = head.states(len(batch))
-        for place, at in enumerate(range(start, start + len(batch))):
-            moves.append(seen[at - first].moved(head.step(text[at], at, state)[0]))
-            state = states[place]
-    return tuple(moves)
 
 
 def block_spread(head: BlockHead, target: Model, text: Sequence[int], first: int, size: int) -> float:

@@ -13,6 +13,7 @@ from ggufspec.engines.library.decoding import check_room, write
 from ggufspec.engines.library.drafting import confidence, fit, lead, likeliest
 from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, States, read, read_block
 from ggufspec.engines.library.messages import (
+    BEFORE_MTP,
     DrafterTrace,
     DraftLimits,
     HeadDraft,
@@ -24,11 +25,9 @@ from ggufspec.engines.library.messages import (
 )
 from ggufspec.engines.library.model import OUTPUTS, Logits, Model
 from ggufspec.engines.library.spread import (
-    LikelyLogits,
     Spreads,
     block_spread,
     chained_spread,
-    first_state_moves,
     model_spread,
 )
 from ggufspec.stats import sampling as exact
@@ -254,53 +253,62 @@ def _trace_head(
     states from there on. So each place needs a draft of its own, after which the head's cache is rolled back.
     """
     begun = perf_counter()
-    target.clear()
-    head.clear()
-    first, end = n_prompt - 1, len(text) - 1
-    drafts: list[HeadDraft] = []
-    seen: list[LikelyLogits] = []
+    first = n_prompt - 1
+    served: tuple[HeadDraft, ...] | None = None
     with head.attached():
+        target.clear()
+        head.clear()
         before = read(target, head, text[:first], 0, head.first_state())
         spread = spreads.of(
             head, len(text) - n_prompt, lambda: chained_spread(head, target, text, first, before)
         )
-        for start in range(first, end, _VERIFIED):
-            piece = text[start : min(start + _VERIFIED, end)]
-            target.evaluate(piece, start)
-            states = head.states(len(piece))
-            for place, state in enumerate((before, *states[:-1]), start):
-                draft, likely = _draft(head, text, place, state, n_max)
-                drafts.append(draft)
-                seen.append(likely)
-            before = states[-1]
-        moves = None if head.first_kept else first_state_moves(head, target, text, first, seen)
+        drafts = _drafts(head, target, text, first, before, n_max)
+        if not head.first_kept:  # EAGLE-3 has no entry for a text's first token
+            target.clear()
+            target.evaluate(BEFORE_MTP, 0)
+            kept = head.states(len(BEFORE_MTP))[-1]
+            target.clear()
+            head.clear()
+            before = read(target, head, text[:first], 0, kept)
+            served = _drafts(head, target, text, first, before, n_max)
     return DrafterTrace(
         load=load,
         matches=tuple(draft.accepted > 0 for draft in drafts),
         confidences=tuple(draft.confidences[0] for draft in drafts),
         overlaps=None,
         seconds=perf_counter() - begun,
-        drafts=tuple(drafts),
+        drafts=drafts,
         spread=spread,
-        moves=moves,
+        served_drafts=served,
     )
 
 
-def _draft(
-    head: ChainedHead, text: Sequence[int], place: int, state: States, n_max: int
-) -> tuple[HeadDraft, LikelyLogits]:
-    """Draft after the token at a place; its own entry stays, as the target's states make the same one.
+def _drafts(
+    head: ChainedHead, target: Model, text: Sequence[int], first: int, before: States, n_max: int
+) -> tuple[HeadDraft, ...]:
+    """Return the draft that begins at each position of a text from ``first`` on.
 
-    Returns:
-        The draft, and the likeliest tokens for its first one.
+    Both caches hold the tokens before it; ``before`` is the state of the last one.
     """
+    drafts: list[HeadDraft] = []
+    end = len(text) - 1
+    for start in range(first, end, _VERIFIED):
+        piece = text[start : min(start + _VERIFIED, end)]
+        target.evaluate(piece, start)
+        states = head.states(len(piece))
+        for position, state in enumerate((before, *states[:-1]), start):
+            drafts.append(_draft(head, text, position, state, n_max))
+        before = states[-1]
+    return tuple(drafts)
+
+
+def _draft(head: ChainedHead, text: Sequence[int], place: int, state: States, n_max: int) -> HeadDraft:
+    """Draft after the token at a place; its own entry stays, as the target's states make the same one."""
     confidences: list[float] = []
     leads: list[float] = []
     accepted = 0
-    likely: LikelyLogits | None = None
     while True:
         logits, state = head.step(text[place + accepted], place + accepted, state)
-        likely = likely or LikelyLogits.read(logits)
         confidences.append(confidence(logits))
         following = place + accepted + 1
         if following == len(text):
@@ -312,7 +320,7 @@ def _draft(
         if accepted == n_max:
             break
     head.forget(place + 1)
-    return HeadDraft(accepted, tuple(confidences), tuple(leads)), likely
+    return HeadDraft(accepted, tuple(confidences), tuple(leads))
 
 
 def _trace_blocks(

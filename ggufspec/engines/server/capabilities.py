@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from ggufspec.domain import Drafting, Sample
+from ggufspec.engines.library import BEFORE_MTP
 from ggufspec.engines.server import response
 from ggufspec.engines.server.launch import Server
 from ggufspec.engines.server.request import send
@@ -116,6 +117,17 @@ def distract_drafter(server: Server, *, timeout_s: float | None = None) -> None:
         Failure: the server died or did not answer in time.
     """
     server.post("/completion", _question(_DISTRACTION, 4, n_max=2, caches=True), timeout_s=timeout_s)
+
+
+def fix_first_state(server: Server, *, timeout_s: float | None = None) -> None:
+    """Let the slot read the same tokens before each run of a layer for MTP; see ``BEFORE_MTP``.
+
+    The target's choice of one token ends the request, so nothing is drafted.
+
+    Raises:
+        Failure: the server died or did not answer in time.
+    """
+    server.post("/completion", _question(BEFORE_MTP, 1, n_max=0, caches=False), timeout_s=timeout_s)
 
 
 def erase_slot(server: Server) -> None:

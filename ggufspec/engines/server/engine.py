@@ -28,7 +28,13 @@ from ggufspec.engines.failures import Failure
 from ggufspec.engines.placement import with_placement
 from ggufspec.engines.pool import Pool
 from ggufspec.engines.server import response
-from ggufspec.engines.server.capabilities import Capabilities, distract_drafter, erase_slot, probe
+from ggufspec.engines.server.capabilities import (
+    Capabilities,
+    distract_drafter,
+    erase_slot,
+    fix_first_state,
+    probe,
+)
 from ggufspec.engines.server.launch import Server, readable_argv, start
 from ggufspec.engines.server.request import body, note, send
 from ggufspec.errors import LogError
@@ -258,6 +264,9 @@ class ServerEngine(Engine):
         if spec.drafting and capabilities is not None and capabilities.remembers and loaded.runs:
             distract_drafter(server, timeout_s=self.timeout_s)
             server.read_log(until=_SUMMARY)  # not part of this run
+        elif _keeps_state(spec) and self.load_key(spec) is not None:
+            fix_first_state(server, timeout_s=self.timeout_s)
+            server.read_log(until=_last_words(spec))
         loaded.runs += 1
         if request_body["cache_prompt"]:
             erase_slot(server)
@@ -298,6 +307,11 @@ def _last_words(spec: RunSpec) -> bytes:
         return _SUMMARY
     method = spec.drafting.method
     return f"{'draft-simple' if method is Method.DRAFT_MODEL else method.value}: #calls".encode()
+
+
+def _keeps_state(spec: RunSpec) -> bool:
+    """Whether the server's drafter begins from a state of the request before."""
+    return spec.drafting is not None and spec.drafting.method is Method.DRAFT_MTP
 
 
 def _failed(spec: RunSpec, failure: Failure) -> Sample:

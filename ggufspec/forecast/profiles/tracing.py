@@ -92,5 +92,5 @@ def _with_look(target_trace: DraftTrace, look: messages.DrafterTrace) -> DraftTr
         blocks=look.blocks,
         leads=look.leads,
         spread=look.spread,
-        moves=look.moves,
+        served_drafts=look.served_drafts,
     )

@@ -1,9 +1,8 @@
 """Which rounds of a greedy run another order of additions could change.
 
 A run evaluates the text in other batches than its trace. That moves logits a little, by the trace's spread.
-A server moves those of a layer for MTP more, as it keeps a state of the request before. A choice that is no
-closer than that falls in the run as in the trace. Closer ones are near-ties: between the target's two
-likeliest tokens, between the drafter's, or between a confidence and p_min.
+A choice that is no closer than that falls in the run as in the trace. Closer ones are near-ties: between the
+target's two likeliest tokens, between the drafter's, or between a confidence and p_min.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def certainty(
     if trace.spread is None:
         return None
     taken = steps(trace, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build)
-    choices = _Choices(trace, n_max, n_predict, p_min, Rules(program=program, build=build))
+    choices = _Choices(trace.seen_by(program), n_max, n_predict, p_min, Rules(program=program, build=build))
     last = _end(taken[-1]) if taken else 0
     fewest, most = choices.rounds()
     sure = 0
@@ -112,8 +111,7 @@ class _Choices:
     def __init__(self, trace: DraftTrace, n_max: int, n_predict: int, p_min: float, rules: Rules) -> None:
         assert trace.spread is not None
         self._trace, self._n_max, self._n_predict, self._rules = trace, n_max, n_predict, rules
-        self._p_min, self._spread = p_min, trace.spread
-        self._moves = trace.moves if rules.program is Program.SERVER else None
+        self._p_min, self._limit = p_min, _SAFETY * trace.spread
         self.first = rules.first
 
     def accepted(self, at: int) -> set[int]:
@@ -132,8 +130,8 @@ class _Choices:
         except ValueError:  # no draft was recorded there: a near-tie led to this place
             return {*range(most + 1)}
         numbers: set[int] = set()
+        limit = self._limit
         for place in range(most):
-            limit = self._limit(at, place)
             if self._p_min and place < len(known):
                 odds = _odds(known[place]) - _odds(self._p_min)
                 if odds <= limit:
@@ -151,11 +149,6 @@ class _Choices:
             if leads[place] <= limit:
                 numbers.add(place)
         return numbers | {most}
-
-    def _limit(self, at: int, place: int) -> float:
-        """Return how close a choice is a near-tie: that of a token of the draft that begins at a place."""
-        moves = (self._moves or ())[at : at + place + 1]
-        return _SAFETY * (self._spread + max(moves, default=0.0))
 
     def rounds(self) -> tuple[int, int]:
         """Return the fewest and the most rounds that a run may have."""

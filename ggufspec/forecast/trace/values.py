@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from ggufspec.domain import Program
 from ggufspec.engines.library import HeadDraft
 
 
@@ -34,7 +35,7 @@ class DraftTrace:
         leads: by how many nats the drafter finds each token likelier than any other, negative where it would
             have proposed another; None where unknown, and for heads, whose drafts have their own.
         spread: by how many nats the drafter's logits move.
-        moves: by how many nats they move at each token besides, after another request of the same server.
+        served_drafts: of a layer for MTP, ``drafts`` in a server's run, which begins from another state.
     """
 
     prompt_id: str
@@ -52,12 +53,13 @@ class DraftTrace:
     text_spread: float | None = None
     leads: tuple[float, ...] | None = field(default=None, repr=False)
     spread: float | None = None
-    moves: tuple[float, ...] | None = field(default=None, repr=False)
+    served_drafts: tuple[HeadDraft, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         others = (
             *(self.overlap or self.tokens, self.drafts or self.tokens),
             *(self.text_leads or self.tokens, self.leads or self.tokens),
+            self.served_drafts or self.tokens,
         )
         lengths = {len(self.match), len(self.confidence), *map(len, others)}
         if lengths != {len(self.tokens)}:
@@ -67,6 +69,19 @@ class DraftTrace:
     def is_heads(self) -> bool:
         """Whether it is a head's."""
         return self.drafts is not None or self.blocks is not None
+
+    def seen_by(self, program: Program) -> DraftTrace:
+        """Return the trace with the drafts that a program makes."""
+        drafts = self.served_drafts if program is Program.SERVER else None
+        if drafts is None:
+            return self
+        return replace(
+            self,
+            match=tuple(draft.accepted > 0 for draft in drafts),
+            confidence=tuple(draft.confidences[0] for draft in drafts),
+            drafts=drafts,
+            served_drafts=None,
+        )
 
     def confidences(self, at: int, most: int, n_max: int) -> tuple[float, ...]:
         """Return the confidence in up to ``most`` tokens of a draft of size γ that begins at a place.

@@ -51,6 +51,7 @@ def steps(
         ValueError: the trace is too short to tell, or has no drafts of that size.
     """
     rules = Rules(program=program, build=build)
+    trace = trace.seen_by(program)
     at, taken = rules.first, []
     while not rules.is_over(at, n_predict) and at < len(trace.tokens):
         most = rules.most(at, n_max, n_predict)

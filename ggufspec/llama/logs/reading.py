@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ggufspec.domain import Program, Sample, Status
 from ggufspec.errors import LogError
 from ggufspec.llama.logs import parsing
+from ggufspec.llama.logs.answers import find_answers
 from ggufspec.llama.logs.cleaning import CleanLog, clean
 from ggufspec.llama.logs.fragments import find_fragments
 from ggufspec.llama.logs.lines import Line, lines_from
@@ -139,11 +140,12 @@ def _all_figures(data: bytes, segment: Segment, whole: Sequence[Closing]) -> Ite
 
 
 def _loose_figures(data: bytes, start: int, end: int) -> Iterator[_Figures]:
-    """Yield the requests and the parts of statements between whole statements."""
+    """Yield the requests, answers and parts of statements between whole statements."""
     part = data[start:end]
     quoted = find_fragments(part) if len(part) <= _PASTED else ()  # a captured log has whole statements
-    fragments = (_Figures(start + each.start, start + each.end, each.sample) for each in quoted)
-    yield from sorted([*_requests(part, start), *fragments], key=lambda each: each.start)
+    found = [*quoted, *find_answers(part)]
+    figures = (_Figures(start + each.start, start + each.end, each.sample) for each in found)
+    yield from sorted([*_requests(part, start), *figures], key=lambda each: each.start)
 
 
 def _requests(data: bytes, offset: int) -> Iterator[_Figures]:
@@ -184,7 +186,10 @@ def _no_figures(data: bytes, name: str) -> LogReading:
     except LogError as error:
         return LogReading(runs=(), problem=error)
     sample = replace(sample, status=Status.SUMMARY_LOST) if sample.status is Status.OK else sample
-    hint = "pass the standard error of main, speculative, speculative-simple or server, up to its end"
+    hint = (
+        "pass the standard error of main, speculative, speculative-simple or server up to its end, or the "
+        "answers of a server with their timings"
+    )
     problem = LogError(f"the log has no figures ({sample.status.value})", hint)
     return LogReading(runs=(LoggedRun(name, sample),), problem=problem)
 

@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from ggufspec import paths
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import BadReferenceError
-from ggufspec.modelfiles.names import is_inside, is_repo
+from ggufspec.modelfiles.catalog import is_inside, is_repo
 from ggufspec.redaction import redact
 
 HUB_HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})

@@ -18,13 +18,13 @@ from ggufspec.errors import (
     NotCachedError,
 )
 from ggufspec.modelfiles import catalog
+from ggufspec.modelfiles.catalog import is_inside
 from ggufspec.modelfiles.gguf import check_path
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files, models, sidecars
 from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, listing
 from ggufspec.modelfiles.hub.hashing import is_sha256
 from ggufspec.modelfiles.hub.references import Reference, of_model, parse_reference
-from ggufspec.modelfiles.names import is_inside
 
 _MOST_NAMED = 5  # files of a folder in a hint
 
