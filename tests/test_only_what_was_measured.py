@@ -6,20 +6,32 @@ real code of every command that prints a verdict.
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ggufspec import tuning
+from ggufspec import paths, results, tuning
 from ggufspec.analysis import arms, boards, listing, map_crossover
 from ggufspec.analysis.boards import BundleState
-from ggufspec.domain import NO_PROMPT, Role, RunResult, RunSpec, SpeedVerdict
+from ggufspec.choices import ServerFormat
+from ggufspec.cli.steps import automatic, measuring
+from ggufspec.domain import NO_PROMPT, Launch, Role, RunResult, RunSpec, Serving, SpeedVerdict
+from ggufspec.llama.command import commands
+from ggufspec.llama.install import installs
+from ggufspec.measure import NO_DEADLINE
+from ggufspec.publishing import derived
 from ggufspec.report.text import configuration, crossovers, overview, precision, reasons
 from ggufspec.report.text import listing as bench_list
 from ggufspec.report.text import tuned as tuned_report
@@ -27,7 +39,7 @@ from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import CrossoverAxes, ResultSet
 from ggufspec.tuning import Tuned, TuningForecast, recommending
 from ggufspec.tuning.values import Spent
-from tests.support import crossed, fakes, values
+from tests.support import crossed, fake_server, fakes, shell, values
 
 CLAIMS = re.compile(r"do not draft|fastest|draft with|is faster|is slower|No arm is faster", re.IGNORECASE)
 """What may be printed only of what was found."""
@@ -48,6 +60,7 @@ class Simulated:
     dropped: int  # runs that the time limit cut off at the end
     busy: bool
     seed: int
+    placed: bool = False  # whether model files exist, which can be served
 
     @cached_property
     def runs(self) -> list[RunResult]:
@@ -63,8 +76,19 @@ class Simulated:
                         tps=40.0 * gain * math.exp(random.normal(0, self.noise)),
                         draft=draft,
                     )
+                    run = replace(run, spec=self._placed(run.spec))
                     made.append(replace(run, doubts=("busy-machine",) if self.busy else ()))
         return made[: max(3, len(made) - self.dropped)]
+
+    def _placed(self, spec: RunSpec) -> RunSpec:
+        """Return a specification with the paths of models that exist."""
+        if not self.placed:
+            return spec
+        demo = paths.models_dir() / "demo"
+        target = replace(spec.pair.target, path=demo / "target.gguf", content=None)
+        draft = spec.pair.draft
+        draft = draft and replace(draft, path=demo / "drafter.gguf", content=None)
+        return replace(spec, pair=replace(spec.pair, target=target, draft=draft))
 
     @property
     def planned(self) -> int:
@@ -196,3 +220,165 @@ def test_the_candidate_of_an_open_tuning_is_what_is_measured_again() -> None:
     compared: RunSpec = stored.compared
     assert compared.drafting is not None
     assert compared.prompt == NO_PROMPT
+
+
+# The commands themselves, over the same stored sessions.
+
+COMMANDS = settings(SEARCH, max_examples=10, phases=[Phase.explicit, Phase.generate])  # commands are slow
+DRAFTS = re.compile(r"--model-draft|--spec-(?!draft-(?:n-min|p-split))|\bspec-type|-md\b")
+"""What makes a server draft."""
+EXCUSED = re.compile(
+    r"whether .{0,80}?is faster|(?:blue|orange) is \w+|warning .*|another configuration may be faster"
+)
+
+
+def _claims(text: str) -> str | None:
+    """Return the first claim of a finding in a text or a page."""
+    words = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL)
+    claim = CLAIMS.search(EXCUSED.sub("", words))
+    return None if claim is None else words[max(0, claim.start() - 80) : claim.end() + 80]
+
+
+def _printed(*words: str) -> str:
+    done = shell.here(*words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def _is_open(bench: ResultSet) -> bool:
+    found = _judgements(bench)
+    return SpeedVerdict.UNDECIDED in found and SpeedVerdict.FASTER not in found
+
+
+@COMMANDS
+@given(simulated)
+def test_no_command_prints_an_open_bench_as_a_finding(home: Path, case: Simulated) -> None:
+    bench = case.bench
+    if not _is_open(bench):
+        return
+    name = bench.meta.id
+    for words in (
+        ("show", name),
+        ("show", name, "-o", "md"),
+        ("show", name, "--per", "prompt"),
+        ("show", name, "--all"),
+        ("show", name, "--variance"),
+        ("show", name, "--plot"),
+        ("show", "--list"),
+        ("why", name),
+    ):
+        assert _claims(_printed(*words)) is None, words
+
+
+@settings(COMMANDS, max_examples=2)  # a page takes a second
+@given(simulated)
+def test_pages_of_an_open_bench_claim_nothing(home: Path, case: Simulated) -> None:
+    if not _is_open(case.bench):
+        return
+    name, page = case.bench.meta.id, home / "page.html"
+    _printed("report", name, "--out", str(page))
+    facts = derived.Facts(
+        benches=(name,),
+        made_at=case.bench.runs[0].started_at,
+        author=None,
+        with_texts=False,
+        with_parquet=False,
+        with_charts=False,
+        versions={"ggufspec": "1"},
+    )
+    files = derived.derive_files([case.bench], facts, draws=False)
+    published = [content.decode() for file, content in files.items() if file.endswith((".md", ".html"))]
+    assert len(published) > 1
+    for text in (page.read_text(encoding="utf-8"), *published):
+        assert _claims(text) is None
+
+
+@COMMANDS
+@given(simulated, simulated)
+def test_a_comparison_of_open_benches_finds_nothing(home: Path, case: Simulated, other: Simulated) -> None:
+    names = (case.bench.meta.id, other.bench.meta.id)
+    rows = json.loads(_printed("compare", *names, "-o", "json"))
+    if {row["verdict"] for row in rows} <= {"undecided", None}:
+        assert _claims(_printed("compare", *names)) is None
+
+
+class _Steps:
+    """The steps of a tuning up to its benches, which are simulated; all that is printed is real."""
+
+    def __init__(self, tuned: Tuned, llama: Path) -> None:
+        meta = replace(tuned.results.meta, build=replace(tuned.results.meta.build, path=str(llama)))
+        self.tuned = replace(tuned, results=replace(tuned.results, meta=meta))
+        self.install = installs.find_install(llama)
+
+    def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        engine = SimpleNamespace(name=self.tuned.results.meta.engine)
+        plan = SimpleNamespace(
+            session=SimpleNamespace(install=self.install, engine=engine), deadline=NO_DEADLINE
+        )
+        steps: dict[str, object] = {
+            "prepare_tuning": lambda request, deadline: plan,
+            "identify": lambda plan: plan,
+            "look": lambda plan, forecast_only=False: _finished(self.tuned.outlook),
+            "measure_finalists": lambda plan, outlook: _finished(self.tuned),
+            "serve": lambda plan, tuned: self.serve(tuned),
+        }
+        for name, step in steps.items():
+            monkeypatch.setattr(tuning, name, step)
+        for name in ("print_notes", "announce_reading", "check_machine"):
+            monkeypatch.setattr(measuring, name, lambda session: {})
+
+    def serve(self, tuned: Tuned) -> Tuned:
+        spec = tuned.overall.arm.spec
+        argv = commands.serving_argv(spec, self.install, slots=1, port=8080)
+        return replace(tuned, serving=Serving(context=spec.context), launch=Launch(argv=argv))
+
+
+def _finished(value: object) -> Generator[None, None, object]:
+    yield from ()
+    return value
+
+
+@COMMANDS
+@given(simulated)
+def test_tune_and_what_it_stores_serve_no_open_drafting(home: Path, case: Simulated) -> None:
+    llama = home / "llama"
+    if not llama.exists():
+        fakes.install(llama, **fakes.AT_ONCE)
+        fake_server.program(llama / "llama-server")
+    tuned = _tuned(replace(case, placed=True))
+    if tuned is None or tuned.overall.is_decided:
+        return
+    with pytest.MonkeyPatch.context() as patched:
+        _Steps(tuned, llama).use(patched)
+        printed = _printed("tune", "--pair", "demo")
+        configured = results.read_configuration(tuned.results.meta.id)
+        ending = io.StringIO()
+        with contextlib.redirect_stdout(ending):
+            automatic._print_finished(configured)
+            automatic.print_commands(configured)
+    for text in (printed, ending.getvalue(), _printed("show", configured.id)):
+        assert _claims(text) is None, text
+        assert "Undecided: " in text
+        served = [line for line in text.splitlines() if "llama-server" in line]
+        assert not any(DRAFTS.search(line) for line in served), text
+    for form in ServerFormat:
+        exported = _printed("serve", "--tuned", configured.id, "--export", form.value)
+        assert DRAFTS.search(exported) is None, exported
+        assert _claims(exported) is None
+
+
+@settings(COMMANDS, max_examples=2)
+@given(gain=st.floats(0.5, 2.0), noise=st.sampled_from([0.1, 0.6]), repeats=st.integers(1, 3))
+def test_pages_of_an_open_crossover_say_what_is_safe(
+    home: Path, gain: float, noise: float, repeats: int
+) -> None:
+    axes = CrossoverAxes(users=(1, 8), depths=(0,))
+    bench = crossed.bench([(1, 0), (8, 0)], lambda users, depth, draft: gain, repeats=repeats, noise=noise)
+    if len(map_crossover(bench, axes).undecided) < 2:
+        return
+    results.write_crossover_axes(axes, bench.folder)
+    page = home / "page.html"
+    _printed("report", bench.meta.id, "--out", str(page))
+    for text in (_printed("show", bench.meta.id), page.read_text(encoding="utf-8")):
+        assert _claims(text) is None
+        assert "target alone" in text

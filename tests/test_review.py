@@ -147,3 +147,14 @@ def test_the_best_draft_size_at_the_edge_of_a_search_is_named(gains: tuple[float
 def test_two_draft_sizes_are_no_search() -> None:
     runs = [values.run(Role.DRAFTING, draft=size, tps=50 + size) for size in (4, 8)]
     assert "best-at-edge" not in review.warnings(values.bench(values.run(Role.TARGET), *runs))
+
+
+@pytest.mark.parametrize(("repeats", "said"), [(1, True), (3, False)])
+def test_a_bench_that_went_on_has_more_than_one_repeat(repeats: int, said: bool) -> None:
+    runs = [
+        values.run(role, repeat=repeat, draft=draft)
+        for repeat in range(repeats)
+        for role, draft in ((Role.TARGET, None), (Role.DRAFTING, 3))
+    ]
+    bench = values.bench(*runs, doubts={"few-repeats": "one repeat shows little"})
+    assert ("few-repeats" in review.warnings(bench)) == said

@@ -461,7 +461,7 @@ def test_a_strict_tuning_ends_with_a_code_of_its_own_after_the_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tuned = _bench(g3=1.4)
-    doubts = {"few-repeats": "one repeat shows little"}
+    doubts = {"memory-tight": "little is left"}
     tuned = replace(tuned, results=replace(tuned.results, meta=replace(tuned.results.meta, doubts=doubts)))
     session = SimpleNamespace(
         install=fakes.recorded_install("0.3.36"), engine=SimpleNamespace(name=tuned.results.meta.engine)
@@ -487,7 +487,7 @@ def test_a_strict_tuning_ends_with_a_code_of_its_own_after_the_output(
     usual, strict = (shell.here("tune", "--pair", "demo", *words) for words in ((), ("--strict",)))
     assert (usual.returncode, strict.returncode) == (0, 35)
     assert strict.stdout == usual.stdout != ""
-    assert f"error: warnings put a verdict in doubt: {tuned.results.meta.id}: few-repeats" in strict.stderr
+    assert f"error: warnings put a verdict in doubt: {tuned.results.meta.id}: memory-tight" in strict.stderr
 
 
 def test_a_bench_without_its_target_has_no_verdict() -> None:

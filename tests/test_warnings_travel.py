@@ -25,10 +25,10 @@ from ggufspec.report.text import formats
 from ggufspec.results import ResultSet
 from tests.support import fakes, shell, values
 
-BEFORE = {"few-repeats": "one repeat shows little"}
+BEFORE = {"memory-tight": "little is left"}
 """Known before the first run."""
 
-NAMES = {"few-repeats", "busy-machine", "drift", "unstable", "unequal-lengths"}
+NAMES = {"memory-tight", "busy-machine", "drift", "unstable", "unequal-lengths"}
 
 
 def _doubtful(name: str = "mine") -> ResultSet:
@@ -135,7 +135,11 @@ def test_rows_tell_warnings_of_an_arm_from_those_of_the_bench() -> None:
         ("drafting", 5): {"unstable"},
     }
     for row in rows:
-        assert {item["name"] for item in row["bench_warnings"]} == {"few-repeats", "drift", "unequal-lengths"}
+        assert {item["name"] for item in row["bench_warnings"]} == {
+            "memory-tight",
+            "drift",
+            "unequal-lengths",
+        }
         for item in (*row["warnings"], *row["bench_warnings"]):
             assert item["advice"] == advice[item["name"]]
 
@@ -190,7 +194,7 @@ def test_strict_ends_with_a_code_of_its_own_after_the_output(words: tuple[str, .
     usual, strict = shell.here(*words), shell.here(*words, "--strict")
     assert (usual.returncode, strict.returncode) == (0, 35)
     assert len(strict.stdout) > 100
-    assert "mine: few-repeats, busy-machine, drift" in strict.stderr
+    assert "mine: memory-tight, busy-machine, drift" in strict.stderr
 
 
 @pytest.mark.parametrize("command", ["bench", "sweep"])
@@ -207,7 +211,7 @@ def test_a_strict_report_is_written_all_the_same(tmp_path: Path) -> None:
     _doubtful()
     file = tmp_path / "report.html"
     done = shell.here("report", "mine", "--out", str(file), "--strict")
-    assert (done.returncode, "mine: few-repeats" in done.stderr) == (35, True)
+    assert (done.returncode, "mine: memory-tight" in done.stderr) == (35, True)
     assert file.stat().st_size > 1000
 
 

@@ -22,6 +22,7 @@ _MOST_NAMED = 6  # arms in one warning
 _MOST_UNEQUAL = 10  # times as long as the shortest answer; above, the warning about lengths
 _MUCH_LONGER = 1.1  # times what was asked for; then the last round weighs in the mean of all rounds
 _SEARCH = 3  # draft sizes; fewer are a comparison, not a search for the best
+_ENOUGH_REPEATS = 3  # that the warning about a single one asks for
 _DRIFT = 0.03  # of the speed, over a bench; repeats of a quiet machine agree within 1 to 2 %
 
 
@@ -56,6 +57,8 @@ def list_warnings(results: ResultSet, groups: Sequence[Arm] | None = None) -> tu
     """
     groups = arms.group(results) if groups is None else groups
     listed = {name: BenchWarning(name=name, advice=advice) for name, advice in results.meta.doubts.items()}
+    if len(set(results.current.column("repeat"))) >= _ENOUGH_REPEATS:
+        listed.pop(MeasurementWarning.FEW_REPEATS.value, None)  # it went on with more than it began with
     for warning in (*_of_runs(results, groups), *_of_bench(results, groups)):
         known_before = warning.name in results.meta.doubts
         listed[warning.name] = replace(warning, of_bench=warning.of_bench or known_before)

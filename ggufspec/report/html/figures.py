@@ -40,9 +40,9 @@ _SPEEDUP = number("speedup", "speed-up", units.format_factor, interval=True)
 _CHARTS: Mapping[str, _Chart] = {
     "crossover": _Chart(
         title="Users and depth for which drafting pays",
-        caption="The fastest γ, and its tokens/s of all users together over those of the target alone for as "
-        "many users: blue is faster, orange is slower. The line separates drafting from not drafting. ~ is "
-        "forecast from the cells around it; ? has an interval that includes 1.",
+        caption="The γ with the most tokens/s of all users together, and these over those of the target "
+        "alone for as many users: blue is faster, orange is slower. The line separates drafting from not "
+        "drafting. ~ is forecast from the cells around it; ? has an interval that includes 1.",
         fields=(
             number("users", "users"),
             number("depth", "depth", "{:,}"),
@@ -79,7 +79,7 @@ _CHARTS: Mapping[str, _Chart] = {
     "heatmap": _Chart(
         title="Speed-up by setting",
         caption="Speed-up over the target alone: blue is faster, orange is slower; ? is undecided. Where "
-        "several settings share a cell, it shows the fastest.",
+        "several settings share a cell, it shows that with the most tokens/s.",
         fields=(
             Field(name="down", head="row"),
             Field(name="across", head="column"),

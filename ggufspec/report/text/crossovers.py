@@ -105,8 +105,8 @@ def describe_cell(cell: CrossoverCell) -> str:
 
 def _legend(crossover: CrossoverMap) -> Iterator[str]:
     yield (
-        "Each cell: the fastest γ, and its tokens/s of all users together over those of the target alone for "
-        "as many users. Depth: tokens of other text before each prompt."
+        "Each cell: the γ with the most tokens/s of all users together, and these over those of the target "
+        "alone for as many users. Depth: tokens of other text before each prompt."
     )
     signs = []
     if crossover.count(CellSource.FORECAST):

@@ -15,6 +15,8 @@ from ggufspec.results import ResultSet
 _WITH_VALUE = frozenset({"--name", "--resume", "--repeats", "-r", "--max-time"})
 """Options of ``bench`` that the command which goes on with it replaces; each takes a value."""
 
+_TEXTS = frozenset({"-p", "--prompt", "-f", "--prompt-file", "--suite", "--per-category", "--system"})
+_TEXT_FLAGS = frozenset({"--chat", "--raw"})
 _TUNINGS = frozenset({"tune", "auto"})
 _MOST_NAMED = 4  # categories or prompts in a sentence; of more, the two ends
 _NEEDS: Mapping[Missing, str] = {
@@ -155,7 +157,9 @@ def _time(results: ResultSet, needed: int, *, resumes: bool) -> str:
     done = min(1.0, len(current) / (results.meta.planned_runs or len(current)))
     per_repeat_s = spent_s / max(1.0, repeats * done)
     left_s = max(per_repeat_s * needed - (spent_s if resumes else 0.0), per_repeat_s)
-    return f"About {units.format_duration(left_s)}{' more' if resumes else ''}"
+    # a tuning with a time limit measures some of the prompts that the command measures
+    about = "At least" if stores.has_configuration(results.folder) else "About"
+    return f"{about} {units.format_duration(left_s)}{' more' if resumes else ''}"
 
 
 def _command(results: ResultSet, repeats: int, *, anew: bool) -> list[str] | None:
@@ -165,7 +169,7 @@ def _command(results: ResultSet, repeats: int, *, anew: bool) -> list[str] | Non
     """
     name, words = results.meta.id, results.meta.command[1:]
     if stores.has_configuration(results.folder):
-        return ["ggufspec", "bench", "--tuned", name, "--repeats", str(repeats)]
+        return [*_tuned_command(results), "--repeats", str(repeats)]
     if _subcommand(words) != "bench" or results.meta.stopping is not None:
         return None
     if anew:
@@ -178,10 +182,31 @@ def _anew(results: ResultSet) -> list[str] | None:
     words = results.meta.command[1:]
     command = _subcommand(words)
     if stores.has_configuration(results.folder):
-        return ["ggufspec", "bench", "--tuned", results.meta.id]
+        return _tuned_command(results)
     if command not in {"bench", "sweep", *_TUNINGS}:
         return None
+    repeats = len(set(results.current.column("repeat")))
+    if command not in _TUNINGS and results.meta.stopping is None and repeats < stats.MIN_LOADS:
+        fewer = _WITH_VALUE | {"--loads"}  # no machine is quiet enough for so few repeats
+        return ["ggufspec", *_without(words, fewer), "--repeats", str(stats.MIN_LOADS)]
     return ["ggufspec", *_without(words, frozenset({"--name", "--resume"}))]
+
+
+def _tuned_command(results: ResultSet) -> list[str]:
+    """Return the command that measures a tuned configuration on its tuning's texts, as long as its runs."""
+    lengths = {spec.n_predict for spec in results.current.specs}
+    length = ("-n", str(*lengths)) if len(lengths) == 1 else ()
+    return ["ggufspec", "bench", "--tuned", results.meta.id, *_text_words(results.meta.command), *length]
+
+
+def _text_words(words: Sequence[str]) -> Iterator[str]:
+    """Yield the options of a command line that choose texts, with their values."""
+    rest = iter(words)
+    for word in rest:
+        if word in _TEXTS:
+            yield from (word, *(value for value in (next(rest, None),) if value is not None))
+        elif word.partition("=")[0] in _TEXTS or word in _TEXT_FLAGS:
+            yield word
 
 
 def _subcommand(words: Sequence[str]) -> str | None:

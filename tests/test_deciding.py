@@ -1,0 +1,110 @@
+"""The command that would decide an open verdict: it can be run as printed, and goes on or starts again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+import pytest
+
+from ggufspec import cli, results
+from ggufspec.analysis import arms
+from ggufspec.domain import Missing, Role
+from ggufspec.report.text import judgements
+from ggufspec.results import ResultSet
+from tests.support import values
+
+GAINS = ((1.0, 1.3, 1.1), (1.2, 1.0, 1.35), (1.0, 1.1, 1.2), (1.3, 1.05, 1.0))
+
+
+def _bench(*words: str, repeats: int = 2, busy: bool = False) -> ResultSet:
+    """An undecided bench that was started with these words."""
+    runs = [
+        replace(
+            values.run(role, prompt=f"p{prompt}", repeat=repeat, draft=draft, tps=40.0 * gain),
+            doubts=("busy-machine",) if busy else (),
+        )
+        for repeat in range(repeats)
+        for prompt in range(3)
+        for role, draft, gain in (
+            (Role.TARGET, None, 1.0),
+            (Role.DRAFTING, 3, GAINS[repeat][prompt]),
+        )
+    ]
+    bench = values.bench(*runs)
+    return replace(bench, meta=replace(bench.meta, command=("ggufspec", *words)))
+
+
+def _command(bench: ResultSet, *missing: Missing) -> list[str]:
+    arm = judgements.leading_arm(arms.group(bench))
+    assert arm is not None
+    assert arm.judgement is not None
+    judgement = arm.judgement
+    if missing:
+        judgement = replace(judgement, missing=missing, needed_repeats=9)
+    words = judgements.deciding_command(bench, judgement)
+    assert words is not None
+    return words
+
+
+def _parsed(words: Sequence[str]) -> dict[str, Any]:
+    """Return the options of a command line as click reads them."""
+    program, name, *rest = words
+    assert program == "ggufspec"
+    with click.Context(cli.cli) as parent:
+        command = cli.cli.get_command(parent, name)
+        assert command is not None
+        return command.make_context(name, list(rest), parent=parent).params
+
+
+WORDS = [
+    ("-r", "1"),
+    ("-r2",),
+    ("--repeats=2", "--loads=2", "--max-time=10m"),
+    ("--repeats", "2", "--loads", "1", "--name", "mine", "--max-time", "10m"),
+    ("--name=mine", "--resume", "other"),
+]
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_a_quiet_bench_goes_on_under_its_name(words: tuple[str, ...]) -> None:
+    bench = _bench("bench", "--draft", "3", *words)
+    options = _parsed(_command(bench, Missing.RUNS))
+    assert (options["resume"], options["repeats"], options["max_time"]) == (bench.meta.id, 9, None)
+    assert options["name"] is None
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_loads_that_several_repeats_share_are_measured_anew(words: tuple[str, ...]) -> None:
+    bench = _bench("bench", "--draft", "3", "--engine", "server", *words)
+    options = _parsed(_command(bench, Missing.RUNS, Missing.LOADS))
+    assert (options["resume"], options["repeats"], options["loads"]) == (None, 9, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "repeats", "wanted"),
+    [
+        (("-r", "1", "--loads", "1"), 1, 3),  # no machine is quiet enough for a verdict after one
+        (("-r2",), 2, 3),
+        (("-r", "4"), 4, 4),
+    ],
+)
+def test_a_disturbed_bench_is_measured_again_with_repeats_that_can_decide(
+    words: tuple[str, ...], repeats: int, wanted: int
+) -> None:
+    bench = _bench("bench", "--draft", "3", "--name", "mine", *words, repeats=repeats, busy=True)
+    options = _parsed(_command(bench))
+    assert (options["repeats"], options["name"], options["resume"]) == (wanted, None, None)
+    assert options["loads"] is None
+
+
+@pytest.mark.parametrize("missing", [Missing.RUNS, Missing.QUIET])
+def test_a_tuned_configuration_is_measured_on_the_texts_of_the_tuning(missing: Missing) -> None:
+    bench = _bench("tune", "--pair", "demo", "-f", "mine.txt", "--suite=domains", "--raw", "--max-time", "1m")
+    results.write_configuration(values.configuration(id=bench.meta.id), bench.folder)
+    options = _parsed(_command(bench, missing))
+    assert (options["tuned"], options["n_predict"]) == (bench.meta.id, 32)
+    assert [str(file) for file in options["prompt_file"]] == ["mine.txt"]
+    assert (options["suite"], options["chat"]) == ("domains", False)
