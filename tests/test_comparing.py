@@ -10,7 +10,7 @@ import validate_guard
 
 from ggufspec import results, stats
 from ggufspec.analysis import Design, GuardState, comparing, guarding
-from ggufspec.domain import Prompt, Role, RunResult, SpeedVerdict
+from ggufspec.domain import Conditions, Prompt, Role, RunResult, SpeedVerdict
 from ggufspec.errors import InconclusiveError, ResultsError, SlowerError
 from ggufspec.report import frames
 from ggufspec.report.text import formats
@@ -151,6 +151,27 @@ def test_a_guard_of_single_sessions_is_inconclusive() -> None:
     with pytest.raises(InconclusiveError, match="single sessions") as caught:
         guarding.guard(comparing.compare(_bench(), _bench(0.5)), 0.03)
     assert "--llama OLD --llama NEW" in str(caught.value.hint)
+
+
+def test_a_guard_beside_other_programs_is_inconclusive() -> None:
+    """What they did to either llama.cpp is larger than the limit, whatever the runs agree on."""
+
+    def beside(run: RunResult) -> RunResult:
+        return replace(run, doubts=("busy-machine",), conditions=Conditions(others_cores=1.0))
+
+    quiet = _in_turn(0.9)
+    busy = values.bench(*map(beside, quiet.runs), builds=dict(quiet.meta.builds))
+    compared = comparing.compare(busy)
+    assert comparing.compare(quiet).rows[-1].change.verdict is SpeedVerdict.SLOWER
+    assert {row.change.verdict for row in compared.rows} == {SpeedVerdict.UNDECIDED}
+    with pytest.raises(InconclusiveError) as caught:
+        guarding.raise_if_slower(guarding.guard(compared, 0.03))
+    assert "quiet machine" in str(caught.value.hint)
+    swapped = values.bench(
+        *(replace(run, doubts=("swapping",)) for run in quiet.runs), builds=dict(quiet.meta.builds)
+    )
+    with pytest.raises(InconclusiveError, match="swapped"):
+        guarding.guard(comparing.compare(swapped), 0.03)
 
 
 def test_holms_procedure_and_its_intervals_agree() -> None:

@@ -231,5 +231,6 @@ def test_notes_put_no_verdict_in_doubt() -> None:
         MeasurementWarning.SYNTHETIC,
         MeasurementWarning.BEYOND_LENGTH,
         MeasurementWarning.CLIPPED,
+        MeasurementWarning.WIDENED,
     }
     assert warnings.doubtful(["near-ties", "a-name-of-a-newer-version"]) == ("a-name-of-a-newer-version",)

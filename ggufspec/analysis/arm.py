@@ -71,7 +71,8 @@ class Arm:
             in a table is their speed-up.
         excluded: the cells that are excluded for every arm, because a run of one arm was disturbed from
             outside or wrote another text.
-        disturbed: the share of the block's runs that were disturbed from outside, 0 to 1.
+        disturbed: the share of the block's runs that count although something disturbed them of which it is
+            not known what it did, as swapping and heat, 0 to 1. What other programs did is part of intervals.
         stopping: when the bench was looked at, if it is measured until its verdicts are decided. Intervals
             and verdicts are then those of the last look, and ``rates`` the repeats up to it.
         look: the complete repeats at that look; None before the first one, and in other benches.

@@ -45,7 +45,12 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
     tps, outputs = counted(runs), runs.outputs
     places = {spec: np.flatnonzero(arm_of == number).tolist() for number, spec in enumerate(members)}
     good = {spec: np.flatnonzero((arm_of == n) & (tps > 0)).tolist() for n, spec in enumerate(members)}
-    grid = _Grid.of(runs, arm_of, own_processes=results.meta.engine.startswith("binary"))
+    grid = _Grid.of(
+        runs,
+        arm_of,
+        own_processes=results.meta.engine.startswith("binary"),
+        cores=results.meta.machine.cores,
+    )
     measured = dict(zip(members, grid.rates(tps), strict=True))
     stopping = results.meta.stopping
     selections = _selections(members, measured, grid, runs, stopping)
@@ -111,9 +116,10 @@ class _Grid:
     place: tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]
     shape: tuple[int, int, int]
     loads: NDArray[np.float64]
+    slowed: NDArray[np.float64]
 
     @classmethod
-    def of(cls, runs: Runs, arm_of: NDArray[np.intp], *, own_processes: bool) -> _Grid:
+    def of(cls, runs: Runs, arm_of: NDArray[np.intp], *, own_processes: bool, cores: int) -> _Grid:
         """Place runs.
 
         Args:
@@ -121,6 +127,7 @@ class _Grid:
             arm_of: number of each run's arm.
             own_processes: whether a run without a recorded load had a process of its own; if not, all such
                 runs of an arm are one load.
+            cores: of the machine.
         """
         specs, spec_of = runs.by_spec()
         prompts = sorted({spec.prompt.id for spec in specs})
@@ -135,6 +142,7 @@ class _Grid:
             place=(arm_of, row_of, column_of),
             shape=(int(arm_of.max(initial=-1)) + 1, len(prompts), len(repeats)),
             loads=np.where(np.isnan(recorded), unrecorded, recorded),
+            slowed=_expected_slowdowns(runs, cores),
         )
 
     def table(self, values: NDArray[np.float64], where: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -146,11 +154,24 @@ class _Grid:
     def rates(self, tps: NDArray[np.float64]) -> Iterator[stats.Rates]:
         """Yield the tokens/s of each arm."""
         good = tps > 0
-        tables, loads = self.table(tps, good), self.table(self.loads, good)
+        tables, loads, slowed = (self.table(values, good) for values in (tps, self.loads, self.slowed))
         conversations = _conversations(self.prompts)
-        for table, of_arm in zip(tables, loads, strict=True):
-            known = None if np.isnan(of_arm).all() else of_arm
-            yield stats.Rates(self.prompts, self.repeats, table, loads=known, conversations=conversations)
+        for table, of_arm, slowed_of_arm in zip(tables, loads, slowed, strict=True):
+            yield stats.Rates(
+                self.prompts,
+                self.repeats,
+                table,
+                loads=None if np.isnan(of_arm).all() else of_arm,
+                conversations=conversations,
+                slowed=slowed_of_arm if np.nansum(slowed_of_arm) > 0 else None,
+            )
+
+
+def _expected_slowdowns(runs: Runs, cores: int) -> NDArray[np.float64]:
+    """Return the logarithm by which other programs are expected to have slowed each run; 0 for most runs."""
+    busy = np.array([MeasurementWarning.BUSY_MACHINE in names for names in runs.column("doubts")], dtype=bool)
+    taken = np.where(busy, np.nan_to_num(runs.numbers("others_cores")), 0.0)
+    return stats.expected_slowdown(taken, cores)
 
 
 def _conversations(prompts: Sequence[str]) -> dict[str, str]:
@@ -182,12 +203,14 @@ def _selections(
     With a stopping rule, these are the cells of the repeats up to the last look.
 
     A run is excluded only for a disturbance from outside that was recorded, or for a text that no near-tie
-    explains; then its cell is excluded for all arms. Where that would be most cells, nothing is excluded. An
+    explains; then its cell is excluded for all arms. Where that would be most cells, nothing is excluded, and
+    intervals are wider by what the load of other programs may have done (``stats.disturbance_error``). An
     arm of which more than a fifth of the texts differ does not exclude them: it is not fair as such, and its
     warning says so.
     """
     everywhere = np.ones(len(runs), dtype=np.bool_)
     disturbed = grid.table(np.array([*map(_was_disturbed, runs.column("doubts"))], dtype=float), everywhere)
+    unexplained = np.where(grid.table(grid.slowed, everywhere) > 0, 0.0, disturbed)
     texts = zip(runs.specs, runs.column("text_identical"), runs.column("difference"), strict=True)
     differing = grid.table(np.array([_differs(*text) for text in texts], dtype=float), everywhere)
     made = ~np.isnan(disturbed)
@@ -209,12 +232,13 @@ def _selections(
             excluded = np.zeros_like(shared)
         look = None if stopping is None else stopping.last_look(_complete_repeats(made[of_this], repeats))
         kept = shared & ~excluded
+        counted = np.where(present & kept, unexplained[block], np.nan)
         selections[one_block] = _Selection(
             kept=kept if look is None else kept & (repeats < look),
             excluded=frozenset(
                 (grid.prompts[row], grid.repeats[column]) for row, column in np.argwhere(excluded).tolist()
             ),
-            disturbed=float(np.nanmean(of_block)) if present.any() else 0.0,
+            disturbed=0.0 if np.isnan(counted).all() else float(np.nanmean(counted)),
             look=look,
         )
     return selections

@@ -59,6 +59,11 @@ class Change:
     p_value: float | None
     verdict: SpeedVerdict | None
 
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other programs may have added more than all else that the interval is of."""
+        return self.effect is not None and self.effect.disturbance > self.effect.error
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -184,7 +189,7 @@ def _compare(
             f"{names[0]} and {names[1]} have no arm in common{named}",
             "compare benches of the same models, draft sizes, sampling, -n, users and prompts",
         )
-    no_verdict = _no_verdict(sides, names, design)
+    no_verdict = _no_verdict(sides, names, design) or _unexplained(groups)
     rows = tuple(
         row
         for name in common
@@ -230,6 +235,17 @@ def _no_verdict(sides: Sequence[Sequence[ResultSet]], names: Sequence[str], desi
     return None
 
 
+def _unexplained(groups: Sequence[Sequence[Sequence[Arm]]]) -> str | None:
+    """Return that there is no verdict where it is not known what a disturbance did to many runs."""
+    most = max(arm.disturbed for side in groups for bench in side for arm in bench)
+    if most <= judging.MOST_DISTURBED:
+        return None
+    return (
+        f"no verdict: memory was swapped or a GPU lowered its clocks during {most:.0%} of the runs, and what "
+        "that did is not known"
+    )
+
+
 def _row(before: Sequence[Arm], after: Sequence[Arm], design: Design, threshold: float | None) -> Row | None:
     """Compare an arm, a bench of each side after the other; without a threshold there is no verdict."""
     if design is Design.INTERLEAVED:
@@ -240,6 +256,9 @@ def _row(before: Sequence[Arm], after: Sequence[Arm], design: Design, threshold:
         effect = stats.compare_units(logs[1], logs[0]) if design is Design.SESSIONS else None
     if not logs[0]:
         return None
+    disturbance = _disturbance(before, after)
+    if effect is not None:
+        effect = replace(effect, disturbance=disturbance)
     means = fmean(logs[0]), fmean(logs[1])
     ours, theirs = _texts(after[0]), _texts(before[0])
     shared = ours.keys() & theirs.keys()
@@ -249,7 +268,7 @@ def _row(before: Sequence[Arm], after: Sequence[Arm], design: Design, threshold:
         after=after[0],
         before_tps=math.exp(means[0]),
         after_tps=math.exp(means[1]),
-        change=_change(means[1] - means[0], effect, design, logs, threshold),
+        change=_change(means[1] - means[0], effect, design, logs, disturbance, threshold),
         texts_equal=sum(_same(ours[p], theirs[p]) for p in shared) if own_words and shared else None,
         texts=len(shared),
     )
@@ -293,6 +312,12 @@ def _by_session(before: Sequence[Arm], after: Sequence[Arm]) -> tuple[list[float
     return one, other
 
 
+def _disturbance(before: Sequence[Arm], after: Sequence[Arm]) -> float:
+    """Return what other programs may have added to the log ratio of two sides."""
+    one, other = (fmean(stats.mean_slowdown(arm.rates) for arm in side) for side in (before, after))
+    return stats.combine_slowdowns(one, other)
+
+
 def _mean_log(arm: Arm, prompts: Sequence[str]) -> float:
     logs: dict[str, list[float]] = {prompt: [] for prompt in prompts}
     for (prompt, _), rate in arm.rates.items():
@@ -306,13 +331,15 @@ def _change(
     effect: stats.LogEffect | None,
     design: Design,
     logs: tuple[list[float], list[float]],
+    disturbance: float,
     threshold: float | None,
 ) -> Change:
     bounds: tuple[float, float] | None = None
     if effect is not None:
         bounds = effect.interval(_TAIL, _TAIL)
     elif design is Design.SINGLE:
-        half = stats.Z95 * SESSION_SPREAD * math.sqrt(sum(1 / len(side) for side in logs))
+        sessions = SESSION_SPREAD * math.sqrt(sum(1 / len(side) for side in logs))
+        half = stats.Z95 * math.hypot(sessions, disturbance)
         bounds = value - half, value + half
     ratio = stats.Estimate(
         value=math.exp(value),

@@ -216,9 +216,15 @@ class _Spread:
     sd: float
     degrees: float
 
-    def half_width(self, draft_sizes: int, confidence: float, *, repeats: int = 1) -> float:
-        """Return half of the interval of a mean, one of so many that hold together."""
-        return stats.family_quantile(draft_sizes, self.degrees, confidence) * self.sd / math.sqrt(repeats)
+    def half_width(
+        self, draft_sizes: int, confidence: float, *, repeats: int = 1, added: float = 0.0
+    ) -> float:
+        """Return half of the interval of a mean, one of so many that hold together.
+
+        ``added`` is what other programs may have added to the mean.
+        """
+        error, degrees = stats.widen(self.sd / math.sqrt(repeats), self.degrees, added)
+        return stats.family_quantile(draft_sizes, degrees, confidence) * error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +234,8 @@ class _Measured:
     ``round_s`` are seconds per round of all users: the tokens that all users get in a round over tokens/s.
     ``expected_s`` are the same as computed beforehand; nothing where they were not. ``lengths`` are tokens
     per round of one user. ``log_gains`` have a log speed-up for each repeat. ``disturbed`` are places at
-    which other programs disturbed too many runs. ``repeats`` are how many speed-ups each draft size has.
+    which swapping or heat disturbed too many runs. ``added`` is what other programs may have added to a log
+    speed-up. ``repeats`` are how many speed-ups each draft size has.
     """
 
     round_s: Mapping[int, Mapping[Place, float]]
@@ -236,6 +243,7 @@ class _Measured:
     lengths: Mapping[int, Mapping[Place, float]]
     log_gains: Mapping[tuple[int, Place], Sequence[float]]  # up to the last look, if there was one
     disturbed: frozenset[Place]
+    added: Mapping[tuple[int, Place], float]
     repeats: Mapping[Place, int]
 
     @classmethod
@@ -247,6 +255,7 @@ class _Measured:
         lengths: dict[int, dict[Place, float]] = {}
         log_gains: dict[tuple[int, Place], list[float]] = {}
         disturbed: set[Place] = set()
+        added: dict[tuple[int, Place], float] = {}
         repeats: dict[Place, int] = {}
         for arm in groups:
             traffic = arm.spec.traffic
@@ -266,6 +275,7 @@ class _Measured:
                 logs = [math.log(arm.rates[cell] / alone[cell]) for cell in cells]
                 if logs:
                     log_gains[draft, place] = logs[: _last_look(len(logs))]
+                    added[draft, place] = stats.disturbance_error(arm.rates, alone)
                     repeats[place] = min(len(logs), repeats.get(place, len(logs)))
         return cls(
             round_s=round_s,
@@ -273,6 +283,7 @@ class _Measured:
             lengths=lengths,
             log_gains=log_gains,
             disturbed=frozenset(disturbed),
+            added=added,
             repeats=repeats,
         )
 
@@ -343,7 +354,9 @@ class _Measured:
                         tokens_per_s=place.users * self.lengths[draft][place] / self.round_s[draft][place],
                         speedup=_around(
                             fmean(logs),
-                            spreads[place].half_width(len(drafts), confidence, repeats=len(logs))
+                            spreads[place].half_width(
+                                len(drafts), confidence, repeats=len(logs), added=self.added[draft, place]
+                            )
                             if place in spreads and len(logs) >= LOOKS[0]
                             else None,
                         ),

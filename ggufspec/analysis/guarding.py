@@ -71,7 +71,8 @@ def guard(compared: BenchComparison, share: float) -> Guard:
 
     Raises:
         ResultsError: two engines were compared, so nothing can be called slower.
-        InconclusiveError: how much sessions differ is not known, or a single repeat was measured.
+        InconclusiveError: how much sessions differ is not known, what disturbed the runs cannot be told, or a
+            single repeat was measured.
     """
     if compared.no_verdict and not compared.same_engine:
         raise ResultsError(compared.no_verdict, "compare benches of one engine, or leave --fail-slower out")
@@ -81,6 +82,8 @@ def guard(compared: BenchComparison, share: float) -> Guard:
             "from a slower moment",
             f"{_ONE_BENCH}, or compare at least {LEAST_SESSIONS} benches a side",
         )
+    if compared.no_verdict:
+        raise InconclusiveError(compared.no_verdict, "measure again on a quiet machine")
     rows = [row for row in compared.rows if row.before.role is Role.DRAFTING] or [*compared.rows]
     effects = [row.change.effect for row in rows if row.change.effect is not None]
     if len(effects) < len(rows):
@@ -130,6 +133,8 @@ def raise_if_slower(guarded: Guard) -> None:
 
 
 def _advice(guarded: Guard, undecided: list[GuardedRow]) -> str:
+    if any(row.row.change.is_disturbed for row in undecided):
+        return "other programs slowed the runs by more than all else that varies: measure on a quiet machine"
     unit = "repeat" if guarded.design is Design.INTERLEAVED else "bench"
     needed = [row.units for row in undecided]
     most = max((units for units in needed if units is not None), default=None)

@@ -21,7 +21,7 @@ THRESHOLD = 0.01
 """The smallest change of speed that matters, as a fraction."""
 
 MOST_DISTURBED = 0.2
-"""Share of disturbed runs above which nothing is found."""
+"""Share of runs above which nothing is found, if it is not known what a disturbance did to them."""
 
 WIDEST_RATIO = 5.0
 """Upper over lower end of an interval above which it is not shown, and nothing is found from it.
@@ -85,7 +85,7 @@ def judge_effect(
         effect: of the arm over its baseline; None where no cell was measured on both sides.
         prompts: how many were compared.
         repeats: the most of a prompt.
-        disturbed: share of the runs that were disturbed from outside, 0 to 1.
+        disturbed: share of the runs that something disturbed of which it is not known what it did, 0 to 1.
         runs_done: runs of the whole bench.
         runs_planned: what its plan counts; None where that is not known.
         text_differs: whether the arm wrote another text than the target, which no near-tie explains.
@@ -127,7 +127,9 @@ def _find(
     if effect is None or effect.cells < _LEAST_PAIRS:
         return SpeedVerdict.UNDECIDED, (Missing.RUNS,)
     verdict = judge_ratio(effect.ratio, threshold=threshold)
-    return verdict, (Missing.RUNS,) if verdict is SpeedVerdict.UNDECIDED else ()
+    if verdict is not SpeedVerdict.UNDECIDED:
+        return verdict, ()
+    return verdict, (Missing.QUIET if effect.fit.is_disturbed else Missing.RUNS,)
 
 
 _NOTHING = stats.Needed(repeats=None, prompts=None)

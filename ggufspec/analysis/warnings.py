@@ -40,6 +40,7 @@ class MeasurementWarning(StrEnum):
     FEW_REPEATS = "few-repeats"
     NOT_INTERLEAVED = "not-interleaved"
     DISTURBED = "disturbed"
+    WIDENED = "widened"
     UNEQUAL_LENGTHS = "unequal-lengths"
     BEYOND_LENGTH = "beyond-length"
     SWAPPING = "swapping"
@@ -110,8 +111,12 @@ ADVICE = {
         " or more loads"
     ),
     MeasurementWarning.DISTURBED: (
-        "more than a fifth of the runs were disturbed by other programs, swapping or heat, so there is no"
-        " verdict: measure again on a quiet machine"
+        "memory was swapped or a GPU lowered its clocks during more than a fifth of the runs, and what that"
+        " did is not known, so there is no verdict: measure again on a quiet machine"
+    ),
+    MeasurementWarning.WIDENED: (
+        "other programs used the processor during most runs, so intervals include what that may have changed:"
+        " stop them and measure again for narrower ones"
     ),
     MeasurementWarning.UNEQUAL_LENGTHS: (
         "some answers are more than ten times as long as others, and each counts the same: compare with"
@@ -233,6 +238,7 @@ _NOTES = frozenset(
         MeasurementWarning.SUMMARY_RETRIED,
         MeasurementWarning.BEST_AT_EDGE,
         MeasurementWarning.CLIPPED,
+        MeasurementWarning.WIDENED,
         MeasurementWarning.BEYOND_LENGTH,
         MeasurementWarning.SYNTHETIC,
     }

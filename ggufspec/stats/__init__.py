@@ -9,6 +9,13 @@ from __future__ import annotations
 from ggufspec.domain import Estimate, StoppingRule, schedule_looks
 from ggufspec.stats.cells import Cell, Rates, align
 from ggufspec.stats.clipping import clip, find_far, replace_rates
+from ggufspec.stats.disturbance import (
+    combine_slowdowns,
+    disturbance_error,
+    expected_slowdown,
+    mean_slowdown,
+    widen,
+)
 from ggufspec.stats.effects import (
     ASSUMED_SPREAD,
     MIN_LOADS,
@@ -85,9 +92,12 @@ __all__ = [
     "align",
     "assume_spread",
     "clip",
+    "combine_slowdowns",
     "compare_units",
     "count_places",
+    "disturbance_error",
     "drift",
+    "expected_slowdown",
     "expected_width",
     "family_quantile",
     "family_tail",
@@ -97,6 +107,7 @@ __all__ = [
     "judge_limits",
     "mean_over_prompts",
     "mean_rate",
+    "mean_slowdown",
     "median_ratio",
     "moderate",
     "needed",
@@ -119,5 +130,6 @@ __all__ = [
     "t_tail",
     "uniform_p_value",
     "unstable",
+    "widen",
     "without_interval",
 ]

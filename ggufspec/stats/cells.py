@@ -24,6 +24,8 @@ class Rates(Mapping[Cell, float]):
         conversations: prompt id -> conversation of which it is a turn; a prompt that is missing stands alone.
         clipped: which rates stand in the place of runs that were far from their kind, same shape; see
             ``clipping``. None for none.
+        slowed: the logarithm by which other programs are expected to have slowed each run, same shape; see
+            ``disturbance``. None for not at all.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Rates(Mapping[Cell, float]):
         loads: Values | None = None,
         conversations: Mapping[str, str] | None = None,
         clipped: NDArray[np.bool_] | None = None,
+        slowed: Values | None = None,
     ) -> None:
         """Take ids in alphabetical order as rows, repeats as columns."""
         self.rows = {prompt: row for row, prompt in enumerate(prompts)}
@@ -43,6 +46,7 @@ class Rates(Mapping[Cell, float]):
         self.loads = loads
         self.conversations = conversations or {}
         self.clipped = clipped
+        self.slowed = slowed
 
     @classmethod
     def of(cls, rates: Mapping[Cell, float]) -> Rates:
@@ -74,6 +78,7 @@ class Rates(Mapping[Cell, float]):
             loads=self.loads,
             conversations=self.conversations,
             clipped=self.clipped if clipped is None else clipped,
+            slowed=self.slowed,
         )
 
     @property
@@ -128,6 +133,7 @@ def _select(rates: Rates, prompts: Sequence[str], repeats: Sequence[int]) -> Rat
         loads=None if rates.loads is None else rates.loads[places],
         conversations=rates.conversations,
         clipped=None if rates.clipped is None else rates.clipped[places],
+        slowed=None if rates.slowed is None else rates.slowed[places],
     )
 
 

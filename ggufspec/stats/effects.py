@@ -36,6 +36,7 @@ import numpy as np
 
 from ggufspec.domain import Estimate
 from ggufspec.stats.cells import Cell, Rates, Values, align
+from ggufspec.stats.disturbance import disturbance_error, widen
 from ggufspec.stats.estimates import CONFIDENCE, quantile
 from ggufspec.stats.student import t_tail
 
@@ -103,6 +104,7 @@ class Fit:
         components: the variances.
         cells: how many values were averaged.
         gap: why there is no standard error.
+        disturbance: the part of the standard error that other programs may have added; a logarithm.
     """
 
     mean: float
@@ -111,6 +113,19 @@ class Fit:
     components: Components
     cells: int
     gap: Gap | None
+    disturbance: float = 0.0
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other programs may have added more than all else that the standard error is of."""
+        return self.error is not None and 2 * self.disturbance**2 > self.error**2
+
+    def widened(self, disturbance: float) -> Fit:
+        """Return the same with what other programs may have added, as a part of the standard error."""
+        if self.error is None or self.degrees is None:
+            return self
+        error, degrees = widen(self.error, self.degrees, disturbance)
+        return replace(self, error=error, degrees=degrees, disturbance=disturbance)
 
     @property
     def p_value(self) -> float | None:
@@ -187,7 +202,7 @@ def paired_effect(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -
     pool = _REPEATS_POOLED_ABOVE if own_processes else _POOLED_ABOVE
     fitted = fit(
         *table, own_processes=own_processes, pool_loads_above=pool, clipped=_share_clipped(first, second)
-    )
+    ).widened(disturbance_error(first, second))
     p_value = fitted.p_value
     return Effect(
         ratio=_assume_spread(fitted, logs) if fitted.gap is Gap.NOT_INTERLEAVED else fitted.estimate,

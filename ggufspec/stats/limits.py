@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ggufspec.stats.disturbance import widen
 from ggufspec.stats.student import t_quantile, t_tail
 
 _MOST_UNITS = 1000
@@ -22,19 +23,28 @@ _MOST_UNITS = 1000
 class LogEffect:
     """A difference of logarithms with its standard error and Student's degrees of freedom.
 
-    ``units`` is how many independent units each side has.
+    ``error`` and ``degrees`` are of the units, ``units`` is how many independent ones each side has.
+    ``disturbance`` is what other programs may have added to the value (see ``stats.disturbance_error``),
+    which more units do not take away.
     """
 
     value: float
     error: float
     degrees: float
     units: int
+    disturbance: float = 0.0
+
+    @property
+    def total(self) -> tuple[float, float]:
+        """The standard error with the disturbance, and its degrees of freedom."""
+        return widen(self.error, self.degrees, self.disturbance)
 
     def interval(self, lower_tail: float, upper_tail: float) -> tuple[float, float]:
         """Return an interval that misses the truth below and above with these chances."""
+        error, degrees = self.total
         return (
-            self.value - t_quantile(lower_tail, self.degrees) * self.error,
-            self.value + t_quantile(upper_tail, self.degrees) * self.error,
+            self.value - t_quantile(lower_tail, degrees) * error,
+            self.value + t_quantile(upper_tail, degrees) * error,
         )
 
     def p_above(self, limit: float) -> float:
@@ -61,9 +71,10 @@ class LogEffect:
         )
 
     def _tail(self, distance: float) -> float:
-        if self.error == 0:
+        error, degrees = self.total
+        if error == 0:
             return 0.5 if distance == 0 else float(distance < 0)
-        return t_tail(distance / self.error, self.degrees)
+        return t_tail(distance / error, degrees)
 
 
 def pair_units(differences: Sequence[float]) -> LogEffect | None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ggufspec.domain import Estimate, StoppingRule
 from ggufspec.stats.cells import Cell, Values, align
+from ggufspec.stats.disturbance import disturbance_error
 from ggufspec.stats.effects import WIDEST, Effect, Gap, is_constant, paired_effect
 from ggufspec.stats.limits import pair_units
 from ggufspec.stats.student import t_quantile
@@ -56,7 +57,9 @@ def sequential_effect(
         return without_interval(effect, Gap.SINGLE)
     if is_constant(units.error, units.value):
         return without_interval(effect, Gap.EQUAL)
-    half = min(t_quantile(ERROR / rule.tests / 2, units.degrees) * units.error, WIDEST)
+    units = replace(units, disturbance=disturbance_error(first, second))
+    error, degrees = units.total
+    half = min(t_quantile(ERROR / rule.tests / 2, degrees) * error, WIDEST)
     ratio = Estimate(
         value=math.exp(units.value), lo=math.exp(units.value - half), hi=math.exp(units.value + half)
     )
@@ -65,9 +68,9 @@ def sequential_effect(
         effect,
         ratio=ratio,
         p_value=p_value,
-        degrees=units.degrees,
+        degrees=degrees,
         gap=None,
-        fit=replace(effect.fit, mean=units.value, error=units.error, degrees=units.degrees, gap=None),
+        fit=replace(effect.fit, mean=units.value, error=error, degrees=degrees, gap=None),
     )
 
 

@@ -1,0 +1,67 @@
+"""What other programs may have added to a log ratio, from the load that was seen during each run.
+
+Programs that keep x of n cores busy are expected to slow a run by the logarithm s = -ln(1 - x/n): the share
+of the processor that is left. Two things of it remain in the mean log ratio of two arms:
+
+- what their runs were slowed by unequally: the difference of their mean expected slow-downs, times an unknown
+  factor. It is small where idle cores take the load, and large where threads wait for each other;
+- what the arms lose unequally where their runs are slowed alike: an unknown share of the mean slow-down. A
+  busy loop beside one thread slowed the embedded target by 20 % and drafting by 8 %, on a machine with two
+  cores.
+
+``scripts/validate_disturbance.py`` measures both beside real busy loops. Their root mean square is a part of
+the standard error, so that a result beside other programs is one about the quiet machine, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from ggufspec.stats.cells import Cell, Rates, Values, align
+
+_MOST_TAKEN = 0.9  # of the cores: what is left of a run then cannot be told from the load
+_FACTOR = 1.8  # root mean square: 0.2 was seen with a core for each thread, and 2 to 3 with fewer cores
+_UNEQUAL = 0.2  # standard deviation of the share: 0.13 of 0.69 was seen with a core for each thread
+_KNOWN = 1e6  # degrees of freedom from which on Student's t is normal
+
+
+def expected_slowdown(cores_taken: Values, cores: int) -> Values:
+    """Return the logarithm by which programs that keep so many of the cores busy slow a run."""
+    return np.asarray(-np.log1p(-np.minimum(cores_taken / cores, _MOST_TAKEN)))
+
+
+def disturbance_error(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> float:
+    """Return what other programs may have added to the mean log ratio of two arms: its root mean square.
+
+    Args:
+        rates: of an arm; plain mappings say nothing of other programs.
+        baseline: the same of the other arm. Cells that one side lacks are left out.
+    """
+    first, second = align(rates, baseline)
+    return combine_slowdowns(mean_slowdown(first), mean_slowdown(second))
+
+
+def mean_slowdown(rates: Rates) -> float:
+    """Return the mean expected slow-down of an arm's runs, a logarithm."""
+    if rates.slowed is None or not len(rates):
+        return 0.0
+    return float(rates.slowed[~np.isnan(rates.table)].mean())
+
+
+def combine_slowdowns(first: float, second: float) -> float:
+    """Return the same as ``disturbance_error`` from the mean expected slow-downs of two arms."""
+    return math.hypot((first - second) * _FACTOR, (first + second) / 2 * _UNEQUAL)
+
+
+def widen(error: float, degrees: float, disturbance: float) -> tuple[float, float]:
+    """Return a standard error that includes a disturbance, and its degrees of freedom (Satterthwaite 1946).
+
+    The size of a disturbance is taken as known: it does not follow from the same few runs.
+    """
+    if not disturbance:
+        return error, degrees
+    total = math.hypot(error, disturbance)
+    return total, min(degrees * (total / error) ** 4, _KNOWN) if error > 0 else _KNOWN

@@ -1,0 +1,192 @@
+"""Check verdicts beside real busy loops: record runs of the embedded pair, then judge many benches of them.
+
+    scripts/validate_disturbance.py record runs.jsonl --pattern one --repeats 4
+    scripts/validate_disturbance.py judge runs.jsonl
+
+``record`` measures the target alone and drafting, each twice (two arms that differ in a seed that they do not
+use), while other programs compute, and appends every run to a file. It may be called again and again: a piece
+of four repeats takes one or two minutes. The patterns:
+
+- none: nothing beside it, for the true speed-up;
+- one, two: so many busy loops all the time;
+- page: one busy loop, on for 0.2 to 2 s and off for 0.5 to 5 s, as a page with scripts;
+- build: two busy loops, on for 5 to 20 s and off for as long.
+
+``judge`` draws benches of 8 prompts × 5 repeats from the runs of each pattern, each repeat from a piece that
+was measured together, and gives them to the code that judges stored benches. The truth is the speed-up of
+all runs beside nothing. Wanted: at least 93 % of intervals hold it, at most 5 % of the comparisons of an arm
+with its twin find a difference, and a true 1.5 is found in at least 80 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ggufspec.domain import ENGINES, RunResult, RunSpec
+from ggufspec.measure import Request, api, identify, prepare_session
+from ggufspec.measure.sweep import Block
+from ggufspec.results import ResultSet
+
+PROMPTS, REPEATS = 8, 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """Busy loops, and for how many seconds they run and rest; they never rest without ``rests_s``."""
+
+    loops: int
+    runs_s: tuple[float, float] = (1.0, 1.0)
+    rests_s: tuple[float, float] | None = None
+
+
+PATTERNS = {
+    "none": Pattern(loops=0),
+    "one": Pattern(loops=1),
+    "two": Pattern(loops=2),
+    "page": Pattern(loops=1, runs_s=(0.2, 2.0), rests_s=(0.5, 5.0)),
+    "build": Pattern(loops=2, runs_s=(5.0, 20.0), rests_s=(5.0, 20.0)),
+}
+
+_LOOP = """
+import os, time
+end = time.time() + {seconds}
+while time.time() < end and os.path.exists("{lock}"):
+    pass
+"""
+
+
+@contextmanager
+def busy_loops(pattern: Pattern, lock: Path) -> Iterator[None]:
+    """Run busy loops meanwhile: as other programs, so that they are no descendants of this process.
+
+    A loop ends by itself when ``lock`` is removed.
+    """
+    lock.touch()
+    over = threading.Event()
+    chance = random.Random(1)
+
+    def start(seconds: float) -> None:
+        loop = _LOOP.format(seconds=seconds, lock=lock)
+        for _ in range(pattern.loops):
+            subprocess.run(
+                ["sh", "-c", '"$0" -c "$1" &', sys.executable, loop], start_new_session=True, check=True
+            )
+
+    def turn_on_and_off() -> None:
+        while not over.is_set():
+            seconds = chance.uniform(*pattern.runs_s)
+            start(seconds)
+            over.wait(seconds + chance.uniform(*(pattern.rests_s or (0, 0))))
+
+    thread = threading.Thread(target=turn_on_and_off, daemon=True)
+    if pattern.rests_s is None:
+        start(3600)
+    else:
+        thread.start()
+    try:
+        time.sleep(0.5)
+        yield
+    finally:
+        over.set()
+        lock.unlink()
+
+
+def record(options: argparse.Namespace) -> int:
+    """Measure a piece and append its runs to the file."""
+    session = identify(
+        prepare_session(
+            Request(
+                pair="demo",
+                draft=options.draft,
+                n_predict=options.n_predict,
+                engine=options.engine,
+                repeats=options.repeats,
+                threads=options.threads,
+            )
+        )
+    )
+    target, _, drafting = session.suite.blocks[0].arms
+    suite = replace(
+        session.suite,
+        blocks=(Block(arms=(target, _twin(target), drafting, _twin(drafting))),),
+        prompts=session.suite.prompts[: options.prompts],
+        seed=int(time.time()),
+    )
+    session = replace(session, suite=suite)
+    lock = options.file.with_suffix(".lock")
+    with session.engine, busy_loops(PATTERNS[options.pattern], lock):
+        store = api.begin(session, command=tuple(sys.argv), warnings={})
+        known = 0
+        for bench in api.record(session, store):
+            with options.file.open("a") as file:
+                for run in bench.runs[known:]:
+                    file.write(json.dumps(_describe(run, options.pattern, bench)) + "\n")
+            known = len(bench.runs)
+    return 0
+
+
+def _describe(run: RunResult, pattern: str, bench: ResultSet) -> dict[str, Any]:
+    """Return what ``judge`` needs of a run."""
+    state = run.conditions
+    return {
+        "pattern": pattern,
+        "engine": bench.meta.engine,
+        "piece": bench.meta.id,
+        "arm": f"{run.spec.role.value}-{run.spec.sampling.seed}",
+        "draft": run.spec.draft_size,
+        "prompt": run.spec.prompt.id,
+        "repeat": run.repeat,
+        "extra": run.warmup or run.anchor,
+        "tps": run.sample.decode_tps,
+        "load": run.load,
+        "threads": run.spec.threads,
+        "cores": bench.meta.machine.cores,
+        "others_cores": None if state is None else state.others_cores,
+        "wall_s": run.wall_s,
+        "doubts": run.doubts,
+    }
+
+
+def _twin(arm: RunSpec) -> RunSpec:
+    return replace(arm, sampling=replace(arm.sampling, seed=arm.sampling.seed + 1))
+
+
+def main() -> int:
+    """Record or judge."""
+    options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # busy loops end
+    return int(options.run(options))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    recording = commands.add_parser("record")
+    recording.add_argument("file", type=Path)
+    recording.add_argument("--pattern", choices=tuple(PATTERNS), required=True)
+    recording.add_argument("--engine", choices=tuple(ENGINES), default="server")
+    recording.add_argument("--repeats", type=int, default=4)
+    recording.add_argument("--prompts", type=int, default=PROMPTS)
+    recording.add_argument("--draft", type=int, default=3)
+    recording.add_argument("-t", "--threads", type=int)
+    recording.add_argument("-n", "--n-predict", type=int, default=128)
+    recording.set_defaults(run=record)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
