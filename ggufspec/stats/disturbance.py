@@ -24,7 +24,7 @@ from ggufspec.stats.cells import Cell, Rates, Values, align
 
 _MOST_TAKEN = 0.9  # of the cores: what is left of a run then cannot be told from the load
 _FACTOR = 1.8  # root mean square: 0.2 was seen with a core for each thread, and 2 to 3 with fewer cores
-_UNEQUAL = 0.2  # standard deviation of the share: 0.13 of 0.69 was seen with a core for each thread
+_UNEQUAL = 0.18  # standard deviation of the share: 0.13 of 0.69 was seen with a core for each thread
 _KNOWN = 1e6  # degrees of freedom from which on Student's t is normal
 
 
@@ -41,7 +41,21 @@ def disturbance_error(rates: Mapping[Cell, float], baseline: Mapping[Cell, float
         baseline: the same of the other arm. Cells that one side lacks are left out.
     """
     first, second = align(rates, baseline)
-    return combine_slowdowns(mean_slowdown(first), mean_slowdown(second))
+    common = (mean_slowdown(first) + mean_slowdown(second)) / 2
+    return math.hypot(_FACTOR * _systematic(first, second), _UNEQUAL * common) if common else 0.0
+
+
+def _systematic(first: Rates, second: Rates) -> float:
+    """Return by how much the expected slow-downs of two arms differ beyond chance, a logarithm.
+
+    What differs by chance from repeat to repeat makes the runs scatter, too, and their residuals have it: a
+    standard error of the difference is left out.
+    """
+    tables = [arm.slowed if arm.slowed is not None else np.zeros(arm.table.shape) for arm in (first, second)]
+    differences = np.where(np.isnan(first.table), np.nan, tables[0] - tables[1])
+    of_repeats = np.nanmean(differences[:, (~np.isnan(differences)).any(axis=0)], axis=0)
+    chance = float(of_repeats.std(ddof=1)) / math.sqrt(len(of_repeats)) if len(of_repeats) > 1 else 0.0
+    return max(0.0, abs(float(np.nanmean(differences))) - chance)
 
 
 def mean_slowdown(rates: Rates) -> float:
@@ -52,7 +66,7 @@ def mean_slowdown(rates: Rates) -> float:
 
 
 def combine_slowdowns(first: float, second: float) -> float:
-    """Return the same as ``disturbance_error`` from the mean expected slow-downs of two arms."""
+    """Return the same for two arms that share no runs, from their mean expected slow-downs."""
     return math.hypot((first - second) * _FACTOR, (first + second) / 2 * _UNEQUAL)
 
 

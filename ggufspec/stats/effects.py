@@ -200,12 +200,15 @@ def paired_effect(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -
     groups, own_processes = group_repeats(first, second)
     table = _means(logs, _clusters(first), groups)
     pool = _REPEATS_POOLED_ABOVE if own_processes else _POOLED_ABOVE
+    disturbance = disturbance_error(first, second)
     fitted = fit(
         *table, own_processes=own_processes, pool_loads_above=pool, clipped=_share_clipped(first, second)
-    ).widened(disturbance_error(first, second))
+    ).widened(disturbance)
     p_value = fitted.p_value
     return Effect(
-        ratio=_assume_spread(fitted, logs) if fitted.gap is Gap.NOT_INTERLEAVED else fitted.estimate,
+        ratio=_assume_spread(fitted, logs, disturbance)
+        if fitted.gap is Gap.NOT_INTERLEAVED
+        else fitted.estimate,
         p_value=p_value,
         degrees=fitted.degrees,
         components=fitted.components,
@@ -215,7 +218,7 @@ def paired_effect(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -
     )
 
 
-def _assume_spread(fitted: Fit, logs: Values) -> Estimate:
+def _assume_spread(fitted: Fit, logs: Values, disturbance: float) -> Estimate:
     """Return a ratio from fewer than three loads, with an interval that assumes how much loads differ.
 
     What runs within these loads vary by is measured: as if each repeat were a load of its own.
@@ -223,9 +226,10 @@ def _assume_spread(fitted: Fit, logs: Values) -> Estimate:
     Args:
         fitted: of the loads.
         logs: log ratios, shape (prompts, repeats); NaN where a cell is missing.
+        disturbance: what other programs may have added to the mean.
     """
     table = _means(logs, range(len(logs)), range(logs.shape[1]))
-    within = fit(*table, own_processes=True, pool_loads_above=_REPEATS_POOLED_ABOVE)
+    within = fit(*table, own_processes=True, pool_loads_above=_REPEATS_POOLED_ABOVE).widened(disturbance)
     return assume_spread(fitted.mean, within.error or 0.0, within.degrees, loads=fitted.components.loads)
 
 

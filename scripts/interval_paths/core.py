@@ -148,7 +148,7 @@ def _simulate_arms(scenario: Scenario, random: np.random.Generator) -> tuple[lis
 
 def run_times(random: np.random.Generator, scenario: Scenario) -> Table:
     """Return logarithms of relative run times, shape (2 arms, prompts, repeats)."""
-    order = _positions(random, scenario)
+    order = positions(random, scenario)
     excess = 1 + random.gamma(1.5, 0.02 / 1.5, order.shape)
     slow = np.where(random.random(order.shape) < 0.02, 1 + random.uniform(0, 0.3, order.shape), 1.0)
     if scenario.slow:
@@ -173,7 +173,7 @@ def _machine(random: np.random.Generator, scenario: Scenario) -> Table:
     return slower
 
 
-def _positions(random: np.random.Generator, scenario: Scenario) -> NDArray[np.int64]:
+def positions(random: np.random.Generator, scenario: Scenario) -> NDArray[np.int64]:
     """Return when each run is made, shape (2 arms, prompts, repeats)."""
     prompts, repeats = scenario.prompts, scenario.repeats
     position = np.stack([random.permutation(prompts) for _ in range(repeats)], axis=1)

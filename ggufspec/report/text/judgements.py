@@ -22,8 +22,8 @@ _MOST_NAMED = 4  # categories or prompts in a sentence; of more, the two ends
 _NEEDS: Mapping[Missing, str] = {
     Missing.RUNS: "more runs would decide it",
     Missing.LOADS: "loads of the models differ by chance, and fewer than three were measured",
-    Missing.QUIET: "other programs, swapping or heat disturbed more than a fifth of the runs, so a quiet "
-    "machine would decide it",
+    Missing.QUIET: "other programs, swapping or heat changed the runs by more than all else that varies, so"
+    " a quiet machine would decide it",
 }
 
 
