@@ -135,16 +135,43 @@ def test_sizes_that_were_not_measured_are_forecast_well_after_calibration(truth:
         for curve in (CURVE, calibrated)
     )
     assert after < before / 2
-    assert after < 0.02
+    assert after < 0.025  # one load of each leaves as much to the prior
 
 
 def test_one_run_of_the_target_tells_the_machine_and_nothing_of_the_drafter() -> None:
     truth = _true(machine=1.2, drafter=1.3)
     calibration = forecast.calibrate(CURVE, _runs(truth, sizes=())[:1])
     ran, alone = (_seconds(curve, _alone(CURVE, TRACES[0])) for curve in (truth, calibration.curve))
-    assert alone == pytest.approx(ran, rel=0.02)
+    assert alone == pytest.approx(ran, rel=0.03)
     assert calibration.corrections["machine"].value > 1.1
     assert calibration.corrections["drafter"].value == pytest.approx(1.0, abs=0.01)
+
+
+def test_one_draft_size_corrects_what_all_draft_sizes_share() -> None:
+    """The target alone says nothing of the drafter; so it left nearly all of one shift of all γ."""
+    truth = _true(machine=1.1, drafter=1.2)
+    runs = [run for run in _runs(truth, sizes=(4,), loads=1) if run.exposure.prompt_id == "p0"]
+    alone = [run for run in runs if run.arm == "0"]
+
+    def errors(measured: list[CalibrationRun]) -> list[float]:
+        curve = forecast.calibrate(CURVE, measured).curve
+        return [abs(math.log(_speedup(curve, size).value / _speedup(truth, size).value)) for size in SIZES]
+
+    left, before = errors(runs), errors(alone)
+    assert len(runs) == 2
+    assert max(left) < max(before) / 2
+
+
+def test_disturbed_runs_widen_speed_ups() -> None:
+    runs = _runs(_true(machine=1.2), noise=0.01)
+    quiet, disturbed = (
+        _speedup(forecast.calibrate(CURVE, runs, disturbance=share).curve, 4) for share in (0.0, 0.2)
+    )
+    assert quiet.lo is not None
+    assert quiet.hi is not None
+    assert disturbed.lo is not None
+    assert disturbed.hi is not None
+    assert disturbed.hi / disturbed.lo > 1.01 * quiet.hi / quiet.lo
 
 
 def test_without_runs_the_times_stay_and_share_an_error() -> None:
@@ -179,7 +206,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 def test_intervals_are_wide_where_loads_differ() -> None:
     """Loads that differ by 8 %, as on a shared host, are taken for what they are once there are several."""
     one, three = (_coverage(noise=0.02, loads=loads, between=0.08) for loads in (1, 3))
-    assert one < 0.6
+    assert one < 0.75
     assert three >= 0.88
 
 

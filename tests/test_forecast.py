@@ -77,6 +77,30 @@ def test_by_hand() -> None:
     assert found.closed_form_speedup == pytest.approx((1 - 0.9**3) / (0.1 * (2 * 0.1 + 1)))
 
 
+def test_a_prompt_with_two_texts_counts_as_their_mean_and_widens_the_intervals() -> None:
+    """Batches of another size may write another text: then nobody knows which one a run will write."""
+    curve = _curve((1.0, 1.2, 1.5))
+    good, bad = "1111111111", "1000000000"
+    sure = [_trace(good), _trace("1101111111", "q")]
+    doubtful = [_trace(good, other=_trace(bad)), sure[1]]
+    one, two, both = (_one([trace], curve, 2) for trace in (_trace(good), _trace(bad), doubtful[0]))
+    assert both.tokens_per_s.value == pytest.approx((one.tokens_per_s.value * two.tokens_per_s.value) ** 0.5)
+    assert both.n_rounds == pytest.approx((one.n_rounds + two.n_rounds) / 2)
+    assert both.prompts == 1
+    for name in ("tokens_per_s", "speedup"):
+        found = _one(doubtful, curve, 2)
+        spread = forecast.forecasting.estimate(found.rates, np.zeros(1))
+        assert _width(getattr(found, name)) > _width(spread)
+    assert _one(sure, curve, 2).cost_errors[-1] == 0.0
+    assert _one(sure, curve, 2, text_sd=0.2).cost_errors[-1] == pytest.approx(0.2 / 2**0.5)
+
+
+def _width(estimate: Estimate) -> float:
+    assert estimate.lo is not None
+    assert estimate.hi is not None
+    return estimate.hi / estimate.lo
+
+
 def test_a_round_chooses_one_token_more_than_it_accepts_and_pays_for_another_batch_size() -> None:
     """The server's rounds (2, 1), (2, 2), (2, 2), (0, 0): nine tokens, and one batch of another size."""
     curve = replace(_curve((1.0, 1.2, 1.5)), choose_s=_time(0.01), resize_s=_time(0.2))

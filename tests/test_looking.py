@@ -10,14 +10,15 @@ from typing import Any, Self
 import pytest
 
 from ggufspec import engines, machine, units
-from ggufspec.domain import Prompt, Role, RunSpec, Serving, Status
+from ggufspec.domain import Conditions, Prompt, Role, RunSpec, Serving, Status
 from ggufspec.engines import Measurement
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.library.messages import Curve
-from ggufspec.errors import TimeLimitError
+from ggufspec.errors import InconclusiveError, TimeLimitError
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.forecast.trace import DraftTrace
 from ggufspec.measure import Deadline, Request, prepare_session
+from ggufspec.stats import Estimate
 from ggufspec.tuning import Plan, TuningForecast, looking, planning
 from tests.support import fake_server, fakes, scripted, timed
 from tests.support.scripted import Scripted
@@ -230,12 +231,48 @@ def test_a_model_that_is_too_slow_is_refused_by_the_name_of_the_limit(
     assert clock.now <= LIMIT_S
 
 
-def test_a_forecast_alone_measures_the_target_once(
+def test_a_forecast_alone_measures_the_target_and_one_draft_size(
     plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outlook, library, _ = _look(plan, clock, 1.0, monkeypatch, forecast_only=True)
-    assert library.seen.count("run") == 2  # of which the first warms up
+    assert library.seen.count("run") == 2 * 3  # of each three, the first of which warms up
     assert outlook.prospects
+    assert outlook.calibration is not None
+    assert outlook.calibration.runs == 2 * 2
+
+
+def test_a_forecast_alone_is_refused_where_threads_have_no_cores_of_their_own(
+    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _make_busy(monkeypatch, 6.0)
+    crowded = plan.with_threads(4)
+    with pytest.raises(InconclusiveError, match=r"other programs used 6\.0 of 8 cores"):
+        _look(crowded, clock, 1.0, monkeypatch, forecast_only=True)
+    outlook, _, _ = _look(crowded, Clock(), 1.0, monkeypatch)  # what is measured afterwards tells
+    assert outlook.prospects
+
+
+def test_a_forecast_beside_other_programs_is_wider_and_says_so(
+    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet, _, _ = _look(plan, clock, 1.0, monkeypatch, forecast_only=True)
+    _make_busy(monkeypatch, 4.0)
+    busy, _, _ = _look(plan, Clock(), 1.0, monkeypatch, forecast_only=True)
+    assert not [note for note in quiet.notes if "other programs" in note]
+    assert [note for note in busy.notes if note.startswith("calibration: other programs")]
+    for ours, theirs in zip(busy.prospects, quiet.prospects, strict=True):
+        assert _half_width(ours.overall.speedup) > _half_width(theirs.overall.speedup)
+
+
+def _make_busy(monkeypatch: pytest.MonkeyPatch, cores: float) -> None:
+    monkeypatch.setattr(machine, "usable_cores", lambda: 8)
+    monkeypatch.setattr(machine.Watch, "conditions", lambda _: Conditions(others_cores=cores))
+
+
+def _half_width(estimate: Estimate) -> float:
+    assert estimate.lo is not None
+    assert estimate.hi is not None
+    return estimate.hi / estimate.lo
 
 
 def test_categories_take_turns_so_that_none_is_left_out(

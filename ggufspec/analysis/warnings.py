@@ -252,7 +252,7 @@ _SWAPPED_BYTES = 16 << 20  # more than a desktop's background moves now and then
 def before(machine: Machine, *, threads: int, busy_cores: float) -> tuple[MeasurementWarning, ...]:
     """Return the warnings that hold before anything was measured."""
     warnings = []
-    if _crowded(machine.cores, threads=threads, busy_cores=busy_cores):
+    if is_crowded(machine.cores, threads=threads, busy_cores=busy_cores):
         warnings.append(MeasurementWarning.THREADS_ABOVE_FREE_CORES)
     if busy_cores > _BUSY_CORES:
         warnings.append(MeasurementWarning.BUSY_MACHINE)
@@ -264,7 +264,7 @@ def free_cores(cores: int, busy_cores: float) -> int:
     return max(1, cores - round(busy_cores))
 
 
-def _crowded(cores: int, *, threads: int, busy_cores: float) -> bool:
+def is_crowded(cores: int, *, threads: int, busy_cores: float) -> bool:
     """Whether more threads are to compute than other programs leave cores; a single one never waits."""
     return threads > free_cores(cores, busy_cores)
 
@@ -288,7 +288,7 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
     warnings += map(MeasurementWarning, offloading.shortfalls(run, gpu=gpu))
     others = (run.conditions.others_cores if run.conditions else None) or 0.0
     is_ours = run.spec.servers is None  # a server that runs already is one of the other programs
-    if is_ours and cores is not None and _crowded(cores, threads=run.spec.threads, busy_cores=others):
+    if is_ours and cores is not None and is_crowded(cores, threads=run.spec.threads, busy_cores=others):
         warnings.append(MeasurementWarning.THREADS_ABOVE_FREE_CORES)
     if is_ours and run.conditions is not None and was_busy(run.conditions):
         warnings.append(MeasurementWarning.BUSY_MACHINE)

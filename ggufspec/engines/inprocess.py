@@ -158,6 +158,7 @@ class InprocessEngine(Engine):
         *,
         writing: tuple[int, int] | None = None,
         limits: DraftLimits = DEFAULT_LIMITS,
+        program: Program = Program.SIMPLE,
     ) -> RecordedTrace:
         """Let the target generate one text, and every drafter evaluate it; see TraceRun.
 
@@ -167,6 +168,7 @@ class InprocessEngine(Engine):
             writing: index and draft size of the drafter that drafts while a greedy text is generated, or
             None.
             limits: the draft sizes and values of p_min for which heads draft.
+            program: in whose batches the prompt is evaluated.
 
         Raises:
             Failure: a model does not load, a drafter is refused, or the library fails.
@@ -180,6 +182,7 @@ class InprocessEngine(Engine):
             sampling=spec.sampling,
             writing=writing,
             limits=limits,
+            program=program,
         )
         reply = self._request(spec, run)
         assert isinstance(reply, RecordedTrace)

@@ -26,6 +26,8 @@ _PRIOR_SD = {
     "token": 0.02,  # of the same, per token that is written
 }
 _LOAD_SD = 0.015  # of log seconds, at least, between loads of the same models: 1 to 8 % in docs/
+_ONE_LOAD_SD = 0.03  # the same where no arm has several loads to tell
+_DISTURBED = {"drafter", "batch"}  # corrections of times that other programs change otherwise than a token's
 _RUN_SD = 0.05  # of log seconds, between runs of one load, where they do not show it
 _FARTHEST = 4  # standard deviations: all times stay positive, and the machine's factor takes the rest
 _STEPS = 5  # of Gauss and Newton; the factors are close to 1, so that two would do
@@ -64,7 +66,7 @@ class Calibration:
     corrections: Mapping[str, Estimate]
 
 
-def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun]) -> Calibration:
+def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun], *, disturbance: float = 0.0) -> Calibration:
     """Correct a curve by measured runs; without any, add only the errors that all its times share.
 
     Loads of the same models differ in speed, so the runs of a load count as one mean.
@@ -72,16 +74,20 @@ def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun]) -> Calibration:
     Args:
         curve: as it was timed.
         runs: with exposures by that curve.
+        disturbance: standard deviation of log seconds that other programs caused, in each load of the runs
+            and in the timed costs.
     """
     costs = np.array([point.seconds.value for point in curve.points])
     directions = _directions(curve)
-    deviations = np.array([*_PRIOR_SD.values()])
+    deviations = np.array(
+        [math.hypot(sd, disturbance * (name in _DISTURBED)) for name, sd in _PRIOR_SD.items()]
+    )
     prior = np.diag(deviations**-2)
     corrections = np.zeros(len(_PRIOR_SD))
     precision = prior
     if runs:
         paid, seconds, variances = _means(runs, costs)
-        weights = np.diag(1 / variances)
+        weights = np.diag(1 / (variances + disturbance**2))
         corrections[0] = np.log(seconds / (paid @ costs)).mean()
         for _ in range(_STEPS):
             factor, times = _corrected(costs, directions, corrections)
@@ -163,7 +169,7 @@ def _between(logs: Mapping[tuple[str, int], Values], run_variance: float) -> flo
         by_arm.setdefault(arm, []).append(float(values.mean()))
     of_means = _pooled([np.array(means) for means in by_arm.values()])
     if of_means is None:
-        return _LOAD_SD**2
+        return _ONE_LOAD_SD**2
     of_runs = run_variance * float(np.mean([1 / len(values) for values in logs.values()]))
     return max(_LOAD_SD**2, of_means - of_runs)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
@@ -28,8 +29,11 @@ def forecasts(
     n_predict: int | None = None,
     sampling: bool = False,
     build: int | None = None,
+    text_sd: float = 0.0,
 ) -> Iterator[Forecast]:
     """Yield the forecast of every γ and p_min: over all traces, then by category where there are several.
+
+    A prompt with two texts counts as their mean, and what they differ by widens the intervals.
 
     Args:
         traces: of one pair under one sampler.
@@ -41,20 +45,22 @@ def forecasts(
         n_predict: tokens asked for; None for as many as the shortest trace allows at the largest γ.
         sampling: exact speculative sampling with the traces' overlaps instead of greedy drafting.
         build: llama.cpp's build number; None for today's.
+        text_sd: standard deviation of a prompt's log rate where runs may write another text than its trace.
 
     Raises:
         ValueError: a trace is too short, or the curve knows no such batch.
     """
     asked = longest(traces, max(n_max), program) if n_predict is None else n_predict
     rules = _Asked(method=method, program=program, n_predict=asked, sampling=sampling, build=build)
-    plain: dict[tuple[str, int], Exposure] = {}  # runs of all γ decode about as many tokens
+    plain: dict[_TextTokens, Exposure] = {}  # runs of all γ decode about as many tokens
     by_category: dict[str | None, list[DraftTrace]] = {}
     for trace in traces:
         by_category.setdefault(trace.category, []).append(trace)
     groups = {None: list(traces), **(by_category if len(by_category) > 1 else {})}
     runs = {
         (size, threshold): {
-            trace.prompt_id: _runs(trace, curve, size, threshold, rules, plain) for trace in traces
+            trace.prompt_id: [_runs(text, curve, size, threshold, rules, plain) for text in trace.texts]
+            for trace in traces
         }
         for size in n_max
         for threshold in p_min
@@ -63,7 +69,16 @@ def forecasts(
         for (size, threshold), of in runs.items():
             picked = [of[trace.prompt_id] for trace in chosen]
             alpha = _alpha(chosen, sampling=sampling) if method.drafts_with_model else None
-            yield _join(picked, curve, alpha, method=method, n_max=size, p_min=threshold, category=category)
+            yield _join(
+                picked,
+                curve,
+                alpha,
+                method=method,
+                n_max=size,
+                p_min=threshold,
+                category=category,
+                text_sd=text_sd,
+            )
 
 
 def round_range(
@@ -114,6 +129,11 @@ def longest(traces: Sequence[DraftTrace], n_max: int, program: Program) -> int:
     return min(open_ended, default=max(len(trace.tokens) for trace in traces))
 
 
+_TextTokens = tuple[str, tuple[int, ...], int]  # a text, and how much of it is decoded
+_NEW_TEXT = 0.75
+"""Variance of the mean of two texts about a third, over the square of their difference: (1/2 + 1) / 2."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
     method: Method
@@ -129,7 +149,7 @@ def _runs(
     n_max: int,
     p_min: float,
     asked: _Asked,
-    plain: dict[tuple[str, int], Exposure],
+    plain: dict[_TextTokens, Exposure],
 ) -> tuple[Exposure, Exposure]:
     """Return a drafting run, and the target alone over the same text."""
     run = drafting(
@@ -146,14 +166,14 @@ def _runs(
     if run.tokens <= 0:
         raise ValueError(f"trace {trace.prompt_id} decodes nothing after its prompt")
     first = 0 if asked.program is Program.SIMPLE else 1
-    key = (trace.prompt_id, max(1, round(run.tokens)))
+    key = (trace.prompt_id, trace.tokens, max(1, round(run.tokens)))
     if key not in plain:
-        plain[key] = alone(trace, curve, first=first, tokens=key[1])
+        plain[key] = alone(trace, curve, first=first, tokens=key[-1])
     return run, plain[key]
 
 
 def _join(
-    pairs: Sequence[tuple[Exposure, Exposure]],
+    prompts: Sequence[Sequence[tuple[Exposure, Exposure]]],
     curve: CostCurve,
     alpha: float | None,
     *,
@@ -161,25 +181,34 @@ def _join(
     n_max: int,
     p_min: float,
     category: str | None,
+    text_sd: float,
 ) -> Forecast:
-    runs, plain = [run for run, _ in pairs], [target for _, target in pairs]
+    """Join prompts, each with the runs of one or more texts: a prompt counts as the mean of its texts."""
+    runs, plain = ([pair[which] for pairs in prompts for pair in pairs] for which in (0, 1))
+    weights = [1 / len(pairs) for pairs in prompts for _ in pairs]
     costs = np.array([point.seconds.value for point in curve.points])
     errors = np.array(curve.errors_s)
+
+    def total(of_run: Callable[[Exposure], float], exposures: Sequence[Exposure] = runs) -> float:
+        return sum(weight * of_run(run) for weight, run in zip(weights, exposures, strict=True))
+
     n_rounds, n_drafted, n_accepted = (
-        sum(getattr(run.counts, name) for run in runs) for name in ("n_rounds", "n_drafted", "n_accepted")
+        total(lambda run, name=name: getattr(run.counts, name))  # type: ignore[misc]
+        for name in ("n_rounds", "n_drafted", "n_accepted")
     )
-    time = sum(float(run.paid @ costs) for run in runs)
-    target_s = sum(float(run.paid @ costs) for run in plain) / sum(run.tokens for run in plain)
+    time = total(lambda run: float(run.paid @ costs))
+    target_s = total(lambda run: float(run.paid @ costs), plain) / total(lambda run: run.tokens, plain)
     rates, plain_rates = rates_of(runs, costs), rates_of(plain, costs)
-    sensitive = sensitivity(runs, costs, errors, curve.shared_errors)
-    plain_sensitive = sensitivity(plain, costs, errors, curve.shared_errors)
+    text_error = max(_text_error(prompts, costs), text_sd / math.sqrt(len(prompts)))
+    sensitive = np.append(sensitivity(runs, costs, errors, curve.shared_errors), text_error)
+    plain_sensitive = np.append(sensitivity(plain, costs, errors, curve.shared_errors), 0.0)
     round_s = time / n_rounds
     return Forecast(
         method=method,
         n_max=n_max,
         p_min=p_min,
         category=category,
-        prompts=len(runs),
+        prompts=len(prompts),
         n_drafted=n_drafted,
         n_accepted=n_accepted,
         n_rounds=n_rounds,
@@ -190,9 +219,9 @@ def _join(
         ),
         break_even_accept_rate=(round_s / target_s - 1) * n_rounds / n_drafted if n_drafted else None,
         closed_form_speedup=None if alpha is None else _theorem(alpha, curve, n_max),
-        draft_share=sum(float(run.drafting @ costs) for run in runs) / time,
-        verify_share=sum(float(run.verifying @ costs) for run in runs) / time,
-        rest_share=sum(float(run.besides @ costs) for run in runs) / time,
+        draft_share=total(lambda run: float(run.drafting @ costs)) / time,
+        verify_share=total(lambda run: float(run.verifying @ costs)) / time,
+        rest_share=total(lambda run: float(run.besides @ costs)) / time,
         round_s=round_s,
         target_s=target_s,
         rates=rates,
@@ -200,6 +229,19 @@ def _join(
         speedup_errors=tuple(map(float, sensitive - plain_sensitive)),
         clamped=any(run.clamped for run in runs),
     )
+
+
+def _text_error(prompts: Sequence[Sequence[tuple[Exposure, Exposure]]], costs: Values) -> float:
+    """Return the standard error of the mean log rate that stems from near-ties of the text.
+
+    A run writes one of a prompt's possible texts, and it may be a third one. Where batches of another size
+    write the same text, all runs are taken to write it.
+    """
+    squares = 0.0
+    for pairs in prompts:
+        logs = [math.log(run.tokens / float(run.paid @ costs)) for run, _ in pairs]
+        squares += _NEW_TEXT * (max(logs) - min(logs)) ** 2
+    return math.sqrt(squares) / len(prompts)
 
 
 def closed_form(alpha: float, n_max: int, cost: float) -> float:
@@ -228,8 +270,11 @@ def _theorem(alpha: float, curve: CostCurve, n_max: int) -> float | None:
 
 
 def rates_of(runs: Sequence[Exposure], costs: Values) -> dict[str, float]:
-    """Return each prompt's tokens per second."""
-    return {run.prompt_id: run.tokens / float(run.paid @ costs) for run in runs}
+    """Return each prompt's tokens per second, the geometric mean over its texts."""
+    logs: dict[str, list[float]] = {}
+    for run in runs:
+        logs.setdefault(run.prompt_id, []).append(math.log(run.tokens / float(run.paid @ costs)))
+    return {prompt_id: math.exp(fmean(of_texts)) for prompt_id, of_texts in logs.items()}
 
 
 def sensitivity(

@@ -28,6 +28,7 @@ _LEAST_CALIBRATION_SHARE = 0.05  # where there is no time for a verdict
 _CALIBRATION_PROMPTS = 4  # at most: loads of the same models differ by more than the mean of so many runs
 _CALIBRATION_LOADS = 3  # at most, and more of them before more prompts, for the same reason
 _CALIBRATION_ARMS = 4  # the target alone, and three draft sizes
+_SHORT_CALIBRATION_ARMS = 2  # the target alone and one draft size, each with a warm-up and two runs
 _CONFIRMED = 3  # arms: the target alone, the winner and the runner-up
 _ANCHOR_EVERY = 24  # runs; see ``measure.runplan``
 _JUDGE_S = 1.0  # until the worker runs that scores texts
@@ -234,7 +235,7 @@ def _cost(budget: Budget, pace: Pace, wanted: Wanted, deadline: Deadline) -> Bud
     loads, prompts = 1, 1
     prompt_s = _CALIBRATION_ARMS * pace.answer(budget.n_predict)
     if wanted.forecast_only:
-        calibration_s = pace.load_s + 2 * pace.answer(budget.n_predict)
+        calibration_s = _SHORT_CALIBRATION_ARMS * (pace.load_s + 3 * pace.answer(budget.n_predict))
         total_s = traces_s + costs_s + calibration_s
     else:
         affordable = {

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
-from ggufspec import engines, forecast, temporary
-from ggufspec.domain import ModelFile, Offload, RunSpec, Sample, Status
+from ggufspec import engines, forecast, machine, temporary
+from ggufspec.analysis import warnings
+from ggufspec.domain import Conditions, ModelFile, Offload, RunSpec, Sample, Status
 from ggufspec.engines import Engine, Measurement
 from ggufspec.forecast import Calibration, CalibrationRun, Exposure
 from ggufspec.forecast.costs import CostCurve
@@ -21,6 +24,8 @@ from ggufspec.tuning.pricing import Curves
 from ggufspec.tuning.values import Prospect, Stage
 
 _SIZES = (1, 4, 16)  # draft sizes γ: between and around these the forecasts are corrected
+_MIDDLE = (4,)  # where a forecast alone is asked for: its errors are nearly one shift common to all γ
+_SHORT_RUNS = 2  # of one text, whose difference shows what disturbs them
 _MOST_SOURCES = 3  # drafters and placements that are measured by themselves
 
 
@@ -35,7 +40,7 @@ class CalibrationPlan:
         n_predict: tokens of each run.
         build: llama.cpp's build number.
         loads: how often each configuration is loaded and measured on all texts.
-        target_only: measure one run of the target alone, and nothing else.
+        is_short: measure one text alone, without drafting and at one middle γ, with one load of each.
         deadline: after which no further configuration is measured.
     """
 
@@ -45,16 +50,40 @@ class CalibrationPlan:
     n_predict: int
     build: int | None
     loads: int
-    target_only: bool
+    is_short: bool
     deadline: Deadline = NO_DEADLINE
 
+
+_SHARED = 0.1
+"""Standard deviation of log seconds where others use all cores: caches, memory and clocks are shared."""
+_MISSING = 0.5
+"""The same where no thread has a core of its own: threads wait for each other after every operation."""
 
 Place = tuple[Offload, ModelFile | None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Calibrated:
+    """What the runs of a calibration show.
+
+    Attributes:
+        by_place: the corrected costs of every drafter and placement.
+        texts: how many texts of runs are known in tokens, a prompt's from each configuration.
+        untraced: how many of these are none of the traced ones, because near-ties fell otherwise.
+        text_sd: standard deviation of the logarithm of tokens per round, in runs against traces.
+        conditions: the machine's state meanwhile.
+    """
+
+    by_place: Mapping[Place, Calibration]
+    texts: int
+    untraced: int
+    text_sd: float
+    conditions: Conditions
+
+
 def calibrate_costs(
     plan: CalibrationPlan, curves: Curves, candidates: Sequence[Prospect]
-) -> Generator[Stage, None, dict[Place, Calibration]]:
+) -> Generator[Stage, None, Calibrated]:
     """Yield a Stage before each run; return the corrected costs of every drafter and placement.
 
     The target alone is measured, and the most promising drafters at γ ≈ 1, 4 and 16, with several loads of
@@ -67,15 +96,15 @@ def calibrate_costs(
         curves: the costs as they were timed.
         candidates: the forecasts by these costs.
     """
-    by_place = {place: _arms(place, candidates) for place in _promising(candidates)}
+    sizes = _MIDDLE if plan.is_short else _SIZES
+    by_place = {place: _arms(place, candidates, sizes) for place in _promising(candidates)}
     arms = {arm.baseline: None for arms in by_place.values() for arm in arms}
-    if not plan.target_only:
-        arms |= {arm: None for arms in by_place.values() for arm in arms}
-    texts, loads = (plan.texts[:1], 1) if plan.target_only else (plan.texts, plan.loads)
+    arms |= {arm: None for arms in by_place.values() for arm in arms}
+    texts, loads = ([*plan.texts[:1]] * _SHORT_RUNS, 1) if plan.is_short else (plan.texts, plan.loads)
     order = [arm for load in range(loads) for arm in (arms if load % 2 == 0 else reversed(arms))]
     runs: dict[RunSpec, list[_Measured]] = {}
     longest_s = 0.0
-    with temporary.folder() as scratch, plan.engine:
+    with temporary.folder() as scratch, plan.engine, machine.Watch.start() as watch:
         for number, arm in enumerate(order):
             if plan.deadline.is_over() or not plan.deadline.fits(longest_s):
                 break
@@ -85,7 +114,9 @@ def calibrate_costs(
                 plan.engine.close()  # so that everything is loaded anew
             runs.setdefault(arm, []).extend(_measured(plan, arm, texts, scratch / "run"))
             longest_s = max(longest_s, time.monotonic() - begun)
-    return {
+        conditions = watch.conditions()
+    disturbance = _disturbance(conditions, arms)
+    corrected = {
         place: forecast.calibrate(
             curve,
             [
@@ -95,9 +126,57 @@ def calibrate_costs(
                 for one in of
                 if (run := _calibration_run(plan, curve, arm, one)) is not None
             ],
+            disturbance=disturbance,
         )
         for place, curve in curves.items()
     }
+    return _calibrated(plan, curves, runs, corrected, conditions)
+
+
+def _disturbance(conditions: Conditions, arms: Iterable[RunSpec]) -> float:
+    """Return the standard deviation of log seconds that other programs cause; see ``_SHARED``."""
+    threads = max((arm.threads for arm in arms), default=1)
+    others = conditions.others_cores or 0.0
+    if not warnings.was_busy(conditions):
+        return 0.0
+    missing = max(0.0, threads + others - machine.usable_cores())
+    return _SHARED * others / machine.usable_cores() + _MISSING * missing / threads
+
+
+def _calibrated(
+    plan: CalibrationPlan,
+    curves: Curves,
+    runs: Mapping[RunSpec, Sequence[_Measured]],
+    by_place: Mapping[Place, Calibration],
+    conditions: Conditions,
+) -> Calibrated:
+    """Compare the texts of the runs with the traced ones."""
+    texts = untraced = 0
+    squares: list[float] = []
+    for arm, of in runs.items():
+        first = {one.text.prompt.id: one for one in reversed(of)}  # loads repeat the same text
+        for one in first.values():
+            tokens = one.sample.tokens
+            if tokens is None or not arm.sampling.greedy:
+                continue
+            texts += 1
+            traces = one.text.target_trace.texts
+            is_traced = any(tokens == trace.tokens[: len(tokens)] for trace in traces)
+            untraced += not is_traced
+            if arm.drafting is None or not one.sample.n_rounds:
+                continue
+            trace = prospects.find_trace(arm, one.text, plan.drafters)
+            exposures = [_exposure(plan, curves[_place(arm)], arm, text) for text in trace.texts]
+            expected = fmean(math.log(run.tokens / run.counts.n_rounds) for run in exposures)
+            written = (one.sample.decoded or 0) / one.sample.n_rounds
+            squares.append(0.0 if is_traced else (math.log(written) - expected) ** 2 if written else 0.0)
+    return Calibrated(
+        by_place=by_place,
+        texts=texts,
+        untraced=untraced,
+        text_sd=math.sqrt(fmean(squares)) if squares else 0.0,
+        conditions=conditions,
+    )
 
 
 def _promising(candidates: Sequence[Prospect]) -> list[Place]:
@@ -113,10 +192,10 @@ def _baselines(place: Place, candidates: Sequence[Prospect]) -> set[RunSpec]:
     return {prospect.arm.baseline for prospect in candidates if _place(prospect.arm) == place}
 
 
-def _arms(place: Place, candidates: Sequence[Prospect]) -> list[RunSpec]:
-    """Return the configurations of a place whose draft sizes are nearest to 1, 4 and 16, without p_min."""
+def _arms(place: Place, candidates: Sequence[Prospect], sizes: Sequence[int]) -> list[RunSpec]:
+    """Return the configurations of a place whose draft sizes are nearest to some, without p_min."""
     arms = [prospect.arm for prospect in candidates if _place(prospect.arm) == place]
-    chosen = (min(arms, key=lambda arm: (abs(_size(arm) - size), _p_min(arm))) for size in _SIZES)
+    chosen = (min(arms, key=lambda arm: (abs(_size(arm) - size), _p_min(arm))) for size in sizes)
     return [*dict.fromkeys(chosen)]
 
 

@@ -63,7 +63,12 @@ def time_cells(
         yield Stage(name="loading", done=0, total=1)
         try:
             start = looking.measure_start(
-                cast("InprocessEngine", made), first, drafters, deadline, users=users
+                cast("InprocessEngine", made),
+                first,
+                drafters,
+                deadline,
+                program=Program.SERVER,
+                users=users,
             )
         except failures.Failure as failure:
             raise looking.explain_failure(failure, deadline) from failure
@@ -188,7 +193,7 @@ def _trace(
             break
         yield Stage(name=f"tracing · {prompt.id}", done=number, total=len(prompts))
         engine.timeout_s = deadline.timeout_s()
-        texts += profiles.traces(engine, spec, (prompt,), drafters, limits=limits)
+        texts += profiles.traces(engine, spec, (prompt,), drafters, limits=limits, program=Program.SERVER)
     return texts
 
 

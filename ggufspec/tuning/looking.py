@@ -11,11 +11,12 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from ggufspec import engines, forecast, units
+from ggufspec import engines, forecast, machine, units
+from ggufspec.analysis import warnings
 from ggufspec.domain import ModelFile, Program, Prompt, RunSpec, Status, Traffic
 from ggufspec.engines import failures
 from ggufspec.engines.library import RoundPart
-from ggufspec.errors import GgufspecError, TimeLimitError
+from ggufspec.errors import GgufspecError, InconclusiveError, TimeLimitError
 from ggufspec.forecast import Calibration, profiles, trace
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.measure import Deadline
@@ -23,6 +24,7 @@ from ggufspec.notebooks import finish
 from ggufspec.prompts import PromptTurns
 from ggufspec.tuning import budgeting, calibrating, pricing, prospects
 from ggufspec.tuning.budgeting import Budget, Pace, Wanted
+from ggufspec.tuning.calibrating import Calibrated
 from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, TuningForecast
 
 if TYPE_CHECKING:
@@ -47,10 +49,12 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
 
     Args:
         plan: what may be chosen.
-        forecast_only: nothing will be measured afterwards: one short run of the target corrects the costs.
+        forecast_only: nothing will be measured afterwards: short runs of the target alone and at a middle γ
+            correct the costs.
 
     Raises:
         GgufspecError: the class that belongs to what failed: a model that does not load, a refused drafter.
+        InconclusiveError: with ``forecast_only``, other programs left a thread no core of its own.
     """
     install, program = plan.session.install, engines.ENGINES[plan.session.engine.name]
     arms = prospects.drafting_arms(plan.blocks)
@@ -65,7 +69,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             yield Stage(name="loading", done=0, total=1)
             begun = time.monotonic()
             first = replace(_spec(plan, known), prompt=plan.session.suite.prompts[0])
-            start = measure_start(engine, first, drafters, plan.deadline, users=users)
+            start = measure_start(engine, first, drafters, plan.deadline, program=program, users=users)
             pace = _pace(plan, start, known)
             wanted = _wanted(plan, first, start, known, forecast_only=forecast_only)
             _LOG.info("%s", pace)
@@ -76,7 +80,9 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             texts = yield from _texts(engine, plan, first, drafters, budget, start)
             traced = time.monotonic()
 
-            def forecast_all(curves: pricing.Curves, traffic: Traffic | None = None) -> tuple[Prospect, ...]:
+            def forecast_all(
+                curves: pricing.Curves, traffic: Traffic | None = None, text_sd: float = 0.0
+            ) -> tuple[Prospect, ...]:
                 return prospects.prospects(
                     known,
                     texts,
@@ -86,6 +92,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
                     n_predict=budget.n_predict,
                     build=install.build_number,
                     traffic=traffic,
+                    text_sd=text_sd,
                 )
 
             timed = replace(first, prompt=_longest_text(texts))
@@ -105,7 +112,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
         except failures.Failure as failure:
             raise explain_failure(failure, plan.deadline) from failure
     priced = time.monotonic()
-    calibrations = yield from calibrating.calibrate_costs(
+    calibrated = yield from calibrating.calibrate_costs(
         calibrating.CalibrationPlan(
             engine=plan.session.engine,
             texts=budgeting.spread(texts, budget.calibration_prompts),
@@ -113,15 +120,20 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             n_predict=budget.n_predict,
             build=install.build_number,
             loads=budget.calibration_loads,
-            target_only=forecast_only,
+            is_short=forecast_only,
             deadline=before_measuring.stage(budget.calibration_s * _STAGE_SLACK),
         ),
         curves,
         forecast_all(curves),
     )
+    if forecast_only:
+        _refuse_crowded(plan, calibrated)
+    calibrations = calibrated.by_place
     prompts = tuple(text.prompt for text in texts)
     forecasts = forecast_all(
-        {place: calibration.curve for place, calibration in calibrations.items()}, plan.plan_traffic(prompts)
+        {place: calibration.curve for place, calibration in calibrations.items()},
+        plan.plan_traffic(prompts),
+        calibrated.text_sd,
     )
     if plan.users is None and plan.alone.sampling.greedy:
         forecasts = prospects.with_round_ranges(
@@ -153,7 +165,8 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             *dict.fromkeys(notes),
             *_unforecast(unknown),
             *_timed_without(plan.alone),
-            *_calibrated(calibration, forecast_only=forecast_only),
+            *_calibrated(calibration, calibrated, forecast_only=forecast_only),
+            *_texts_note(texts, calibrated),
         ),
     )
 
@@ -176,7 +189,41 @@ def _timed_without(alone: RunSpec) -> Iterator[str]:
         yield f"costs: timed without {words}, which the library cannot apply; calibration corrects for them"
 
 
-def _calibrated(calibration: Calibration | None, *, forecast_only: bool) -> Iterator[str]:
+def _refuse_crowded(plan: Plan, calibrated: Calibrated) -> None:
+    """Make sure that every thread had a core of its own.
+
+    Raises:
+        InconclusiveError: none had; then threads wait for each other, and times say nothing of other times.
+    """
+    others = calibrated.conditions.others_cores or 0.0
+    cores = machine.usable_cores()
+    if warnings.is_crowded(cores, threads=plan.alone.threads, busy_cores=others):
+        raise InconclusiveError(
+            f"there is no forecast: other programs used {others:.1f} of {units.counted(cores, 'core')}, "
+            f"so that {units.counted(plan.alone.threads, 'thread')} waited for each other",
+            "stop other programs, or use fewer --threads",
+        )
+
+
+def _texts_note(texts: Sequence[TracedTexts], calibrated: Calibrated) -> Iterator[str]:
+    """Say where near-ties make the text another one, and what that means for the forecasts."""
+    twofold = sum(text.target_trace.other is not None for text in texts)
+    if twofold:
+        yield (
+            f"texts: batches of several tokens write another text than single tokens for {twofold} of "
+            f"{units.counted(len(texts), 'prompt')}, by near-ties; forecasts are the mean of both"
+        )
+    if calibrated.untraced:
+        change = units.format_percent(math.expm1(calibrated.text_sd))
+        yield (
+            f"texts: {calibrated.untraced} of {units.counted(calibrated.texts, 'text')} of the calibration "
+            f"are none of the traced ones, by near-ties; intervals allow for {change} in tokens per round"
+        )
+
+
+def _calibrated(
+    calibration: Calibration | None, calibrated: Calibrated, *, forecast_only: bool
+) -> Iterator[str]:
     """Say what the forecasts were corrected by."""
     if calibration is None:
         return
@@ -185,11 +232,13 @@ def _calibrated(calibration: Calibration | None, *, forecast_only: bool) -> Iter
         return
     factor = calibration.corrections["machine"].value
     runs = (
-        "one short run of the target; without --forecast, drafting is measured too"
+        "short runs of the target alone and at one draft size; without --forecast, there are more"
         if forecast_only
         else units.counted(calibration.runs, "run")
     )
     yield f"calibration: times are {units.format_factor(factor)} of the timed costs, by {runs}"
+    if warnings.was_busy(calibrated.conditions):
+        yield "calibration: other programs used the processor meanwhile, so that intervals are wider"
 
 
 def _unforecast(unknown: Sequence[RunSpec]) -> Iterator[str]:
@@ -289,6 +338,7 @@ def measure_start(
     drafters: Sequence[ModelFile],
     deadline: Deadline,
     *,
+    program: Program,
     users: int = 1,
 ) -> FirstTimings:
     """Time the loads, some tokens, and the beginning of an answer; each within what a run may take.
@@ -315,9 +365,11 @@ def measure_start(
     affordable = deadline.longest_run_s * _BEGINNING_SHARE / token_s
     size = _BEGINNING if affordable >= _BEGINNING else max(1, int(affordable))
     begun = time.monotonic()
-    (beginning,) = profiles.traces(engine, replace(spec, n_predict=size), [spec.prompt], drafters)
+    (beginning,) = profiles.traces(
+        engine, replace(spec, n_predict=size), [spec.prompt], drafters, program=program
+    )
     wall_s = time.monotonic() - begun
-    evaluating_s = beginning.written_s + sum(beginning.look_s)
+    evaluating_s = beginning.written_s + sum(beginning.look_s) + beginning.other_s
     return FirstTimings(
         token_s=token_s,
         shared_s=batch_s / users,
@@ -356,6 +408,12 @@ def _texts(
         budget.traces_s * _STAGE_SLACK, min(budget.traces_s * _TRACES_SLACK, plan.deadline.longest_run_s)
     )
     stage = plan.deadline.stage(most_s)
+
+    def trace_prompts(prompts: Sequence[Prompt]) -> Iterator[TracedTexts]:
+        return profiles.traces(
+            engine, spec, prompts, drafters, writing=writing, limits=limits, program=program
+        )
+
     longest_s = 0.0
     for number, prompt in enumerate(chosen):
         if texts and not stage.fits(longest_s):
@@ -365,14 +423,12 @@ def _texts(
         engine.timeout_s = plan.deadline.timeout_s()
         conversation = PromptTurns(prompt, plan.session.render)
         try:
-            texts += profiles.traces(
-                engine, spec, conversation.made, drafters, writing=writing, limits=limits
-            )
+            texts += trace_prompts(conversation.made)
             while not conversation.is_complete:
                 conversation.add_answer(texts[-1].text)
                 last = conversation.made[-1:]
                 engine.timeout_s = plan.deadline.timeout_s()
-                texts += profiles.traces(engine, spec, last, drafters, writing=writing, limits=limits)
+                texts += trace_prompts(last)
         except failures.Failure as failure:
             if failure.status is not Status.TIMED_OUT or not texts or plan.deadline.limit_s is None:
                 raise

@@ -167,6 +167,7 @@ def prospects(
     n_predict: int,
     build: int | None,
     traffic: Traffic | None = None,
+    text_sd: float = 0.0,
 ) -> tuple[Prospect, ...]:
     """Forecast every configuration that drafts.
 
@@ -180,6 +181,7 @@ def prospects(
         build: llama.cpp's build number.
         traffic: what several users send; None for one request after another. With it, there are no forecasts
             by category, because requests of all categories share every step of the server.
+        text_sd: see ``forecast.forecasts``.
     """
     program = engines.ENGINES[engine]
     by_arm: dict[RunSpec, Prospect] = {}
@@ -203,6 +205,7 @@ def prospects(
                 n_predict=n_predict,
                 sampling=samples_exactly(first, engine, program),
                 build=build,
+                text_sd=text_sd,
             )
         else:
             results = _of_users(

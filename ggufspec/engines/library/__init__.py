@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggufspec.engines.library.messages import (
     BEFORE_MTP,
+    NEAR_TIE,
     DraftLimits,
     HeadDraft,
     RoundPart,
@@ -13,6 +14,7 @@ from ggufspec.engines.library.messages import (
 
 __all__ = [
     "BEFORE_MTP",
+    "NEAR_TIE",
     "DraftLimits",
     "HeadDraft",
     "RoundPart",

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ggufspec.domain import Drafting, Experts, Method, Sampling, Status
+from ggufspec.domain import Drafting, Experts, Method, Program, Sampling, Status
 
 BEFORE_MTP = (100, 100)
 """What a server reads right before each run of a layer for MTP: token ids that every vocabulary has.
@@ -163,14 +163,21 @@ class DraftLimits(NamedTuple):
 
 DEFAULT_LIMITS = DraftLimits(sizes=(16,))
 
+NEAR_TIE = 3.0
+"""A near-tie is within this many times the largest movement of logits that was seen at some hundred of them.
+
+Of a hundred normally distributed movements the largest is 2.5 standard deviations, so this is more than 7.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TraceRun:
     """Let the target generate one text, and let every drafter evaluate it.
 
     With ``writing`` (the index of a drafter, and a draft size), that drafter drafts while the text is
-    generated, and the target verifies its drafts. That is faster and does not change a greedy text. Heads
-    draft within ``limits``.
+    generated, and the target verifies its drafts. That is faster and does not change a greedy text but for
+    near-ties. Heads draft within ``limits``. The prompt is evaluated in the batches of ``program``. For a
+    server, a greedy text with near-ties is written twice, token by token and in batches, see RecordedTrace.
     """
 
     target: ModelLoad
@@ -181,6 +188,7 @@ class TraceRun:
     sampling: Sampling
     writing: tuple[int, int] | None = None
     limits: DraftLimits = DEFAULT_LIMITS
+    program: Program = Program.SIMPLE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,11 +252,16 @@ class DrafterTrace:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedTrace:
-    """The target's text, and one DrafterTrace per drafter with one entry per token of the text."""
+    """The target's text, and one DrafterTrace per drafter with one entry per token of the text.
+
+    ``other`` is the same of the text that the target writes in batches of another size, where that is another
+    text: kernels for one token and for several add in another order, and near-ties fall otherwise.
+    """
 
     prompt: tuple[int, ...]
     written: Written
     drafters: tuple[DrafterTrace, ...]
+    other: RecordedTrace | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

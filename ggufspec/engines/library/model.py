@@ -42,6 +42,8 @@ class Model:
         context: llama.cpp's context.
         vocabulary: converts text to tokens and back.
         n_context: size of the cache in tokens.
+        n_window: tokens of the sliding window of some layers; 0 where all layers see the whole context.
+        n_ubatch: most tokens that are evaluated at once.
         busy_s: seconds spent in llama.cpp so far, evaluating, sampling and rolling back.
     """
 
@@ -61,6 +63,9 @@ class Model:
         self._memory = lib.llama_get_memory(self.context)
         self.vocabulary = ModelVocabulary(lib, self.handle)
         self.n_context = int(lib.llama_n_ctx(self.context))
+        window = getattr(lib, "llama_model_n_swa", None)  # the oldest bindings lack it
+        self.n_window = int(window(self.handle)) if window is not None else 0
+        self.n_ubatch = int(lib.llama_n_ubatch(self.context))
         self._n_batch = int(lib.llama_n_batch(self.context))
         self._logits = binding.address_of_logits(lib)
         self._sampler = make_sampler(lib, None)

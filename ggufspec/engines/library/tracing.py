@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
 
-from ggufspec.domain import Sampling
+from ggufspec.domain import Program, Sampling
 from ggufspec.engines.library.decoding import check_room, write
 from ggufspec.engines.library.drafting import confidence, fit, lead, likeliest
 from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, States, read, read_block
 from ggufspec.engines.library.messages import (
     BEFORE_MTP,
+    NEAR_TIE,
     DrafterTrace,
     DraftLimits,
     HeadDraft,
@@ -32,6 +33,8 @@ from ggufspec.engines.library.spread import (
 )
 from ggufspec.stats import sampling as exact
 
+_KEPT_BEFORE_END = 4  # tokens of a prompt that llama-server evaluates after it has kept a copy of the caches
+_DRAFTED = 4  # tokens that are verified where a text is written in batches: a middle γ
 _VERIFIED = 16
 """Tokens of a text that a head reads at once: a draft's length. Kernels for long batches add in another
 order, which can move a confidence by a hundredth.
@@ -58,6 +61,27 @@ def trace(target: Model, drafters: Sequence[Drafter], run: TraceRun, spreads: Sp
         helper = drafters[place]
         assert isinstance(helper, Model), "heads do not help to write"
         written, traces[place] = _write_together(target, helper, prompt, size, run, place)
+    trace = _trace_text(target, drafters, run, prompt, written, spreads, traces)
+    written = trace.written
+    if run.program is not Program.SERVER or not _has_near_tie(written):
+        return trace
+    single = written if place is None else _write_greedily(target, prompt, run)
+    other = _write_in_batches(target, prompt, run, single.tokens) if place is None else single
+    if other.tokens == written.tokens:
+        return trace
+    return replace(trace, other=_trace_text(target, drafters, run, prompt, other, spreads, {}))
+
+
+def _trace_text(
+    target: Model,
+    drafters: Sequence[Drafter],
+    run: TraceRun,
+    prompt: Sequence[int],
+    written: Written,
+    spreads: Spreads,
+    traces: dict[int, DrafterTrace],
+) -> RecordedTrace:
+    """Evaluate a text with every drafter whose trace of it is not in ``traces`` yet."""
     text, first = (*prompt, *written.tokens), len(prompt) - 1
 
     def spread(model: Model) -> float:
@@ -79,6 +103,13 @@ def trace(target: Model, drafters: Sequence[Drafter], run: TraceRun, spreads: Sp
     return RecordedTrace(
         prompt=tuple(prompt), written=written, drafters=tuple(traces[number] for number in sorted(traces))
     )
+
+
+def _has_near_tie(written: Written) -> bool:
+    """Whether batches of another size may write another text."""
+    if written.spread is None or not written.leads:
+        return False
+    return min(written.leads) <= NEAR_TIE * written.spread
 
 
 def _write_alone(target: Model, run: TraceRun) -> Written:
@@ -104,9 +135,7 @@ def _write_greedily(target: Model, prompt: Sequence[int], run: TraceRun) -> Writ
     """
     begun = perf_counter()
     check_room(target, prompt, run.n_predict)
-    target.clear()
-    target.evaluate(prompt, 0, outputs=1)
-    logits = target.rows(1)[0]
+    logits = _read_prompt(target, prompt, run.program)
     tokens: list[int] = []
     leads: list[float] = []
     ended = False
@@ -119,6 +148,71 @@ def _write_greedily(target: Model, prompt: Sequence[int], run: TraceRun) -> Writ
     seconds = perf_counter() - begun
     text = target.vocabulary.text(tokens)
     return Written(tokens=tuple(tokens), text=text, ended=ended, seconds=seconds, leads=tuple(leads))
+
+
+def _write_in_batches(target: Model, prompt: Sequence[int], run: TraceRun, single: Sequence[int]) -> Written:
+    """Generate a greedy text as a server does that drafts: each batch verifies several tokens.
+
+    Args:
+        target: whose cache can be rolled back.
+        prompt: tokens.
+        run: for the number of tokens.
+        single: the text as the target writes it token by token; it is drafted.
+    """
+    begun = perf_counter()
+    logits = _read_prompt(target, prompt, run.program)
+    tokens: list[int] = []
+    leads: list[float] = []
+
+    def add(logits: Logits) -> int:
+        tokens.append(likeliest(logits))
+        leads.append(lead(logits, tokens[-1]))
+        return tokens[-1]
+
+    ended = target.vocabulary.ends(add(logits))
+    while not ended and len(tokens) < run.n_predict:
+        following = single[len(tokens) : len(tokens) + _DRAFTED]
+        draft = [*following, *[tokens[-1]] * (_DRAFTED - len(following))]
+        target.evaluate([tokens[-1], *draft], len(prompt) + len(tokens) - 1, outputs=1 + _DRAFTED)
+        for logits, drafted in zip(target.rows(1 + _DRAFTED), [*draft, None], strict=True):
+            token = add(logits)
+            ended = target.vocabulary.ends(token)
+            if ended or token != drafted or len(tokens) == run.n_predict:
+                break
+        target.forget(len(prompt) + len(tokens) - 1)
+    text = target.vocabulary.text(tokens)
+    seconds = perf_counter() - begun
+    return Written(tokens=tuple(tokens), text=text, ended=ended, seconds=seconds, leads=tuple(leads))
+
+
+def _read_prompt(target: Model, prompt: Sequence[int], program: Program) -> Logits:
+    """Evaluate a prompt in a program's batches; return the logits of the token that follows it."""
+    target.clear()
+    ends = prompt_batches(
+        len(prompt), target.n_ubatch, server=program is Program.SERVER and target.n_window > 0
+    )
+    start = 0
+    for end in ends:
+        target.evaluate(prompt[start:end], start, outputs=int(end == len(prompt)))
+        start = end
+    logits: Logits = target.rows(1)[0]
+    return logits
+
+
+def prompt_batches(n_prompt: int, n_ubatch: int, *, server: bool) -> list[int]:
+    """Return where the batches end in which a prompt is evaluated.
+
+    Where layers have a sliding window, llama-server keeps a copy of their caches shortly before the prompt's
+    end, and a batch ends there (checkpoint_offsets in server-context.cpp). Other batches add in another
+    order, and a near-tie of the first tokens falls otherwise: so with Gemma 3.
+
+    Args:
+        n_prompt: tokens.
+        n_ubatch: most tokens that are evaluated at once.
+        server: whether these are the batches of a llama-server that keeps such copies.
+    """
+    offsets = (_KEPT_BEFORE_END + n_ubatch, _KEPT_BEFORE_END) if server else ()
+    return [*(n_prompt - offset for offset in offsets if offset < n_prompt), n_prompt]
 
 
 def _write_together(
@@ -135,31 +229,45 @@ def _write_together(
     draft_s = 0.0
     check_room(target, prompt, run.n_predict)
     *seen, last = prompt
-    for model in (target, drafter):
-        model.clear()
-        model.evaluate(seen, 0)
+    drafter.clear()
+    drafter.evaluate(seen, 0)
     tokens: list[int] = []
     matches: list[bool] = []
     confidences: list[float] = []
     text_leads: list[float] = []
     leads: list[float] = []
+
+    def add(rows: Iterable[Logits], draft: Sequence[int], views: Sequence[Logits]) -> bool:
+        """Add the target's tokens up to the first one that was not drafted; return whether the text ends."""
+        for logits, proposed, view in zip(rows, draft, views, strict=True):
+            token = likeliest(logits)
+            tokens.append(token)
+            text_leads.append(lead(logits, token))
+            leads.append(lead(view, token))
+            matches.append(token == proposed)
+            confidences.append(confidence(view))
+            if target.vocabulary.ends(token):
+                return True
+            if token != proposed:
+                break
+        return False
+
     ended = False
+    if run.program is Program.SERVER:  # its first token comes from the prompt's own evaluation
+        logits = _read_prompt(target, prompt, run.program)
+        draft, views = _propose(drafter, last, len(seen), 1)
+        ended = add([logits], draft, views)
+    else:
+        target.clear()
+        target.evaluate(seen, 0)
     while not ended and (room := run.n_predict - len(tokens)):
+        last = tokens[-1] if tokens else last
         at, ahead = len(seen) + len(tokens), min(size, room - 1)
         draft_begun = perf_counter()
         draft, views = _propose(drafter, last, at, ahead + 1)
         draft_s += perf_counter() - draft_begun
         target.evaluate([last, *draft[:ahead]], at, outputs=ahead + 1)
-        for logits, proposed, view in zip(target.rows(ahead + 1), draft, views, strict=True):
-            last = likeliest(logits)
-            tokens.append(last)
-            text_leads.append(lead(logits, last))
-            leads.append(lead(view, last))
-            matches.append(last == proposed)
-            confidences.append(confidence(view))
-            ended = target.vocabulary.ends(last)
-            if ended or last != proposed:
-                break
+        ended = add(target.rows(ahead + 1), draft, views)
         for model in (target, drafter):
             model.forget(len(seen) + len(tokens))
     seconds = perf_counter() - begun - draft_s

@@ -11,15 +11,11 @@ import math
 from dataclasses import dataclass
 
 from ggufspec.domain import Method, Program
+from ggufspec.engines.library import NEAR_TIE
 from ggufspec.forecast.trace.ngrams import ngram_steps
 from ggufspec.forecast.trace.rules import Rules
 from ggufspec.forecast.trace.values import DraftTrace, TraceStep
 from ggufspec.forecast.trace.walks import steps
-
-_SAFETY = 3.0
-"""A near-tie is within this many times the largest movement that was seen at some hundred logits. Of a
-hundred normally distributed movements the largest is 2.5 standard deviations, so this is more than 7.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +97,7 @@ def first_text_tie(trace: DraftTrace) -> float:
     """
     if trace.text_leads is None or trace.text_spread is None:
         raise ValueError(f"trace {trace.prompt_id} does not tell how close the target's choices were")
-    limit = _SAFETY * trace.text_spread
+    limit = NEAR_TIE * trace.text_spread
     return next((place for place, lead in enumerate(trace.text_leads) if lead <= limit), math.inf)
 
 
@@ -111,7 +107,7 @@ class _Choices:
     def __init__(self, trace: DraftTrace, n_max: int, n_predict: int, p_min: float, rules: Rules) -> None:
         assert trace.spread is not None
         self._trace, self._n_max, self._n_predict, self._rules = trace, n_max, n_predict, rules
-        self._p_min, self._limit = p_min, _SAFETY * trace.spread
+        self._p_min, self._limit = p_min, NEAR_TIE * trace.spread
         self.first = rules.first
 
     def accepted(self, at: int) -> set[int]:

@@ -36,6 +36,7 @@ class DraftTrace:
             have proposed another; None where unknown, and for heads, whose drafts have their own.
         spread: by how many nats the drafter's logits move.
         served_drafts: of a layer for MTP, ``drafts`` in a server's run, which begins from another state.
+        other: of the text that batches of another size write after the same prompt, where that is another.
     """
 
     prompt_id: str
@@ -54,6 +55,12 @@ class DraftTrace:
     leads: tuple[float, ...] | None = field(default=None, repr=False)
     spread: float | None = None
     served_drafts: tuple[HeadDraft, ...] | None = field(default=None, repr=False)
+    other: DraftTrace | None = field(default=None, repr=False)
+
+    @property
+    def texts(self) -> tuple[DraftTrace, ...]:
+        """It, and the trace of the other text if there is one."""
+        return (self,) if self.other is None else (self, self.other)
 
     def __post_init__(self) -> None:
         others = (
