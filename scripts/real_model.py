@@ -24,7 +24,6 @@ import tempfile
 import threading
 import time
 import venv
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -207,19 +206,11 @@ def quantized(model: Path, kind: str) -> Path:
     return made
 
 
-def types_of(model: Path) -> list[tuple[str, float]]:
-    """Return the types of a file's tensors, each with its share of the bytes, the largest first."""
-    sizes: Counter[str] = Counter()
-    for tensor in gguf.read_card(model).tensors:
-        sizes[tensor.type.name] += tensor.size_bytes
-    return [(name, size / sizes.total()) for name, size in sizes.most_common()]
-
-
 def files(job: Job) -> Rows:
     """What the files really hold, whatever their names say."""
     yield "named", "size", "tensors (share of bytes)"
     for kind, file in job.files.items():
-        types = ", ".join(f"{name} {share:.1%}" for name, share in types_of(file) if share >= 0.0005)
+        types = ", ".join(f"{name} {share:.1%}" for name, share in gguf.read_card(file).types)
         yield kind, f"{file.stat().st_size / 2**20:.0f} MiB", types
 
 

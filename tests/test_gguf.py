@@ -80,6 +80,22 @@ def test_what_weighs_most_names_a_model_without_file_type(tmp_path: Path) -> Non
     assert read_card(models.write_model(tmp_path / "m.gguf", metadata, tensors)).quant == "Q8_0"
 
 
+def test_types_that_a_name_does_not_tell_are_named(tmp_path: Path) -> None:
+    """Rows that are no multiple of 256 get other types than the quantization's, and most may do so."""
+    metadata, tensors = models.llama(types=lambda name: "F16" if "attn_k" in name else "Q8_0")
+    cards = {
+        number: read_card(
+            models.write_model(tmp_path / f"{number}.gguf", metadata | {"general.file_type": number}, tensors)
+        )
+        for number in (7, 10)
+    }
+    assert cards[7].described_quant == "Q8_0"
+    assert cards[10].quant == "Q2_K"
+    shares = dict(cards[10].types)
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert cards[10].described_quant.startswith(f"Q2_K ({shares['Q8_0']:.0%} Q8_0, ")
+
+
 @pytest.mark.parametrize("kind", sorted(GGML_TYPES), ids=lambda number: GGML_TYPES[number].name)
 def test_every_tensor_type_has_a_size(kind: int) -> None:
     ggml = GGML_TYPES[kind]

@@ -135,7 +135,7 @@ def _format_json(
 def _format_text(verdict: CompatVerdict, program: Program, cards: Mapping[str, ModelCard]) -> str:
     lines = [f"{verdict.outcome.value} ({_describe_rule(verdict, program)})"]
     for role, card in cards.items():
-        model = f"{card.architecture} {card.quant or ''}".rstrip()
+        model = f"{card.architecture} {card.described_quant}".rstrip()
         lines.append(f"{role:<8} {model}, {card.vocabulary.n_tokens} tokens ({card.tokenizer_model})")
     lines += [f"because  {reason}" for reason in verdict.reasons]
     lines += [

@@ -49,7 +49,13 @@ def add_quantized(
                 notes.append(f"drafters: {drafter.filename} is {own}, so {kind} of it would add nothing")
                 continue
             made.append(_quantize_drafter(drafter, kind, install))
-            notes.append(f"drafters: {made[-1].filename} was made from {drafter.filename} by llama-quantize")
+            quantized = made[-1].path
+            assert quantized is not None
+            card = gguf.read_card(quantized)
+            notes.append(
+                f"drafters: {made[-1].filename} was made from {drafter.filename} by llama-quantize"
+                + (f"; it is {card.described_quant}" if card.described_quant != card.quant else "")
+            )
     return replace(request, draft_model=(*drafters, *made)), tuple(notes)
 
 

@@ -14,6 +14,7 @@ from ggufspec.modelfiles.gguf.values import NumberArray, StringArray, Value, fil
 
 _T = TypeVar("_T", int, float, str, bool)
 _MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS
+_SHOWN_SHARE = 0.05  # of the bytes, from which a type is named
 _ARCHITECTURE = re.compile(r"[\w.-]{1,64}")
 _AGAIN = "download the file again"
 _NOT_LANGUAGE_MODELS = {"adapter", "mmproj", "imatrix", "control_vector"}  # values of general.type
@@ -79,6 +80,26 @@ class ModelCard:
     def tokenizer_model(self) -> str | None:
         """The kind of tokenizer as the file names it: ``llama``, ``gpt2``, ..."""
         return self.vocabulary.model
+
+    @property
+    def types(self) -> tuple[tuple[str, float], ...]:
+        """The types of the tensors, each with its share of the bytes, the largest first."""
+        sizes: Counter[str] = Counter()
+        for tensor in self.tensors:
+            sizes[tensor.type.name] += tensor.size_bytes
+        return tuple((name, size / sizes.total()) for name, size in sizes.most_common())
+
+    @property
+    def described_quant(self) -> str:
+        """The quantization's name, and the types that are really there where most bytes are of another one.
+
+        Quantizers give a tensor another type where its rows are no multiple of the type's blocks.
+        """
+        name = self.quant or ""
+        if not self.types or name.startswith(self.types[0][0]):
+            return name
+        shares = [f"{share:.0%} {kind}" for kind, share in self.types if share >= _SHOWN_SHARE]
+        return f"{name} ({', '.join(shares)})"
 
     @property
     def is_recurrent(self) -> bool:
