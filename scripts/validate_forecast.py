@@ -1,25 +1,31 @@
-"""Check what ``ggufspec tune`` forecasts against what the same server then measures: the speed-up, above all.
+"""Check what ``ggufspec tune`` forecasts against what the same server then measures: tokens/s and speed-up.
 
 python scripts/validate_forecast.py --work build/forecast                       all pairs and suites
 python scripts/validate_forecast.py --work build/forecast --pair 2 --suite demo   one of them
 python scripts/validate_forecast.py --work build/forecast --extra T D           one more pair of files
+python scripts/validate_forecast.py --work build/forecast --short               as `tune --forecast` forecasts
+python scripts/validate_forecast.py --work build/forecast --busy 1              beside one busy loop
 python scripts/validate_forecast.py --work build/forecast --parallel            several users together
 
-Each pair and suite is one step: look ahead as ``tune`` does (traces, costs that are stored and used again, a
-calibration of a few runs, all in llama-server), then measure draft sizes and p_min as a bench does. What was
-measured stays in --work: an interrupted step continues, a finished one is not repeated, and the table is
-printed from what is there. Run it on a quiet machine, and append the table to docs/forecasting.md, also where
-it is worse than an earlier one.
+Forecast and bench take turns, --rounds times for each pair and suite: look ahead as ``tune`` does (traces,
+costs timed anew, a calibration of a few runs, all in llama-server), then measure draft sizes and p_min as a
+bench does. So what changes within minutes does not pass for an error of all forecasts. What was measured
+stays in --work: an interrupted run of the script continues, and the table is printed from what is there. Run
+it on a quiet machine, and append the table to docs/forecasting.md, also where it is worse than earlier ones.
 
-Columns: the errors of speed-up and tokens/s are forecast over measured - 1, over all draft sizes and p_min.
-"perfect" is what a forecaster who knows the truth would have got from these runs: half of the difference
-between the odd and the even repeats. "inside" is how many measured speed-ups lie in the forecast's interval.
+For one configuration and round, e = ln(forecast / measured), and v is the variance of ln(measured) by the
+bench's own loads: the variance of the means of its repeats, over their number. The error without the bench's
+noise is sqrt(max(0, e^2 - v)). Columns give the median and the 95th percentile of it, over all draft sizes,
+p_min and rounds. "covered" counts the printed intervals that hold the measured value. "by costs" counts
+|e| <= 1.96 sqrt(c^2 + v), where c is the standard error that the forecast states for its costs, without the
+spread of prompts: bench and forecast have the same prompts.
+
+With --busy N, N processes compute all the time. A forecast that is refused is counted, and has no errors.
 
 With --parallel, tokens/s of all users together are forecast and measured for 1, 2, 4 and 8 users: of the
 embedded pair, and of two pairs of random weights with simulated acceptance. Costs are timed with one
 sequence, and corrected by runs of the server with one user. Where acceptance is simulated, the forecast draws
-as many accepted tokens per round as the runs had: it is the server's time that is checked. Here "perfect" is
-of tokens/s.
+as many accepted tokens per round as the runs had: it is the server's time that is checked.
 """
 
 from __future__ import annotations
@@ -34,13 +40,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from ggufspec import engines, paths, results, stats, tuning
 from ggufspec.analysis import Arm, arms
 from ggufspec.domain import Method, Program, Role, RunSpec
 from ggufspec.engines import InprocessEngine
+from ggufspec.errors import InconclusiveError
 from ggufspec.forecast import concurrency, profiles, trace
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.trace import DraftTrace
@@ -54,8 +64,9 @@ P_MINS = (0.0, 0.5, 0.8)
 WITH_P_MIN = (4, 7, 8, 16)  # draft sizes measured at every p_min, the others only at 0; DFlash: 7 at most
 DEMO = paths.models_dir() / "demo"
 HEAD = (
-    *("pair", "suite", "acceptance: worst (points)", "speed-up: median", "worst", "at"),
-    *("perfect: median", "worst", "tokens/s: median", "worst", "inside", "repeats"),
+    *("pair", "suite", "acceptance: worst (points)", "tokens/s: median", "95th percentile"),
+    *("speed-up: median", "95th percentile", "worst, noise and all", "at", "covered", "by costs"),
+    *("refused", "rounds × repeats"),
 )
 USERS = (1, 2, 4, 8)
 USERS_SIZES = (2, 5)  # γ: the drafts of eight users are batches of 48 tokens, the largest that are timed
@@ -64,31 +75,41 @@ ACCEPTED = 0.7  # probability of a token, where acceptance is simulated
 DRAWS = 200  # of simulated texts, among which the one is taken that accepted as many as was measured
 USERS_HEAD = (
     *("pair", "users", "γ", "tokens/s: forecast", "measured", "error"),
-    *("perfect", "speed-up: forecast", "measured", "error"),
+    *("noise", "speed-up: forecast", "measured", "error"),
 )
+Z95 = 1.96
 
 
 @dataclass(frozen=True, kw_only=True)
 class Miss:
-    """How far the forecast of one draft size and p_min lies from what was measured; relative, but points.
+    """How far the forecast of one draft size and p_min lies from what was measured.
 
     Attributes:
         n_max: γ.
         p_min: as asked for.
         points: percentage points of acceptance.
-        speedup: forecast over measured - 1.
-        rate: the same of tokens/s.
-        perfect: the error of a forecast of the truth, by the difference between halves of the repeats.
-        inside: whether the measured speed-up lies in the forecast's interval.
+        speedup: ln of forecast over measured.
+        speedup_noise: variance of the bench's ln; see ``noise``.
+        speedup_costs: standard error of the forecast's ln by its costs.
+        rate: ln of forecast over measured tokens/s.
+        rate_noise: as for the speed-up.
+        covered: whether the printed interval holds the measured speed-up.
     """
 
     n_max: int
     p_min: float
     points: float
     speedup: float
+    speedup_noise: float
+    speedup_costs: float
     rate: float
-    perfect: float | None
-    inside: bool
+    rate_noise: float
+    covered: bool
+
+    @property
+    def fits_costs(self) -> bool:
+        """Whether the stated error of the costs and the bench's noise allow the speed-up's error."""
+        return abs(self.speedup) <= Z95 * math.hypot(self.speedup_costs, math.sqrt(self.speedup_noise))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,38 +177,104 @@ def main() -> int:
     suites = SUITES if asked.suite is None else (asked.suite,)
     print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
     everything: list[Miss] = []
-    for pair in chosen:
-        for suite in suites:
-            misses = _step(pair, suite, asked)
-            everything += misses
-            print(_row(pair.name, suite, misses, asked.repeats), flush=True)
-    speedups = [abs(miss.speedup) for miss in everything]
-    median, worst = statistics.median(speedups), max(speedups)
-    inside = f"{sum(miss.inside for miss in everything)} of {len(everything)}"
+    refused = forecasts = 0
+    with busy_loops(asked.busy):
+        for pair in chosen:
+            for suite in suites:
+                rounds = [_step(pair, suite, asked, number) for number in range(asked.rounds)]
+                misses = [miss for found in rounds if found is not None for miss in found]
+                forecasts += len(rounds)
+                refused += rounds.count(None)
+                everything += misses
+                print(_row(pair.name, suite, misses, rounds.count(None), asked), flush=True)
+    if not everything:
+        sys.exit("all forecasts were refused")
+    covered = sum(miss.covered for miss in everything)
     print(
-        f"\nspeed-up within {median:.1%} (median, goal: 2 %) and {worst:.1%} (worst, goal: 5 %); "
-        f"a perfect forecaster: {_floor(everything)}; {inside} inside the 95 % interval"
+        f"\n{len(everything)} configurations, without the bench's own noise: tokens/s "
+        f"{_percentiles([without_noise(miss.rate, miss.rate_noise) for miss in everything])}, speed-up "
+        f"{_percentiles([without_noise(miss.speedup, miss.speedup_noise) for miss in everything])} "
+        f"(goal: 2.0% and 5.0%); {covered} of {len(everything)} intervals cover "
+        f"({covered / len(everything):.1%}), {refused} of {forecasts} forecasts refused"
     )
     return 0
 
 
-def _step(pair: Pair, suite: str, asked: argparse.Namespace) -> list[Miss]:
-    """Return the errors of one pair and suite; what is stored is not measured again."""
+def without_noise(error: float, variance: float) -> float:
+    """Return the size of a logarithm's error without the variance of what it is compared with."""
+    return math.sqrt(max(0.0, error**2 - variance))
+
+
+def noise(rates: stats.Rates, baseline: stats.Rates | None = None) -> float:
+    """Return the variance of a bench's mean log rate, or ratio of rates, by the means of its repeats.
+
+    Repeats have loads of their own. Prompts do not count: forecast and bench have the same.
+    """
+    means = _repeat_means(rates)
+    if baseline is not None:
+        others = _repeat_means(baseline)
+        means = {repeat: mean - others[repeat] for repeat, mean in means.items() if repeat in others}
+    return statistics.variance(means.values()) / len(means) if len(means) > 1 else 0.0
+
+
+def _repeat_means(rates: stats.Rates) -> dict[int, float]:
+    logs: dict[int, list[float]] = {}
+    for (_, repeat), rate in rates.items():
+        logs.setdefault(repeat, []).append(math.log(rate))
+    return {repeat: statistics.fmean(of_repeat) for repeat, of_repeat in logs.items()}
+
+
+def _percentiles(errors: Sequence[float]) -> str:
+    median, high = percentiles(errors)
+    return f"{median:.1%} (median) and {high:.1%} (95th percentile)"
+
+
+def percentiles(errors: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the 95th percentile."""
+    median, high = np.percentile(np.array(errors), [50, 95])
+    return float(median), float(high)
+
+
+@contextmanager
+def busy_loops(number: int) -> Iterator[None]:
+    """Let processes compute all the time, as other programs do."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def _step(pair: Pair, suite: str, asked: argparse.Namespace, number: int) -> list[Miss] | None:
+    """Return the errors of one round of a pair and suite; None where the forecast was refused.
+
+    What is stored is not measured again.
+    """
     name = f"{pair.name}-{suite}-{asked.tokens}-{asked.repeats}-{asked.per_category}"
+    name += f"{'-short' * asked.short}{f'-busy{asked.busy}' * (asked.busy > 0)}-{number}"
     name = "".join(letter if letter.isalnum() else "-" for letter in name).lower()
     file = asked.work / f"{name}.json"
     if not file.exists():
         target, drafter = pair.make(asked.work)
-        asked_for = _request(target, drafter, suite, asked, pair.method)
-        plan = tuning.identify(tuning.prepare_tuning(asked_for))
+        plan = tuning.identify(tuning.prepare_tuning(_request(target, drafter, suite, asked, pair.method)))
         began = time.monotonic()
-        outlook = tuning.outlook(plan)
-        print(f"{pair.name}, {suite}: looked ahead in {time.monotonic() - began:.0f} s", file=sys.stderr)
-        for note in outlook.notes:
-            print(f"  {note}", file=sys.stderr)
-        misses = _misses(plan, outlook, name, asked.repeats)
-        file.write_text(json.dumps([asdict(miss) for miss in misses], indent=1), encoding="utf-8")
-    return [Miss(**record) for record in json.loads(file.read_text(encoding="utf-8"))]
+        misses: list[Miss] | None = None
+        try:
+            outlook = tuning.outlook(replace(plan, fresh=True), forecast_only=asked.short)
+        except InconclusiveError as error:
+            print(f"{pair.name}, {suite}, round {number + 1}: {error}", file=sys.stderr)
+        else:
+            seconds = time.monotonic() - began
+            print(f"{pair.name}, {suite}, round {number + 1}: {seconds:.0f} s ahead", file=sys.stderr)
+            for note in outlook.notes:
+                print(f"  {note}", file=sys.stderr)
+            misses = _misses(plan, outlook, name, asked.repeats)
+        records = None if misses is None else [asdict(miss) for miss in misses]
+        file.write_text(json.dumps(records, indent=1), encoding="utf-8")
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    return None if stored is None else [Miss(**record) for record in stored]
 
 
 def _request(
@@ -262,36 +349,20 @@ def _miss(arm: Arm, prospect: Prospect) -> Miss | None:
         n_max=expected.n_max,
         p_min=expected.p_min,
         points=100 * ((expected.accept_rate or 0.0) - (accepted / drafted if drafted else 0.0)),
-        speedup=expected.speedup.value / measured - 1,
-        rate=expected.tokens_per_s.value / arm.rate.value - 1,
-        perfect=_perfect(arm, arm.baseline),
-        inside=lo is not None and hi is not None and lo <= measured <= hi,
+        speedup=math.log(expected.speedup.value / measured),
+        speedup_noise=noise(arm.rates, arm.baseline.rates),
+        speedup_costs=float(np.linalg.norm(expected.speedup_errors)),
+        rate=math.log(expected.tokens_per_s.value / arm.rate.value),
+        rate_noise=noise(arm.rates),
+        covered=lo is not None and hi is not None and lo <= measured <= hi,
     )
-
-
-def _floor(misses: Sequence[Miss | UsersMiss]) -> str:
-    perfect = [miss.perfect for miss in misses if miss.perfect is not None]
-    return f"{statistics.median(perfect):.1%} and {max(perfect):.1%}" if perfect else "unknown"
-
-
-def _perfect(arm: Arm, baseline: Arm) -> float | None:
-    """Return half of the difference between the speed-ups of odd and even repeats; None with one repeat."""
-    halves = []
-    for odd in (0, 1):
-        ours, theirs = (
-            {cell: rate for cell, rate in one.rates.items() if cell[1] % 2 == odd} for one in (arm, baseline)
-        )
-        halves.append(stats.paired_effect(ours, theirs))
-    if halves[0] is None or halves[1] is None:
-        return None
-    return abs(math.log(halves[0].ratio.value / halves[1].ratio.value)) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class UsersMiss:
     """The tokens/s of all users together, forecast and measured; ``n_max`` 0 is the target alone.
 
-    ``perfect`` is the error of a forecast of the truth, see ``Miss``.
+    ``noise`` is the variance of the measured ln, see ``noise``.
     """
 
     users: int
@@ -300,7 +371,7 @@ class UsersMiss:
     measured: float
     forecast_speedup: float
     speedup: float
-    perfect: float | None = None
+    noise: float = 0.0
 
 
 def _validate_users(asked: argparse.Namespace) -> int:
@@ -326,15 +397,15 @@ def _validate_users(asked: argparse.Namespace) -> int:
                     f"{miss.measured:.1f}",
                     f"{miss.forecast / miss.measured - 1:+.1%}",
                 ),
-                "" if miss.perfect is None else f"{miss.perfect:.1%}",
+                f"{math.sqrt(miss.noise):.1%}",
                 *(f"{miss.forecast_speedup:.2f}", f"{miss.speedup:.2f}"),
                 f"{miss.forecast_speedup / miss.speedup - 1:+.1%}",
             )
             print(f"| {' | '.join(cells)} |", flush=True)
-    errors = [abs(miss.forecast / miss.measured - 1) for miss in everything]
+    errors = [without_noise(math.log(miss.forecast / miss.measured), miss.noise) for miss in everything]
     print(
-        f"\ntokens/s of all users within {statistics.median(errors):.1%} (median, goal: 5 %) and "
-        f"{max(errors):.1%} (worst, goal: 10 %); a perfect forecaster: {_floor(everything)}"
+        f"\ntokens/s of all users, without the bench's own noise: {_percentiles(errors)} "
+        f"(goal: 5.0% and 10.0%)"
     )
     return 0
 
@@ -389,19 +460,10 @@ def _users_misses(
                 measured=arm.rate.value,
                 forecast_speedup=expected.speedup if size else 1.0,
                 speedup=arm.gain.ratio.value if arm.gain else 1.0,
-                perfect=_perfect_rate(arm),
+                noise=noise(arm.rates),
             )
         )
     return misses
-
-
-def _perfect_rate(arm: Arm) -> float | None:
-    """Return half of the difference between tokens/s of odd and even repeats; None with one repeat."""
-    halves = [[math.log(rate) for cell, rate in arm.rates.items() if cell[1] % 2 == odd] for odd in (0, 1)]
-    if not all(halves):
-        return None
-    odd, even = map(statistics.fmean, halves)
-    return abs(odd - even) / 2
 
 
 def _accepting(traces: Sequence[DraftTrace], size: int, tokens: int, length: float) -> list[DraftTrace]:
@@ -467,24 +529,21 @@ def _look_at_users(session: Session, request: Request) -> tuple[list[DraftTrace]
     return [text.by_drafter[0] for text in texts], outlook.calibration.curve
 
 
-def _row(pair: str, suite: str, misses: list[Miss], repeats: int) -> str:
+def _row(pair: str, suite: str, misses: Sequence[Miss], refused: int, asked: argparse.Namespace) -> str:
+    shape = f"{asked.rounds} × {asked.repeats}"
+    if not misses:
+        return f"| {pair} | {suite} | {'| ' * (len(HEAD) - 4)}{refused} | {shape} |"
     worst = max(misses, key=lambda miss: abs(miss.speedup))
-    rate = max(misses, key=lambda miss: abs(miss.rate))
-    perfect = [miss.perfect for miss in misses if miss.perfect is not None]
     p_min = f", p-min {worst.p_min:g}" if worst.p_min else ""
+    rate = percentiles([without_noise(miss.rate, miss.rate_noise) for miss in misses])
+    speedup = percentiles([without_noise(miss.speedup, miss.speedup_noise) for miss in misses])
+    exact = [abs(miss.points) for miss in misses if miss.p_min == 0]
     cells = (
-        pair,
-        suite,
-        f"{max(abs(miss.points) for miss in misses if miss.p_min == 0):.2f}",
-        f"{statistics.median(abs(miss.speedup) for miss in misses):.1%}",
-        f"{worst.speedup:+.1%}",
-        f"γ = {worst.n_max}{p_min}",
-        f"{statistics.median(perfect):.1%}" if perfect else "",
-        f"{max(perfect):.1%}" if perfect else "",
-        f"{statistics.median(abs(miss.rate) for miss in misses):.1%}",
-        f"{rate.rate:+.1%}",
-        f"{sum(miss.inside for miss in misses)}/{len(misses)}",
-        str(repeats),
+        *(pair, suite, f"{max(exact):.2f}" if exact else ""),
+        *(f"{value:.1%}" for value in (*rate, *speedup)),
+        *(f"{math.expm1(worst.speedup):+.1%}", f"γ = {worst.n_max}{p_min}"),
+        *(f"{sum(miss.covered for miss in misses)}/{len(misses)}",),
+        *(f"{sum(miss.fits_costs for miss in misses)}/{len(misses)}", str(refused), shape),
     )
     return f"| {' | '.join(cells)} |"
 
@@ -528,7 +587,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--suite", choices=SUITES, help="only this suite")
     parser.add_argument("-t", "--threads", type=int, help="as in a bench")
     parser.add_argument("-n", "--tokens", type=int, default=120, help="of each run, by default 120")
-    parser.add_argument("-r", "--repeats", type=int, default=6, help="runs of each, by default 6")
+    parser.add_argument("-r", "--repeats", type=int, default=3, help="loads of each in a bench, by default 3")
+    parser.add_argument("--rounds", type=int, default=2, help="forecasts and benches in turn, by default 2")
+    parser.add_argument("--short", action="store_true", help="forecast as `tune --forecast` does")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="let N processes compute meanwhile")
     parser.add_argument("--per-category", type=int, default=2, help="prompts of each category, by default 2")
     parser.add_argument("--parallel", action="store_true", help="forecast and measure 1, 2, 4 and 8 users")
     parser.add_argument("--extra", type=Path, nargs=2, metavar=("TARGET", "DRAFTER"), help="one more pair")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import real_model
 
 from ggufspec import engines
 from ggufspec.domain import (
@@ -33,21 +31,10 @@ TOKENS = 32
 METHODS = (Method.NGRAM_SIMPLE, Method.NGRAM_MOD)
 
 
-@functools.cache
-def _script() -> ModuleType:
-    place = Path(__file__).parents[2] / "scripts" / "real_model.py"
-    spec = importlib.util.spec_from_file_location("real_model", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def model(llama: Install) -> Path:
     """The model, which `scripts/real_model.py --fetch` puts into the cache."""
-    place: Path = _script().place()
+    place: Path = real_model.place()
     if not place.exists():
         pytest.skip("Gemma 3 270M is not in the cache: python scripts/real_model.py --fetch")
     return place
@@ -70,7 +57,7 @@ def test_the_traced_text_is_the_one_that_a_server_writes(model: Path, llama: Ins
 
     Text by text: alone as single tokens write it; drafts may write the text of larger batches instead.
     """
-    texts = _script().TEXTS
+    texts = real_model.TEXTS
     prompts = [*texts["repeating"].values(), *texts["not repeating"].values()][1:5]
     specs = [_spec(model, text) for text in prompts]
     with InprocessEngine(install=llama, timeout_s=120) as engine:
