@@ -47,6 +47,8 @@ class _Clockwork:
                         self._time(RoundPart.VERIFY, None, size, depth),
                         self._time(RoundPart.CHOOSE, None, size, depth),
                     ]
+                    if not drafters:
+                        timings.append(self._time(RoundPart.RESIZE, None, size, depth))
                 for place in range(len(drafters)):
                     for size in batches:
                         timings += [
@@ -59,8 +61,12 @@ class _Clockwork:
         return Curve(timings=tuple(timings))
 
     def _time(self, part: RoundPart, place: int | None, tokens: int, depth: int) -> Timing:
-        apart = 0.003 if place is None and part is RoundPart.VERIFY else 0.0
-        seconds = true_s(part, tokens, depth) + apart
+        seconds = true_s(part, tokens, depth)
+        if place is None:  # nothing is absorbed, and no drafter uses the caches meanwhile
+            seconds += {
+                RoundPart.VERIFY: 0.003,
+                RoundPart.RESIZE: 0.003 - true_s(RoundPart.ABSORB, tokens, depth),
+            }.get(part, 0.0)
         return Timing(part, place, tokens, depth, seconds * self._noise())
 
 
@@ -188,6 +194,7 @@ def test_the_target_alone_needs_no_drafter() -> None:
     curve = _curve(drafter=None)
     assert curve.draft == curve.absorb == ()
     assert curve.choose_s.value == pytest.approx(0.0004)
+    assert curve.resize_s.value == pytest.approx(0.0007)  # drafts from the text differ in length
     assert curve.seconds(CurveKind.VERIFY, 3, 60).value == pytest.approx(
         true_s(RoundPart.VERIFY, 3, 60) + 0.003
     )

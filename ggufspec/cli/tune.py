@@ -37,7 +37,8 @@ def command(
 
     A short measurement of target and drafters forecasts every configuration. The best few are then measured,
     and the winner and the runner-up are confirmed beside the target alone, with new loads and new runs. Only
-    these figures are the verdict. --forecast stops before that, after one short run of the target.
+    these figures are the verdict. --forecast stops before that, after short
+    runs of the target and of one draft size.
 
     With --parallel N, the choice is for N users at once: the forecast is of a server with N slots, and each
     run is one load of it under the requests of N clients, as `bench --parallel N` measures. Without it, one

@@ -74,6 +74,8 @@ def curve(target: Model, drafters: Sequence[Drafter], run: CurveRun) -> Curve:
                 passes = [_time_target(target, tokens, depth, size) for _ in range(before_timing + _IN_A_ROW)]
                 timed = passes[before_timing:]
                 timings += (timing for parts in timed for timing in parts)
+                if not drafters:  # drafts from the text, too, differ in length
+                    timings.append(passes[0][0]._replace(part=RoundPart.RESIZE))
             for place, drafter in enumerate(drafters):
                 work = _round_of(drafter, before.get(place))
                 time_round = partial(_time_round, target, drafter, place, work)

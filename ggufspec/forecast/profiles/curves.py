@@ -107,9 +107,11 @@ def fit(
     rounds = [timing for timing in timings if timing.drafter is not None]
     plain = [timing for timing in timings if timing.drafter is None]
     if not rounds:
+        verify = _points(_of(plain, RoundPart.VERIFY))
         return CostCurve(
-            verify=_points(_of(plain, RoundPart.VERIFY)),
+            verify=verify,
             choose_s=_per_token(plain, RoundPart.CHOOSE),
+            resize_s=_resize(plain, verify),
             measured_on=measured_on,
         )
     joined = _joined(plain, rounds, measured_on)
@@ -153,11 +155,6 @@ def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], measured_on: Meas
     apart = [
         point.seconds.value - among_rounds[point.depth] for point in _points(_of(plain, RoundPart.VERIFY))
     ]
-    resized = _points(_of(rounds, RoundPart.RESIZE))
-    longer = [
-        first.seconds.value - again.seconds.value - read.seconds.value
-        for first, again, read in zip(resized, verify, absorb, strict=False)
-    ]
     return CostCurve(
         verify=verify,
         draft=draft,
@@ -165,8 +162,19 @@ def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], measured_on: Meas
         overhead_s=overhead_s,
         plain_overhead_s=_mean(apart),
         choose_s=_per_token([*plain, *rounds], RoundPart.CHOOSE),
-        resize_s=_mean(longer),
+        resize_s=_resize(rounds, verify, absorb),
         measured_on=measured_on,
+    )
+
+
+def _resize(timings: Iterable[Timing], *again: Sequence[Point]) -> Estimate:
+    """Return what a batch of another size takes more than the same batch again, by points of its parts."""
+    firsts = _points(_of(timings, RoundPart.RESIZE))
+    return _mean(
+        [
+            first.seconds.value - sum(point.seconds.value for point in parts)
+            for first, *parts in zip(firsts, *again, strict=False)
+        ]
     )
 
 
