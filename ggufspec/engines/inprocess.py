@@ -159,6 +159,7 @@ class InprocessEngine(Engine):
         writing: tuple[int, int] | None = None,
         limits: DraftLimits = DEFAULT_LIMITS,
         program: Program = Program.SIMPLE,
+        twice: bool = False,
     ) -> RecordedTrace:
         """Let the target generate one text, and every drafter evaluate it; see TraceRun.
 
@@ -169,6 +170,7 @@ class InprocessEngine(Engine):
             None.
             limits: the draft sizes and values of p_min for which heads draft.
             program: in whose batches the prompt is evaluated.
+            twice: whether to write a greedy text with near-ties in batches, too.
 
         Raises:
             Failure: a model does not load, a drafter is refused, or the library fails.
@@ -183,6 +185,7 @@ class InprocessEngine(Engine):
             writing=writing,
             limits=limits,
             program=program,
+            twice=twice,
         )
         reply = self._request(spec, run)
         assert isinstance(reply, RecordedTrace)

@@ -365,9 +365,8 @@ def measure_start(
     affordable = deadline.longest_run_s * _BEGINNING_SHARE / token_s
     size = _BEGINNING if affordable >= _BEGINNING else max(1, int(affordable))
     begun = time.monotonic()
-    (beginning,) = profiles.traces(
-        engine, replace(spec, n_predict=size), [spec.prompt], drafters, program=program
-    )
+    short = replace(spec, n_predict=size)
+    (beginning,) = profiles.traces(engine, short, [spec.prompt], drafters, program=program, twice=users == 1)
     wall_s = time.monotonic() - begun
     evaluating_s = beginning.written_s + sum(beginning.look_s) + beginning.other_s
     return FirstTimings(
@@ -411,7 +410,14 @@ def _texts(
 
     def trace_prompts(prompts: Sequence[Prompt]) -> Iterator[TracedTexts]:
         return profiles.traces(
-            engine, spec, prompts, drafters, writing=writing, limits=limits, program=program
+            engine,
+            spec,
+            prompts,
+            drafters,
+            writing=writing,
+            limits=limits,
+            program=program,
+            twice=plan.users is None,  # requests of several users are forecast from one text
         )
 
     longest_s = 0.0

@@ -176,8 +176,8 @@ class TraceRun:
 
     With ``writing`` (the index of a drafter, and a draft size), that drafter drafts while the text is
     generated, and the target verifies its drafts. That is faster and does not change a greedy text but for
-    near-ties. Heads draft within ``limits``. The prompt is evaluated in the batches of ``program``. For a
-    server, a greedy text with near-ties is written twice, token by token and in batches, see RecordedTrace.
+    near-ties. Heads draft within ``limits``. The prompt is evaluated in the batches of ``program``. With
+    ``twice``, a greedy text with near-ties is written token by token and in batches, see RecordedTrace.
     """
 
     target: ModelLoad
@@ -189,6 +189,7 @@ class TraceRun:
     writing: tuple[int, int] | None = None
     limits: DraftLimits = DEFAULT_LIMITS
     program: Program = Program.SIMPLE
+    twice: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,7 +63,7 @@ def trace(target: Model, drafters: Sequence[Drafter], run: TraceRun, spreads: Sp
         written, traces[place] = _write_together(target, helper, prompt, size, run, place)
     trace = _trace_text(target, drafters, run, prompt, written, spreads, traces)
     written = trace.written
-    if run.program is not Program.SERVER or not _has_near_tie(written):
+    if not run.twice or not _has_near_tie(written):
         return trace
     single = written if place is None else _write_greedily(target, prompt, run)
     other = _write_in_batches(target, prompt, run, single.tokens) if place is None else single

@@ -46,6 +46,7 @@ def traces(
     writing: tuple[int, int] | None = None,
     limits: messages.DraftLimits = messages.DEFAULT_LIMITS,
     program: Program = Program.SIMPLE,
+    twice: bool = False,
 ) -> Iterator[TracedTexts]:
     """Yield the traces of each prompt as soon as they are there.
 
@@ -57,13 +58,19 @@ def traces(
         writing: place and draft size of the drafter that speeds up the writing of greedy texts; None without.
         limits: the draft sizes and values of p_min for which heads draft.
         program: in whose batches prompts are evaluated: near-ties of the text fall as they do there.
+        twice: whether to trace a greedy text with near-ties a second time, as larger batches write it.
 
     Raises:
         Failure: a model does not load, a drafter is refused, or the library fails.
     """
     for prompt in prompts:
         reply = engine.trace(
-            replace(spec, prompt=prompt), drafters, writing=writing, limits=limits, program=program
+            replace(spec, prompt=prompt),
+            drafters,
+            writing=writing,
+            limits=limits,
+            program=program,
+            twice=twice,
         )
         yield _traced(prompt, reply)
 
