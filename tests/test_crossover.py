@@ -379,7 +379,7 @@ def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.
     )
 
     def traces(
-        engine: object, spec: RunSpec, prompts: Sequence[Prompt], drafters: object, *, limits: object
+        engine: object, spec: RunSpec, prompts: Sequence[Prompt], drafters: object, **_: Any
     ) -> Iterator[Any]:
         assert spec.traffic is None
         for prompt in prompts:
@@ -388,7 +388,7 @@ def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.
                 prompt=prompt, text="", target_trace=own, by_drafter=(own,), written_s=1.0, look_s=(0.1,)
             )
 
-    def start(*_: Any, users: int) -> looking.FirstTimings:
+    def start(*_: Any, users: int, **__: Any) -> looking.FirstTimings:
         assert users == 8
         beginning = TracedTexts(
             prompt=Prompt(id="", text=""),
