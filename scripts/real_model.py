@@ -277,22 +277,24 @@ def forecasts(job: Job) -> Rows:
         sources += [(method, ["--method", method]) for method in NGRAMS]
         for name, words in sources:
             words = ["-m", job.target, *words]
-            forecast = run("tune", *words, *job.measuring(texts), "--serve-ctx", str(CONTEXT), "--forecast")
-            if isinstance(forecast, str) or not forecast["forecasts"]:
-                yield name, texts, "", str(forecast)[:200]
+            limits = ["--serve-ctx", str(CONTEXT), "--max-time", "1h", "--p-min", "0"]
+            found = run("tune", *words, *job.measuring(texts), *limits, "--forecast")
+            if isinstance(found, str):
+                yield name, texts, "", found
                 continue
-            first = max(forecast["forecasts"], key=lambda row: row["tokens_per_s"]["value"])
+            overall = [row for row in found if row["category"] is None]
+            first = max(overall, key=lambda row: row["tokens_per_s"])
             size = ["--draft", str(first["draft"])]
             measured = only(run("bench", *words, *size, "--engine", "server", *job.bench(texts)), "drafting")
             if isinstance(measured, str):
                 yield name, texts, str(first["draft"]), measured
                 continue
-            off = first["tokens_per_s"]["value"] / measured["gen_tps"] - 1
+            off = first["tokens_per_s"] / measured["gen_tps"] - 1
             yield (
                 *(name, texts, str(first["draft"])),
                 *(percent(first["accept_rate"]), percent(measured["accept_rate"])),
-                *(estimate(first["tokens_per_s"]), rate(measured)),
-                *(estimate(first["speedup"]), speedup(measured), f"{off:+.1%}"),
+                *(interval(first, "tokens_per_s", 1), rate(measured)),
+                *(speedup(first), speedup(measured), f"{off:+.1%}"),
             )
 
 
@@ -404,12 +406,7 @@ def speedup(row: Any) -> str:
 
 
 def interval(row: Mapping[str, Any], name: str, digits: int) -> str:
-    values = {"value": row[name], "lo": row[f"{name}_lo"], "hi": row[f"{name}_hi"]}
-    return estimate(values, digits)
-
-
-def estimate(values: Mapping[str, float | None], digits: int = 2) -> str:
-    value, lo, hi = values["value"], values["lo"], values["hi"]
+    value, lo, hi = row[name], row[f"{name}_lo"], row[f"{name}_hi"]
     if value is None:
         return ""
     if lo is None or hi is None:
