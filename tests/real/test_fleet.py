@@ -169,12 +169,6 @@ def write_pair(folder: Path, *, damages: bool) -> None:
     )
 
 
-def test_a_cluster_without_machines_that_measure_is_named(cluster: RayNodes) -> None:
-    ended = shell.ggufspec("fleet", "doctor", "--address", cluster.address)
-    assert ended.returncode == 1
-    assert "no machine of the fleet can measure" in ended.stderr
-
-
 def test_a_driver_without_the_token_of_the_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "token")
@@ -184,6 +178,7 @@ def test_a_driver_without_the_token_of_the_cluster_is_refused(monkeypatch: pytes
             with_token = shell.ggufspec(*asked)
             patch.undo()
             without = shell.ggufspec(*asked)
+    assert with_token.returncode == 1
     assert "no machine of the fleet can measure" in with_token.stderr
     assert without.returncode == 1
     assert "no Ray cluster lets this driver join" in without.stderr
@@ -192,9 +187,6 @@ def test_a_driver_without_the_token_of_the_cluster_is_refused(monkeypatch: pytes
 
 def test_a_plan_measures_nothing(cluster: RayNodes) -> None:
     cluster.add("node")
-    ended = shell.ggufspec(*words(cluster, "--dry-run", "-o", "md"))
-    assert ended.returncode == 0, ended.stderr
-    assert "| 5 |" in " ".join(ended.stdout.split())
     blocks = shell.ggufspec(*words(cluster, "--dry-run", "-o", "csv"))
     assert blocks.returncode == 0, blocks.stderr
     assert blocks.stdout.splitlines()[0] == "machine,host,block,from_s,until_s"
@@ -203,7 +195,8 @@ def test_a_plan_measures_nothing(cluster: RayNodes) -> None:
     assert not results.ids()
 
 
-def test_an_address_without_a_cluster_is_named(cluster: RayNodes) -> None:
+def test_an_address_without_a_cluster_is_named() -> None:
+    pytest.importorskip("ray", reason="needs Ray: pip install 'ggufspec[fleet]'")
     ended = shell.ggufspec("fleet", "doctor", "--address", "127.0.0.1:9")
     assert ended.returncode == 1
     assert "there is no Ray cluster at 127.0.0.1:9" in ended.stderr

@@ -20,7 +20,7 @@ from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.measure import Request
 from ggufspec.tuning import TuneRequest, budgeting, sources
 
-PATIENT = ("--max-time", "10m")
+PATIENT = ("--max-time", "30m")
 """More than a short tuning of the embedded pair takes on a slow, busy machine; it ends when it is done."""
 _TOKEN_S, _DRAFTED_S, _VERIFIED_S = 1e-5, 1e-6, 2e-7
 """Seconds of an evaluation, of a drafted token, and of each further token of a batch."""

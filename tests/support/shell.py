@@ -123,7 +123,7 @@ def children() -> set[psutil.Process]:
     return {process for process in psutil.Process().children(recursive=True) if is_alive(process)}
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Return once a condition holds.
 
     Raises:
