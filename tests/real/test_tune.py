@@ -125,7 +125,7 @@ def test_the_printed_line_serves_and_the_configuration_is_measured_again(
     assert shlex.join(configuration.serving_argv) == facts["commands"]["llama-server"]
     assert {spec.context for spec in results.load("served").current.specs} == {1024}
     with _pasted(facts["commands"]["llama-server"]) as url:
-        assert _answer(url, 512 - 16 - facts["overall"]["n_max"] - 2)["timings"]["predicted_n"] == 16
+        assert _answer(url, 512 - 16 - facts["overall"]["draft"] - 2)["timings"]["predicted_n"] == 16
         with pytest.raises(HTTPError):
             _answer(url, 600)
     again = CliRunner().invoke(
