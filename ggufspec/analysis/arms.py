@@ -299,8 +299,8 @@ def _with_first_files(spec: RunSpec, files: dict[str, ModelFile]) -> RunSpec:
 
 
 def _of(spec: RunSpec) -> RunSpec:
-    """Return a run's arm."""
-    return replace(spec, prompt=NO_PROMPT)
+    """Return a run's arm; for the target alone, nothing counts that is the drafter's."""
+    return replace(spec.baseline if spec.role is Role.TARGET else spec, prompt=NO_PROMPT)
 
 
 def _block(spec: RunSpec) -> RunSpec:
