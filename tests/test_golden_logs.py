@@ -19,8 +19,8 @@ DRAFTING = [
     log for log in LOGS if log.stem in {"tree", "simple", "tree-prefixed", "tree-jsonl", "tree-quiet"}
 ]
 ROUNDS = ("n_rounds", "accepted_at", "draft_s", "verify_s")
-RENAMED = ("draft", "actual_ngl")  # of n_draft and offloaded_layers, which are columns of this version, too
-COLUMNS = (*(column for column in LOG_COLUMNS[2:] if column not in (*ROUNDS, *RENAMED)), *ROUNDS)
+FIELDS = {"draft": "n_draft", "actual_ngl": "offloaded_layers"}  # column -> field of a sample
+COLUMNS = (*(FIELDS.get(column, column) for column in LOG_COLUMNS[2:] if column not in ROUNDS), *ROUNDS)
 FAILURES = {
     Status.LOAD_FAILED: "absent.gguf",
     Status.PROMPT_TOO_LONG: "prompt",

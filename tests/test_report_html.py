@@ -311,22 +311,14 @@ def test_the_command_writes_a_page_or_pictures(tmp_path: Path) -> None:
     assert sorted(file.name for file in pictures.iterdir()) == ["curve.svg", "drift.svg"]
 
 
-def test_names_of_the_version_before_write_the_same(tmp_path: Path) -> None:
-    whole_bench()
-    page, pictures = tmp_path / "page.html", tmp_path / "pictures"
-    written = CliRunner().invoke(command, ["-o", str(page), "--svg", str(pictures)])
-    assert written.exit_code == 0
-    assert page.exists()
-    assert (pictures / "curve.svg").exists()
-    assert "note: -o FILE is now --out FILE; the old name works in this version only" in written.stderr
-    assert "note: --svg FOLDER is now -o svg --out FOLDER" in written.stderr
-    refused = CliRunner().invoke(command, ["-o", "pgn"])
-    assert refused.exit_code == 2
-    assert "'pgn' is not one of html, png, svg; --out names the file" in refused.stderr
-
-
 def test_a_page_can_be_piped() -> None:
     whole_bench()
     piped = CliRunner().invoke(command, ["--out", "-"])
     assert piped.stdout.startswith("<!doctype html>")
     assert piped.stderr == ""
+
+
+def test_a_format_that_a_report_does_not_have_is_refused() -> None:
+    refused = CliRunner().invoke(command, ["-o", "pgn"])
+    assert refused.exit_code == 2
+    assert "'pgn' is not one of 'html', 'png', 'svg'" in refused.stderr

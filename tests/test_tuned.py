@@ -228,7 +228,7 @@ def test_a_chat_drafts_as_it_was_tuned() -> None:
     chat.close()
     done = shell.here("chat", "--tuned", "tuned", "--once", "Once", "-n", "8", "-o", "json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["n_draft"] == 5
+    assert json.loads(done.stdout)["draft"] == 5
 
 
 def test_a_plan_is_of_the_tuned_layers_context_and_caches() -> None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)  # in a file name
 _LONGEST_ID = 100  # characters
 _FORMATS = ("html", "png", "svg")
-_Folder = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command()
@@ -30,7 +29,7 @@ _Folder = click.Path(file_okay=False, path_type=Path)
     "--output",
     default="html",
     show_default=True,
-    metavar="|".join(_FORMATS),
+    type=click.Choice(_FORMATS),
     help="Write a report, or only its charts as pictures.",
 )
 @click.option(

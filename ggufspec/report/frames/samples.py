@@ -8,6 +8,7 @@ import pandas as pd
 
 from ggufspec.llama.logs import LoggedRun
 from ggufspec.report.frames.tables import attributes, frame, list_methods
+from ggufspec.report.schemas.rows import plain
 
 LOG_COLUMNS = (
     *("file", "lines", "program", "build", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_tps", "draft"),
@@ -37,7 +38,7 @@ def logs(runs: Sequence[LoggedRun]) -> pd.DataFrame:
             "file": run.file,
             "lines": None if run.lines is None else "-".join(map(str, run.lines)),
             "draft": run.sample.n_draft,
-            "by_method": list_methods(run.sample.by_method),
+            "by_method": plain(list_methods(run.sample.by_method)),
             "actual_ngl": run.sample.offloaded_layers,
         }
         for run in runs

@@ -43,7 +43,7 @@ class TableRow(Struct, frozen=True, kw_only=True):
             elif field is Estimate:
                 cells |= {f"{name}{end}": getattr(value, attribute, None) for end, attribute in _ENDS.items()}
             else:
-                cells[name] = _plain(value)
+                cells[name] = plain(value)
         return cells
 
 
@@ -63,7 +63,7 @@ def json_type(row: type[TableRow], *before: type[TableRow]) -> Any:
     return GenericAlias(list, (item,))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value of a column without the types of this package."""
     if isinstance(value, list):
         return [structs.asdict(item) if isinstance(item, Struct) else item for item in value]
