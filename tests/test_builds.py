@@ -74,7 +74,8 @@ def test_tables_name_the_build_where_there_are_two(both: tuple[str, ...]) -> Non
     old, new = results.load("ab").meta.builds
     assert old in first
     assert (
-        f"New/old: tokens/s over the same arm's with {old}; the runs of both are interleaved." in done.stdout
+        f"New/old: tokens/s over the same arm's with {old}; the runs of both are interleaved; "
+        "[95 % interval over loads, on these prompts]" in done.stdout
     )
     rows = json.loads(shell.here("show", "ab", "-o", "json").stdout)
     assert [row["llama_build"] for row in rows] == [old] * 3 + [new] * 3

@@ -9,7 +9,7 @@ import pytest
 import validate_guard
 
 from ggufspec import results, stats
-from ggufspec.analysis import Design, GuardState, comparing, guarding
+from ggufspec.analysis import Design, GuardState, arms, comparing, guarding
 from ggufspec.domain import Conditions, Prompt, Role, RunResult, SpeedVerdict
 from ggufspec.errors import InconclusiveError, ResultsError, SlowerError
 from ggufspec.report import frames
@@ -77,13 +77,45 @@ def test_two_builds_of_one_bench_are_paired_by_repeat() -> None:
     assert (target.texts_equal, target.texts) == (8, 8)
 
 
-def test_an_incomplete_repeat_counts_for_nothing() -> None:
+def test_a_repeat_with_less_than_half_of_its_prompts_counts_for_nothing() -> None:
     whole = _in_turn(0.9)
-    cut = values.bench(*whole.runs[:-5], builds=dict(whole.meta.builds))
+    cut = values.bench(*whole.runs[:-20], builds=dict(whole.meta.builds))
     complete = values.bench(*whole.runs[: -4 * len(PROMPTS)], builds=dict(whole.meta.builds))
-    ratios = [comparing.compare(bench).rows[1].change.ratio.value for bench in (whole, cut, complete)]
-    assert ratios[1] == pytest.approx(ratios[2])
-    assert ratios[0] != pytest.approx(ratios[2])
+    units = []
+    for bench in (whole, cut, complete):
+        effect = comparing.compare(bench).rows[1].change.effect
+        assert effect is not None
+        units.append(effect.degrees)
+    assert units == [5, 4, 4]
+
+
+def test_the_tables_of_a_bench_and_of_compare_answer_one_question() -> None:
+    """New/old of two llama.cpps: the same ratio, interval, p and verdict, although prompts differ."""
+    chance = random.Random(3)
+    whole = _in_turn(0.97, repeats=5)
+    gains = {prompt: chance.gauss(1, 0.1) for prompt in PROMPTS}
+    runs = [
+        replace(
+            run,
+            sample=replace(run.sample, gen_s=(run.sample.gen_s or 1) / gains[run.spec.prompt.id]),
+        )
+        if run.spec.build == "new"
+        else run
+        for run in whole.runs
+    ]
+    bench = values.bench(*runs, builds=dict(whole.meta.builds))
+    compared = {row.after.spec: row.change for row in comparing.compare(bench).rows}
+    for arm in arms.group(bench):
+        if arm.counterpart is not None:
+            judged = arm.change_judgement
+            assert judged is not None
+            change = compared[arm.spec]
+            assert (judged.ratio, judged.p_value, judged.verdict) == (
+                change.ratio,
+                change.p_value,
+                change.verdict,
+            )
+    assert len(compared) == 2
 
 
 def test_single_sessions_give_the_ratio_and_no_verdict() -> None:
@@ -91,8 +123,9 @@ def test_single_sessions_give_the_ratio_and_no_verdict() -> None:
     assert compared.design is Design.SINGLE
     drafting = compared.rows[1].change
     assert drafting.ratio.value == pytest.approx(0.9)
-    assert (drafting.p_value, drafting.verdict) == (None, None)
-    assert drafting.ratio.lo == pytest.approx(0.9 * math.exp(-1.96 * 0.02 * 2**0.5), rel=1e-4)
+    assert (drafting.p_value, drafting.verdict) == (None, SpeedVerdict.ESTIMATE)
+    assert drafting.ratio.assumed_spread == 0.05
+    assert drafting.ratio.lo == pytest.approx(0.9 * math.exp(-1.96 * 0.05 * 2**0.5), rel=1e-3)
     text = comparison(compared, _bench().meta, _bench().meta)
     assert "measured at different times" in text
     assert "overall" not in text
@@ -105,7 +138,7 @@ def test_three_sessions_a_side_give_a_verdict_by_how_much_they_differ() -> None:
     quiet = comparing.compare(_sessions(1, (1.0, 1.003, 0.998)), _sessions(0.9, (1.0, 1.002, 0.997)))
     assert quiet.rows[1].change.verdict is SpeedVerdict.SLOWER
     two = comparing.compare(_sessions(1, (1.0, 1.0)), _sessions(0.9, (1.0, 1.0, 1.0)))
-    assert (two.design, two.rows[1].change.verdict) == (Design.SINGLE, None)
+    assert (two.design, two.rows[1].change.verdict) == (Design.SINGLE, SpeedVerdict.ESTIMATE)
 
 
 def test_both_directions_mirror_each_other() -> None:
@@ -117,7 +150,7 @@ def test_both_directions_mirror_each_other() -> None:
 def test_one_repeat_gives_the_ratio_alone() -> None:
     (target, _) = comparing.compare(_in_turn(0.9, repeats=1)).rows
     assert target.change.ratio.lo is None
-    assert target.change.verdict is None
+    assert target.change.verdict is SpeedVerdict.UNDECIDED
     with pytest.raises(InconclusiveError, match="one repeat"):
         guarding.guard(comparing.compare(_in_turn(0.9, repeats=1)), 0.02)
 

@@ -17,7 +17,7 @@ import pytest
 
 import ggufspec
 from ggufspec import results, serving
-from ggufspec.analysis import arms, comparing
+from ggufspec.analysis import arms, comparing, guarding
 from ggufspec.domain import (
     Endpoint,
     Prompt,
@@ -33,7 +33,7 @@ from ggufspec.domain import (
     Status,
     Traffic,
 )
-from ggufspec.errors import GgufspecError, NetworkError, ResultsError
+from ggufspec.errors import GgufspecError, InconclusiveError, NetworkError, ResultsError
 from ggufspec.measure import Request, Session, api
 from ggufspec.report.text import comparison, overview
 from ggufspec.results import ResultSet
@@ -432,15 +432,16 @@ def test_what_is_printed_says_whose_view_it_is(servers: ExitStack) -> None:
     assert "llama.cpp" not in text
 
 
-def _asked_again(*starts: str | None, software: str | None = None) -> ResultSet:
+def _asked_again(*starts: str | None, software: str | None = None, tps: float = 40.0) -> ResultSet:
     """Two servers, of which drafting is 1.5 times as fast; a repeat for each start of theirs."""
     alone = Endpoint(url="http://127.0.0.1:8001", model="m", software=software, drafts=False)
     runs: list[RunResult] = []
     for repeat, start in enumerate(starts):
         both = [replace(alone, start=start), replace(alone, url="http://127.0.0.1:8002", start=start)]
         servers = RunningServers(alone=both[0], drafting=replace(both[1], drafts=True))
-        for role, tps in ((Role.TARGET, 40.0), (Role.DRAFTING, 60.0)):
-            made = values.run(role, repeat=repeat, tps=tps * (1 + 0.01 * (repeat % 3)) + 0.1 * repeat)
+        for role, factor in ((Role.TARGET, 1.0), (Role.DRAFTING, 1.5)):
+            speed = tps * factor * (1 + 0.01 * (repeat % 3)) + 0.1 * repeat
+            made = values.run(role, repeat=repeat, tps=speed)
             own = servers if role is Role.DRAFTING else servers.target_alone
             runs.append(replace(made, spec=replace(made.spec, servers=own), engine="running", load=len(runs)))
     stored = values.bench(*runs)
@@ -486,6 +487,19 @@ def test_a_server_tells_its_starts(servers: ExitStack, software: str) -> None:
     assert keys[0] == keys[1]
     fake.start = ""
     assert serving.describe_server(fake.url, None).start is None
+
+
+def test_sessions_of_servers_that_were_not_started_again_are_one() -> None:
+    def side(*starts: str | None, factor: float) -> list[ResultSet]:
+        return [_asked_again(start, start, tps=factor * (40 + 0.1 * n)) for n, start in enumerate(starts)]
+
+    fresh = comparing.compare(side("1", "2", "3", factor=1.0), side("4", "5", "6", factor=1.2))
+    assert fresh.rows[0].change.verdict is SpeedVerdict.FASTER
+    for starts in (("1", "1", "1"), (None, None, None), ("1", "2", "2")):
+        again = comparing.compare(side(*starts, factor=1.0), side(*starts, factor=1.2))
+        assert again.rows[0].change.verdict is SpeedVerdict.ESTIMATE
+        with pytest.raises(InconclusiveError):
+            guarding.guard(again, 0.02)
 
 
 def test_percentiles_of_one_server_have_no_interval(servers: ExitStack) -> None:

@@ -168,7 +168,9 @@ class Arm:
         )
         return self._judge(self.compare(rates, others), rates)
 
-    def _judge(self, effect: stats.Effect | None, rates: stats.Rates) -> SpeedJudgement:
+    def _judge(
+        self, effect: stats.Effect | None, rates: stats.Rates, *, threshold: float = judging.THRESHOLD
+    ) -> SpeedJudgement:
         return judging.judge_effect(
             effect,
             prompts=len({prompt for prompt, _ in rates}),
@@ -177,6 +179,7 @@ class Arm:
             runs_done=self.runs_done,
             runs_planned=self.runs_planned,
             text_differs=self.text_differs,
+            threshold=threshold,
             family=1 if self.stopping is None else self.stopping.comparisons,
         )
 
@@ -234,13 +237,23 @@ class Arm:
 
     @cached_property
     def change(self) -> stats.Effect | None:
-        """The speed over the same arm's with the first llama.cpp, with its interval and p."""
-        return stats.paired_effect(self.rates, self.counterpart.rates) if self.counterpart else None
+        """The speed over the same arm's with the first llama.cpp on these prompts, with interval and p."""
+        return stats.fixed_effect(self.rates, self.counterpart.rates) if self.counterpart else None
 
-    @cached_property
+    @property
     def change_judgement(self) -> SpeedJudgement | None:
         """Whether it is faster than the same arm with the first llama.cpp; None without that."""
-        return None if self.counterpart is None else self._judge(self.change, self.rates)
+        return self.judge_change()
+
+    def judge_change(self, *, threshold: float = judging.THRESHOLD) -> SpeedJudgement | None:
+        """Judge the arm against the same with the first llama.cpp; None without that.
+
+        Args:
+            threshold: the smallest change that matters, 0.01 for 1 %.
+        """
+        if self.counterpart is None:
+            return None
+        return self._judge(self.change, self.rates, threshold=threshold)
 
     @cached_property
     def acceptance(self) -> Acceptance | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from statistics import fmean
+from statistics import fmean, variance
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ggufspec import notebooks, stats
 from ggufspec.analysis import arms, judging, review
 from ggufspec.analysis.arm import Arm
 from ggufspec.analysis.differences import find_differences, other_models
+from ggufspec.analysis.loads import ServerStart, list_starts
 from ggufspec.analysis.matching import (
     by_identity,
     list_unmatched,
@@ -24,7 +25,6 @@ from ggufspec.domain import SpeedVerdict
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.results import ResultSet
 
-_LEAST_REPEATS = 2
 _SIDES = 2
 _TAIL = 0.025
 _WIDEST = 100.0  # in logarithms: a factor of 1e43 says "unknown", and stays finite
@@ -32,26 +32,22 @@ _WIDEST = 100.0  # in logarithms: a factor of 1e43 says "unknown", and stays fin
 LEAST_SESSIONS = 3
 """Benches a side from which on they show how much sessions differ."""
 
-SESSION_SPREAD = 0.02
-"""Standard deviation of the logarithm of a speed between two sessions of one build: assumed, where fewer are
-there. 1 to 3 % are usual, see docs/statistics.md."""
-
 
 class Design(StrEnum):
     """How two sides were measured, and so what was drawn anew from unit to unit."""
 
-    INTERLEAVED = "interleaved"  # one bench of two llama.cpps; units are its repeats
+    INTERLEAVED = "interleaved"  # one bench of two llama.cpps; units are its loads
     SESSIONS = "sessions"  # three benches a side or more; units are the benches
-    SINGLE = "single"  # fewer: how much sessions differ is not known
+    SINGLE = "single"  # fewer: how much sessions differ is assumed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """The speed after over the speed before, and what may be said of it.
 
-    ``effect`` has its standard error; None where that is not known. Then ``p_value`` and ``verdict`` are None
-    and the interval of ``ratio``, if it has one, counts ``SESSION_SPREAD`` for each session. Otherwise the
-    interval is of 95 %.
+    ``effect`` has its standard error; None where that is not known. Then there is no ``p_value``, and the
+    interval of ``ratio``, if it has one, assumes how much sessions or loads differ. ``verdict`` is None where
+    two engines were measured.
     """
 
     ratio: stats.Estimate
@@ -135,14 +131,32 @@ def compare(
         (bench,) = first
         sides: list[tuple[ResultSet, ...]] = [(side,) for side in split_builds(bench)]
         names = tuple(bench.meta.builds)
+        together = arms.group(bench)
+        groups = [[tuple(arm for arm in together if arm.spec.build == name)] for name in names]
+        units = [[0], [0]]
         design = Design.INTERLEAVED
     else:
         sides = [first, (after,) if isinstance(after, ResultSet) else tuple(after)]
         names = tuple(", ".join(bench.meta.id for bench in side) for side in sides)
-        design = Design.SESSIONS if min(map(len, sides)) >= LEAST_SESSIONS else Design.SINGLE
+        groups = [[arms.group(bench) for bench in side] for side in sides]
+        units = [_number_sessions(side) for side in sides]
+        independent = min(len(set(numbers)) for numbers in units)
+        design = Design.SESSIONS if independent >= LEAST_SESSIONS else Design.SINGLE
     benches = first if after is None else (*sides[0], *sides[1])
     warnings = {bench.meta.id: review.warnings(bench) for bench in benches}
-    return replace(_compare(sides, names, design, threshold), warnings=warnings)
+    return replace(_compare(sides, groups, units, names, design, threshold), warnings=warnings)
+
+
+def _number_sessions(benches: Sequence[ResultSet]) -> list[int]:
+    """Return the session of each bench: benches of running servers that were not started again share one."""
+    numbers: list[int] = []
+    seen: dict[ServerStart, int] = {}
+    for place, bench in enumerate(benches):
+        starts = {start for start in list_starts(bench.current) if start is not None}
+        number = min((seen[start] for start in starts if start in seen), default=place)
+        seen.update(dict.fromkeys(starts, number))
+        numbers.append(number)
+    return numbers
 
 
 def split_builds(bench: ResultSet) -> tuple[ResultSet, ResultSet]:
@@ -170,14 +184,19 @@ def split_builds(bench: ResultSet) -> tuple[ResultSet, ResultSet]:
 
 
 def _compare(
-    sides: Sequence[Sequence[ResultSet]], names: Sequence[str], design: Design, threshold: float
+    sides: Sequence[Sequence[ResultSet]],
+    groups: Sequence[Sequence[Sequence[Arm]]],
+    units: Sequence[Sequence[int]],
+    names: Sequence[str],
+    design: Design,
+    threshold: float,
 ) -> BenchComparison:
+    """Compare the arms of both sides; ``units`` number the sessions of each side's benches."""
     before, after = sides[0][0], sides[1][0]
     for side in sides:
         for bench in side:
             refuse_other_prompts(before, bench)
             refuse_unknown_models(bench)
-    groups = [[arms.group(bench) for bench in side] for side in sides]
     first, second = ([by_identity(group) for group in side] for side in groups)
     common = [name for name in first[0] if all(name in arms_of for arms_of in (*first, *second))]
     if not common:
@@ -189,7 +208,8 @@ def _compare(
             f"{names[0]} and {names[1]} have no arm in common{named}",
             "compare benches of the same models, draft sizes, sampling, -n, users and prompts",
         )
-    no_verdict = _no_verdict(sides, names, design) or _unexplained(groups)
+    unexplained = _unexplained(groups)
+    no_verdict = _no_verdict(sides, names, design) or unexplained
     rows = tuple(
         row
         for name in common
@@ -198,7 +218,8 @@ def _compare(
                 [arms_of[name] for arms_of in first],
                 [arms_of[name] for arms_of in second],
                 design,
-                None if no_verdict else threshold,
+                units,
+                threshold if _is_one_engine(sides) and unexplained is None else None,
             )
         )
     )
@@ -214,14 +235,18 @@ def _compare(
         differences=find_differences(before, after, [(row.before.spec, row.after.spec) for row in rows]),
         unmatched=tuple(sorted(list_unmatched(first[0], second[0]))),
         no_verdict=no_verdict,
-        same_engine=len({bench.meta.engine for side in sides for bench in side}) == 1,
+        same_engine=_is_one_engine(sides),
         is_reported=any(row.before.spec.servers is not None for row in rows),
     )
 
 
+def _is_one_engine(sides: Sequence[Sequence[ResultSet]]) -> bool:
+    return len({bench.meta.engine for side in sides for bench in side}) == 1
+
+
 def _no_verdict(sides: Sequence[Sequence[ResultSet]], names: Sequence[str], design: Design) -> str | None:
     engines = [dict.fromkeys(bench.meta.engine for bench in side) for side in sides]
-    if len({*engines[0], *engines[1]}) > 1:
+    if not _is_one_engine(sides):
         used = [", ".join(side) for side in engines]
         return (
             f"no verdict: {names[0]} was measured with the engine {used[0]} and {names[1]} with {used[1]}, "
@@ -229,8 +254,9 @@ def _no_verdict(sides: Sequence[Sequence[ResultSet]], names: Sequence[str], desi
         )
     if design is Design.SINGLE:
         return (
-            f"no verdict: {names[0]} and {names[1]} were measured at different times, and that alone changes "
-            f"a speed; ranges count {SESSION_SPREAD:.0%} for each session"
+            f"no verdict but an estimate: {names[0]} and {names[1]} were measured at different times, and "
+            "that alone changes a speed; the interval assumes that sessions differ by "
+            f"{stats.ASSUMED_SPREAD:.0%} (one standard deviation)"
         )
     return None
 
@@ -246,70 +272,65 @@ def _unexplained(groups: Sequence[Sequence[Sequence[Arm]]]) -> str | None:
     )
 
 
-def _row(before: Sequence[Arm], after: Sequence[Arm], design: Design, threshold: float | None) -> Row | None:
+def _row(
+    before: Sequence[Arm],
+    after: Sequence[Arm],
+    design: Design,
+    units: Sequence[Sequence[int]],
+    threshold: float | None,
+) -> Row | None:
     """Compare an arm, a bench of each side after the other; without a threshold there is no verdict."""
     if design is Design.INTERLEAVED:
-        logs = _by_repeat(before[0], after[0])
-        effect = stats.pair_units([b - a for a, b in zip(*logs, strict=True)])
+        first, _ = stats.align(before[0].rates, after[0].rates)
+        if not len(first):
+            return None
+        before_tps, change = float(np.exp(np.nanmean(np.log(first.table)))), _of_builds(after[0], threshold)
     else:
-        logs = _by_session(before, after)
-        effect = stats.compare_units(logs[1], logs[0]) if design is Design.SESSIONS else None
-    if not logs[0]:
-        return None
-    disturbance = _disturbance(before, after)
-    if effect is not None:
-        effect = replace(effect, disturbance=disturbance)
-    means = fmean(logs[0]), fmean(logs[1])
+        shared = sorted(set.intersection(*({prompt for prompt, _ in arm.rates} for arm in (*before, *after))))
+        if not shared:
+            return None
+        sessions = [
+            [_summarize(benches, shared) for benches in _by_unit(side, numbers)]
+            for side, numbers in zip((before, after), units, strict=True)
+        ]
+        before_tps = math.exp(fmean(session.mean for session in sessions[0]))
+        change = _of_sessions(sessions[0], sessions[1], design, threshold, _disturbance(before, after))
     ours, theirs = _texts(after[0]), _texts(before[0])
-    shared = ours.keys() & theirs.keys()
+    both = ours.keys() & theirs.keys()
     own_words = before[0].spec.sampling.greedy and not before[0].synthetic
     return Row(
         before=before[0],
         after=after[0],
-        before_tps=math.exp(means[0]),
-        after_tps=math.exp(means[1]),
-        change=_change(means[1] - means[0], effect, design, logs, disturbance, threshold),
-        texts_equal=sum(_same(ours[p], theirs[p]) for p in shared) if own_words and shared else None,
-        texts=len(shared),
+        before_tps=before_tps,
+        after_tps=before_tps * change.ratio.value,
+        change=change,
+        texts_equal=sum(_same(ours[p], theirs[p]) for p in both) if own_words and both else None,
+        texts=len(both),
     )
 
 
-def _by_repeat(before: Arm, after: Arm) -> tuple[list[float], list[float]]:
-    """Return each side's mean log rate in every repeat that has all prompts; repeats of one load are one.
-
-    Where fewer than two repeats have all prompts, the prompts count that all repeats have.
-    """
-    sides = stats.align(before.rates, after.rates)
-    measured = ~np.isnan(sides[0].table)
-    prompts, repeats = measured.any(axis=1), measured.any(axis=0)
-    complete = repeats & measured[prompts].all(axis=0)
-    if np.count_nonzero(complete) >= _LEAST_REPEATS:
-        repeats = complete
-    else:
-        prompts &= measured[:, repeats].all(axis=1)
-    if not prompts.any():
-        return [], []
-    units, _ = stats.group_repeats(*sides)
-    by_unit: dict[int, list[int]] = {}
-    for column in np.flatnonzero(repeats).tolist():
-        by_unit.setdefault(units[column], []).append(column)
-    one, other = (
-        [
-            float(np.log(side.table[np.ix_(np.flatnonzero(prompts), np.array(columns))]).mean())
-            for columns in by_unit.values()
-        ]
-        for side in sides
+def _of_builds(after: Arm, threshold: float | None) -> Change:
+    """Return what ``new/old`` says of an arm in the tables of its bench."""
+    assert after.counterpart is not None
+    judged = after.judge_change(threshold=judging.THRESHOLD if threshold is None else threshold)
+    assert judged is not None
+    assert judged.ratio is not None
+    has_interval = after.change is not None and after.change.degrees is not None
+    return Change(
+        ratio=judged.ratio,
+        effect=stats.compare_loads(after.rates, after.counterpart.rates) if has_interval else None,
+        p_value=None if threshold is None else judged.p_value,
+        verdict=None if threshold is None else judged.verdict,
     )
-    return one, other
 
 
-def _by_session(before: Sequence[Arm], after: Sequence[Arm]) -> tuple[list[float], list[float]]:
-    """Return each bench's mean log rate over the prompts that all of them measured."""
-    shared = set.intersection(*({prompt for prompt, _ in arm.rates} for arm in (*before, *after)))
-    if not shared:
-        return [], []
-    one, other = ([_mean_log(arm, sorted(shared)) for arm in side] for side in (before, after))
-    return one, other
+@dataclass(frozen=True, kw_only=True)
+class _Session:
+    """The mean log rate of an arm in a session, and its variance from what repeats differ by."""
+
+    mean: float
+    variance: float
+    degrees: int  # of freedom; 0 where a single repeat shows no variance
 
 
 def _disturbance(before: Sequence[Arm], after: Sequence[Arm]) -> float:
@@ -326,30 +347,70 @@ def _mean_log(arm: Arm, prompts: Sequence[str]) -> float:
     return fmean(map(fmean, logs.values()))
 
 
-def _change(
-    value: float,
-    effect: stats.LogEffect | None,
-    design: Design,
-    logs: tuple[list[float], list[float]],
-    disturbance: float,
-    threshold: float | None,
-) -> Change:
-    bounds: tuple[float, float] | None = None
-    if effect is not None:
-        bounds = effect.interval(_TAIL, _TAIL)
-    elif design is Design.SINGLE:
-        sessions = SESSION_SPREAD * math.sqrt(sum(1 / len(side) for side in logs))
-        half = stats.Z95 * math.hypot(sessions, disturbance)
-        bounds = value - half, value + half
-    ratio = stats.Estimate(
-        value=math.exp(value),
-        lo=None if bounds is None else math.exp(min(max(bounds[0], -_WIDEST), _WIDEST)),
-        hi=None if bounds is None else math.exp(min(max(bounds[1], -_WIDEST), _WIDEST)),
+def _by_unit(side: Sequence[Arm], numbers: Sequence[int]) -> list[list[Arm]]:
+    """Return the benches of each session."""
+    units: dict[int, list[Arm]] = {}
+    for arm, number in zip(side, numbers, strict=True):
+        units.setdefault(number, []).append(arm)
+    return list(units.values())
+
+
+def _summarize(benches: Sequence[Arm], prompts: Collection[str]) -> _Session:
+    """Return a session's mean over some prompts, all of which each of its benches measured."""
+    tables = [np.log(arm.rates.of_prompts(prompts).table) for arm in benches]
+    repeats = [mean for table in tables for mean in stats.mean_of_loads(table)]
+    count = len(repeats)
+    return _Session(
+        mean=fmean(
+            float(np.nanmean(np.nanmean(table[~np.isnan(table).all(axis=1)], axis=1))) for table in tables
+        ),
+        variance=variance(repeats) / count if count > 1 else 0.0,
+        degrees=count - 1,
     )
-    if effect is None or threshold is None:
+
+
+def _of_sessions(
+    before: Sequence[_Session],
+    after: Sequence[_Session],
+    design: Design,
+    threshold: float | None,
+    disturbance: float,
+) -> Change:
+    """Return the change between sessions; what too few of them differ by is assumed."""
+    if design is Design.SESSIONS:
+        effect = stats.compare_units(
+            [session.mean for session in after], [session.mean for session in before]
+        )
+        assert effect is not None, "there are three sessions a side"
+        effect = replace(effect, disturbance=disturbance)
+        lo, hi = (min(max(bound, -_WIDEST), _WIDEST) for bound in effect.interval(_TAIL, _TAIL))
+        ratio = stats.Estimate(value=math.exp(effect.value), lo=math.exp(lo), hi=math.exp(hi))
+        p_value = effect.p_value
+    else:
+        effect = p_value = None
+        ratio = _assume_spread(before, after, disturbance)
+    if threshold is None:
         return Change(ratio=ratio, effect=effect, p_value=None, verdict=None)
     verdict = judging.judge_ratio(ratio, threshold=threshold)
-    return Change(ratio=ratio, effect=effect, p_value=effect.p_value, verdict=verdict)
+    return Change(ratio=ratio, effect=effect, p_value=p_value, verdict=verdict)
+
+
+def _assume_spread(
+    before: Sequence[_Session], after: Sequence[_Session], disturbance: float
+) -> stats.Estimate:
+    """Return the ratio of few sessions, with an interval that assumes how much they differ."""
+    parts = [
+        (session.variance / len(side) ** 2, session.degrees) for side in (before, after) for session in side
+    ]
+    total = sum(part for part, _ in parts)
+    # Satterthwaite's degrees of freedom
+    degrees = total**2 / sum(part**2 / free for part, free in parts if free) if total else None
+    value = fmean(session.mean for session in after) - fmean(session.mean for session in before)
+    loads = 2 / (1 / len(before) + 1 / len(after))
+    error = math.sqrt(total)
+    if degrees is not None:
+        error, degrees = stats.widen(error, degrees, disturbance)
+    return stats.assume_spread(value, error if degrees else disturbance, degrees, loads=loads)
 
 
 def _texts(arm: Arm) -> dict[str, str]:

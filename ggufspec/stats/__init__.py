@@ -46,11 +46,12 @@ from ggufspec.stats.families import (
     family_tail,
     moderate,
 )
+from ggufspec.stats.fixed import compare_loads, fixed_effect, mean_of_loads, without_interval
 from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
 from ggufspec.stats.percentiles import LEAST_BEYOND, percentile_over_loads
 from ggufspec.stats.planning import Needed, expected_width, needed, needed_for
 from ggufspec.stats.ratios import ratio_of_sums
-from ggufspec.stats.sequences import ERROR, sequential_effect, without_interval
+from ggufspec.stats.sequences import ERROR, sequential_effect
 from ggufspec.stats.spread import UNSTABLE_ABOVE, p_of_equal_groups, spread, unstable
 from ggufspec.stats.student import preload, t_quantile, t_tail
 from ggufspec.stats.texts import (
@@ -93,6 +94,7 @@ __all__ = [
     "assume_spread",
     "clip",
     "combine_slowdowns",
+    "compare_loads",
     "compare_units",
     "count_places",
     "disturbance_error",
@@ -102,9 +104,11 @@ __all__ = [
     "family_quantile",
     "family_tail",
     "find_far",
+    "fixed_effect",
     "group_repeats",
     "highest_share",
     "judge_limits",
+    "mean_of_loads",
     "mean_over_prompts",
     "mean_rate",
     "mean_slowdown",

@@ -198,7 +198,7 @@ def paired_effect(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -
         return None
     logs = np.log(first.table) - np.log(second.table)
     groups, own_processes = group_repeats(first, second)
-    table = _means(logs, _clusters(first), groups)
+    table = cell_means(logs, _clusters(first), groups)
     pool = _REPEATS_POOLED_ABOVE if own_processes else _POOLED_ABOVE
     disturbance = disturbance_error(first, second)
     fitted = fit(
@@ -228,19 +228,19 @@ def _assume_spread(fitted: Fit, logs: Values, disturbance: float) -> Estimate:
         logs: log ratios, shape (prompts, repeats); NaN where a cell is missing.
         disturbance: what other programs may have added to the mean.
     """
-    table = _means(logs, range(len(logs)), range(logs.shape[1]))
+    table = cell_means(logs, range(len(logs)), range(logs.shape[1]))
     within = fit(*table, own_processes=True, pool_loads_above=_REPEATS_POOLED_ABOVE).widened(disturbance)
     return assume_spread(fitted.mean, within.error or 0.0, within.degrees, loads=fitted.components.loads)
 
 
-def assume_spread(mean: float, error: float, degrees: float | None, *, loads: int) -> Estimate:
+def assume_spread(mean: float, error: float, degrees: float | None, *, loads: float) -> Estimate:
     """Return a ratio of speeds with an interval that assumes how much loads differ, ``ASSUMED_SPREAD``.
 
     Args:
         mean: the logarithm of the ratio.
         error: its standard error within the loads that were measured.
         degrees: of freedom of that; None where it is not known.
-        loads: of each side.
+        loads: of each side, or the harmonic mean of both sides.
     """
     between = 2 * ASSUMED_SPREAD**2 / loads
     variance = error**2 + between
@@ -274,7 +274,7 @@ def mean_rate(rates: Mapping[Cell, float]) -> Estimate | None:
     if not len(table):
         return None
     groups, own_processes = group_repeats(table)
-    means = _means(np.log(table.table), _clusters(table), groups)
+    means = cell_means(np.log(table.table), _clusters(table), groups)
     fitted = fit(*means, own_processes=own_processes, pool_loads_above=None, clipped=_share_clipped(table))
     if fitted.components.loads < 2:
         return Estimate(value=math.exp(fitted.mean), lo=None, hi=None)
@@ -460,7 +460,7 @@ def _level(total: float, degrees: int, holds: int, weights: Values) -> _Level:
     )
 
 
-def _means(logs: Values, clusters: Sequence[int], groups: Sequence[int]) -> tuple[Values, Values]:
+def cell_means(logs: Values, clusters: Sequence[int], groups: Sequence[int]) -> tuple[Values, Values]:
     """Return the mean and the number of logarithms of each (cluster, group); without empty rows, columns."""
     present = ~np.isnan(logs)
     places = np.ix_(clusters, groups)

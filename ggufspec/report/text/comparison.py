@@ -20,8 +20,9 @@ from ggufspec.report.text.figures import engine
 from ggufspec.results import Meta
 
 _BASIS = {
-    Design.INTERLEAVED: "Both were measured in turn; intervals of 95 % over repeats, prompts fixed.",
-    Design.SESSIONS: "Intervals of 95 % over benches (Welch's t), prompts fixed.",
+    Design.INTERLEAVED: "Both were measured in turn; [95 % interval over loads, on these prompts], as in "
+    "the column new/old of the bench.",
+    Design.SESSIONS: "[95 % interval over benches (Welch's t), on these prompts].",
     Design.SINGLE: "To decide, measure both in one bench (`ggufspec bench --llama OLD --llama NEW`), or "
     "compare three benches a side (`ggufspec compare A1 A2 A3 -- B1 B2 B3`).",
 }

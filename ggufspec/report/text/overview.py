@@ -267,7 +267,7 @@ def _builds(results: ResultSet) -> Iterator[str]:
     if results.meta.builds:
         yield (
             f"New/old: tokens/s over the same arm's with {next(iter(results.meta.builds))}; the runs of both "
-            "are interleaved."
+            "are interleaved; [95 % interval over loads, on these prompts], as in `ggufspec compare`."
         )
 
 

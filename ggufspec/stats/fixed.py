@@ -1,0 +1,108 @@
+"""The comparison of two arms on given prompts: what repeats of them, with other loads, would show.
+
+Each load (or repeat, where each run has a process of its own) is one value, the mean of the log ratios over
+the prompts; Student's t gives the interval of their mean. Where prompts differ in their ratio, it is narrower
+than that of ``paired_effect``, which is for other prompts of their kind as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ggufspec.domain import Estimate
+from ggufspec.stats.cells import Cell, Values, align
+from ggufspec.stats.disturbance import disturbance_error
+from ggufspec.stats.effects import (
+    WIDEST,
+    Effect,
+    Gap,
+    cell_means,
+    group_repeats,
+    is_constant,
+    paired_effect,
+)
+from ggufspec.stats.estimates import CONFIDENCE
+from ggufspec.stats.limits import LogEffect, pair_units
+from ggufspec.stats.student import t_quantile
+
+_LEAST_SHARE = 0.5  # of the prompts, in a load that counts
+
+
+def fixed_effect(
+    rates: Mapping[Cell, float], baseline: Mapping[Cell, float], *, tests: int = 1
+) -> Effect | None:
+    """Compare two arms on these prompts, paired by prompt and repeat.
+
+    Args:
+        rates: positive tokens/s of each (prompt, repeat).
+        baseline: the same of the other arm. Cells that one side lacks are left out.
+        tests: how many intervals are to hold together (Bonferroni); ``p_value`` is multiplied by it, so that
+            the interval excludes 1 exactly where it is below 0.05.
+
+    Returns:
+        The comparison, or None when no cell was measured on both sides.
+
+    Raises:
+        ValueError: a rate is not a positive finite number.
+    """
+    effect = paired_effect(rates, baseline)
+    if effect is None or effect.gap is Gap.NOT_INTERLEAVED:
+        return effect
+    units = compare_loads(rates, baseline)
+    if units is None:
+        return without_interval(effect, Gap.SINGLE)
+    if is_constant(units.error, units.value):
+        return without_interval(effect, Gap.EQUAL)
+    error, degrees = units.total
+    half = min(t_quantile((1 - CONFIDENCE) / tests / 2, degrees) * error, WIDEST)
+    ratio = Estimate(
+        value=math.exp(units.value), lo=math.exp(units.value - half), hi=math.exp(units.value + half)
+    )
+    return replace(
+        effect,
+        ratio=ratio,
+        p_value=min(1.0, units.p_value * tests),
+        degrees=degrees,
+        gap=None,
+        fit=replace(effect.fit, mean=units.value, error=error, degrees=degrees, gap=None),
+    )
+
+
+def compare_loads(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> LogEffect | None:
+    """Return the mean log ratio over the loads (or repeats) of these prompts; None with fewer than two."""
+    first, second = align(rates, baseline)
+    groups, _ = group_repeats(first, second)
+    logs = np.log(first.table) - np.log(second.table)
+    means, _ = cell_means(logs, range(len(logs)), groups)
+    units = pair_units(mean_of_loads(means))
+    return None if units is None else replace(units, disturbance=disturbance_error(first, second))
+
+
+def without_interval(effect: Effect, gap: Gap) -> Effect:
+    """Return a comparison with its estimate alone, and why it has no interval."""
+    ratio = Estimate(value=effect.ratio.value, lo=None, hi=None)
+    fitted = replace(effect.fit, error=None, degrees=None, gap=gap)
+    return replace(effect, ratio=ratio, p_value=None, degrees=None, gap=gap, fit=fitted)
+
+
+def mean_of_loads(logs: Values) -> list[float]:
+    """Return the mean over prompts of each load that has at least half of them.
+
+    Each prompt is seen from its own mean over the loads, so that a missing prompt does not look like a
+    difference between loads.
+
+    Args:
+        logs: log ratios, shape (prompts, loads); NaN where a cell is missing.
+    """
+    kept = logs[~np.isnan(logs).all(axis=1)]
+    present = ~np.isnan(kept)
+    values = np.where(present, kept, 0.0)
+    means = values.sum(axis=1) / present.sum(axis=1)
+    apart = np.where(present, kept - means[:, None], 0.0).sum(axis=0)
+    counts = present.sum(axis=0)
+    counted = counts >= _LEAST_SHARE * len(kept)
+    return [float(value) for value in means.mean() + apart[counted] / counts[counted]]
