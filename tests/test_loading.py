@@ -8,7 +8,7 @@ from ggufspec.domain import ModelFile, Prompt
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import duration
 from ggufspec.measure.duration import Experience
-from ggufspec.measure.loading import plan_loads
+from ggufspec.measure.loading import plan_loads, plan_repeats
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from tests.support import values
@@ -55,6 +55,31 @@ def test_fewer_loads_are_announced_and_so_is_what_they_cost() -> None:
     assert (suite.loads, notes) == (1, ("loads: 1 load of each arm for 5 repeats", NOT_INTERLEAVED))
     suite, notes = plan_loads(_suite(repeats=2), None, engine="server")
     assert (suite.loads, notes) == (2, (NOT_INTERLEAVED,))
+
+
+def test_three_repeats_are_planned_where_five_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duration, "experience", lambda: Experience(bytes_per_s=1.0))
+    monkeypatch.setattr(Experience, "expect", lambda *_: 2.0)
+    monkeypatch.setattr(Experience, "expect_load", lambda *_: 1.0)
+    plenty = _suite(max_time_s=1000.0)
+    assert plan_repeats(plenty, engine="server", is_given=False) == (plenty, ())
+    short, notes = plan_repeats(_suite(max_time_s=44.0), engine="server", is_given=False)
+    assert short.repeats == 3
+    assert notes[0].startswith(
+        "repeats: 3 of each prompt, because 5 would take about 45.0 s (--max-time 44.0 s)"
+    )
+    given = _suite(max_time_s=44.0)
+    assert plan_repeats(given, engine="server", is_given=True) == (given, ())
+    assert plan_repeats(_suite(), engine="server", is_given=False)[0].repeats == 5  # small models
+
+
+def test_three_repeats_are_planned_where_a_load_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duration, "experience", lambda: Experience(bytes_per_s=1e9))
+    large = replace(SWEEP, targets=(ModelFile(filename="t.gguf", size_bytes=60_000_000_000),))
+    suite, notes = plan_repeats(_suite(large), engine="server", is_given=False)
+    assert suite.repeats == 3
+    assert "because a load takes about 1 min" in notes[0]
+    assert "--repeats 5 finds smaller differences" in notes[0]
 
 
 def test_loads_that_make_one_run_each_are_as_good_as_processes() -> None:

@@ -35,7 +35,7 @@ def test_nothing_asked_is_the_embedded_pair_on_its_own_suite() -> None:
     target, _, drafting = block.arms
     assert session.name == "demo"
     assert "the embedded pair" in session.notes[0]
-    assert (suite.repeats, suite.warmups, target.n_predict) == (3, 1, 250)
+    assert (suite.repeats, suite.warmups, target.n_predict) == (5, 1, 250)
     assert drafting.drafting == Drafting(n_max=3)
     assert target.threads == machine.usable_cores()
     assert target.sampling == Sampling(temperature=0.0, top_k=1)
@@ -132,7 +132,7 @@ def test_requests_that_make_no_sense(asked: Request, message: str) -> None:
 def test_axes_multiply_and_single_values_do_not() -> None:
     session = prepare_session(Request(pair="demo", draft=(1, 2), p_min=(0.0, 0.5), threads=(1, 2), ngl=0))
     assert [len(block.arms) for block in session.suite.blocks] == [2 + 4, 2 + 4]
-    assert session.suite.n_runs == 2 * 6 * 8 * 3
+    assert session.suite.n_runs == 2 * 6 * 8 * 5
 
 
 def test_a_pair_can_be_measured_with_other_drafters(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_turns_of_a_conversation_need_room_for_answers(tmp_path: Path) -> None:
     suite.write_text('[[prompt]]\nid = "talk"\ntext = "A"\nfollowups = ["B", "C"]\n')
     session = prepare_session(Request(pair="demo", prompt_file=(suite,), n_predict=100))
     assert session.suite.blocks[0].arms[0].context >= 3 * 100
-    assert session.suite.n_runs == 3 * 3 * 3
+    assert session.suite.n_runs == 3 * 3 * 5
 
 
 def test_a_target_alone_drafts_from_its_own_text() -> None:

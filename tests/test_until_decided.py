@@ -258,7 +258,7 @@ def test_the_command_stores_its_looks_and_resumes_by_the_same_options(llama: Pat
     assert done.returncode == 0, done.stderr
     assert "until: every speed-up is decided; complete repeats at each look: 4" in done.stderr
     stored = results.load("mine")
-    assert stored.meta.stopping == StoppingRule(least_repeats=3, most_repeats=4, comparisons=1)
+    assert stored.meta.stopping == StoppingRule(least_repeats=1, most_repeats=4, comparisons=1)
     assert _repeats(stored) == 4  # the fake llama.cpp gives equal values, which decide nothing
     shown = shell.here("show", "mine")
     line = next(line for line in done.stdout.splitlines() if line.startswith("Measured until decided"))

@@ -44,13 +44,13 @@ class Experience:
             if (seconds := self.same.get(spec.key)) is not None:
                 return median(seconds)
             return median(per_token) * _n_tokens(spec)
-        return _weights(spec) / self.bytes_per_s * _n_tokens(spec)  # each token reads all weights once
+        return weights(spec) / self.bytes_per_s * _n_tokens(spec)  # each token reads all weights once
 
     def expect_load(self, spec: RunSpec) -> float:
         """Return the seconds that loading the models of a run may take."""
         if (seconds := self.loads.get(_settings(spec))) is not None:
             return median(seconds)
-        return _START_S + _weights(spec) / self.bytes_per_s
+        return _START_S + weights(spec) / self.bytes_per_s
 
     def expect_each(self, arm: RunSpec, prompts: Sequence[Prompt]) -> list[float]:
         """Return the seconds of an arm on each prompt."""
@@ -85,10 +85,15 @@ def expect(suite: RunPlan, known: Experience) -> dict[RunSpec, float]:
     return seconds
 
 
+def few_blocks(suite: RunPlan) -> Blocks:
+    """Return blocks that stand for all of a sweep."""
+    assert isinstance(suite.blocks, Blocks)
+    return suite.blocks.sweep.thinned(_FEW).blocks()
+
+
 def total(suite: RunPlan, known: Experience) -> float:
     """Return the seconds for a sweep of any size: what a few arms of each role take, times their number."""
-    assert isinstance(suite.blocks, Blocks)
-    few = expect(replace(suite, blocks=suite.blocks.sweep.thinned(_FEW).blocks()), known)
+    few = expect(replace(suite, blocks=few_blocks(suite)), known)
     by_role: dict[Role, list[float]] = {}
     for arm, seconds in few.items():
         by_role.setdefault(arm.role, []).append(seconds)
@@ -124,7 +129,7 @@ def _n_tokens(spec: RunSpec) -> int:
     return spec.n_predict * (1 if spec.traffic is None else spec.traffic.n_requests)
 
 
-def _weights(spec: RunSpec) -> int:
+def weights(spec: RunSpec) -> int:
     """Return the size of a run's models in bytes."""
     return sum(_size(model) for model in (spec.model, spec.drafter) if model)
 

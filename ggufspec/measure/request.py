@@ -40,7 +40,8 @@ class Request:
     default to what fits and to the usable physical cores; ``timeout`` (of one run) and ``max_time`` (of the
     bench) are in seconds; ``precision`` is half of the speed-up's interval over the speed-up. With ``until``
     "decided", arms are repeated until every verdict is sure, ``max_repeats`` times at most. ``chat`` says
-    whether the target's chat template makes the prompts; without it the suite decides. ``loads`` is how often
+    whether the target's chat template makes the prompts; without it the suite decides. ``repeats`` is 5, or 3
+    where loads take long or ``max_time`` is too short for 5. ``loads`` is how often
     an engine that keeps models loaded loads each arm, by default for every repeat, or less often where
     ``max_time`` is too short for that. Several paths of ``llama`` compare the first llama.cpp with each other
     one. Without ``engine``, the first one of ENGINES measures that can. ``tuned`` names a tuned
@@ -94,7 +95,7 @@ class Request:
     per_category: int | None = None
     chat: bool | None = None
     system: str | None = None
-    repeats: int = 3
+    repeats: int | None = None
     loads: int | None = None
     warmup: int = 1
     precision: float | None = None

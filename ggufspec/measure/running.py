@@ -20,7 +20,7 @@ from ggufspec.domain import (
     Traffic,
 )
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import configured, texts, traffic
+from ggufspec.measure import configured, loading, texts, traffic
 from ggufspec.measure.request import Request, choose_sampling, list_axis, read_replay
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.session import Session
@@ -71,7 +71,7 @@ def prepare_session(request: Request) -> Session:
     suite = RunPlan(
         blocks=tuple(_make_block(request, servers, one) for one in traffics),
         prompts=(),
-        repeats=request.repeats,
+        repeats=request.repeats or loading.REPEATS,
         seed=request.seed,
         precision=request.precision,
         max_time_s=request.max_time,
@@ -97,7 +97,7 @@ def prepare_session(request: Request) -> Session:
             *traffic.describe_replay(recording, request.n_predict),
             *_describe_slots(endpoints, traffics),
         ),
-        doubts=(MeasurementWarning.FEW_REPEATS,) if request.repeats < _LEAST_REPEATS else (),
+        doubts=(MeasurementWarning.FEW_REPEATS,) if suite.repeats < _LEAST_REPEATS else (),
         origin=origin,
     )
 

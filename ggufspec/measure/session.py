@@ -135,7 +135,7 @@ def prepare_session(request: Request) -> Session:
         blocks=sweep.blocks(),
         prompts=asked.plain.prompts,
         warmup_prompts=asked.plain.warmups,
-        repeats=request.repeats if until is None else until.looks[0],
+        repeats=(request.repeats or loading.REPEATS) if until is None else until.looks[0],
         warmups=request.warmup,
         seed=request.seed,
         precision=request.precision,
@@ -144,6 +144,9 @@ def prepare_session(request: Request) -> Session:
     )
     if sweep.has_traffic:
         suite = traffic.plan_runs(suite)
+    suite, about_repeats = loading.plan_repeats(
+        suite, engine=used, is_given=request.repeats is not None or request.loads is not None
+    )
     suite, about_loads = loading.plan_loads(suite, request.loads, engine=used)
     return Session(
         name=models.name,
@@ -170,6 +173,7 @@ def prepare_session(request: Request) -> Session:
             *(f"worker {report.describe().summary}" for report in rpc_workers.values()),
             *dict.fromkeys(f"worker: {problem.reason}; its runs will fail" for problem in unusable),
             *memory_notes,
+            *about_repeats,
             *about_loads,
             *stopping.describe_looks(until),
         ),

@@ -36,7 +36,7 @@ def check_until(request: Request) -> None:
             "--until decided measures one request after another", "with several users, use --repeats"
         )
     most = _most_repeats(request)
-    if most < request.repeats:
+    if request.repeats is not None and most < request.repeats:
         raise GgufspecError(
             f"--max-repeats is {most}, less than the {request.repeats} of --repeats",
             "raise --max-repeats, or lower --repeats",
@@ -59,7 +59,7 @@ def plan_stopping(request: Request, sweep: Sweep) -> StoppingRule | None:
     if not comparisons:
         raise GgufspecError("nothing drafts, so no verdict can be decided", "leave --until out")
     most = _most_repeats(request)
-    return StoppingRule(least_repeats=request.repeats, most_repeats=most, comparisons=comparisons)
+    return StoppingRule(least_repeats=request.repeats or 1, most_repeats=most, comparisons=comparisons)
 
 
 def describe_looks(stopping: StoppingRule | None) -> Iterator[str]:

@@ -173,7 +173,10 @@ _REPEATING = (
         "at γ 3, or 0.9,0.8,0.7 by position.",
     ),
     click.option(
-        "-r", "--repeats", type=Count(1), default=3, show_default=True, help="Measured runs of each prompt."
+        "-r",
+        "--repeats",
+        type=Count(1),
+        help="Measured runs of each prompt. [default: 5, or 3 where loads take long]",
     ),
     click.option(
         "--loads",

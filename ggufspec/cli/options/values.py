@@ -251,7 +251,7 @@ class BenchOptions(MeasureOptions):
     url_drafting: tuple[str, ...]
     served_model: str | None
     api_key_file: tuple[Path, ...]
-    repeats: int
+    repeats: int | None
     loads: int | None
     warmup: int
     precision: float | None
