@@ -31,7 +31,7 @@ from ggufspec.measure import Deadline, Request, Session, measuring, prepare_sess
 from ggufspec.report.frames import finalists
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.results import ResultSet
-from ggufspec.tuning import Plan, Prospect, Spent, Tuned, TuningForecast
+from ggufspec.tuning import Plan, Prospect, Spent, Tuned, TuningForecast, budgeting
 from ggufspec.tuning.budgeting import Pace
 from tests.support import fake_server, fakes, scripted, values
 from tests.support.scripted import Scripted
@@ -415,3 +415,31 @@ def test_the_finalists_are_a_table_with_the_verdict(plan: Plan, monkeypatch: pyt
     assert [row["draft"] for row in facts["finalists"] if row["recommended"]] == [3]
     assert len(facts["finalists"]) == len(table)
     assert facts["launch"]["argv"] == ("/opt/llama-server", "3")
+
+
+def test_a_winner_is_confirmed_on_prompts_that_did_not_select_it(plan: Plan) -> None:
+    prompts = plan.session.suite.prompts
+    assert len(prompts) == 8
+    outlook = replace(_outlook(g3=1.4, g8=1.5), prompts=prompts)
+    selecting = tuning.finals(plan, outlook)
+    ids = {prompt.id for prompt in selecting.suite.prompts}
+    assert (len(ids), selecting.suite.repeats) == (4, 3)  # two loads would give no test
+    runs = [
+        values.run(Role.DRAFTING if size else Role.TARGET, prompt=name, repeat=repeat, draft=size)
+        for name in ids
+        for repeat in range(3)
+        for size in (None, 3, 8)
+    ]
+    selection = tuning.select_arms(values.bench(*runs))
+    confirming = tuning.confirmation(plan, outlook, selection)
+    assert len(confirming.suite.prompts) == 4
+    assert not ids & {prompt.id for prompt in confirming.suite.prompts}
+
+
+def test_few_prompts_select_and_confirm() -> None:
+    few = [Prompt(id=f"p{number}", text="x") for number in range(5)]
+    assert budgeting.selecting_prompts(few, 0) == tuple(few)
+    assert budgeting.confirming_prompts(few, few[:3]) == tuple(few)
+    many = [Prompt(id=f"q{number}", text="x") for number in range(40)]
+    assert budgeting.selecting_prompts(many[:10], 30) == tuple(many[:10])
+    assert len(budgeting.confirming_prompts(many[:10], many[10:])) == 10

@@ -557,7 +557,7 @@ def test_every_number_of_users_has_its_own_target_alone(llama: Path) -> None:
     ]
     assert suite.n_arms.total() == sum(len(block.arms) for block in suite.blocks)
     assert all(arm.baseline == block.arms[0] for block in suite.blocks for arm in block.arms)
-    assert (suite.n_runs, suite.n_warmups) == (18, 0)
+    assert (suite.n_runs, suite.n_warmups) == (30, 0)
     cells = suite.cells(suite.blocks[1], range(1), load_key=session.engine.load_key, capacity=9)
     assert [(cell.warmup, cell.anchor) for cell in cells] == [(False, False)] * 3
     assert any(note.startswith("traffic: 4 users, 24 requests of 8 prompts") for note in session.notes)

@@ -87,13 +87,13 @@ def _size(spec: RunSpec | None) -> int | None:
 
 def test_the_winner_is_the_smallest_draft_that_the_runs_do_not_tell_apart_from_the_fastest() -> None:
     prompts = _prompts(4)
-    gains = _gains(prompts, g2=1.3, g9=1.58, g12=1.59, g15=1.6)
+    gains = _gains(prompts, g2=1.3, g9=1.55, g12=1.605, g15=1.6)
     gains[15] |= {prompt: 1.67 if place % 2 else 1.55 for place, prompt in enumerate(prompts)}
     selection = tuning.select_arms(_bench(gains))
-    assert [_size(spec) for spec in selection.alike] == [9, 12, 15]
-    assert (_size(selection.winner), _size(selection.runner_up)) in {(9, 15), (9, 12)}
+    assert [_size(spec) for spec in selection.alike] == [12, 15]
+    assert (_size(selection.winner), _size(selection.runner_up)) == (12, 15)
     text = " ".join(tuned_report.verdict(_judged(selection, _bench(gains))))
-    assert "γ = 9…15 are alike here; the smallest draft is recommended." in text
+    assert "are alike here; the smallest draft is recommended." in text
 
 
 def test_the_verdict_has_the_figures_of_the_confirmation_alone() -> None:

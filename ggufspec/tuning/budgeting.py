@@ -18,9 +18,9 @@ _SHORTEST = 48  # tokens; in shorter texts the last round weighs too much
 _SHORTEST_OF_ALL = 16  # tokens; a shorter text says nothing about drafting
 _FEWEST_PROMPTS = 4
 _FEWEST_OF_ALL = 2
-SELECTING_REPEATS = 2
+SELECTING_REPEATS = 3
 CONFIRMING_REPEATS = 3
-"""At least, each with loads of its own: fewer loads have no interval, so no verdict."""
+"""At least, each with loads of its own: fewer loads have no interval, so no test and no verdict."""
 _ASSUMED_SPEEDUP = 1.3  # of a finalist, before anything is measured
 _COSTS_SHARE = 0.15  # of the time, at most, for the cost curves
 _CALIBRATION_SHARE = 0.1
@@ -457,6 +457,26 @@ def take_turns(prompts: Sequence[T]) -> list[T]:
         rounds.append(seen.get(prompt.category, 0))
         seen[prompt.category] = rounds[-1] + 1
     return [prompts[place] for place in sorted(range(len(prompts)), key=lambda place: rounds[place])]
+
+
+def selecting_prompts(prompts: Sequence[T], others: int) -> tuple[T, ...]:
+    """Return the prompts to select on: half of them where the confirmation has no other ones.
+
+    A configuration that won on some prompts may only suit these. Where there are fewer than four prompts for
+    each, both benches have all: so few say too little.
+
+    Args:
+        prompts: that were traced, in their order.
+        others: how many more there are.
+    """
+    if others >= max(_FEWEST_PROMPTS, len(prompts)) or len(prompts) < 2 * _FEWEST_PROMPTS:
+        return tuple(prompts)
+    return spread(prompts, len(prompts) // 2)
+
+
+def confirming_prompts(measured: Sequence[T], others: Sequence[T]) -> tuple[T, ...]:
+    """Return the prompts to confirm on: as many others as were measured; these where there are too few."""
+    return spread(others, len(measured)) if len(others) >= _FEWEST_PROMPTS else tuple(measured)
 
 
 def spread(prompts: Sequence[T], number: int) -> tuple[T, ...]:

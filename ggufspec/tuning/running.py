@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ggufspec import machine, units
-from ggufspec.domain import Program, Role, RunSpec
+from ggufspec.domain import Program, Prompt, Role, RunSpec
 from ggufspec.errors import InconclusiveError
 from ggufspec.forecast import profiles
 from ggufspec.measure import (
@@ -53,6 +53,10 @@ def finals(plan: Plan, outlook: TuningForecast) -> Session:
         outlook: what was forecast.
     """
     outlook, stages = _fitting(plan, outlook)
+    traced = {prompt.id for prompt in outlook.prompts}
+    n_others = len(_other_prompts(plan, outlook, traced))
+    if not any("#" in prompt.id for prompt in outlook.prompts):
+        outlook = replace(outlook, prompts=budgeting.selecting_prompts(outlook.prompts, n_others))
     worth = prospects.finalists(outlook.prospects, outlook.finalists) if outlook.prospects else ()
     chosen = {*(prospect.arm for prospect in worth), *outlook.unknown}
     deadline = plan.deadline
@@ -142,12 +146,27 @@ def _measured_prompts(outlook: TuningForecast, selected: ResultSet) -> TuningFor
     return replace(outlook, prompts=prompts or outlook.prompts)
 
 
+def _other_prompts(plan: Plan, outlook: TuningForecast, ids: Set[str]) -> tuple[Prompt, ...]:
+    """Return the prompts that are none of these; none of conversations, whose turns depend on each other."""
+    prompts = {prompt.id: prompt for prompt in (*outlook.prompts, *plan.session.suite.prompts)}
+    if any("#" in prompt.id or prompt.followups for prompt in prompts.values()):
+        return ()
+    return tuple(prompt for prompt in prompts.values() if prompt.id not in ids)
+
+
+def _confirming_prompts(plan: Plan, outlook: TuningForecast, selected: ResultSet) -> TuningForecast:
+    """Return the forecast with the prompts of the confirmation."""
+    measured = _measured_prompts(outlook, selected).prompts
+    others = _other_prompts(plan, outlook, {prompt.id for prompt in measured})
+    return replace(outlook, prompts=budgeting.confirming_prompts(measured, others))
+
+
 def _confirming_s(plan: Plan, outlook: TuningForecast, selected: ResultSet) -> float:
     """Return the seconds that a confirmation needs."""
     if outlook.pace is None:
         return 0.0
     budget = Budget(
-        prompts=len(_measured_prompts(outlook, selected).prompts),
+        prompts=len(_confirming_prompts(plan, outlook, selected).prompts),
         n_predict=outlook.n_predict,
         finalists=2,
     )
@@ -170,7 +189,7 @@ def confirmation(plan: Plan, outlook: TuningForecast, selection: Selection) -> S
     chosen = {arm for arm in arms if any(spec and values.is_same(arm, spec) for spec in selected)}
     return _bench(
         plan,
-        _measured_prompts(outlook, selection.results),
+        _confirming_prompts(plan, outlook, selection.results),
         chosen,
         repeats=budgeting.CONFIRMING_REPEATS,
         deadline=plan.deadline.reserve(_ending_s(plan, outlook)),

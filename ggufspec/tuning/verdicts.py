@@ -15,8 +15,6 @@ from ggufspec.results import ResultSet
 from ggufspec.tuning import categories, prospects, values
 from ggufspec.tuning.values import Choice, Prospect, Selection, Spent, Tuned, TuningForecast
 
-_ALIKE = 0.03  # behind the fastest: more is not called alike, however few runs there are
-_ALPHA = 0.05
 _DISTURBANCES = frozenset(
     {
         MeasurementWarning.BUSY_MACHINE,
@@ -29,9 +27,9 @@ _DISTURBANCES = frozenset(
 def select_arms(results: ResultSet) -> Selection:
     """Select what to confirm from the finalists' runs.
 
-    A configuration is alike to the fastest where it is at most 3 % slower and the runs do not show it to be
-    slower (Holm's adjustment over all of them), or at most ``THRESHOLD`` slower. The smallest draft of these
-    wins: then the smallest drafter, then the smallest p_min. Text that is not the target's own cannot win.
+    A configuration is alike to the fastest where it is at most ``THRESHOLD`` slower: more would cost more
+    than chance does. The smallest draft of these wins: then the smallest drafter, then the smallest p_min.
+    Text that is not the target's own cannot win.
 
     Raises:
         ResultsError: the target alone was not measured.
@@ -169,18 +167,9 @@ def _measured(results: ResultSet) -> tuple[list[Arm], list[Arm]]:
 
 
 def _alike(fastest: Arm, slower: Sequence[Arm]) -> list[Arm]:
-    """Return the arms that are not told apart from the fastest."""
-    compared = {arm.spec: stats.paired_effect(fastest.rates, arm.rates) for arm in slower}
-    p_values = {
-        spec: 1.0 if one is None or one.p_value is None else one.p_value for spec, one in compared.items()
-    }
-    apart = set(categories.significant(p_values, alpha=_ALPHA))
-    behind = {spec: float("inf") if one is None else one.ratio.value - 1 for spec, one in compared.items()}
-    return [
-        arm
-        for arm in slower
-        if behind[arm.spec] <= THRESHOLD or (behind[arm.spec] <= _ALIKE and arm.spec not in apart)
-    ]
+    """Return the arms that are at most ``THRESHOLD`` slower than the fastest."""
+    compared = [(arm, stats.paired_effect(fastest.rates, arm.rates)) for arm in slower]
+    return [arm for arm, effect in compared if effect is not None and effect.ratio.value <= 1 + THRESHOLD]
 
 
 def _by_category(winner: Arm, others: Sequence[Arm]) -> dict[str, RunSpec]:
