@@ -18,10 +18,10 @@ import time
 from fnmatch import fnmatch
 from itertools import chain
 
-from interval_paths import core, crossover, disturbance, outliers, servers
+from interval_paths import core, crossover, disturbance, many_arms, outliers, servers
 from interval_paths.paths import HEADINGS, line, run
 
-FAMILIES = (core, crossover, outliers, servers, disturbance)
+FAMILIES = (core, many_arms, crossover, outliers, servers, disturbance)
 FIRST_SEED = 1_000_000  # seeds from here on were never used to choose a constant
 
 
