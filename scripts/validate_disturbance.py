@@ -12,34 +12,51 @@ of four repeats takes one or two minutes. The patterns:
 - page: one busy loop, on for 0.2 to 2 s and off for 0.5 to 5 s, as a page with scripts;
 - build: two busy loops, on for 5 to 20 s and off for as long.
 
-``judge`` draws benches of 8 prompts × 5 repeats from the runs of each pattern, each repeat from a piece that
-was measured together, and gives them to the code that judges stored benches. The truth is the speed-up of
-all runs beside nothing. Wanted: at least 93 % of intervals hold it, at most 5 % of the comparisons of an arm
-with its twin find a difference, and a true 1.5 is found in at least 80 %.
+``judge`` draws benches of 8 prompts × 5 repeats from all recorded repeats of an engine, whatever was beside
+them, and gives them to the code that judges stored benches. The truth is the speed-up of the runs beside
+nothing; drafting is multiplied so that this is 1.5. Wanted: at least 93 % of intervals hold it, it is found
+in at least 80 % of benches, and at most 5 % of the comparisons of the target with its twin find a difference.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from ggufspec.domain import ENGINES, RunResult, RunSpec
+import numpy as np
+from interval_paths import stored
+
+from ggufspec.analysis.arms import group
+from ggufspec.domain import (
+    ENGINES,
+    Conditions,
+    RunResult,
+    RunSpec,
+    SpeedJudgement,
+    SpeedVerdict,
+)
 from ggufspec.measure import Request, api, identify, prepare_session
 from ggufspec.measure.sweep import Block
 from ggufspec.results import ResultSet
 
 PROMPTS, REPEATS = 8, 5
+_QUIET_CORES = 0.2  # of other programs, up to which a run counts for the truth
+_DIFFERENT = {SpeedVerdict.FASTER, SpeedVerdict.SLOWER}
+
+Run = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +176,85 @@ def _describe(run: RunResult, pattern: str, bench: ResultSet) -> dict[str, Any]:
     }
 
 
+def judge(options: argparse.Namespace) -> int:
+    """Print how often verdicts of benches drawn from recorded runs are right."""
+    runs = [run for file in options.files for run in map(json.loads, file.open()) if not run["extra"]]
+    print("| engine, threads | runs | holds | true 1.5 found | false, equal arms | half width |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for engine, threads in sorted({(run["engine"], run["threads"]) for run in runs}):
+        newest = {
+            (run["piece"], run["repeat"], run["prompt"], run["arm"]): run
+            for run in runs
+            if (run["engine"], run["threads"]) == (engine, threads) and run["tps"]
+        }
+        quiet = [run for run in newest.values() if run["others_cores"] < _QUIET_CORES]
+        means = _means(quiet)
+        repeats = _complete_repeats(newest)
+        if not means["target"] or len(repeats) < REPEATS:
+            print(f"| {engine}, {threads} | too few runs |  |  |  |  |")
+            continue
+        truth = fmean(means["drafting"][prompt] - means["target"][prompt] for prompt in means["target"])
+        chance = random.Random(options.seed)
+        draws = [chance.sample(repeats, REPEATS) for _ in range(options.benches)]
+        found = [_judge(draw, engine, ("target", "drafting"), 1.5 / math.exp(truth)) for draw in draws]
+        equal = [_judge(draw, engine, ("target", "twin"), 1.0) for draw in draws]
+        ratios = [one.ratio for one in found if one is not None and one.ratio is not None]
+        known = [(ratio.lo, ratio.hi) for ratio in ratios if ratio.lo is not None and ratio.hi is not None]
+        shares = (
+            sum(lo <= 1.5 <= hi for lo, hi in known) / max(1, len(known)),
+            sum(one is not None and one.pays for one in found) / len(found),
+            sum(one is not None and one.verdict in _DIFFERENT for one in equal) / len(equal),
+        )
+        half = fmean(math.log(hi / lo) / 2 for lo, hi in known)
+        cells = [f"{engine}, {threads}", f"{len(newest):,}", *(f"{share:.1%}" for share in shares)]
+        print(f"| {' | '.join([*cells, f'±{half:.1%}'])} |")
+    return 0
+
+
+def _means(runs: Iterable[Run]) -> dict[str, dict[str, float]]:
+    """Return the mean log rate of each role on each prompt."""
+    logs: dict[str, dict[str, list[float]]] = {"target": {}, "drafting": {}}
+    for run in runs:
+        logs[run["arm"].partition("-")[0]].setdefault(run["prompt"], []).append(math.log(run["tps"]))
+    shared = logs["target"].keys() & logs["drafting"].keys()
+    return {role: {prompt: fmean(of[prompt]) for prompt in sorted(shared)} for role, of in logs.items()}
+
+
+def _complete_repeats(newest: Mapping[tuple[str, int, str, str], Run]) -> list[dict[str, list[Run]]]:
+    """Return the repeats that have every prompt, each twice: once for either copy of its arms."""
+    prompts = sorted({prompt for _, _, prompt, _ in newest})
+    repeats = []
+    for piece, repeat in sorted({key[:2] for key in newest}):
+        for own, other in (("1", "2"), ("2", "1")):
+            names = {"target": f"target-{own}", "drafting": f"drafting-{own}", "twin": f"target-{other}"}
+            keys = {role: [(piece, repeat, prompt, arm) for prompt in prompts] for role, arm in names.items()}
+            if all(key in newest for role in keys for key in keys[role]):
+                repeats.append({role: [newest[key] for key in keys[role]] for role in keys})
+    return repeats
+
+
+def _judge(
+    repeats: Sequence[Mapping[str, Sequence[Run]]], engine: str, roles: tuple[str, str], factor: float
+) -> SpeedJudgement | None:
+    """Judge a bench of some repeats, in which the second role's speeds are multiplied by a factor."""
+    arms = []
+    for number, role in enumerate(roles):
+        runs = [repeat[role] for repeat in repeats]
+        places = [(p, r) for r in range(len(runs)) for p in range(len(runs[r]))]
+        tps = np.array([[run["tps"] for run in repeat] for repeat in runs]).T * (factor if number else 1.0)
+        loads = np.tile(np.arange(len(runs)), (len(tps), 1)) + number * len(runs)
+        arms.append(
+            stored.SimulatedArm(
+                spec=stored.drafting() if number else stored.target_alone(),
+                tps=tps,
+                loads=None if engine.startswith("binary") else loads,
+                conditions={(p, r): Conditions(others_cores=runs[r][p]["others_cores"]) for p, r in places},
+                doubts={(p, r): tuple(runs[r][p]["doubts"]) for p, r in places},
+            )
+        )
+    return group(stored.bench(arms, engine=engine))[1].judgement
+
+
 def _twin(arm: RunSpec) -> RunSpec:
     return replace(arm, sampling=replace(arm.sampling, seed=arm.sampling.seed + 1))
 
@@ -185,6 +281,11 @@ def _options() -> argparse.Namespace:
     recording.add_argument("-t", "--threads", type=int)
     recording.add_argument("-n", "--n-predict", type=int, default=128)
     recording.set_defaults(run=record)
+    judging = commands.add_parser("judge")
+    judging.add_argument("files", type=Path, nargs="+")
+    judging.add_argument("--benches", type=int, default=1000)
+    judging.add_argument("--seed", type=int, default=1)
+    judging.set_defaults(run=judge)
     return parser.parse_args()
 
 

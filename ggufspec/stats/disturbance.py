@@ -24,7 +24,7 @@ from ggufspec.stats.cells import Cell, Rates, Values, align
 
 _MOST_TAKEN = 0.9  # of the cores: what is left of a run then cannot be told from the load
 _FACTOR = 1.8  # root mean square: 0.2 was seen with a core for each thread, and 2 to 3 with fewer cores
-_UNEQUAL = 0.18  # standard deviation of the share: 0.13 of 0.69 was seen with a core for each thread
+_UNEQUAL = 0.16  # standard deviation of the share: up to 0.19 was seen with a core for each thread
 _KNOWN = 1e6  # degrees of freedom from which on Student's t is normal
 
 
