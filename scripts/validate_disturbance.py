@@ -12,10 +12,11 @@ of four repeats takes one or two minutes. The patterns:
 - page: one busy loop, on for 0.2 to 2 s and off for 0.5 to 5 s, as a page with scripts;
 - build: two busy loops, on for 5 to 20 s and off for as long.
 
-``judge`` draws benches of 8 prompts × 5 repeats from all recorded repeats of an engine, whatever was beside
-them, and gives them to the code that judges stored benches. The truth is the speed-up of the runs beside
-nothing; drafting is multiplied so that this is 1.5. Wanted: at least 93 % of intervals hold it, it is found
-in at least 80 % of benches, and at most 5 % of the comparisons of the target with its twin find a difference.
+``judge`` draws benches of 5 repeats from all recorded repeats of an engine, whatever was beside them, and
+gives them to the code that judges stored benches; prompts count that were measured beside nothing, too. The
+truth is the speed-up of those runs; drafting is multiplied so that this is 1.5. Wanted: at least 93 % of
+intervals hold it, it is found in at least 80 % of benches, and at most 5 % of the comparisons of the target
+with its twin find a difference.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ def judge(options: argparse.Namespace) -> int:
         }
         quiet = [run for run in newest.values() if run["others_cores"] < _QUIET_CORES]
         means = _means(quiet)
-        repeats = _complete_repeats(newest)
+        repeats = _complete_repeats(newest, sorted(means["target"]))
         if not means["target"] or len(repeats) < REPEATS:
             print(f"| {engine}, {threads} | too few runs |  |  |  |  |")
             continue
@@ -220,9 +221,10 @@ def _means(runs: Iterable[Run]) -> dict[str, dict[str, float]]:
     return {role: {prompt: fmean(of[prompt]) for prompt in sorted(shared)} for role, of in logs.items()}
 
 
-def _complete_repeats(newest: Mapping[tuple[str, int, str, str], Run]) -> list[dict[str, list[Run]]]:
-    """Return the repeats that have every prompt, each twice: once for either copy of its arms."""
-    prompts = sorted({prompt for _, _, prompt, _ in newest})
+def _complete_repeats(
+    newest: Mapping[tuple[str, int, str, str], Run], prompts: Sequence[str]
+) -> list[dict[str, list[Run]]]:
+    """Return the repeats that have these prompts, each twice: once for either copy of its arms."""
     repeats = []
     for piece, repeat in sorted({key[:2] for key in newest}):
         for own, other in (("1", "2"), ("2", "1")):
