@@ -17,7 +17,7 @@ import ggufspec
 from ggufspec import results, tuning
 from ggufspec.analysis import LOOKS, CellSource, CrossoverMap, map_crossover, read_crossover
 from ggufspec.cli.options.axes import Depths
-from ggufspec.domain import Prompt, RunSpec, SpeedVerdict
+from ggufspec.domain import Conditions, Prompt, RunSpec, SpeedVerdict
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import Place
@@ -200,6 +200,20 @@ def test_disturbed_cells_have_no_verdict() -> None:
     assert (cell.source, cell.disturbed) == (CellSource.MEASURED, True)
     assert cell.verdict is SpeedVerdict.UNDECIDED
     assert not _map().by_place[Place(1, 0)].disturbed
+
+
+def test_a_cell_beside_other_programs_has_wider_intervals_and_wants_a_quiet_machine() -> None:
+    beside = Conditions(others_cores=1.0)
+    runs = [
+        replace(run, doubts=("busy-machine",), conditions=beside) for run in crossed.bench(ENDS, _gain).runs
+    ]
+    quiet, busy = (
+        found.by_place[Place(1, 0)] for found in (_map(), map_crossover(values.bench(*runs), AXES))
+    )
+    assert (quiet.widened, busy.widened, busy.disturbed) == (False, True, False)
+    assert quiet.best is not None
+    assert busy.best is not None
+    assert (quiet.best.speedup.relative_half_width or 0) < (busy.best.speedup.relative_half_width or 0)
 
 
 def test_failed_runs_are_no_cells() -> None:

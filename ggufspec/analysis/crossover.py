@@ -77,7 +77,8 @@ class CrossoverCell:
         target_tokens_per_s: of all users together, without drafting; None where it is unknown.
         gains: of each draft size, the smallest first; empty where they are unknown.
         repeats: runs of each arm; the verdict is that of the last look (``LOOKS``) that they reach.
-        disturbed: whether other programs disturbed so many runs that there is no verdict.
+        disturbed: whether swapping or heat disturbed so many runs that there is no verdict.
+        widened: whether intervals include what other programs may have done.
     """
 
     users: int
@@ -87,6 +88,7 @@ class CrossoverCell:
     gains: tuple[DraftGain, ...] = ()
     repeats: int = 0
     disturbed: bool = False
+    widened: bool = False
 
     @property
     def place(self) -> Place:
@@ -365,6 +367,7 @@ class _Measured:
                 ),
                 repeats=self.repeats[place],
                 disturbed=place in self.disturbed,
+                widened=any(self.added[draft, place] > 0 for draft in drafts),
             )
         half = math.hypot(
             forecast.half_width(len(self.drafts), confidence) if self.drafts else 0.0,

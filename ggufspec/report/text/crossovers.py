@@ -141,7 +141,7 @@ def _meanwhile(crossover: CrossoverMap) -> str:
     cells = [cell for cell in crossover.undecided if cell.best is not None]
     if not cells:
         return ""
-    needs = "a quiet machine" if any(cell.disturbed for cell in cells) else "more runs"
+    needs = "a quiet machine" if any(cell.disturbed or cell.widened for cell in cells) else "more runs"
     return f" The target alone is what is safe where it is undecided; {needs} would decide it."
 
 
