@@ -105,7 +105,8 @@ def test_one_engine_gives_a_verdict() -> None:
     assert "| verdict" in text
     assert "o verdict" not in text.partition("\nwarning ")[0]
     rows = json.loads(shell.here(*words, "-o", "json").stdout)
-    assert {row["verdict"] for row in rows} == {"same", "faster"}
+    # other programs ran: whether the target alone is as fast as before is open
+    assert {row["verdict"] for row in rows} == {"undecided", "faster"}
 
 
 def _read(command: str) -> Request:

@@ -283,7 +283,7 @@ def test_categories_take_turns_so_that_none_is_left_out(
     )
     suite = replace(plan.session.suite, prompts=prompts)
     several = replace(plan, session=replace(plan.session, suite=suite))
-    outlook, _, _ = _look(several, clock, 6.0, monkeypatch)
+    outlook, _, _ = _look(several, clock, 4.0, monkeypatch)
     assert 3 <= len(outlook.prompts) < 12
     assert {prompt.category for prompt in outlook.prompts} == {*"abc"}
 

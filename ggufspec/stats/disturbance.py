@@ -29,7 +29,12 @@ _KNOWN = 1e6  # degrees of freedom from which on Student's t is normal
 
 
 def expected_slowdown(cores_taken: Values, cores: int) -> Values:
-    """Return the logarithm by which programs that keep so many of the cores busy slow a run."""
+    """Return the logarithm by which programs that keep so many of the cores busy slow a run.
+
+    A salvaged bench does not say how many cores there were: nothing is known of its runs, 0.
+    """
+    if cores < 1:
+        return np.zeros_like(cores_taken)
     return np.asarray(-np.log1p(-np.minimum(cores_taken / cores, _MOST_TAKEN)))
 
 

@@ -179,7 +179,7 @@ def test_the_forecast_alone_measures_nothing(embedded: Install) -> None:
     assert [row["draft"] for row in overall] == [1, 2, 3, 4]
     assert all(row["tokens_per_s_lo"] < row["tokens_per_s"] < row["tokens_per_s_hi"] for row in overall)
     assert results.ids() == ()
-    assert "one short run of the target" in result.stderr
+    assert "short runs of the target alone and at one draft size" in result.stderr
 
 
 def test_costs_are_measured_once(embedded: Install) -> None:
