@@ -174,6 +174,14 @@ def test_disturbed_runs_widen_speed_ups() -> None:
     assert disturbed.hi / disturbed.lo > 1.01 * quiet.hi / quiet.lo
 
 
+def test_all_times_stay_positive_however_much_runs_were_disturbed() -> None:
+    """Other programs ran while costs were timed, so that drafting seems to take hardly any time."""
+    runs = _runs(_true(drafter=0.01, batch=0.1))
+    corrected = forecast.calibrate(CURVE, runs, disturbance=1.0).curve
+    assert all(point.seconds.value > 0 for point in (*corrected.verify, *corrected.draft, *corrected.absorb))
+    assert all(_seconds(corrected, run.exposure) > 0 for run in runs)
+
+
 def test_without_runs_the_times_stay_and_share_an_error() -> None:
     calibration = forecast.calibrate(CURVE, ())
     assert [point.seconds.value for point in calibration.curve.points] == pytest.approx(

@@ -82,6 +82,7 @@ def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun], *, disturbance: 
     deviations = np.array(
         [math.hypot(sd, disturbance * (name in _DISTURBED)) for name, sd in _PRIOR_SD.items()]
     )
+    farthest = _FARTHEST * np.array([*_PRIOR_SD.values()])  # wider ones would make times negative
     prior = np.diag(deviations**-2)
     corrections = np.zeros(len(_PRIOR_SD))
     precision = prior
@@ -95,9 +96,7 @@ def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun], *, disturbance: 
             residuals = np.log(seconds) - corrections[0] - np.log(paid @ times) + rows @ corrections
             precision = prior + rows.T @ weights @ rows
             corrections = np.linalg.solve(precision, rows.T @ weights @ residuals)
-            corrections[1:] = np.clip(
-                corrections[1:], -_FARTHEST * deviations[1:], _FARTHEST * deviations[1:]
-            )
+            corrections[1:] = np.clip(corrections[1:], -farthest[1:], farthest[1:])
     factor, times = _corrected(costs, directions, corrections)
     errors = np.linalg.cholesky(np.linalg.inv(precision))
     gradients = factor * np.vstack([times, directions[1:]])
