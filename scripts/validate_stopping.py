@@ -112,7 +112,7 @@ def judge(
     """Yield the verdict of each arm after some repeats."""
     seen = np.arange(MOST_REPEATS) < repeats
     for arm in arms:
-        effect = stats.sequential_effect(arm.where(seen), alone.where(seen), rule)
+        effect = stats.fixed_effect(arm.where(seen), alone.where(seen), tests=rule.tests)
         yield judge_ratio(None if effect is None else effect.ratio)
 
 

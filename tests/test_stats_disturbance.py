@@ -58,7 +58,9 @@ def test_a_sequence_is_widened_too() -> None:
     rule = StoppingRule(least_repeats=3, most_repeats=5, comparisons=1)
     widths = []
     for taken in (0.0, 1.0):
-        effect = stats.sequential_effect(_rates(1, cores_taken=taken), _rates(2, cores_taken=taken), rule)
+        effect = stats.fixed_effect(
+            _rates(1, cores_taken=taken), _rates(2, cores_taken=taken), tests=rule.tests
+        )
         assert effect is not None
         assert effect.ratio.lo is not None
         widths.append(effect.ratio.value / effect.ratio.lo)

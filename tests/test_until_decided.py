@@ -115,14 +115,14 @@ def _tables(gain: float, noise: float, repeats: int, seed: int = 0) -> tuple[sta
 
 def test_the_interval_is_the_one_of_a_bisection_with_the_same_error() -> None:
     arm, alone = _tables(1.3, 0.02, 6)
-    effect = stats.sequential_effect(arm, alone, RULE)
+    effect = stats.fixed_effect(arm, alone, tests=RULE.tests)
     assert effect is not None
     means = (np.log(arm.table) - np.log(alone.table)).mean(axis=0).tolist()
     same = Difference.of(0, 1, means, stats.ERROR / len(LOOKS) / 2)
     assert (effect.ratio.value, effect.ratio.lo, effect.ratio.hi) == pytest.approx(
         tuple(map(math.exp, (same.value, same.lo, same.hi)))
     )
-    once = stats.sequential_effect(arm, alone, StoppingRule(least_repeats=6, most_repeats=6, comparisons=1))
+    once = stats.fixed_effect(arm, alone, tests=1)
     assert once is not None
     assert once.ratio.lo is not None
     assert effect.ratio.lo is not None
@@ -131,7 +131,7 @@ def test_the_interval_is_the_one_of_a_bisection_with_the_same_error() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_interval_excludes_one_exactly_where_p_is_small(seed: int) -> None:
-    effect = stats.sequential_effect(*_tables(1.01, 0.02, 6, seed), RULE)
+    effect = stats.fixed_effect(*_tables(1.01, 0.02, 6, seed), tests=RULE.tests)
     assert effect is not None
     assert effect.p_value is not None
     assert effect.ratio.lo is not None
@@ -146,7 +146,7 @@ def test_more_comparisons_make_wider_intervals() -> None:
     widths = [
         effect.ratio.relative_half_width
         for comparisons in (1, 2, 8)
-        if (effect := stats.sequential_effect(arm, alone, replace(RULE, comparisons=comparisons)))
+        if (effect := stats.fixed_effect(arm, alone, tests=replace(RULE, comparisons=comparisons).tests))
     ]
     assert widths == sorted(filter(None, widths))
     assert len({*widths}) == 3
@@ -157,20 +157,20 @@ def test_a_missing_cell_is_no_difference_between_repeats() -> None:
     arm, alone = _tables(1.0, 1e-6, 6)
     table = arm.table * np.exp(prompts)[:, None] * 1.2
     table[3, 2] = np.nan
-    effect = stats.sequential_effect(arm.with_table(table), alone, RULE)
+    effect = stats.fixed_effect(arm.with_table(table), alone, tests=RULE.tests)
     assert effect is not None
     assert effect.ratio.value == pytest.approx(1.2 * np.exp(0.15), rel=1e-4)
     assert effect.ratio.relative_half_width is not None
     assert effect.ratio.relative_half_width < 1e-4
     table[1:, 2] = np.nan  # too little of a repeat does not count
-    smaller = stats.sequential_effect(arm.with_table(table), alone, RULE)
+    smaller = stats.fixed_effect(arm.with_table(table), alone, tests=RULE.tests)
     assert smaller is not None
     assert smaller.degrees == 4
 
 
 def test_without_two_repeats_or_without_noise_there_is_no_interval() -> None:
-    single = stats.sequential_effect(*_tables(1.5, 0.01, 1), RULE)
-    equal = stats.sequential_effect(*_tables(1.5, 0.0, 4), RULE)
+    single = stats.fixed_effect(*_tables(1.5, 0.01, 1), tests=RULE.tests)
+    equal = stats.fixed_effect(*_tables(1.5, 0.0, 4), tests=RULE.tests)
     for effect, gap in ((single, stats.Gap.SINGLE), (equal, stats.Gap.EQUAL)):
         assert effect is not None
         assert (effect.ratio.lo, effect.p_value, effect.gap) == (None, None, gap)

@@ -208,7 +208,7 @@ class Arm:
     def compare(self, rates: stats.Rates, baseline: stats.Rates) -> stats.Effect | None:
         """Compare some of this arm's rates with others, by the procedure of the bench's intervals."""
         if self.stopping is not None and self.look is not None:
-            return stats.sequential_effect(rates, baseline, self.stopping)
+            return stats.fixed_effect(rates, baseline, tests=self.stopping.tests)
         effect = stats.paired_effect(rates, baseline)
         if effect is None or self.stopping is None:
             return effect

@@ -27,7 +27,6 @@ from ggufspec.results import ResultSet
 
 _SIDES = 2
 _TAIL = 0.025
-_WIDEST = 100.0  # in logarithms: a factor of 1e43 says "unknown", and stays finite
 
 LEAST_SESSIONS = 3
 """Benches a side from which on they show how much sessions differ."""
@@ -383,7 +382,7 @@ def _of_sessions(
         )
         assert effect is not None, "there are three sessions a side"
         effect = replace(effect, disturbance=disturbance)
-        lo, hi = (min(max(bound, -_WIDEST), _WIDEST) for bound in effect.interval(_TAIL, _TAIL))
+        lo, hi = (min(max(bound, -stats.WIDEST), stats.WIDEST) for bound in effect.interval(_TAIL, _TAIL))
         ratio = stats.Estimate(value=math.exp(effect.value), lo=math.exp(lo), hi=math.exp(hi))
         p_value = effect.p_value
     else:

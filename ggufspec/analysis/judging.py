@@ -221,6 +221,7 @@ def _comparison(judgement: SpeedJudgement) -> stats.Comparison | None:
     ratio, degrees = judgement.ratio, judgement.degrees
     if ratio is None or degrees is None or not ratio.lo or not ratio.hi:
         return None
+    # never 0: equal runs have no interval, see ``stats.is_constant``
     error = math.log(ratio.hi / ratio.lo) / 2 / stats.quantile(degrees)
     return stats.Comparison(value=math.log(ratio.value), error=error, degrees=degrees)
 

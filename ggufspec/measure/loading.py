@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import replace
 
-from ggufspec import units
+from ggufspec import stats, units
 from ggufspec.engines import keeps_loads
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import duration
@@ -18,7 +18,6 @@ Each has a load of its own. Five loads find a true difference of 5 % in nearly e
 quarter of them.
 """
 
-_LEAST_LOADS = 3  # of an arm; with fewer, loads and arms cannot be told apart
 _LONG_LOAD_S = 20.0  # from here on, three repeats are the default
 _SMALL_BYTES = 1 << 30  # of weights, which every disk reads in less
 
@@ -37,18 +36,20 @@ def plan_repeats(suite: RunPlan, *, engine: str, is_given: bool) -> tuple[RunPla
     if suite.max_time_s is None and max(map(duration.weights, arms)) < _SMALL_BYTES:
         return suite, ()
     known = duration.experience()
-    fewer = replace(suite, repeats=_LEAST_LOADS)
+    fewer = replace(suite, repeats=stats.MIN_LOADS)
     more = f"--repeats {suite.repeats} finds smaller differences"
     load_s = max(map(known.expect_load, arms))
     if load_s > _LONG_LOAD_S:
         about = units.format_duration(load_s)
-        return fewer, (f"repeats: {_LEAST_LOADS} of each prompt, because a load takes about {about}; {more}",)
+        return fewer, (
+            f"repeats: {stats.MIN_LOADS} of each prompt, because a load takes about {about}; {more}",
+        )
     loads = suite.repeats if keeps_loads(engine) else None
     expected_s = duration.total(replace(suite, loads=loads), known)
     if suite.max_time_s is not None and expected_s > suite.max_time_s:
         limit, needed = map(units.format_duration, (suite.max_time_s, expected_s))
         reason = f"because {suite.repeats} would take about {needed} (--max-time {limit})"
-        return fewer, (f"repeats: {_LEAST_LOADS} of each prompt, {reason}; more time finds more",)
+        return fewer, (f"repeats: {stats.MIN_LOADS} of each prompt, {reason}; more time finds more",)
     return suite, ()
 
 
@@ -114,9 +115,9 @@ def _notes(suite: RunPlan, reason: str) -> list[str]:
     notes = []
     if loads < suite.repeats:
         notes.append(f"loads: {units.counted(loads, 'load')} of each arm for {repeats}{reason}")
-    if loads < _LEAST_LOADS and shares:
+    if loads < stats.MIN_LOADS and shares:
         notes.append(
-            f"loads: with fewer than {_LEAST_LOADS} loads of each arm, differences between loads and between "
-            "arms cannot be told apart, so no intervals are stated (not-interleaved)"
+            f"loads: with fewer than {stats.MIN_LOADS} loads of each arm, differences between loads and "
+            "between arms cannot be told apart, so no intervals are stated (not-interleaved)"
         )
     return notes

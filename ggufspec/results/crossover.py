@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ggufspec.errors import ResultsError
-from ggufspec.results.writer import disk, read_object, write_object
+from ggufspec.results.writer import disk, read_object, refuse_newer, write_object
 
 CROSSOVER_VERSION = 1
 _FILE = "crossover.json"
@@ -51,9 +51,5 @@ def read_crossover_axes(folder: Path) -> CrossoverAxes | None:
         raise ResultsError(f"cannot read {file}: {error.strerror}", "check its permissions") from error
     except ValueError as error:  # msgspec's errors are ValueErrors
         raise ResultsError(f"{file} is damaged: {error}", "measure the crossover again") from error
-    if axes.schema_version > CROSSOVER_VERSION:
-        raise ResultsError(
-            f"{file} was written by a newer ggufspec (schema {axes.schema_version})",
-            "upgrade ggufspec to read it",
-        )
+    refuse_newer(file, axes.schema_version, CROSSOVER_VERSION)
     return axes

@@ -23,6 +23,7 @@ from ggufspec.results import records, seals
 from ggufspec.results.ledger import Ledger
 from ggufspec.results.records import CallRecord, JudgedRecord, OutputRecord, SpecRecord, TextRecord
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta
+from ggufspec.results.writer import refuse_newer
 
 META = "meta.json"
 RUNS = "runs.jsonl"
@@ -109,11 +110,7 @@ def _read_meta(folder: Path, *, salvage: bool) -> tuple[Meta, tuple[str, ...]]:
         if not salvage:
             raise _DamageError(f"{META} does not match its checksum")
         return meta, (f"{META} does not match its checksum: build, machine and engine may be wrong",)
-    if meta.schema_version > SCHEMA_VERSION:
-        raise ResultsError(
-            f"run {meta.id} was written by a newer ggufspec (schema {meta.schema_version})",
-            "upgrade ggufspec to read it",
-        )
+    refuse_newer(f"run {meta.id}", meta.schema_version, SCHEMA_VERSION)
     if meta.schema_version < SCHEMA_VERSION:
         raise _DamageError(f"there is no schema {meta.schema_version}")
     return meta, ()

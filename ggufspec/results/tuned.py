@@ -10,7 +10,7 @@ from ggufspec import paths
 from ggufspec.errors import ResultsError
 from ggufspec.results import records, seals, store
 from ggufspec.results.configuration import CONFIGURATION_VERSION, Configuration
-from ggufspec.results.writer import disk, write_object
+from ggufspec.results.writer import disk, refuse_newer, write_object
 
 _FILE = "configuration.json"
 
@@ -78,10 +78,7 @@ def read_configuration(name: str = store.LATEST) -> Configuration:
         raise ResultsError(f"cannot read {file}: {error.strerror}", "check its permissions") from error
     try:
         version = msgspec.json.decode(content, type=_Head).schema_version
-        if version > CONFIGURATION_VERSION:
-            raise ResultsError(
-                f"{file} was written by a newer ggufspec (schema {version})", "upgrade ggufspec to read it"
-            )
+        refuse_newer(file, version, CONFIGURATION_VERSION)
         if seals.follow(content, 0) is None:
             raise ResultsError(
                 f"{file} does not match its checksum", "it was edited or damaged: restore it, or tune again"

@@ -199,6 +199,18 @@ def read_object(path: Path) -> bytes:
     return content
 
 
+def refuse_newer(what: object, version: int, newest: int) -> None:
+    """Make sure that this ggufspec knows the version of a format.
+
+    Raises:
+        ResultsError: it is newer than ``newest``.
+    """
+    if version > newest:
+        raise ResultsError(
+            f"{what} was written by a newer ggufspec (schema {version})", "upgrade ggufspec to read it"
+        )
+
+
 def read_value(path: Path, expected: type[T]) -> T | None:
     """Return the value of such a file; None where there is none, a damaged one, or another version's."""
     try:

@@ -31,6 +31,7 @@ from ggufspec.stats.effects import (
 )
 from ggufspec.stats.estimates import (
     CONFIDENCE,
+    ERROR,
     Z95,
     mean_over_prompts,
     median_ratio,
@@ -51,7 +52,6 @@ from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_lim
 from ggufspec.stats.percentiles import LEAST_BEYOND, percentile_over_loads
 from ggufspec.stats.planning import Needed, expected_width, needed, needed_for
 from ggufspec.stats.ratios import ratio_of_sums
-from ggufspec.stats.sequences import ERROR, sequential_effect
 from ggufspec.stats.spread import UNSTABLE_ABOVE, p_of_equal_groups, spread, unstable
 from ggufspec.stats.student import preload, t_quantile, t_tail
 from ggufspec.stats.texts import (
@@ -128,7 +128,6 @@ __all__ = [
     "replace_rates",
     "rising_line",
     "schedule_looks",
-    "sequential_effect",
     "spread",
     "t_quantile",
     "t_tail",

@@ -27,7 +27,7 @@ FAR = 3.5
 
 _SWEEPS = 4  # of the median polish (Tukey 1977, "Exploratory Data Analysis", chapter 11); it settles in three
 _LEAST_REPEATS = 3  # of a prompt: of two that differ, neither is the odd one
-_LEAST_PROMPTS = 3  # in a load, likewise
+_LEAST_PROMPTS = 3  # of a load: of two that differ, neither is the odd one
 _LEAST_DEGREES = 5  # of freedom of the residuals: fewer do not show how much runs scatter
 _MOST = 0.2  # of an arm's runs: more are no exceptions, but how the arm behaves
 _UNEQUAL = 0.05  # p, over all arms, below which the arms do not have far runs alike

@@ -11,7 +11,10 @@ from ggufspec.domain import Estimate
 from ggufspec.stats.cells import Cell, log_rates, log_ratios, middle
 from ggufspec.stats.student import t_quantile
 
-CONFIDENCE = 0.95
+ERROR = 0.05
+"""The chance that an interval misses the true value, or any of those that are to hold together."""
+
+CONFIDENCE = 1 - ERROR
 """Of every interval, unless another is asked for."""
 
 Z95 = 1.959964

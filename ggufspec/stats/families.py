@@ -84,14 +84,14 @@ def moderate(variances: Values, degrees: Values, *, correlation: float = 0.0) ->
     """Return variances that borrow from each other, with their degrees of freedom.
 
     Args:
-        variances: estimates of the same kind. Where one is 0, equal runs show nothing, and they stay.
+        variances: positive estimates of the same kind.
         degrees: of freedom of each.
         correlation: of the values behind two of them; that of the variances is its square.
     """
     from scipy import special
 
     count, shared = len(variances), correlation**2
-    if count < 2 or not variances.all():
+    if count < 2:
         return variances, degrees
     halves = degrees / 2
     logs = np.log(variances) - special.digamma(halves) + np.log(halves)

@@ -3,6 +3,11 @@
 Each load (or repeat, where each run has a process of its own) is one value, the mean of the log ratios over
 the prompts; Student's t gives the interval of their mean. Where prompts differ in their ratio, it is narrower
 than that of ``paired_effect``, which is for other prompts of their kind as well.
+
+With several tests, it is a confidence sequence: intervals of several arms that hold together at every planned
+look at a growing bench. The looks are fixed beforehand and come after complete repeats only. The error is
+divided equally among looks and arms (Bonferroni), so that stopping at any look keeps it.
+``scripts/validate_stopping.py`` simulates it.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ from ggufspec.stats.effects import (
     is_constant,
     paired_effect,
 )
-from ggufspec.stats.estimates import CONFIDENCE
+from ggufspec.stats.estimates import ERROR
 from ggufspec.stats.limits import LogEffect, pair_units
 from ggufspec.stats.student import t_quantile
 
@@ -58,7 +63,7 @@ def fixed_effect(
     if is_constant(units.error, units.value):
         return without_interval(effect, Gap.EQUAL)
     error, degrees = units.total
-    half = min(t_quantile((1 - CONFIDENCE) / tests / 2, degrees) * error, WIDEST)
+    half = min(t_quantile(ERROR / tests / 2, degrees) * error, WIDEST)
     ratio = Estimate(
         value=math.exp(units.value), lo=math.exp(units.value - half), hi=math.exp(units.value + half)
     )

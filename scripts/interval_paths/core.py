@@ -13,6 +13,7 @@ independent. Each load makes all its runs faster or slower by a random factor ("
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -162,15 +163,23 @@ def run_times(random: np.random.Generator, scenario: Scenario) -> Table:
 def _machine(random: np.random.Generator, scenario: Scenario) -> Table:
     """Return how much slower the machine is at each run, in logarithms."""
     runs = 2 * scenario.prompts * scenario.repeats
-    steps = random.normal(0, 0.02 * math.sqrt(1 - scenario.phi**2), runs).tolist()
-    drift = [float(random.normal(0, 0.02))]
-    for step in steps[1:]:
-        drift.append(scenario.phi * drift[-1] + step)
-    slower = np.array(drift) + scenario.trend * np.arange(runs) / runs
+    _, *steps = random.normal(0, 0.02 * math.sqrt(1 - scenario.phi**2), runs).tolist()
+    slower = (
+        make_drift(float(random.normal(0, 0.02)), steps, scenario.phi)
+        + scenario.trend * np.arange(runs) / runs
+    )
     for _ in range(scenario.bursts):
         first = int(random.integers(0, max(runs - 6, 1)))
         slower[first : first + 6] += 0.1
     return slower
+
+
+def make_drift(first: float, steps: Iterable[float], phi: float) -> Table:
+    """Return a first-order autoregressive series: each value is ``phi`` of the last one and a step."""
+    drift = [first]
+    for step in steps:
+        drift.append(phi * drift[-1] + step)
+    return np.array(drift)
 
 
 def positions(random: np.random.Generator, scenario: Scenario) -> NDArray[np.int64]:

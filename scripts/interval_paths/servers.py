@@ -17,6 +17,7 @@ from ggufspec.domain import Endpoint, RunSpec
 from ggufspec.results import ResultSet
 from ggufspec.stats import ASSUMED_SPREAD
 from interval_paths import stored
+from interval_paths.core import make_drift
 from interval_paths.paths import Outcome, Path, judge
 from interval_paths.stored import SimulatedArm, Table
 
@@ -80,10 +81,9 @@ def _name_servers(starts: int) -> tuple[RunSpec, RunSpec]:
 
 def _make_drift(random: np.random.Generator, runs: int) -> Table:
     """Return how much slower the machine is at each repeat (AR(1), φ = 0.9)."""
-    drift = [float(random.normal(0, _DRIFT_SD))]
-    for step in random.normal(0, _DRIFT_SD * math.sqrt(1 - 0.9**2), runs - 1).tolist():
-        drift.append(0.9 * drift[-1] + step)
-    return -np.array(drift)
+    first = float(random.normal(0, _DRIFT_SD))
+    steps = random.normal(0, _DRIFT_SD * math.sqrt(1 - 0.9**2), runs - 1).tolist()
+    return -make_drift(first, steps, 0.9)
 
 
 def simulate_sessions(design: Design, seed: int, *, engine: str) -> Outcome:

@@ -13,18 +13,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ggufspec import units
-from ggufspec.analysis import Arm, arms, review, texts, traffic, warnings, windows
+from ggufspec.analysis import Acceptance, Arm, arms, review, texts, traffic, warnings, windows
 from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
 from ggufspec.notebooks import named_options
-from ggufspec.report.frames.tables import (
-    frame,
-    list_methods,
-)
+from ggufspec.report.frames.tables import attributes, frame, list_methods
 from ggufspec.report.schemas import rows
 from ggufspec.results import Meta, ResultSet, Runs
 
-_DEVICES = ("GPU", "CPU")
 ENERGY_RUN_COLUMNS = (
     *("cpu_j", "gpu_j", "gpu_memory_mhz", "gpu_peak_w", "gpu_power_limit_w"),
     *("gpu_used_bytes", "gpu_peak_bytes", "gpu_throttled"),
@@ -208,7 +204,7 @@ def settings(spec: RunSpec) -> rows.SettingsRow:
 
 
 def _summary_row(results: ResultSet, arm: Arm, listed: Sequence[review.BenchWarning]) -> rows.SummaryRow:
-    compared, drafting, round_ms = arm.compared, arm.acceptance, arm.round_ms
+    compared, drafting = arm.compared, arm.acceptance
     version = releases.identify(arm.build)
     return rows.SummaryRow(
         engine=results.meta.engine,
@@ -218,21 +214,14 @@ def _summary_row(results: ResultSet, arm: Arm, listed: Sequence[review.BenchWarn
         prompts=arm.prompts,
         repeats=arm.repeats,
         gen_tps=arm.rate,
-        n_drafted=drafting.n_drafted if drafting else None,
-        n_accepted=drafting.n_accepted if drafting else None,
-        n_rounds=drafting.n_rounds if drafting else None,
-        accept_rate=drafting.accept_rate if drafting else None,
-        mean_accepted_length=drafting.mean_accepted_length if drafting else None,
-        coverage=drafting.coverage if drafting else None,
+        acceptance=acceptance_row(drafting),
         by_method=list_methods(drafting.by_method if drafting else None),
         speedup=arm.gain.ratio if arm.gain else None,
         p_value=arm.gain.p_value if arm.gain else None,
         verdict=arm.judgement.verdict if arm.judgement else None,
         new_over_old=arm.change.ratio if arm.change else None,
         new_over_old_verdict=arm.change_judgement.verdict if arm.change_judgement else None,
-        draft_ms_per_round=round_ms.get("draft_ms_per_round"),
-        verify_ms_per_round=round_ms.get("verify_ms_per_round"),
-        rest_ms_per_round=round_ms.get("rest_ms_per_round"),
+        round_time=rows.RoundTimeRow(**arm.round_ms),
         ttft_s=arm.ttft_s,
         traffic=_traffic_of(arm),
         energy=_energy_of(arm),
@@ -246,6 +235,11 @@ def _summary_row(results: ResultSet, arm: Arm, listed: Sequence[review.BenchWarn
         llama_cpp_python=version.package,
         backend=arm.build.backend,
     )
+
+
+def acceptance_row(drafting: Acceptance | None) -> rows.AcceptanceRow:
+    """Return what was drafted and accepted; nothing where nothing was drafted."""
+    return rows.AcceptanceRow(**attributes(drafting, rows.AcceptanceRow.columns()))
 
 
 def _name_and_advice(warning: review.BenchWarning) -> rows.Warned:

@@ -12,11 +12,12 @@ from ggufspec import stats
 from ggufspec.analysis import acceptance, arms
 from ggufspec.domain import Prompt, RunSpec
 from ggufspec.notebooks import named_options
-from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
-from ggufspec.report.frames.tables import attributes, frame
+from ggufspec.report.frames.bench import SETTING_COLUMNS, acceptance_row, settings
+from ggufspec.report.frames.tables import frame
+from ggufspec.report.schemas.rows import AcceptanceRow
 from ggufspec.results import ResultSet
 
-_ACCEPTANCE = ("n_drafted", "n_accepted", "n_rounds", "accept_rate", "mean_accepted_length", "coverage")
+_ACCEPTANCE = AcceptanceRow.columns()
 PROMPT_COLUMNS = (
     *SETTING_COLUMNS,
     "prompt",
@@ -64,7 +65,7 @@ def prompts(results: ResultSet) -> pd.DataFrame:
         rows += [
             {
                 **settings(arm.spec).cells(),
-                **attributes(acceptance.of(outputs) if arm.draft_size else None, _ACCEPTANCE),
+                **acceptance_row(acceptance.of(outputs) if arm.draft_size else None).cells(),
                 "prompt": prompt.id,
                 "category": prompt.category,
                 "repeats": len(outputs),
@@ -94,7 +95,7 @@ def categories(results: ResultSet) -> pd.DataFrame:
             rows.append(
                 {
                     **settings(arm.spec).cells(),
-                    **attributes(acceptance.of(outputs) if arm.draft_size else None, _ACCEPTANCE),
+                    **acceptance_row(acceptance.of(outputs) if arm.draft_size else None).cells(),
                     "category": category,
                     "prompts": sum(value == category for value in named.values()),
                     "gen_tps": rate and rate.value,

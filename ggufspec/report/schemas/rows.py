@@ -183,6 +183,25 @@ class SettingsRow(TableRow, frozen=True, kw_only=True):
     rate: float | None
 
 
+class AcceptanceRow(TableRow, frozen=True, kw_only=True):
+    """What was drafted and accepted; null where nothing was drafted. See ``analysis.Acceptance``."""
+
+    n_drafted: int | None = None
+    n_accepted: int | None = None
+    n_rounds: int | None = None
+    accept_rate: float | None = None
+    mean_accepted_length: float | None = None
+    coverage: float | None = None
+
+
+class RoundTimeRow(TableRow, frozen=True, kw_only=True):
+    """Milliseconds of a round; null where the logs do not tell. See ``analysis.Arm.round_ms``."""
+
+    draft_ms_per_round: float | None = None
+    verify_ms_per_round: float | None = None
+    rest_ms_per_round: float | None = None
+
+
 class TrafficRow(TableRow, frozen=True, kw_only=True):
     """What several users saw of an arm, in tokens/s and seconds; null without. See ``TrafficFigures``."""
 
@@ -239,21 +258,14 @@ class SummaryRow(TableRow, frozen=True, kw_only=True):
     prompts: int
     repeats: int
     gen_tps: Estimate | None
-    n_drafted: int | None
-    n_accepted: int | None
-    n_rounds: int | None
-    accept_rate: float | None
-    mean_accepted_length: float | None
-    coverage: float | None
+    acceptance: AcceptanceRow
     by_method: list[MethodAcceptance] | None
     speedup: Estimate | None
     p_value: float | None
     verdict: SpeedVerdict | None
     new_over_old: Estimate | None
     new_over_old_verdict: SpeedVerdict | None
-    draft_ms_per_round: float | None
-    verify_ms_per_round: float | None
-    rest_ms_per_round: float | None
+    round_time: RoundTimeRow
     ttft_s: float | None
     traffic: TrafficRow
     energy: EnergyRow
