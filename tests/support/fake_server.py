@@ -341,4 +341,6 @@ def _ranked(prompt: object) -> dict[str, Any]:
 
 if __name__ == "__main__":
     _folder, _behaviour, *_argv = sys.argv[1:]
-    _Server(Path(_folder), Behaviour(**json.loads(_behaviour)), _argv).serve_forever()
+    _fake = _Server(Path(_folder), Behaviour(**json.loads(_behaviour)), _argv)
+    _log(f"main: server is listening on http://127.0.0.1:{_fake.server_port}")
+    _fake.serve_forever()

@@ -35,6 +35,7 @@ _PORTS = 100  # that are tried, one after the other
 _POLL_S = 0.02
 _EXIT_S = 2.0  # for the process to end after its connection broke
 _LOGGING_S = 0.25  # the server logs in a separate thread, shortly after it answers
+_LOADED = b"listening on http"  # the last line of a load since b2900; older builds log without a thread
 _KEY_TAIL = "-key"  # servers log the last four characters of their key
 _HEALTH_S = 2.0
 
@@ -109,11 +110,13 @@ class Server:
 
     def read_log(self, until: bytes = b"") -> bytes:
         """Return the bytes logged since the last call; wait up to 0.25 s until they contain ``until``."""
+        self.await_logged(until)
+        return self._tail.read()
+
+    def await_logged(self, words: bytes) -> None:
+        """Wait up to 0.25 s until ``words`` are in what was logged since the last ``read_log``."""
         deadline = time.monotonic() + _LOGGING_S
-        while True:
-            ended = not self.is_alive or time.monotonic() > deadline
-            if ended or until in self._tail.peek():
-                return self._tail.read()
+        while words not in self._tail.peek() and self.is_alive and time.monotonic() < deadline:
             time.sleep(_POLL_S / 4)
 
     def close(self) -> None:
@@ -199,6 +202,7 @@ def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
         with _keeping_log(server):
             _await_health(server, timeout_s)
             _check_key(server)
+            server.await_logged(_LOADED)
         key_file.unlink()  # it has been read
         server._resources = resources.pop_all()  # noqa: SLF001  # the server closes them from here on
         return server
