@@ -268,11 +268,13 @@ def _definition(title: str, definition: dict[str, Any]) -> Iterator[str]:
     if "properties" not in definition:
         yield f"{_type(definition)}\n"
         return
-    yield "| field | type | always there |"
-    yield "|---|---|---|"
+    is_explained = any("description" in field for field in definition["properties"].values())
+    yield "| field | type | always there |" + " meaning |" * is_explained
+    yield "|---|---|---|" + "---|" * is_explained
     needed = definition.get("required", ())
     for name, field in definition["properties"].items():
-        yield f"| `{name}` | {_type(field)} | {'yes' if name in needed else ''} |"
+        meaning = f" {field.get('description', '')} |" if is_explained else ""
+        yield f"| `{name}` | {_type(field)} | {'yes' if name in needed else ''} |{meaning}"
     yield ""
 
 

@@ -112,7 +112,7 @@ def test_plan_check_and_whatif_answer_with_values() -> None:
     assert rate is not None
     assert best is not None
     assert rate < best
-    assert len(ggufspec.frames.memory_trade(planned)) == len(planned.plans) == len(planned.rates)
+    assert len(ggufspec.frames.memory_plans(planned)) == len(planned.plans) == len(planned.rates)
     assert ggufspec.check("demo").outcome.value == "accepted"
     assert ggufspec.check(target="demo:target", draft_model="demo:drafter").outcome.value == "accepted"
     answer = ggufspec.whatif(target_tps=2.0, drafter_tps=87.0, alpha=0.8, draft=(2, 4))

@@ -27,6 +27,7 @@ from ggufspec.domain import Conditions
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import Request, measuring, prepare_session
 from ggufspec.report import frames
+from ggufspec.report.rows import SummaryRow
 from tests.support import fake_server, fakes, shell
 from tests.support.shell import ggufspec
 
@@ -71,7 +72,7 @@ def test_json_has_exactly_the_documented_keys(llama: Path) -> None:
     rows = json.loads(ggufspec(*QUICK, "-o", "json").stdout)
     assert [row["role"] for row in rows] == ["target", "drafter", "drafting"]
     origin = frames.origin(results.load().meta)
-    keys = tuple(dict.fromkeys(("schema", *origin, *frames.SUMMARY_COLUMNS)))
+    keys = tuple(dict.fromkeys(("schema", *origin, *SummaryRow.names())))
     assert all(tuple(row) == keys for row in rows)
     assert rows[2]["accept_rate"] == 0.75
     assert rows[2]["speedup"] == pytest.approx(3200 / 1550)

@@ -16,6 +16,7 @@ from ggufspec import results
 from ggufspec.cli.options import shared
 from ggufspec.errors import GgufspecError
 from ggufspec.report import frames
+from ggufspec.report.rows import PositionRow, PromptRow, RoundRow, RunRow, SummaryRow
 from tests.support import fake_server, fakes, shell
 
 SHORT = ("--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "2", "-t", "1")
@@ -132,11 +133,11 @@ def test_show_has_a_row_per_whatever_is_asked_for(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (bench,) = results.ids()
     columns = {
-        "arm": frames.SUMMARY_COLUMNS,
-        "prompt": frames.PROMPT_COLUMNS,
-        "run": frames.RUN_COLUMNS,
-        "position": frames.POSITION_COLUMNS,
-        "round": frames.ROUND_COLUMNS,
+        "arm": SummaryRow.names(),
+        "prompt": PromptRow.names(),
+        "run": RunRow.names(),
+        "position": PositionRow.names(),
+        "round": RoundRow.names(),
     }
     tables = {per: _rows("show", "--per", per, "-o", "json") for per in columns}
     origin = frames.origin(results.load().meta)
@@ -162,7 +163,7 @@ def test_parquet_goes_to_a_file_and_not_to_a_terminal(
     assert shell.here(*QUICK, "-o", "parquet", "--out", str(out)).returncode == 0
     table = pyarrow.parquet.read_table(out)
     rows = _rows("show", "-o", "json")
-    assert tuple(table.column_names) == frames.SUMMARY_COLUMNS
+    assert tuple(table.column_names) == SummaryRow.names()
     assert table.column("gen_tps").to_pylist() == pytest.approx([row["gen_tps"] for row in rows])
     assert table.column("accept_rate").to_pylist() == [None, None, 0.75]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)

@@ -13,6 +13,7 @@ from ggufspec.analysis import Design, GuardState, arms, comparing, guarding
 from ggufspec.domain import Conditions, Prompt, Role, RunResult, SpeedVerdict
 from ggufspec.errors import InconclusiveError, ResultsError, SlowerError
 from ggufspec.report import frames
+from ggufspec.report.rows import ComparisonRow
 from ggufspec.report.text import formats
 from ggufspec.report.text.comparison import comparison
 from ggufspec.results import ResultSet
@@ -290,7 +291,7 @@ def test_what_must_not_be_compared_is_refused(change: Callable[[RunResult], RunR
 
 def test_the_table_of_data_has_one_row_per_arm() -> None:
     table = frames.comparison(comparing.compare(_bench(), _bench(0.9)))
-    assert tuple(table.columns) == frames.COMPARISON_COLUMNS
+    assert tuple(table.columns) == ComparisonRow.names()
     target, drafting = formats.records(table)
     assert drafting["ratio"] == pytest.approx(0.9)
     assert drafting["ratio_lo"] <= 0.9 <= drafting["ratio_hi"]

@@ -25,9 +25,9 @@ from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.profiles import ExpectedRound, TracedTexts
 from ggufspec.forecast.trace import DraftTrace
 from ggufspec.measure import Request, prepare_session
-from ggufspec.report import plot, schemas
-from ggufspec.report.frames import crossovers as frames
+from ggufspec.report import frames, plot, schemas
 from ggufspec.report.html import sections
+from ggufspec.report.rows import CrossoverRow
 from ggufspec.report.text import crossovers
 from ggufspec.results import CrossoverAxes, ResultSet
 from ggufspec.stats import Estimate
@@ -279,7 +279,7 @@ def test_the_json_has_its_schema() -> None:
 
 def test_the_frame_has_a_row_for_each_cell() -> None:
     table = frames.crossover(_map())
-    assert list(table.columns) == list(frames.CROSSOVER_COLUMNS)
+    assert list(table.columns) == list(CrossoverRow.names())
     assert table[["users", "depth"]].to_numpy().tolist() == [[u, d] for u in AXES.users for d in AXES.depths]
     assert table["source"].tolist().count("measured") == 4
 

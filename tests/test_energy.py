@@ -14,7 +14,7 @@ from ggufspec.domain import Conditions, Placement, Role, RunResult
 from ggufspec.report import frames, plot
 from ggufspec.report.html.sections import html, section
 from ggufspec.report.plot.memories import pareto_rows
-from ggufspec.report.schemas.rows import EnergyRow
+from ggufspec.report.rows import EnergyRow
 from ggufspec.results import ResultSet
 from tests.support.values import BUILD, MACHINE, bench, run
 
@@ -113,7 +113,7 @@ def test_the_prompt_s_evaluation_belongs_to_the_request() -> None:
 def test_what_was_not_measured_is_not_shown() -> None:
     stored = bench(*_runs(None), run(Role.TARGET, prompt="p3"))
     assert all(not arm.energy for arm in arms.group(stored))
-    assert frames.summary(stored)[list(EnergyRow.columns())].isna().all(axis=None)
+    assert frames.summary(stored)[list(EnergyRow.names())].isna().all(axis=None)
     assert not section(stored).energy.rows
     assert "J/token" not in html(stored)
 

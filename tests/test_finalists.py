@@ -28,7 +28,8 @@ from ggufspec.errors import InconclusiveError
 from ggufspec.forecast import Forecast
 from ggufspec.llama.install import installs
 from ggufspec.measure import Deadline, Request, Session, measuring, prepare_session
-from ggufspec.report.frames import finalists
+from ggufspec.report import frames
+from ggufspec.report.rows import FinalistRow
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Plan, Prospect, Spent, Tuned, TuningForecast, budgeting
@@ -403,8 +404,8 @@ def test_without_a_server_program_nothing_is_started(
 
 def test_the_finalists_are_a_table_with_the_verdict(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     served = _serve(plan, _tuned(g3=1.5, g8=1.3), monkeypatch, working={3})
-    table = finalists.finalists(served)
-    assert tuple(table.columns) == finalists.FINALIST_COLUMNS
+    table = frames.finalists(served)
+    assert tuple(table.columns) == FinalistRow.names()
     assert [*table["stage"]] == ["confirmation"] * 3 + ["selection"] * 3
     (recommended,) = table[table["recommended"]].to_dict("records")
     assert (recommended["stage"], recommended["draft"]) == ("confirmation", 3)

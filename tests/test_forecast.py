@@ -18,8 +18,8 @@ from ggufspec.domain import Method, Program
 from ggufspec.forecast import Forecast, Reason, costs
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.trace import DraftTrace
-from ggufspec.report.frames.forecasts import FORECAST_COLUMNS
-from ggufspec.report.frames.forecasts import forecasts as table
+from ggufspec.report.frames import forecasts as table
+from ggufspec.report.rows import ForecastRow
 from ggufspec.stats import Estimate
 
 GAMMAS = tuple(range(1, 13))
@@ -181,7 +181,7 @@ def test_categories_are_told_apart() -> None:
         (code.speedup.value**2 * prose.speedup.value) ** (1 / 3)
     )  # the geometric mean over prompts
     rows = table(found)
-    assert tuple(rows.columns) == FORECAST_COLUMNS
+    assert tuple(rows.columns) == ForecastRow.names()
     assert rows["category"].isna().sum() == 2
 
 

@@ -8,6 +8,7 @@ import pytest
 from ggufspec.analysis.warnings import ADVICE
 from ggufspec.domain import Conditions, Difference, Role, Status, TextVerdict
 from ggufspec.report import frames
+from ggufspec.report.rows import CategoryRow, LogRow, RunRow, SummaryRow
 from ggufspec.report.text import formats
 from tests.support import values
 from tests.support.swept import ROUNDS, swept
@@ -15,7 +16,7 @@ from tests.support.swept import ROUNDS, swept
 
 def test_summary_has_one_row_per_arm_and_no_warmups() -> None:
     table = frames.summary(values.whole_bench())
-    assert tuple(table.columns) == frames.SUMMARY_COLUMNS
+    assert tuple(table.columns) == SummaryRow.names()
     target, drafter, drafting = formats.records(table)
     assert [row["role"] for row in (target, drafter, drafting)] == ["target", "drafter", "drafting"]
     assert target["gen_tps"] == pytest.approx(math.sqrt(40 * 60) * math.sqrt(1.01))
@@ -84,9 +85,9 @@ def test_runs_has_one_row_per_run_warmups_included() -> None:
 
 def test_empty_benches_have_their_columns() -> None:
     empty = values.bench()
-    assert tuple(frames.summary(empty).columns) == frames.SUMMARY_COLUMNS
-    assert tuple(frames.runs(empty).columns) == frames.RUN_COLUMNS
-    assert tuple(frames.logs([]).columns) == frames.LOG_COLUMNS
+    assert tuple(frames.summary(empty).columns) == SummaryRow.names()
+    assert tuple(frames.runs(empty).columns) == RunRow.names()
+    assert tuple(frames.logs([]).columns) == LogRow.names()
 
 
 def test_runs_tell_what_each_is_worth_and_where_its_text_differs() -> None:
@@ -116,7 +117,7 @@ def test_categories_have_the_figures_of_their_prompts_alone() -> None:
         for run in values.whole_bench().current
     ]
     table = frames.categories(values.bench(*runs))
-    assert tuple(table.columns) == frames.CATEGORY_COLUMNS
+    assert tuple(table.columns) == CategoryRow.names()
     rows = {(row["role"], row["category"]): row for row in formats.records(table)}
     assert len(rows) == 6
     assert rows["target", "code"]["gen_tps"] == pytest.approx(40 * math.sqrt(1.01))

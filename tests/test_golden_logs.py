@@ -12,7 +12,7 @@ import pytest
 
 from ggufspec.domain import MethodCounts, Status
 from ggufspec.llama.logs.parsing import count_by_method, diagnose, parse
-from ggufspec.report.frames import LOG_COLUMNS
+from ggufspec.report.rows import LogRow
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*/*.log"))
 DRAFTING = [
@@ -20,7 +20,7 @@ DRAFTING = [
 ]
 ROUNDS = ("n_rounds", "accepted_at", "draft_s", "verify_s")
 FIELDS = {"draft": "n_draft", "actual_ngl": "offloaded_layers"}  # column -> field of a sample
-COLUMNS = (*(FIELDS.get(column, column) for column in LOG_COLUMNS[2:] if column not in ROUNDS), *ROUNDS)
+COLUMNS = (*(FIELDS.get(column, column) for column in LogRow.names()[2:] if column not in ROUNDS), *ROUNDS)
 FAILURES = {
     Status.LOAD_FAILED: "absent.gguf",
     Status.PROMPT_TOO_LONG: "prompt",

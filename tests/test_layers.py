@@ -55,7 +55,7 @@ OWNERS = {
     "unearth": {"llama/source", "llama/cuda"},
     "backports": {"llama/source"},
     "packaging": {"llama"},
-    "msgspec": {"engines", "fleet", "forecast/profiles", "report/schemas", "results", "serving"},
+    "msgspec": {"engines", "fleet", "forecast/profiles", "report", "results", "serving"},
     "httpx2": {"engines/server", "serving"},
     "llama_cpp": {"engines/library"},
     "jinja2": {"prompts", "report/html"},

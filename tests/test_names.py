@@ -13,19 +13,13 @@ import pytest
 
 from ggufspec.cli import COMMANDS, cli
 from ggufspec.measure import Request
-from ggufspec.report import frames
-from ggufspec.report.frames import finalists, forecasts
-from ggufspec.report.frames.bench import SETTING_COLUMNS
+from ggufspec.report.columns import Row
+from ggufspec.report.rows import SettingsRow
 from ggufspec.results import SCHEMA_VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
-COLUMNS = {
-    name: getattr(module, name)
-    for module in (frames, forecasts, finalists)
-    for name in dir(module)
-    if name.endswith("_COLUMNS") and not name.startswith("ENERGY")
-}
+COLUMNS = {name for row in Row.__subclasses__() for name in row.names()}
 SHORTHANDS = {"cpu_moe", "draft_cpu_moe", "per"}
 """Options with a second form: llama.cpp's --cpu-moe for --n-cpu-moe all, and --runs for --per run."""
 
@@ -107,15 +101,14 @@ def _stored_fields() -> set[str]:
 
 def test_the_glossary_names_what_there_is() -> None:
     present = {name for _, option in _options() for name in option.opts}
-    columns = {column for listed in COLUMNS.values() for column in listed}
     python = {field.name for field in fields(Request)}
     stored = _stored_fields()
-    rows = _glossary("Names")
-    assert len(rows) > 15
-    for options, attributes, shown, kept in rows:
+    listed = _glossary("Names")
+    assert len(listed) > 15
+    for options, attributes, shown, kept in listed:
         assert {*options} <= present
         assert {*attributes} <= python
-        assert {*shown} <= columns
+        assert {*shown} <= COLUMNS
         assert {*kept} <= stored
         assert max(map(len, (options, attributes, shown, kept))) == 1
 
@@ -133,5 +126,5 @@ def test_a_setting_has_its_option_s_name_in_python_and_in_tables() -> None:
     own.add(
         "users"
     )  # of llama.cpp's --parallel, which is the number of slots where requests arrive at a rate
-    for column in SETTING_COLUMNS:
+    for column in SettingsRow.names():
         assert column in own or column.removeprefix("requested_") in options

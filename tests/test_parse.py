@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from ggufspec.cli import cli
 from ggufspec.errors import LogError
-from ggufspec.report.frames import LOG_COLUMNS
+from ggufspec.report.rows import LogRow
 
 LOGS = Path(__file__).parent / "logs"
 TREE, PLAIN = LOGS / "0.2.63" / "tree.log", LOGS / "0.2.63" / "plain.log"
@@ -27,7 +27,7 @@ def parse(*words: str | Path, stdin: bytes | None = None) -> str:
 
 def test_json_has_the_documented_keys_and_absent_is_null() -> None:
     drafting, plain = json.loads(parse(TREE, PLAIN, "-o", "json"))
-    assert list(drafting) == list(LOG_COLUMNS)
+    assert list(drafting) == list(LogRow.names())
     assert drafting["file"] == str(TREE)
     assert 0 <= drafting["accept_rate"] <= 1
     assert plain["accept_rate"] is None
@@ -124,7 +124,7 @@ def test_a_note_says_from_which_lines_uncertain_figures_are() -> None:
 def test_columns_are_chosen() -> None:
     [row] = csv.DictReader(io.StringIO(parse(TREE, "--columns", "gen_tps, file", "-o", "csv")))
     assert list(row) == ["gen_tps", "file"]
-    assert list(json.loads(parse(TREE, "--columns", "all", "-o", "json"))[0]) == list(LOG_COLUMNS)
+    assert list(json.loads(parse(TREE, "--columns", "all", "-o", "json"))[0]) == list(LogRow.names())
     assert parse(TREE, "--columns", "lines").splitlines()[0].split() == ["|", "lines", "|"]
     result = CliRunner().invoke(cli, ["parse", str(TREE), "--columns", "speed"])
     assert result.exit_code == 2

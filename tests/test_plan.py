@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ggufspec.cli import cli
-from ggufspec.report.frames import MEMORY_COLUMNS
+from ggufspec.report.rows import PlanRow
 from tests.support import fakes, models
 
 MIB = 1 << 20
@@ -73,7 +73,7 @@ def test_the_drafters_cache_has_types_of_its_own(pair: tuple[str, ...]) -> None:
 def test_the_most_layers_that_fit_are_found(pair: tuple[str, ...]) -> None:
     result = _plan(*pair, "--vram", "2G", "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
-    assert tuple(rows[0]) == MEMORY_COLUMNS
+    assert tuple(rows[0]) == PlanRow.names()
     assert [int(row["requested_ngl"]) for row in rows] == list(range(22))
     fitting = [row for row in rows if row["fits"] == "True"]
     assert all(int(row["gpu_bytes"]) <= 1024 * MIB for row in fitting)

@@ -15,6 +15,7 @@ from ggufspec.domain import Program, Role, Sample, Status
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.logs import LoggedRun
 from ggufspec.report import frames
+from ggufspec.report.rows import LogRow
 from ggufspec.report.text import formats
 from ggufspec.report.text.overview import overview
 from ggufspec.results import ResultSet
@@ -190,5 +191,5 @@ def test_logs_table_has_the_documented_keys() -> None:
         None,
     )
     assert row["accept_rate"] == pytest.approx(172 / 243)
-    assert tuple(row) == frames.LOG_COLUMNS
+    assert tuple(row) == LogRow.names()
     assert values.run(Role.DRAFTER).sample.accept_rate is None

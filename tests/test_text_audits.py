@@ -8,7 +8,7 @@ import pytest
 
 from ggufspec.analysis import MeasurementWarning, review, texts
 from ggufspec.domain import Role, RunResult, Sampling, TextAudit
-from ggufspec.report.frames import bench as frames
+from ggufspec.report import frames
 from ggufspec.report.text import overview
 from ggufspec.report.text.audits import audit_line, format_bound
 from tests.support import values

@@ -34,7 +34,7 @@ from ggufspec.measure import NO_DEADLINE
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
-from ggufspec.report.frames import forecasts as frames
+from ggufspec.report import frames
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.serving import plan_traffic
 from ggufspec.stats import Estimate

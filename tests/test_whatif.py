@@ -17,7 +17,7 @@ from ggufspec.domain import Program
 from ggufspec.forecast import costs, whatif
 from ggufspec.forecast.whatif import Network, Positions, Steady
 from ggufspec.modelfiles import gguf
-from ggufspec.report.frames.forecasts import OUTLOOK_COLUMNS
+from ggufspec.report.rows import OutlookRow
 from tests.support import models
 
 NOTEBOOK = ("--target-tps", "2.01", "--drafter-tps", "87.02")
@@ -221,7 +221,7 @@ def test_where_knowledge_ends_the_table_ends() -> None:
 def test_other_formats_have_every_figure() -> None:
     result = _run(*NOTEBOOK, "--alpha", "0.5-0.6", "--draft", "1-3", "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
-    assert tuple(rows[0]) == OUTLOOK_COLUMNS
+    assert tuple(rows[0]) == OutlookRow.names()
     assert [(row["draft"], row["alpha"]) for row in rows] == [
         (str(size), alpha) for alpha in ("0.5", "0.6") for size in (1, 2, 3)
     ]

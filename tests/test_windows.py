@@ -10,7 +10,7 @@ import pytest
 
 from ggufspec.analysis import arms, review, windows
 from ggufspec.domain import Program, Role, RunResult
-from ggufspec.report.frames import bench as frames
+from ggufspec.report import frames
 from ggufspec.results import ResultSet
 from tests.support import values
 

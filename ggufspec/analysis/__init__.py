@@ -7,7 +7,7 @@ from ggufspec.analysis.answers import TextGain, differing_gains
 from ggufspec.analysis.arm import Arm, models_of
 from ggufspec.analysis.boards import Board, BoardRow, BundleState, PublishedBundle
 from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part, why
-from ggufspec.analysis.comparing import BenchComparison, Change, Design, compare
+from ggufspec.analysis.comparing import BenchComparison, Change, ComparedArm, Design, compare
 from ggufspec.analysis.crossover import (
     LOOKS,
     CellSource,
@@ -47,6 +47,7 @@ __all__ = [
     "BundleState",
     "CellSource",
     "Change",
+    "ComparedArm",
     "CrossoverCell",
     "CrossoverMap",
     "Design",

@@ -61,7 +61,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ComparedArm:
     """One arm on both sides; of several benches, the first one's.
 
     ``before_tps`` and ``after_tps`` are geometric means over the prompts and repeats, or benches, that both
@@ -90,7 +90,7 @@ class BenchComparison:
     before: str  # ids of benches, or of a llama.cpp in one bench
     after: str
     design: Design
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedArm, ...]
     differences: Mapping[str, tuple[str, str]]
     unmatched: tuple[str, ...]
     warnings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -277,7 +277,7 @@ def _row(
     design: Design,
     units: Sequence[Sequence[int]],
     threshold: float | None,
-) -> Row | None:
+) -> ComparedArm | None:
     """Compare an arm, a bench of each side after the other; without a threshold there is no verdict."""
     if design is Design.INTERLEAVED:
         first, _ = stats.align(before[0].rates, after[0].rates)
@@ -297,7 +297,7 @@ def _row(
     ours, theirs = _texts(after[0]), _texts(before[0])
     both = ours.keys() & theirs.keys()
     own_words = before[0].spec.sampling.greedy and not before[0].synthetic
-    return Row(
+    return ComparedArm(
         before=before[0],
         after=after[0],
         before_tps=before_tps,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ggufspec import stats
-from ggufspec.analysis.comparing import LEAST_SESSIONS, BenchComparison, Design, Row
+from ggufspec.analysis.comparing import LEAST_SESSIONS, BenchComparison, ComparedArm, Design
 from ggufspec.analysis.matching import label_arm
 from ggufspec.domain import Role
 from ggufspec.errors import InconclusiveError, ResultsError, SlowerError
@@ -34,7 +34,7 @@ class GuardState(StrEnum):
 class GuardedRow:
     """An arm with the interval of its test, as ratios of speeds."""
 
-    row: Row
+    row: ComparedArm
     lo: float
     hi: float
     state: GuardState

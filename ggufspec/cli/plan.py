@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ggufspec.cli.options.values import PlanOptions
     from ggufspec.forecast import planning
 
-_MOST_ROWS = 16  # of the table for people, besides the first, the last and the one that is asked for
-
 
 @click.command()
 @tuned_option("Plan the configuration of this tuning.")
@@ -98,6 +96,7 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
     from ggufspec.modelfiles.compat import mtp_layers
     from ggufspec.report import frames
     from ggufspec.report.text import formats, tables
+    from ggufspec.report.text import memory as memory_text
 
     try:
         planned = options.ask() if tuned is None else _plan_tuned(options, tuned)
@@ -116,14 +115,9 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
     for note in planned.notes:
         echo_sentence(note, err=True)
     if output not in tables.FOR_PEOPLE:
-        emit(formats.render(frames.memory_trade(planned), output, title="plan", schema="plan"), out)
+        emit(formats.render(frames.memory_plans(planned), output, title="plan", schema="plan"), out)
         return
-    emit(
-        f"{_describe_fit(planned)}\n\n"
-        f"{formats.for_people(frames.memory_devices(planned.shown), output)}\n"
-        f"{formats.for_people(frames.memory_overview(planned, _MOST_ROWS), output)}",
-        out,
-    )
+    emit(f"{_describe_fit(planned)}\n\n{memory_text.memory(planned, output)}", out)
 
 
 def _plan_tuned(options: PlanOptions, tuned: str) -> planning.Planned:

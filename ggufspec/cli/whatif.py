@@ -197,7 +197,7 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8 --rtt 2ms --bandwidth 1G
     """
     from ggufspec.forecast import costs, whatif
-    from ggufspec.report.frames import forecasts
+    from ggufspec.report import frames
     from ggufspec.report.text import formats, projections, tables
 
     if options.machine == "list":
@@ -219,4 +219,4 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     if output in tables.FOR_PEOPLE:
         emit(projections.surface(answer, output), out)
     else:
-        emit(formats.render(forecasts.outlooks(answer), output), out)
+        emit(formats.render(frames.outlooks(answer), output), out)

@@ -109,7 +109,6 @@ def _render(crossover: CrossoverMap, results: ResultSet, output: str) -> str | b
     if output == "json":
         return crossovers.as_json(crossover, results)
     from ggufspec.report import frames
-    from ggufspec.report.frames import crossovers as cells
 
-    table, origin = cells.crossover(crossover), frames.origin(results.meta)
+    table, origin = frames.crossover(crossover), frames.origin(results.meta)
     return formats.render(table, output, title="crossover", origin=origin)

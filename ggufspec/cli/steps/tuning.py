@@ -187,11 +187,11 @@ def _describe_bench(bench: Bench) -> str:
 
 def _render_finalists(tuned: Tuned, output: str) -> str | bytes:
     from ggufspec.report import frames
-    from ggufspec.report.frames import finalists
 
     origin = frames.origin(tuned.results.meta)
-    rows = finalists.finalists(tuned)
-    return formats.render(rows, output, title="finalists", origin=origin, schema="finalists")
+    return formats.render(
+        frames.finalists(tuned), output, title="finalists", origin=origin, schema="finalists"
+    )
 
 
 def _measure(
@@ -255,9 +255,9 @@ def look_with_progress(steps: Generator[Stage, None, T], deadline: Deadline) -> 
 def _render_forecasts(outlook: TuningForecast, engine: str, output: str) -> str | bytes:
     if output in tables.FOR_PEOPLE:
         return tuned_report.table(outlook, engine, output)
-    from ggufspec.report.frames import forecasts
+    from ggufspec.report import frames
 
-    return formats.render(forecasts.prospects(outlook.prospects), output, title="forecasts")
+    return formats.render(frames.prospects(outlook.prospects), output, title="forecasts")
 
 
 def bench_command(request: Request, spec: RunSpec) -> str:

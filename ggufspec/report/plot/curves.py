@@ -10,7 +10,7 @@ import altair as alt
 from ggufspec import units
 from ggufspec.domain import Role
 from ggufspec.forecast import Forecast
-from ggufspec.report.frames.forecasts import forecasts as forecast_frame
+from ggufspec.report import frames
 from ggufspec.report.plot import look
 from ggufspec.report.plot.bars import draw_bars
 from ggufspec.report.plot.look import Row, arm_rows, distinct, plain
@@ -174,7 +174,7 @@ def _label_with_drafter(row: Row) -> str:
 
 
 def _forecast_rows(forecasts: Sequence[Forecast]) -> Iterator[Row]:
-    overall = [row for row in plain(forecast_frame(forecasts)) if row["category"] is None]
+    overall = [row for row in plain(frames.forecasts(forecasts)) if row["category"] is None]
     several = [name for name in ("method", "p_min") if len({row[name] for row in overall}) > 1]
     for row in overall:
         settings = [f"p-min {row['p_min']:g}" if name == "p_min" else str(row[name]) for name in several]

@@ -6,21 +6,15 @@ are in the names.
 
 from __future__ import annotations
 
-from typing import Any
+from types import GenericAlias
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct, defstruct
 
 from ggufspec.choices import Layers
 from ggufspec.domain import Estimate, Launch, Serving, SpeedVerdict
-from ggufspec.report.schemas.rows import (
-    ComparisonRow,
-    FinalistRow,
-    Origin,
-    PlanRow,
-    SummaryRow,
-    Warned,
-    json_type,
-)
+from ggufspec.report.columns import Column, Row
+from ggufspec.report.rows import ComparisonRow, FinalistRow, NamedAdvice, OriginRow, PlanRow, SummaryRow
 
 
 class DoctorFinding(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -142,7 +136,7 @@ class TuneReport(Struct, forbid_unknown_fields=True, kw_only=True):
     n_predict: int
     results: str
     selection: str
-    warnings: list[Warned]
+    warnings: list[NamedAdvice]
     finalists: list[Finalist]
     calibration: Corrections | None
     forecasts: list[ForecastRow]
@@ -216,16 +210,40 @@ class CrossoverReport(Struct, forbid_unknown_fields=True, kw_only=True):
     run_sd: float | None
     forecast_sd: float
     forecast_errors: list[float]
-    warnings: list[Warned]
+    warnings: list[NamedAdvice]
+
+
+def _rows(row: type[Row], *before: type[Row]) -> Any:
+    """Return the type of rows in JSON: objects with ``schema``, other rows' columns and their own."""
+    fields: dict[str, Any] = {"schema": str}
+    for part in (*before, row):
+        for column in part.columns.values():
+            fields |= {} if column.only_shown else _described(column)
+    item = defstruct(
+        row.__name__,
+        list(fields.items()),
+        module=__name__,
+        namespace={"__doc__": row.description},
+        forbid_unknown_fields=True,
+        kw_only=True,
+    )
+    return GenericAlias(list, (item,))
+
+
+def _described(column: Column) -> dict[str, Any]:
+    """Return the types of a column by the names that it has in a frame, with its help."""
+    if not column.help:
+        return column.types
+    return {name: Annotated[hint, Meta(description=column.help)] for name, hint in column.types.items()}
 
 
 TYPES: dict[str, Any] = {
-    "summary": json_type(SummaryRow, Origin),
-    "comparison": json_type(ComparisonRow),
+    "summary": _rows(SummaryRow, OriginRow),
+    "comparison": _rows(ComparisonRow),
     "tune": TuneReport,
-    "finalists": json_type(FinalistRow, Origin),
+    "finalists": _rows(FinalistRow, OriginRow),
     "crossover": CrossoverReport,
-    "plan": json_type(PlanRow),
+    "plan": _rows(PlanRow),
     "doctor": DoctorReport,
 }
 """Output -> its type; with ``-o jsonl``, each line is an item of the list."""

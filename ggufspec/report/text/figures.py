@@ -55,6 +55,11 @@ def three_digits(value: float) -> str:
     return units.format_number(value, 3)
 
 
+def p_value(p: float) -> str:
+    """Return a p-value with three digits behind the point: ``0.012``, ``< 0.001``."""
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
 def llama_cpp(build: Build) -> str:
     """Return which llama.cpp measured: ``llama.cpp b9102 (e1a2b3c4d; llama-cpp-python 0.3.23)``.
 

@@ -32,7 +32,7 @@ def cells(suite: RunPlan, output: str, engine: str) -> str | bytes:
     from ggufspec.report import frames  # pandas is slow to import, and takes more memory than a plan
 
     expected = duration.expect(suite, known)
-    frame = frames.cells(expected, runs=len(suite.prompts) * suite.repeats)
+    frame = frames.planned_arms(expected, runs=len(suite.prompts) * suite.repeats)
     if not for_people:
         return formats.render(frame, output, title="cells")
     table = formats.for_people(frame, output)

@@ -10,9 +10,12 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from ggufspec.harmless import markdown, one_line
+
+if TYPE_CHECKING:  # tables of commands that measure nothing need no columns
+    from ggufspec.report.columns import FilledTable
 
 TERMINAL = "table"
 """The output format of a table that fits the terminal."""
@@ -84,6 +87,12 @@ def table(
 ) -> str:
     """Return some columns of rows as a table; see ``grid``."""
     return grid(columns, [[row[name] for name in columns] for row in rows], output, labels=labels)
+
+
+def render(table: FilledTable, output: str = "md") -> str:
+    """Return a table as text; see ``grid``."""
+    labels = [column.head for column in table.columns if column.name in table.layout.labels]
+    return grid(table.heads, table.texts, output, labels=labels)
 
 
 def grid(

@@ -1,0 +1,245 @@
+"""The rows of forecasts, plans, tunings, crossovers, bisections and lists of benches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ggufspec import units
+from ggufspec.domain import Estimate
+from ggufspec.forecast.whatif import Steady
+from ggufspec.report.columns import Row, column
+from ggufspec.report.rows.benches import BenchArm, SettingsRow, SummaryRow, two_digits
+
+if TYPE_CHECKING:  # slow to import, and most tables need none of them
+    from ggufspec.forecast.planning import Planned
+    from ggufspec.tuning import Tuned
+    from ggufspec.tuning.bisect import Bisection, Verdict
+
+_ACCEPTANCE = "Acceptance rate at which drafting takes as long as the target alone; above 1 none is enough."
+
+
+class CategoryForecastRow(Row):
+    """The forecast of a configuration; ``category`` is null over all prompts."""
+
+    category: str | None
+    prompts: int
+    n_rounds: float
+    n_rounds_lo: int | None = column(
+        of="round_range.fewest",
+        help="The fewest where near-ties fall otherwise; null if not asked for.",
+    )
+    n_rounds_hi: int | None = column(of="round_range.most", help="The most.")
+    sure_texts: int | None = column(
+        of="round_range.sure_texts", help="Prompts whose text no near-tie of the target can change."
+    )
+    n_drafted: float
+    n_accepted: float
+    accept_rate: float | None = column("accepted", units.format_percent)
+    mean_accepted_length: float = column("tokens/round", two_digits)
+    break_even_accept_rate: float | None = column("break-even", units.format_percent, help=_ACCEPTANCE)
+    closed_form_speedup: float | None = column(show=units.format_factor)
+    draft_share: float = column(show=units.format_percent)
+    verify_share: float = column(show=units.format_percent)
+    rest_share: float = column(show=units.format_percent)
+    tokens_per_s: Estimate = column("tokens/s", units.format_rate)
+    target_tokens_per_s: Estimate = column("target alone, tokens/s", units.format_rate)
+    speedup: Estimate = column("speed-up", units.format_factor)
+
+
+class ForecastRow(Row):
+    """The forecast of a draft size."""
+
+    method: str
+    draft: int = column("γ", of="n_max")
+    p_min: float = column("p-min")
+    figures: CategoryForecastRow = column(of=lambda forecast: forecast)
+
+
+class ProspectRow(Row):
+    """The forecast of a configuration of a tuning, over all prompts or those of a category."""
+
+    spec: SettingsRow = column(of="prospect.arm")
+    figures: CategoryForecastRow = column(of="forecast")
+
+
+class OutlookRow(Row):
+    """What drafting would do at a γ and an acceptance; with ``roofline``, tokens/s are estimates."""
+
+    draft: int = column("γ", of="projection.n_max")
+    alpha: float | None = column(
+        of=lambda item: (
+            item["projection"].acceptance.alpha if isinstance(item["projection"].acceptance, Steady) else None
+        ),
+        help="Null where acceptance was given by position.",
+    )
+    accept_rate: float = column("accepted", units.format_percent, of="projection.accept_rate")
+    mean_accepted_length: float = column("tokens/round", two_digits, of="projection.mean_accepted_length")
+    tokens_per_s: float = column("tokens/s", units.format_rate, of="projection.tokens_per_s")
+    speedup: float = column("speed-up", units.format_factor, of="projection.speedup")
+    break_even_accept_rate: float = column(of="projection.break_even_accept_rate", help=_ACCEPTANCE)
+    break_even_alpha: float | None = column(of="projection.break_even_alpha")
+    verify_ratio: float = column("verification", units.format_factor, of="projection.verify_ratio")
+    draft_share: float = column("drafter's share", units.format_percent, of="projection.draft_share")
+    users: int = column(of="projection.users")
+    costs: str = column(of="costs")
+
+
+class FinalistRow(Row):
+    """An arm that a tuning measured, with its forecast; only the confirmation's figures are a verdict."""
+
+    tuning: str = column(of="tuned.results.meta.id")
+    stage: str = column(help="confirmation or selection")
+    recommended: bool = column(help="What to run over all prompts, which may be the target alone.")
+    forecast_tps: float | None = column("forecast", units.format_rate, of="forecast.tokens_per_s.value")
+    forecast_speedup: float | None = column(show=units.format_factor, of="forecast.speedup.value")
+    serve_context: int | None = column(of="tuned.serving.context")
+    serve_slots: int | None = column(of="tuned.serving.slots")
+    summary: SummaryRow = column(of="measured")
+
+
+def list_finalists(tuned: Tuned) -> Iterator[Mapping[str, object]]:
+    """Yield the arms that a tuning measured: those of the confirmation, then those of the selection."""
+    for stage, results in (("confirmation", tuned.results), ("selection", tuned.selection.results)):
+        for measured in BenchArm.list(results):
+            prospect = tuned.outlook.prospect(measured.arm.spec)
+            yield {
+                "tuned": tuned,
+                "stage": stage,
+                "recommended": stage == "confirmation" and measured.arm.spec == tuned.overall.arm.spec,
+                "forecast": prospect and prospect.overall,
+                "measured": measured,
+            }
+
+
+class PlanRow(Row):
+    """Memory for a number of layers on the GPU."""
+
+    requested_ngl: int = column("target layers on the GPU", of="plan.target.gpu_layers")
+    requested_ngld: int | None = column(of="plan.draft.gpu_layers")
+    gpu_bytes: int = column("GPU", units.format_bytes, of="plan.gpu_bytes")
+    host_bytes: int = column("host", units.format_bytes, of="plan.host_bytes")
+    fits: bool | None = column(help="Null where the GPU's memory is not known.")
+    roofline_tps: float | None = column(
+        "estimated tokens/s",
+        units.format_rate,
+        help="Of the target without drafting, from peak rates; null without machines.",
+    )
+    target_gpu_weights_bytes: int = column(of="plan.target.gpu.weights")
+    target_gpu_cache_bytes: int = column(of="plan.target.gpu.cache")
+    target_gpu_compute_bytes: int = column(of="plan.target.gpu.compute")
+    target_host_weights_bytes: int = column(of="plan.target.host.weights")
+    target_host_cache_bytes: int = column(of="plan.target.host.cache")
+    target_host_compute_bytes: int = column(of="plan.target.host.compute")
+    drafter_gpu_weights_bytes: int | None = column(of="plan.draft.gpu.weights")
+    drafter_gpu_cache_bytes: int | None = column(of="plan.draft.gpu.cache")
+    drafter_gpu_compute_bytes: int | None = column(of="plan.draft.gpu.compute")
+    drafter_host_weights_bytes: int | None = column(of="plan.draft.host.weights")
+    drafter_host_cache_bytes: int | None = column(of="plan.draft.host.cache")
+    drafter_host_compute_bytes: int | None = column(of="plan.draft.host.compute")
+
+
+def list_plans(planned: Planned) -> Iterator[Mapping[str, object]]:
+    """Yield the plan for each number of the target's layers."""
+    for plan in planned.plans:
+        yield {"plan": plan, "fits": planned.fits(plan), "roofline_tps": planned.rate(plan)}
+
+
+class DeviceRow(Row):
+    """The memory of a model on a device."""
+
+    name: str = column("memory of")
+    weights: int = column(show=units.format_bytes, of="footprint.weights")
+    cache: int = column(show=units.format_bytes, of="footprint.cache")
+    compute: int = column(show=units.format_bytes, of="footprint.compute")
+    total: int = column(show=units.format_bytes, of="footprint.total")
+
+
+class CrossoverRow(Row):
+    """A number of users at a depth, with the fastest draft size there; tokens/s are of all users together."""
+
+    users: int
+    depth: int
+    source: str = column(help="measured, forecast or unknown")
+    draft: int | None = column("γ", of="best.draft")
+    gen_tps: float | None = column("tokens/s", units.format_rate, of="best.tokens_per_s")
+    target_gen_tps: float | None = column(show=units.format_rate, of="target_tokens_per_s")
+    speedup: Estimate | None = column("speed-up", units.format_factor, of="best.speedup")
+    verdict: str
+    repeats: int
+
+
+def _version(item: Mapping[str, Any], step: Any, end: str) -> str | None:
+    versions: Sequence[str] = item["bisection"].versions
+    return None if step is None else versions[getattr(step, end)]
+
+
+class BisectionRow(Row):
+    """A compared pair of versions.
+
+    ``loss`` is what is lost from one version to the other: of speeds the natural logarithm of their ratio, of
+    acceptance rates the difference as a fraction. Its interval is that of the trial.
+    """
+
+    trial: int
+    bench: str
+    from_version: str = column("from", of=lambda item: _version(item, item["difference"], "first"))
+    to_version: str = column("to", of=lambda item: _version(item, item["difference"], "second"))
+    quantity: str = column(of="bisection.quantity")
+    loss: float = column(of="difference.value")
+    loss_lo: float = column(of="difference.lo")
+    loss_hi: float = column(of="difference.hi")
+    repeats: int = column(of=lambda item: len(item["judged"].trial.repeats))
+    middle_is: str | None = column("the middle one is", of="judged.side")
+    finding: str = column(of="verdict.finding.value")
+    step_from: str | None = column(of=lambda item: _version(item, item["verdict"].step, "first"))
+    step_to: str | None = column(of=lambda item: _version(item, item["verdict"].step, "second"))
+
+
+def list_trials(bisection: Bisection, verdict: Verdict) -> Iterator[Mapping[str, object]]:
+    """Yield each compared pair of versions."""
+    for number, judged in enumerate(verdict.judgements):
+        for difference in judged.differences:
+            yield {
+                "trial": number,
+                "bench": bisection.bench(number, judged.trial.places),
+                "bisection": bisection,
+                "verdict": verdict,
+                "judged": judged,
+                "difference": difference,
+            }
+
+
+class PlannedArmRow(Row):
+    """An arm of a planned sweep, with its expected seconds."""
+
+    spec: SettingsRow
+    runs: int
+    expected_s: float = column(of=lambda item: round(item["expected_s"], 1))
+
+
+class PlannedBlockRow(Row):
+    """A block of a fleet's plan: who would measure it, from when to when."""
+
+    machine: str
+    host: str
+    block: str
+    from_s: float
+    until_s: float
+
+
+class ListedBenchRow(Row):
+    """A stored bench; ``complete`` is whether it has every planned run."""
+
+    name: str
+    started_at: str | None
+    models: list[str] = column(of=lambda bench: list(bench.models))
+    draft: list[int] = column(of=lambda bench: list(bench.draft_sizes))
+    speedup: float | None = column(show=units.format_factor)
+    verdict: str | None
+    draft_size: int | None
+    synthetic: bool
+    runs: int
+    planned_runs: int | None
+    damage: str | None
+    complete: bool | None = column(of="is_complete")

@@ -1,0 +1,318 @@
+"""The rows of runs: a run of a bench or of a log, and what several runs have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from typing import Any
+
+from ggufspec import stats, units
+from ggufspec.analysis import Acceptance, Arm, acceptance, review, warnings, windows
+from ggufspec.domain import Estimate, Placement, Prompt, RunOutcome, SpeedJudgement, SpeedVerdict
+from ggufspec.report.columns import Row, column
+from ggufspec.report.rows.benches import AcceptanceRow, MethodAcceptance, SettingsRow, list_methods
+from ggufspec.results import Runs
+
+
+@dataclass(frozen=True)
+class RunColumns:
+    """The columns of many runs, each as a list: those of ``Runs.column``, and some that follow from them."""
+
+    runs: Runs
+
+    def __getattr__(self, name: str) -> list[Any]:
+        return self.runs.column(name)
+
+    @cached_property
+    def doubtful(self) -> list[tuple[warnings.MeasurementWarning, ...]]:
+        """The warnings about each run."""
+        return list(review.of_each(self.runs))
+
+    @property
+    def outcomes(self) -> list[str]:
+        """What each run is worth."""
+        return [
+            warnings.outcome(self.runs[place]).value if names else RunOutcome.OK.value
+            for place, names in enumerate(self.doubtful)
+        ]
+
+
+def _of(column_name: str, field: str) -> Any:
+    """Return the function from runs to a field of what a column holds, such as the verdict of an audit."""
+
+    def fields(runs: RunColumns) -> list[Any]:
+        values = (value and getattr(value, field) for value in getattr(runs, column_name))
+        return [getattr(value, "value", value) for value in values]
+
+    return fields
+
+
+def _known(numbers: Any) -> list[float | None]:
+    return [None if math.isnan(number) else number for number in numbers.tolist()]
+
+
+def _placement(column_name: str) -> Any:
+    """Return the function from runs to a text with a model's bytes on each device."""
+
+    def texts(runs: RunColumns) -> list[str | None]:
+        placements: list[tuple[Placement, ...]] = getattr(runs, column_name)
+        return [
+            ", ".join(f"{units.format_bytes(part.total_bytes)} on {part.device}" for part in placement)
+            or None
+            for placement in placements
+        ]
+
+    return texts
+
+
+class RunRow(Row):
+    """A run: its settings, what was measured, and the machine meanwhile. Sources are lists over all runs."""
+
+    bench: str
+    engine: str
+    spec: SettingsRow
+    prompt: str = column(of=lambda runs: [spec.prompt.id for spec in runs.runs.specs])
+    category: str = column(of=lambda runs: [spec.prompt.category for spec in runs.runs.specs])
+    outcome: str = column(of="outcomes")
+    status: str = column(of=lambda runs: [status.value for status in runs.status])
+    decode_tps: float = column(
+        "tokens/s", units.format_rate, of=lambda runs: _known(windows.decode_rates(runs.runs))
+    )
+    prompt_tokens: int
+    prompt_tps: float
+    gen_tokens: int
+    gen_s: float
+    gen_tps: float
+    sampling_s: float
+    prompt_in_gen_s: float = column(of=lambda runs: _known(windows.prompt_in_window(runs.runs)))
+    n_drafted: int
+    n_accepted: int
+    n_rounds: int
+    accept_rate: float = column("accepted", units.format_percent)
+    draft_s: float
+    verify_s: float
+    ttft_s: float
+    itl_s: float
+    load_ms: float
+    actual_ngl: int = column(of="offloaded_layers")
+    total_layers: int
+    gpu_bytes: int = column(of=lambda runs: [output.gpu_bytes for output in runs.runs.outputs])
+    placement: str = column(of=_placement("placement"))
+    actual_ngld: int = column(of="draft_offloaded_layers")
+    draft_total_layers: int
+    draft_gpu_bytes: int = column(of=lambda runs: [output.draft_gpu_bytes for output in runs.runs.outputs])
+    draft_placement: str = column(of=_placement("draft_placement"))
+    repeat: int
+    warmup: bool
+    anchor: bool
+    rerun: int
+    remeasured: bool
+    load: int
+    wall_s: float
+    program_s: float
+    peak_rss_bytes: int
+    attempts: int
+    error: str
+    log: str
+    others_cores: float
+    steal_cores: float
+    cpu_mhz: float
+    cpu_c: float
+    cpu_w: float
+    swapped_bytes: int
+    gpu_mhz: float
+    gpu_c: float
+    gpu_w: float
+    cpu_j: float
+    gpu_j: float
+    gpu_memory_mhz: float
+    gpu_peak_w: float
+    gpu_power_limit_w: float
+    gpu_used_bytes: int
+    gpu_peak_bytes: int
+    gpu_throttled: str = column(
+        of=lambda runs: ["; ".join(reasons or ()) or None for reasons in runs.gpu_throttled],
+        help="Null without throttling, or where that is not known.",
+    )
+    text_identical: bool
+    differs_at_token: int = column(of=_of("difference", "at_token"))
+    differs_at_char: int = column(of=_of("difference", "at_char"))
+    target_token: int = column(show=str, of=_of("difference", "target_token"))
+    drafting_token: int = column(show=str, of=_of("difference", "drafting_token"))
+    margin_nats: float = column(of=_of("difference", "margin"))
+    text_verdict: str = column(of=_of("difference", "verdict"))
+    audited_tokens: int = column(of=_of("audit", "tokens"))
+    near_tie_tokens: int = column(of=_of("audit", "near_ties"))
+    divergent_tokens: int = column(of=_of("audit", "divergent"))
+    first_divergent_token: int = column(of=_of("audit", "first_divergent"))
+    worst_margin_nats: float = column(of=_of("audit", "worst_margin"))
+    impossible_tokens: int = column(of=_of("audit", "impossible"))
+    audit_unjudged: str = column(of=_of("audit", "unjudged"))
+    doubts: str = column(of=lambda runs: ["; ".join(names) or None for names in runs.doubtful])
+    text: str
+    spec_key: str = column(of=lambda runs: [spec.key for spec in runs.runs.specs])
+    started_at: str
+
+
+class LogRow(Row):
+    """A run in a log, with the lines that have its figures."""
+
+    file: str
+    lines: str | None = column(of=lambda run: run.lines and "-".join(map(str, run.lines)))
+    program: str | None = column(of="sample.program")
+    build: str | None = column(show=str, of="sample.build")
+    prompt_tokens: int | None = column(of="sample.prompt_tokens")
+    prompt_tps: float | None = column(of="sample.prompt_tps")
+    gen_tokens: int | None = column(of="sample.gen_tokens")
+    gen_tps: float | None = column(of="sample.gen_tps")
+    draft: int | None = column(of="sample.n_draft")
+    n_drafted: int | None = column(of="sample.n_drafted")
+    n_accepted: int | None = column(of="sample.n_accepted")
+    accept_rate: float | None = column("accepted", units.format_percent, of="sample.accept_rate")
+    n_rounds: int | None = column(of="sample.n_rounds")
+    by_method: list[MethodAcceptance] | None = column(of=lambda run: list_methods(run.sample.by_method))
+    draft_s: float | None = column(of="sample.draft_s")
+    verify_s: float | None = column(of="sample.verify_s")
+    load_ms: float | None = column(of="sample.load_ms")
+    actual_ngl: int | None = column(of="sample.offloaded_layers")
+    total_layers: int | None = column(of="sample.total_layers")
+    gpu_bytes: int | None = column(of="sample.gpu_bytes")
+    draft_gpu_bytes: int | None = column(of="sample.draft_gpu_bytes")
+    status: str = column(of="sample.status")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmOnPrompts:
+    """An arm on some of its prompts: all of a category, or a single one."""
+
+    arm: Arm
+    prompts: tuple[Prompt, ...]
+
+    @classmethod
+    def by_category(cls, arm: Arm) -> Iterator[ArmOnPrompts]:
+        """Yield an arm on the prompts of each category."""
+        prompts = dict.fromkeys(spec.prompt for spec in arm.good.specs)
+        for category in dict.fromkeys(prompt.category for prompt in prompts):
+            yield cls(arm=arm, prompts=tuple(prompt for prompt in prompts if prompt.category == category))
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The samples of its good runs, without texts."""
+        runs = zip(self.arm.good.specs, self.arm.outputs, strict=True)
+        return [output for spec, output in runs if spec.prompt in self.prompts]
+
+    @property
+    def repeats(self) -> int:
+        """How many good runs there are, of a single prompt."""
+        return len(self.outputs)
+
+    @property
+    def rate(self) -> Estimate | None:
+        """Tokens/s."""
+        return stats.mean_rate(self.arm.rates.of_prompts(self._ids))
+
+    @cached_property
+    def judgement(self) -> SpeedJudgement | None:
+        """Whether it is faster than its baseline; None without one."""
+        return self.arm.judge(self.arm.baseline, self._ids) if self.arm.baseline else None
+
+    @property
+    def prompt_tps(self) -> float | None:
+        """Tokens/s of a single prompt, the mean over its repeats."""
+        return stats.per_prompt(self.arm.rates.of_prompts(self._ids)).get(self.prompts[0].id)
+
+    @property
+    def prompt_speedup(self) -> float | None:
+        """The speed-up of a single prompt, the mean over its repeats."""
+        baseline = self.arm.baseline
+        gains = stats.per_prompt(self.arm.rates.of_prompts(self._ids), baseline.rates) if baseline else {}
+        return gains.get(self.prompts[0].id)
+
+    @cached_property
+    def acceptance(self) -> Acceptance | None:
+        """What was accepted; None for an arm that does not draft."""
+        return acceptance.of(self.outputs) if self.arm.draft_size else None
+
+    def positions(self) -> Iterator[Mapping[str, object]]:
+        """Yield what was accepted at each position of the drafts, for ``PositionRow``; nothing if unknown."""
+        figures = self.acceptance
+        if figures is None or figures.by_position is None or figures.n_drafts is None:
+            return
+        shares = zip_longest(figures.by_position, figures.conditional or ())
+        for position, (share, conditional) in enumerate(shares, start=1):
+            yield {
+                "spec": self.arm.spec,
+                "category": self.category,
+                "position": position,
+                "n_drafts": figures.n_drafts,
+                "n_accepted": round(share * figures.n_drafts),
+                "accept_rate": share,
+                "conditional_accept_rate": conditional,
+            }
+
+    @property
+    def category(self) -> str | None:
+        """Of its prompts."""
+        return self.prompts[0].category
+
+    @property
+    def _ids(self) -> frozenset[str]:
+        return frozenset(prompt.id for prompt in self.prompts)
+
+
+class PromptRow(Row):
+    """An arm on a prompt: mean tokens/s, mean of the paired speed-ups, acceptance."""
+
+    spec: SettingsRow = column(of="arm.spec")
+    prompt: str = column(of=lambda part: part.prompts[0].id)
+    category: str | None
+    repeats: int
+    gen_tps: float | None = column("tokens/s", units.format_rate, of="prompt_tps")
+    speedup: float | None = column("speed-up", units.format_factor, of="prompt_speedup")
+    verdict: SpeedVerdict | None = column(of="judgement.verdict")
+    acceptance: AcceptanceRow
+
+
+class CategoryRow(Row):
+    """An arm on the prompts of a category."""
+
+    spec: SettingsRow = column(of="arm.spec")
+    category: str | None
+    prompts: int = column(of=lambda part: len(part.prompts))
+    gen_tps: Estimate | None = column("tokens/s", units.format_rate, of="rate")
+    speedup: Estimate | None = column("speed-up", units.format_factor, of="judgement.ratio")
+    verdict: SpeedVerdict | None = column(of="judgement.verdict")
+    acceptance: AcceptanceRow
+
+
+class PositionRow(Row):
+    """A position in the drafts of an arm, on the prompts of a category; 1 is the first drafted token."""
+
+    spec: SettingsRow
+    category: str | None
+    position: int
+    n_drafts: int
+    n_accepted: int
+    accept_rate: float = column(
+        "accepted", units.format_percent, help="The share of drafts that were accepted up to this position."
+    )
+    conditional_accept_rate: float | None = column(
+        "accepted, if before",
+        units.format_percent,
+        help="The share among those that were accepted up to the previous position.",
+    )
+
+
+class RoundRow(Row):
+    """A verification round of a run, for programs that report rounds."""
+
+    log: str = column(of="run.log")
+    spec: SettingsRow = column(of="run.spec")
+    prompt: str = column(of="run.spec.prompt.id")
+    repeat: int = column(of="run.repeat")
+    round: int
+    n_drafted: int = column(of="verified.drafted")
+    n_accepted: int = column(of="verified.accepted")
