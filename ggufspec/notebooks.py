@@ -49,12 +49,12 @@ def named_options(function: Callable[P, R]) -> Callable[P, R]:
     The call raises TypeError for a name, and GgufspecError for a value.
     """
     parameters = inspect.signature(function).parameters
-    known, names = [*parameters], vars(sys.modules[function.__module__])
+    parameter_names, names = [*parameters], vars(sys.modules[function.__module__])
 
     @functools.wraps(function)
     def call(*arguments: P.args, **options: P.kwargs) -> R:
-        check_options(function.__name__, options, known)
-        for name, value in (*zip(known, arguments, strict=False), *options.items()):
+        check_options(function.__name__, options, parameter_names)
+        for name, value in (*zip(parameter_names, arguments, strict=False), *options.items()):
             annotation = str(parameters[name].annotation)
             fit_value(f"{function.__name__}(): {name}", value, annotation, names)
         return function(*arguments, **options)
@@ -76,8 +76,8 @@ def fit_value(name: str, value: object, annotation: str, names: Mapping[str, Any
     """
     from ggufspec.argument_types import find_fitting
 
-    found, fitting = find_fitting(value, annotation, names)
-    if found:
+    fitted, fitting = find_fitting(value, annotation, names)
+    if fitted:
         return fitting
     shown = repr(value)
     shown = shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}…"
@@ -97,16 +97,16 @@ def fit_fields(values: Any) -> None:
         object.__setattr__(values, field.name, fit_value(field.name, value, str(field.type), names))
 
 
-def check_options(function: str, options: Iterable[str], known: Collection[str]) -> None:
+def check_options(function: str, options: Iterable[str], names: Collection[str]) -> None:
     """Refuse names that are not options of a function.
 
     Raises:
         TypeError: naming the first that is unknown, and the most similar option.
     """
     for option in options:
-        if option not in known:
+        if option not in names:
             import difflib  # only where a name is wrong
 
-            close = difflib.get_close_matches(option, known, n=1, cutoff=0.5)
-            meant = f"; did you mean {close[0]!r}?" if close else f"; its options are {', '.join(known)}"
+            close = difflib.get_close_matches(option, names, n=1, cutoff=0.5)
+            meant = f"; did you mean {close[0]!r}?" if close else f"; its options are {', '.join(names)}"
             raise TypeError(f"{function}() has no option {option!r}{meant}")

@@ -84,13 +84,13 @@ def models_dir() -> Path:
     return in_wheel if in_wheel.is_dir() else _PACKAGE.parent / "models"
 
 
-def size_bytes(place: Path) -> int:
+def size_bytes(path: Path) -> int:
     """Return the size of a file, or of all files below a folder. Symbolic links are not followed."""
-    if place.is_symlink() or not place.exists():
+    if path.is_symlink() or not path.exists():
         return 0
-    if place.is_file():
-        return place.stat().st_size
-    files = (Path(folder, name) for folder, _, names in os.walk(place) for name in names)
+    if path.is_file():
+        return path.stat().st_size
+    files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
     return sum(file.lstat().st_size for file in files if file.is_file() and not file.is_symlink())
 
 

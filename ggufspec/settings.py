@@ -158,10 +158,10 @@ def refuse_unknown(key: str, where: str) -> None:
     from difflib import get_close_matches
 
     close = get_close_matches(key, KEYS, n=1)
-    known = f"the keys are {', '.join(KEYS)}"
+    keys = f"the keys are {', '.join(KEYS)}"
     raise GgufspecError(
         f"{where}: there is no key {key!r}" + (f"; did you mean {close[0]}?" if close else ""),
-        known if where.startswith("config ") else f"`ggufspec config unset {key}` removes it; {known}",
+        keys if where.startswith("config ") else f"`ggufspec config unset {key}` removes it; {keys}",
     )
 
 
@@ -215,11 +215,11 @@ def strange_variables() -> Mapping[str, str | None]:
     """Return variables GGUFSPEC_… that are not settings, each with the closest known name or None."""
     from difflib import get_close_matches
 
-    known = {PREFIX + name.upper() for name in (*KEYS, *paths.PLACES)}
+    names = {PREFIX + name.upper() for name in (*KEYS, *paths.PLACES)}
     named = {name for name in os.environ if name.startswith(PREFIX) and not name.startswith(f"{PREFIX}TEST_")}
     return {
-        name: next(iter(get_close_matches(name, known, n=1, cutoff=0.8)), None)
-        for name in sorted(named - known)
+        name: next(iter(get_close_matches(name, names, n=1, cutoff=0.8)), None)
+        for name in sorted(named - names)
     }
 
 

@@ -39,10 +39,10 @@ def format_number(value: float, digits: int = 4) -> str:
     if abs(value) < _LEAST:
         return f"{'-' if value < 0 else ''}<{_LEAST:.9f}"
     magnitude = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))  # of the rounded number
-    places = digits - 1 - magnitude
-    if places <= 0:
+    decimals = digits - 1 - magnitude
+    if decimals <= 0:
         return format_count(value)
-    return f"{value:.{places}f}".rstrip("0").rstrip(".")
+    return f"{value:.{decimals}f}".rstrip("0").rstrip(".")
 
 
 def format_bytes(size_bytes: float) -> str:
@@ -174,9 +174,9 @@ def format_count(value: float) -> str:
     return f"{value:.0f}" if abs(value) < 9999.5 else f"{value:,.0f}"
 
 
-def _fixed(value: float, places: int) -> str:
+def _fixed(value: float, decimals: int) -> str:
     """Return a number with so many places; one that nothing measured reaches without any."""
-    return f"{value:.{places}f}" if abs(value) < _MOST or not math.isfinite(value) else format_count(value)
+    return f"{value:.{decimals}f}" if abs(value) < _MOST or not math.isfinite(value) else format_count(value)
 
 
 def _quote(text: str) -> str:

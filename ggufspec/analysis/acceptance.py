@@ -56,7 +56,11 @@ def of(samples: Iterable[Sample]) -> Acceptance | None:
     Runs that do not draft at all are left out. Take runs of one draft size together: positions that some of
     the runs never drafted count as not accepted there.
     """
-    drafting = [one for one in samples if one.n_drafted is not None and one.n_accepted is not None]
+    drafting = [
+        drafting_sample
+        for drafting_sample in samples
+        if drafting_sample.n_drafted is not None and drafting_sample.n_accepted is not None
+    ]
     n_drafted = sum(sample.n_drafted or 0 for sample in drafting)
     n_accepted = sum(sample.n_accepted or 0 for sample in drafting)
     if not n_drafted:
@@ -82,11 +86,11 @@ def of(samples: Iterable[Sample]) -> Acceptance | None:
 
 def _by_method(counts: Sequence[tuple[MethodCounts, ...] | None]) -> tuple[MethodCounts, ...] | None:
     """Return the sums over runs of the same chain; None if some run does not tell."""
-    known = [methods for methods in counts if methods is not None]
-    if not known or len(known) < len(counts):
+    counted = [methods for methods in counts if methods is not None]
+    if not counted or len(counted) < len(counts):
         return None
     sums: dict[str, list[int]] = {}
-    for method, *numbers in (entry for methods in known for entry in methods):
+    for method, *numbers in (entry for methods in counted for entry in methods):
         sums[method] = [sum(pair) for pair in zip(sums.get(method, (0, 0, 0)), numbers, strict=True)]
     return tuple(MethodCounts(method, *numbers) for method, numbers in sums.items())
 
@@ -110,20 +114,20 @@ def intervals(samples: Mapping[str, Sequence[Sample]]) -> AcceptanceIntervals | 
         The estimates, or None if nothing was drafted.
     """
     of_unit = {unit: of(of_this) for unit, of_this in samples.items()}
-    known = {unit: accepted for unit, accepted in of_unit.items() if accepted is not None}
-    if not known:
+    counted = {unit: accepted for unit, accepted in of_unit.items() if accepted is not None}
+    if not counted:
         return None
-    accepted = {unit: figures.n_accepted for unit, figures in known.items()}
-    rounds = {unit: figures.n_rounds for unit, figures in known.items() if figures.n_rounds is not None}
-    drafts = {unit: figures.n_drafts for unit, figures in known.items() if figures.n_drafts is not None}
-    drafted = {unit: figures.n_drafted for unit, figures in known.items()}
+    accepted = {unit: figures.n_accepted for unit, figures in counted.items()}
+    rounds = {unit: figures.n_rounds for unit, figures in counted.items() if figures.n_rounds is not None}
+    drafts = {unit: figures.n_drafts for unit, figures in counted.items() if figures.n_drafts is not None}
+    drafted = {unit: figures.n_drafted for unit, figures in counted.items()}
     return AcceptanceIntervals(
         accept_rate=stats.ratio_of_sums(accepted, drafted, highest=1.0),
         mean_accepted_length=stats.ratio_of_sums(accepted, rounds, offset=1.0)
-        if len(rounds) == len(known)
+        if len(rounds) == len(counted)
         else None,
         tokens_per_draft=stats.ratio_of_sums(accepted, drafts, offset=1.0)
-        if len(drafts) == len(known)
+        if len(drafts) == len(counted)
         else None,
     )
 
@@ -132,8 +136,10 @@ def accepted_at_of(sample: Sample) -> tuple[int, ...] | None:
     """Return how often each position of a run's drafts was accepted, from its rounds if it has them."""
     if sample.rounds is None:
         return sample.accepted_at
-    longest = max((one.drafted for one in sample.rounds), default=0)
-    return tuple(sum(one.accepted > place for one in sample.rounds) for place in range(longest))
+    longest = max((draft_round.drafted for draft_round in sample.rounds), default=0)
+    return tuple(
+        sum(draft_round.accepted > position for draft_round in sample.rounds) for position in range(longest)
+    )
 
 
 def _n_rounds(sample: Sample) -> int | None:
@@ -141,19 +147,23 @@ def _n_rounds(sample: Sample) -> int | None:
 
 
 def _n_drafts(sample: Sample) -> int | None:
-    return _n_rounds(sample) if sample.rounds is None else sum(one.drafted > 0 for one in sample.rounds)
+    return (
+        _n_rounds(sample)
+        if sample.rounds is None
+        else sum(draft_round.drafted > 0 for draft_round in sample.rounds)
+    )
 
 
 def _total(counts: Sequence[int | None]) -> int | None:
     """Add counts; one that is absent makes the sum absent."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    counted = [count for count in counts if count is not None]
+    return sum(counted) if len(counted) == len(counts) else None
 
 
 def _columns(rows: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
     """Add counts by position; a row that is absent makes the sums absent."""
-    known = [row for row in rows if row is not None]
-    return tuple(map(sum, zip_longest(*known, fillvalue=0))) if len(known) == len(rows) else None
+    reported = [row for row in rows if row is not None]
+    return tuple(map(sum, zip_longest(*reported, fillvalue=0))) if len(reported) == len(rows) else None
 
 
 def _conditional(accepted_at: tuple[int, ...], n_drafts: int) -> tuple[float, ...]:

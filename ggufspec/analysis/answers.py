@@ -56,11 +56,11 @@ def _differing(groups: Mapping[str, Mapping[int, Sequence[float]]]) -> tuple[Tex
         name: {repeat: fmean(values) for repeat, values in by_repeat.items()}
         for name, by_repeat in groups.items()
     }
-    gains = [TextGain(name=name, ratio=math.exp(fmean(of.values()))) for name, of in means.items()]
+    gains = [TextGain(name=name, ratio=math.exp(fmean(logs.values()))) for name, logs in means.items()]
     gains.sort(key=lambda gain: -gain.ratio)
     if len(gains) < 2 or gains[0].ratio < _LEAST_GAP * gains[-1].ratio:
         return ()
-    shared = sorted(set.intersection(*(set(of) for of in means.values())))
-    table = np.array([[of[repeat] for repeat in shared] for of in means.values()])
+    shared = sorted(set.intersection(*(set(logs) for logs in means.values())))
+    table = np.array([[logs[repeat] for repeat in shared] for logs in means.values()])
     p_value = stats.p_of_equal_groups(table) if shared else None
     return tuple(gains) if p_value is not None and p_value < _ALPHA else ()

@@ -222,8 +222,8 @@ class Arm:
     @cached_property
     def work_gain(self) -> float | None:
         """The speed-up of all texts together: total tokens over total time, over that of the baseline."""
-        own, alone = self.work_rate, self.baseline.work_rate if self.baseline else None
-        return own / alone if own and alone else None
+        rate, alone = self.work_rate, self.baseline.work_rate if self.baseline else None
+        return rate / alone if rate and alone else None
 
     @cached_property
     def work_rate(self) -> float | None:
@@ -343,7 +343,7 @@ class Arm:
         for device, joules in used.items():
             each_token = joules / runs.numbers("decoded")
             counts = np.flatnonzero(requests & (each_token > 0)).tolist()
-            by_device[device] = {cells[place]: float(each_token[place]) for place in counts}
+            by_device[device] = {cells[cell]: float(each_token[cell]) for cell in counts}
         return by_device
 
     @property

@@ -43,7 +43,7 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
     runs = results.current if runs is None else runs
     members, arm_of = _members(runs)
     tps, outputs = counted(runs), runs.outputs
-    places = {spec: np.flatnonzero(arm_of == number).tolist() for number, spec in enumerate(members)}
+    numbers = {spec: np.flatnonzero(arm_of == number).tolist() for number, spec in enumerate(members)}
     good = {spec: np.flatnonzero((arm_of == n) & (tps > 0)).tolist() for n, spec in enumerate(members)}
     grid = _Grid.of(
         runs,
@@ -56,7 +56,7 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
     selections = _selections(members, measured, grid, runs, stopping)
     rates = _clipped({spec: measured[spec].where(selections[_block(spec)].kept) for spec in members})
     layers = {
-        spec: _layers([outputs[place] for place in places[spec]], results.meta.build_of(spec).backend)
+        spec: _layers([outputs[index] for index in numbers[spec]], results.meta.build_of(spec).backend)
         for spec in members
     }
     drafters = {
@@ -74,9 +74,9 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
         selection = selections[_block(spec)]
         groups[spec] = Arm(
             spec=spec,
-            runs=runs.select(places[spec]),
+            runs=runs.select(numbers[spec]),
             good=runs.select(good[spec]),
-            outputs=[outputs[place] for place in good[spec]],
+            outputs=[outputs[index] for index in good[spec]],
             measured=measured[spec],
             rates=rates[spec],
             excluded=selection.excluded,
@@ -176,9 +176,11 @@ def _expected_slowdowns(runs: Runs, cores: int) -> NDArray[np.float64]:
 
 def _conversations(prompts: Sequence[str]) -> dict[str, str]:
     """Return the conversation of each later turn: ``story#2`` is a turn of ``story``."""
-    known = set(prompts)
+    asked_prompts = set(prompts)
     parts = ((prompt, *prompt.rpartition("#")) for prompt in prompts)
-    return {prompt: first for prompt, first, _, number in parts if first in known and number.isdigit()}
+    return {
+        prompt: first for prompt, first, _, number in parts if first in asked_prompts and number.isdigit()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

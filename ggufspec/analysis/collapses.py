@@ -39,17 +39,17 @@ def find_collapses(runs: Runs) -> tuple[int, ...]:
     collapsed = set[int]()
     few = set[int]()
     good = np.flatnonzero(tps > 0)
-    for places in _groups(good, [(arm_of[number], prompts[number]) for number in spec_of[good]]):
-        if len(places) >= LEAST_REPEATS:
-            collapsed.update(_far(places, tps, _FACTOR))
+    for indices in _groups(good, [(arm_of[number], prompts[number]) for number in spec_of[good]]):
+        if len(indices) >= LEAST_REPEATS:
+            collapsed.update(_far(indices, tps, _FACTOR))
         else:
-            few.update(places.tolist())
+            few.update(indices.tolist())
     if few:
         pace = tps * _evaluations_per_token(runs, [arms[arm_of[number]] for number in spec_of])
         paced = np.flatnonzero(pace > 0)
-        for places in _groups(paced, [arm_of[number] for number in spec_of[paced]]):
-            if len(places) >= LEAST_REPEATS:
-                collapsed.update(few.intersection(_far(places, pace, _FACTOR_BETWEEN_PROMPTS)))
+        for indices in _groups(paced, [arm_of[number] for number in spec_of[paced]]):
+            if len(indices) >= LEAST_REPEATS:
+                collapsed.update(few.intersection(_far(indices, pace, _FACTOR_BETWEEN_PROMPTS)))
     return tuple(sorted(collapsed))
 
 
@@ -62,7 +62,7 @@ def find_common(runs: Runs) -> dict[RunSpec, tuple[int, int]]:
     specs, spec_of = runs.by_spec()
     arms, arm_of = _arms(specs)
     numbers = [arm_of[number] for number in spec_of]
-    total, collapsed = Counter(numbers), Counter(numbers[place] for place in find_collapses(runs))
+    total, collapsed = Counter(numbers), Counter(numbers[index] for index in find_collapses(runs))
     return {
         arms[number]: (count, total[number])
         for number, count in sorted(collapsed.items())
@@ -77,18 +77,18 @@ def _arms(specs: Iterable[RunSpec]) -> tuple[list[RunSpec], list[int]]:
     return list(numbers), arm_of
 
 
-def _groups(places: NDArray[np.intp], keys: Iterable[Hashable]) -> list[NDArray[np.intp]]:
+def _groups(indices: NDArray[np.intp], keys: Iterable[Hashable]) -> list[NDArray[np.intp]]:
     """Return the places that have the same key together."""
     groups: dict[Hashable, list[int]] = {}
-    for place, key in zip(places.tolist(), keys, strict=True):
-        groups.setdefault(key, []).append(place)
+    for index, key in zip(indices.tolist(), keys, strict=True):
+        groups.setdefault(key, []).append(index)
     return [np.array(group, dtype=np.intp) for group in groups.values()]
 
 
-def _far(places: NDArray[np.intp], rates: NDArray[np.float64], factor: float) -> list[int]:
+def _far(indices: NDArray[np.intp], rates: NDArray[np.float64], factor: float) -> list[int]:
     """Return the places whose rate differs from the median of all by more than a factor."""
-    logs = np.log(rates[places])
-    far: list[int] = places[np.abs(logs - np.median(logs)) > np.log(factor)].tolist()
+    logs = np.log(rates[indices])
+    far: list[int] = indices[np.abs(logs - np.median(logs)) > np.log(factor)].tolist()
     return far
 
 

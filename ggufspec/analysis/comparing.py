@@ -150,9 +150,9 @@ def _number_sessions(benches: Sequence[ResultSet]) -> list[int]:
     """Return the session of each bench: benches of running servers that were not started again share one."""
     numbers: list[int] = []
     seen: dict[ServerStart, int] = {}
-    for place, bench in enumerate(benches):
+    for index, bench in enumerate(benches):
         starts = {start for start in list_starts(bench.current) if start is not None}
-        number = min((seen[start] for start in starts if start in seen), default=place)
+        number = min((seen[start] for start in starts if start in seen), default=index)
         seen.update(dict.fromkeys(starts, number))
         numbers.append(number)
     return numbers
@@ -171,15 +171,15 @@ def split_builds(bench: ResultSet) -> tuple[ResultSet, ResultSet]:
             "name a second bench, or measure two in one: `ggufspec bench --llama OLD --llama NEW`",
         )
     builds = [spec.build for spec in bench.runs.specs]
-    one, other = (
+    first, other = (
         replace(
             bench,
             meta=replace(meta, build=build),
-            runs=bench.runs.select([place for place, of in enumerate(builds) if of == name]),
+            runs=bench.runs.select([index for index, build_name in enumerate(builds) if build_name == name]),
         )
         for name, build in meta.builds.items()
     )
-    return one, other
+    return first, other
 
 
 def _compare(
@@ -201,7 +201,8 @@ def _compare(
     if not common:
         other = dict(other_models(before, after))
         named = "".join(
-            f"; two models are called {name}: {one}, and {two}" for name, (one, two) in other.items()
+            f"; two models are called {name}: {first_file}, and {second_file}"
+            for name, (first_file, second_file) in other.items()
         )
         raise ResultsError(
             f"{names[0]} and {names[1]} have no arm in common{named}",
@@ -334,8 +335,10 @@ class _Session:
 
 def _disturbance(before: Sequence[Arm], after: Sequence[Arm]) -> float:
     """Return what other programs may have added to the log ratio of two sides."""
-    one, other = (fmean(stats.mean_slowdown(arm.rates) for arm in side) for side in (before, after))
-    return stats.combine_slowdowns(one, other)
+    before_slowdown, other = (
+        fmean(stats.mean_slowdown(arm.rates) for arm in side) for side in (before, after)
+    )
+    return stats.combine_slowdowns(before_slowdown, other)
 
 
 def _mean_log(arm: Arm, prompts: Sequence[str]) -> float:
@@ -413,12 +416,12 @@ def _assume_spread(
 
 
 def _texts(arm: Arm) -> dict[str, str]:
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for spec, text in zip(arm.good.specs, arm.good.column("text"), strict=True):
         if text is not None:
-            found.setdefault(spec.prompt.id, text)
-    return found
+            texts.setdefault(spec.prompt.id, text)
+    return texts
 
 
-def _same(one: str, two: str) -> bool:
-    return one.startswith(two) or two.startswith(one)  # drafting writes up to a draft more
+def _same(first: str, second: str) -> bool:
+    return first.startswith(second) or second.startswith(first)  # drafting writes up to a draft more

@@ -251,8 +251,10 @@ class _Measured:
     @classmethod
     def of(cls, groups: Sequence[Arm], rounds: Sequence[ExpectedRound] = ()) -> _Measured:
         expected_s: dict[int, dict[Place, float]] = {}
-        for one in rounds:
-            expected_s.setdefault(one.draft or _TARGET, {})[Place(one.users, one.depth)] = one.seconds
+        for measured in rounds:
+            expected_s.setdefault(measured.draft or _TARGET, {})[Place(measured.users, measured.depth)] = (
+                measured.seconds
+            )
         round_s: dict[int, dict[Place, float]] = {}
         lengths: dict[int, dict[Place, float]] = {}
         log_gains: dict[tuple[int, Place], list[float]] = {}
@@ -312,7 +314,7 @@ class _Measured:
 
         The draft sizes of a place share the runs of its target, so they know less than as many places would.
         """
-        known: dict[Place, tuple[float, float]] = {}
+        measured: dict[Place, tuple[float, float]] = {}
         for place in {place for _, place in self.log_gains}:
             gains = [
                 logs for (_, at), logs in self.log_gains.items() if at == place and len(logs) >= LOOKS[0]
@@ -321,15 +323,16 @@ class _Measured:
             squares = sum((len(logs) - 1) * variance(logs) for logs in gains)
             if squares > 0:
                 shared = 1 + (len(gains) - 1) * stats.SHARED_BASELINE**2
-                known[place] = squares / freedom, freedom / shared
-        if not known:
+                measured[place] = squares / freedom, freedom / shared
+        if not measured:
             return {}
         variances, degrees = stats.moderate(
-            np.array([square for square, _ in known.values()]), np.array([df for _, df in known.values()])
+            np.array([square for square, _ in measured.values()]),
+            np.array([df for _, df in measured.values()]),
         )
         return {
             place: _Spread(sd=math.sqrt(square), degrees=float(df))
-            for place, square, df in zip(known, variances, degrees, strict=True)
+            for place, square, df in zip(measured, variances, degrees, strict=True)
         }
 
     @property

@@ -21,22 +21,22 @@ def find_differences(
         after: what is judged.
         arms: the specification of each arm in both.
     """
-    one, two = before.meta, after.meta
+    first, second = before.meta, after.meta
     facts: dict[str, tuple[object, object]] = {
-        "llama.cpp": (str(releases.identify(one.build)), str(releases.identify(two.build))),
-        "commit": (one.build.commit, two.build.commit),
-        "backend": (one.build.backend, two.build.backend),
-        "engine": (one.engine, two.engine),
-        "machine": (one.machine.hostname, two.machine.hostname),
-        "processor": (one.machine.cpu, two.machine.cpu),
-        "GPUs": (", ".join(one.machine.gpus), ", ".join(two.machine.gpus)),
-        "GPU driver": (one.machine.gpu_driver or "", two.machine.gpu_driver or ""),
+        "llama.cpp": (str(releases.identify(first.build)), str(releases.identify(second.build))),
+        "commit": (first.build.commit, second.build.commit),
+        "backend": (first.build.backend, second.build.backend),
+        "engine": (first.engine, second.engine),
+        "machine": (first.machine.hostname, second.machine.hostname),
+        "processor": (first.machine.cpu, second.machine.cpu),
+        "GPUs": (", ".join(first.machine.gpus), ", ".join(second.machine.gpus)),
+        "GPU driver": (first.machine.gpu_driver or "", second.machine.gpu_driver or ""),
     }
-    facts |= dict(_other_details(one, two))
-    facts |= _other_environment(one.environment, two.environment)
+    facts |= dict(_other_details(first, second))
+    facts |= _other_environment(first.environment, second.environment)
     facts |= dict(other_models(before, after))
-    if replace(one.build, path="") == replace(two.build, path=""):
-        facts |= dict(_other_llama(one.files or (), two.files or ()))
+    if replace(first.build, path="") == replace(second.build, path=""):
+        facts |= dict(_other_llama(first.files or (), second.files or ()))
     for old, new in arms:
         facts[f"{new.role.value} server"] = _server(old), _server(new)
         ours, theirs = settings_of(old), settings_of(new)
@@ -64,10 +64,10 @@ def _other_details(before: Meta, after: Meta) -> Iterator[tuple[str, tuple[objec
         facts["build flags"] = (_list_others(old.flags, new.flags), _list_others(new.flags, old.flags))
     details = before.machine.details, after.machine.details
     if None not in details:
-        facts |= {name: tuple(getattr(one, name) for one in details) for name in _DETAILS}
-    for name, (one, two) in facts.items():
-        if one not in {None, ""} and two not in {None, ""}:
-            yield name, (one, two)
+        facts |= {name: tuple(getattr(first, name) for first in details) for name in _DETAILS}
+    for name, (first, second) in facts.items():
+        if first not in {None, ""} and second not in {None, ""}:
+            yield name, (first, second)
 
 
 def _list_others(flags: Sequence[str], others: Sequence[str]) -> str:

@@ -205,14 +205,14 @@ def judge_family(judged: Sequence[tuple[T, SpeedJudgement]]) -> list[tuple[T, Sp
         judged: each arm by itself, or as one of as many in a sequence of looks.
     """
     alone = [
-        (place, comparison)
-        for place, (_, judgement) in enumerate(judged)
+        (index, comparison)
+        for index, (_, judgement) in enumerate(judged)
         if judgement.family < len(judged) and (comparison := _comparison(judgement)) is not None
     ]
     together = list(judged)
-    for (place, _), adjusted in zip(alone, stats.adjust([one for _, one in alone]), strict=True):
-        arm, judgement = judged[place]
-        together[place] = arm, _adjusted(judgement, adjusted, len(alone))
+    for (index, _), adjusted in zip(alone, stats.adjust([single for _, single in alone]), strict=True):
+        arm, judgement = judged[index]
+        together[index] = arm, _adjusted(judgement, adjusted, len(alone))
     return together
 
 

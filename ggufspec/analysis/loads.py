@@ -21,9 +21,9 @@ def number_loads(runs: Runs) -> NDArray[np.float64]:
     """
     recorded = runs.numbers("load")
     numbers: dict[ServerStart, int] = {}
-    for place, start in enumerate(list_starts(runs)):
+    for load, start in enumerate(list_starts(runs)):
         if start is not None:
-            recorded[place] = numbers.setdefault(start, len(numbers))
+            recorded[load] = numbers.setdefault(start, len(numbers))
     return recorded
 
 

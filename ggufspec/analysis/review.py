@@ -68,13 +68,13 @@ def list_warnings(results: ResultSet, groups: Sequence[Arm] | None = None) -> tu
 def _of_runs(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarning]:
     """Yield the warnings that single runs show."""
     measured = results.current
-    places: dict[MeasurementWarning, list[int]] = {}
-    for place, of_this_run in enumerate(of_each(measured)):
+    runs_of: dict[MeasurementWarning, list[int]] = {}
+    for index, of_this_run in enumerate(of_each(measured)):
         for warning in of_this_run:
-            places.setdefault(warning, []).append(place)
-    of_arms = {arm.spec.key: of_arm(arm) for arm in groups} if places else {}
-    for warning in (warning for warning in MeasurementWarning if warning in places):
-        shown_by = measured.select(places[warning])
+            runs_of.setdefault(warning, []).append(index)
+    of_arms = {arm.spec.key: of_arm(arm) for arm in groups} if runs_of else {}
+    for warning in (warning for warning in MeasurementWarning if warning in runs_of):
+        shown_by = measured.select(runs_of[warning])
         detail = _DETAILS[warning](shown_by) if warning in _DETAILS else ""
         yield BenchWarning(
             name=warning.value,
@@ -88,10 +88,10 @@ def of_each(runs: Runs) -> Iterator[tuple[MeasurementWarning, ...]]:
     """Yield the warnings about each run, those about its text included."""
     ok = Status.OK
     columns = zip(*map(runs.column, ("doubts", "text_identical", "status")), strict=True)
-    for place, (names, identical, status) in enumerate(columns):
+    for index, (names, identical, status) in enumerate(columns):
         of_this_run = list(map(MeasurementWarning, names))
         if identical is False:
-            of_this_run += of_judgement(runs[place])
+            of_this_run += of_judgement(runs[index])
         if status is not ok:
             of_this_run.append(MeasurementWarning.RUNS_FAILED)
         yield tuple(of_this_run)
@@ -143,8 +143,8 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
     longer = {arm.spec.key: _furthest_beyond(arm) for arm in single}
     if any(longer.values()):
         shown_by = [arm for arm in single if longer[arm.spec.key]]
-        asked = shown_by[0].spec.n_predict
-        detail = f"up to {max(longer.values())} tokens where {asked} were asked for; {_names(shown_by)}"
+        n_predict = shown_by[0].spec.n_predict
+        detail = f"up to {max(longer.values())} tokens where {n_predict} were asked for; {_names(shown_by)}"
         yield _warn(MeasurementWarning.BEYOND_LENGTH, detail, shown_by)
     restless = [arm for arm in groups if stats.unstable(arm.measured)]
     if restless:
@@ -170,8 +170,8 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
             f"{count} of {units.counted(n_runs, 'run')}"
             for arm, (count, n_runs) in collapsed.items()
         )
-        known = [by_key[arm.key] for arm in collapsed if arm.key in by_key]
-        yield _warn(MeasurementWarning.COLLAPSES, ", ".join(islice(counts, _MOST_NAMED)), known)
+        shown = [by_key[arm.key] for arm in collapsed if arm.key in by_key]
+        yield _warn(MeasurementWarning.COLLAPSES, ", ".join(islice(counts, _MOST_NAMED)), shown)
     unknown = int(np.isnan(windows.prompt_in_window(results.current)).sum())
     if unknown:
         yield _warn(MeasurementWarning.PROMPT_IN_WINDOW, f"{unknown} of {len(results.current)} runs")
@@ -192,13 +192,13 @@ def _warn(warning: MeasurementWarning, detail: str, shown_by: Iterable[Arm] = ()
 
 def _furthest_beyond(arm: Arm) -> int:
     """Return the tokens of the arm's longest answer that is much longer than was asked for; 0 if none is."""
-    asked = arm.spec.n_predict
+    n_predict = arm.spec.n_predict
     tokens = [
         output.gen_tokens
         for output in arm.outputs
         if output.gen_tokens is not None and output.gen_tokens <= plausibility.most_tokens(arm.spec, output)
     ]
-    return max((count for count in tokens if asked > 0 and count > asked * _MUCH_LONGER), default=0)
+    return max((count for count in tokens if n_predict > 0 and count > n_predict * _MUCH_LONGER), default=0)
 
 
 def _best_at_edge(groups: Iterable[Arm]) -> Iterator[tuple[str, Arm]]:
@@ -219,10 +219,10 @@ def _best_at_edge(groups: Iterable[Arm]) -> Iterator[tuple[str, Arm]]:
             yield further, fastest
 
 
-def _differ_in_size_only(one: RunSpec, other: RunSpec) -> bool:
-    if one.drafting is None or other.drafting is None:
+def _differ_in_size_only(first: RunSpec, other: RunSpec) -> bool:
+    if first.drafting is None or other.drafting is None:
         return False
-    return replace(one, drafting=replace(one.drafting, n_max=other.drafting.n_max)) == other
+    return replace(first, drafting=replace(first.drafting, n_max=other.drafting.n_max)) == other
 
 
 def _names(groups: Iterable[Arm]) -> str:

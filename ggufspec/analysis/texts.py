@@ -81,7 +81,9 @@ def summarize_by_role(runs: Runs) -> dict[Role, AuditSummary]:
     """Return the summaries of what drafted and of the target alone, which is the control."""
     roles = [spec.role for spec in runs.specs]
     summaries = {
-        role: summarize_audits(runs.select([place for place, each in enumerate(roles) if each is role]))
+        role: summarize_audits(
+            runs.select([index for index, run_role in enumerate(roles) if run_role is role])
+        )
         for role in (Role.DRAFTING, Role.TARGET)
     }
     return {role: summary for role, summary in summaries.items() if summary is not None}
@@ -101,5 +103,5 @@ def _distinct(runs: Runs) -> list[tuple[TextAudit, int]]:
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    counted = [count for count in counts if count is not None]
+    return sum(counted) if counted else None

@@ -57,9 +57,9 @@ def summarize_traffic(runs: Runs) -> TrafficFigures | None:
     if not samples:
         return None
     by_load: dict[object, list[TrafficSample]] = {}
-    for place, (traffic, load) in enumerate(answered):
+    for index, (traffic, load) in enumerate(answered):
         unrecorded = math.isnan(load)
-        by_load.setdefault(("run", place) if unrecorded else load, []).append(traffic)
+        by_load.setdefault(("run", index) if unrecorded else load, []).append(traffic)
     loads = list(by_load.values())
     requests = [request for sample in samples for request in sample.requests]
     outcomes = Counter(request.outcome for request in requests)
@@ -68,8 +68,12 @@ def summarize_traffic(runs: Runs) -> TrafficFigures | None:
         runs=len(samples),
         requests=len(requests),
         failed=outcomes,
-        ttft_s=_percentiles([[each.ttft_s for each in _steady(load)] for load in loads]),
-        token_s=_percentiles([[each.token_s for each in _steady(load)] for load in loads]),
+        ttft_s=_percentiles(
+            [[answered_request.ttft_s for answered_request in _steady(load)] for load in loads]
+        ),
+        token_s=_percentiles(
+            [[answered_request.token_s for answered_request in _steady(load)] for load in loads]
+        ),
         prompt_tps=_mean(runs.column("prompt_tps")),
         burst_share=_mean([sample.burst_share for sample in samples]),
         client_share=max((s.client_share for s in samples if s.client_share is not None), default=None),
@@ -84,7 +88,7 @@ def user_rate(sample: TrafficSample) -> float | None:
     All answers of requests sent in the steady window count by their tokens: the tokens after the first over
     the seconds between the first and the last.
     """
-    timed = [(each.tokens - 1, each.token_s) for each in _steady([sample]) if each.token_s]
+    timed = [(request.tokens - 1, request.token_s) for request in _steady([sample]) if request.token_s]
     seconds = sum(gaps * token_s for gaps, token_s in timed)
     return sum(gaps for gaps, _ in timed) / seconds if seconds else None
 
@@ -102,26 +106,26 @@ def _goodput(traffic: Traffic | None, loads: Sequence[Sequence[TrafficSample]]) 
     rate = None if traffic is None else traffic.mean_rate
     if traffic is None or rate is None or traffic.service_level is None:
         return None
-    good, every = {}, {}
+    good, totals = {}, {}
     for number, samples in enumerate(loads):
         steady = [request for sample in samples for request in sample.requests if request.is_steady]
         good[str(number)] = rate * sum(is_good(request, traffic.service_level) for request in steady)
-        every[str(number)] = float(len(steady))
-    return stats.ratio_of_sums(good, every, highest=rate)
+        totals[str(number)] = float(len(steady))
+    return stats.ratio_of_sums(good, totals, highest=rate)
 
 
 def _steady(samples: Sequence[TrafficSample]) -> list[UserRequest]:
     """Return the answered requests of the steady windows of some runs."""
     requests = (request for sample in samples for request in sample.requests)
-    return [each for each in requests if each.is_steady and each.outcome is RequestOutcome.OK]
+    return [sent for sent in requests if sent.is_steady and sent.outcome is RequestOutcome.OK]
 
 
 def _percentiles(values: list[list[float | None]]) -> dict[int, stats.Estimate]:
-    known = [[value for value in load if value is not None] for load in values]
-    estimates = {percent: stats.percentile_over_loads(known, percent) for percent in PERCENTILES}
+    measured = [[value for value in load if value is not None] for load in values]
+    estimates = {percent: stats.percentile_over_loads(measured, percent) for percent in PERCENTILES}
     return {percent: estimate for percent, estimate in estimates.items() if estimate is not None}
 
 
 def _mean(shares: list[float | None]) -> float | None:
-    known = [share for share in shares if share is not None]
-    return sum(known) / len(known) if known else None
+    reported = [share for share in shares if share is not None]
+    return sum(reported) / len(reported) if reported else None

@@ -299,7 +299,7 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
     if run.spec.drafting is not None and run.spec.drafting.synthetic is not None:
         warnings.append(MeasurementWarning.SYNTHETIC)
     sent = run.sample.traffic
-    if sent is not None and any(each.outcome is not RequestOutcome.OK for each in sent.requests):
+    if sent is not None and any(request.outcome is not RequestOutcome.OK for request in sent.requests):
         warnings.append(MeasurementWarning.REQUESTS_FAILED)
     if sent is not None and (sent.client_share or 0.0) > CLIENT_SHARE:
         warnings.append(MeasurementWarning.CLIENT_BUSY)
@@ -338,8 +338,8 @@ def of_judgement(run: RunResult) -> tuple[MeasurementWarning, ...]:
     """Return the warnings about a text that was compared with the target's own."""
     is_audited = run.audit is not None and run.audit.divergent is not None
     unjudged = not is_audited and run.difference is not None and run.difference.unjudged is not None
-    found = (of_text(run), MeasurementWarning.NOT_JUDGED if unjudged else None)
-    return tuple(dict.fromkeys(filter(None, found)))
+    warning = (of_text(run), MeasurementWarning.NOT_JUDGED if unjudged else None)
+    return tuple(dict.fromkeys(filter(None, warning)))
 
 
 def why_unjudged(run: RunResult) -> str:
@@ -359,10 +359,10 @@ def outcome(run: RunResult) -> RunOutcome:
     """Return what a run is worth: how it ended, or the most serious warning about one that ended well."""
     if run.sample.status is not Status.OK:
         return RunOutcome(run.sample.status.value)
-    found = of_text(run)
-    if found is MeasurementWarning.NOT_JUDGED and run.spec.servers is None:
-        found = MeasurementWarning.TEXT_DIFFERS  # it does, whoever explains it
-    names = {*run.doubts, found}
+    text_warning = of_text(run)
+    if text_warning is MeasurementWarning.NOT_JUDGED and run.spec.servers is None:
+        text_warning = MeasurementWarning.TEXT_DIFFERS  # it does, whoever explains it
+    names = {*run.doubts, text_warning}
     return next((outcome for warning, outcome in _SERIOUS.items() if warning in names), RunOutcome.OK)
 
 

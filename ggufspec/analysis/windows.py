@@ -45,8 +45,8 @@ def prompt_in_window(runs: Runs) -> NDArray[np.float64]:
     """
     seconds = np.zeros(len(runs))
     late = [
-        place
-        for place, (engine, output) in enumerate(zip(runs.column("engine"), runs.outputs, strict=True))
+        position
+        for position, (engine, output) in enumerate(zip(runs.column("engine"), runs.outputs, strict=True))
         if engine in _ENGINES and _may_be_late(output)
     ]
     if not late:
@@ -55,14 +55,14 @@ def prompt_in_window(runs: Runs) -> NDArray[np.float64]:
     needed = {}
     specs, prompt_tokens, prompt_tps = runs.specs, *map(runs.numbers, ("prompt_tokens", "prompt_tps"))
     gen_s = runs.numbers("gen_s")
-    for place in late:
-        spec, program = specs[place], runs.outputs[place].program
+    for position in late:
+        spec, program = specs[position], runs.outputs[position].program
         if (id(spec), program) not in needed:
             needed[id(spec), program] = _prompt_seconds(spec, program, alone)
         whole_s = needed[id(spec), program]
-        encoded_s = prompt_tokens[place] / prompt_tps[place] if prompt_tps[place] > 0 else np.nan
+        encoded_s = prompt_tokens[position] / prompt_tps[position] if prompt_tps[position] > 0 else np.nan
         inside_s = np.maximum(0.0, whole_s - encoded_s)  # keeps a NaN
-        seconds[place] = inside_s if inside_s < gen_s[place] else np.nan
+        seconds[position] = inside_s if inside_s < gen_s[position] else np.nan
     return seconds
 
 

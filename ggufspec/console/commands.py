@@ -145,7 +145,7 @@ def parse_line(line: str) -> Command:
     usage = COMMANDS.get(name.lower())
     if usage is None:
         close = get_close_matches(name.lower(), COMMANDS, n=1, cutoff=0.5)
-        prefixed = [known for known in COMMANDS if name and known.startswith(name.lower())]
+        prefixed = [command for command in COMMANDS if name and command.startswith(name.lower())]
         suggestion = next(iter(prefixed or close), None)
         advice = "/help lists the commands; write // to begin a prompt with a slash"
         hint = f"did you mean /{suggestion}?" if suggestion else advice
@@ -160,7 +160,9 @@ def complete(text: str) -> tuple[tuple[str, str], ...]:
     name, blank, rest = text[1:].partition(" ")
     if not blank:
         return tuple(
-            (f"/{known}", usage.description) for known, usage in COMMANDS.items() if known.startswith(name)
+            (f"/{command}", usage.description)
+            for command, usage in COMMANDS.items()
+            if command.startswith(name)
         )
     usage = COMMANDS.get(name)
     last = rest.rpartition(" ")[2]

@@ -114,7 +114,7 @@ class Conversation:
     @property
     def turns(self) -> tuple[Turn, ...]:
         """The turns since the conversation was last cleared, which the model reads."""
-        cleared = [place for place, entry in enumerate(self.entries) if isinstance(entry, Cleared)]
+        cleared = [number for number, entry in enumerate(self.entries) if isinstance(entry, Cleared)]
         since = self.entries[cleared[-1] + 1 if cleared else 0 :]
         return tuple(entry for entry in since if isinstance(entry, Turn))
 

@@ -24,12 +24,12 @@ def examine(*, offline: bool = False) -> Checkup:
     Args:
         offline: do not use the network.
     """
-    settings_finding, known = _settings()
-    access = hub.Access(offline=offline or known["offline"].value is True)
+    settings_finding, current = _settings()
+    access = hub.Access(offline=offline or current["offline"].value is True)
     request = models.HubRequest(access)
-    installs, skipped, misnamed = programs.find_installs(known["llama"])
+    installs, skipped, misnamed = programs.find_installs(current["llama"])
     gpus = next((item.gpus for item in installs if item.gpus), ()) or machine.nvidia_smi()
-    threads = known["threads"].value
+    threads = current["threads"].value
     built = tuple(building.examine_building())
     findings = (
         settings_finding,
@@ -49,21 +49,21 @@ def examine(*, offline: bool = False) -> Checkup:
 
 def _settings() -> tuple[Finding, Mapping[str, Setting]]:
     try:
-        known = settings.read_settings()
+        current = settings.read_settings()
     except GgufspecError as error:
         return missing("settings", error.message, error.hint or "ggufspec config path"), settings.defaults()
-    changed = [f"{key} = {item.value}" for key, item in known.items() if item.where]
+    changed = [f"{key} = {item.value}" for key, item in current.items() if item.where]
     for name, guess in settings.strange_variables().items():
         advice = f"; did you mean {guess}?" if guess else ""
-        return remark("settings", f"ggufspec does not know {name}{advice}", f"unset {name}"), known
-    return ok("settings", ", ".join(changed) or "all defaults"), known
+        return remark("settings", f"ggufspec does not know {name}{advice}", f"unset {name}"), current
+    return ok("settings", ", ".join(changed) or "all defaults"), current
 
 
 def _disks(access: hub.Access) -> Iterator[Finding]:
-    places: tuple[tuple[str, Path, str], ...] = (
+    folders: tuple[tuple[str, Path, str], ...] = (
         ("builds", paths.builds_dir(), "GGUFSPEC_CACHE"),
         ("data", paths.runs_dir(), "GGUFSPEC_DATA"),
         ("Hub cache", access.cache_dir, "HF_HOME"),
     )
-    for name, folder, variable in places:
+    for name, folder, variable in folders:
         yield machines.disk(name, folder, variable)

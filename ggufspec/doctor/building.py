@@ -40,7 +40,8 @@ def compiler() -> Finding:
     """Report the C++ compiler that builds use."""
     named = os.environ.get("CXX")
     path = next(
-        (place for name in ((named,) if named else _COMPILERS) if (place := shutil.which(name))), None
+        (executable for name in ((named,) if named else _COMPILERS) if (executable := shutil.which(name))),
+        None,
     )
     if path is None:
         text = f"CXX is {named}, which does not exist" if named else "no C++ compiler was found"

@@ -63,9 +63,9 @@ _INSTALLERS = (
 )
 
 
-def install_command(packages: str, known: Sequence[tuple[str, str]] = _INSTALLERS) -> str:
+def install_command(packages: str, installers: Sequence[tuple[str, str]] = _INSTALLERS) -> str:
     """Return this system's command to install packages."""
-    words = next((words for tool, words in known if shutil.which(tool)), "install")
+    words = next((words for tool, words in installers if shutil.which(tool)), "install")
     return f"{words} {packages}"
 
 

@@ -137,7 +137,7 @@ def disk(name: str, folder: Path, variable: str) -> Finding:
         folder: its path.
         variable: the environment variable that moves it.
     """
-    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     free = shutil.disk_usage(existing).free
     text = f"{units.format_bytes(free)} free at {folder}"
     if not os.access(existing, os.W_OK):

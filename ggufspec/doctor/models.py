@@ -75,9 +75,9 @@ def pairs() -> Finding:
     catalogue = catalog.read()
     if catalogue.problems:
         return remark("pairs", "; ".join(catalogue.problems), f"correct {catalog.user_file()}")
-    known = catalogue.entries
-    downloaded = [name for name in known if _is_here(name)]
-    text = f"{len(downloaded)} of {len(known)} downloaded: {', '.join(downloaded)}"
+    entries = catalogue.entries
+    downloaded = [name for name in entries if _is_here(name)]
+    text = f"{len(downloaded)} of {len(entries)} downloaded: {', '.join(downloaded)}"
     if all(map(catalog.is_embedded, downloaded)):
         return remark("pairs", text, "ggufspec fetch")
     return ok("pairs", text)

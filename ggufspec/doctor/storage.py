@@ -76,9 +76,9 @@ def root(kind: StorageKind) -> Path:
     return folders.get(kind, paths.cache_dir())
 
 
-def list_items(kinds: Sequence[StorageKind] = tuple(StorageKind)) -> tuple[StoredItem, ...]:
+def list_items(wanted: Sequence[StorageKind] = tuple(StorageKind)) -> tuple[StoredItem, ...]:
     """Return the items of some kinds, in the order of ``StorageKind``."""
-    return tuple(item for kind in StorageKind if kind in kinds for item in _LISTS[kind]())
+    return tuple(item for kind in StorageKind if kind in wanted for item in _LISTS[kind]())
 
 
 def select(names: Sequence[str]) -> tuple[StoredItem, ...]:
@@ -111,23 +111,23 @@ def remove(item: StoredItem) -> None:
     Raises:
         GgufspecError: it is in use, cannot be removed, or is a link.
     """
-    place = item.places[0]
+    folder = item.places[0]
     for path in item.places:
         _check(path)
     try:
         match item.kind:
             case StorageKind.BUILDS:
-                store.delete(place)
+                store.delete(folder)
             case StorageKind.OTHER if item.label == _UNFINISHED:
                 store.sweep()
             case StorageKind.MODELS:
                 hub.delete_repo(item.label, hub.Access())
             case StorageKind.CUDA:
-                with filelock.FileLock(place.with_name(f".{place.name}.lock"), timeout=0):
-                    _delete(place)
+                with filelock.FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0):
+                    _delete(folder)
             case StorageKind.RESULTS:
-                with Lock(place) as lock:
-                    _delete(place)
+                with Lock(folder) as lock:
+                    _delete(folder)
                     lock.release()
             case _:
                 for path in item.places:
@@ -135,7 +135,7 @@ def remove(item: StoredItem) -> None:
     except filelock.Timeout as error:
         raise GgufspecError(f"{item.name} is in use by a build", "wait for it, then try again") from error
     except OSError as error:
-        raise GgufspecError(f"{item.name} cannot be removed: {error.strerror}", f"check {place}") from error
+        raise GgufspecError(f"{item.name} cannot be removed: {error.strerror}", f"check {folder}") from error
 
 
 def _builds() -> Iterator[StoredItem]:
@@ -217,8 +217,8 @@ _LISTS: Mapping[StorageKind, Callable[[], Iterator[StoredItem]]] = {
 }
 
 
-def _item(kind: StorageKind, place: Path, *, note: str = "") -> StoredItem:
-    return StoredItem(kind=kind, label=place.name, places=(place,), note=note)
+def _item(kind: StorageKind, path: Path, *, note: str = "") -> StoredItem:
+    return StoredItem(kind=kind, label=path.name, places=(path,), note=note)
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -226,7 +226,7 @@ def _visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name[0] != ".") if folder.is_dir() else []
 
 
-def _check(place: Path) -> None:
+def _check(path: Path) -> None:
     """Refuse a symbolic link inside our own folders.
 
     The folders that a user chooses may be links themselves.
@@ -235,16 +235,16 @@ def _check(place: Path) -> None:
         GgufspecError: the place, or a folder above it, is a link.
     """
     chosen = (paths.cache_dir(), paths.data_dir(), hub.Access().cache_dir)
-    for folder in (place, *place.parents):
+    for folder in (path, *path.parents):
         if folder in chosen:
             return
         if folder.is_symlink():
             raise GgufspecError(f"{folder} is a link to another folder", "remove its target yourself")
 
 
-def _delete(place: Path) -> None:
+def _delete(path: Path) -> None:
     """Remove a file or a folder; links in it are removed, not their targets."""
-    if place.is_dir():
-        shutil.rmtree(place)
+    if path.is_dir():
+        shutil.rmtree(path)
     else:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)

@@ -250,8 +250,8 @@ class Bencher:
         n_sent = n_known
         try:
             for store in api.record(session, opened):
-                for place in range(n_sent, len(store.runs)):
-                    yield RunStored(place, store.runs[place], _read_logs(store, place))
+                for index in range(n_sent, len(store.runs)):
+                    yield RunStored(index, store.runs[index], _read_logs(store, index))
                 n_sent = max(n_sent, len(store.runs))
         finally:
             session.engine.close()
@@ -317,18 +317,18 @@ def _begins_with(runs: Runs, n_known: int, last_log: str | None) -> bool:
     return n_known == 0 or (len(runs) >= n_known and runs[n_known - 1].log == last_log)
 
 
-def _read_logs(store: ResultSet, place: int) -> dict[str, bytes]:
+def _read_logs(store: ResultSet, number: int) -> dict[str, bytes]:
     """Return the logs of a run by their names, those of lost attempts included."""
-    name = store.runs[place].log
+    name = store.runs[number].log
     files = (store.folder / "logs").glob(f"{glob.escape(name)}.*")
     return {file.name: file.read_bytes() for file in sorted(files) if file.is_file()}
 
 
 def _list_judgements(runs: Runs, n_known: int, key: str) -> Iterator[TextJudged]:
     """Yield what is known of the texts of a block, and of all runs that were made since."""
-    for place, run in enumerate(runs):
+    for number, run in enumerate(runs):
         judgement = (run.text_identical, run.difference, run.audit)
-        if judgement != (None, None, None) and (place >= n_known or block_key(run.spec) == key):
+        if judgement != (None, None, None) and (number >= n_known or block_key(run.spec) == key):
             yield TextJudged(run.log, *judgement)
 
 

@@ -31,5 +31,5 @@ def describe_unmeasured(stored: StoredFleet) -> Iterator[str]:
     for end in list_unmeasured(stored):
         ends.setdefault((end.ending, end.reason or "no reason is known", end.machine), []).append(end)
     for (ending, reason, machine), alike in ends.items():
-        place = "" if machine is None else f" on {machine}"
-        yield f"{counted(len(alike), 'block')} {_STATES[ending]}{place}: {reason}."
+        where = "" if machine is None else f" on {machine}"
+        yield f"{counted(len(alike), 'block')} {_STATES[ending]}{where}: {reason}."

@@ -258,11 +258,11 @@ def read_fleet(name: str) -> StoredFleet:
     Raises:
         ResultsError: there is none, or it cannot be read.
     """
-    known = list_fleets()
-    if name == results.LATEST and known:
-        name = known[-1]
-    if name not in known:
-        hint = f"there are {', '.join(known)}" if known else "`ggufspec fleet merge` makes one of benches"
+    fleets = list_fleets()
+    if name == results.LATEST and fleets:
+        name = fleets[-1]
+    if name not in fleets:
+        hint = f"there are {', '.join(fleets)}" if fleets else "`ggufspec fleet merge` makes one of benches"
         raise ResultsError(f"there is no fleet {name!r}", hint)
     folder = paths.fleets_dir() / name
     lines, _ = _read_lines(folder, name)
@@ -316,7 +316,7 @@ def _select(bench: ResultSet, counts: Callable[[RunSpec], bool]) -> ResultSet:
     selected = [*map(counts, specs)]
     if all(selected):
         return bench
-    kept = [place for place, number in enumerate(spec_of.tolist()) if selected[number]]
+    kept = [index for index, number in enumerate(spec_of.tolist()) if selected[number]]
     return replace(bench, runs=bench.runs.select(kept))
 
 

@@ -141,5 +141,5 @@ def _copy(bench: ResultSet, name: str) -> Path:
     )
 
 
-def _mixture(one: ResultSet, other: ResultSet, difference: str, hint: str) -> ResultsError:
-    return ResultsError(f"{one.meta.id} and {other.meta.id} {difference}, so they cannot be joined", hint)
+def _mixture(first: ResultSet, other: ResultSet, difference: str, hint: str) -> ResultsError:
+    return ResultsError(f"{first.meta.id} and {other.meta.id} {difference}, so they cannot be joined", hint)

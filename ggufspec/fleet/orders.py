@@ -234,16 +234,16 @@ def unpack_texts(order: Order, folder: Path) -> Request:
 
     Each has its own folder, because prompts are named after files.
     """
-    places: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for number, (name, content) in enumerate(order.texts.items()):
-        places[name] = folder / str(number) / Path(name).name
-        places[name].parent.mkdir(parents=True)
-        places[name].write_bytes(content)
+        files[name] = folder / str(number) / Path(name).name
+        files[name].parent.mkdir(parents=True)
+        files[name].write_bytes(content)
 
     def moved(value: Path | tuple[Path, ...] | None) -> Path | tuple[Path, ...] | None:
         if isinstance(value, tuple):
-            return tuple(places[str(path)] for path in value)
-        return None if value is None else places[str(value)]
+            return tuple(files[str(path)] for path in value)
+        return None if value is None else files[str(value)]
 
     changes: dict[str, Any] = {name: moved(getattr(order.request, name)) for name in _TEXTS}
     return replace(order.request, **changes)
@@ -257,9 +257,9 @@ def choose_plan(prepared: Iterable[Preparation], where: Where) -> Plan:
         where: with ``SAME``, machines must be equal and have the same blocks.
     """
     plans = list({ready.machine_id: ready.plan for ready in prepared}.values())
-    kinds = [_common(plan, where) for plan in plans]
-    (most, _), *_ = Counter(kinds).most_common(1)
-    return plans[kinds.index(most)]
+    common = [_common(plan, where) for plan in plans]
+    (most, _), *_ = Counter(common).most_common(1)
+    return plans[common.index(most)]
 
 
 def explain_difference(chosen: Plan, other: Plan, where: Where) -> str | None:

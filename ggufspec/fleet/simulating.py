@@ -133,8 +133,8 @@ def simulate(
         if attempt is not None:
             n_new = int((min(end_s, attempt.until_s) - attempt.from_s) / attempt.run_s)
             if n_new:
-                place = node.machine, attempt.block
-                stored[place] = stored.get(place, 0) + n_new
+                key = node.machine, attempt.block
+                stored[key] = stored.get(key, 0) + n_new
 
     for stay in stays:
         expect(stay.from_s, "joins", stay)

@@ -77,10 +77,10 @@ class FleetBenches:
         """Store what was judged of a run's text, unless that is stored."""
         store = self._stores[machine]
         logs = store.runs.column("log")
-        place = next((place for place in reversed(range(len(logs))) if logs[place] == judged.log), None)
-        if place is None:
+        number = next((number for number in reversed(range(len(logs))) if logs[number] == judged.log), None)
+        if number is None:
             return
-        run = store.runs[place]
+        run = store.runs[number]
         if (run.text_identical, run.difference, run.audit) != judged[1:]:
             changed = replace(
                 run, text_identical=judged.text_identical, difference=judged.difference, audit=judged.audit

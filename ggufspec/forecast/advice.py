@@ -98,22 +98,25 @@ def choose_draft_size(forecasts: Sequence[Forecast], *, threshold: float = 0.01)
     return Advice(forecast=nearest, reason=_reason(forecasts), needs=needs(nearest))
 
 
-def needs(of: Forecast) -> Needs:
+def needs(forecast: Forecast) -> Needs:
     """Return what would have to change, one thing at a time, for a forecast to break even.
 
     The others stay as they are: γ, the drafts' lengths, and of the round's seconds the other parts.
     """
-    earned = of.mean_accepted_length * of.target_s  # what the target alone would take for a round's tokens
+    earned = (
+        forecast.mean_accepted_length * forecast.target_s
+    )  # what the target alone would take for a round's tokens
     draft_s, verify_s, rest_s = (
-        share * of.round_s for share in (of.draft_share, of.verify_share, of.rest_share)
+        share * forecast.round_s
+        for share in (forecast.draft_share, forecast.verify_share, forecast.rest_share)
     )
     left_to_draft, left_to_verify = earned - verify_s - rest_s, earned - draft_s - rest_s
-    accept_rate = of.break_even_accept_rate
+    accept_rate = forecast.break_even_accept_rate
     return Needs(
-        n_max=of.n_max,
+        n_max=forecast.n_max,
         accept_rate=accept_rate if accept_rate is not None and accept_rate <= 1 else None,
         drafter_factor=max(1.0, draft_s / left_to_draft) if left_to_draft > 0 and draft_s else None,
-        verify_ratio=left_to_verify / of.target_s if left_to_verify >= of.target_s else None,
+        verify_ratio=left_to_verify / forecast.target_s if left_to_verify >= forecast.target_s else None,
     )
 
 

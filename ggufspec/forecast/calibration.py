@@ -146,18 +146,18 @@ def _means(runs: Sequence[CalibrationRun], costs: Values) -> tuple[Values, Value
     for number, run in enumerate(runs):
         by_load.setdefault((run.arm, -1 - number if run.load is None else run.load), []).append(run)
     logs = {
-        load: np.log([run.seconds / float(run.exposure.paid @ costs) for run in of])
-        for load, of in by_load.items()
+        load: np.log([run.seconds / float(run.exposure.paid @ costs) for run in errors])
+        for load, errors in by_load.items()
     }
     run_variance = _pooled([*logs.values()])
     run_variance = _RUN_SD**2 if run_variance is None else run_variance
     load_variance = _between(logs, run_variance)
     paid, seconds, variances = [], [], []
-    for load, of in by_load.items():
-        total = np.sum([run.exposure.paid for run in of], axis=0)
+    for load, errors in by_load.items():
+        total = np.sum([run.exposure.paid for run in errors], axis=0)
         paid.append(total)
         seconds.append(float(total @ costs) * math.exp(float(logs[load].mean())))
-        variances.append(load_variance + run_variance / len(of))
+        variances.append(load_variance + run_variance / len(errors))
     return np.array(paid), np.array(seconds), np.array(variances)
 
 

@@ -116,9 +116,9 @@ class _EvaluationCounts:
         if not self._curve.covers(depth):
             self._clamped = True
             depth = min(max(depth, self._curve.depths[0]), self._curve.depths[-1])
-        place = to, part, tokens, bisect_right(self._depths, depth)
-        often, deep = self._counts.get(place, (0.0, 0.0))
-        self._counts[place] = often + step.chance * times, deep + step.chance * times * depth
+        key = to, part, tokens, bisect_right(self._depths, depth)
+        often, deep = self._counts.get(key, (0.0, 0.0))
+        self._counts[key] = often + step.chance * times, deep + step.chance * times * depth
 
     def total(self, prompt_id: str, taken: Iterable[TraceStep]) -> Exposure:
         counts = count(taken)
@@ -127,8 +127,8 @@ class _EvaluationCounts:
             if not often:
                 continue
             depth = round(deep / often, 6)  # the mean of equal depths is theirs again
-            for place, share in self._curve.weights(part, tokens, depth).items():
-                paid[to][place] += often * share
+            for index, share in self._curve.weights(part, tokens, depth).items():
+                paid[to][index] += often * share
         return Exposure(
             prompt_id=prompt_id,
             counts=counts,

@@ -50,8 +50,8 @@ def forecasts(
     Raises:
         ValueError: a trace is too short, or the curve knows no such batch.
     """
-    asked = longest(traces, max(n_max), program) if n_predict is None else n_predict
-    rules = _Asked(method=method, program=program, n_predict=asked, sampling=sampling, build=build)
+    length = longest(traces, max(n_max), program) if n_predict is None else n_predict
+    rules = _Asked(method=method, program=program, n_predict=length, sampling=sampling, build=build)
     plain: dict[_TextTokens, Exposure] = {}  # runs of all γ decode about as many tokens
     by_category: dict[str | None, list[DraftTrace]] = {}
     for trace in traces:
@@ -66,8 +66,8 @@ def forecasts(
         for threshold in p_min
     }
     for category, chosen in groups.items():
-        for (size, threshold), of in runs.items():
-            picked = [of[trace.prompt_id] for trace in chosen]
+        for (size, threshold), walked in runs.items():
+            picked = [walked[trace.prompt_id] for trace in chosen]
             alpha = _alpha(chosen, sampling=sampling) if method.drafts_with_model else None
             yield _join(
                 picked,
@@ -100,7 +100,7 @@ def round_range(
         n_predict: likewise.
         build: likewise.
     """
-    found = [
+    candidates = [
         certainty(
             trace,
             n_max=forecast.n_max,
@@ -112,13 +112,13 @@ def round_range(
         )
         for trace in traces
     ]
-    known = [each for each in found if each is not None]
-    if len(known) < len(found):
+    ranges = [bounds for bounds in candidates if bounds is not None]
+    if len(ranges) < len(candidates):
         return None
     return RoundRange(
-        fewest=sum(each.fewest for each in known),
-        most=sum(each.most for each in known),
-        sure_texts=sum(each.keeps_text for each in known),
+        fewest=sum(bounds.fewest for bounds in ranges),
+        most=sum(bounds.most for bounds in ranges),
+        sure_texts=sum(bounds.keeps_text for bounds in ranges),
     )
 
 
@@ -252,7 +252,7 @@ def closed_form(alpha: float, n_max: int, cost: float) -> float:
         n_max: γ.
         cost: c, the drafter's time for a token over the target's.
     """
-    accepted = sum(alpha**place for place in range(n_max + 1))  # the series also where α is 1
+    accepted = sum(alpha**position for position in range(n_max + 1))  # the series also where α is 1
     return accepted / (n_max * cost + 1)
 
 

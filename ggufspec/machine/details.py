@@ -110,8 +110,8 @@ def _memory_limits(root: Path) -> Iterable[int]:
     """Yield the limits of the control groups that this process is in, of version 2 or 1."""
     group = re.search(r"^0::/(.*)$", _read(root / "proc/self/cgroup"), re.MULTILINE)
     top = root / "sys/fs/cgroup"
-    place = top / group[1] if group else top
-    folders = [folder for folder in (place, *place.parents) if folder.is_relative_to(top)]
+    group_folder = top / group[1] if group else top
+    folders = [folder for folder in (group_folder, *group_folder.parents) if folder.is_relative_to(top)]
     for file in (*(folder / "memory.max" for folder in folders), top / "memory/memory.limit_in_bytes"):
         limit = _read(file)
         if limit.isdecimal() and int(limit) < _NO_LIMIT:

@@ -56,9 +56,9 @@ class LoadWatch:
     family: frozenset[psutil.Process] = frozenset()  # live descendants
 
     @classmethod
-    def start(cls, known: Iterable[psutil.Process] = ()) -> LoadWatch:
-        """Read the counters; ``known`` are earlier descendants, which count while they run."""
-        family = frozenset(descendants()).union(process for process in known if process.is_running())
+    def start(cls, ours: Iterable[psutil.Process] = ()) -> LoadWatch:
+        """Read the counters; ``ours`` are earlier descendants, which count while they run."""
+        family = frozenset(descendants()).union(process for process in ours if process.is_running())
         own_s = sum(
             usage.ru_utime + usage.ru_stime
             for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

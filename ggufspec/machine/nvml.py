@@ -75,8 +75,8 @@ def energy_mj() -> tuple[float | None, ...]:
 def power_limit_w() -> float | None:
     """Return the power limit of all visible GPUs together; None if one does not report it."""
     limits = _read_each(lambda nvml, gpu: float(nvml.nvmlDeviceGetEnforcedPowerLimit(gpu)) / 1000)
-    known = [limit for limit in limits if limit is not None]
-    return sum(known) if known and len(known) == len(limits) else None
+    reported = [limit for limit in limits if limit is not None]
+    return sum(reported) if reported and len(reported) == len(limits) else None
 
 
 def driver_version() -> str | None:
@@ -87,8 +87,8 @@ def driver_version() -> str | None:
 def total_bytes() -> tuple[int, ...]:
     """Return the memory of each visible GPU; () if one does not report it."""
     totals = _read_each(lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total))
-    known = tuple(total for total in totals if total is not None)
-    return known if len(known) == len(totals) else ()
+    reported = tuple(total for total in totals if total is not None)
+    return reported if len(reported) == len(totals) else ()
 
 
 def temperature_c() -> float | None:

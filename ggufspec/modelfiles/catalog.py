@@ -100,12 +100,12 @@ def user_file() -> Path:
 def read() -> Catalogue:
     """Return both catalogues; the user's entries replace ours of the same name, wrong ones too."""
     ours = _read(paths.models_dir() / "pairs.toml")
-    own = _read(user_file())
-    kept = {name: entry for name, entry in ours.entries.items() if name not in own.wrong}
+    users = _read(user_file())
+    kept = {name: entry for name, entry in ours.entries.items() if name not in users.wrong}
     return Catalogue(
-        entries={**kept, **own.entries},
-        wrong={**ours.wrong, **own.wrong},
-        unreadable=ours.unreadable or own.unreadable,
+        entries={**kept, **users.entries},
+        wrong={**ours.wrong, **users.wrong},
+        unreadable=ours.unreadable or users.unreadable,
     )
 
 
@@ -151,8 +151,10 @@ def find_pair(name: str) -> Pair:
             f"no pair has a slash in its name; `ggufspec fetch {shlex.quote(name)}` gets a model of the Hub, "
             "and --target a file",
         )
-    lower = {known.lower(): known for known in pairs}
-    close = [lower[known] for known in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)]
+    lower = {pair_name.lower(): pair_name for pair_name in pairs}
+    close = [
+        lower[pair_name] for pair_name in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)
+    ]
     hint = f"close names: {', '.join(close)}; " if close else ""
     unreadable = f"{catalogue.unreadable}; " if catalogue.unreadable else ""
     raise CatalogError(
@@ -212,14 +214,14 @@ def _parse(file: Path, text: str) -> Catalogue:
         return _unreadable(file, error)
     if not isinstance(tables, dict):
         return _unreadable(file, "pairs is not a table of pairs")
-    found: dict[str, CatalogueEntry] = {}
+    entries: dict[str, CatalogueEntry] = {}
     wrong: dict[str, str] = {}
     for name, table in tables.items():
         try:
-            found[name] = _entry(name, table, file)
+            entries[name] = _entry(name, table, file)
         except ValueError as error:
             wrong[name] = one_line(f"{file}: {error}")
-    return Catalogue(entries=found, wrong=wrong)
+    return Catalogue(entries=entries, wrong=wrong)
 
 
 def _entry(name: str, table: object, file: Path) -> CatalogueEntry:
@@ -236,7 +238,9 @@ def _entry(name: str, table: object, file: Path) -> CatalogueEntry:
     _refuse_unknown(where, table, _PAIR_KEYS)
     drafter = table.get("drafter")
     method = _text(where, table, "method") or (_NO_METHOD if drafter is None else Method.DRAFT_MODEL.value)
-    needs_drafter = any(known.value in method.split("+") and known.needs_drafter for known in Method)
+    needs_drafter = any(
+        candidate.value in method.split("+") and candidate.needs_drafter for candidate in Method
+    )
     if (drafter is None and needs_drafter) or (drafter is not None and method == _NO_METHOD):
         has = "no drafter" if drafter is None else "a drafter"
         raise ValueError(f"[pairs.{name}] has {has}, but the method {method}")
@@ -326,7 +330,7 @@ def _text(where: str, table: Mapping[str, Any], key: str) -> str | None:
     return value
 
 
-def _refuse_unknown(where: str, table: Mapping[str, Any], known: set[str]) -> None:
-    unknown = sorted(set(table) - known)
+def _refuse_unknown(where: str, table: Mapping[str, Any], keys: set[str]) -> None:
+    unknown = sorted(set(table) - keys)
     if unknown:
-        raise ValueError(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
+        raise ValueError(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(sorted(keys))}")

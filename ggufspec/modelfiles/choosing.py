@@ -31,8 +31,8 @@ def choose_pair(name: str | None, target: str | None, draft: str | None, access:
     if name is not None and target is not None:
         raise ValueError("name a pair or a target, not both")
     if target is not None:
-        found = _locate(target, access)
-        return Pair(name="as given", target=found, draft=_choose_drafter(draft, found, access))
+        located = _locate(target, access)
+        return Pair(name="as given", target=located, draft=_choose_drafter(draft, located, access))
     if draft is not None:
         raise ValueError("a drafter needs a target")
     last = hub.last_pair() if name is None else None

@@ -50,10 +50,10 @@ def find_pin(model: ModelFile, catalogue: Path, path: str | None = None) -> Pin 
         CatalogError: the user's pins cannot be read.
     """
     name = path or model.filename
-    known = _read_user_pins().get(f"{model.repo}/{name}")
-    if known is None and model.sha256 is not None and name == model.filename:
+    pin = _read_user_pins().get(f"{model.repo}/{name}")
+    if pin is None and model.sha256 is not None and name == model.filename:
         return Pin(sha256=model.sha256, commit=model.revision, stated_in=catalogue)
-    return known
+    return pin
 
 
 def check_pins(survey: Survey) -> None:

@@ -147,11 +147,11 @@ def decode(content: bytes, source: str, *, name: str = "") -> str:
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        place = error.start
+        offset = error.start
         has_mark = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         convert = f"iconv -f {'UTF-16' if has_mark else 'WINDOWS-1252'} -t UTF-8"
-        line = content.count(b"\n", 0, place) + 1
-        byte = f"byte 0x{content[place]:02x} at offset {place}, line {line}"
+        line = content.count(b"\n", 0, offset) + 1
+        byte = f"byte 0x{content[offset]:02x} at offset {offset}, line {line}"
         raise GgufspecError(
             f"cannot read {source}: not UTF-8 text: {byte}",
             f"convert it: {convert} {shlex.quote(name)} > new{Path(name).suffix}"

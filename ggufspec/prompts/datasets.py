@@ -118,7 +118,7 @@ def _group_files(files: Sequence[hub.DatasetFile]) -> Mapping[str, list[hub.Data
         if ending in _JSON or ending == _PARQUET:
             part = str(path.with_name(_SHARD.sub("", path.stem)))
             by_part.setdefault(part, {}).setdefault(ending == _PARQUET, []).append(file)
-    return {part: kinds.get(False) or kinds[True] for part, kinds in by_part.items()}
+    return {part: by_split.get(False) or by_split[True] for part, by_split in by_part.items()}
 
 
 def _names_of(part: str) -> set[str]:

@@ -171,7 +171,7 @@ def _jsonl(file: Path, content: str) -> Iterator[_Row]:
         if not isinstance(row, dict):
             raise GgufspecError(f"{where}: this is not a JSON object", _FORM)
         body = next((body for name in _BODIES if (body := _object(row.get(name))) is not None), row)
-        times = (_time(place.get(name)) for place in (row, body) for name in _TIMES)
+        times = (_time(mapping.get(name)) for mapping in (row, body) for name in _TIMES)
         at_s = next((at_s for at_s in times if at_s is not None), None)
         if at_s is None:
             raise GgufspecError(
@@ -293,8 +293,8 @@ def _request(row: _Row) -> RecordedRequest:
         _Unusable: the request has other content than text, or asks for no answer.
     """
     body = row.body
-    asked = next((n for name in _LENGTHS if isinstance(n := body.get(name), int) and n > 0), None)
-    length = asked if row.answered is None else row.answered
+    max_tokens = next((n for name in _LENGTHS if isinstance(n := body.get(name), int) and n > 0), None)
+    length = max_tokens if row.answered is None else row.answered
     if isinstance(body.get("messages"), list):
         system, turns = _conversation(body["messages"])
         return RecordedRequest(at_s=row.at_s, turns=turns, system=system, answer_tokens=length)

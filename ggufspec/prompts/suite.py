@@ -67,14 +67,14 @@ class PromptSuite:
             seed: chooses at random, the same for the same seed; None chooses the first ones.
         """
         groups: dict[str | None, list[int]] = defaultdict(list)
-        for place, prompt in enumerate(self.prompts):
-            groups[prompt.category].append(place)
+        for number, prompt in enumerate(self.prompts):
+            groups[prompt.category].append(number)
         kept: set[int] = set()
-        for category, places in groups.items():
+        for category, numbers in groups.items():
             if seed is not None:
-                random.Random(f"{seed}/{category}").shuffle(places)  # noqa: S311  # a choice, not a secret
-            kept |= set(places[: max(1, per_category)])
-        return replace(self, prompts=tuple(self.prompts[place] for place in sorted(kept)))
+                random.Random(f"{seed}/{category}").shuffle(numbers)  # noqa: S311  # a choice, not a secret
+            kept |= set(numbers[: max(1, per_category)])
+        return replace(self, prompts=tuple(self.prompts[number] for number in sorted(kept)))
 
 
 class PromptEntry(NamedTuple):
@@ -127,14 +127,14 @@ def assemble(name: str, path: Path, entries: Iterable[PromptEntry], *, instructi
     """
     listed = list(entries)
     refuse_too_many(path, len(listed))
-    places: dict[str, str] = {}
+    origins: dict[str, str] = {}
     for entry in listed:
-        if entry.prompt.id in places:
+        if entry.prompt.id in origins:
             raise GgufspecError(
-                f"{entry.where}: the id {entry.prompt.id} is already used in {places[entry.prompt.id]}",
+                f"{entry.where}: the id {entry.prompt.id} is already used in {origins[entry.prompt.id]}",
                 "give every prompt a different id",
             )
-        places[entry.prompt.id] = entry.where
+        origins[entry.prompt.id] = entry.where
     prompts = tuple(entry.prompt for entry in listed if not entry.warmup)
     if not prompts:
         raise GgufspecError(f"{path} has no prompt to measure", "see models/prompts for examples of suites")
@@ -190,13 +190,13 @@ def check_text(value: object, noun: str) -> str:
     return value
 
 
-def _not_unicode(text: str, place: int, noun: str) -> BadPromptError:
+def _not_unicode(text: str, offset: int, noun: str) -> BadPromptError:
     """Return the error for half of a surrogate pair: Python's form of a byte in argv that is not UTF-8."""
-    byte = ord(text[place]) - _ESCAPED_BYTE
+    byte = ord(text[offset]) - _ESCAPED_BYTE
     if not 0x80 <= byte <= 0xFF:
         return BadPromptError(f"{noun} contains half of a surrogate pair, which is not a character")
     return BadPromptError(
-        f"{noun} is not UTF-8: byte 0x{byte:02x} at offset {len(text[:place].encode())}",
+        f"{noun} is not UTF-8: byte 0x{byte:02x} at offset {len(text[:offset].encode())}",
         "use a terminal with a UTF-8 locale, or convert the text: iconv -f WINDOWS-1252 -t UTF-8",
     )
 

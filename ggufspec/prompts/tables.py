@@ -53,9 +53,9 @@ def read_toml(path: Path, text: str) -> PromptSuite:
 
 def _entries(path: Path, text: str, tables: list[Any]) -> Iterator[PromptEntry]:
     lines = [number for number, line in enumerate(text.splitlines(), start=1) if _HEADING.match(line)]
-    for place, table in enumerate(tables):
+    for index, table in enumerate(tables):
         # A text may contain such a heading. Then line numbers are unknown, and the prompt's number is used.
-        where = f"{path}:{lines[place]}" if len(lines) == len(tables) else f"{path}, prompt {place + 1}"
+        where = f"{path}:{lines[index]}" if len(lines) == len(tables) else f"{path}, prompt {index + 1}"
         try:
             yield _entry(where, table)
         except BadPromptError as problem:

@@ -83,8 +83,8 @@ def check_costs(benches: Sequence[ResultSet], files: Mapping[str, Path], report:
         report.find(error.message)
         return
     report.skip(SIZES)
-    for place, profile in enumerate(shared):
-        label = f"{profiles.SHARED}, curve {place}"
+    for number, profile in enumerate(shared):
+        label = f"{profiles.SHARED}, curve {number}"
         if not any(costs.belongs(profile.curve.measured_on, bench) for bench in benches):
             report.find(f"{label} is of a pair, a llama.cpp or a machine that no bench has")
         try:
@@ -130,10 +130,10 @@ def _same_tables(name: str, content: bytes, expected: bytes, *, is_same: bool) -
         return False
     if len(rows) != len(ours):
         return False
-    for row, own in zip(rows, ours, strict=True):
-        if is_same and row.keys() != own.keys():
+    for row, our_row in zip(rows, ours, strict=True):
+        if is_same and row.keys() != our_row.keys():
             return False
-        if not all(is_close(row[key], own[key]) for key in row.keys() & own.keys()):
+        if not all(is_close(row[key], our_row[key]) for key in row.keys() & our_row.keys()):
             return False
     return True
 

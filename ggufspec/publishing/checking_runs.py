@@ -67,21 +67,21 @@ _SERVERS = "what running servers say of themselves (software, model, draft size)
 
 def check_bench(bench: ResultSet, files: Mapping[str, Path], report: Report) -> None:
     """Compare every run of a bench with its logs, and what the bench says of builds and models."""
-    name, known = bench.meta.id, set[str]()
+    name, names = bench.meta.id, set[str]()
     logs_of: dict[str, dict[str, RawLogs]] = {}
     for run in bench.runs:
         if not _is_log_name(run.log):
             report.find(f"{name}: a run has the log {run.log!r}, which is no name of a log")
             return
         logs_of[run.log] = read_logs(bench.folder, run.log)
-        known |= {
+        names |= {
             f"{BENCHES}/{name}/logs/{run.log}{end}.{stream}"
             for end in logs_of[run.log]
             for stream in ("out", "err")
         }
     if len(logs_of) < len(bench.runs):
         report.find(f"{name}: two runs have the same log")
-    for file in sorted(files.keys() - known):
+    for file in sorted(files.keys() - names):
         if file.startswith(f"{BENCHES}/{name}/logs/"):
             report.find(f"{file} belongs to no run")
         elif file.startswith(f"{BENCHES}/{name}/") and file.rpartition("/")[2] not in {
@@ -91,8 +91,8 @@ def check_bench(bench: ResultSet, files: Mapping[str, Path], report: Report) -> 
             report.find(f"{file} is not a file of a bench")
     loads = _samples_of_loads(bench.runs, logs_of)
     methods = _methods_of_runs(bench.runs, logs_of)
-    for place, run in enumerate(bench.runs):
-        label = f"{name}, run {place} ({run.log})"
+    for number, run in enumerate(bench.runs):
+        label = f"{name}, run {number} ({run.log})"
         _check_run(run, label, logs_of[run.log], loads, methods.get(run.log), report)
         _check_cell(run, label, report)
         _check_warnings(run, label, bench.meta.machine.cores, report)
@@ -298,32 +298,32 @@ def _check_texts(bench: ResultSet, report: Report) -> None:
     for run in bench.runs:
         if run.spec.role is Role.TARGET and audit.has_text(run.sample):
             first.setdefault(run.spec.key, run)
-    for place, run in enumerate(bench.runs):
-        label = f"{bench.meta.id}, run {place} ({run.log})"
+    for number, run in enumerate(bench.runs):
+        label = f"{bench.meta.id}, run {number} ({run.log})"
         if run.audit is not None or (run.difference is not None and run.difference.verdict is not None):
             report.skip("what the target said of texts (margins, verdicts, audits)", run.log)
         if _lacks_texts(run.spec):
             continue
-        own = first.get(run.spec.baseline.key)
+        baseline = first.get(run.spec.baseline.key)
         drafting = run.spec.drafting
         is_compared = (
             audit.has_text(run.sample)
             and run.spec.role is not Role.DRAFTER
-            and (own is not None and own.log != run.log)
+            and (baseline is not None and baseline.log != run.log)
             and run.spec.sampling.greedy
             and not (drafting and drafting.synthetic)
         )
-        if not is_compared or own is None:
+        if not is_compared or baseline is None:
             if run.text_identical is not None:
                 report.find(f"{label}: its text counts as compared, but there is nothing to compare it with")
             continue
         if run.spec.traffic is not None:
-            same = audit.compare_answers(run, own)
+            same = audit.compare_answers(run, baseline)
             if run.text_identical is not same:
                 report.find(f"{label}: text_identical is {run.text_identical}, but its answers show {same}")
             report.n_figures += 1
             continue
-        difference = audit.locate(run.sample, own.sample, _NO_PROGRAMS, "", n_predict=run.spec.n_predict)
+        difference = audit.locate(run.sample, baseline.sample, _NO_PROGRAMS, "", n_predict=run.spec.n_predict)
         if run.text_identical is not (difference is None):
             report.find(f"{label}: text_identical is {run.text_identical}, but its text shows the opposite")
         elif difference is not None and run.difference is not None:

@@ -92,8 +92,8 @@ def is_built_in(prompt: Prompt) -> bool:
 @cache
 def _built_in_texts() -> frozenset[str]:
     suites = map(prompts.suite, prompts.BUILT_IN)
-    every = [prompt for suite in suites for prompt in (*suite.prompts, *suite.warmups)]
-    return frozenset(text for prompt in every for text in (prompt.text, *prompt.followups))
+    built_in = [prompt for suite in suites for prompt in (*suite.prompts, *suite.warmups)]
+    return frozenset(text for prompt in built_in for text in (prompt.text, *prompt.followups))
 
 
 def list_prompts(spec: RunSpec) -> tuple[Prompt, ...]:
@@ -117,17 +117,17 @@ def find_hidden(spec: RunSpec, command: Iterable[str] = ()) -> Hidden:
         or (servers is not None and servers.system is not None)
         or (traffic is not None and (traffic.depth > 0 or bool(traffic.arrivals)))
     )
-    every = enumerate(list_prompts(spec))
-    return frozenset(place for place, prompt in every if hides_all or not is_built_in(prompt))
+    numbered = enumerate(list_prompts(spec))
+    return frozenset(number for number, prompt in numbered if hides_all or not is_built_in(prompt))
 
 
 def hidden_prompts(bench: ResultSet) -> frozenset[str]:
     """Return the ids of prompts whose texts are not built in, see ``find_hidden``."""
     command = bench.meta.command
     return frozenset(
-        list_prompts(spec)[place].id
+        list_prompts(spec)[number].id
         for spec in dict.fromkeys(bench.runs.specs)
-        for place in find_hidden(spec, command)
+        for number in find_hidden(spec, command)
     )
 
 
@@ -196,8 +196,8 @@ def redact_run(run: RunResult, redactor: Redactor, *, hidden: Hidden) -> RunResu
 def _without_prompts(spec: RunSpec, hidden: Hidden) -> RunSpec:
     """Return a specification without the texts of some of its prompts, and without a system prompt."""
     kept = tuple(
-        replace(prompt, text="", message=None, followups=(), messages=()) if place in hidden else prompt
-        for place, prompt in enumerate(list_prompts(spec))
+        replace(prompt, text="", message=None, followups=(), messages=()) if number in hidden else prompt
+        for number, prompt in enumerate(list_prompts(spec))
     )
     if spec.traffic is None:
         return replace(spec, prompt=kept[0])
@@ -278,10 +278,10 @@ def _redact_record(record: bytes, redactor: Redactor, *, is_hidden: bool) -> byt
         for line, value in zip(lines, values, strict=True)
     ]
     if clears and not is_hidden and pieces:
-        place = next(number for number, value in enumerate(values) if _chunk_of(value) is not None)
-        first = json.loads(redacted[place])
+        column = next(number for number, value in enumerate(values) if _chunk_of(value) is not None)
+        first = json.loads(redacted[column])
         first["chunk"]["content"] = redactor(text)
-        redacted[place] = json.dumps(first)
+        redacted[column] = json.dumps(first)
     return "\n".join(redacted).encode(errors="surrogateescape")
 
 
@@ -402,14 +402,14 @@ def _command_without_texts(bench: ResultSet, hidden: Collection[str]) -> tuple[s
     command = bench.meta.command
     if command[:1] == (_NOTEBOOK,):
         return (_NOTEBOOK, LEFT_OUT)
-    every = dict.fromkeys(prompt for spec in bench.runs.specs for prompt in list_prompts(spec))
-    texts = [text for prompt in every if prompt.id in hidden for text in _prompt_texts(prompt)]
+    prompts = dict.fromkeys(prompt for spec in bench.runs.specs for prompt in list_prompts(spec))
+    texts = [text for prompt in prompts if prompt.id in hidden for text in _prompt_texts(prompt)]
     without = [_without_texts(word, dict.fromkeys(texts)) for word in command]
-    for place, word in enumerate(command):
-        if command[place - 1 : place] == ("--system",):
-            without[place] = LEFT_OUT
+    for number, word in enumerate(command):
+        if command[number - 1 : number] == ("--system",):
+            without[number] = LEFT_OUT
         elif word.startswith("--system="):
-            without[place] = f"--system={LEFT_OUT}"
+            without[number] = f"--system={LEFT_OUT}"
     return tuple(without)
 
 
@@ -430,7 +430,7 @@ def _texts_of(run: RunResult, hidden: Hidden) -> tuple[str, ...]:
     """Return the texts of some prompts of a run, and the answers to them; of users, short ones in quotes."""
     if not hidden:
         return ()
-    prompts_of = [prompt for place, prompt in enumerate(list_prompts(run.spec)) if place in hidden]
+    prompts_of = [prompt for number, prompt in enumerate(list_prompts(run.spec)) if number in hidden]
     texts = [text for prompt in prompts_of for text in _prompt_texts(prompt)]
     if run.spec.traffic is None:
         return tuple(filter(None, (*texts, run.sample.text)))

@@ -41,11 +41,11 @@ def belongs(setup: MeasuredOn | None, bench: ResultSet) -> bool:
     )
 
 
-def _is_same(one: ModelFile, other: ModelFile) -> bool:
+def _is_same(model: ModelFile, other: ModelFile) -> bool:
     """Whether two models have one content or, where that is not known, one place."""
-    if one.content is not None and other.content is not None:
-        return one.content == other.content
-    return (one.filename, one.path) == (other.filename, other.path)
+    if model.content is not None and other.content is not None:
+        return model.content == other.content
+    return (model.filename, model.path) == (other.filename, other.path)
 
 
 def _share(profile: Profile) -> Iterator[SharedProfile]:

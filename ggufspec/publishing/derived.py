@@ -161,10 +161,10 @@ def _card(benches: Sequence[ResultSet], facts: Facts) -> Iterator[str]:
     names = [f"{bench.meta.id}-{title}" for bench in benches for title in _TITLES]
     if facts.with_parquet:
         yield "configs:"
-        for place, name in enumerate(names):
+        for number, name in enumerate(names):
             yield f"- config_name: {json.dumps(name)}"  # JSON is YAML, and quotes what YAML would convert
             yield f"  data_files: {json.dumps(f'tables/{name}.parquet')}"
-            if place == 0:
+            if number == 0:
                 yield "  default: true"
     yield "---\n"
 

@@ -104,8 +104,8 @@ def _machine(meta: Meta) -> Iterator[str]:
     yield units.counted(machine.cores, "core")
     yield units.format_bytes(machine.memory_bytes)
     memory = dict(enumerate(machine.gpu_bytes))
-    for place, gpu in enumerate(machine.gpus):
-        yield f"{gpu} ({units.format_bytes(memory[place])})" if place in memory else gpu
+    for number, gpu in enumerate(machine.gpus):
+        yield f"{gpu} ({units.format_bytes(memory[number])})" if number in memory else gpu
     if machine.gpu_driver:
         yield f"GPU driver {machine.gpu_driver}"
     if machine.system:

@@ -80,9 +80,9 @@ def publish(
         OSError: a log cannot be read, or the bundle cannot be written.
     """
     packed = folder.with_name(f"{folder.name}.zip")
-    for place in (folder, packed):
-        if place.exists():
-            raise GgufspecError(f"{place} already exists", "choose another --out, or remove it")
+    for path in (folder, packed):
+        if path.exists():
+            raise GgufspecError(f"{path} already exists", "choose another --out, or remove it")
     draft = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(draft, ignore_errors=True)
     try:

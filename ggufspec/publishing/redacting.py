@@ -281,13 +281,13 @@ def _address_patterns(benches: Iterable[ResultSet]) -> Iterator[tuple[str, str]]
     """Yield the patterns of running servers' addresses; those of this machine itself say nothing."""
     urls = _distinct(endpoint.url for bench in benches for endpoint in _endpoints(bench))
     hosts = _distinct(urlsplit(url).hostname or "" for url in urls)
-    places = {host: f"server-{number}" for number, host in enumerate(hosts, start=1) if not _is_local(host)}
+    aliases = {host: f"server-{number}" for number, host in enumerate(hosts, start=1) if not _is_local(host)}
     for url in sorted(urls, key=len, reverse=True):
         parts = urlsplit(url)
-        if parts.hostname in places:
-            yield rf"{re.escape(url)}(?![\w-])", f"{parts.scheme}://{places[parts.hostname]}"
-    for host in sorted(places, key=len, reverse=True):
-        yield rf"(?i:(?<![\w.-])\[?{re.escape(host)}\]?(?::\d+)?(?![\w-]))", places[host]
+        if parts.hostname in aliases:
+            yield rf"{re.escape(url)}(?![\w-])", f"{parts.scheme}://{aliases[parts.hostname]}"
+    for host in sorted(aliases, key=len, reverse=True):
+        yield rf"(?i:(?<![\w.-])\[?{re.escape(host)}\]?(?::\d+)?(?![\w-]))", aliases[host]
 
 
 def _is_local(host: str) -> bool:
@@ -300,8 +300,8 @@ def _is_local(host: str) -> bool:
 
 def _home_patterns(homes: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the patterns of home folders; folders in them, which may name a project, are replaced, too."""
-    known = "|".join(rf"{re.escape(home)}(?![\w-])" for home in (*_long_paths(homes), "/root"))
-    home = rf"(?<![\w.~-])(?:{known}|{_HOMES})"
+    homes_pattern = "|".join(rf"{re.escape(home)}(?![\w-])" for home in (*_long_paths(homes), "/root"))
+    home = rf"(?<![\w.~-])(?:{homes_pattern}|{_HOMES})"
     yield rf"{home}(?:/{_PART})+(?=/{_PART})", "~/…"
     yield home, "~"
 
@@ -388,8 +388,8 @@ def _models(bench: ResultSet) -> Iterator[ModelFile]:
 
 def _endpoints(bench: ResultSet) -> Iterator[Endpoint]:
     """Yield the servers that ran already."""
-    every = dict.fromkeys(spec.servers for spec in bench.runs.specs if spec.servers is not None)
-    yield from (endpoint for servers in every for endpoint in servers.endpoints)
+    urls = dict.fromkeys(spec.servers for spec in bench.runs.specs if spec.servers is not None)
+    yield from (endpoint for servers in urls for endpoint in servers.endpoints)
 
 
 def _served_paths(bench: ResultSet) -> Iterator[str]:

@@ -77,8 +77,8 @@ def list_files(folder: Path) -> dict[str, Path]:
     """
     files: dict[str, Path] = {}
     size = 0
-    for place, folders, names in os.walk(folder, onerror=_raise):
-        for child in (Path(place, name) for name in (*folders, *names)):
+    for parent, folders, names in os.walk(folder, onerror=_raise):
+        for child in (Path(parent, name) for name in (*folders, *names)):
             status, name = child.lstat(), child.relative_to(folder).as_posix()
             check_name(name)
             if stat.S_ISDIR(status.st_mode):
@@ -191,8 +191,8 @@ def _checked(entries: list[zipfile.ZipInfo], zip_bytes: int) -> Mapping[str, zip
             check_name(entry.filename.rstrip("/"))
             continue
         check_name(entry.filename)
-        kind = stat.S_IFMT(entry.external_attr >> 16)
-        if kind not in {0, stat.S_IFREG} or entry.flag_bits & 1 or entry.compress_type not in _METHODS:
+        file_type = stat.S_IFMT(entry.external_attr >> 16)
+        if file_type not in {0, stat.S_IFREG} or entry.flag_bits & 1 or entry.compress_type not in _METHODS:
             raise ResultsError(
                 f"{entry.filename} in the zip is a link, encrypted, or packed in an unusual way",
                 "do not use this bundle",

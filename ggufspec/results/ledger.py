@@ -63,9 +63,9 @@ class Ledger:
             if type(record) is not RunRecord:
                 self._judge(record) if type(record) is JudgedRecord else self._share(record)
         specs, calls, outputs = len(self.specs), len(self.calls), len(self.outputs)
-        for place, run in enumerate(runs, start=before):
+        for number, run in enumerate(runs, start=before):
             if run.spec >= specs or run.call >= calls or run.output >= outputs:
-                raise ValueError(f"run {place} refers to a missing record")
+                raise ValueError(f"run {number} refers to a missing record")
 
     def records_of(self, run: RunResult) -> list[Any]:
         """Return the new records of a run: those that no earlier run has, then its own."""
@@ -87,23 +87,23 @@ class Ledger:
         )
         return [*new, record]
 
-    def run(self, place: int, n_judged: int) -> RunResult:
+    def run(self, number: int, n_judged: int) -> RunResult:
         """Return one run with the first ``n_judged`` judgements applied."""
-        judged = self.judgement(place, n_judged)
-        if place not in self.made:
-            self.made[place] = self._make(self.runs[place])
+        judged = self.judgement(number, n_judged)
+        if number not in self.made:
+            self.made[number] = self._make(self.runs[number])
         if judged is None:
-            return self.made[place]
+            return self.made[number]
         return replace(
-            self.made[place],
+            self.made[number],
             text_identical=judged.text_identical,
             difference=judged.difference,
             audit=judged.audit,
         )
 
-    def judgement(self, place: int, n_judged: int) -> JudgedRecord | None:
+    def judgement(self, index: int, n_judged: int) -> JudgedRecord | None:
         """Return the last judgement of a run among the first ``n_judged`` of the bench; None without one."""
-        of_run = reversed(self.judged.get(place, ()))
+        of_run = reversed(self.judged.get(index, ()))
         return next((record for number, record in of_run if number < n_judged), None)
 
     def sample(self, output: Any, times: Mapping[str, Any] = MappingProxyType({})) -> Sample:

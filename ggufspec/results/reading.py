@@ -152,7 +152,7 @@ def _read_damaged(content: bytes, meta: Meta, *, salvage: bool) -> Stored:
     An append is one write. So damage is at the end unless a line that began a later append is undamaged.
     """
     lines = list(_lines(content, seals.start(meta.id)))
-    first = next((place for place, line in enumerate(lines) if not (line.undamaged and line.follows)), None)
+    first = next((number for number, line in enumerate(lines) if not (line.undamaged and line.follows)), None)
     at_end = first is not None and not any(line.undamaged and not line.joined for line in lines[first:])
     if at_end or (first is None and not salvage):
         return _read_beginning(content, lines[:first], meta)

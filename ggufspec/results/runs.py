@@ -39,10 +39,10 @@ class Runs(Sequence[RunResult]):
     __slots__ = ("_ledger", "_n_judged", "_outputs", "_places", "_run_records")
 
     def __init__(
-        self, ledger: Ledger, places: Sequence[int] | None = None, n_judged: int | None = None
+        self, ledger: Ledger, numbers: Sequence[int] | None = None, n_judged: int | None = None
     ) -> None:
         self._ledger = ledger
-        self._places = range(len(ledger.runs)) if places is None else places
+        self._places = range(len(ledger.runs)) if numbers is None else numbers
         self._n_judged = ledger.n_judged if n_judged is None else n_judged
         self._run_records: list[Any] | None = None  # of the places, once a column is read
         self._outputs: list[Any] | None = None  # the output records of these runs
@@ -62,7 +62,7 @@ class Runs(Sequence[RunResult]):
         return self._ledger.run(self._places[index], self._n_judged)
 
     def __iter__(self) -> Iterator[RunResult]:
-        return (self._ledger.run(place, self._n_judged) for place in self._places)
+        return (self._ledger.run(number, self._n_judged) for number in self._places)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Runs | tuple | list):
@@ -86,9 +86,9 @@ class Runs(Sequence[RunResult]):
             self._outputs = self._look_up("output", self._ledger.outputs)
         return self._outputs
 
-    def select(self, places: Sequence[int]) -> Runs:
+    def select(self, numbers: Sequence[int]) -> Runs:
         """Return the runs at these indices of this sequence."""
-        return Runs(self._ledger, [self._places[place] for place in places], self._n_judged)
+        return Runs(self._ledger, [self._places[number] for number in numbers], self._n_judged)
 
     def column(self, name: str) -> list[Any]:
         """Return one value of every run without making RunResults: some 10 ms for 100,000 runs.
@@ -145,7 +145,7 @@ class Runs(Sequence[RunResult]):
         same = [first.setdefault(spec.key, at) for at, spec in enumerate(self._ledger.specs)]
         runs = zip(self._records(), self._places, strict=True)
         # a cell is one number here, because 100,000 tuples make the garbage collector run
-        last = {(same[r.spec] << 32) + r.repeat: place for r, place in runs if not (r.warmup or r.anchor)}
+        last = {(same[r.spec] << 32) + r.repeat: number for r, number in runs if not (r.warmup or r.anchor)}
         return Runs(self._ledger, list(last.values()), self._n_judged)
 
     def _numbers_of(self, reference: str) -> NDArray[np.intp]:
@@ -155,7 +155,7 @@ class Runs(Sequence[RunResult]):
 
     def _records(self) -> list[Any]:
         if self._run_records is None:
-            self._run_records = [self._ledger.runs[place] for place in self._places]
+            self._run_records = [self._ledger.runs[number] for number in self._places]
         return self._run_records
 
     def _values(self, name: str) -> list[Any]:
@@ -165,8 +165,8 @@ class Runs(Sequence[RunResult]):
         return [table[number] for number in self._values(reference)]
 
     def _apply_judgements(self, name: str, values: list[Any]) -> list[Any]:
-        for at, place in enumerate(self._places if self._ledger.judged else ()):
-            judgement = self._ledger.judgement(place, self._n_judged)
+        for at, number in enumerate(self._places if self._ledger.judged else ()):
+            judgement = self._ledger.judgement(number, self._n_judged)
             if judgement is not None:
                 values[at] = getattr(judgement, name)
         return values

@@ -80,10 +80,10 @@ def find_bench(run: str) -> Path:
     """
     if _is_bench(Path(run)):
         return Path(run)
-    known = ids()
-    if run == LATEST and known:
-        return paths.runs_dir() / known[-1]
-    matches = [run] if run in known else [name for name in known if name.startswith(run)]
+    names = ids()
+    if run == LATEST and names:
+        return paths.runs_dir() / names[-1]
+    matches = [run] if run in names else [name for name in names if name.startswith(run)]
     if len(matches) == 1:
         return paths.runs_dir() / matches[0]
     if without_meta := _without_meta(run):
@@ -91,7 +91,7 @@ def find_bench(run: str) -> Path:
             f"{without_meta / META} is missing",
             f"`ggufspec show {without_meta.name} --salvage` shows what is left of the bench",
         )
-    if not known:
+    if not names:
         raise ResultsError("no bench is stored yet", "run `ggufspec bench` first")
     shown = repr(run if len(run) <= _LONGEST_NAME else f"{run[:_LONGEST_NAME]}…")
     if matches:
@@ -99,7 +99,7 @@ def find_bench(run: str) -> Path:
             f"{shown} is the beginning of {len(matches)} runs", f"use a complete id, such as {matches[0]}"
         )
     raise ResultsError(
-        f"there is no run {shown}", f"`ggufspec show --list` lists them; the last is {known[-1]}"
+        f"there is no run {shown}", f"`ggufspec show --list` lists them; the last is {names[-1]}"
     )
 
 
@@ -301,11 +301,11 @@ def judge(results: ResultSet, judged: RunResult) -> ResultSet:
     """
     writer = _writer(results)
     runs = writer.ledger.runs
-    place = next((i for i in reversed(range(len(runs))) if runs[i].log == judged.log), None)
-    if place is None:
+    number = next((i for i in reversed(range(len(runs))) if runs[i].log == judged.log), None)
+    if number is None:
         raise ResultsError(f"the bench {results.meta.id} has no run with the log {judged.log!r}")
     record = JudgedRecord(
-        run=place,
+        run=number,
         log=judged.log,
         text_identical=judged.text_identical,
         difference=judged.difference,

@@ -125,15 +125,15 @@ def align(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> tuple[
 
 
 def _select(rates: Rates, prompts: Sequence[str], repeats: Sequence[int]) -> Rates:
-    places = np.ix_([rates.rows[prompt] for prompt in prompts], [rates.columns[repeat] for repeat in repeats])
+    cells = np.ix_([rates.rows[prompt] for prompt in prompts], [rates.columns[repeat] for repeat in repeats])
     return Rates(
         prompts,
         repeats,
-        rates.table[places],
-        loads=None if rates.loads is None else rates.loads[places],
+        rates.table[cells],
+        loads=None if rates.loads is None else rates.loads[cells],
         conversations=rates.conversations,
-        clipped=None if rates.clipped is None else rates.clipped[places],
-        slowed=None if rates.slowed is None else rates.slowed[places],
+        clipped=None if rates.clipped is None else rates.clipped[cells],
+        slowed=None if rates.slowed is None else rates.slowed[cells],
     )
 
 

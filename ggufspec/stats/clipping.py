@@ -62,9 +62,9 @@ def find_far(rates: Rates) -> Mask:
     columns = np.flatnonzero((~np.isnan(logs[rows])).any(axis=0))
     if not len(rows):
         return far
-    place = np.ix_(rows, columns)
+    cells = np.ix_(rows, columns)
     loads = _loads(rates)[columns]
-    residuals = _polish(logs[place], loads)
+    residuals = _polish(logs[cells], loads)
     present = ~np.isnan(residuals)
     within = int(present.sum()) - len(rows)  # degrees of freedom of the differences between repeats
     degrees = within - (len(np.unique(loads)) - 1 if len(rows) >= _LEAST_PROMPTS else 0)
@@ -74,7 +74,7 @@ def find_far(rates: Rates) -> Mask:
     scale = spread * sqrt(within / degrees)
     if scale <= _SLIGHT:
         return far
-    far[place] = np.abs(np.where(present, residuals, 0.0)) > FAR * scale
+    far[cells] = np.abs(np.where(present, residuals, 0.0)) > FAR * scale
     return far if far.sum() <= _MOST * len(rates) else np.zeros_like(far)
 
 
@@ -93,11 +93,11 @@ def replace_rates(rates: Rates, clipped: Mask) -> Rates:
     used = np.argwhere(~np.isnan(logs) & ~clipped)
     factors = prompts + (int(loads.max()) + 1 if prompts > 1 else 0)
 
-    def design(places: NDArray[np.intp]) -> Values:
-        table = np.zeros((len(places), factors))
-        table[np.arange(len(places)), places[:, 0]] = 1
+    def design(cells: NDArray[np.intp]) -> Values:
+        table = np.zeros((len(cells), factors))
+        table[np.arange(len(cells)), cells[:, 0]] = 1
         if prompts > 1:
-            table[np.arange(len(places)), prompts + loads[places[:, 1]]] = 1
+            table[np.arange(len(cells)), prompts + loads[cells[:, 1]]] = 1
         return table
 
     values = logs[tuple(used.T)]

@@ -88,9 +88,9 @@ class Components:
     def shares(self) -> dict[str, float]:
         """Share of the variance of one cell by component, 0 to 1; empty where nothing varies."""
         parts = {"prompt": self.prompt, "load": self.load, "residual": self.residual}
-        known = {name: variance for name, variance in parts.items() if variance is not None}
-        total = sum(known.values())
-        return {name: variance / total for name, variance in known.items()} if total > 0 else {}
+        estimated = {name: variance for name, variance in parts.items() if variance is not None}
+        total = sum(estimated.values())
+        return {name: variance / total for name, variance in estimated.items()} if total > 0 else {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -406,7 +406,7 @@ class _Squares:
             of_parts.append(degrees)
         if not parts or variance <= 0:
             return 0.0, max(of_parts, default=0.0)
-        spread = sum(part / own for part, own in zip(parts, of_parts, strict=True))
+        spread = sum(part / of_part for part, of_part in zip(parts, of_parts, strict=True))
         return variance, max(variance / spread, min(of_parts))
 
     def _p_value(self, level: _Level) -> float:
@@ -463,11 +463,11 @@ def _level(total: float, degrees: int, holds: int, weights: Values) -> _Level:
 def cell_means(logs: Values, clusters: Sequence[int], groups: Sequence[int]) -> tuple[Values, Values]:
     """Return the mean and the number of logarithms of each (cluster, group); without empty rows, columns."""
     present = ~np.isnan(logs)
-    places = np.ix_(clusters, groups)
+    cells = np.ix_(clusters, groups)
     shape = max(clusters, default=-1) + 1, max(groups, default=-1) + 1
     sums, counts = np.zeros(shape), np.zeros(shape)
-    np.add.at(sums, places, np.where(present, logs, 0.0))
-    np.add.at(counts, places, present)
+    np.add.at(sums, cells, np.where(present, logs, 0.0))
+    np.add.at(counts, cells, present)
     rows, columns = counts.any(axis=1), counts.any(axis=0)
     sums, counts = sums[rows][:, columns], counts[rows][:, columns]
     return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0), counts
@@ -507,5 +507,5 @@ def group_repeats(*arms: Rates) -> tuple[list[int], bool]:
         for number in numbers[counts > 1].tolist():
             sharing = {group[column] for column in np.flatnonzero((loads == number).any(axis=0)).tolist()}
             group = [min(sharing) if of_column in sharing else of_column for of_column in group]
-    order = {first: place for place, first in enumerate(dict.fromkeys(group))}
+    order = {first: index for index, first in enumerate(dict.fromkeys(group))}
     return [order[first] for first in group], own_processes

@@ -61,17 +61,17 @@ def adjust(family: Sequence[Comparison]) -> tuple[Adjusted, ...]:
     if not family:
         return ()
     values, errors, degrees = (
-        np.array([getattr(one, name) for one in family]) for name in ("value", "error", "degrees")
+        np.array([getattr(member, name) for member in family]) for name in ("value", "error", "degrees")
     )
     variances, freedom = moderate(errors**2, degrees, correlation=SHARED_BASELINE)
     shrunk = _shrink(values, variances)
     adjusted = []
-    for place, comparison in enumerate(family):
-        error, df = math.sqrt(variances[place]), float(freedom[place])
+    for index, comparison in enumerate(family):
+        error, df = math.sqrt(variances[index]), float(freedom[index])
         half = family_quantile(len(family), df) * error
         adjusted.append(
             Adjusted(
-                value=float(shrunk[place]),
+                value=float(shrunk[index]),
                 lo=comparison.value - half,
                 hi=comparison.value + half,
                 p_value=family_tail(abs(comparison.value) / error, len(family), df),

@@ -135,18 +135,18 @@ def judge_limits(
     That a ratio is above is tested at ``pass_error`` each: all of them have to be, so that no adjustment is
     due (Berger 1982, Technometrics 24:295-300).
     """
-    order = sorted(range(len(effects)), key=lambda place: effects[place].p_below(limit))
+    order = sorted(range(len(effects)), key=lambda index: effects[index].p_below(limit))
     tails: dict[int, float] = {}
     is_rejecting = True
     tail = fail_error
-    for rank, place in enumerate(order):
+    for rank, index in enumerate(order):
         if is_rejecting:
             tail = fail_error / (len(effects) - rank)
-            is_rejecting = effects[place].p_below(limit) < tail
-        tails[place] = tail
+            is_rejecting = effects[index].p_below(limit) < tail
+        tails[index] = tail
     tests = []
-    for place, effect in enumerate(effects):
-        lo, hi = effect.interval(pass_error, tails[place])
+    for index, effect in enumerate(effects):
+        lo, hi = effect.interval(pass_error, tails[index])
         units = _units_needed(effect, limit, fail_tail=fail_error / len(effects), pass_tail=pass_error)
         tests.append(LimitTest(lo=lo, hi=hi, is_below=hi < limit, is_above=lo > limit, units=units))
     return tuple(tests)
@@ -160,5 +160,5 @@ def _units_needed(effect: LogEffect, limit: float, *, fail_tail: float, pass_tai
         return lo > limit or hi < limit
 
     choices = range(effect.units, _MOST_UNITS + 1)
-    place = bisect_left(choices, True, key=decides)  # intervals only become narrower
-    return choices[place] if place < len(choices) else None
+    index = bisect_left(choices, True, key=decides)  # intervals only become narrower
+    return choices[index] if index < len(choices) else None

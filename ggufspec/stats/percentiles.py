@@ -33,10 +33,10 @@ def percentile_over_loads(values: Sequence[ArrayLike], percent: float) -> Estima
         either side.
     """
     loads = [load for load in (np.asarray(of_load, dtype=np.float64) for of_load in values) if load.size]
-    every = np.concatenate(loads) if loads else np.empty(0)
-    if len(every) * min(percent, 100 - percent) / 100 < LEAST_BEYOND:
+    pooled = np.concatenate(loads) if loads else np.empty(0)
+    if len(pooled) * min(percent, 100 - percent) / 100 < LEAST_BEYOND:
         return None
-    value = float(np.percentile(every, percent))
+    value = float(np.percentile(pooled, percent))
     if len(loads) < MIN_LOADS or value <= 0:
         return Estimate(value=value, lo=None, hi=None)
     others = [np.concatenate(loads[:i] + loads[i + 1 :]) for i in range(len(loads))]

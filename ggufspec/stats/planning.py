@@ -91,8 +91,8 @@ def _smallest_size(components: Components, share: float, *, more: Literal["promp
     def narrowness(size: int) -> float:
         return -expected_width(components, **{**now, more: size})
 
-    place = bisect_left(sizes, share * narrowness(now[more]), key=narrowness)
-    return sizes[place] if place < len(sizes) else None
+    index = bisect_left(sizes, share * narrowness(now[more]), key=narrowness)
+    return sizes[index] if index < len(sizes) else None
 
 
 def _least_plausible(components: Components) -> Components:

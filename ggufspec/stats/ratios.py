@@ -12,7 +12,11 @@ from ggufspec.stats.estimates import quantile
 
 
 def ratio_of_sums(
-    counts: Mapping[str, float], of: Mapping[str, float], *, offset: float = 0.0, highest: float = math.inf
+    counts: Mapping[str, float],
+    denominators: Mapping[str, float],
+    *,
+    offset: float = 0.0,
+    highest: float = math.inf,
 ) -> Estimate | None:
     """Return ``offset + Σ counts / Σ of`` with its 95 % interval over prompts.
 
@@ -23,16 +27,18 @@ def ratio_of_sums(
 
     Args:
         counts: by prompt or conversation, for example its accepted tokens.
-        of: the same of what they are a part of, for example its drafted tokens.
+        denominators: the same of what they are a part of, for example its drafted tokens.
         offset: is added to the ratio.
         highest: the largest possible value, where the interval ends; the smallest is ``offset``.
 
     Returns:
         The estimate; without an interval for a single unit, or where all units agree exactly. None where
-        ``of`` adds up to 0.
+        ``denominators`` adds up to 0.
     """
-    units = [unit for unit, number in of.items() if number > 0]
-    above, below = (np.array([table[unit] for unit in units], dtype=np.float64) for table in (counts, of))
+    units = [unit for unit, number in denominators.items() if number > 0]
+    above, below = (
+        np.array([table[unit] for unit in units], dtype=np.float64) for table in (counts, denominators)
+    )
     if not len(units):
         return None
     value = offset + float(above.sum() / below.sum())

@@ -32,8 +32,10 @@ def unstable(rates: Mapping[Cell, float]) -> bool:
 
 def pooled_spread(groups: Sequence[Values]) -> float | None:
     """Return ``spread`` of groups of logarithms."""
-    places = ((group, np.triu_indices(len(group), 1)) for group in groups)
-    pairs = np.concatenate([np.zeros(0), *(np.abs(group[one] - group[two]) for group, (one, two) in places)])
+    pairs_of_groups = ((group, np.triu_indices(len(group), 1)) for group in groups)
+    pairs = np.concatenate(
+        [np.zeros(0), *(np.abs(group[first] - group[second]) for group, (first, second) in pairs_of_groups)]
+    )
     return 1.0483 * float(np.median(pairs)) if len(pairs) else None
 
 

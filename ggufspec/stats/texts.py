@@ -24,19 +24,19 @@ LEAST_TOKENS = 5 * BINS
 _LEVEL = 0.95
 
 
-def highest_share(found: int, tokens: int) -> float:
+def highest_share(n_found: int, tokens: int) -> float:
     """Return the highest share of divergent tokens that is compatible with what was found.
 
     It is the one-sided exact bound of 95 % (Clopper and Pearson 1934). With none found it is close to
     3 / tokens, the rule of three.
 
     Args:
-        found: divergent tokens.
+        n_found: divergent tokens.
         tokens: all that were judged, 1 or more.
     """
     from scipy import special  # takes a quarter of a second to import, and few commands need it
 
-    return 1.0 if found >= tokens else float(special.betaincinv(found + 1, tokens - found, _LEVEL))
+    return 1.0 if n_found >= tokens else float(special.betaincinv(n_found + 1, tokens - n_found, _LEVEL))
 
 
 def place_token(probabilities: NDArray[np.float64], token: int, uniform: float) -> float | None:
@@ -57,9 +57,9 @@ def place_token(probabilities: NDArray[np.float64], token: int, uniform: float) 
     return min(likelier + uniform * probability, 1.0)
 
 
-def count_places(places: Sequence[float]) -> tuple[int, ...]:
+def count_places(positions: Sequence[float]) -> tuple[int, ...]:
     """Return how many places lie in each of ``BINS`` equal parts of the range from 0 to 1."""
-    counts, _ = np.histogram(np.asarray(places), bins=BINS, range=(0.0, 1.0))
+    counts, _ = np.histogram(np.asarray(positions), bins=BINS, range=(0.0, 1.0))
     return tuple(counts.tolist())
 
 

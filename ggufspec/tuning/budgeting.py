@@ -427,8 +427,8 @@ def plan_cells(
         return max(pace.run(cell.users, cell.depth, cell.requests, size) for cell in cells) * _RUN_MARGIN
 
     def total(size: int, number: int) -> float:
-        each = (cell.arms * pace.run(cell.users, cell.depth, cell.requests, size) for cell in cells)
-        return number * sum(each) + _JUDGE_S + _ENDING_S
+        seconds = (cell.arms * pace.run(cell.users, cell.depth, cell.requests, size) for cell in cells)
+        return number * sum(seconds) + _JUDGE_S + _ENDING_S
 
     shortest, least = min(_SHORTEST, n_predict), min(_SHORTEST_OF_ALL, n_predict)
     tries = [
@@ -456,7 +456,7 @@ def take_turns(prompts: Sequence[T]) -> list[T]:
     for prompt in prompts:
         rounds.append(seen.get(prompt.category, 0))
         seen[prompt.category] = rounds[-1] + 1
-    return [prompts[place] for place in sorted(range(len(prompts)), key=lambda place: rounds[place])]
+    return [prompts[index] for index in sorted(range(len(prompts)), key=lambda index: rounds[index])]
 
 
 def selecting_prompts(prompts: Sequence[T], others: int) -> tuple[T, ...]:
@@ -482,11 +482,11 @@ def confirming_prompts(measured: Sequence[T], others: Sequence[T]) -> tuple[T, .
 def spread(prompts: Sequence[T], number: int) -> tuple[T, ...]:
     """Return ``number`` prompts in their order, taken from each category in turn."""
     by_category: dict[str | None, list[int]] = {}
-    for place, prompt in enumerate(prompts):
-        by_category.setdefault(prompt.category, []).append(place)
+    for index, prompt in enumerate(prompts):
+        by_category.setdefault(prompt.category, []).append(index)
     chosen: set[int] = set()
     while len(chosen) < min(number, len(prompts)):
         for waiting in by_category.values():
             if waiting and len(chosen) < number:
                 chosen.add(waiting.pop(0))
-    return tuple(prompts[place] for place in sorted(chosen))
+    return tuple(prompts[index] for index in sorted(chosen))

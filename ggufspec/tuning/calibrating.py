@@ -121,10 +121,10 @@ def calibrate_costs(
             curve,
             [
                 run
-                for arm, of in runs.items()
+                for arm, errors in runs.items()
                 if _place(arm) == place or arm in _baselines(place, candidates)
-                for one in of
-                if (run := _calibration_run(plan, curve, arm, one)) is not None
+                for error in errors
+                if (run := _calibration_run(plan, curve, arm, error)) is not None
             ],
             disturbance=disturbance,
         )
@@ -153,22 +153,22 @@ def _calibrated(
     """Compare the texts of the runs with the traced ones."""
     texts = untraced = 0
     squares: list[float] = []
-    for arm, of in runs.items():
-        first = {one.text.prompt.id: one for one in reversed(of)}  # loads repeat the same text
-        for one in first.values():
-            tokens = one.sample.tokens
+    for arm, errors in runs.items():
+        first = {error.text.prompt.id: error for error in reversed(errors)}  # loads repeat the same text
+        for error in first.values():
+            tokens = error.sample.tokens
             if tokens is None or not arm.sampling.greedy:
                 continue
             texts += 1
-            traces = one.text.target_trace.texts
+            traces = error.text.target_trace.texts
             is_traced = any(tokens == trace.tokens[: len(tokens)] for trace in traces)
             untraced += not is_traced
-            if arm.drafting is None or not one.sample.n_rounds:
+            if arm.drafting is None or not error.sample.n_rounds:
                 continue
-            trace = prospects.find_trace(arm, one.text, plan.drafters)
+            trace = prospects.find_trace(arm, error.text, plan.drafters)
             exposures = [_exposure(plan, curves[_place(arm)], arm, text) for text in trace.texts]
             expected = fmean(math.log(run.tokens / run.counts.n_rounds) for run in exposures)
-            written = (one.sample.decoded or 0) / one.sample.n_rounds
+            written = (error.sample.decoded or 0) / error.sample.n_rounds
             squares.append(0.0 if is_traced else (math.log(written) - expected) ** 2 if written else 0.0)
     return Calibrated(
         by_place=by_place,

@@ -63,8 +63,8 @@ def _p_value(gains: Values, inside: NDArray[np.bool_]) -> float:
     exact = math.comb(n, size) <= _EXACT
     if exact:
         chosen = np.zeros((math.comb(n, size), n))
-        for row, places in enumerate(combinations(range(n), size)):
-            chosen[row, list(places)] = 1.0
+        for row, indices in enumerate(combinations(range(n), size)):
+            chosen[row, list(indices)] = 1.0
     else:
         random = np.random.default_rng(_SEED)
         chosen = random.permuted(np.tile(inside.astype(float), (_EXACT - 1, 1)), axis=1)
@@ -85,8 +85,8 @@ def _largest(gains: Values, chosen: Values) -> Values:
 def significant(p_values: Mapping[K, float], *, alpha: float) -> list[K]:
     """Return what passes the step-down test of Holm 1979, "A simple sequentially rejective multiple test"."""
     passed: list[K] = []
-    for place, (name, p_value) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
-        if p_value > alpha / (len(p_values) - place):
+    for rank, (name, p_value) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        if p_value > alpha / (len(p_values) - rank):
             break
         passed.append(name)
     return passed

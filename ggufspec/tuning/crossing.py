@@ -172,7 +172,7 @@ def expect_cells(plan: CrossoverPlan, *, resume: str | None = None) -> Generator
     if cells <= {*coarse_places(plan.axes)}:
         return plan
     stored = () if kept is None else profiles.kept_rounds(kept.folder)
-    if cells <= {Place(one.users, one.depth) for one in stored}:
+    if cells <= {Place(traffic.users, traffic.depth) for traffic in stored}:
         return replace(plan, rounds=stored)
     expected = yield from expecting.expect_rounds(plan.session, plan.blocks, plan.deadline, pace)
     session = replace(plan.session, notes=(*plan.session.notes, expected.note))
@@ -408,5 +408,5 @@ def crossover(
         try:
             step = steps.send(results)
         except StopIteration as end:
-            found: CrossoverMap = end.value
-            return found
+            crossover_map: CrossoverMap = end.value
+            return crossover_map

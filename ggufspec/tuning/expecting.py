@@ -230,9 +230,9 @@ def _compute(
             ubatch=first.ubatch or concurrency.UBATCH,
             build=session.install.build_number,
         )
-        for place, one in enumerate(forecasts):
-            if place == 0:
-                alone_s = users / one.served_alone.tokens_per_s
+        for index, forecast in enumerate(forecasts):
+            if index == 0:
+                alone_s = users / forecast.served_alone.tokens_per_s
                 yield ExpectedRound(users=users, depth=depth, seconds=alone_s)
-            seconds = users * one.forecast.mean_accepted_length / one.tokens_per_s
-            yield ExpectedRound(users=users, depth=depth, draft=one.n_max, seconds=seconds)
+            seconds = users * forecast.forecast.mean_accepted_length / forecast.tokens_per_s
+            yield ExpectedRound(users=users, depth=depth, draft=forecast.n_max, seconds=seconds)

@@ -59,8 +59,8 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
     install, program = plan.session.install, engines.ENGINES[plan.session.engine.name]
     arms = prospects.drafting_arms(plan.blocks)
     build, users = install.build_number, plan.users or 1
-    known = [arm for arm in arms if prospects.can_forecast(arm, program, build, users=users)]
-    drafters = [*dict.fromkeys(arm.draft_source for arm in known if arm.draft_source is not None)]
+    forecastable = [arm for arm in arms if prospects.can_forecast(arm, program, build, users=users)]
+    drafters = [*dict.fromkeys(arm.draft_source for arm in forecastable if arm.draft_source is not None)]
     one_load = 1 if plan.alone.offload.rpc else None  # at once: a worker serves one program at a time
     inside = prospects.drafts_inside(drafters, plan.alone.pair.target)
     with engines.make("inprocess", install, capacity=one_load, with_mtp=inside) as made:
@@ -68,10 +68,10 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
         try:
             yield Stage(name="loading", done=0, total=1)
             begun = time.monotonic()
-            first = replace(_spec(plan, known), prompt=plan.session.suite.prompts[0])
+            first = replace(_spec(plan, forecastable), prompt=plan.session.suite.prompts[0])
             start = measure_start(engine, first, drafters, plan.deadline, program=program, users=users)
-            pace = _pace(plan, start, known)
-            wanted = _wanted(plan, first, start, known, forecast_only=forecast_only)
+            pace = _pace(plan, start, forecastable)
+            wanted = _wanted(plan, first, start, forecastable, forecast_only=forecast_only)
             _LOG.info("%s", pace)
             budget = budgeting.plan_budget(plan.deadline, pace, wanted)
             _LOG.info("%s", budget)
@@ -84,7 +84,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
                 curves: pricing.Curves, traffic: Traffic | None = None, text_sd: float = 0.0
             ) -> tuple[Prospect, ...]:
                 return prospects.prospects(
-                    known,
+                    forecastable,
                     texts,
                     drafters,
                     curves,
@@ -99,15 +99,15 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             before_measuring = plan.deadline.reserve(budgeting.least_measuring_s(pace, wanted, plan.deadline))
             costing = before_measuring.stage(budget.costs_s * _STAGE_SLACK)
             curves, notes = yield from pricing.curves(
-                engine, plan, timed, known, texts, pace=pace, deadline=costing
+                engine, plan, timed, forecastable, texts, pace=pace, deadline=costing
             )
-            known, left_out = _with_curves(known, curves)
+            forecastable, left_out = _with_curves(forecastable, curves)
             further = prospects.beyond_edge(forecast_all(curves), plan.beyond)
             if further and not costing.is_over():
                 larger, more = yield from pricing.curves(
                     engine, plan, timed, further, texts, pace=pace, deadline=costing
                 )
-                known += [arm for arm in further if (arm.offload, arm.draft_source) in larger]
+                forecastable += [arm for arm in further if (arm.offload, arm.draft_source) in larger]
                 curves, notes = {**curves, **larger}, (*notes, *more)
         except failures.Failure as failure:
             raise explain_failure(failure, plan.deadline) from failure
@@ -145,7 +145,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             build=install.build_number,
             most=_RANGED,
         )
-    unknown = prospects.with_own_sizes([arm for arm in arms if arm not in {*known, *left_out}])
+    unknown = prospects.with_own_sizes([arm for arm in arms if arm not in {*forecastable, *left_out}])
     leader = max(forecasts, key=lambda prospect: prospect.overall.tokens_per_s.value, default=None)
     calibration = calibrations[leader.arm.offload, leader.arm.draft_source] if leader is not None else None
     return TuningForecast(
@@ -252,9 +252,9 @@ def _unforecast(unknown: Sequence[RunSpec]) -> Iterator[str]:
         yield f"forecast: {method} cannot be forecast; it is measured at γ {at}, beyond it if that is fastest"
 
 
-def _spec(plan: Plan, known: Sequence[RunSpec]) -> RunSpec:
+def _spec(plan: Plan, forecastable: Sequence[RunSpec]) -> RunSpec:
     """Return the run of the target alone, with the offload of the first configuration that has a drafter."""
-    offload = next((arm.offload for arm in known if arm.draft_source is not None), plan.alone.offload)
+    offload = next((arm.offload for arm in forecastable if arm.draft_source is not None), plan.alone.offload)
     return replace(plan.alone, offload=offload)
 
 
@@ -271,11 +271,11 @@ def explain_failure(failure: failures.Failure, deadline: Deadline) -> GgufspecEr
 
 
 def _with_curves(
-    known: Sequence[RunSpec], curves: pricing.Curves
+    forecastable: Sequence[RunSpec], curves: pricing.Curves
 ) -> tuple[list[RunSpec], tuple[RunSpec, ...]]:
     """Return the configurations whose costs were timed, and those for which there was no time."""
-    timed = [arm for arm in known if (arm.offload, arm.draft_source) in curves]
-    return timed, tuple(arm for arm in known if (arm.offload, arm.draft_source) not in curves)
+    timed = [arm for arm in forecastable if (arm.offload, arm.draft_source) in curves]
+    return timed, tuple(arm for arm in forecastable if (arm.offload, arm.draft_source) not in curves)
 
 
 def _untimed(left_out: Sequence[RunSpec]) -> Iterator[str]:
@@ -284,9 +284,9 @@ def _untimed(left_out: Sequence[RunSpec]) -> Iterator[str]:
         yield f"time: {name} left out, because --max-time was too short to time what it costs"
 
 
-def _pace(plan: Plan, start: FirstTimings, known: Sequence[RunSpec]) -> Pace:
+def _pace(plan: Plan, start: FirstTimings, forecastable: Sequence[RunSpec]) -> Pace:
     """Return how long runs take in the chosen engine, by the first timings in the library."""
-    arms = known or prospects.drafting_arms(plan.blocks)
+    arms = forecastable or prospects.drafting_arms(plan.blocks)
     methods = {arm.drafting.chain: arm for arm in arms if arm.drafting is not None}
     load_s = start.load_s + _START_S
     # The finalists are not known yet. Where some configurations keep their models loaded, all are taken to do
@@ -305,14 +305,14 @@ def _pace(plan: Plan, start: FirstTimings, known: Sequence[RunSpec]) -> Pace:
 
 
 def _wanted(
-    plan: Plan, first: RunSpec, start: FirstTimings, known: Sequence[RunSpec], *, forecast_only: bool
+    plan: Plan, first: RunSpec, start: FirstTimings, forecastable: Sequence[RunSpec], *, forecast_only: bool
 ) -> Wanted:
     prompts = plan.session.suite.prompts
     return Wanted(
         prompts=sum(1 + len(prompt.followups) for prompt in prompts),
         n_predict=first.n_predict,
         users=plan.users,
-        costs_s=pricing.least_seconds(known, start.token_s),
+        costs_s=pricing.least_seconds(forecastable, start.token_s),
         forecast_only=forecast_only,
         launches=Program.SERVER in plan.session.install.programs,
     )
@@ -440,7 +440,7 @@ def _texts(
                 raise
             break
         longest_s = max(longest_s, time.monotonic() - begun)
-    order = {prompt.id: place for place, prompt in enumerate(suite)}
+    order = {prompt.id: index for index, prompt in enumerate(suite)}
     return sorted(texts, key=lambda text: order.get(text.prompt.id.partition("#")[0], 0))
 
 
@@ -451,11 +451,11 @@ def _quickest(beginning: TracedTexts) -> tuple[int, int] | None:
     """
     size = len(beginning.target_trace.tokens)
     gains: dict[tuple[int, int], float] = {}
-    for place, (view, look_s) in enumerate(zip(beginning.by_drafter, beginning.look_s, strict=True)):
+    for index, (view, look_s) in enumerate(zip(beginning.by_drafter, beginning.look_s, strict=True)):
         if view.is_heads:
             continue
         alpha, cost = sum(view.match) / size, look_s / beginning.written_s
-        gains |= {(place, n_max): forecast.closed_form(alpha, n_max, cost) for n_max in _HELPING}
+        gains |= {(index, n_max): forecast.closed_form(alpha, n_max, cost) for n_max in _HELPING}
     best = max(gains, key=gains.__getitem__, default=None)
     return best if best is not None and gains[best] >= _MIN_GAIN else None
 

@@ -42,7 +42,7 @@ def curves(
     engine: InprocessEngine,
     plan: Plan,
     first: RunSpec,
-    known: Sequence[RunSpec],
+    forecastable: Sequence[RunSpec],
     texts: Sequence[TracedTexts],
     *,
     pace: Pace,
@@ -60,7 +60,7 @@ def curves(
         engine: has the models loaded, or loads them.
         plan: whose costs are wanted.
         first: the target's own run on the first prompt.
-        known: configurations that can be forecast.
+        forecastable: configurations that can be forecast.
         texts: the traces, which give the context depths to time at.
         pace: how long tokens and prompts take here.
         deadline: for all curves together; fewer batches and repeats are timed where time is short, and the
@@ -73,12 +73,12 @@ def curves(
     install = plan.session.install
     build, here = install.describe(), machine.snapshot(install.devices)
     most: dict[tuple[Offload, ModelFile | None], int] = {}
-    for arm in known:
+    for arm in forecastable:
         assert arm.drafting is not None
-        place = arm.offload, arm.draft_source
+        setup = arm.offload, arm.draft_source
         size = arm.drafting.n_max + 1
         shared = min(most_rows(plan.users or 1, arm.drafting.n_max), _LARGEST)
-        most[place] = max(size, shared, most.get(place, 0))
+        most[setup] = max(size, shared, most.get(setup, 0))
     shallow = min(text.target_trace.n_prompt for text in texts)
     deep = depth + max(text.target_trace.n_prompt + len(text.target_trace.tokens) for text in texts)
     by_place: Curves = {}
@@ -150,13 +150,13 @@ class _RoundSeconds(NamedTuple):
         return depths * (_SETTLED * self.token_s + _ROUNDS * (verifying + drafting))
 
 
-def least_seconds(known: Sequence[RunSpec], token_s: float) -> float:
+def least_seconds(forecastable: Sequence[RunSpec], token_s: float) -> float:
     """Return the seconds of the least costs of all drafters and placements, before any drafter was timed."""
     largest: dict[tuple[Offload, ModelFile | None], int] = {}
-    for arm in known:
+    for arm in forecastable:
         assert arm.drafting is not None
-        place = arm.offload, arm.draft_source
-        largest[place] = max(arm.drafting.n_max + 1, largest.get(place, 0))
+        setup = arm.offload, arm.draft_source
+        largest[setup] = max(arm.drafting.n_max + 1, largest.get(setup, 0))
     assumed = _RoundSeconds(token_s, draft_s=_ASSUMED_DRAFT * token_s)
     return sum(assumed.once((*_FEWER, min(most, _LARGEST)), 2) for most in largest.values())
 

@@ -246,14 +246,14 @@ def with_round_ranges(
     """
     ranged = {}
     for prospect in _ranked(prospects, None)[:most]:
-        found = forecast.round_range(
+        ranges = forecast.round_range(
             [find_trace(prospect.arm, text, drafters) for text in texts],
             prospect.overall,
             program=program,
             n_predict=n_predict,
             build=build,
         )
-        ranged[prospect.arm] = replace(prospect, overall=replace(prospect.overall, round_range=found))
+        ranged[prospect.arm] = replace(prospect, overall=replace(prospect.overall, round_range=ranges))
     return tuple(ranged.get(prospect.arm, prospect) for prospect in prospects)
 
 
@@ -276,7 +276,7 @@ def _of_users(
 ) -> Iterator[forecast.Forecast]:
     """Yield the forecast of each draft size and p_min for several users, see ``forecast.concurrency``."""
     by_id = {view.prompt_id: view for view in traces}
-    for one in concurrency.forecasts_of_users(
+    for users_forecast in concurrency.forecasts_of_users(
         [by_id[prompt.id] for prompt in traffic.prompts],
         curve,
         users=traffic.users,
@@ -289,7 +289,7 @@ def _of_users(
         ubatch=first.ubatch or concurrency.UBATCH,
         build=build,
     ):
-        yield one.forecast
+        yield users_forecast.forecast
 
 
 def finalists(prospects: Sequence[Prospect], most: int) -> tuple[Prospect, ...]:
@@ -334,10 +334,10 @@ def _rate(prospect: Prospect, category: str | None = None) -> float:
     return prospect.forecast(category).tokens_per_s.value
 
 
-def _alike(one: Prospect, other: Prospect) -> bool:
+def _alike(first: Prospect, other: Prospect) -> bool:
     """Whether two differ only in p_min, and hardly in their forecasts."""
-    same = source(one.arm) == source(other.arm) and _drafting(one.arm).n_max == _drafting(other.arm).n_max
-    return same and abs(_rate(one) / _rate(other) - 1) < _ALIKE
+    same = source(first.arm) == source(other.arm) and _drafting(first.arm).n_max == _drafting(other.arm).n_max
+    return same and abs(_rate(first) / _rate(other) - 1) < _ALIKE
 
 
 def _groups(arms: Sequence[RunSpec]) -> dict[tuple[object, ...], list[RunSpec]]:

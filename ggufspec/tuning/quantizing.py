@@ -19,7 +19,7 @@ _NAMED = re.compile(r"[-.](?:I?Q\d\w*|BF16|F16|F32)$", re.IGNORECASE)
 
 
 def add_quantized(
-    request: Request, kinds: Sequence[str], install: Install
+    request: Request, quants: Sequence[str], install: Install
 ) -> tuple[Request, tuple[str, ...]]:
     """Return a request with further drafters, and notes on where they come from.
 
@@ -27,14 +27,14 @@ def add_quantized(
 
     Args:
         request: names the drafters, or a pair that has one.
-        kinds: quantizations, such as ``Q4_0``.
+        quants: quantizations, such as ``Q4_0``.
         install: its llama-quantize makes them.
 
     Raises:
         NoInstallError: the install lacks llama-quantize.
         GgufspecError: there is no drafter, or it cannot be quantized so.
     """
-    if not kinds:
+    if not quants:
         return request, ()
     drafters = find_drafters(request)
     if not drafters:
@@ -43,12 +43,14 @@ def add_quantized(
     notes = []
     for drafter in drafters:
         assert drafter.path is not None
-        own = gguf.read_card(drafter.path).quant
-        for kind in kinds:
-            if own is not None and (kind == own or _bits(kind) > _bits(own)):
-                notes.append(f"drafters: {drafter.filename} is {own}, so {kind} of it would add nothing")
+        own_quant = gguf.read_card(drafter.path).quant
+        for quant in quants:
+            if own_quant is not None and (quant == own_quant or _bits(quant) > _bits(own_quant)):
+                notes.append(
+                    f"drafters: {drafter.filename} is {own_quant}, so {quant} of it would add nothing"
+                )
                 continue
-            made.append(_quantize_drafter(drafter, kind, install))
+            made.append(_quantize_drafter(drafter, quant, install))
             quantized = made[-1].path
             assert quantized is not None
             card = gguf.read_card(quantized)
@@ -59,26 +61,26 @@ def add_quantized(
     return replace(request, draft_model=(*drafters, *made)), tuple(notes)
 
 
-def _quantize_drafter(drafter: ModelFile, kind: str, install: Install) -> ModelFile:
+def _quantize_drafter(drafter: ModelFile, quant: str, install: Install) -> ModelFile:
     """Return a drafter in another quantization; it is made unless the same llama.cpp made it before."""
     assert drafter.path is not None
     parts = identity.of_models([drafter])[drafter]
     build = install.describe()
-    facts = (*(part.sha256 for part in parts), kind, str(build.version), str(build.commit))
+    facts = (*(part.sha256 for part in parts), quant, str(build.version), str(build.commit))
     key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
     stem = _NAMED.sub("", drafter.path.stem)
-    place = paths.quantized_dir() / key / f"{stem}-{kind}.gguf"
-    if not place.is_file():
+    out = paths.quantized_dir() / key / f"{stem}-{quant}.gguf"
+    if not out.is_file():
         try:
-            quantizing.quantize(install, drafter.path, kind, place, threads=machine.usable_cores())
+            quantizing.quantize(install, drafter.path, quant, out, threads=machine.usable_cores())
         except OSError as error:
             raise GgufspecError(
-                f"cannot write {place}: {error.strerror}", "free some disk space, or set GGUFSPEC_CACHE"
+                f"cannot write {out}: {error.strerror}", "free some disk space, or set GGUFSPEC_CACHE"
             ) from error
-    return ModelFile(filename=place.name, path=place, quant=kind)
+    return ModelFile(filename=out.name, path=out, quant=quant)
 
 
-def _bits(kind: str) -> int:
+def _bits(quant: str) -> int:
     """Return the bits of a weight that the name of a quantization states."""
-    number = re.search(r"\d+", kind)
+    number = re.search(r"\d+", quant)
     return int(number[0]) if number else 0

@@ -82,11 +82,11 @@ def _with_origin(model: ModelFile, files: Files) -> ModelFile:
     if origin is not None:
         model = replace(model, repo=origin.repo, filename=origin.filename, revision=origin.revision)
     parts = [files.get(str(part)) for part in gguf.part_paths(path)]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    origins = [part for part in parts if part is not None]
+    if len(origins) < len(parts):
         return model
     return replace(
         model,
-        size_bytes=sum(part.size_bytes for part in known),
-        sha256=known[0].sha256 if len(known) == 1 else None,
+        size_bytes=sum(part.size_bytes for part in origins),
+        sha256=origins[0].sha256 if len(origins) == 1 else None,
     )

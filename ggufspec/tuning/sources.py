@@ -173,14 +173,14 @@ def find_sources(asked: AutoRequest) -> DraftSources:
     named = [fitting.judge(name) for name in dict.fromkeys((*of_pair, *asked.draft_model))]
     is_embedded = pair is not None and survey.pair.target.repo is None  # its name says nothing on the Hub
     suggested, why_none = ((), ()) if is_embedded else _suggest(target, asked)
-    known = {_model_key(source) for source in named}
+    seen = {_model_key(source) for source in named}
     others = [
         drafter
         for drafter in suggested
-        if not drafter.in_target and (drafter.file.repo, drafter.file.filename) not in known
+        if not drafter.in_target and (drafter.file.repo, drafter.file.filename) not in seen
     ]
-    found = [*named, *_judge_suggested(others, fitting, asked.drafters)]
-    sources = [*_within_download(found, survey.missing_bytes, asked.max_download_bytes)]
+    all_sources = [*named, *_judge_suggested(others, fitting, asked.drafters)]
+    sources = [*_within_download(all_sources, survey.missing_bytes, asked.max_download_bytes)]
     sources += [*_without_files(card, install, asked.parallel)]
     chosen = DraftSources(
         target=survey,

@@ -148,9 +148,9 @@ class TuningForecast:
         return next((prospect for prospect in self.prospects if is_same(prospect.arm, spec)), None)
 
 
-def is_same(one: RunSpec, other: RunSpec) -> bool:
+def is_same(first: RunSpec, other: RunSpec) -> bool:
     """Whether two specifications are of one configuration; prompts and lengths of texts do not matter."""
-    return _configuration(one) == _configuration(other)
+    return _configuration(first) == _configuration(other)
 
 
 def _configuration(spec: RunSpec) -> tuple[object, ...]:

@@ -92,7 +92,7 @@ def judge_finalists(
     category_of = {spec.prompt.id: spec.prompt.category for arm in plain for spec in arm.good.specs}
     choices = []
     for category, spec in selection.by_category.items():
-        prompts = {prompt for prompt, of in category_of.items() if of == category}
+        prompts = {prompt for prompt, category_name in category_of.items() if category_name == category}
         arm = overall.candidate if spec.role is Role.TARGET else _of(spec, eligible)
         if arm is None:
             continue
@@ -125,7 +125,9 @@ def next_best(tuned: Tuned) -> tuple[Choice, ...]:
     chosen, prompts = tuned.overall.arm.spec, _prompts(plain)
     others = [arm for arm in drafting if not arm.text_differs and not values.is_same(arm.spec, chosen)]
     choices = [_choose(plain, [arm], None, prompts) for arm in others]
-    paying = sorted((one for one in choices if one.drafts), key=lambda choice: -choice.rate.value)
+    paying = sorted(
+        (candidate for candidate in choices if candidate.drafts), key=lambda choice: -choice.rate.value
+    )
     alone = replace(
         _choose(plain, [], None, prompts),
         candidate=tuned.overall.candidate,
@@ -222,8 +224,8 @@ def _of(spec: RunSpec | None, groups: Sequence[Arm]) -> Arm | None:
     return next((arm for arm in groups if spec is not None and values.is_same(arm.spec, spec)), None)
 
 
-def _is_faster(one: Arm, other: Arm) -> bool:
-    return one.judge(other).verdict is SpeedVerdict.FASTER
+def _is_faster(first: Arm, other: Arm) -> bool:
+    return first.judge(other).verdict is SpeedVerdict.FASTER
 
 
 def _prompts(groups: Sequence[Arm]) -> set[str]:

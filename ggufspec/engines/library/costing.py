@@ -44,8 +44,8 @@ def curve(target: Model, drafters: Sequence[Drafter], run: CurveRun) -> Curve:
         model.use_threads(run.threads)
         model.clear()
     before = {
-        place: drafter.first_state()
-        for place, drafter in enumerate(drafters)
+        position: drafter.first_state()
+        for position, drafter in enumerate(drafters)
         if isinstance(drafter, ChainedHead)
     }
     target.use_sampling(run.sampling)
@@ -54,14 +54,16 @@ def curve(target: Model, drafters: Sequence[Drafter], run: CurveRun) -> Curve:
     filled = 0
     for depth in sorted(run.depths):
         target.evaluate(tokens[filled:depth], filled)
-        for place, drafter in enumerate(drafters):
+        for position, drafter in enumerate(drafters):
             if isinstance(drafter, Model):
                 drafter.evaluate(tokens[filled:depth], filled)
             else:
                 target.forget(filled)
                 with drafter.attached():
                     if isinstance(drafter, ChainedHead):
-                        before[place] = read(target, drafter, tokens[filled:depth], filled, before[place])
+                        before[position] = read(
+                            target, drafter, tokens[filled:depth], filled, before[position]
+                        )
                     else:
                         read_block(target, drafter, tokens[filled:depth], filled)
             drafter.wait()
@@ -76,20 +78,20 @@ def curve(target: Model, drafters: Sequence[Drafter], run: CurveRun) -> Curve:
                 timings += (timing for parts in timed for timing in parts)
                 if not drafters:  # drafts from the text, too, differ in length
                     timings.append(passes[0][0]._replace(part=RoundPart.RESIZE))
-            for place, drafter in enumerate(drafters):
-                work = _round_of(drafter, before.get(place))
-                time_round = partial(_time_round, target, drafter, place, work)
+            for position, drafter in enumerate(drafters):
+                work = _round_of(drafter, before.get(position))
+                time_round = partial(_time_round, target, drafter, position, work)
                 with drafter.attached() if isinstance(drafter, Head) else nullcontext():
                     if isinstance(drafter, Head):
                         time_round(tokens, depth, 1)  # the target makes room for its states
-                    timings += _time_rounds(time_round, place, tokens, depth, batches)
+                    timings += _time_rounds(time_round, position, tokens, depth, batches)
     target.use_sampling(None)
     return Curve(timings=tuple(timings))
 
 
 def _time_rounds(
     time_round: Callable[[Sequence[int], int, int], tuple[Timing, ...]],
-    place: int,
+    position: int,
     tokens: Sequence[int],
     depth: int,
     batches: Sequence[int],
@@ -98,7 +100,7 @@ def _time_rounds(
         first, *others = (time_round(tokens, depth, size) for _ in range(1 + _IN_A_ROW))
         yield from (timing for parts in others for timing in parts)
         batches_s = sum(timing.seconds for timing in first if timing.part in _BATCHES)
-        yield Timing(RoundPart.RESIZE, place, size, depth, batches_s)
+        yield Timing(RoundPart.RESIZE, position, size, depth, batches_s)
 
 
 def _time_target(target: Model, tokens: Sequence[int], depth: int, size: int) -> tuple[Timing, ...]:
@@ -173,7 +175,7 @@ def _round_of(drafter: Drafter, before: States | None) -> _Round:
 def _time_round(
     target: Model,
     drafter: Drafter,
-    place: int,
+    position: int,
     work: _Round,
     tokens: Sequence[int],
     depth: int,
@@ -188,10 +190,10 @@ def _time_round(
     target.forget(depth)
     drafter.forget(depth)
     return (
-        Timing(RoundPart.DRAFT, place, _steps(size), depth, drafted_s - drafter_s),
-        Timing(RoundPart.ABSORB, place, size, depth, drafter.busy_s - drafted_s),
-        Timing(RoundPart.VERIFY, place, size, depth, target.busy_s - target_s - chosen_s),
-        Timing(RoundPart.CHOOSE, place, size, depth, chosen_s),
+        Timing(RoundPart.DRAFT, position, _steps(size), depth, drafted_s - drafter_s),
+        Timing(RoundPart.ABSORB, position, size, depth, drafter.busy_s - drafted_s),
+        Timing(RoundPart.VERIFY, position, size, depth, target.busy_s - target_s - chosen_s),
+        Timing(RoundPart.CHOOSE, position, size, depth, chosen_s),
     )
 
 
@@ -205,6 +207,6 @@ def _verify(target: Model, tokens: Sequence[int], depth: int, size: int) -> floa
     target.evaluate(tokens[depth : depth + size], depth, outputs=size)
     target.wait()
     evaluated_s = target.busy_s
-    for place in range(size):
-        target.choose(place)
+    for position in range(size):
+        target.choose(position)
     return target.busy_s - evaluated_s

@@ -126,9 +126,9 @@ def kept_tokens(played: PlayedRound, ends: Callable[[int], bool]) -> list[int]:
     They stop at an accepted end of generation, unless that is the last token of the draft.
     """
     drafted = played.draft.tokens
-    for place in range(min(played.accepted, len(drafted) - 1)):
-        if ends(drafted[place]):
-            return drafted[: place + 1]
+    for position in range(min(played.accepted, len(drafted) - 1)):
+        if ends(drafted[position]):
+            return drafted[: position + 1]
     return [*drafted[: played.accepted], played.token]
 
 

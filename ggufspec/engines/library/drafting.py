@@ -71,10 +71,10 @@ class Greedy:
 
     def verify(self, logits: Logits, draft: ProposedDraft) -> tuple[int, int]:
         """Accept tokens up to the first that is not the target's likeliest."""
-        for place, token in enumerate(draft.tokens):
-            target_token = likeliest(logits[place])
+        for position, token in enumerate(draft.tokens):
+            target_token = likeliest(logits[position])
             if target_token != token:
-                return place, target_token
+                return position, target_token
         return len(draft.tokens), likeliest(logits[-1])
 
 

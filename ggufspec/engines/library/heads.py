@@ -83,7 +83,7 @@ class Head:
         own_width = lib.llama_model_n_embd_out if self._is_mtp else lib.llama_model_n_embd
         self._width = int(own_width(self._model))
         count = 0 if self._is_mtp else self._call["n_layers"](self._model)
-        self._layers = [self._call["layers"](self._model)[place] for place in range(count)]
+        self._layers = [self._call["layers"](self._model)[position] for position in range(count)]
         self._call["send_last"](self._context, True, True)
         self.use_threads(threads)
 
@@ -111,10 +111,10 @@ class Head:
         """Return when all evaluations are done."""
         self._lib.llama_synchronize(self._context)
 
-    def choose(self, place: int = 0) -> None:
+    def choose(self, position: int = 0) -> None:
         """Let the head's sampler take a token at an output, as programs do after each evaluation."""
         begun = perf_counter()
-        self._lib.llama_sampler_sample(self._sampler, self._context, place)
+        self._lib.llama_sampler_sample(self._sampler, self._context, position)
         self.busy_s += perf_counter() - begun
 
     def features(self, count: int) -> States:
@@ -190,9 +190,9 @@ class ChainedHead(Head):
         begun = perf_counter()
         self._lib.llama_batch_ext_clear(self._batch)
         at = int(self._lib.llama_memory_seq_pos_max(self._memory, 0)) + 1  # the encoder does not use it
-        for place, row in enumerate(features):
+        for position, row in enumerate(features):
             index = self._lib.llama_batch_ext_add_embd(self._batch, 0, self._embedding(row))
-            self._finish(index, at + place, is_output=True)
+            self._finish(index, at + position, is_output=True)
         self._process(_ENCODE, count)
         states = _rows(self._call["last"](self._context), count, self._width)
         self.busy_s += perf_counter() - begun
@@ -210,9 +210,9 @@ class ChainedHead(Head):
         self._enter([token], at, [state], is_output=True)
         row = self._call["last_at"](self._context, 0)
         logits = self._logits(1)[0]
-        own = _rows(row, 1, self._width)[0]
+        hidden = _rows(row, 1, self._width)[0]
         self.busy_s += perf_counter() - begun
-        return logits, own
+        return logits, hidden
 
     def absorb(self, tokens: Sequence[int], at: int, states: Sequence[States]) -> None:
         """Enter tokens of the text from a position on; ``states`` are those of the token before each."""
@@ -233,10 +233,10 @@ class ChainedHead(Head):
 
     def _enter(self, tokens: Sequence[int], at: int, states: Sequence[States], *, is_output: bool) -> None:
         self._lib.llama_batch_ext_clear(self._batch)
-        for place, (token, state) in enumerate(zip(tokens, states, strict=True)):
+        for position, (token, state) in enumerate(zip(tokens, states, strict=True)):
             index = self._lib.llama_batch_ext_add_token(self._batch, 0, token)
             self._lib.llama_batch_ext_set_embd_token(self._batch, index, self._embedding(state))
-            self._finish(index, self._place(at + place), is_output=is_output)
+            self._finish(index, self._place(at + position), is_output=is_output)
         self._process(_DECODE, len(tokens))
 
 
@@ -269,9 +269,9 @@ class BlockHead(Head):
         begun = perf_counter()
         count = size + self._first
         self._lib.llama_batch_ext_clear(self._batch)
-        for place in range(count):
-            index = self._lib.llama_batch_ext_add_token(self._batch, 0, self._mask if place else token)
-            self._finish(index, at + place, is_output=True)
+        for position in range(count):
+            index = self._lib.llama_batch_ext_add_token(self._batch, 0, self._mask if position else token)
+            self._finish(index, at + position, is_output=True)
         self._process(_DECODE, count)
         self.busy_s += perf_counter() - begun
 
@@ -286,16 +286,16 @@ class BlockHead(Head):
 
     def choose_all(self, size: int) -> None:
         """Let the head's sampler take the tokens of the last draft, as programs do."""
-        for place in range(self._first, self._first + size):
-            self.choose(place)
+        for position in range(self._first, self._first + size):
+            self.choose(position)
 
     def absorb(self, features: States, at: int) -> None:
         """Enter the target's states of tokens from a position on, which ``features`` returned."""
         begun = perf_counter()
         self._lib.llama_batch_ext_clear(self._batch)
-        for place, row in enumerate(features):
+        for position, row in enumerate(features):
             index = self._lib.llama_batch_ext_add_embd(self._batch, 0, self._embedding(row))
-            self._finish(index, at + place, is_output=False)
+            self._finish(index, at + position, is_output=False)
         self._process(_DECODE, len(features))
         self.wait()
         self.busy_s += perf_counter() - begun
@@ -313,8 +313,8 @@ class BlockHead(Head):
         size = 32
         text = ctypes.create_string_buffer(size)
         key = f"dflash.{name}".encode()
-        found = self._lib.llama_model_meta_val_str(self._model, key, text, size)
-        return default if found < 0 else text.value.decode()
+        size_bytes = self._lib.llama_model_meta_val_str(self._model, key, text, size)
+        return default if size_bytes < 0 else text.value.decode()
 
 
 Drafter = Model | ChainedHead | BlockHead
@@ -367,14 +367,14 @@ def _functions(lib: Any) -> dict[str, Any]:
         Failure: the library or its binding lacks one.
     """
     library = ctypes.CDLL(lib._lib._name)  # noqa: SLF001  # its path is not public
-    found = {}
+    functions = {}
     for name, (symbol, result, arguments) in _SYMBOLS.items():
         function = getattr(library, symbol, None)
         if function is None or not hasattr(lib, "llama_process"):
             raise Failure(Status.FAILED, "the library returns no hidden states, which heads read")
         function.restype, function.argtypes = result, arguments
-        found[name] = function
-    return found
+        functions[name] = function
+    return functions
 
 
 def _rows(address: int | None, count: int, width: int) -> States:

@@ -122,10 +122,10 @@ class Model:
         self._lib.llama_sampler_free(self._sampler)
         self._sampler = make_sampler(self._lib, sampling)
 
-    def choose(self, place: int) -> int:
+    def choose(self, position: int) -> int:
         """Sample a token at an output of the last evaluation; see ``use_sampling``."""
         begun = perf_counter()
-        token = int(self._lib.llama_sampler_sample(self._sampler, self.context, place))
+        token = int(self._lib.llama_sampler_sample(self._sampler, self.context, position))
         self.busy_s += perf_counter() - begun
         return token
 

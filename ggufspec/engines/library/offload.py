@@ -64,10 +64,10 @@ def _add_workers(lib: Any, addresses: tuple[str, ...]) -> None:
         if not backend:
             raise Failure(Status.FAILED, "the library has no RPC; `ggufspec build` makes one with it")
         find_address = _function(lib, "ggml_backend_reg_get_proc_address", ctypes.c_void_p, ctypes.c_char_p)
-        place = find_address(backend, b"ggml_backend_rpc_add_server")
-        if not place:
+        add_server = find_address(backend, b"ggml_backend_rpc_add_server")
+        if not add_server:
             raise Failure(Status.FAILED, "the library's RPC cannot add a worker")
-        worker = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(place)(address.encode())
+        worker = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(add_server)(address.encode())
         if not worker:
             raise Failure(Status.WORKER_UNREACHABLE, f"the library cannot use the worker {address}")
         _function(lib, "ggml_backend_register", ctypes.c_void_p)(worker)

@@ -47,7 +47,7 @@ def _with_rounds(common: Sample, record: LibraryRecord) -> Sample:
             "n_accepted": sum(entry.accepted for entry in rounds),
             "rounds": rounds,
             "accepted_at": tuple(
-                sum(entry.accepted > place for entry in rounds) for place in range(record.n_draft or 0)
+                sum(entry.accepted > position for entry in rounds) for position in range(record.n_draft or 0)
             ),
             "draft_s": sum(entry.draft_s + entry.absorb_s for entry in records),
             "verify_s": sum(entry.verify_s for entry in records),

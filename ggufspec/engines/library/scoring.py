@@ -98,14 +98,14 @@ def _place_tokens(target: Model, prompt: Sequence[int], run: ScoreRun) -> tuple[
     assert not isinstance(run.answer, str)
     text = (*prompt, *run.answer)
     generator = np.random.default_rng([len(prompt), *(abs(token) for token in run.answer)])
-    places: list[float | None] = []
+    positions: list[float | None] = []
     for start in range(len(prompt) - 1, len(text) - 1, OUTPUTS):
         piece = text[start : min(start + OUTPUTS, len(text) - 1)]
         target.evaluate(piece, start, outputs=len(piece))
         for row, token in zip(target.rows(len(piece)), text[start + 1 :], strict=False):
             probabilities = exact.distribution(row, run.sampling)
-            places.append(stats.place_token(probabilities, token, generator.random()))
-    return tuple(places)
+            positions.append(stats.place_token(probabilities, token, generator.random()))
+    return tuple(positions)
 
 
 def _margin(row: Logits, token: int) -> float:

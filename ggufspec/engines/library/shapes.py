@@ -100,13 +100,13 @@ def find_difference(library: ctypes.CDLL, structs: Mapping[str, type[ctypes.Stru
         defaults = {"llama_model_default_params": MODEL, "llama_context_default_params": CONTEXT}[function]
         written = bytearray(_call(library, function, struct))
         for name, ctype in ((field[0], field[1]) for field in struct._fields_):
-            place = getattr(struct, name)
+            field_value = getattr(struct, name)
             if name not in defaults:
                 return f"{struct.__name__}.{name} is a field that this ggufspec does not know"
-            part = slice(place.offset, place.offset + place.size)
+            part = slice(field_value.offset, field_value.offset + field_value.size)
             if written[part] != _bytes(ctype, defaults[name]):
                 return f"{function} has a different {name}"
-            written[part] = bytes([_UNTOUCHED]) * place.size
+            written[part] = bytes([_UNTOUCHED]) * field_value.size
         padding, after = written[: ctypes.sizeof(struct)], written[ctypes.sizeof(struct) :]
         if padding.strip(bytes([_UNTOUCHED, 0])):  # compilers leave padding unchanged, or write zeros
             return f"{struct.__name__} has more fields in the library"

@@ -98,9 +98,9 @@ def _look(
         batch = text[start : min(start + size, end)]
         target.evaluate(batch, start)
         states = head.states(len(batch))
-        for place, at in enumerate(range(start, start + len(batch))):
+        for row_number, at in enumerate(range(start, start + len(batch))):
             rows.append(head.step(text[at], at, state)[0].copy())
-            state = states[place]
+            state = states[row_number]
     target.forget(first)
     head.forget(first)
     return rows
@@ -162,7 +162,7 @@ def _largest(looks: Sequence[Sequence[Logits]]) -> float:
     """
     reference, *others = looks
     largest = _ROUNDING * max((float(np.abs(row).max()) for row in reference), default=0.0)
-    for place, row in enumerate(reference):
+    for row_number, row in enumerate(reference):
         likely = LikelyLogits.read(row)
-        largest = max(largest, *(likely.moved(rows[place]) for rows in others))
+        largest = max(largest, *(likely.moved(rows[row_number]) for rows in others))
     return largest

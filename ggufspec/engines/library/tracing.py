@@ -53,20 +53,20 @@ def trace(target: Model, drafters: Sequence[Drafter], run: TraceRun, spreads: Sp
     for model in (target, *drafters):
         model.use_threads(run.threads)
     prompt = target.vocabulary.tokens(run.prompt)
-    place, size = run.writing if run.writing is not None and run.sampling.greedy else (None, 0)
+    position, size = run.writing if run.writing is not None and run.sampling.greedy else (None, 0)
     traces: dict[int, DrafterTrace] = {}
-    if place is None:
+    if position is None:
         written = _write_greedily(target, prompt, run) if run.sampling.greedy else _write_alone(target, run)
     else:
-        helper = drafters[place]
+        helper = drafters[position]
         assert isinstance(helper, Model), "heads do not help to write"
-        written, traces[place] = _write_together(target, helper, prompt, size, run, place)
+        written, traces[position] = _write_together(target, helper, prompt, size, run, position)
     trace = _trace_text(target, drafters, run, prompt, written, spreads, traces)
     written = trace.written
     if not run.twice or not _has_near_tie(written):
         return trace
-    single = written if place is None else _write_greedily(target, prompt, run)
-    other = _write_in_batches(target, prompt, run, single.tokens) if place is None else single
+    single = written if position is None else _write_greedily(target, prompt, run)
+    other = _write_in_batches(target, prompt, run, single.tokens) if position is None else single
     if other.tokens == written.tokens:
         return trace
     return replace(trace, other=_trace_text(target, drafters, run, prompt, other, spreads, {}))
@@ -216,7 +216,7 @@ def prompt_batches(n_prompt: int, n_ubatch: int, *, server: bool) -> list[int]:
 
 
 def _write_together(
-    target: Model, drafter: Model, prompt: Sequence[int], size: int, run: TraceRun, place: int
+    target: Model, drafter: Model, prompt: Sequence[int], size: int, run: TraceRun, position: int
 ) -> tuple[Written, DrafterTrace]:
     """Generate a greedy text with a drafter, which drafts one token more than is verified.
 
@@ -275,7 +275,7 @@ def _write_together(
     return (
         Written(tokens=tuple(tokens), text=text, ended=ended, seconds=seconds, leads=tuple(text_leads)),
         DrafterTrace(
-            load=run.drafters[place],
+            load=run.drafters[position],
             matches=tuple(matches),
             confidences=tuple(confidences),
             overlaps=None,
@@ -289,8 +289,8 @@ def _propose(drafter: Model, last: int, at: int, size: int) -> tuple[list[int], 
     """Draft greedily after a token at a position; return the tokens, and the logits that chose each."""
     tokens: list[int] = []
     views: list[Logits] = []
-    for place in range(at, at + size):
-        logits = drafter.step(last, place).copy()
+    for position in range(at, at + size):
+        logits = drafter.step(last, position).copy()
         last = likeliest(logits)
         tokens.append(last)
         views.append(logits)
@@ -323,12 +323,12 @@ def _trace_drafter(
     for start in range(first, end, OUTPUTS):
         piece = text[start : min(start + OUTPUTS, end)]
         rows = []
-        for place, token in enumerate(piece, start):
-            logits = drafter.step(token, place)
-            matches.append(likeliest(logits) == text[place + 1])
+        for position, token in enumerate(piece, start):
+            logits = drafter.step(token, position)
+            matches.append(likeliest(logits) == text[position + 1])
             confidences.append(confidence(logits))
             if sampling.greedy:
-                leads.append(lead(logits, text[place + 1]))
+                leads.append(lead(logits, text[position + 1]))
             else:
                 rows.append(exact.distribution(logits[:n_vocab], sampling))
         if not sampling.greedy:
@@ -410,15 +410,15 @@ def _drafts(
     return tuple(drafts)
 
 
-def _draft(head: ChainedHead, text: Sequence[int], place: int, state: States, n_max: int) -> HeadDraft:
+def _draft(head: ChainedHead, text: Sequence[int], position: int, state: States, n_max: int) -> HeadDraft:
     """Draft after the token at a place; its own entry stays, as the target's states make the same one."""
     confidences: list[float] = []
     leads: list[float] = []
     accepted = 0
     while True:
-        logits, state = head.step(text[place + accepted], place + accepted, state)
+        logits, state = head.step(text[position + accepted], position + accepted, state)
         confidences.append(confidence(logits))
-        following = place + accepted + 1
+        following = position + accepted + 1
         if following == len(text):
             break
         leads.append(lead(logits, text[following]))
@@ -427,7 +427,7 @@ def _draft(head: ChainedHead, text: Sequence[int], place: int, state: States, n_
         accepted += 1
         if accepted == n_max:
             break
-    head.forget(place + 1)
+    head.forget(position + 1)
     return HeadDraft(accepted, tuple(confidences), tuple(leads))
 
 
@@ -486,16 +486,16 @@ def _trace_blocks(
 
 
 def _draft_block(
-    head: BlockHead, text: Sequence[int], place: int, size: int, least: float | None
+    head: BlockHead, text: Sequence[int], position: int, size: int, least: float | None
 ) -> HeadDraft:
     """Draft a block after the token at a place, and remove it from the head's cache.
 
     Confidences are looked at up to the first one below ``least``, the smallest p_min, which ends every draft
     with a p_min. None stands for p_min 0 alone, which needs none.
     """
-    head.draft(text[place], place, size)
+    head.draft(text[position], position, size)
     logits = head.drafted(size)
-    following = text[place + 1 : place + 1 + size]
+    following = text[position + 1 : position + 1 + size]
     accepted = 0
     leads: list[float] = []
     for row, token in zip(logits, following, strict=False):
@@ -505,16 +505,16 @@ def _draft_block(
         accepted += 1
     confidences: list[float] = []
     if least is not None:
-        known = head.chances(size).tolist() if head.estimates else map(confidence, logits)
-        for value in known:
+        chances = head.chances(size).tolist() if head.estimates else map(confidence, logits)
+        for value in chances:
             confidences.append(value)
             if value < least:
                 break
-    head.forget(place)
+    head.forget(position)
     return HeadDraft(accepted, tuple(confidences), tuple(leads))
 
 
 def _accepted(draft: HeadDraft, p_min: float) -> int:
     """Return how many tokens are accepted of a draft that ends before the first doubtful one."""
-    doubtful = (place for place, value in enumerate(draft.confidences) if value < p_min)
+    doubtful = (position for position, value in enumerate(draft.confidences) if value < p_min)
     return min(draft.accepted, next(doubtful, draft.accepted))

@@ -19,7 +19,7 @@ class Place(NamedTuple):
 
 
 def between(
-    known: Mapping[Place, float], place: Place, expected: Mapping[Place, float] | None = None
+    measured: Mapping[Place, float], place: Place, expected: Mapping[Place, float] | None = None
 ) -> float | None:
     """Return a value between known ones: their own, or on straight lines along users and along depth.
 
@@ -27,7 +27,7 @@ def between(
     along neither, values between users at the next depths on both sides are joined along the depth.
 
     Args:
-        known: the values.
+        measured: the values.
         place: where one is wanted.
         expected: what is expected at all places; then the lines are of known over expected values. None, or
             without one of the places, for lines of the values themselves.
@@ -35,29 +35,29 @@ def between(
     Returns:
         The value; None where the place is not surrounded.
     """
-    if place in known:
-        return known[place]
-    if expected and {place, *known} <= expected.keys():
-        ratios = {at: value / expected[at] for at, value in known.items()}
+    if place in measured:
+        return measured[place]
+    if expected and {place, *measured} <= expected.keys():
+        ratios = {at: value / expected[at] for at, value in measured.items()}
         ratio = between(ratios, place)
         return None if ratio is None else ratio * expected[place]
-    along_users = _along_users(known, place)
+    along_users = _along_users(measured, place)
     along_depth = _line(
-        {at.depth: value for at, value in known.items() if at.users == place.users}, place.depth
+        {at.depth: value for at, value in measured.items() if at.users == place.users}, place.depth
     )
     values = [value for value in (along_users, along_depth) if value is not None]
     if values:
         return sum(values) / len(values)
     rows: dict[int, float] = {}
-    for depth in sorted({at.depth for at in known}):
-        value = _along_users(known, Place(place.users, depth))
+    for depth in sorted({at.depth for at in measured}):
+        value = _along_users(measured, Place(place.users, depth))
         if value is not None:
             rows[depth] = value
     return _line(rows, place.depth)
 
 
 def leave_one_out(
-    known: Mapping[Place, float], expected: Mapping[Place, float] | None = None
+    measured: Mapping[Place, float], expected: Mapping[Place, float] | None = None
 ) -> dict[Place, float]:
     """Return measured over interpolated - 1 for each place that the other ones surround.
 
@@ -65,16 +65,16 @@ def leave_one_out(
     as for ``between``.
     """
     off = {}
-    for place, value in known.items():
-        without = {other: number for other, number in known.items() if other != place}
+    for place, value in measured.items():
+        without = {other: number for other, number in measured.items() if other != place}
         interpolated = between(without, place, expected)
         if interpolated is not None:
             off[place] = value / interpolated - 1
     return off
 
 
-def _along_users(known: Mapping[Place, float], place: Place) -> float | None:
-    values = {at.users: value for at, value in known.items() if at.depth == place.depth}
+def _along_users(measured: Mapping[Place, float], place: Place) -> float | None:
+    values = {at.users: value for at, value in measured.items() if at.depth == place.depth}
     return values.get(place.users) if place.users in values else _line(values, place.users)
 
 
@@ -89,8 +89,8 @@ def _line(values: Mapping[int, float], wanted: int) -> float | None:
     return values[below] * (1 - share) + values[above] * share
 
 
-def _nearest(places: Iterable[int], wanted: int) -> tuple[int | None, int | None]:
-    numbers = [*places]
+def _nearest(values: Iterable[int], wanted: int) -> tuple[int | None, int | None]:
+    numbers = [*values]
     below = max((number for number in numbers if number < wanted), default=None)
     above = min((number for number in numbers if number > wanted), default=None)
     return below, above

@@ -170,7 +170,7 @@ def serve(
         spent = StepSeconds(*map(sum, zip(spent, step_s, strict=True)))
         clock += step_s.total_s
         steps, passes = steps + 1, passes + len(parts)
-        for place, slot in enumerate(slots):
+        for index, slot in enumerate(slots):
             taken = next((row.tokens for row in rows if row.slot == slot.number), 0)
             step = slot.step
             if step is not None:
@@ -186,7 +186,7 @@ def serve(
                 record.first_end.setdefault(slot.number, clock)
                 if slot.request < n_requests:
                     record.ends[slot.request] = clock
-                slots[place] = _deal(requests, slot.number, next(numbers))
+                slots[index] = _deal(requests, slot.number, next(numbers))
     start, end = max(record.first_end.values()), max(record.ends.values())
     return Served(
         tokens=sum(tokens for at, tokens in record.written if start < at <= end),
@@ -254,12 +254,14 @@ def step_seconds(
         resized: whether the batch is of another shape than the one before.
     """
     curve = costs.curve
-    choose_s = sum(1 + one.accepted for one in rounds.values()) * curve.choose_s.value
+    choose_s = sum(1 + slot_round.accepted for slot_round in rounds.values()) * curve.choose_s.value
     verify_s = 0.0
-    longest = max((one.proposals for one in rounds.values()), default=0)
+    longest = max((slot_round.proposals for slot_round in rounds.values()), default=0)
     draft_s = sum(
-        costs.draft_s([one.depth + place for one in rounds.values() if one.proposals > place])
-        for place in range(longest)
+        costs.draft_s(
+            [slot_round.depth + position for slot_round in rounds.values() if slot_round.proposals > position]
+        )
+        for position in range(longest)
     )
     read: dict[int, int] = {}  # tokens of each slot in earlier passes of this batch
     for part in parts:

@@ -106,9 +106,9 @@ class ServerCosts:
         return DepthCosts(*map(float, between))
 
     def _read(self, part: CurveKind, tokens: int, depth: float) -> float:
-        known = self.curve.depths
+        depths = self.curve.depths
         if not self.curve.covers(depth):
-            depth = min(max(depth, known[0]), known[-1])
+            depth = min(max(depth, depths[0]), depths[-1])
         most = self._most[part]
         if tokens > most:
             return self.curve.seconds(part, most, depth).value * tokens / most

@@ -167,7 +167,7 @@ class CostCurve:
         first = self._first[part]
         if part not in self._grids:
             return {first: 1.0}
-        return {first + place: share for place, share in self._grids[part].weights(tokens, depth).items()}
+        return {first + index: share for index, share in self._grids[part].weights(tokens, depth).items()}
 
     def seconds(self, part: CurveKind, tokens: int = 1, depth: float = 0) -> Estimate:
         """Return a time; the interval between points is drawn between theirs, too.
@@ -176,20 +176,20 @@ class CostCurve:
             ValueError: the batch or the depth lies outside what was measured.
         """
         weights, points = self.weights(part, tokens, depth), self.points
-        parts = [(share, points[place].seconds) for place, share in weights.items()]
+        parts = [(share, points[index].seconds) for index, share in weights.items()]
         lows = [share * time.lo for share, time in parts if time.lo is not None]
         highs = [share * time.hi for share, time in parts if time.hi is not None]
-        known = len(lows) == len(highs) == len(parts)
+        has_bounds = len(lows) == len(highs) == len(parts)
         return Estimate(
             value=sum(share * time.value for share, time in parts),
-            lo=sum(lows) if known else None,
-            hi=sum(highs) if known else None,
+            lo=sum(lows) if has_bounds else None,
+            hi=sum(highs) if has_bounds else None,
         )
 
     @cached_property
     def _first(self) -> Mapping[CurveKind, int]:
         sizes = (len(self.verify), len(self.draft), len(self.absorb), *[1] * _FIXED)
-        return {part: sum(sizes[:place]) for place, part in enumerate(CurveKind)}
+        return {part: sum(sizes[:index]) for index, part in enumerate(CurveKind)}
 
     @cached_property
     def _grids(self) -> Mapping[CurveKind, _Grid]:
@@ -205,8 +205,8 @@ class _Grid:
     def __init__(self, name: str, points: Sequence[Point]) -> None:
         self._name = name
         self._rows: dict[int, dict[int, int]] = {}
-        for place, point in enumerate(points):
-            self._rows.setdefault(point.depth, {})[point.tokens] = place
+        for index, point in enumerate(points):
+            self._rows.setdefault(point.depth, {})[point.tokens] = index
         self._seen: dict[tuple[int, float], Mapping[int, float]] = {}
 
     def weights(self, tokens: int, depth: float) -> Mapping[int, float]:
@@ -215,23 +215,23 @@ class _Grid:
             nearest = {next(iter(self._rows)): 1.0} if len(self._rows) == 1 else self._mix(self._rows, depth)
             for row, share in nearest.items():
                 for column, part in self._mix(self._rows[row], tokens).items():
-                    place = self._rows[row][column]
-                    weights[place] = weights.get(place, 0.0) + share * part
+                    index = self._rows[row][column]
+                    weights[index] = weights.get(index, 0.0) + share * part
             self._seen[tokens, depth] = weights
         return self._seen[tokens, depth]
 
-    def _mix(self, known: Mapping[int, object], wanted: float) -> dict[int, float]:
+    def _mix(self, points: Mapping[int, object], wanted: float) -> dict[int, float]:
         """Return the two known places around one, and the share of each."""
-        places = sorted(known)
-        if not places or not places[0] <= wanted <= places[-1]:
-            measured = f"{places[0]} to {places[-1]} were" if places else "nothing was"
+        values = sorted(points)
+        if not values or not values[0] <= wanted <= values[-1]:
+            measured = f"{values[0]} to {values[-1]} were" if values else "nothing was"
             raise ValueError(f"{self._name} of {wanted:g}: {measured} measured")
-        at = min(bisect_right(places, wanted), len(places) - 1)
-        right, left = places[at], places[max(at - 1, 0)]
+        at = min(bisect_right(values, wanted), len(values) - 1)
+        right, left = values[at], values[max(at - 1, 0)]
         if left == right:
             return {left: 1.0}
         share = (wanted - left) / (right - left)
-        return {place: part for place, part in ((left, 1 - share), (right, share)) if part}
+        return {value: part for value, part in ((left, 1 - share), (right, share)) if part}
 
 
 def flat_curve(

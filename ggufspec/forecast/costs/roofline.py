@@ -220,5 +220,5 @@ def match_device(name: str) -> str | None:
     if "laptop" in plain or "mobile" in plain:
         return None
     words = {key: key.replace("-", " ") for key in DEVICES}
-    found = [key for key, word in words.items() if re.search(rf"\b{word}\b(?! (?:ti|super))", plain)]
-    return found[0] if found else None
+    matches = [key for key, word in words.items() if re.search(rf"\b{word}\b(?! (?:ti|super))", plain)]
+    return matches[0] if matches else None

@@ -160,16 +160,16 @@ def fit_pair(pair: Pair, site: Site, access: hub.Access) -> PairFit:
     )
 
 
-def _plan(listed: Pair, found: Pair, site: Site, access: hub.Access) -> Planned:
-    """Return the plan of a pair; ``listed`` is how the catalogue names it, ``found`` has its files."""
-    cards = choosing.read_cards(found, access)
+def _plan(listed: Pair, pair: Pair, site: Site, access: hub.Access) -> Planned:
+    """Return the plan of a pair; ``listed`` is how the catalogue names it, ``pair`` has its files."""
+    cards = choosing.read_cards(pair, access)
     method = choosing.choose_way(listed, None, cards[1])
     settings = memory.MemorySettings(
         context=CONTEXT, mtp=cards[1] is None and choosing.drafts_by_mtp(method, cards[0])
     )
     offload = Offload() if site.has_gpu else Offload(target_layers=0, draft_layers=0)
     return plan_pair(
-        found,
+        pair,
         cards,
         offload,
         settings,

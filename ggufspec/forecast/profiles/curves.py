@@ -209,8 +209,8 @@ def _drafting(samples: Samples) -> tuple[tuple[Point, ...], Estimate]:
         if slope <= 0:
             slope, height = sum(seconds) / sum(tokens), 0.0
         errors = [point.seconds.relative_half_width for point in sizes]
-        known = [error for error in errors if error is not None]
-        half = slope * math.hypot(*known) / len(known) if known else None
+        measured = [error for error in errors if error is not None]
+        half = slope * math.hypot(*measured) / len(measured) if measured else None
         per_token.append(Point(tokens=1, depth=depth, seconds=_around(slope, half)))
         heights.append(height)
     return tuple(per_token), _mean(heights)
@@ -218,7 +218,7 @@ def _drafting(samples: Samples) -> tuple[tuple[Point, ...], Estimate]:
 
 def _points(samples: Samples) -> tuple[Point, ...]:
     """Return the mean of each place; the relative spread is taken to be the same at all of them."""
-    kept = {place: _undisturbed(values) for place, values in samples.items()}
+    kept = {index: _undisturbed(values) for index, values in samples.items()}
     freedom = sum(len(values) - 1 for values in kept.values())
     squares = sum(
         variance(values) / fmean(values) ** 2 * (len(values) - 1)

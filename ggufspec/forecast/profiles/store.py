@@ -66,21 +66,21 @@ def save(curve: CostCurve, timings: tuple[Timing, ...] = (), verify_timings: tup
     return file
 
 
-def find_profile(of: MeasuredOn, *, most_tokens: int, depths: tuple[int, int]) -> Profile | None:
+def find_profile(measured_on: MeasuredOn, *, most_tokens: int, depths: tuple[int, int]) -> Profile | None:
     """Return the stored curve of these things, if it covers what is wanted of it.
 
     Args:
-        of: models, offload, build and machine.
+        measured_on: models, offload, build and machine.
         most_tokens: the largest batch that it must know.
         depths: the first and the last depth likewise.
     """
-    profile = _read(_file(of))
-    if profile is None or profile.curve.measured_on != of:
+    profile = _read(_file(measured_on))
+    if profile is None or profile.curve.measured_on != measured_on:
         return None
     if profile.curve.most_tokens < most_tokens:
         return None
-    known = profile.curve.depths
-    return profile if known[0] <= depths[0] and depths[1] <= known[-1] else None
+    measured_depths = profile.curve.depths
+    return profile if measured_depths[0] <= depths[0] and depths[1] <= measured_depths[-1] else None
 
 
 def known() -> tuple[Profile, ...]:
@@ -94,12 +94,12 @@ def _read(file: Path) -> Profile | None:
     return read_value(file, Profile)
 
 
-def _file(of: MeasuredOn) -> Path:
-    return _folder() / f"{_id(of)}.json"
+def _file(measured_on: MeasuredOn) -> Path:
+    return _folder() / f"{_id(measured_on)}.json"
 
 
-def _id(of: MeasuredOn) -> str:
-    return hashlib.sha256(msgspec.json.encode(of, enc_hook=str)).hexdigest()[:12]
+def _id(measured_on: MeasuredOn) -> str:
+    return hashlib.sha256(msgspec.json.encode(measured_on, enc_hook=str)).hexdigest()[:12]
 
 
 def _folder() -> Path:

@@ -52,23 +52,23 @@ class Map:
     def draft(self, text: Text, end: int) -> Text:
         """Draft what followed the key elsewhere, as far as such drafts were good before."""
         self._last = None
-        known, size = end - 1, LOOKUPS[self.method].size_n
-        if known < 2 * size + self.n_max:
+        n_known, size = end - 1, LOOKUPS[self.method].size_n
+        if n_known < 2 * size + self.n_max:
             return ()
         wanted = text[end - size : end]
-        place = self._find(text, wanted, known)
-        self._note(text, size, known)
-        if not place:
+        position = self._find(text, wanted, n_known)
+        self._note(text, size, n_known)
+        if not position:
             return ()
         key = self._keys.get(wanted)
         if key is None:
             first = [_Value(place=0, seen=0, longest=self.n_max)] if self._keeps_keys_only else []
             key = self._keys[wanted] = _Key(values=first)
-        value = key.values[0] if self._keeps_keys_only else self._choose(text, wanted, key, place)
+        value = key.values[0] if self._keeps_keys_only else self._choose(text, wanted, key, position)
         if value is None:
             return ()
         self._last = value
-        return text[place + size : place + size + min(self.n_max, value.longest)]
+        return text[position + size : position + size + min(self.n_max, value.longest)]
 
     def accept(self, n_accepted: int) -> None:
         """Let the next draft of this kind be as long as this one was right."""
@@ -79,48 +79,48 @@ class Map:
     def _keeps_keys_only(self) -> bool:
         return self.method is Method.NGRAM_MAP_K
 
-    def _find(self, text: Text, wanted: Text, known: int) -> int:
+    def _find(self, text: Text, wanted: Text, n_known: int) -> int:
         size, reach = len(wanted), len(wanted) + self.n_max + 1
-        place = self._index.get(_hash(wanted), 0)
-        if place and place < known - reach and text[place : place + size] == wanted:
-            return place
+        position = self._index.get(_hash(wanted), 0)
+        if position and position < n_known - reach and text[position : position + size] == wanted:
+            return position
         earlier = 0
         if self._begun > reach:
             earlier = last_place(text, wanted, first=self._begun - reach, last=self._indexed + 1)
         first_new = max(self._begun, self._indexed) + 1
-        return earlier or last_place(text, wanted, first=known - reach, last=first_new)
+        return earlier or last_place(text, wanted, first=n_known - reach, last=first_new)
 
-    def _note(self, text: Text, size: int, known: int) -> None:
+    def _note(self, text: Text, size: int, n_known: int) -> None:
         """Index all places that were not yet: those of the prompt first, each part from its end."""
         reach = size + self.n_max + 1
-        places = [*range(known - reach, max(self._begun, self._indexed), -1)]
+        positions = [*range(n_known - reach, max(self._begun, self._indexed), -1)]
         if self._begun > reach:
-            places = [*range(self._begun - reach, self._indexed, -1), *places]
-        for place in places:
-            self._index.setdefault(_hash(text[place : place + size]), place)
-        self._indexed = max(known - reach, self._indexed)
+            positions = [*range(self._begun - reach, self._indexed, -1), *positions]
+        for position in positions:
+            self._index.setdefault(_hash(text[position : position + size]), position)
+        self._indexed = max(n_known - reach, self._indexed)
 
-    def _choose(self, text: Text, wanted: Text, key: _Key, found: int) -> _Value | None:
+    def _choose(self, text: Text, wanted: Text, key: _Key, last: int) -> _Value | None:
         """Count the key's continuations; return the most frequent if all others come to half of it."""
         size = len(wanted)
-        for place in range(key.searched, found + 1):
-            if text[place : place + size] == wanted:
-                self._meet(text, key, place + size)
-        key.searched = found
+        for position in range(key.searched, last + 1):
+            if text[position : position + size] == wanted:
+                self._meet(text, key, position + size)
+        key.searched = last
         if not key.values:
             return None
         best = max(key.values, key=lambda value: value.seen)
         others = sum(value.seen for value in key.values) - best.seen
         return best if best.seen >= 2 * others else None
 
-    def _meet(self, text: Text, key: _Key, place: int) -> None:
-        follows = text[place : place + self.n_max]
+    def _meet(self, text: Text, key: _Key, position: int) -> None:
+        follows = text[position : position + self.n_max]
         for value in key.values:
             if text[value.place : value.place + self.n_max] == follows:
                 value.seen += 1
                 return
         if len(key.values) < _VALUES:
-            key.values.append(_Value(place=place, seen=1, longest=self.n_max))
+            key.values.append(_Value(place=position, seen=1, longest=self.n_max))
 
 
 def _hash(tokens: Text) -> int:

@@ -41,14 +41,14 @@ class Simple:
 
     def draft(self, text: Text, end: int) -> Text:
         """Look back from the end, place 0 left out; a draft shorter than what was looked up is dropped."""
-        known, size = end - 1, self._size
-        if known <= size + self._n_max + 1:
+        n_known, size = end - 1, self._size
+        if n_known <= size + self._n_max + 1:
             return ()
-        place = last_place(text, text[end - size : end], first=known - size - 1, last=1)
-        if not place:
+        position = last_place(text, text[end - size : end], first=n_known - size - 1, last=1)
+        if not position:
             return ()
-        longest = min(self._n_max, known - (place + size))
-        return text[place + size : place + size + longest] if longest >= size else ()
+        longest = min(self._n_max, n_known - (position + size))
+        return text[position + size : position + size + longest] if longest >= size else ()
 
     def accept(self, n_accepted: int) -> None:
         """Nothing is remembered."""
@@ -77,16 +77,16 @@ class Mod:
 
     def draft(self, text: Text, end: int) -> Text:
         """Follow the table as far as it leads."""
-        known, size, self._drafted = end - 1, self._size, 0
-        if known < size:
+        n_known, size, self._drafted = end - 1, self._size, 0
+        if n_known < size:
             return ()
-        if self._read + self._EVERY < known:
-            self._learn(text, known)
+        if self._read + self._EVERY < n_known:
+            self._learn(text, n_known)
         window = list(text[end - size : end])
-        for place in range(self._n_max):
-            token = self._next.get(self._hash(window[place:]))
+        for position in range(self._n_max):
+            token = self._next.get(self._hash(window[position:]))
             if token is None:
-                if place < self._n_min:
+                if position < self._n_min:
                     return ()
                 break
             window.append(token)
@@ -102,10 +102,10 @@ class Mod:
             self._next.clear()
             self._low = self._read = 0
 
-    def _learn(self, text: Text, known: int) -> None:
-        for place in range(self._read, known - self._size):
-            self._next[self._hash(text[place : place + self._size])] = text[place + self._size]
-        self._read = known - self._size
+    def _learn(self, text: Text, n_known: int) -> None:
+        for position in range(self._read, n_known - self._size):
+            self._next[self._hash(text[position : position + self._size])] = text[position + self._size]
+        self._read = n_known - self._size
 
     def _hash(self, tokens: Sequence[int]) -> int:
         value = 0
@@ -148,8 +148,8 @@ class Cache:
 
     def _count(self, new: Text) -> None:
         for size in range(1, self._size + 1):
-            for place in range(size, len(new)):
-                self._seen.setdefault(new[place - size : place], TokenCounts()).add(new[place])
+            for position in range(size, len(new)):
+                self._seen.setdefault(new[position - size : position], TokenCounts()).add(new[position])
 
     def _likeliest(self, before: Text) -> int | None:
         for size in range(min(self._size, len(before)), 0, -1):
@@ -165,9 +165,9 @@ class Cache:
 def last_place(text: Text, wanted: Text, *, first: int, last: int) -> int:
     """Return the place from ``first`` down to ``last`` at which the wanted tokens begin, or 0."""
     size, head = len(wanted), wanted[0]
-    for place in range(first, last - 1, -1):
-        if text[place] == head and text[place : place + size] == wanted:
-            return place
+    for position in range(first, last - 1, -1):
+        if text[position] == head and text[position : position + size] == wanted:
+            return position
     return 0
 
 
@@ -197,8 +197,8 @@ class TokenCounts:
         if len(self._order) == self._buckets:
             self._buckets = next(size for size in _BUCKETS if size > self._buckets)
             before, self._order = self._order, []
-            for known in before:
-                self._insert(known)
+            for earlier in before:
+                self._insert(earlier)
         self._counts[token] = 1
         self._insert(token)
 
@@ -209,5 +209,5 @@ class TokenCounts:
 
     def _insert(self, token: int) -> None:
         bucket = token % self._buckets
-        same = (place for place, known in enumerate(self._order) if known % self._buckets == bucket)
+        same = (position for position, entry in enumerate(self._order) if entry % self._buckets == bucket)
         self._order.insert(next(same, 0), token)

@@ -46,9 +46,11 @@ class Rules:
     def cut(self, confidences: Sequence[float], p_min: float) -> tuple[int, int]:
         """Return how many of these proposals are drafted, and how many are looked at."""
         if self.program is not Program.TREE:
-            for place, confidence in enumerate(confidences):
+            for position, confidence in enumerate(confidences):
                 if confidence < p_min:
-                    return (place, place + 1) if self._since(_REWRITTEN) else (place + 1, place + 1)
+                    return (
+                        (position, position + 1) if self._since(_REWRITTEN) else (position + 1, position + 1)
+                    )
         return len(confidences), len(confidences)
 
     @property

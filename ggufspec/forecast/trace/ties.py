@@ -103,7 +103,7 @@ def first_text_tie(trace: DraftTrace) -> float:
     if trace.text_leads is None or trace.text_spread is None:
         raise ValueError(f"trace {trace.prompt_id} does not tell how close the target's choices were")
     limit = NEAR_TIE * trace.text_spread
-    return next((place for place, lead in enumerate(trace.text_leads) if lead <= limit), math.inf)
+    return next((position for position, lead in enumerate(trace.text_leads) if lead <= limit), math.inf)
 
 
 class _Choices:
@@ -126,29 +126,29 @@ class _Choices:
 
     def _numbers(self, at: int, most: int) -> set[int]:
         try:
-            known = self._trace.confidences(at, most, self._n_max)
+            confidences = self._trace.confidences(at, most, self._n_max)
             leads = self._trace.draft_leads(at, most, self._n_max)
         except ValueError:  # no draft was recorded there: a near-tie led to this place
             return {*range(most + 1)}
         numbers: set[int] = set()
         limit = self._limit
-        for place in range(most):
-            if self._p_min and place < len(known):
-                odds = _odds(known[place]) - _odds(self._p_min)
+        for position in range(most):
+            if self._p_min and position < len(confidences):
+                odds = _odds(confidences[position]) - _odds(self._p_min)
                 if odds <= limit:
                     drafted, _ = self._rules.cut((0.0,), 1.0)  # 1 where the doubtful token is drafted, too
-                    numbers |= {place, place + drafted}
+                    numbers |= {position, position + drafted}
                     if odds < -limit:
                         return numbers
-            if at + place >= len(self._trace.tokens):
-                numbers.add(place)
+            if at + position >= len(self._trace.tokens):
+                numbers.add(position)
                 return numbers
-            if place >= len(leads):
-                return numbers | {*range(place, most + 1)}
-            if leads[place] < -limit:
-                return numbers | {place}
-            if leads[place] <= limit:
-                numbers.add(place)
+            if position >= len(leads):
+                return numbers | {*range(position, most + 1)}
+            if leads[position] < -limit:
+                return numbers | {position}
+            if leads[position] <= limit:
+                numbers.add(position)
         return numbers | {most}
 
     def rounds(self) -> tuple[int, int]:

@@ -100,8 +100,8 @@ class DraftTrace:
             ValueError: no draft of that size was recorded at that place.
         """
         draft = self._draft(at, n_max) if most else None
-        known = () if draft is None else draft.confidences
-        return (*known, *self.confidence[at + len(known) : at + most])[:most]
+        confidences = () if draft is None else draft.confidences
+        return (*confidences, *self.confidence[at + len(confidences) : at + most])[:most]
 
     def draft_leads(self, at: int, most: int, n_max: int) -> tuple[float, ...]:
         """Return the drafter's leads of the target's tokens, as far as a draft from a place on tells them.
@@ -122,7 +122,7 @@ class DraftTrace:
         if draft is not None:
             return min(draft.accepted, drafted)
         bits = self.match[at : at + drafted]
-        return next((place for place, matches in enumerate(bits) if not matches), len(bits))
+        return next((position for position, matches in enumerate(bits) if not matches), len(bits))
 
     def _draft(self, at: int, n_max: int) -> HeadDraft | None:
         if self.drafts is not None:

@@ -55,9 +55,9 @@ def steps(
     at, taken = rules.first, []
     while not rules.is_over(at, n_predict) and at < len(trace.tokens):
         most = rules.most(at, n_max, n_predict)
-        known = trace.confidences(at, most, n_max)
-        drafted, proposals = rules.cut(known, p_min)
-        if drafted == len(known):
+        confidences = trace.confidences(at, most, n_max)
+        drafted, proposals = rules.cut(confidences, p_min)
+        if drafted == len(confidences):
             drafted, proposals = most, most
         accepted = trace.accepted(at, drafted, n_max)
         if trace.ended and at + accepted == len(trace.tokens) and accepted < drafted:
@@ -99,9 +99,9 @@ def expected(
         drafted = rules.most(at, n_max, n_predict)
         check_reach(trace, at + drafted)
         so_far, accepted = chance, 0.0
-        for place in range(at, min(at + drafted, size)):
-            overlap = min(trace.overlap[place], 1.0)
-            chances[place + 1] = chances.get(place + 1, 0.0) + so_far * (1 - overlap)
+        for position in range(at, min(at + drafted, size)):
+            overlap = min(trace.overlap[position], 1.0)
+            chances[position + 1] = chances.get(position + 1, 0.0) + so_far * (1 - overlap)
             so_far *= overlap
             accepted += so_far / chance
         end = at + drafted + 1
@@ -113,12 +113,12 @@ def expected(
     return tuple(taken)
 
 
-def check_reach(trace: DraftTrace, place: int) -> None:
+def check_reach(trace: DraftTrace, position: int) -> None:
     """Make sure that a trace tells which token comes at a place.
 
     Raises:
         ValueError: it is too short.
     """
-    if place >= len(trace.tokens) and not trace.ended:
+    if position >= len(trace.tokens) and not trace.ended:
         size = len(trace.tokens)
         raise ValueError(f"trace {trace.prompt_id} has {size} tokens; this run goes beyond them")

@@ -36,7 +36,7 @@ class Steady:
 
     def accepted(self, n_max: int) -> float:
         """Return the accepted tokens of a draft of ``n_max``, on average."""
-        return sum(self.alpha**place for place in range(1, n_max + 1))
+        return sum(self.alpha**position for position in range(1, n_max + 1))
 
     @classmethod
     def from_rate(cls, accept_rate: float, n_max: int) -> Steady:

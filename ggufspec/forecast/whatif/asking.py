@@ -131,8 +131,8 @@ def whatif(
     in_context = ctx if depth is None else depth
     _check_users(parallel, chosen_program, is_by_rates=target_tps is not None and verify_cost is None)
     acceptances = parse_acceptances(accept, alpha)
-    known = [size for size in sizes if size <= min(acceptance.most or size for acceptance in acceptances)]
-    if not known:
+    covered = [size for size in sizes if size <= min(acceptance.most or size for acceptance in acceptances)]
+    if not covered:
         raise ValueError("no acceptance or cost is known for drafts of these sizes")
     offload = Offload(
         target_layers=ngl,
@@ -162,7 +162,7 @@ def whatif(
             offload,
             (pair, target, draft_model),
             hub.Access(token=token, offline=offline),
-            most_tokens=parallel * (max(known) + 1),
+            most_tokens=parallel * (max(covered) + 1),
             depth=in_context,
             users=parallel,
             overhead_s=overhead / 1000,
@@ -176,14 +176,14 @@ def whatif(
             verify_cost,
             verify_ratio,
             observed,
-            known,
+            covered,
             acceptances,
             depth=in_context,
             overhead_s=overhead / 1000,
             program=chosen_program,
         )
-    known = [size for size in known if parallel * (size + 1) <= made.curve.most_tokens]
-    if not known:
+    covered = [size for size in covered if parallel * (size + 1) <= made.curve.most_tokens]
+    if not covered:
         raise ValueError("no acceptance or cost is known for drafts of these sizes")
     at_depth = _nearest_depth(in_context, made.curve)
     notes = list(made.notes)
@@ -197,9 +197,9 @@ def whatif(
             f"note: {parallel} users draft in step, each with a complete draft; the evaluation of prompts is "
             "left out, and batches of several users cost what as many tokens of one cost"
         )
-    if len(known) < len(sizes):
-        notes.append(f"note: no acceptance or cost is known for drafts of more than {max(known)} tokens")
-    if len(known) > 1 and isinstance(acceptances[0], AcceptanceRate):  # which no drafter has
+    if len(covered) < len(sizes):
+        notes.append(f"note: no acceptance or cost is known for drafts of more than {max(covered)} tokens")
+    if len(covered) > 1 and isinstance(acceptances[0], AcceptanceRate):  # which no drafter has
         notes.append("note: the same acceptance rate is assumed at every γ; --alpha compares draft sizes")
     return WhatIf(
         projections=tuple(
@@ -213,7 +213,7 @@ def whatif(
                 network=network,
             )
             for acceptance in acceptances
-            for size in known
+            for size in covered
         ),
         costs=made.source,
         notes=tuple(notes),

@@ -140,8 +140,8 @@ def _describe(setup: MeasuredOn | None, measured_at: str) -> str:
     assert setup.drafter is not None
     pair = f"{setup.target.filename} + {setup.drafter.filename}"
     machine = setup.machine
-    place = ", ".join((*machine.gpus, machine.cpu)) if machine else "unknown machine"
-    return f"{pair}, {units.counted(setup.threads or 0, 'thread')}, {place}, measured at {measured_at}"
+    device = ", ".join((*machine.gpus, machine.cpu)) if machine else "unknown machine"
+    return f"{pair}, {units.counted(setup.threads or 0, 'thread')}, {device}, measured at {measured_at}"
 
 
 def costs_like(bundle: Path, names: tuple[str | None, str | None, str | None], access: hub.Access) -> Costs:
@@ -154,8 +154,8 @@ def costs_like(bundle: Path, names: tuple[str | None, str | None, str | None], a
     """
     with archive.opened(bundle) as contents:
         file = contents.files.get(profiles.SHARED)
-        found = () if file is None else profiles.read_shared(file.read_bytes())
-    shared = [profile for profile in found if not profile.curve.drafts_blocks]
+        users = () if file is None else profiles.read_shared(file.read_bytes())
+    shared = [profile for profile in users if not profile.curve.drafts_blocks]
     if not shared:
         raise ValueError(f"{bundle} has no cost curves: only bundles of tuned pairs have some")
     pair = choosing.choose_pair(*names, access)

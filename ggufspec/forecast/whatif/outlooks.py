@@ -102,7 +102,7 @@ def outlook(
 
 def best(outlooks: Sequence[WhatIfProjection]) -> WhatIfProjection:
     """Return the fastest; of those as fast the one with the smallest γ."""
-    return max(outlooks, key=lambda each: (each.speedup, -each.n_max))
+    return max(outlooks, key=lambda outlook: (outlook.speedup, -outlook.n_max))
 
 
 def implied_verify_ratio(
@@ -152,7 +152,9 @@ def _shared_s(curve: CostCurve, n_max: int, depth: float, users: int) -> tuple[f
 
 
 def _draft_s(curve: CostCurve, n_max: int, depth: float, program: Program) -> float:
-    one = curve.seconds(CurveKind.DRAFT, 1, depth).value
+    one_token_s = curve.seconds(CurveKind.DRAFT, 1, depth).value
     if program is Program.TREE:
-        return (n_max + 1) * one
-    return n_max * one + (curve.seconds(CurveKind.ABSORB, n_max + 1, depth).value if curve.absorb else 0.0)
+        return (n_max + 1) * one_token_s
+    return n_max * one_token_s + (
+        curve.seconds(CurveKind.ABSORB, n_max + 1, depth).value if curve.absorb else 0.0
+    )

@@ -27,9 +27,9 @@ class _Line:
 
     fixed_bytes: float
 
-    def ratio(self, own: Shape, measured: Shape, tokens: int, depth: float) -> float:
+    def ratio(self, shape: Shape, measured: Shape, tokens: int, depth: float) -> float:
         """Return the time of a batch of one model over that of another."""
-        own_bytes, measured_bytes = own.read_bytes(tokens, depth), measured.read_bytes(tokens, depth)
+        own_bytes, measured_bytes = shape.read_bytes(tokens, depth), measured.read_bytes(tokens, depth)
         return (self.fixed_bytes + own_bytes) / (self.fixed_bytes + measured_bytes)
 
 
@@ -38,7 +38,7 @@ def choose_profile(profiles: Sequence[SharedProfile], target: Shape, drafter: Sh
 
     def distance(profile: SharedProfile) -> float:
         pairs = ((profile.target, target), (profile.drafter, drafter))
-        return sum(abs(math.log(theirs.read_bytes(1, 0) / own.read_bytes(1, 0))) for theirs, own in pairs)
+        return sum(abs(math.log(theirs.read_bytes(1, 0) / shape.read_bytes(1, 0))) for theirs, shape in pairs)
 
     return min(reversed(profiles), key=distance)
 
@@ -53,9 +53,9 @@ def scale_curve(profile: SharedProfile, target: Shape, drafter: Shape) -> CostCu
     """
     curve, line = profile.curve, _line(profile)
 
-    def scale(points: Sequence[Point], own: Shape, measured: Shape) -> list[Estimate]:
+    def scale(points: Sequence[Point], shape: Shape, measured: Shape) -> list[Estimate]:
         return [
-            _times(point.seconds, line.ratio(own, measured, point.tokens, point.depth)) for point in points
+            _times(point.seconds, line.ratio(shape, measured, point.tokens, point.depth)) for point in points
         ]
 
     return curve.with_times(

@@ -177,11 +177,11 @@ def _build(request: BuildRequest, name: str) -> Generator[BuildProgress, None, B
         compiled, note = yield from _compile_what_runs(request, tree, toolkit, work, log)
         if tree.package is not None:
             binding_files.copy_binding(tree.package, work / "final" / "bin")
-        place = store.place(name)
+        home = store.place(name)
         built = Built(
-            path=place,
-            bin=place / "bin",
-            lib=place / "bin",
+            path=home,
+            bin=home / "bin",
+            lib=home / "bin",
             version=tree.version,
             backend=request.backend.value,
             source=request.source.identity(),

@@ -148,20 +148,20 @@ def cmake_options(root: Path, settings: CompileSettings) -> tuple[str, ...]:
     Raises:
         SourceError: the tree does not know the backend, or an option that the user adds cannot be added.
     """
-    known = _options(root)
+    options = _options(root)
     chosen: dict[str, str] = {"BUILD_SHARED_LIBS": "ON"}
     for value, names in SWITCHES.items():
-        chosen |= {name: value for name in names if name in known}
+        chosen |= {name: value for name in names if name in options}
     for backend, spellings in BACKENDS.items():
-        switch = _first(spellings, known)
+        switch = _first(spellings, options)
         if backend is settings.backend and spellings and switch is None:
             raise _unknown(backend)
         if switch is not None:
             chosen[switch] = "ON" if backend is settings.backend else "OFF"
-    if settings.backend is Backend.METAL and (embed := _first(_EMBED_METAL, known)):
+    if settings.backend is Backend.METAL and (embed := _first(_EMBED_METAL, options)):
         chosen[embed] = "ON"
     if settings.backend is Backend.CUDA:
-        chosen |= _cuda(known, settings)
+        chosen |= _cuda(options, settings)
     top = _text(root / "CMakeLists.txt")
     if "NOT DEFINED LLAMA_BUILD_NUMBER" in top:
         chosen["LLAMA_BUILD_NUMBER"] = str(settings.number or 0)
@@ -176,13 +176,13 @@ def cmake_options(root: Path, settings: CompileSettings) -> tuple[str, ...]:
         chosen |= {
             f"CMAKE_{language}_COMPILER_LAUNCHER": str(settings.compiler_cache) for language in languages
         }
-        if "GGML_CCACHE" in known:
+        if "GGML_CCACHE" in options:
             chosen["GGML_CCACHE"] = "OFF"  # otherwise old trees call it twice
-    chosen |= _cpu(known, settings)
+    chosen |= _cpu(options, settings)
     if settings.cpu is not None and "NOT DEFINED GGML_AMX)" in top:
         chosen["GGML_AMX"] = "OFF"  # for a while AMX was a separate backend, on by default
     if settings.added:
-        _check_features(known, settings.added)
+        _check_features(options, settings.added)
         chosen = add_definitions(root, chosen, settings.added, needed)
     return tuple(f"{name}={value}" for name, value in chosen.items())
 
@@ -224,22 +224,22 @@ def programs(available: Iterable[str]) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def _cuda(known: frozenset[str], settings: CompileSettings) -> dict[str, str]:
+def _cuda(options: frozenset[str], settings: CompileSettings) -> dict[str, str]:
     chosen: dict[str, str] = {}
     if settings.architectures:
         chosen["CMAKE_CUDA_ARCHITECTURES"] = ";".join(settings.architectures)
-    if PLUGINS in known and (settings.cpu is not None or not processor.is_x86()):
+    if PLUGINS in options and (settings.cpu is not None or not processor.is_x86()):
         chosen[PLUGINS] = "ON"
     if settings.cuda is not None and settings.cuda.wheels is not None:
         chosen["CUDAToolkit_ROOT"] = str(settings.cuda.home)
         chosen["CMAKE_CUDA_COMPILER"] = str(settings.cuda.nvcc)
-    if settings.cuda is not None and not settings.cuda.links_driver and NO_VMM in known:
+    if settings.cuda is not None and not settings.cuda.links_driver and NO_VMM in options:
         chosen[NO_VMM] = "ON"
     return chosen
 
 
-def _cpu(known: frozenset[str], settings: CompileSettings) -> dict[str, str]:
-    native = _first(_NATIVE, known)
+def _cpu(options: frozenset[str], settings: CompileSettings) -> dict[str, str]:
+    native = _first(_NATIVE, options)
     if native is None:
         return {}
     if settings.cpu is None:
@@ -248,7 +248,7 @@ def _cpu(known: frozenset[str], settings: CompileSettings) -> dict[str, str]:
     named = {
         prefix + feature: "ON" if feature in settings.cpu else "OFF"
         for feature in (*_X86, *_X86_512)
-        if prefix + feature in known
+        if prefix + feature in options
     }
     return {native: "OFF", **named}
 
@@ -263,13 +263,13 @@ def _needed(backend: Backend) -> dict[str, str]:
     }
 
 
-def _check_features(known: frozenset[str], added: Iterable[str]) -> None:
+def _check_features(options: frozenset[str], added: Iterable[str]) -> None:
     """Make sure that features of the processor are not added where the compiler chooses them itself.
 
     Raises:
         SourceError: they would have no effect.
     """
-    native = _first(_NATIVE, known)
+    native = _first(_NATIVE, options)
     names = {definition.partition("=")[0] for definition in added}
     if native is None or native in names:
         return
@@ -291,8 +291,8 @@ def _make_targets(root: Path) -> frozenset[str]:
     return frozenset(_TARGET.findall(_text(root / "Makefile")))
 
 
-def _first(spellings: Iterable[str], known: Iterable[str]) -> str | None:
-    offered = set(known)
+def _first(spellings: Iterable[str], options: Iterable[str]) -> str | None:
+    offered = set(options)
     return next((name for name in spellings if name in offered), None)
 
 

@@ -79,7 +79,7 @@ def tool(name: str, *, hint: str) -> Path:
     Raises:
         BuildError: it is in neither.
     """
-    path = next((Path(place) for place in _places(name)), None)
+    path = next((Path(candidate) for candidate in _places(name)), None)
     if path is None:
         raise BuildError(f"{name} was not found", hint)
     return path
@@ -91,11 +91,11 @@ def cmake() -> Path:
     Raises:
         BuildError: there is none.
     """
-    for place in _places("cmake"):
-        _, out, _ = proc.capture([place, "--version"])
+    for candidate in _places("cmake"):
+        _, out, _ = proc.capture([candidate, "--version"])
         version = _VERSION.search(out)
         if version and tuple(map(int, version.groups())) >= CMAKE_MINIMUM:
-            return Path(place)
+            return Path(candidate)
     needed = ".".join(map(str, CMAKE_MINIMUM))
     raise BuildError(f"no CMake of at least {needed} was found", "pip install cmake")
 
@@ -105,7 +105,7 @@ def nvcc() -> Path | None:
     named = [os.environ[name] for name in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(name)]
     homes = [Path(home) / "bin" / "nvcc" for home in (*named, *_CUDA_HOMES)]
     candidates = (os.environ.get("CUDACXX"), shutil.which("nvcc"), *homes)
-    return next((Path(place) for place in candidates if place and os.access(place, os.X_OK)), None)
+    return next((Path(path) for path in candidates if path and os.access(path, os.X_OK)), None)
 
 
 def cuda_home() -> Path | None:
@@ -235,7 +235,9 @@ def environment(
 
 def _places(name: str) -> list[str]:
     return [
-        place for path in (None, sysconfig.get_path("scripts")) if (place := shutil.which(name, path=path))
+        path
+        for scripts in (None, sysconfig.get_path("scripts"))
+        if (path := shutil.which(name, path=scripts))
     ]
 
 

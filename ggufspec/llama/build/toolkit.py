@@ -113,7 +113,7 @@ def fits(release: Release, architectures: Iterable[str]) -> bool:
 
 def first_for(capability: int) -> Release:
     """Return the first CUDA that compiles for a compute capability (90 is 9.0)."""
-    return max((need for known, need in FIRST_FOR.items() if known <= capability), default=(0, 0))
+    return max((need for least, need in FIRST_FOR.items() if least <= capability), default=(0, 0))
 
 
 def _no_wheels(driver: Driver | None) -> BuildError:
@@ -142,13 +142,13 @@ def _check_architectures(toolkit: Toolkit, architectures: Sequence[str], has_gpu
             'the architecture is "native", but this machine has no GPU',
             "name it: --cuda-arch 90 (H100, H200), 89 (RTX 40), 86 (RTX 30), 80 (A100)",
         )
-    known = _ARCHITECTURE.findall(proc.capture([str(toolkit.nvcc), "--list-gpu-arch"])[1])
-    unknown = [str(number) for number in _numbers(architectures) if str(number) not in known]
-    if known and unknown:
-        article = "an older" if int(unknown[0]) < min(map(int, known)) else "a newer"
+    listed = _ARCHITECTURE.findall(proc.capture([str(toolkit.nvcc), "--list-gpu-arch"])[1])
+    unknown = [str(number) for number in _numbers(architectures) if str(number) not in listed]
+    if listed and unknown:
+        article = "an older" if int(unknown[0]) < min(map(int, listed)) else "a newer"
         raise BuildError(
             f"CUDA {format_release(toolkit.release)} does not compile for architecture {', '.join(unknown)}; "
-            f"it knows {', '.join(dict.fromkeys(known))}",
+            f"it knows {', '.join(dict.fromkeys(listed))}",
             f"name one of them with --cuda-arch, or use {article} CUDA toolkit",
         )
 

@@ -13,14 +13,14 @@ from ggufspec.llama.install.installs import Install
 _LONGEST_S = 3600.0
 
 
-def quantize(install: Install, source: Path, kind: str, place: Path, *, threads: int) -> None:
+def quantize(install: Install, source: Path, quant: str, out: Path, *, threads: int) -> None:
     """Write a model in another quantization; the file is complete once it is there.
 
     Args:
         install: the llama.cpp whose program is used.
         source: the model; of one in several files, the first.
-        kind: the quantization, such as ``Q4_0``. Tensors that it does not suit get another one.
-        place: the new file.
+        quant: the quantization, such as ``Q4_0``. Tensors that it does not suit get another one.
+        out: the new file.
         threads: of the processor.
 
     Raises:
@@ -33,17 +33,17 @@ def quantize(install: Install, source: Path, kind: str, place: Path, *, threads:
             f"the llama.cpp in {install.root} has no llama-quantize",
             "`ggufspec build` makes a complete llama.cpp",
         )
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".", dir=place.parent) as name:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".", dir=out.parent) as name:
         scratch = Path(name)
-        unfinished = scratch / place.name
+        unfinished = scratch / out.name
         # a model that is quantized already can be quantized again: its weights are rounded twice
         argv = [
             str(install.quantizer),
             "--allow-requantize",
             str(source),
             str(unfinished),
-            kind,
+            quant,
             str(threads),
         ]
         completed, _, err = proc.capture(
@@ -52,7 +52,7 @@ def quantize(install: Install, source: Path, kind: str, place: Path, *, threads:
         if completed.returncode != 0 or not unfinished.is_file():
             *_, last = ["no message", *filter(None, err.splitlines())]
             raise GgufspecError(
-                f"llama-quantize cannot make {kind} of {source.name}: {last}",
+                f"llama-quantize cannot make {quant} of {source.name}: {last}",
                 "leave this quantization out of --quantize-drafter",
             )
-        unfinished.replace(place)
+        unfinished.replace(out)

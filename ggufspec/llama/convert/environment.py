@@ -286,7 +286,7 @@ def _index_words() -> list[str]:
     words = [word for url in others for word in ("--index", url)]
     words += ["--index-strategy", "unsafe-best-match"] if others else []
     words += ["--default-index", first] if first else [] if where.index_urls else ["--no-index"]
-    words += [word for place in where.find_links for word in ("--find-links", place)]
+    words += [word for folder in where.find_links for word in ("--find-links", folder)]
     return words + [word for host in where.trusted_hosts for word in ("--allow-insecure-host", host)]
 
 

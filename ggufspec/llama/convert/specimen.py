@@ -52,8 +52,8 @@ class Specimen:
 def write_specimen(folder: Path) -> Specimen:
     """Write the head and its target into a folder."""
     head, target = folder / "head", folder / "target"
-    for place in (head, target):
-        place.mkdir(parents=True)
+    for part in (head, target):
+        part.mkdir(parents=True)
     sizes: dict[str, Any] = {
         "model_type": "llama",
         "hidden_size": _WIDTH,

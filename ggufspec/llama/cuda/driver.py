@@ -57,8 +57,8 @@ def find_driver() -> Driver | None:
 def library(environ: Mapping[str, str] = os.environ) -> Path | None:
     """Return the driver's library, which programs for CUDA may be linked against; None without one."""
     named = environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    places = (Path(folder) / _LIBRARY for folder in (*filter(None, named), *_FOLDERS))
-    return next((place for place in places if place.exists()), None)
+    candidates = (Path(folder) / _LIBRARY for folder in (*filter(None, named), *_FOLDERS))
+    return next((path for path in candidates if path.exists()), None)
 
 
 def format_release(release: Release) -> str:

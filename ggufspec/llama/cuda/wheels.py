@@ -66,13 +66,13 @@ def serve(driver: Driver | None) -> bool:
     return sys.platform == "linux" and (driver is None or driver.supports >= PINNED)
 
 
-def find_wheels(place: Path | None = None) -> Wheels | None:
+def find_wheels(folder: Path | None = None) -> Wheels | None:
     """Return the set of wheels in a folder, or in this Python environment; None unless it is complete.
 
     Args:
-        place: a folder that pip has installed into, or None for the environment.
+        folder: a folder that pip has installed into, or None for the environment.
     """
-    wheels = _wheels(place)
+    wheels = _wheels(folder)
     if not wheels.keys() >= {*_BY_RELEASE, *_BY_MAJOR}:
         return None
     releases = {_release(wheels[name]) for name in _BY_RELEASE}
@@ -90,13 +90,13 @@ def find_wheels(place: Path | None = None) -> Wheels | None:
     return Wheels(release=releases.pop(), files=files, licences=licences)
 
 
-def find_damage(place: Path | None = None) -> str | None:
+def find_damage(folder: Path | None = None) -> str | None:
     """Return what is wrong with the first file that differs from its wheel's RECORD; None if none does.
 
     Args:
-        place: as for ``find_wheels``, which found a set there.
+        folder: as for ``find_wheels``, which found a set there.
     """
-    for name, wheel in _wheels(place).items():
+    for name, wheel in _wheels(folder).items():
         rows = [row for row in csv.reader((wheel.read_text("RECORD") or "").splitlines()) if len(row) == 3]
         if not any(path.endswith(".dist-info/RECORD") for path, _, _ in rows):
             return f"{name}: its RECORD is cut short"  # it lists itself, near its end
@@ -121,9 +121,9 @@ def _problem(file: Path, sha256: str, size: str) -> str | None:
     return None
 
 
-def _wheels(place: Path | None) -> dict[str, metadata.Distribution]:
+def _wheels(folder: Path | None) -> dict[str, metadata.Distribution]:
     """Return the installed wheels of the set, by name."""
-    where = [str(place)] if place else sys.path
+    where = [str(folder)] if folder else sys.path
     names = (*_BY_RELEASE, *_BY_MAJOR, *_OPTIONAL)
     wheels = {name: next(iter(metadata.distributions(name=name, path=where)), None) for name in names}
     return {name: wheel for name, wheel in wheels.items() if wheel is not None and wheel.files}
@@ -238,8 +238,8 @@ def assemble(wheels: Wheels, root: Path, driver: Path | None) -> None:
         root: becomes ``CUDAToolkit_ROOT``.
         driver: the driver's library, or None.
     """
-    for place, file in wheels.files.items():
-        folder, _, rest = place.partition("/")
+    for relative, file in wheels.files.items():
+        folder, _, rest = relative.partition("/")
         target = root / ("lib64" if folder == "lib" else folder) / rest
         target.parent.mkdir(parents=True, exist_ok=True)
         if folder in {"bin", "nvvm"}:
@@ -264,8 +264,8 @@ def copy_libraries(wheels: Wheels, into: Path) -> None:
         wheels: contain the libraries.
         into: the folder of the programs, in which they look for libraries.
     """
-    for place, file in wheels.files.items():
-        if match := _LOADED.match(place):
+    for relative, file in wheels.files.items():
+        if match := _LOADED.match(relative):
             _link(file, into / match[1])
     for name in wheels.licences.keys() & {*LIBRARIES}:
         folder = into / LICENCES / name

@@ -158,11 +158,11 @@ def find_install(explicit: Path | None = None) -> Install:
     """
     named, origin = (explicit, "--llama") if explicit else _set()
     if named is not None:
-        place = paths.expanded(str(named), origin)
-        install = probe(place, origin)
+        path = paths.expanded(str(named), origin)
+        install = probe(path, origin)
         if install is None:
             hint = _PROGRAMS_HINT if explicit else settings.remedy("llama", origin)
-            raise _useless(place, f"{origin} names {named}", hint)
+            raise _useless(path, f"{origin} names {named}", hint)
         return install
     passed_over: list[Skipped] = []
     for candidate in _search():
@@ -177,7 +177,10 @@ def find_install(explicit: Path | None = None) -> Install:
             )
     raise NoInstallError(
         "; ".join(
-            ("no llama.cpp was found", *(f"{one.path} is not used: {one.reason}" for one in passed_over))
+            (
+                "no llama.cpp was found",
+                *(f"{entry.path} is not used: {entry.reason}" for entry in passed_over),
+            )
         ),
         "run `ggufspec build`, or `ggufspec demo` to build it and measure the embedded pair, or name an "
         "installed one with --llama",
@@ -215,33 +218,33 @@ def detect_gpus() -> tuple[Gpu, ...]:
     return machine.nvidia_smi()
 
 
-def probe(place: Path, origin: str, built: Built | None = None) -> Install | None:
+def probe(path: Path, origin: str, built: Built | None = None) -> Install | None:
     """Look for programs in a folder, its bin or build/bin, or beside a program; None without any.
 
     A folder of llama-cpp-python needs only its library. A damaged build of our own is ignored.
     """
-    for candidate in _places(place):
+    for candidate in _places(path):
         executables = {name: candidate / name for name in _ALL_NAMES if _runs(candidate / name)}
         build = built or _own_build(candidate)
         if isinstance(build, Skipped) and build.is_damaged:
             continue
-        known = build if isinstance(build, Built) else None
-        install = _assemble(candidate.resolve(), origin, executables, known)
+        built_here = build if isinstance(build, Built) else None
+        install = _assemble(candidate.resolve(), origin, executables, built_here)
         if install is not None:
             return install
-    package = packages.find_package_in(place)
+    package = packages.find_package_in(path)
     return _of_package(package, origin) if isinstance(package, Package) else None
 
 
 def find_library(root: Path) -> Path | None:
     """Return the shared library beside programs, or in the library folder of an installation."""
     folders = (root, root.parent / "lib", root.parent / "lib64")
-    places = (folder / name for folder in folders for name in packages.LIBRARIES)
-    return next((place for place in places if place.exists()), None)
+    candidates = (folder / name for folder in folders for name in packages.LIBRARIES)
+    return next((path for path in candidates if path.exists()), None)
 
 
-def _places(place: Path) -> Iterator[Path]:
-    folder = place.parent if place.is_file() else place
+def _places(path: Path) -> Iterator[Path]:
+    folder = path.parent if path.is_file() else path
     return (folder / sub for sub in _SUBFOLDERS)
 
 
@@ -251,15 +254,15 @@ def _own_build(folder: Path) -> Built | Skipped | None:
     return store.examine(home) if (home / store.MANIFEST).is_file() else None
 
 
-def _useless(place: Path, named: str, hint: str) -> NoInstallError:
-    for folder in _places(place):
+def _useless(path: Path, named: str, hint: str) -> NoInstallError:
+    for folder in _places(path):
         build = _own_build(folder)
         if isinstance(build, Skipped) and build.is_damaged:
             return NoInstallError(
                 f"{named}, a build of llama.cpp that cannot be used: {build.reason}",
                 build.remedy,
             )
-    package = packages.find_package_in(place)
+    package = packages.find_package_in(path)
     if isinstance(package, Skipped):
         return NoInstallError(f"{named}, which cannot be used: {package.reason}", package.remedy)
     return NoInstallError(f"{named}, which contains no working llama.cpp program", hint)

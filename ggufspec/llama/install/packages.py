@@ -64,9 +64,9 @@ def find_package() -> Package | Skipped | None:
     return _examine(folder, distribution) if has_library else None
 
 
-def find_package_in(place: Path) -> Package | Skipped | None:
+def find_package_in(path: Path) -> Package | Skipped | None:
     """Return the llama-cpp-python whose folder, or folder of libraries, is given, or why it is not used."""
-    folder = place.parent if place.name == _FOLDER else place
+    folder = path.parent if path.name == _FOLDER else path
     if folder.name != binding_files.FOLDER or not (folder / _INITIAL).is_file():
         return None
     return _examine(folder, _distribution_of(folder))

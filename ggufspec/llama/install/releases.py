@@ -83,7 +83,7 @@ def build_number(release: str) -> int | None:
     if wanted is None or wanted > max(BUILDS):
         return None
     return next(
-        (BUILDS[known] for known in sorted(BUILDS, reverse=True) if known <= wanted), min(BUILDS.values())
+        (BUILDS[number] for number in sorted(BUILDS, reverse=True) if number <= wanted), min(BUILDS.values())
     )
 
 

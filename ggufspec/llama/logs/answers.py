@@ -48,7 +48,7 @@ def find_answers(data: bytes) -> Iterator[Answer]:
 
 
 def _find_timings(data: bytes) -> Iterator[_Timings]:
-    keys = next((found for key in _KEYS if (found := list(key.finditer(data)))), [])
+    keys = next((matches for key in _KEYS if (matches := list(key.finditer(data)))), [])
     for key in keys:
         start = data.rfind(b"{", max(0, key.start() - _LONGEST), key.start())
         end = data.find(b"}", key.end(), key.end() + _LONGEST) + 1
@@ -102,15 +102,15 @@ class _Rate(NamedTuple):
     tps: float
 
 
-def _rate(figures: dict[str, float], of: str) -> _Rate | None:
+def _rate(figures: dict[str, float], unit: str) -> _Rate | None:
     """Return a count, its time and its speed; None where one is missing or they contradict each other.
 
     Some builds leave the first token out of the speed, so it may differ by one token.
     """
-    tokens, ms = figures.get(f"{of}_n", 0.0), figures.get(f"{of}_ms", 0.0)
+    tokens, ms = figures.get(f"{unit}_n", 0.0), figures.get(f"{unit}_ms", 0.0)
     if not (1 <= tokens <= 1 << 31 and 0 < ms < math.inf):
         return None
-    tps = figures.get(f"{of}_per_second", 1000 * tokens / ms)
+    tps = figures.get(f"{unit}_per_second", 1000 * tokens / ms)
     if not abs(tps * ms / 1000 - tokens) <= 1 + 0.01 * tokens:
         return None
     return _Rate(int(tokens), ms / 1000, tps)

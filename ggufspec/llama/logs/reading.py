@@ -82,14 +82,14 @@ def read(raw: bytes, name: str) -> LogReading:
     notes: list[str] = []
     lost: list[Segment] = []
     for segment in split(log.data, statements):
-        own, note = _read_segment(log, segment, statements)
-        figures += own
+        of_segment, note = _read_segment(log, segment, statements)
+        figures += of_segment
         notes += note
-        if not own and segment.has_head:
+        if not of_segment and segment.has_head:
             lost.append(segment)
     if not figures:
         return _no_figures(log.data, name)
-    runs = (LoggedRun(name, each.sample, _lines(log, each.start, each.end)) for each in figures)
+    runs = (LoggedRun(name, figure.sample, _lines(log, figure.start, figure.end)) for figure in figures)
     notes += [f"a log without figures in {_span(log, part.start, part.end)}" for part in lost]
     return LogReading(runs=tuple(runs), notes=tuple(notes))
 
@@ -105,11 +105,19 @@ def _read_segment(
         return list(_requests(data, start)), []
     closing = find_closing(data, None) if has_head else None
     if closing is not None and closing.is_whole:
-        own = _Figures(start + closing.start, start + closing.end, parsing.sample_statement(data, closing))
-        others = [_span(log, other.start, other.end) for other in whole if other.start != own.start]
+        closing_figures = _Figures(
+            start + closing.start, start + closing.end, parsing.sample_statement(data, closing)
+        )
+        others = [
+            _span(log, other.start, other.end) for other in whole if other.start != closing_figures.start
+        ]
         if others:
-            return [own], [f"{', '.join(others)} look like figures, too; they are taken for generated text"]
-        return [own], [_only(log, own)] if closing.after_text and not closing.at_end else []
+            return [closing_figures], [
+                f"{', '.join(others)} look like figures, too; they are taken for generated text"
+            ]
+        return [closing_figures], [
+            _only(log, closing_figures)
+        ] if closing.after_text and not closing.at_end else []
     figures = list(_all_figures(log.data, segment, whole))
     is_certain = not has_head and not log.data[figures[-1].end : end].strip() if figures else True
     if len(figures) != 1 or is_certain or figures[0].sample.program is Program.SERVER:
@@ -143,9 +151,9 @@ def _loose_figures(data: bytes, start: int, end: int) -> Iterator[_Figures]:
     """Yield the requests, answers and parts of statements between whole statements."""
     part = data[start:end]
     quoted = find_fragments(part) if len(part) <= _PASTED else ()  # a captured log has whole statements
-    found = [*quoted, *find_answers(part)]
-    figures = (_Figures(start + each.start, start + each.end, each.sample) for each in found)
-    yield from sorted([*_requests(part, start), *figures], key=lambda each: each.start)
+    answers = [*quoted, *find_answers(part)]
+    figures = (_Figures(start + answer.start, start + answer.end, answer.sample) for answer in answers)
+    yield from sorted([*_requests(part, start), *figures], key=lambda answer: answer.start)
 
 
 def _requests(data: bytes, offset: int) -> Iterator[_Figures]:

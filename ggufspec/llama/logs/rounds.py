@@ -194,10 +194,10 @@ def _request_rounds(
 def _sum_counts(statistics: Sequence[Statistics], n_accepted: int) -> tuple[int, ...] | None:
     """Return how often each position was accepted, whatever method drafted it; None where that is unknown."""
     counts = [_counts(line, line.accepted) for line in statistics if line.judged]
-    known = [positions for positions in counts if positions is not None]
-    if not known or len(known) < len(counts) or sum(map(sum, known)) != n_accepted:
+    counted = [positions for positions in counts if positions is not None]
+    if not counted or len(counted) < len(counts) or sum(map(sum, counted)) != n_accepted:
         return None
-    return tuple(map(sum, zip_longest(*known, fillvalue=0)))
+    return tuple(map(sum, zip_longest(*counted, fillvalue=0)))
 
 
 def _counts(line: Statistics, n_accepted: int) -> tuple[int, ...] | None:

@@ -48,7 +48,7 @@ def parse(source: Source | list[Source] | tuple[Source, ...]) -> Sample | list[S
         LogError: a log cannot be read, has no output of llama.cpp, or, outside of a list, has several runs.
     """
     if isinstance(source, list | tuple):
-        return [sample for each in source for sample in _samples(each)]
+        return [sample for part in source for sample in _samples(part)]
     samples = _samples(source)
     if len(samples) > 1:
         raise LogError(f"the log has {len(samples)} runs", "pass a list to get all of them: parse([log])")

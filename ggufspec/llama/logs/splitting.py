@@ -88,10 +88,10 @@ def _marks(data: bytes) -> list[_Mark]:
     }
     if len(data) <= _PASTED:
         commands = (line for option in _MODEL_OPTIONS for line in hits(data, option))
-        found = [(line.start, "command") for line in commands if _COMMAND.match(line.message)]
-        found += [(match.start(), "fence") for match in _FENCE.finditer(data)]
-        for start, kind in found:
-            marks.setdefault(start, _Mark(start, kind))
+        starts = [(line.start, "command") for line in commands if _COMMAND.match(line.message)]
+        starts += [(match.start(), "fence") for match in _FENCE.finditer(data)]
+        for start, mark in starts:
+            marks.setdefault(start, _Mark(start, mark))
     return [marks[start] for start in sorted(marks)]
 
 

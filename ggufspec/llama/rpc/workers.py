@@ -185,7 +185,12 @@ def check_versions(install: Install, addresses: Sequence[str]) -> None:
         NoInstallError: the install was built without RPC.
     """
     program = next(
-        (one for one in install.programs.values() if {"--rpc", DEVICES_FLAG} <= one.options.help.keys()), None
+        (
+            candidate
+            for candidate in install.programs.values()
+            if {"--rpc", DEVICES_FLAG} <= candidate.options.help.keys()
+        ),
+        None,
     )
     check_workers(addresses)
     if program is None or not addresses:

@@ -84,8 +84,8 @@ def check_address(url: str) -> None:
             raise _bad_address(url)
         return
     parts = urlsplit("" if _NOT_IN_URL.search(url) else url)
-    userinfo, _, place = parts.netloc.rpartition("@")
-    if parts.scheme not in SCHEMES or not (_PLACE.fullmatch(place) or (parts.scheme == "file" and not place)):
+    userinfo, _, host = parts.netloc.rpartition("@")
+    if parts.scheme not in SCHEMES or not (_PLACE.fullmatch(host) or (parts.scheme == "file" and not host)):
         raise _bad_address(url)
     if userinfo and (parts.scheme != "ssh" or not _USER_NAME.fullmatch(userinfo)):
         raise SourceError(

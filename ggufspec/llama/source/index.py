@@ -122,13 +122,13 @@ def download(version: str, where: IndexSettings | None = None) -> Generator[Buil
         SourceError: it is not found, has no SHA-256, or its content has a different one.
     """
     version = release(version)
-    known = PINNED.get(version) or _remembered(version)
-    if known is not None and (kept := _kept(version, known)):
+    digest = PINNED.get(version) or _remembered(version)
+    if digest is not None and (kept := _kept(version, digest)):
         return kept
     where = where or settings()
     logging.getLogger("unearth").addHandler(logging.NullHandler())  # unreachable indices are reported here
     with _client(where) as client:
-        link, sha256 = _find(version, where, client, known)
+        link, sha256 = _find(version, where, client, digest)
         archive = _kept(version, sha256) or (yield from _fetch(client, link, _place(version, sha256)))
     _remember(version, sha256)
     return archive
@@ -150,15 +150,15 @@ def releases_between(first: str, last: str, where: IndexSettings | None = None) 
         SourceError: one of them is not on the index or not a version, or the last is not the newer one.
     """
     first, last = release(first), release(last)
-    every = releases(where)
+    listed = releases(where)
     for version in (first, last):
-        if version not in every:
+        if version not in listed:
             raise SourceError(
-                f"{PACKAGE} {version} was not found on the package index", _advice(set(map(Version, every)))
+                f"{PACKAGE} {version} was not found on the package index", _advice(set(map(Version, listed)))
             )
     if Version(first) >= Version(last):
         raise SourceError(f"{last} is not newer than {first}", "give the older version first")
-    return tuple(every[every.index(first) : every.index(last) + 1])
+    return tuple(listed[listed.index(first) : listed.index(last) + 1])
 
 
 def releases(where: IndexSettings | None = None) -> list[str]:
@@ -205,7 +205,7 @@ def _ask(
         yield answer
 
 
-def _find(version: str, where: IndexSettings, client: PyPIClient, known: str | None) -> tuple[Link, str]:
+def _find(version: str, where: IndexSettings, client: PyPIClient, digest: str | None) -> tuple[Link, str]:
     """Return the first source distribution with a hash; an unreachable index is skipped."""
     wanted, offered, reasons = Version(version), set[Version](), list[str]()
     for packages, candidates in _ask(f"{PACKAGE}=={version}", where, client, reasons):
@@ -216,8 +216,8 @@ def _find(version: str, where: IndexSettings, client: PyPIClient, known: str | N
             sha256 = (package.link.hash_option or {}).get("sha256", [""])[0].lower()
             if not _SHA256.fullmatch(sha256):
                 reasons.append(f"{_shown(package.link)} has no SHA-256")
-            elif known not in {None, sha256}:
-                reasons.append(f"{_shown(package.link)} has the SHA-256 {sha256}, not {known} as before")
+            elif digest not in {None, sha256}:
+                reasons.append(f"{_shown(package.link)} has the SHA-256 {sha256}, not {digest} as before")
             else:
                 return package.link, sha256
     what_failed = f" ({'; '.join(reasons)})" if reasons else ""

@@ -253,9 +253,9 @@ def _copy(root: Path, into: Path, *, version: str) -> Tree:
         shutil.copy2(file, target, follow_symlinks=False)
     if (root / ".git").is_dir():
         (copy / ".git").write_text(f"gitdir: {root / '.git'}\n")
-        known = replace(_with_history(copy, version), package=_package(root))
+        source = replace(_with_history(copy, version), package=_package(root))
         unchanged = git.succeeds("-C", str(root), "diff", "--quiet", "HEAD")
-        return known if unchanged else replace(known, commit=f"{known.commit}-dirty")
+        return source if unchanged else replace(source, commit=f"{source.commit}-dirty")
     commit = _vendored_commit(root.parent.parent)
     return Tree(root=copy, version=version, commit=commit, package=_package(root))
 

@@ -151,7 +151,7 @@ def check_space(out: Path, size_bytes: int) -> None:
     Raises:
         DiskFullError: the free space is less than what the file may need.
     """
-    folder = next(place for place in out.absolute().parents if place.exists())
+    folder = next(parent for parent in out.absolute().parents if parent.exists())
     free = shutil.disk_usage(folder).free
     if free < size_bytes:
         raise DiskFullError(
@@ -214,8 +214,8 @@ def find_source(source: str | None, version: str | None, llama: Path | None = No
 
 def name_output(name: str, method: Method, outtype: str) -> str:
     """Return the name by which llama.cpp finds a converted head beside its target: eagle3-NAME.gguf."""
-    kind = method.removeprefix("draft-")
-    stem = name if name.lower().startswith(f"{kind}-") else f"{kind}-{name}"
+    head = method.removeprefix("draft-")
+    stem = name if name.lower().startswith(f"{head}-") else f"{head}-{name}"
     return f"{stem}.gguf" if outtype == "auto" else f"{stem}-{outtype.upper()}.gguf"
 
 

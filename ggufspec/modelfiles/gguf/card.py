@@ -98,7 +98,7 @@ class ModelCard:
         name = self.quant or ""
         if not self.types or name.startswith(self.types[0][0]):
             return name
-        shares = [f"{share:.0%} {kind}" for kind, share in self.types if share >= _SHOWN_SHARE]
+        shares = [f"{share:.0%} {type_name}" for type_name, share in self.types if share >= _SHOWN_SHARE]
         return f"{name} ({', '.join(shares)})"
 
     @property

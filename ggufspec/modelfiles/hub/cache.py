@@ -108,12 +108,12 @@ def write_atomically(file: Path, text: str) -> None:
     publish(Path(name), file)
 
 
-def publish(complete: Path, place: Path) -> None:
+def publish(complete: Path, path: Path) -> None:
     """Give a file its final name; after a power cut it is there with all of its bytes, or not at all."""
     paths.sync(complete)
-    complete.replace(place)
+    complete.replace(path)
     with suppress(OSError):  # some network file systems cannot sync a folder
-        paths.sync(place.parent)
+        paths.sync(path.parent)
 
 
 def _model(table: dict[str, Any]) -> ModelFile:

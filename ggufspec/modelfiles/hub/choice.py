@@ -106,8 +106,8 @@ def sidecars(files: Iterable[RepoFile], model: RemoteModel) -> list[RemoteModel]
         bits = abs(_bits(head.quant) - _bits(model.quant))
         return -len(_folders(head)), head.quant != model.quant, bits
 
-    kinds = ([head for head in listed if mark in _name(head)] for mark in _HEADS)
-    return [min(kind, key=distance) for kind in kinds if kind]
+    by_mark = ([head for head in listed if mark in _name(head)] for mark in _HEADS)
+    return [min(alike, key=distance) for alike in by_mark if alike]
 
 
 def _complete(files: Iterable[RepoFile]) -> list[RemoteModel]:

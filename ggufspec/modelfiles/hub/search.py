@@ -91,10 +91,14 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
         header = info.gguf or {}
         n_parameters = header.get("total") or parameters_in(info.id)
         candidate = DrafterCandidate(repo=info.id, downloads=info.downloads, n_parameters=n_parameters)
-        kind = header.get("architecture", architecture)
-        if kind in _HEADS and parameters_in(info.id) in {None, size}:
+        found_architecture = header.get("architecture", architecture)
+        if found_architecture in _HEADS and parameters_in(info.id) in {None, size}:
             of_heads.append(candidate)
-        elif kind == architecture and n_parameters is not None and n_parameters <= LARGEST_RATIO * size:
+        elif (
+            found_architecture == architecture
+            and n_parameters is not None
+            and n_parameters <= LARGEST_RATIO * size
+        ):
             smaller.append(candidate)
     return [
         candidate

@@ -292,7 +292,7 @@ def make_item(repository: Listing, file: RepoFile, revision: str, access: Access
         blob=blob,
         here_bytes=0,
     )
-    existing = next((place for place in (path, blob) if place.exists()), None)
+    existing = next((candidate for candidate in (path, blob) if candidate.exists()), None)
     if existing is not None:
         return replace(item, here_bytes=file.size_bytes)
     partial = item.partial.stat().st_size if item.partial.is_file() else 0
@@ -301,5 +301,5 @@ def make_item(repository: Listing, file: RepoFile, revision: str, access: Access
 
 def free_bytes(folder: Path) -> int:
     """Return the free disk space at a folder that need not exist yet."""
-    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     return shutil.disk_usage(existing).free

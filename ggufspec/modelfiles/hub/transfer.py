@@ -104,9 +104,9 @@ class Transfer:
         try:
             with ExitStack() as held:
                 self._lock(held)
-                place = next((path for path in (item.path, item.blob) if path.exists()), None)
-                if place is not None:
-                    self._verify(place)
+                downloaded = next((path for path in (item.path, item.blob) if path.exists()), None)
+                if downloaded is not None:
+                    self._verify(downloaded)
                 elif item.file.size_bytes <= LARGEST_BY_HTTP_BYTES:
                     self._download()
             if not item.path.exists():
@@ -264,43 +264,43 @@ class Transfer:
         self._done += len(chunk)
         self._report_progress(TransferState.DOWNLOADING, self._done)
 
-    def _verify(self, place: Path) -> None:
+    def _verify(self, path: Path) -> None:
         """Compare a file on this machine with the Hub's list; its hash is computed if it is not known.
 
         Raises:
             CorruptDownloadError: it is another file, or one that llama.cpp cannot load.
         """
-        file, known = self._item.file, digests.remembered(place)
-        if known is not None and known.sha256 == file.digest and known.size_bytes == file.size_bytes:
+        file, digest = self._item.file, digests.remembered(path)
+        if digest is not None and digest.sha256 == file.digest and digest.size_bytes == file.size_bytes:
             return
-        same = place.stat().st_size == file.size_bytes
+        same = path.stat().st_size == file.size_bytes
         if same:
-            self._hash = self._follow(place)
+            self._hash = self._follow(path)
             self._finish_hash()
         if not same or self._hash.hexdigest() != file.digest:
             raise CorruptDownloadError(
-                f"{place.resolve()} is not the file that {self._access.host} lists",
+                f"{path.resolve()} is not the file that {self._access.host} lists",
                 "delete it, then run the same command again",
             )
-        self._check_gguf(place)
-        self._remember(place)
+        self._check_gguf(path)
+        self._remember(path)
 
-    def _remember(self, place: Path) -> None:
+    def _remember(self, path: Path) -> None:
         """Spare later commands the reading of a file whose SHA-256 is known now."""
         file = self._item.file
         if not is_sha256(file.digest):
             return
         if file.size_bytes >= WAIT_TO_REMEMBER_BYTES:
-            self._stop.wait(digests.unsettled_s(place))
-        digests.remember(place, file.digest)
+            self._stop.wait(digests.unsettled_s(path))
+        digests.remember(path, file.digest)
 
-    def _check_gguf(self, place: Path) -> None:
+    def _check_gguf(self, path: Path) -> None:
         """Refuse a file that is not GGUF, or that ends before its last tensor: the Hub has such files."""
         file = self._item.file
         if not self._item.is_gguf:
             return
         try:
-            end = read_header(FileSource(place), file.path).end
+            end = read_header(FileSource(path), file.path).end
         except ModelFileError as error:
             raise CorruptDownloadError(error.message, "choose another file") from error
         if end > file.size_bytes:

@@ -158,8 +158,8 @@ def distribute(
     first = card.n_layers - repeating
     bounds = [bound / sum(tensor_split) for bound in accumulate(tensor_split)] or [1.0]
 
-    def gpu_at(place: int) -> int:
-        return min(bisect_right(bounds, place / gpu_layers), len(bounds) - 1)
+    def gpu_at(index: int) -> int:
+        return min(bisect_right(bounds, index / gpu_layers), len(bounds) - 1)
 
     caches = tuple(gpu_at(layer - first) if layer >= first else None for layer in range(card.n_layers))
     output = gpu_at(gpu_layers - 1) if output_on_gpu else None

@@ -38,8 +38,8 @@ class MemoryPlan:
     @property
     def each_gpu_bytes(self) -> tuple[int, ...]:
         """What goes to each GPU that layers are split over, in their order."""
-        each = [model.gpus for model in (self.target, self.draft) if model is not None]
-        return tuple(sum(gpu.total for gpu in gpus) for gpus in zip(*each, strict=True))
+        sides = [model.gpus for model in (self.target, self.draft) if model is not None]
+        return tuple(sum(gpu.total for gpu in gpus) for gpus in zip(*sides, strict=True))
 
 
 def plan(
@@ -105,7 +105,7 @@ def _with_states(
     if not planned.gpu_layers:
         return replace(planned, host=replace(host, compute=host.compute + states + extra))
     gpus = list(planned.gpus)
-    last = max(place for place, one in enumerate(gpus) if one.weights)
+    last = max(index for index, share in enumerate(gpus) if share.weights)
     gpus[last] = replace(gpus[last], compute=gpus[last].compute + extra)
     return replace(
         planned,
@@ -233,8 +233,8 @@ def _judge(
 
 def _on_gpus(plan: MemoryPlan, best: MemoryPlan | None, gpus: Sequence[Gpu], worst: Fit) -> MemoryVerdict:
     total, free = sum(gpu.total_bytes for gpu in gpus), sum(gpu.free_bytes for gpu in gpus)
-    kinds = ", ".join(dict.fromkeys(gpu.name for gpu in gpus))
-    have = f"{kinds} has" if len(gpus) == 1 else f"{len(gpus)} GPUs ({kinds}) have"
+    names = ", ".join(dict.fromkeys(gpu.name for gpu in gpus))
+    have = f"{names} has" if len(gpus) == 1 else f"{len(gpus)} GPUs ({names}) have"
     layers = f"{counted(plan.target.gpu_layers, 'layer')} of the target"
     if plan.draft is not None:
         layers += f" and {plan.draft.gpu_layers} of the drafter"

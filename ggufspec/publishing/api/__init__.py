@@ -121,8 +121,8 @@ def find_private(repositories: Collection[str], access: hub.Access) -> tuple[str
         CatalogError: the user's own catalogue cannot be read.
     """
     ours = [entry.pair for entry in catalog.entries().values() if entry.catalogue != catalog.user_file()]
-    known = {model.repo for pair in ours for model in pair.models}
-    return tuple(name for name in repositories if name not in known and not hub.is_public(name, access))
+    public = {model.repo for pair in ours for model in pair.models}
+    return tuple(name for name in repositories if name not in public and not hub.is_public(name, access))
 
 
 def check_upload(repo: str, access: hub.Access) -> None:
@@ -189,8 +189,8 @@ def board(
     Raises:
         ResultsError: one of them is not a bundle, or cannot be read.
     """
-    places = [bundles] if isinstance(bundles, Path | str) else bundles
-    made = boards.make_board([read_bundle(Path(place), verifies=verify) for place in places])
+    paths = [bundles] if isinstance(bundles, Path | str) else bundles
+    made = boards.make_board([read_bundle(Path(path), verifies=verify) for path in paths])
     if out is not None:
         Path(out).write_text(page.html(made, Path(out).parent), encoding="utf-8")
     return made

@@ -174,9 +174,9 @@ def choose_next(
             )
     if not judged:
         return Measure(number=0, places=(0, last), repeats=looks[0])
-    candidates = [place for place in range(good + 1, bad) if place not in skipped]
+    candidates = [index for index in range(good + 1, bad) if index not in skipped]
     if candidates:
-        candidate = min(candidates, key=lambda place: (abs(2 * place - good - bad), place))
+        candidate = min(candidates, key=lambda index: (abs(2 * index - good - bad), index))
         return Measure(number=len(judged), places=(0, candidate, last), repeats=looks[0])
     if (good, bad) == (0, last):
         return _conclude(judged, good, bad)
@@ -202,12 +202,12 @@ def _judge(trial: Trial, looks: Sequence[int], error: float, *, is_candidate: bo
         tail = error / len(looks) / (len(pairs) + is_candidate) / 2
         differences = tuple(
             Difference.of(
-                trial.places[one],
+                trial.places[first],
                 trial.places[other],
-                [values[one] - values[other] for values in seen.repeats],
+                [values[first] - values[other] for values in seen.repeats],
                 tail,
             )
-            for one, other in pairs
+            for first, other in pairs
         )
         if is_candidate:
             side = _side(seen, differences, tail, is_last=look == looks[-1])

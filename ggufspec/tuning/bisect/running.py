@@ -74,14 +74,14 @@ def prepare_trial(request: Request, quantity: Quantity, llamas: Sequence[Path], 
     return replace(session, suite=replace(suite, blocks=blocks))
 
 
-def read_trial(places: Sequence[int], bench: ResultSet, quantity: Quantity, measured: int) -> Trial:
+def read_trial(indices: Sequence[int], bench: ResultSet, quantity: Quantity, measured: int) -> Trial:
     """Return a trial's values, of its builds in their order, for each repeat that is complete.
 
     Speeds are natural logarithms, averaged over prompts and arms. Prompts that a build failed on count for
     none of them.
 
     Args:
-        places: of the builds in the history.
+        indices: of the builds in the history.
         bench: the trial's.
         quantity: what the bisection compares.
         measured: repeats that the bench has, complete or not.
@@ -107,7 +107,7 @@ def read_trial(places: Sequence[int], bench: ResultSet, quantity: Quantity, meas
         )
     value = _mean_log if quantity.is_ratio else _acceptance
     return Trial(
-        places=tuple(places),
+        places=tuple(indices),
         repeats=tuple(
             tuple(value(build_arms, prompts, repeat) for build_arms in by_build.values())
             for repeat in complete
@@ -116,26 +116,26 @@ def read_trial(places: Sequence[int], bench: ResultSet, quantity: Quantity, meas
     )
 
 
-def _mean_log(own: Sequence[Arm], prompts: set[str], repeat: int) -> float:
+def _mean_log(groups: Sequence[Arm], prompts: set[str], repeat: int) -> float:
     """Return the mean logarithm of one build's tokens/s; of its speed-up, where the target is among them."""
     by_role = {
         role: fmean(
-            math.log(arm.rates[prompt, repeat]) for arm in own if arm.role is role for prompt in prompts
+            math.log(arm.rates[prompt, repeat]) for arm in groups if arm.role is role for prompt in prompts
         )
-        for role in {arm.role for arm in own}
+        for role in {arm.role for arm in groups}
     }
     if by_role.keys() == Quantity.SPEED_UP.roles:
         return by_role[Role.DRAFTING] - by_role[Role.TARGET]
     return next(iter(by_role.values()))
 
 
-def _acceptance(own: Sequence[Arm], prompts: set[str], repeat: int) -> float:
+def _acceptance(groups: Sequence[Arm], prompts: set[str], repeat: int) -> float:
     """Return accepted over drafted tokens of one build."""
     drafted = accepted = 0
-    for arm in own:
+    for arm in groups:
         columns = (arm.good.specs, arm.good.column("repeat"), arm.good.outputs)
-        for spec, of, output in zip(*columns, strict=True):
-            if of == repeat and spec.prompt.id in prompts:
+        for spec, run_arm, output in zip(*columns, strict=True):
+            if run_arm == repeat and spec.prompt.id in prompts:
                 drafted += output.n_drafted or 0
                 accepted += output.n_accepted or 0
     if not drafted:

@@ -63,14 +63,14 @@ class Bisection:
         """The places of the skipped versions in the history."""
         return frozenset(self.versions.index(version) for version in self.skipped)
 
-    def label(self, place: int) -> str:
+    def label(self, index: int) -> str:
         """Return a version for people."""
-        version = self.versions[place]
+        version = self.versions[index]
         return version[:_COMMIT_DIGITS] if len(version) == _COMMIT_LENGTH else version
 
-    def bench(self, number: int, places: Sequence[int]) -> str:
+    def bench(self, number: int, indices: Sequence[int]) -> str:
         """Return the name of the bench of a trial."""
-        inner = (self.label(place) for place in places if 0 < place < len(self.versions) - 1)
+        inner = (self.label(index) for index in indices if 0 < index < len(self.versions) - 1)
         return "-".join((self.name, str(number), *inner))
 
 
