@@ -24,7 +24,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ggufspec.choices import Where
-from ggufspec.fleet import Ending, Node, Schedule, Simulation, Stay, lower_bound, simulate
+from ggufspec.fleet import AttemptEnding, Node, Schedule, Simulation, Stay, lower_bound, simulate
 
 MACHINES, BLOCKS = 1000, 100_000
 MOST_OVER_BOUND = 1.2
@@ -149,13 +149,13 @@ def main() -> None:
         endings = Counter(end.ending for part in parts for end in part.endings)
         ratio = makespan_s / bound_s
         print(
-            f"| {scenario.name} | {len(measured):,} | {endings[Ending.LOST]} | {makespan_s / 3600:.2f} "
+            f"| {scenario.name} | {len(measured):,} | {endings[AttemptEnding.LOST]} | {makespan_s / 3600:.2f} "
             f"| {bound_s / 3600:.2f} | {ratio:.3f} | {seconds:.1f} |",
             flush=True,
         )
         if ratio > MOST_OVER_BOUND:
             failures.append(f"{scenario.name}: {ratio:.3f} times the lower bound")
-        if max(measured.values()) > 1 or len(measured) + endings[Ending.LOST] != blocks:
+        if max(measured.values()) > 1 or len(measured) + endings[AttemptEnding.LOST] != blocks:
             failures.append(f"{scenario.name}: {len(measured)} measured of {blocks}, {dict(endings)}")
     sys.exit("\n".join(failures) or None)
 

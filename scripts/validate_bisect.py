@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from ggufspec.tuning.bisect import Finding, Trial, Verdict, choose_next
+from ggufspec.tuning.bisect import BisectFinding, Trial, Verdict, choose_next
 
 VERSIONS = 12
 MOST_REPEATS = 28
@@ -64,11 +64,11 @@ def bisect(history: Sequence[float], noise: float, chance: Random) -> tuple[Verd
 
 def judge(history: Sequence[float], verdict: Verdict) -> str:
     """Return ``right``, ``wrong`` or ``undecided``."""
-    if verdict.finding in {Finding.NO_DIFFERENCE, Finding.UNDECIDED}:
+    if verdict.finding in {BisectFinding.NO_DIFFERENCE, BisectFinding.UNDECIDED}:
         return "undecided" if history[0] != history[-1] else "right"
     changes = {place for place in range(1, len(history)) if history[place] != history[place - 1]}
     named = {verdict.step.second} if verdict.step else set()
-    single = verdict.finding is Finding.STEP
+    single = verdict.finding is BisectFinding.STEP
     return "right" if changes and named <= changes and (len(changes) == 1) is single else "wrong"
 
 

@@ -194,7 +194,9 @@ def test_what_cannot_run_is_refused_before_a_download(
     family: Hub, llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def verdict(*_: object, **__: object) -> memory.MemoryVerdict:
-        return memory.MemoryVerdict(outcome=memory.Fit.IMPOSSIBLE, reason="too large", hint="a smaller one")
+        return memory.MemoryVerdict(
+            outcome=memory.MemoryFit.IMPOSSIBLE, reason="too large", hint="a smaller one"
+        )
 
     monkeypatch.setattr(memory, "verdict", verdict)
     with pytest.raises(OutOfMemoryError, match="too large"):

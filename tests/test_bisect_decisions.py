@@ -9,7 +9,7 @@ import validate_bisect
 
 from ggufspec.errors import InconclusiveError
 from ggufspec.stats import t_quantile, t_tail
-from ggufspec.tuning.bisect import Finding, Measure, Side, Trial, Verdict, choose_next, schedule_looks
+from ggufspec.tuning.bisect import BisectFinding, Measure, Side, Trial, Verdict, choose_next, schedule_looks
 
 
 def measure(history: list[float], skipped: frozenset[int] = frozenset()) -> Verdict:
@@ -27,7 +27,7 @@ def measure(history: list[float], skipped: frozenset[int] = frozenset()) -> Verd
 @pytest.mark.parametrize("place", range(1, 9))
 def test_every_place_of_a_step_is_found(place: int) -> None:
     verdict = measure([0.0] * place + [-0.05] * (9 - place))
-    assert verdict.finding is Finding.STEP
+    assert verdict.finding is BisectFinding.STEP
     assert verdict.step is not None
     assert (verdict.step.first, verdict.step.second) == (place - 1, place)
     assert (verdict.step.value, verdict.step.lo, verdict.step.hi) == pytest.approx((0.05, 0.05, 0.05))
@@ -62,19 +62,19 @@ def test_a_trial_that_was_resumed_ends_at_its_first_clear_look() -> None:
 
 def test_two_steps_and_there_and_back_are_named() -> None:
     halves = measure([0.0] * 3 + [-0.05] * 3 + [-0.1] * 3)
-    assert (halves.finding, halves.judgements[-1].side) == (Finding.TWO_STEPS, Side.BETWEEN)
+    assert (halves.finding, halves.judgements[-1].side) == (BisectFinding.TWO_STEPS, Side.BETWEEN)
     assert [(rest.first, rest.second) for rest in halves.rests] == [(0, 4), (4, 8)]
     thirds = measure([0.0] * 3 + [-0.03] * 3 + [-0.1] * 3)
-    assert thirds.finding is Finding.TWO_STEPS
+    assert thirds.finding is BisectFinding.TWO_STEPS
     assert thirds.step is not None
     assert (thirds.step.second, thirds.rests[0].first, thirds.rests[0].second) == (6, 0, 5)
     back = measure([0.0] * 3 + [-0.2] * 3 + [-0.1] * 3)
-    assert back.finding is Finding.NOT_MONOTONIC
+    assert back.finding is BisectFinding.NOT_MONOTONIC
 
 
 def test_ends_are_compared_first() -> None:
-    assert measure([0.0] * 5).finding is Finding.NO_DIFFERENCE
-    assert measure([0.0] * 4 + [0.1]).finding is Finding.REVERSED
+    assert measure([0.0] * 5).finding is BisectFinding.NO_DIFFERENCE
+    assert measure([0.0] * 4 + [0.1]).finding is BisectFinding.REVERSED
 
 
 def test_skipped_versions_are_passed_over() -> None:
@@ -82,7 +82,7 @@ def test_skipped_versions_are_passed_over() -> None:
     assert verdict.step is not None
     assert (verdict.step.first, verdict.step.second) == (2, 6)
     nothing_left = measure([0.0, 0.0, -0.1], frozenset({1}))
-    assert nothing_left.finding is Finding.STEP
+    assert nothing_left.finding is BisectFinding.STEP
     assert nothing_left.step is not None
     assert (nothing_left.step.first, nothing_left.step.second) == (0, 2)
 

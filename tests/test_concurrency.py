@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ggufspec.domain import Method
 from ggufspec.forecast import concurrency
-from ggufspec.forecast.concurrency import Place, SequenceRows, ServerCosts, SlotRows, TracedRequest
+from ggufspec.forecast.concurrency import SequenceRows, ServerCosts, SlotRows, TracedRequest, TrafficPoint
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.trace import DraftTrace, TraceStep
 from ggufspec.stats import Estimate
@@ -376,42 +376,47 @@ def test_text_before_the_prompts_takes_time() -> None:
 
 
 def test_values_lie_on_lines_along_users_and_depth() -> None:
-    known = {Place(1, 0): 1.0, Place(9, 0): 9.0, Place(1, 100): 2.0, Place(9, 100): 18.0}
-    assert concurrency.between(known, Place(1, 0)) == 1.0
-    assert concurrency.between(known, Place(5, 0)) == pytest.approx(5.0)
-    assert concurrency.between(known, Place(1, 50)) == pytest.approx(1.5)
-    assert concurrency.between(known, Place(5, 50)) == pytest.approx((5 + 10) / 2)
-    both = {**known, Place(5, 0): 6.0, Place(5, 100): 12.0}
-    assert concurrency.between(both, Place(5, 50)) == pytest.approx(9.0)
+    known = {
+        TrafficPoint(1, 0): 1.0,
+        TrafficPoint(9, 0): 9.0,
+        TrafficPoint(1, 100): 2.0,
+        TrafficPoint(9, 100): 18.0,
+    }
+    assert concurrency.between(known, TrafficPoint(1, 0)) == 1.0
+    assert concurrency.between(known, TrafficPoint(5, 0)) == pytest.approx(5.0)
+    assert concurrency.between(known, TrafficPoint(1, 50)) == pytest.approx(1.5)
+    assert concurrency.between(known, TrafficPoint(5, 50)) == pytest.approx((5 + 10) / 2)
+    both = {**known, TrafficPoint(5, 0): 6.0, TrafficPoint(5, 100): 12.0}
+    assert concurrency.between(both, TrafficPoint(5, 50)) == pytest.approx(9.0)
 
 
 def test_what_is_expected_bends_the_lines() -> None:
     """Measured values are twice the expected ones at one end and three times at the other."""
-    expected = {Place(users, 0): float(users**2) for users in (1, 3, 5, 9)}
-    known = {Place(1, 0): 2.0, Place(5, 0): 75.0}
-    assert concurrency.between(known, Place(3, 0), expected) == pytest.approx(2.5 * 9)
-    assert concurrency.between(known, Place(5, 0), expected) == 75.0
-    assert concurrency.between(known, Place(9, 0), expected) is None
+    expected = {TrafficPoint(users, 0): float(users**2) for users in (1, 3, 5, 9)}
+    known = {TrafficPoint(1, 0): 2.0, TrafficPoint(5, 0): 75.0}
+    assert concurrency.between(known, TrafficPoint(3, 0), expected) == pytest.approx(2.5 * 9)
+    assert concurrency.between(known, TrafficPoint(5, 0), expected) == 75.0
+    assert concurrency.between(known, TrafficPoint(9, 0), expected) is None
     without = {place: value for place, value in expected.items() if place.users != 3}
-    straight = concurrency.between(known, Place(3, 0))
-    assert concurrency.between(known, Place(3, 0), without) == straight
+    straight = concurrency.between(known, TrafficPoint(3, 0))
+    assert concurrency.between(known, TrafficPoint(3, 0), without) == straight
     twice = {place: 2 * value for place, value in expected.items()}
     assert concurrency.leave_one_out(twice, expected) == {
-        Place(3, 0): pytest.approx(0.0),
-        Place(5, 0): pytest.approx(0.0),
+        TrafficPoint(3, 0): pytest.approx(0.0),
+        TrafficPoint(5, 0): pytest.approx(0.0),
     }
 
 
 def test_nothing_is_extrapolated() -> None:
-    known = {Place(2, 0): 1.0, Place(4, 0): 2.0}
-    for place in (Place(1, 0), Place(8, 0), Place(3, 10)):
+    known = {TrafficPoint(2, 0): 1.0, TrafficPoint(4, 0): 2.0}
+    for place in (TrafficPoint(1, 0), TrafficPoint(8, 0), TrafficPoint(3, 10)):
         assert concurrency.between(known, place) is None
-    assert concurrency.between({}, Place(1, 0)) is None
+    assert concurrency.between({}, TrafficPoint(1, 0)) is None
 
 
 def test_leaving_out_shows_how_far_off_values_between_are() -> None:
-    known = {Place(1, 0): 1.0, Place(3, 0): 4.0, Place(5, 0): 5.0}
-    assert concurrency.leave_one_out(known) == {Place(3, 0): pytest.approx(4 / 3 - 1)}
+    known = {TrafficPoint(1, 0): 1.0, TrafficPoint(3, 0): 4.0, TrafficPoint(5, 0): 5.0}
+    assert concurrency.leave_one_out(known) == {TrafficPoint(3, 0): pytest.approx(4 / 3 - 1)}
 
 
 @given(
@@ -424,9 +429,9 @@ def test_leaving_out_shows_how_far_off_values_between_are() -> None:
 def test_what_is_linear_is_found_again(
     first: float, by_users: float, by_depth: float, users: int, depth: int
 ) -> None:
-    def value(at: Place) -> float:
+    def value(at: TrafficPoint) -> float:
         return first + by_users * at.users + by_depth * at.depth
 
-    known = {place: value(place) for place in (Place(u, d) for u in (1, 4, 16) for d in (0, 4096))}
-    wanted = Place(users, depth)
+    known = {place: value(place) for place in (TrafficPoint(u, d) for u in (1, 4, 16) for d in (0, 4096))}
+    wanted = TrafficPoint(users, depth)
     assert concurrency.between(known, wanted) == pytest.approx(value(wanted))

@@ -17,7 +17,7 @@ from ggufspec.errors import TimeLimitError
 from ggufspec.measure import Block, Deadline, RunPlan, measuring
 from ggufspec.results import ResultSet
 from ggufspec.tuning import budgeting
-from ggufspec.tuning.budgeting import Cell, CellPace, Pace, Wanted
+from ggufspec.tuning.budgeting import CellPace, FirstCell, Pace, Wanted
 from tests.support import values
 from tests.support.scripted import INSTALL, Scripted
 
@@ -176,7 +176,7 @@ def test_the_notes_say_what_fits_and_what_a_verdict_needs() -> None:
 
 def test_the_first_cells_of_a_crossover_fit_or_are_refused() -> None:
     pace = CellPace(users=8, token_s=0.01, shared_s=0.004, load_s=0.5, prompt_s=0.05, prompt_tokens=20)
-    cells = [Cell(users=users, depth=0, requests=20 * users, arms=4) for users in (1, 8)]
+    cells = [FirstCell(users=users, depth=0, requests=20 * users, arms=4) for users in (1, 8)]
     clock = Clock()
     for seconds in (60.0, 120.0, 240.0, 480.0, 3600.0):
         deadline = _start(seconds, clock, **TUNING)

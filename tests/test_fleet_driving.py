@@ -21,10 +21,10 @@ from ggufspec.choices import Where
 from ggufspec.cli import cli
 from ggufspec.domain import Offload, RunSpec, Sample
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.fleet import Drive, Ending, benching, make_order
+from ggufspec.fleet import AttemptEnding, Drive, benching, make_order
 from ggufspec.fleet.benching import Bencher, list_software
 from ggufspec.fleet.locking import hold_host
-from ggufspec.fleet.orders import BlockMeasured, Failure, Preparation, unpack_texts
+from ggufspec.fleet.orders import BlockMeasured, OrderFailure, Preparation, unpack_texts
 from ggufspec.measure import Request, api
 from ggufspec.results import CellKey, ResultSet
 from tests.support import values
@@ -140,7 +140,9 @@ def test_a_driver_that_lost_its_machines_goes_on_elsewhere(
 ) -> None:
     *_, last = drive(cluster(tmp_path, monkeypatch, FakeNode(host="a", lost_after=40)))
     assert any("no machine is left" in line for line in last.lines)
-    unplaced = [end for end in fleet.read_fleet("nightly").endings.values() if end.ending is Ending.UNPLACED]
+    unplaced = [
+        end for end in fleet.read_fleet("nightly").endings.values() if end.ending is AttemptEnding.UNPLACED
+    ]
     assert unplaced
     drive(cluster(tmp_path, monkeypatch, FakeNode(host="b")), resumes=True)
     assert cells(*stored().values()) == local_cells()
@@ -385,6 +387,6 @@ def test_variables_that_ray_sets_are_not_measured(tmp_path: Path, monkeypatch: p
     other = {"ggufspec": "0.0.1"}  # ends before anything is prepared
     bencher = Bencher(order=b"", software=other, moves_data=False, lock=tmp_path / "lock", unset=unset)
     (answer,) = bencher.prepare()
-    assert isinstance(answer, Failure)
+    assert isinstance(answer, OrderFailure)
     assert "OMP_NUM_THREADS" not in os.environ
     assert os.environ["GGML_CUDA_FORCE_MMQ"] == "1"

@@ -14,7 +14,7 @@ from ggufspec.choices import Where
 from ggufspec.cli import cli
 from ggufspec.domain import Machine, Prompt, Role, RunResult
 from ggufspec.errors import ResultsError
-from ggufspec.fleet import BlockEnded, Ending, MachineRefused
+from ggufspec.fleet import AttemptEnding, BlockEnded, MachineRefused
 from ggufspec.fleet.journal import create_fleet, reopen_fleet
 from ggufspec.results import ResultSet
 from tests.support.values import BUILD, MACHINE, run
@@ -194,7 +194,7 @@ def test_the_id_of_a_machine_is_stable_and_a_name() -> None:
     results.check_name(fleet.identify_machine(replace(MACHINE, hostname="ä b/" * 30)))
 
 
-def end(block: int, ending: Ending, machine: str | None = None) -> BlockEnded:
+def end(block: int, ending: AttemptEnding, machine: str | None = None) -> BlockEnded:
     return BlockEnded(
         pool="equal", block=block, key=f"key{block}", ending=ending, machine=machine, reason="why"
     )
@@ -202,17 +202,17 @@ def end(block: int, ending: Ending, machine: str | None = None) -> BlockEnded:
 
 def test_events_survive_a_kill_at_any_byte() -> None:
     journal = create_fleet("nightly", command=(), where=Where.SAME)
-    journal.append(end(0, Ending.MEASURED, "m0"))
+    journal.append(end(0, AttemptEnding.MEASURED, "m0"))
     file = journal.stored.folder / "events.jsonl"
     begun = file.stat().st_size
-    journal.append(end(1, Ending.MEASURED, "m1"))
+    journal.append(end(1, AttemptEnding.MEASURED, "m1"))
     journal.close()
     content = file.read_bytes()
     for size in range(begun, len(content)):
         file.write_bytes(content[:size])
         again = reopen_fleet("nightly")
         assert again.stored.measured == {"equal": {"key0"}}
-        again.append(end(2, Ending.MEASURED, "m2"))
+        again.append(end(2, AttemptEnding.MEASURED, "m2"))
         again.close()
         assert fleet.read_fleet("nightly").measured == {"equal": {"key0", "key2"}}
 
@@ -220,7 +220,7 @@ def test_events_survive_a_kill_at_any_byte() -> None:
 def test_damage_before_the_last_event_is_an_error() -> None:
     journal = create_fleet("nightly", command=(), where=Where.SAME)
     for block in range(3):
-        journal.append(end(block, Ending.MEASURED, "m0"))
+        journal.append(end(block, AttemptEnding.MEASURED, "m0"))
     journal.close()
     file = journal.stored.folder / "events.jsonl"
     content = bytearray(file.read_bytes())
@@ -241,8 +241,8 @@ def test_two_drivers_do_not_go_on_with_one_fleet() -> None:
 def test_the_last_ending_of_a_block_counts() -> None:
     journal = create_fleet("nightly", command=(), where=Where.SAME)
     refusal = MachineRefused(machine="m9", hostname="old", reason="another llama.cpp")
-    journal.append(end(0, Ending.LOST, "m0"), end(1, Ending.UNPLACED), refusal)
-    journal.append(end(0, Ending.MEASURED, "m1"))
+    journal.append(end(0, AttemptEnding.LOST, "m0"), end(1, AttemptEnding.UNPLACED), refusal)
+    journal.append(end(0, AttemptEnding.MEASURED, "m1"))
     journal.close()
     assert list(fleet.describe_unmeasured(fleet.read_fleet("nightly"))) == [
         "old took no part: another llama.cpp.",
@@ -262,7 +262,7 @@ def test_a_block_counts_on_the_machine_that_measured_it(tmp_path: Path) -> None:
             pool="equal",
             block=0,
             key=fleet.block_key(first.runs[0].spec),
-            ending=Ending.MEASURED,
+            ending=AttemptEnding.MEASURED,
             machine="m1",
         ),
     )

@@ -11,7 +11,7 @@ import pytest
 import simulate_fleet
 
 from ggufspec.choices import Where
-from ggufspec.fleet import Ending, Node, Schedule, Stay, lower_bound, simulate
+from ggufspec.fleet import AttemptEnding, Node, Schedule, Stay, lower_bound, simulate
 
 
 def node(number: int, *, machine: str | None = None, hardware: str = "equal") -> Node:
@@ -51,7 +51,9 @@ def test_the_block_of_a_lost_node_moves_to_another_machine() -> None:
     schedule.lose("n0", "gone")
     assert [(job.node, job.block) for job in schedule.assign()] == [("n1", 0)]
     schedule.finish("n1")
-    assert [(end.block, end.ending, end.machine) for end in schedule.endings] == [(0, Ending.MEASURED, "m1")]
+    assert [(end.block, end.ending, end.machine) for end in schedule.endings] == [
+        (0, AttemptEnding.MEASURED, "m1")
+    ]
 
 
 def test_the_second_node_of_a_machine_takes_over_from_a_lost_one() -> None:
@@ -68,7 +70,12 @@ def test_a_block_that_ends_its_machine_each_time_is_given_up() -> None:
     stays = [Stay(node=node(number)) for number in range(4)]
     simulation = simulate(same(), stays, lambda _: [5.0, 1.0, 1.0, 1.0], fatal={0}, repair_s=1.0)
     endings = {end.block: end.ending for end in simulation.endings}
-    assert endings == {0: Ending.LOST, 1: Ending.MEASURED, 2: Ending.MEASURED, 3: Ending.MEASURED}
+    assert endings == {
+        0: AttemptEnding.LOST,
+        1: AttemptEnding.MEASURED,
+        2: AttemptEnding.MEASURED,
+        3: AttemptEnding.MEASURED,
+    }
     assert {job.block for job in simulation.measured} == {1, 2, 3}
 
 
@@ -84,7 +91,7 @@ def test_a_machine_that_ends_no_block_does_not_take_them_all() -> None:
             else:
                 schedule.finish("n1")
     assert schedule.is_done
-    assert Counter(end.ending for end in schedule.endings) == {Ending.MEASURED: 20}
+    assert Counter(end.ending for end in schedule.endings) == {AttemptEnding.MEASURED: 20}
     assert "m0" in schedule.refused
 
 
@@ -105,7 +112,10 @@ def test_each_machine_measures_every_block() -> None:
 
 def test_blocks_for_which_no_machine_is_left_are_reported() -> None:
     simulation = simulate(same(), [Stay(node=node(0), until_s=1.5)], lambda _: [1.0, 1.0, 1.0])
-    assert Counter(end.ending for end in simulation.endings) == {Ending.MEASURED: 1, Ending.UNPLACED: 2}
+    assert Counter(end.ending for end in simulation.endings) == {
+        AttemptEnding.MEASURED: 1,
+        AttemptEnding.UNPLACED: 2,
+    }
 
 
 def test_a_block_that_fails_everywhere_is_reported_with_its_reason() -> None:
@@ -118,7 +128,9 @@ def test_a_block_that_fails_everywhere_is_reported_with_its_reason() -> None:
     assert schedule.is_still
     assert not schedule.is_done
     schedule.give_up()
-    assert [(end.ending, end.reason) for end in schedule.endings] == [(Ending.UNPLACED, "no such file")]
+    assert [(end.ending, end.reason) for end in schedule.endings] == [
+        (AttemptEnding.UNPLACED, "no such file")
+    ]
 
 
 def test_blocks_that_ended_earlier_are_not_measured_again() -> None:
@@ -198,7 +210,7 @@ def test_every_block_ends_once_whatever_is_lost(seed: int) -> None:
         same(), stays, lambda _: expected, notice_s=2.0, fatal=fatal, repair_s=dice.uniform(0, 5)
     )
     assert sorted(end.block for end in simulation.endings) == list(range(200))
-    measured = [end.block for end in simulation.endings if end.ending is Ending.MEASURED]
+    measured = [end.block for end in simulation.endings if end.ending is AttemptEnding.MEASURED]
     assert sorted(measured) == sorted(job.block for job in simulation.measured)
     for machine in {job.machine for job in simulation.measured}:
         times = sorted((job.from_s, job.until_s) for job in simulation.measured if job.machine == machine)

@@ -643,6 +643,6 @@ def test_a_roofline_leaves_out_layers_for_mtp(tmp_path: Path) -> None:
     assert whatif.shape(alone, depth=512).weight_bytes > 0
 
 
-def _parts(card: gguf.ModelCard) -> tuple[costs.Part, ...]:
+def _parts(card: gguf.ModelCard) -> tuple[costs.ModelPart, ...]:
     machines = whatif.Machines.named("rtx-3090", None, n_gpus=0)
     return whatif.parts_of(card, Offload(target_layers="all"), machines, depth=512)

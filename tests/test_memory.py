@@ -12,7 +12,7 @@ from ggufspec.domain import Offload
 from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import ModelCard, parse_header, read_card
-from ggufspec.modelfiles.memory import Fit
+from ggufspec.modelfiles.memory import MemoryFit
 from ggufspec.modelfiles.memory.cache import cache_bytes, windows
 from tests.support import models, shapes
 
@@ -239,7 +239,7 @@ def test_a_target_alone_has_no_drafter() -> None:
 def test_the_llama_3_notebook_is_judged_as_it_went(llama3: tuple[ModelCard, ModelCard]) -> None:
     plans = memory.plan_each_offload(*llama3, _settings(512, layout=APRIL_2024))
     card = Gpu(name="RTX 4090", total_bytes=24 << 30, free_bytes=int(23.6 * 2**30))
-    wanted = {45: Fit.FITS, 81: Fit.IMPOSSIBLE}
+    wanted = {45: MemoryFit.FITS, 81: MemoryFit.IMPOSSIBLE}
     for layers, fit in wanted.items():
         found = memory.verdict(
             plans[layers],

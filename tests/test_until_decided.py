@@ -32,7 +32,7 @@ from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.report.text import overview, precision
 from ggufspec.results import ResultSet
-from ggufspec.tuning.bisect.decisions import Difference
+from ggufspec.tuning.bisect.decisions import VersionDifference
 from tests.support import fakes, scripted, shell, values
 from tests.support.scripted import INSTALL, Scripted
 
@@ -118,7 +118,7 @@ def test_the_interval_is_the_one_of_a_bisection_with_the_same_error() -> None:
     effect = stats.fixed_effect(arm, alone, tests=RULE.tests)
     assert effect is not None
     means = (np.log(arm.table) - np.log(alone.table)).mean(axis=0).tolist()
-    same = Difference.of(0, 1, means, stats.ERROR / len(LOOKS) / 2)
+    same = VersionDifference.of(0, 1, means, stats.ERROR / len(LOOKS) / 2)
     assert (effect.ratio.value, effect.ratio.lo, effect.ratio.hi) == pytest.approx(
         tuple(map(math.exp, (same.value, same.lo, same.hi)))
     )

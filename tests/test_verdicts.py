@@ -6,7 +6,7 @@ import pytest
 
 from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles import memory
-from ggufspec.modelfiles.memory import Fit
+from ggufspec.modelfiles.memory import MemoryFit
 
 GIB = 1 << 30
 CARD = "RTX 4090 has 24 GiB, of which 23 GiB are free now"
@@ -41,23 +41,33 @@ ONE, TWO = (_card(),), (_card(), _card(1))
 @pytest.mark.parametrize(
     ("plan", "gpus", "fit", "reason"),
     [
-        (_plan(kept=1), (), Fit.FITS, f"{ALL} 1 GiB on the host, {HOST}"),
-        (_plan(23.5), ONE, Fit.TIGHT, f"0 layers of the target need 23.5 GiB on the GPU, but {CARD}"),
-        (_plan(30), ONE, Fit.IMPOSSIBLE, f"0 layers of the target need 30 GiB on the GPU, but {CARD}"),
-        (_plan(weights=45, kept=4), ONE, Fit.TIGHT, f"{ALL} 49 GiB {BUT}{MAYBE_SLOW}"),
-        (_plan(weights=63, kept=4), (), Fit.TIGHT, f"{ALL} 67 GiB {BUT}{SLOW}"),
-        (_plan(weights=1, kept=50), (), Fit.TIGHT, f"{ALL} 51 GiB {BUT}"),
-        (_plan(kept=65), (), Fit.IMPOSSIBLE, f"{KEPT} 65 GiB {BUT}"),
-        (_plan(40, weights=20), (), Fit.TIGHT, f"{ALL} 60 GiB {BUT}{MAYBE_SLOW}"),  # no GPU: all on the host
-        (_plan(23.5, kept=65), ONE, Fit.IMPOSSIBLE, f"{KEPT} 65 GiB {BUT}"),  # the worse of two is named
+        (_plan(kept=1), (), MemoryFit.FITS, f"{ALL} 1 GiB on the host, {HOST}"),
+        (_plan(23.5), ONE, MemoryFit.TIGHT, f"0 layers of the target need 23.5 GiB on the GPU, but {CARD}"),
+        (_plan(30), ONE, MemoryFit.IMPOSSIBLE, f"0 layers of the target need 30 GiB on the GPU, but {CARD}"),
+        (_plan(weights=45, kept=4), ONE, MemoryFit.TIGHT, f"{ALL} 49 GiB {BUT}{MAYBE_SLOW}"),
+        (_plan(weights=63, kept=4), (), MemoryFit.TIGHT, f"{ALL} 67 GiB {BUT}{SLOW}"),
+        (_plan(weights=1, kept=50), (), MemoryFit.TIGHT, f"{ALL} 51 GiB {BUT}"),
+        (_plan(kept=65), (), MemoryFit.IMPOSSIBLE, f"{KEPT} 65 GiB {BUT}"),
+        (
+            _plan(40, weights=20),
+            (),
+            MemoryFit.TIGHT,
+            f"{ALL} 60 GiB {BUT}{MAYBE_SLOW}",
+        ),  # no GPU: all on the host
+        (
+            _plan(23.5, kept=65),
+            ONE,
+            MemoryFit.IMPOSSIBLE,
+            f"{KEPT} 65 GiB {BUT}",
+        ),  # the worse of two is named
     ],
 )
 def test_verdicts_say_what_is_needed_and_what_is_there(
-    plan: memory.MemoryPlan, gpus: tuple[Gpu, ...], fit: Fit, reason: str
+    plan: memory.MemoryPlan, gpus: tuple[Gpu, ...], fit: MemoryFit, reason: str
 ) -> None:
     found = memory.verdict(plan, Room(total_bytes=64 * GIB, free_bytes=48 * GIB, gpus=gpus))
     assert (found.outcome, found.reason) == (fit, reason)
-    assert (found.hint is None) == (fit is Fit.FITS)
+    assert (found.hint is None) == (fit is MemoryFit.FITS)
 
 
 def test_several_gpus_count_as_one() -> None:
@@ -83,18 +93,25 @@ TRADE = tuple(_plan(layers + 2, layers=layers, weights=80 - layers) for layers i
 @pytest.mark.parametrize(
     ("layers", "adjusts", "free", "host_free", "fit", "hint"),
     [
-        (20, False, 23, 64, Fit.FITS, None),
-        (30, False, 23, 64, Fit.IMPOSSIBLE, "--ngl 20 fits into what is free now: 22 GiB"),
-        (21, False, 12, 64, Fit.TIGHT, "--ngl 9 fits into what is free now: 11 GiB"),
-        (21, False, 2, 64, Fit.TIGHT, SMALLER),
-        (80, True, 23, 64, Fit.FITS, None),
-        (80, True, 23, 50, Fit.TIGHT, "use a smaller --ctx"),  # what does not fit there lies on the host
-        (80, True, 1, 99, Fit.TIGHT, SMALLER),
-        (3, False, 23, 50, Fit.TIGHT, "use a smaller --ctx, or put more layers on the GPU (--ngl)"),
+        (20, False, 23, 64, MemoryFit.FITS, None),
+        (30, False, 23, 64, MemoryFit.IMPOSSIBLE, "--ngl 20 fits into what is free now: 22 GiB"),
+        (21, False, 12, 64, MemoryFit.TIGHT, "--ngl 9 fits into what is free now: 11 GiB"),
+        (21, False, 2, 64, MemoryFit.TIGHT, SMALLER),
+        (80, True, 23, 64, MemoryFit.FITS, None),
+        (
+            80,
+            True,
+            23,
+            50,
+            MemoryFit.TIGHT,
+            "use a smaller --ctx",
+        ),  # what does not fit there lies on the host
+        (80, True, 1, 99, MemoryFit.TIGHT, SMALLER),
+        (3, False, 23, 50, MemoryFit.TIGHT, "use a smaller --ctx, or put more layers on the GPU (--ngl)"),
     ],
 )
 def test_verdicts_know_the_most_layers_that_fit(
-    layers: int, adjusts: bool, free: float, host_free: int, fit: Fit, hint: str | None
+    layers: int, adjusts: bool, free: float, host_free: int, fit: MemoryFit, hint: str | None
 ) -> None:
     found = memory.verdict(
         TRADE[layers],

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ggufspec.analysis import Part, arms, breakdown
-from ggufspec.analysis.breakdown import Change
+from ggufspec.analysis.breakdown import Improvement
 from ggufspec.domain import Role, RunResult
 from ggufspec.report.html import sections
 from ggufspec.report.text import reasons
@@ -33,11 +33,11 @@ def test_the_parts_of_a_round_and_their_bounds() -> None:
     saved = 0.65 * of_round.total_ms - target.total_ms
     assert factors == pytest.approx(
         {
-            Change.BETTER_DRAFTER: 5 / 2.75,
-            Change.FASTER_DRAFTER: 1 / 0.75,
-            Change.NO_REST: 1 / 0.9,
+            Improvement.BETTER_DRAFTER: 5 / 2.75,
+            Improvement.FASTER_DRAFTER: 1 / 0.75,
+            Improvement.NO_REST: 1 / 0.9,
             **(
-                {Change.CHEAPER_VERIFICATION: of_round.total_ms / (of_round.total_ms - saved)}
+                {Improvement.CHEAPER_VERIFICATION: of_round.total_ms / (of_round.total_ms - saved)}
                 if saved > 0
                 else {}
             ),

@@ -45,7 +45,7 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
     tps, outputs = counted(runs), runs.outputs
     numbers = {spec: np.flatnonzero(arm_of == number).tolist() for number, spec in enumerate(members)}
     good = {spec: np.flatnonzero((arm_of == n) & (tps > 0)).tolist() for n, spec in enumerate(members)}
-    grid = _Grid.of(
+    grid = _RateGrid.of(
         runs,
         arm_of,
         own_processes=results.meta.engine.startswith("binary"),
@@ -108,7 +108,7 @@ def _clipped(rates: Mapping[RunSpec, stats.Rates]) -> dict[RunSpec, stats.Rates]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Grid:
+class _RateGrid:
     """The place of each run in tables of shape (arms, prompts, repeats)."""
 
     prompts: Sequence[str]
@@ -119,7 +119,7 @@ class _Grid:
     slowed: NDArray[np.float64]
 
     @classmethod
-    def of(cls, runs: Runs, arm_of: NDArray[np.intp], *, own_processes: bool, cores: int) -> _Grid:
+    def of(cls, runs: Runs, arm_of: NDArray[np.intp], *, own_processes: bool, cores: int) -> _RateGrid:
         """Place runs.
 
         Args:
@@ -184,7 +184,7 @@ def _conversations(prompts: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Selection:
+class _RunSelection:
     """Which cells of a block count."""
 
     kept: NDArray[np.bool_]
@@ -196,10 +196,10 @@ class _Selection:
 def _selections(
     members: Sequence[RunSpec],
     measured: Mapping[RunSpec, stats.Rates],
-    grid: _Grid,
+    grid: _RateGrid,
     runs: Runs,
     stopping: stats.StoppingRule | None,
-) -> dict[RunSpec, _Selection]:
+) -> dict[RunSpec, _RunSelection]:
     """Return by block which cells count: those that all arms have, less those that are excluded.
 
     With a stopping rule, these are the cells of the repeats up to the last look.
@@ -235,7 +235,7 @@ def _selections(
         look = None if stopping is None else stopping.last_look(_complete_repeats(made[of_this], repeats))
         kept = shared & ~excluded
         counted = np.where(present & kept, unexplained[block], np.nan)
-        selections[one_block] = _Selection(
+        selections[one_block] = _RunSelection(
             kept=kept if look is None else kept & (repeats < look),
             excluded=frozenset(
                 (grid.prompts[row], grid.repeats[column]) for row, column in np.argwhere(excluded).tolist()

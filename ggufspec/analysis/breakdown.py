@@ -28,7 +28,7 @@ class Part(StrEnum):
     VERIFICATION_AND_REST = "verification and rest"  # where nothing tells them apart
 
 
-class Change(StrEnum):
+class Improvement(StrEnum):
     """A change of one thing, to the best that is possible."""
 
     FASTER_DRAFTER = "a drafter that takes no time"
@@ -63,7 +63,7 @@ class Breakdown:
 class Gain:
     """What a change would gain at most: ``factor`` is tokens/s over those of now, ``tps`` tokens/s."""
 
-    change: Change
+    change: Improvement
     factor: float
     tps: float
 
@@ -184,12 +184,12 @@ def _gains(of_round: Breakdown, target: Breakdown | None, drafted: float) -> tup
     total_ms, ms, rate = of_round.total_ms, of_round.ms, of_round.arm.rate
     verified = ms.get(Part.VERIFICATION, ms.get(Part.VERIFICATION_AND_REST))
     least_ms = {
-        Change.FASTER_DRAFTER: total_ms - ms.get(Part.DRAFTING, 0.0),
-        Change.NO_REST: total_ms - ms.get(Part.REST, 0.0),
-        Change.BETTER_DRAFTER: total_ms * of_round.tokens / (1 + drafted),
+        Improvement.FASTER_DRAFTER: total_ms - ms.get(Part.DRAFTING, 0.0),
+        Improvement.NO_REST: total_ms - ms.get(Part.REST, 0.0),
+        Improvement.BETTER_DRAFTER: total_ms * of_round.tokens / (1 + drafted),
     }
     if target is not None and verified is not None:
-        least_ms[Change.CHEAPER_VERIFICATION] = total_ms - max(0.0, verified - target.total_ms)
+        least_ms[Improvement.CHEAPER_VERIFICATION] = total_ms - max(0.0, verified - target.total_ms)
     gains = (
         Gain(change=change, factor=total_ms / left_ms, tps=rate.value * total_ms / left_ms)
         for change, left_ms in least_ms.items()

@@ -29,7 +29,7 @@ from ggufspec.analysis.arm import Arm
 from ggufspec.analysis.judging import MOST_DISTURBED, judge_ratio
 from ggufspec.domain import Role, SpeedVerdict
 from ggufspec.forecast import profiles
-from ggufspec.forecast.concurrency import Place, between, leave_one_out
+from ggufspec.forecast.concurrency import TrafficPoint, between, leave_one_out
 from ggufspec.forecast.profiles import ExpectedRound
 from ggufspec.results import CrossoverAxes, ResultSet, read_crossover_axes
 from ggufspec.stats import Estimate
@@ -91,9 +91,9 @@ class CrossoverCell:
     widened: bool = False
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TrafficPoint:
         """Users and depth."""
-        return Place(self.users, self.depth)
+        return TrafficPoint(self.users, self.depth)
 
     @property
     def best(self) -> DraftGain | None:
@@ -143,7 +143,7 @@ class CrossoverMap:
     forecast_errors: tuple[float, ...] = ()
 
     @cached_property
-    def by_place(self) -> Mapping[Place, CrossoverCell]:
+    def by_place(self) -> Mapping[TrafficPoint, CrossoverCell]:
         """The cells by users and depth."""
         return {cell.place: cell for cell in self.cells}
 
@@ -152,14 +152,14 @@ class CrossoverMap:
 
         None if it is faster for the most users, or that is undecided or unknown.
         """
-        return _limit([(users, self.by_place[Place(users, depth)]) for users in self.users])
+        return _limit([(users, self.by_place[TrafficPoint(users, depth)]) for users in self.users])
 
     def depth_limit(self, users: int) -> int | None:
         """Return the depth from which drafting is not faster for so many users.
 
         None if it is faster at the deepest, or that is undecided or unknown.
         """
-        return _limit([(depth, self.by_place[Place(users, depth)]) for depth in self.depths])
+        return _limit([(depth, self.by_place[TrafficPoint(users, depth)]) for depth in self.depths])
 
     def count(self, *sources: CellSource) -> int:
         """Return how many cells have one of these sources."""
@@ -183,7 +183,7 @@ def read_crossover(results: ResultSet) -> CrossoverMap | None:
 
 def map_crossover(results: ResultSet, axes: CrossoverAxes) -> CrossoverMap:
     """Return the map of a bench whose arms differ in users, depth and draft size."""
-    measured = _Measured.of(arms.group(results), profiles.kept_rounds(results.folder))
+    measured = _MeasuredCells.of(arms.group(results), profiles.kept_rounds(results.folder))
     errors = measured.forecast_errors()
     spreads = measured.spreads()
     confidence = 1 - _ERROR / (len(axes.users) * len(axes.depths) * len(LOOKS))
@@ -201,7 +201,7 @@ def map_crossover(results: ResultSet, axes: CrossoverAxes) -> CrossoverMap:
         users=axes.users,
         depths=axes.depths,
         cells=tuple(
-            measured.cell(Place(users, depth), spreads, forecast, confidence)
+            measured.cell(TrafficPoint(users, depth), spreads, forecast, confidence)
             for users in axes.users
             for depth in axes.depths
         ),
@@ -230,7 +230,7 @@ class _Spread:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Measured:
+class _MeasuredCells:
     """What was measured, by draft size (``_TARGET`` for the target alone) and place.
 
     ``round_s`` are seconds per round of all users: the tokens that all users get in a round over tokens/s.
@@ -240,47 +240,47 @@ class _Measured:
     speed-up. ``repeats`` are how many speed-ups each draft size has.
     """
 
-    round_s: Mapping[int, Mapping[Place, float]]
-    expected_s: Mapping[int, Mapping[Place, float]]
-    lengths: Mapping[int, Mapping[Place, float]]
-    log_gains: Mapping[tuple[int, Place], Sequence[float]]  # up to the last look, if there was one
-    disturbed: frozenset[Place]
-    added: Mapping[tuple[int, Place], float]
-    repeats: Mapping[Place, int]
+    round_s: Mapping[int, Mapping[TrafficPoint, float]]
+    expected_s: Mapping[int, Mapping[TrafficPoint, float]]
+    lengths: Mapping[int, Mapping[TrafficPoint, float]]
+    log_gains: Mapping[tuple[int, TrafficPoint], Sequence[float]]  # up to the last look, if there was one
+    disturbed: frozenset[TrafficPoint]
+    added: Mapping[tuple[int, TrafficPoint], float]
+    repeats: Mapping[TrafficPoint, int]
 
     @classmethod
-    def of(cls, groups: Sequence[Arm], rounds: Sequence[ExpectedRound] = ()) -> _Measured:
-        expected_s: dict[int, dict[Place, float]] = {}
+    def of(cls, groups: Sequence[Arm], rounds: Sequence[ExpectedRound] = ()) -> _MeasuredCells:
+        expected_s: dict[int, dict[TrafficPoint, float]] = {}
         for measured in rounds:
-            expected_s.setdefault(measured.draft or _TARGET, {})[Place(measured.users, measured.depth)] = (
-                measured.seconds
-            )
-        round_s: dict[int, dict[Place, float]] = {}
-        lengths: dict[int, dict[Place, float]] = {}
-        log_gains: dict[tuple[int, Place], list[float]] = {}
-        disturbed: set[Place] = set()
-        added: dict[tuple[int, Place], float] = {}
-        repeats: dict[Place, int] = {}
+            expected_s.setdefault(measured.draft or _TARGET, {})[
+                TrafficPoint(measured.users, measured.depth)
+            ] = measured.seconds
+        round_s: dict[int, dict[TrafficPoint, float]] = {}
+        lengths: dict[int, dict[TrafficPoint, float]] = {}
+        log_gains: dict[tuple[int, TrafficPoint], list[float]] = {}
+        disturbed: set[TrafficPoint] = set()
+        added: dict[tuple[int, TrafficPoint], float] = {}
+        repeats: dict[TrafficPoint, int] = {}
         for arm in groups:
             traffic = arm.spec.traffic
             if traffic is None or arm.rate is None or arm.role is Role.DRAFTER:
                 continue
-            place, draft = Place(traffic.users, traffic.depth), arm.draft_size or _TARGET
+            point, draft = TrafficPoint(traffic.users, traffic.depth), arm.draft_size or _TARGET
             length = arm.acceptance.mean_accepted_length if arm.acceptance else 1.0
             if length is None:
                 continue
             if arm.disturbed > MOST_DISTURBED:
-                disturbed.add(place)
-            round_s.setdefault(draft, {})[place] = traffic.users * length / arm.rate.value
-            lengths.setdefault(draft, {})[place] = length
+                disturbed.add(point)
+            round_s.setdefault(draft, {})[point] = traffic.users * length / arm.rate.value
+            lengths.setdefault(draft, {})[point] = length
             if arm.baseline is not None:
                 alone = arm.baseline.rates
                 cells = sorted(arm.rates.keys() & alone.keys(), key=lambda cell: cell[1])
                 logs = [math.log(arm.rates[cell] / alone[cell]) for cell in cells]
                 if logs:
-                    log_gains[draft, place] = logs[: _last_look(len(logs))]
-                    added[draft, place] = stats.disturbance_error(arm.rates, alone)
-                    repeats[place] = min(len(logs), repeats.get(place, len(logs)))
+                    log_gains[draft, point] = logs[: _last_look(len(logs))]
+                    added[draft, point] = stats.disturbance_error(arm.rates, alone)
+                    repeats[point] = min(len(logs), repeats.get(point, len(logs)))
         return cls(
             round_s=round_s,
             expected_s=expected_s,
@@ -291,9 +291,9 @@ class _Measured:
             repeats=repeats,
         )
 
-    def seconds(self, draft: int, place: Place) -> float | None:
+    def seconds(self, draft: int, point: TrafficPoint) -> float | None:
         """Return the seconds per round at a place, measured or forecast; None where they are unknown."""
-        return between(self.round_s.get(draft, {}), place, self.expected_s.get(draft))
+        return between(self.round_s.get(draft, {}), point, self.expected_s.get(draft))
 
     def forecast_errors(self) -> tuple[float, ...]:
         """Return measured over forecast speed-up - 1 of every place that others surround."""
@@ -303,27 +303,27 @@ class _Measured:
             rounds = leave_one_out(self.round_s[draft], self.expected_s.get(draft))
             lengths = leave_one_out(self.lengths[draft])
             errors += [
-                (1 + alone[place]) * (1 + lengths[place]) / (1 + rounds[place]) - 1
-                for place in rounds
-                if place in alone and place in lengths
+                (1 + alone[point]) * (1 + lengths[point]) / (1 + rounds[point]) - 1
+                for point in rounds
+                if point in alone and point in lengths
             ]
         return tuple(errors)
 
-    def spreads(self) -> dict[Place, _Spread]:
+    def spreads(self) -> dict[TrafficPoint, _Spread]:
         """Return how much a log speed-up varies between loads, by place; none of it before a first look.
 
         The draft sizes of a place share the runs of its target, so they know less than as many places would.
         """
-        measured: dict[Place, tuple[float, float]] = {}
-        for place in {place for _, place in self.log_gains}:
+        measured: dict[TrafficPoint, tuple[float, float]] = {}
+        for point in {point for _, point in self.log_gains}:
             gains = [
-                logs for (_, at), logs in self.log_gains.items() if at == place and len(logs) >= LOOKS[0]
+                logs for (_, at), logs in self.log_gains.items() if at == point and len(logs) >= LOOKS[0]
             ]
             freedom = sum(len(logs) - 1 for logs in gains)
             squares = sum((len(logs) - 1) * variance(logs) for logs in gains)
             if squares > 0:
                 shared = 1 + (len(gains) - 1) * stats.SHARED_BASELINE**2
-                measured[place] = squares / freedom, freedom / shared
+                measured[point] = squares / freedom, freedom / shared
         if not measured:
             return {}
         variances, degrees = stats.moderate(
@@ -331,8 +331,8 @@ class _Measured:
             np.array([df for _, df in measured.values()]),
         )
         return {
-            place: _Spread(sd=math.sqrt(square), degrees=float(df))
-            for place, square, df in zip(measured, variances, degrees, strict=True)
+            point: _Spread(sd=math.sqrt(square), degrees=float(df))
+            for point, square, df in zip(measured, variances, degrees, strict=True)
         }
 
     @property
@@ -341,58 +341,62 @@ class _Measured:
         return sorted(draft for draft in self.round_s if draft != _TARGET)
 
     def cell(
-        self, place: Place, spreads: Mapping[Place, _Spread], forecast: _Spread, confidence: float
+        self,
+        point: TrafficPoint,
+        spreads: Mapping[TrafficPoint, _Spread],
+        forecast: _Spread,
+        confidence: float,
     ) -> CrossoverCell:
         """Return one cell; its draft sizes hold together with this confidence."""
-        alone_s = self.seconds(_TARGET, place)
-        drafts = [draft for draft in self.drafts if (draft, place) in self.log_gains]
+        alone_s = self.seconds(_TARGET, point)
+        drafts = [draft for draft in self.drafts if (draft, point) in self.log_gains]
         if drafts and alone_s is not None:
-            repeats = [self.log_gains[draft, place] for draft in drafts]
+            repeats = [self.log_gains[draft, point] for draft in drafts]
             return CrossoverCell(
-                users=place.users,
-                depth=place.depth,
+                users=point.users,
+                depth=point.depth,
                 source=CellSource.MEASURED,
-                target_tokens_per_s=place.users / alone_s,
+                target_tokens_per_s=point.users / alone_s,
                 gains=tuple(
                     DraftGain(
                         draft=draft,
-                        tokens_per_s=place.users * self.lengths[draft][place] / self.round_s[draft][place],
+                        tokens_per_s=point.users * self.lengths[draft][point] / self.round_s[draft][point],
                         speedup=_around(
                             fmean(logs),
-                            spreads[place].half_width(
-                                len(drafts), confidence, repeats=len(logs), added=self.added[draft, place]
+                            spreads[point].half_width(
+                                len(drafts), confidence, repeats=len(logs), added=self.added[draft, point]
                             )
-                            if place in spreads and len(logs) >= LOOKS[0]
+                            if point in spreads and len(logs) >= LOOKS[0]
                             else None,
                         ),
                     )
                     for draft, logs in zip(drafts, repeats, strict=True)
                 ),
-                repeats=self.repeats[place],
-                disturbed=place in self.disturbed,
-                widened=any(self.added[draft, place] > 0 for draft in drafts),
+                repeats=self.repeats[point],
+                disturbed=point in self.disturbed,
+                widened=any(self.added[draft, point] > 0 for draft in drafts),
             )
         half = math.hypot(
             forecast.half_width(len(self.drafts), confidence) if self.drafts else 0.0,
             stats.Z95 * (_mean_sd(spreads.values()) or 0.0),
         )
-        gains = [gain for draft in self.drafts if (gain := self._forecast(place, draft, half))]
+        gains = [gain for draft in self.drafts if (gain := self._forecast(point, draft, half))]
         return CrossoverCell(
-            users=place.users,
-            depth=place.depth,
+            users=point.users,
+            depth=point.depth,
             source=CellSource.FORECAST if gains else CellSource.UNKNOWN,
-            target_tokens_per_s=None if alone_s is None else place.users / alone_s,
+            target_tokens_per_s=None if alone_s is None else point.users / alone_s,
             gains=tuple(gains),
         )
 
-    def _forecast(self, place: Place, draft: int, half: float) -> DraftGain | None:
-        alone_s, round_s = self.seconds(_TARGET, place), self.seconds(draft, place)
-        length = between(self.lengths[draft], place)
+    def _forecast(self, point: TrafficPoint, draft: int, half: float) -> DraftGain | None:
+        alone_s, round_s = self.seconds(_TARGET, point), self.seconds(draft, point)
+        length = between(self.lengths[draft], point)
         if alone_s is None or round_s is None or length is None:
             return None
         return DraftGain(
             draft=draft,
-            tokens_per_s=place.users * length / round_s,
+            tokens_per_s=point.users * length / round_s,
             speedup=_around(math.log(length * alone_s / round_s), half),
         )
 

@@ -50,8 +50,8 @@ class BuildsEngine(Engine):
         measurement = self._of(spec).measure(spec, log)
         if measurement.load is None:
             return measurement
-        place = list(self.engines).index(str(spec.build))  # each engine counts its loads from 0
-        return replace(measurement, load=measurement.load * len(self.engines) + place)
+        number = list(self.engines).index(str(spec.build))  # each engine counts its loads from 0
+        return replace(measurement, load=measurement.load * len(self.engines) + number)
 
     def load_key(self, spec: RunSpec) -> Hashable | None:
         """Return what must be loaded for a run; builds share no load."""

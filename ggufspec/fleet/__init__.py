@@ -24,18 +24,18 @@ from ggufspec.fleet.merging import merge
 from ggufspec.fleet.orders import Order, make_order
 from ggufspec.fleet.planning import FleetPlan, examine_nodes, plan_fleet, prepare_nodes
 from ggufspec.fleet.ray_cluster import RayCluster
-from ggufspec.fleet.scheduling import BlockEnd, Ending, Job, Node, Schedule
+from ggufspec.fleet.scheduling import AttemptEnding, BlockEnd, Job, Node, Schedule
 from ggufspec.fleet.simulating import Simulation, Stay, lower_bound, simulate
 from ggufspec.fleet.tunings import tune_nodes
 
 __all__ = [
     "FLEET_VERSION",
     "START_HINT",
+    "AttemptEnding",
     "BlockEnd",
     "BlockEnded",
     "Cluster",
     "Drive",
-    "Ending",
     "Fleet",
     "FleetPlan",
     "FleetProgress",

@@ -25,9 +25,9 @@ from ggufspec.fleet.machines import identify_machine
 from ggufspec.fleet.orders import (
     BlockMeasured,
     Examined,
-    Failure,
     Message,
     Order,
+    OrderFailure,
     Preparation,
     RunsMissing,
     RunStored,
@@ -92,7 +92,7 @@ class Bencher:
                 prepared = self._prepare()
             yield prepared
         except (GgufspecError, OSError) as error:
-            yield Failure(reason=_describe(error))
+            yield OrderFailure(reason=_describe(error))
 
     def examine(self) -> Iterator[Message]:
         """Yield what ``ggufspec doctor`` finds on this machine; nothing is changed."""
@@ -106,7 +106,7 @@ class Bencher:
                 tuned = self._tune()
             yield tuned
         except (GgufspecError, OSError) as error:
-            yield Failure(reason=_describe(error))
+            yield OrderFailure(reason=_describe(error))
 
     def measure(self, block: int, n_known: int, last_log: str | None) -> Iterator[Message]:
         """Measure a block, and yield its runs as they come, then what is known of all its texts.
@@ -121,7 +121,7 @@ class Bencher:
             with hold_host(self.lock) as waited_s:
                 yield from self._measure(block, n_known, last_log, waited_s)
         except (GgufspecError, OSError) as error:
-            yield Failure(reason=_describe(error))
+            yield OrderFailure(reason=_describe(error))
 
     def restore(self, meta: Meta, runs: tuple[RunResult, ...]) -> Iterator[Message]:
         """Store the runs that the driver has of this machine, in place of those that were lost here.
@@ -139,7 +139,7 @@ class Bencher:
             results.write_bench(folder, replace(meta, id=self._bench), runs)
             yield self._describe_plan()
         except (GgufspecError, OSError) as error:
-            yield Failure(reason=_describe(error))
+            yield OrderFailure(reason=_describe(error))
 
     def _clean_environment(self) -> None:
         """Remove variables that this process got from what runs it; Ray sets them again before each call."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ggufspec.fleet.journal import BlockEnded, NodeLost, StoredFleet
-from ggufspec.fleet.scheduling import Ending
+from ggufspec.fleet.scheduling import AttemptEnding
 from ggufspec.units import counted
 
 _STATES = {
-    Ending.LOST: "lost with its machine each time",
-    Ending.FAILED: "failed",
-    Ending.UNPLACED: "not measured",
+    AttemptEnding.LOST: "lost with its machine each time",
+    AttemptEnding.FAILED: "failed",
+    AttemptEnding.UNPLACED: "not measured",
 }
 
 
 def list_unmeasured(stored: StoredFleet) -> tuple[BlockEnded, ...]:
     """Return how the blocks ended that were not measured."""
-    return tuple(end for end in stored.endings.values() if end.ending is not Ending.MEASURED)
+    return tuple(end for end in stored.endings.values() if end.ending is not AttemptEnding.MEASURED)
 
 
 def describe_unmeasured(stored: StoredFleet) -> Iterator[str]:
@@ -27,7 +27,7 @@ def describe_unmeasured(stored: StoredFleet) -> Iterator[str]:
     for event in stored.events:
         if isinstance(event, NodeLost):
             yield f"{event.hostname} was lost while it measured block {event.block}: {event.reason}."
-    ends: dict[tuple[Ending, str, str | None], list[BlockEnded]] = {}
+    ends: dict[tuple[AttemptEnding, str, str | None], list[BlockEnded]] = {}
     for end in list_unmeasured(stored):
         ends.setdefault((end.ending, end.reason or "no reason is known", end.machine), []).append(end)
     for (ending, reason, machine), alike in ends.items():

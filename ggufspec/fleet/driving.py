@@ -27,9 +27,9 @@ from ggufspec.fleet.journal import (
 )
 from ggufspec.fleet.orders import (
     BlockMeasured,
-    Failure,
+    CommonSetup,
     Order,
-    Plan,
+    OrderFailure,
     Preparation,
     RunsMissing,
     RunStored,
@@ -37,7 +37,7 @@ from ggufspec.fleet.orders import (
     choose_plan,
     explain_difference,
 )
-from ggufspec.fleet.scheduling import Ending, Node, Schedule
+from ggufspec.fleet.scheduling import AttemptEnding, Node, Schedule
 from ggufspec.fleet.storing import FleetBenches
 from ggufspec.units import counted, format_duration
 
@@ -83,7 +83,7 @@ class Drive:
     _benches: FleetBenches = field(init=False)
     _journal: Journal | None = field(default=None, init=False)
     _schedule: Schedule | None = field(default=None, init=False)
-    _plan: Plan | None = field(default=None, init=False)
+    _plan: CommonSetup | None = field(default=None, init=False)
     _hosts: dict[str, str] = field(default_factory=dict, init=False)  # node -> name of its host
     _preparing: dict[str, float] = field(default_factory=dict, init=False)  # node -> since when; inf if said
     _ready_since: float | None = field(default=None, init=False)  # when the first machine was prepared
@@ -194,10 +194,10 @@ class Drive:
                     self._admit(node)
                 elif not is_new:  # its runs were restored
                     self._ask(node)
-            case Failure(reason=reason) if node in self._preparing or self._schedule is None:
+            case OrderFailure(reason=reason) if node in self._preparing or self._schedule is None:
                 self._preparing.pop(node, None)
                 self._refuse(node, reason)
-            case Failure(reason=reason):
+            case OrderFailure(reason=reason):
                 self._say(f"{self._hosts[node]}: a block failed: {reason}")
                 self._scheduled.fail(node, reason)
             case RunsMissing():
@@ -242,7 +242,7 @@ class Drive:
         for node in tuple(self._prepared):
             self._admit(node)
 
-    def _resumed_plan(self, fleet: Fleet) -> Plan:
+    def _resumed_plan(self, fleet: Fleet) -> CommonSetup:
         """Return what a fleet is resumed with: its own plan, to whose options values may be added.
 
         Raises:
@@ -381,7 +381,7 @@ class Drive:
             for end in ends
         ]
         for end in ends:
-            if end.ending is not Ending.MEASURED:
+            if end.ending is not AttemptEnding.MEASURED:
                 self._say(f"block {end.block} was not measured: {end.ending}: {end.reason}")
         if events:
             self._open_journal.append(*events)

@@ -26,8 +26,8 @@ from ggufspec import paths, results
 from ggufspec.choices import Where
 from ggufspec.domain import NO_PROMPT, Role, RunSpec
 from ggufspec.errors import ResultsError
-from ggufspec.fleet.orders import Plan
-from ggufspec.fleet.scheduling import Ending
+from ggufspec.fleet.orders import CommonSetup
+from ggufspec.fleet.scheduling import AttemptEnding
 from ggufspec.results import ResultSet, seals
 
 FLEET_VERSION = 1
@@ -48,7 +48,7 @@ class Fleet:
     command: tuple[str, ...]
     where: Where
     order_id: str | None = None
-    plan: Plan | None = None
+    plan: CommonSetup | None = None
     schema_version: int = FLEET_VERSION
 
     @property
@@ -91,7 +91,7 @@ class BlockEnded(Struct, tag_field="event", tag="block", frozen=True, kw_only=Tr
     pool: str
     block: int
     key: str
-    ending: Ending
+    ending: AttemptEnding
     machine: str | None = None
     reason: str | None = None
 
@@ -133,7 +133,7 @@ class StoredFleet:
         """The keys of the blocks that were measured, by pool."""
         blocks: dict[str, set[str]] = {}
         for (pool, key), event in self.endings.items():
-            if event.ending is Ending.MEASURED:
+            if event.ending is AttemptEnding.MEASURED:
                 blocks.setdefault(pool, set()).add(key)
         return {pool: frozenset(keys) for pool, keys in blocks.items()}
 
@@ -189,7 +189,7 @@ def create_fleet(
     command: tuple[str, ...],
     where: Where,
     order_id: str | None = None,
-    plan: Plan | None = None,
+    plan: CommonSetup | None = None,
 ) -> Journal:
     """Make the folder of a new fleet.
 
@@ -285,7 +285,7 @@ def read_benches(stored: StoredFleet) -> dict[str, ResultSet]:
     benches = {machine: results.load(joined.bench) for machine, joined in stored.machines.items()}
     if stored.fleet.where is not Where.SAME:
         return benches
-    measured = [event for event in stored.endings.values() if event.ending is Ending.MEASURED]
+    measured = [event for event in stored.endings.values() if event.ending is AttemptEnding.MEASURED]
     elsewhere = {
         machine: {event.key for event in measured if event.machine != machine} for machine in benches
     }

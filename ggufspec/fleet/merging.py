@@ -13,7 +13,7 @@ from ggufspec.errors import ResultsError
 from ggufspec.fleet.copies import store_copy
 from ggufspec.fleet.journal import BlockEnded, MachineJoined, StoredFleet, block_key, create_fleet, new_name
 from ggufspec.fleet.machines import identify_machine
-from ggufspec.fleet.scheduling import Ending
+from ggufspec.fleet.scheduling import AttemptEnding
 from ggufspec.results import ResultSet
 
 _LEAST = 2
@@ -42,7 +42,9 @@ def merge(benches: Sequence[str], *, name: str | None = None, command: tuple[str
             journal.append(
                 MachineJoined(machine=machine, hostname=bench.meta.machine.hostname, bench=copies[-1].name),
                 *(
-                    BlockEnded(pool=machine, block=number, key=key, ending=Ending.MEASURED, machine=machine)
+                    BlockEnded(
+                        pool=machine, block=number, key=key, ending=AttemptEnding.MEASURED, machine=machine
+                    )
                     for number, key in enumerate(_list_blocks(bench))
                 ),
             )

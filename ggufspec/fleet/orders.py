@@ -77,10 +77,10 @@ class Preparation:
         return identify_machine(self.meta.machine)
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> CommonSetup:
         """What it measures, for a comparison with others."""
         builds = tuple(self.meta.builds.values()) or (self.meta.build,)
-        return Plan(
+        return CommonSetup(
             engine=self.meta.engine,
             llama=", ".join(f"{build.version} ({build.commit})" for build in builds),
             models={file.name: file.sha256 for file in self.meta.files or () if file.use is FileUse.MODEL},
@@ -90,7 +90,7 @@ class Preparation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class CommonSetup:
     """What machines of one fleet have in common; the last two only where they share blocks."""
 
     engine: str
@@ -101,7 +101,7 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class OrderFailure:
     """What a machine was asked for ended with an error."""
 
     reason: str
@@ -153,7 +153,9 @@ class Examined(NamedTuple):
     software: Mapping[str, str]
 
 
-Message = Preparation | Examined | TunedHere | Failure | RunStored | TextJudged | RunsMissing | BlockMeasured
+Message = (
+    Preparation | Examined | TunedHere | OrderFailure | RunStored | TextJudged | RunsMissing | BlockMeasured
+)
 
 
 def make_order(
@@ -249,7 +251,7 @@ def unpack_texts(order: Order, folder: Path) -> Request:
     return replace(order.request, **changes)
 
 
-def choose_plan(prepared: Iterable[Preparation], where: Where) -> Plan:
+def choose_plan(prepared: Iterable[Preparation], where: Where) -> CommonSetup:
     """Return the plan of most machines; of plans that are as frequent, the first one.
 
     Args:
@@ -262,7 +264,7 @@ def choose_plan(prepared: Iterable[Preparation], where: Where) -> Plan:
     return plans[common.index(most)]
 
 
-def explain_difference(chosen: Plan, other: Plan, where: Where) -> str | None:
+def explain_difference(chosen: CommonSetup, other: CommonSetup, where: Where) -> str | None:
     """Return why a machine with another plan takes no part; None if it may."""
     if other.llama != chosen.llama:
         return f"it has llama.cpp {other.llama}, and the others {chosen.llama}"
@@ -281,7 +283,7 @@ def explain_difference(chosen: Plan, other: Plan, where: Where) -> str | None:
     return None
 
 
-def _common(plan: Plan, where: Where) -> tuple[object, ...]:
+def _common(plan: CommonSetup, where: Where) -> tuple[object, ...]:
     common = (plan.engine, plan.llama, tuple(sorted(plan.models.items())))
     return (*common, plan.hardware, plan.blocks) if where is Where.SAME else common
 

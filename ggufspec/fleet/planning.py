@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ggufspec.choices import Where
 from ggufspec.fleet.cluster import Cluster, Reply, no_machine
-from ggufspec.fleet.orders import Examined, Failure, Order, Preparation, choose_plan, explain_difference
+from ggufspec.fleet.orders import Examined, Order, OrderFailure, Preparation, choose_plan, explain_difference
 from ggufspec.fleet.scheduling import Node, Schedule
 from ggufspec.fleet.simulating import Simulation, Stay, simulate
 
@@ -88,7 +88,7 @@ def prepare_nodes(
             match reply.message:
                 case Preparation():
                     prepared[reply.node] = reply.message
-                case Failure(reason=reason):
+                case OrderFailure(reason=reason):
                     refused[host] = reason
                 case _:
                     refused[host] = reply.reason
@@ -117,6 +117,6 @@ def _read_answer(reply: Reply) -> Examined | str:
     match reply.message:
         case Examined():
             return reply.message
-        case Failure(reason=reason):
+        case OrderFailure(reason=reason):
             return reason
     return reply.reason

@@ -14,7 +14,7 @@ from typing import Any
 from ggufspec.errors import GgufspecError
 from ggufspec.fleet.benching import Bencher, list_software
 from ggufspec.fleet.cluster import Reply
-from ggufspec.fleet.orders import Failure, Order
+from ggufspec.fleet.orders import Order, OrderFailure
 from ggufspec.results import ResultSet
 
 RESOURCE = "bench"
@@ -37,7 +37,7 @@ _WORKER_ENVIRONMENT = {
 
 
 @dataclass(kw_only=True)
-class _Worker:
+class _RayWorker:
     """The actor of a node. ``number`` counts the actors of the node: a killed one gets a successor."""
 
     actor: Any
@@ -60,7 +60,7 @@ class RayCluster:
 
     address: str
     _ray: Any = field(init=False)
-    _workers: dict[str, _Worker] = field(default_factory=dict, init=False)  # by Ray's id of the node
+    _workers: dict[str, _RayWorker] = field(default_factory=dict, init=False)  # by Ray's id of the node
     _numbers: dict[str, int] = field(default_factory=dict, init=False)
     _useless: set[str] = field(default_factory=set, init=False)  # nodes whose actor never answered
 
@@ -116,7 +116,7 @@ class RayCluster:
             )
             .remote(order=pickle.dumps(order), software=list_software(), unset=_SET_BY_RAY)
         )
-        self._workers[name] = _Worker(actor=actor, number=int(number))
+        self._workers[name] = _RayWorker(actor=actor, number=int(number))
         method = "examine" if order is None else "prepare" if order.tuning is None else "tune"
         self._ask(node, method)
 
@@ -154,7 +154,7 @@ class RayCluster:
             return None
         except exceptions.RayTaskError as error:
             worker.stream = None
-            return Reply(node, Failure(reason=_summarize(error.cause or error)))
+            return Reply(node, OrderFailure(reason=_summarize(error.cause or error)))
         except exceptions.RayError as error:
             return self._lose(name, _summarize(error))
         worker.has_answered = True

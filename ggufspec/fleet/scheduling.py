@@ -19,7 +19,7 @@ _NO_MACHINE = "no machine was left that could measure it"
 _MOST_IN_A_ROW = 3  # blocks that a machine begins and does not end: it would take, and lose, all others
 
 
-class Ending(StrEnum):
+class AttemptEnding(StrEnum):
     """How a block ended."""
 
     MEASURED = "measured"  # its runs are stored, failed ones included
@@ -56,13 +56,13 @@ class BlockEnd:
 
     pool: str
     block: int
-    ending: Ending
+    ending: AttemptEnding
     machine: str | None = None
     reason: str | None = None
 
 
 @dataclass(kw_only=True)
-class _Pool:
+class _WaitingBlocks:
     """Blocks that wait, and the machines that may measure any of them."""
 
     waiting: list[tuple[float, int]]  # a heap of (-expected seconds, block)
@@ -143,7 +143,7 @@ class Schedule:
     begun: Mapping[int, str] = field(default_factory=dict)
     endings: list[BlockEnd] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    _pools: dict[str, _Pool] = field(default_factory=dict)
+    _pools: dict[str, _WaitingBlocks] = field(default_factory=dict)
     _nodes: dict[str, Node] = field(default_factory=dict)
     _hosts: dict[str, dict[str, None]] = field(default_factory=dict)  # machine -> its nodes
     _running: dict[str, int] = field(default_factory=dict)  # node -> block
@@ -182,7 +182,7 @@ class Schedule:
         name = self._pool_of(node)
         if name not in self._pools:
             ended = frozenset(self.ended.get(name, ()))
-            pool = _Pool(waiting=[], expected_s=expected_s)
+            pool = _WaitingBlocks(waiting=[], expected_s=expected_s)
             self._pools[name] = pool
             for block in range(len(expected_s)):
                 if block in ended:
@@ -221,7 +221,7 @@ class Schedule:
             return
         node = self._nodes[node_id]
         self._unfinished[node.machine] = 0
-        self._end(node, block, Ending.MEASURED)
+        self._end(node, block, AttemptEnding.MEASURED)
         self._free(node.machine, self._pool_of(node))
 
     def fail(self, node_id: str, reason: str) -> None:
@@ -236,7 +236,7 @@ class Schedule:
         pool = self._pools[self._pool_of(node)]
         pool.avoided.setdefault(block, set()).add(node.machine)
         last = _MOST_ATTEMPTS if self.where is Where.SAME else 1  # there is no other machine
-        self._try_again(node, block, Ending.FAILED, reason, most=last)
+        self._try_again(node, block, AttemptEnding.FAILED, reason, most=last)
         self._free(node.machine, self._pool_of(node))
         self._count_unfinished(node.machine)
 
@@ -255,7 +255,7 @@ class Schedule:
         if not nodes:
             self._drop(node.machine, name)
         if block is not None:
-            self._try_again(node, block, Ending.LOST, reason, most=_MOST_ATTEMPTS)
+            self._try_again(node, block, AttemptEnding.LOST, reason, most=_MOST_ATTEMPTS)
             if nodes:
                 self._free(node.machine, name)
             self._count_unfinished(node.machine)
@@ -279,7 +279,9 @@ class Schedule:
                 failed = name if self.where is Where.EACH else None
                 reason = pool.reasons.get(block) or self.refused.get(name, _NO_MACHINE)
                 self.endings.append(
-                    BlockEnd(pool=name, block=block, ending=Ending.UNPLACED, machine=failed, reason=reason)
+                    BlockEnd(
+                        pool=name, block=block, ending=AttemptEnding.UNPLACED, machine=failed, reason=reason
+                    )
                 )
             pool.waiting.clear()
             pool.begun.clear()
@@ -300,7 +302,7 @@ class Schedule:
         self._pools[pool].free.pop(machine, None)
         self._changed[pool] = None
 
-    def _try_again(self, node: Node, block: int, ending: Ending, reason: str, *, most: int) -> None:
+    def _try_again(self, node: Node, block: int, ending: AttemptEnding, reason: str, *, most: int) -> None:
         name = self._pool_of(node)
         pool = self._pools[name]
         pool.attempts[block] += 1
@@ -311,7 +313,7 @@ class Schedule:
         else:
             self._end(node, block, ending, reason)
 
-    def _end(self, node: Node, block: int, ending: Ending, reason: str | None = None) -> None:
+    def _end(self, node: Node, block: int, ending: AttemptEnding, reason: str | None = None) -> None:
         pool = self._pool_of(node)
         self.endings.append(
             BlockEnd(pool=pool, block=block, ending=ending, machine=node.machine, reason=reason)

@@ -24,7 +24,7 @@ class Stay:
     until_s: float = math.inf
 
 
-class Measured(NamedTuple):
+class MeasuredBlock(NamedTuple):
     """A block that a machine measured to its end."""
 
     machine: str
@@ -37,7 +37,7 @@ class Measured(NamedTuple):
 class Simulation:
     """What happened: each block that was measured to its end, and how each block ended."""
 
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredBlock, ...]
     endings: tuple[BlockEnd, ...]
 
     @property
@@ -46,7 +46,7 @@ class Simulation:
         return max((job.until_s for job in self.measured), default=0.0)
 
 
-class _Attempt(NamedTuple):
+class _SimulatedAttempt(NamedTuple):
     """A block that a node measures; ``until_s`` is when it ends, or ends its node."""
 
     block: int
@@ -55,7 +55,7 @@ class _Attempt(NamedTuple):
     run_s: float  # seconds of each of its runs
 
 
-class _Event(NamedTuple):
+class _SimulatedEvent(NamedTuple):
     """What happens next; ``number`` orders what happens at one time."""
 
     time_s: float
@@ -94,10 +94,10 @@ def simulate(
         until_s: when the driver ends; runs that are measured then are lost with it.
     """
     numbers = count()
-    events: list[_Event] = []
+    events: list[_SimulatedEvent] = []
     here: dict[str, Stay] = {}
-    begun: dict[str, _Attempt] = {}
-    measured: list[Measured] = []
+    begun: dict[str, _SimulatedAttempt] = {}
+    measured: list[MeasuredBlock] = []
     stored = {} if stored is None else stored
 
     def expect(
@@ -106,7 +106,7 @@ def simulate(
         stay: Stay,
         job: Job | None = None,
     ) -> None:
-        heapq.heappush(events, _Event(time_s, next(numbers), happening, stay, job))
+        heapq.heappush(events, _SimulatedEvent(time_s, next(numbers), happening, stay, job))
 
     def begin(job: Job, now_s: float) -> None:
         stay = here[job.node]
@@ -116,7 +116,7 @@ def simulate(
         left_s = length_s * (1 - stored.get((stay.node.machine, job.block), 0) / n_runs)
         is_fatal = job.block in fatal
         end_s = now_s + (left_s / 2 if is_fatal else left_s)
-        begun[job.node] = _Attempt(job.block, now_s, end_s, length_s / n_runs)
+        begun[job.node] = _SimulatedAttempt(job.block, now_s, end_s, length_s / n_runs)
         if end_s > stay.until_s:
             return
         if not is_fatal:
@@ -151,7 +151,7 @@ def simulate(
                 schedule.lose(node.id, "the node was lost")
             case "has measured":
                 assert job is not None
-                measured.append(Measured(node.machine, job.block, begun.pop(node.id).from_s, now_s))
+                measured.append(MeasuredBlock(node.machine, job.block, begun.pop(node.id).from_s, now_s))
                 schedule.finish(node.id)
         if events and events[0].time_s == now_s:
             continue  # for example, all machines join

@@ -12,7 +12,7 @@ from ggufspec.fleet.cluster import Cluster, Reply, no_machine
 from ggufspec.fleet.copies import store_copy
 from ggufspec.fleet.journal import Journal, MachineJoined, MachineRefused, create_fleet
 from ggufspec.fleet.machines import identify_machine
-from ggufspec.fleet.orders import Failure, Order, TunedHere
+from ggufspec.fleet.orders import Order, OrderFailure, TunedHere
 from ggufspec.results import Configuration
 
 _POLL_S = 1.0
@@ -55,7 +55,7 @@ def tune_nodes(cluster: Cluster, order: Order) -> Iterator[tuple[str, Configurat
 def _store(journal: Journal, host: str, reply: Reply) -> Configuration | str:
     """Store what came from a host; return its configuration, or why there is none."""
     if not isinstance(reply.message, TunedHere):
-        reason = reply.message.reason if isinstance(reply.message, Failure) else reply.reason
+        reason = reply.message.reason if isinstance(reply.message, OrderFailure) else reply.reason
         journal.append(MachineRefused(machine=host, hostname=host, reason=reason))
         return reason
     meta, runs, configuration, logs = reply.message

@@ -51,7 +51,7 @@ def forecasts(
         ValueError: a trace is too short, or the curve knows no such batch.
     """
     length = longest(traces, max(n_max), program) if n_predict is None else n_predict
-    rules = _Asked(method=method, program=program, n_predict=length, sampling=sampling, build=build)
+    rules = _WalkSettings(method=method, program=program, n_predict=length, sampling=sampling, build=build)
     plain: dict[_TextTokens, Exposure] = {}  # runs of all γ decode about as many tokens
     by_category: dict[str | None, list[DraftTrace]] = {}
     for trace in traces:
@@ -135,7 +135,7 @@ _NEW_TEXT = 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
+class _WalkSettings:
     method: Method
     program: Program
     n_predict: int
@@ -148,7 +148,7 @@ def _runs(
     curve: CostCurve,
     n_max: int,
     p_min: float,
-    asked: _Asked,
+    asked: _WalkSettings,
     plain: dict[_TextTokens, Exposure],
 ) -> tuple[Exposure, Exposure]:
     """Return a drafting run, and the target alone over the same text."""

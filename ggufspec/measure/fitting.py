@@ -79,9 +79,9 @@ def check_memory(
             alternatives=partial(memory.plan_each_offload, target, draft, settings, offload),
             adjusts_layers=can_adjust and offload.target_layers == "auto",
         )
-        if verdict.outcome is memory.Fit.IMPOSSIBLE and not force:
+        if verdict.outcome is memory.MemoryFit.IMPOSSIBLE and not force:
             raise OutOfMemoryError(verdict.reason, f"{verdict.hint}, or run it anyway with --force")
-        if verdict.outcome is not memory.Fit.FITS:
+        if verdict.outcome is not memory.MemoryFit.FITS:
             yield f"memory: {verdict.reason}" + (f"; {verdict.hint}" if verdict.hint else "")
 
 

@@ -151,7 +151,7 @@ def _json_values(content: str) -> list[Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Row:
+class _RecordedRow:
     """A request as a log has it."""
 
     at_s: float
@@ -159,7 +159,7 @@ class _Row:
     answered: int | None = None
 
 
-def _jsonl(file: Path, content: str) -> Iterator[_Row]:
+def _jsonl(file: Path, content: str) -> Iterator[_RecordedRow]:
     for number, line in enumerate(content.split("\n"), start=1):
         if not line.strip():
             continue
@@ -178,10 +178,10 @@ def _jsonl(file: Path, content: str) -> Iterator[_Row]:
                 f"{where}: the request has no time of arrival, in none of {', '.join(_TIMES)}",
                 "requests without times are prompts: give the file with --prompt-file",
             )
-        yield _Row(at_s=at_s, body=body, answered=_answer_tokens(row))
+        yield _RecordedRow(at_s=at_s, body=body, answered=_answer_tokens(row))
 
 
-def _server_log(file: Path, content: str) -> Iterator[_Row]:
+def _server_log(file: Path, content: str) -> Iterator[_RecordedRow]:
     """Yield the requests of llama-server's log.
 
     A task's first line has the time of its arrival. A body is logged without the task's number: that of a
@@ -210,7 +210,7 @@ def _server_log(file: Path, content: str) -> Iterator[_Row]:
             tasks = launched[::-1] + released if body.get("stream") else released + launched[::-1]
             if _is_question(body) and tasks:
                 (launched if tasks[0] in launched else released).remove(tasks[0])
-                rows.append(_Row(at_s=arrivals[tasks[0]], body=body))
+                rows.append(_RecordedRow(at_s=arrivals[tasks[0]], body=body))
     if not rows and _BODY.search(content):
         raise GgufspecError(
             f"{file} has requests without times", "start llama-server with --log-prefix --log-timestamps"
@@ -286,7 +286,7 @@ def _is_question(body: dict[str, Any]) -> bool:
     return any(body.get(name) for name in ("messages", "prompt"))
 
 
-def _request(row: _Row) -> RecordedRequest:
+def _request(row: _RecordedRow) -> RecordedRequest:
     """Return what can be sent again.
 
     Raises:

@@ -15,7 +15,7 @@ from ggufspec.results.writer import disk, refuse_newer, write_object
 _FILE = "configuration.json"
 
 
-class _Head(msgspec.Struct):
+class _FormatHead(msgspec.Struct):
     schema_version: int
 
 
@@ -77,7 +77,7 @@ def read_configuration(name: str = store.LATEST) -> Configuration:
     except OSError as error:
         raise ResultsError(f"cannot read {file}: {error.strerror}", "check its permissions") from error
     try:
-        version = msgspec.json.decode(content, type=_Head).schema_version
+        version = msgspec.json.decode(content, type=_FormatHead).schema_version
         refuse_newer(file, version, CONFIGURATION_VERSION)
         if seals.follow(content, 0) is None:
             raise ResultsError(

@@ -400,7 +400,7 @@ class CellPace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class FirstCell:
     """A cell that is measured first: its users, its depth, its requests and its arms."""
 
     users: int
@@ -410,7 +410,7 @@ class Cell:
 
 
 def plan_cells(
-    deadline: Deadline, pace: CellPace, cells: Sequence[Cell], n_predict: int, repeats: int
+    deadline: Deadline, pace: CellPace, cells: Sequence[FirstCell], n_predict: int, repeats: int
 ) -> tuple[int, int]:
     """Return with how many tokens, and how often, the first cells of a crossover can be measured.
 

@@ -59,7 +59,7 @@ _SHARED = 0.1
 _MISSING = 0.5
 """The same where no thread has a core of its own: threads wait for each other after every operation."""
 
-Place = tuple[Offload, ModelFile | None]
+TrafficPoint = tuple[Offload, ModelFile | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Calibrated:
         conditions: the machine's state meanwhile.
     """
 
-    by_place: Mapping[Place, Calibration]
+    by_place: Mapping[TrafficPoint, Calibration]
     texts: int
     untraced: int
     text_sd: float
@@ -97,12 +97,12 @@ def calibrate_costs(
         candidates: the forecasts by these costs.
     """
     sizes = _MIDDLE if plan.is_short else _SIZES
-    by_place = {place: _arms(place, candidates, sizes) for place in _promising(candidates)}
+    by_place = {point: _arms(point, candidates, sizes) for point in _promising(candidates)}
     arms = {arm.baseline: None for arms in by_place.values() for arm in arms}
     arms |= {arm: None for arms in by_place.values() for arm in arms}
     texts, loads = ([*plan.texts[:1]] * _SHORT_RUNS, 1) if plan.is_short else (plan.texts, plan.loads)
     order = [arm for load in range(loads) for arm in (arms if load % 2 == 0 else reversed(arms))]
-    runs: dict[RunSpec, list[_Measured]] = {}
+    runs: dict[RunSpec, list[_TextRun]] = {}
     longest_s = 0.0
     with temporary.folder() as scratch, plan.engine, machine.Watch.start() as watch:
         for number, arm in enumerate(order):
@@ -117,18 +117,18 @@ def calibrate_costs(
         conditions = watch.conditions()
     disturbance = _disturbance(conditions, arms)
     corrected = {
-        place: forecast.calibrate(
+        point: forecast.calibrate(
             curve,
             [
                 run
                 for arm, errors in runs.items()
-                if _place(arm) == place or arm in _baselines(place, candidates)
+                if _place(arm) == point or arm in _baselines(point, candidates)
                 for error in errors
                 if (run := _calibration_run(plan, curve, arm, error)) is not None
             ],
             disturbance=disturbance,
         )
-        for place, curve in curves.items()
+        for point, curve in curves.items()
     }
     return _calibrated(plan, curves, runs, corrected, conditions)
 
@@ -146,8 +146,8 @@ def _disturbance(conditions: Conditions, arms: Iterable[RunSpec]) -> float:
 def _calibrated(
     plan: CalibrationPlan,
     curves: Curves,
-    runs: Mapping[RunSpec, Sequence[_Measured]],
-    by_place: Mapping[Place, Calibration],
+    runs: Mapping[RunSpec, Sequence[_TextRun]],
+    by_place: Mapping[TrafficPoint, Calibration],
     conditions: Conditions,
 ) -> Calibrated:
     """Compare the texts of the runs with the traced ones."""
@@ -179,22 +179,22 @@ def _calibrated(
     )
 
 
-def _promising(candidates: Sequence[Prospect]) -> list[Place]:
+def _promising(candidates: Sequence[Prospect]) -> list[TrafficPoint]:
     ranked = sorted(candidates, key=lambda prospect: -prospect.overall.tokens_per_s.value)
     return [*dict.fromkeys(_place(prospect.arm) for prospect in ranked)][:_MOST_SOURCES]
 
 
-def _place(arm: RunSpec) -> Place:
+def _place(arm: RunSpec) -> TrafficPoint:
     return arm.offload, arm.draft_source
 
 
-def _baselines(place: Place, candidates: Sequence[Prospect]) -> set[RunSpec]:
-    return {prospect.arm.baseline for prospect in candidates if _place(prospect.arm) == place}
+def _baselines(point: TrafficPoint, candidates: Sequence[Prospect]) -> set[RunSpec]:
+    return {prospect.arm.baseline for prospect in candidates if _place(prospect.arm) == point}
 
 
-def _arms(place: Place, candidates: Sequence[Prospect], sizes: Sequence[int]) -> list[RunSpec]:
+def _arms(point: TrafficPoint, candidates: Sequence[Prospect], sizes: Sequence[int]) -> list[RunSpec]:
     """Return the configurations of a place whose draft sizes are nearest to some, without p_min."""
-    arms = [prospect.arm for prospect in candidates if _place(prospect.arm) == place]
+    arms = [prospect.arm for prospect in candidates if _place(prospect.arm) == point]
     chosen = (min(arms, key=lambda arm: (abs(_size(arm) - size), _p_min(arm))) for size in sizes)
     return [*dict.fromkeys(chosen)]
 
@@ -209,7 +209,7 @@ def _p_min(arm: RunSpec) -> float:
     return arm.drafting.p_min
 
 
-class _Measured(NamedTuple):
+class _TextRun(NamedTuple):
     """A run on a text that ended well, and the number of its load."""
 
     text: TracedTexts
@@ -219,7 +219,7 @@ class _Measured(NamedTuple):
 
 def _measured(
     plan: CalibrationPlan, arm: RunSpec, texts: Sequence[TracedTexts], log: Path
-) -> Iterator[_Measured]:
+) -> Iterator[_TextRun]:
     """Measure an arm on each text; the first run after a load warms up, and does not count."""
     specs = [replace(arm, prompt=text.prompt, n_predict=plan.n_predict) for text in texts]
     own_s = plan.engine.timeout_s
@@ -237,11 +237,11 @@ def _measured(
             return
         run = measure(spec)
         if run.sample.status is Status.OK and run.sample.decode_tps:
-            yield _Measured(text, run.sample, run.load)
+            yield _TextRun(text, run.sample, run.load)
 
 
 def _calibration_run(
-    plan: CalibrationPlan, curve: CostCurve, arm: RunSpec, run: _Measured
+    plan: CalibrationPlan, curve: CostCurve, arm: RunSpec, run: _TextRun
 ) -> CalibrationRun | None:
     """Return a run with what it paid by the trace's counts; None where the trace is too short to tell."""
     text, sample, load = run

@@ -18,7 +18,7 @@ from typing import Any
 from ggufspec.analysis import LOOKS, CellSource, CrossoverCell, CrossoverMap, map_crossover
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import profiles
-from ggufspec.forecast.concurrency import Place
+from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.forecast.profiles import ExpectedRound
 from ggufspec.measure import (
     NO_DEADLINE,
@@ -35,7 +35,7 @@ from ggufspec.measure import identify as identified
 from ggufspec.notebooks import check_options, finish
 from ggufspec.results import CrossoverAxes, ResultSet, load, write_crossover_axes
 from ggufspec.tuning import budgeting, expecting
-from ggufspec.tuning.budgeting import Cell, CellPace
+from ggufspec.tuning.budgeting import CellPace, FirstCell
 from ggufspec.tuning.planning import choose_threads
 from ggufspec.tuning.values import Stage
 from ggufspec.units import counted
@@ -84,7 +84,7 @@ class CrossoverPlan:
     repeats: int = _REPEATS
 
     @property
-    def blocks(self) -> dict[Place, Block]:
+    def blocks(self) -> dict[TrafficPoint, Block]:
         """The arms of each cell."""
         return {_place(block): block for block in self.session.suite.blocks}
 
@@ -172,7 +172,7 @@ def expect_cells(plan: CrossoverPlan, *, resume: str | None = None) -> Generator
     if cells <= {*coarse_places(plan.axes)}:
         return plan
     stored = () if kept is None else profiles.kept_rounds(kept.folder)
-    if cells <= {Place(traffic.users, traffic.depth) for traffic in stored}:
+    if cells <= {TrafficPoint(traffic.users, traffic.depth) for traffic in stored}:
         return replace(plan, rounds=stored)
     expected = yield from expecting.expect_rounds(plan.session, plan.blocks, plan.deadline, pace)
     session = replace(plan.session, notes=(*plan.session.notes, expected.note))
@@ -188,11 +188,13 @@ def _fitting(plan: CrossoverPlan, pace: CellPace, *, resumed: bool) -> Crossover
     if resumed:
         return plan
     cells = []
-    for place in coarse_places(plan.axes):
-        arms = plan.blocks[place].arms
+    for point in coarse_places(plan.axes):
+        arms = plan.blocks[point].arms
         traffic = arms[0].traffic
         assert traffic is not None
-        cells.append(Cell(users=place.users, depth=place.depth, requests=traffic.n_requests, arms=len(arms)))
+        cells.append(
+            FirstCell(users=point.users, depth=point.depth, requests=traffic.n_requests, arms=len(arms))
+        )
     wanted = plan.session.suite.blocks[0].arms[0].n_predict
     n_predict, repeats = budgeting.plan_cells(plan.deadline, pace, cells, wanted, plan.repeats)
     limit, texts = plan.deadline.describe(), counted(n_predict, "token")
@@ -214,7 +216,7 @@ def _with_length(plan: CrossoverPlan, n_predict: int) -> CrossoverPlan:
     return replace(plan, session=replace(plan.session, suite=replace(suite, blocks=blocks)))
 
 
-def coarse_places(axes: CrossoverAxes) -> tuple[Place, ...]:
+def coarse_places(axes: CrossoverAxes) -> tuple[TrafficPoint, ...]:
     """Return the cells to measure first: the ends of both axes, and of many numbers of users a middle one.
 
     The middle is that of a geometric series, because batches matter by their ratio.
@@ -224,7 +226,7 @@ def coarse_places(axes: CrossoverAxes) -> tuple[Place, ...]:
     if len(axes.users) > _MANY:
         users.add(min(axes.users, key=lambda number: abs(math.log(number**2 / (first * last)))))
     depths = {axes.depths[0], axes.depths[-1]}
-    return tuple(Place(number, depth) for number in sorted(users) for depth in sorted(depths))
+    return tuple(TrafficPoint(number, depth) for number in sorted(users) for depth in sorted(depths))
 
 
 def begin_crossover(
@@ -253,18 +255,18 @@ def measure_crossover(plan: CrossoverPlan) -> Generator[CrossoverStep, ResultSet
     deadline = plan.deadline.reserve(_ENDING_S)
     first = coarse_places(plan.axes)
     results = yield _step(plan, first, 1)
-    tried = {(place, 1) for place in first}
+    tried = {(point, 1) for point in first}
     chosen, repeats = first, plan.repeats
     while chosen and not deadline.is_over():
-        tried |= {(place, repeats) for place in chosen}
+        tried |= {(point, repeats) for point in chosen}
         results = yield _step(plan, chosen, repeats)
         chosen, repeats = choose_places(plan, results, deadline.left_s, tried)
     return map_crossover(results, plan.axes)
 
 
 def choose_places(
-    plan: CrossoverPlan, results: ResultSet, left_s: float, tried: set[tuple[Place, int]]
-) -> tuple[tuple[Place, ...], int]:
+    plan: CrossoverPlan, results: ResultSet, left_s: float, tried: set[tuple[TrafficPoint, int]]
+) -> tuple[tuple[TrafficPoint, ...], int]:
     """Return the cells to measure next and up to how many repeats.
 
     There are none where all is decided or time is short.
@@ -280,23 +282,23 @@ def choose_places(
     """
     doubtful = sorted(map_crossover(results, plan.axes).undecided, key=_certainty)
     wanted = {cell.place: plan.repeats for cell in doubtful if cell.source is not CellSource.MEASURED}
-    if not any((place, repeats) not in tried for place, repeats in wanted.items()):
+    if not any((point, repeats) not in tried for point, repeats in wanted.items()):
         wanted = {cell.place: look for cell in doubtful if (look := _next_look(cell.repeats)) is not None}
-    wanted = {place: repeats for place, repeats in wanted.items() if (place, repeats) not in tried}
+    wanted = {point: repeats for point, repeats in wanted.items() if (point, repeats) not in tried}
     if not wanted:
         return (), 0
     repeats = min(wanted.values())
     run_s, blocks, spent_s = _run_seconds(results), plan.blocks, 0.0
-    chosen: list[Place] = []
-    for place in (place for place, number in wanted.items() if number == repeats):
+    chosen: list[TrafficPoint] = []
+    for point in (point for point, number in wanted.items() if number == repeats):
         known = [
-            seconds for at, seconds in run_s.items() if at.users >= place.users and at.depth >= place.depth
+            seconds for at, seconds in run_s.items() if at.users >= point.users and at.depth >= point.depth
         ]
-        new_repeats = repeats - max((number for at, number in tried if at == place), default=0)
-        needed_s = len(blocks[place].arms) * new_repeats * (min(known, default=0.0) + _LOAD_S)
+        new_repeats = repeats - max((number for at, number in tried if at == point), default=0)
+        needed_s = len(blocks[point].arms) * new_repeats * (min(known, default=0.0) + _LOAD_S)
         if spent_s + needed_s <= left_s:
             spent_s += needed_s
-            chosen.append(place)
+            chosen.append(point)
     return tuple(chosen[:_AT_ONCE]), repeats
 
 
@@ -312,37 +314,37 @@ def _certainty(cell: CrossoverCell) -> float:
     return 0.0 if best is None or not half else abs(math.log(best.speedup.value)) / half
 
 
-def _run_seconds(results: ResultSet) -> dict[Place, float]:
+def _run_seconds(results: ResultSet) -> dict[TrafficPoint, float]:
     """Return the longest run of each cell in seconds."""
-    longest: dict[Place, float] = {}
+    longest: dict[TrafficPoint, float] = {}
     runs = results.current
     for spec, wall_s in zip(runs.specs, runs.column("wall_s"), strict=True):
         if spec.traffic is not None:
-            place = Place(spec.traffic.users, spec.traffic.depth)
-            longest[place] = max(wall_s, longest.get(place, 0.0))
+            point = TrafficPoint(spec.traffic.users, spec.traffic.depth)
+            longest[point] = max(wall_s, longest.get(point, 0.0))
     return longest
 
 
-def _step(plan: CrossoverPlan, places: Sequence[Place], repeats: int) -> CrossoverStep:
+def _step(plan: CrossoverPlan, points: Sequence[TrafficPoint], repeats: int) -> CrossoverStep:
     blocks = plan.blocks
     suite = replace(
         plan.session.suite,
-        blocks=tuple(blocks[place] for place in places),
+        blocks=tuple(blocks[point] for point in points),
         repeats=repeats,
         loads=plan.session.suite.loads and repeats,
     )
     deadline = plan.deadline.reserve(_ENDING_S)
-    cells = ", ".join(f"{counted(users, 'user')} at depth {depth:,}" for users, depth in places)
+    cells = ", ".join(f"{counted(users, 'user')} at depth {depth:,}" for users, depth in points)
     return CrossoverStep(
         session=replace(plan.session, suite=suite, deadline=deadline),
         note=f"measuring {cells}: {counted(repeats, 'repeat')}",
     )
 
 
-def _place(block: Block) -> Place:
+def _place(block: Block) -> TrafficPoint:
     traffic = block.arms[0].traffic
     assert traffic is not None
-    return Place(traffic.users, traffic.depth)
+    return TrafficPoint(traffic.users, traffic.depth)
 
 
 def _check_arms(plan: CrossoverPlan) -> None:

@@ -13,7 +13,7 @@ from ggufspec.engines import failures
 from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import concurrency, profiles, trace
-from ggufspec.forecast.concurrency import Place
+from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import ExpectedRound, TracedTexts
 from ggufspec.measure import Block, Deadline, Session
@@ -49,7 +49,7 @@ def has_library(session: Session) -> bool:
 
 
 def time_cells(
-    session: Session, blocks: Mapping[Place, Block], deadline: Deadline
+    session: Session, blocks: Mapping[TrafficPoint, Block], deadline: Deadline
 ) -> Generator[Stage, None, CellPace]:
     """Yield a Stage; return how long requests take here, by a load, some tokens and the first prompt.
 
@@ -57,7 +57,7 @@ def time_cells(
         TimeLimitError: that alone takes more than a quarter of the time limit.
     """
     first, drafters = _first(blocks)
-    users = max(place.users for place in blocks)
+    users = max(point.users for point in blocks)
     inside = prospects.drafts_inside(drafters, first.pair.target)
     with engines.make("inprocess", session.install, with_mtp=inside) as made:
         yield Stage(name="loading", done=0, total=1)
@@ -82,10 +82,10 @@ def time_cells(
     )
 
 
-def _first(blocks: Mapping[Place, Block]) -> tuple[RunSpec, list[ModelFile]]:
+def _first(blocks: Mapping[TrafficPoint, Block]) -> tuple[RunSpec, list[ModelFile]]:
     """Return the target's run on the first prompt of the shallowest cell, and what drafts."""
-    shallow = min(place.depth for place in blocks)
-    block = next(block for place, block in blocks.items() if place.depth == shallow)
+    shallow = min(point.depth for point in blocks)
+    block = next(block for point, block in blocks.items() if point.depth == shallow)
     requests = block.arms[0].traffic
     assert requests is not None
     sources = (arm.draft_source for arm in block.arms if arm.drafting is not None)
@@ -94,7 +94,7 @@ def _first(blocks: Mapping[Place, Block]) -> tuple[RunSpec, list[ModelFile]]:
 
 
 def expect_rounds(
-    session: Session, blocks: Mapping[Place, Block], deadline: Deadline, pace: CellPace | None
+    session: Session, blocks: Mapping[TrafficPoint, Block], deadline: Deadline, pace: CellPace | None
 ) -> Generator[Stage, None, Expected]:
     """Yield a Stage for each step; return what a computed server takes for a round in each cell.
 
@@ -106,8 +106,8 @@ def expect_rounds(
         deadline: of the crossover, a part of which this may take.
         pace: how long requests take here; None without a time limit.
     """
-    install, shallow = session.install, min(place.depth for place in blocks)
-    block = next(block for place, block in blocks.items() if place.depth == shallow)
+    install, shallow = session.install, min(point.depth for point in blocks)
+    block = next(block for point, block in blocks.items() if point.depth == shallow)
     arms = [replace(arm, traffic=None) for arm in block.arms if arm.drafting is not None]
     why_not = _why_not(session, arms)
     if why_not is not None:
@@ -121,7 +121,7 @@ def expect_rounds(
         blocks=(),
         vram_bytes=None,
         precision=None,
-        users=max(place.users for place in blocks),
+        users=max(point.users for point in blocks),
     )
     limit_s = math.inf if deadline.limit_s is None else deadline.limit_s
     times = Pace(token_s=0.0, load_s=0.0) if pace is None else pace.alone
@@ -143,7 +143,7 @@ def expect_rounds(
                 texts,
                 pace=times,
                 deadline=deadline.stage(limit_s * _COSTS_SHARE),
-                depth=max(place.depth for place in blocks) - shallow,
+                depth=max(point.depth for point in blocks) - shallow,
             )
         except failures.Failure as failure:
             return Expected(rounds=(), note=_interpolated(failure.reason))
@@ -199,7 +199,7 @@ def _trace(
 
 def _compute(
     session: Session,
-    blocks: Mapping[Place, Block],
+    blocks: Mapping[TrafficPoint, Block],
     arms: Sequence[RunSpec],
     texts: Sequence[TracedTexts],
     curve: CostCurve,

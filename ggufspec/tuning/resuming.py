@@ -26,7 +26,7 @@ _LONGEST = 60  # characters of the target's name in it
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Progress:
+class _StoredProgress:
     """What the runs of an unfinished tuning rest on.
 
     Attributes:
@@ -75,7 +75,7 @@ class Attempt:
             ResultsError: they cannot be written; DiskFullError where there is no room left.
         """
         file = _file(self.name)
-        progress = _Progress(
+        progress = _StoredProgress(
             serve_ctx=self.plan.serving.context,
             vram_bytes=self.plan.vram_bytes,
             threads=self.plan.alone.threads,
@@ -104,7 +104,7 @@ def find_attempt(asked: TuneRequest, deadline: Deadline | None = None) -> Attemp
     """
     plan = identify(prepare_tuning(asked, deadline))
     name = _choose_name(_name(asked, plan), fresh=asked.fresh)
-    progress = results.read_value(_file(name), _Progress)
+    progress = results.read_value(_file(name), _StoredProgress)
     if progress is None:
         return Attempt(name=name, plan=plan)
     before = (progress.serve_ctx, progress.vram_bytes, progress.threads)

@@ -65,7 +65,7 @@ def choose_serving(
     while 2 * sizes[-1] <= limit:
         sizes.append(2 * sizes[-1])
     largest = {(arm.model, arm.drafter): arm for arm in sorted(arms, key=_draft_size)}
-    plans = _Fitting(arms=tuple(largest.values()), cards=cards, layout=layout, vram_bytes=vram_bytes)
+    plans = _ContextFit(arms=tuple(largest.values()), cards=cards, layout=layout, vram_bytes=vram_bytes)
     fitting = max((size for size in sizes[1:] if plans.fits(size * slots, _FIRST * slots)), default=_FIRST)
     if needed > fitting:
         return Serving(context=needed, slots=slots), "which the prompts need"
@@ -77,7 +77,7 @@ def _draft_size(arm: RunSpec) -> int:
     return arm.drafting.n_max if arm.drafting is not None else 0
 
 
-class _Fitting:
+class _ContextFit:
     """Whether configurations fit into memory at a context."""
 
     def __init__(

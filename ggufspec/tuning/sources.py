@@ -164,9 +164,9 @@ def find_sources(asked: AutoRequest) -> DraftSources:
     if pair is not None:
         survey = replace(survey, pair=replace(survey.pair, name=pair.name))  # which has pins
     card = hub.read_card(survey.pair.target, asked.access)
-    fitting = _Fitting(asked=asked, target=card, install=install, lent=workers.read_workers(rpc))
+    fitting = _DrafterJudge(asked=asked, target=card, install=install, lent=workers.read_workers(rpc))
     fit = fitting.judge_memory(None)
-    if fit.outcome is memory.Fit.IMPOSSIBLE:
+    if fit.outcome is memory.MemoryFit.IMPOSSIBLE:
         raise OutOfMemoryError(fit.reason, fit.hint)
     _refuse_large_target(survey, asked)
     of_pair = () if pair is None or pair.draft is None else (f"{asked.target}:drafter",)
@@ -186,7 +186,7 @@ def find_sources(asked: AutoRequest) -> DraftSources:
         target=survey,
         sources=tuple(sorted(sources, key=lambda source: source.left_out is not None)),
         notes=(
-            *((f"memory: {fit.reason}",) if fit.outcome is not memory.Fit.FITS else ()),
+            *((f"memory: {fit.reason}",) if fit.outcome is not memory.MemoryFit.FITS else ()),
             *why_none,
         ),
     )
@@ -218,7 +218,7 @@ def _suggest(target: str, asked: AutoRequest) -> tuple[tuple[api.SuggestedDrafte
 
 
 def _judge_suggested(
-    suggested: Sequence[api.SuggestedDrafter], fitting: _Fitting, most: int
+    suggested: Sequence[api.SuggestedDrafter], fitting: _DrafterJudge, most: int
 ) -> Iterator[DraftSource]:
     """Yield suggested drafters; headers are read again only of the most promising."""
     n_tried = 0
@@ -280,7 +280,7 @@ def _why_unknown(method: Method, install: Install) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Fitting:
+class _DrafterJudge:
     """Judges drafters for a target: whether llama.cpp takes them, and whether both fit into memory.
 
     ``lent`` are the workers on which layers of the target may be.
@@ -312,9 +312,11 @@ class _Fitting:
         if (reason := _why_unknown(method, self.install)) is not None:
             return replace(source, left_out=reason)
         fit = self.judge_memory(card)
-        if fit.outcome is memory.Fit.IMPOSSIBLE:
+        if fit.outcome is memory.MemoryFit.IMPOSSIBLE:
             return replace(source, left_out=f"does not fit: {fit.reason}")
-        return source if fit.outcome is memory.Fit.FITS else replace(source, note=f"tight: {fit.reason}")
+        return (
+            source if fit.outcome is memory.MemoryFit.FITS else replace(source, note=f"tight: {fit.reason}")
+        )
 
     def judge_memory(self, draft: ModelCard | None) -> memory.MemoryVerdict:
         """Return whether the target, alone or with a drafter, fits into memory, that of workers included."""

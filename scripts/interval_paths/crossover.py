@@ -19,7 +19,7 @@ import numpy as np
 
 from ggufspec.analysis import LOOKS, CrossoverCell, map_crossover
 from ggufspec.domain import Prompt, RunSpec, SpeedVerdict, Traffic
-from ggufspec.forecast.concurrency import Place
+from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.results import CrossoverAxes, ResultSet
 from ggufspec.stats import family_quantile
 from ggufspec.tuning.crossing import choose_places, coarse_places
@@ -29,21 +29,21 @@ from interval_paths.stored import SimulatedArm
 
 DRAFTS = (2, 4, 8)
 
-Truth = Callable[[Place, int], float]
+Truth = Callable[[TrafficPoint, int], float]
 """Place and draft size -> the logarithm of the true speed-up."""
 
 
-def equal(place: Place, draft: int) -> float:
+def equal(place: TrafficPoint, draft: int) -> float:
     """Drafting is as fast as the target alone everywhere."""
     return 0.0
 
 
-def faster(place: Place, draft: int) -> float:
+def faster(place: TrafficPoint, draft: int) -> float:
     """The best draft size gains 10 % everywhere, the others 5 and 8 %."""
     return math.log({2: 1.05, 4: 1.1, 8: 1.08}[draft])
 
 
-def falling(place: Place, draft: int) -> float:
+def falling(place: TrafficPoint, draft: int) -> float:
     """Drafting gains 40 % for one user and loses 30 % for eight, large drafts most."""
     return math.log(1.4) - math.log(place.users) / math.log(8) * (math.log(2.0) + 0.02 * draft)
 
@@ -56,7 +56,7 @@ class Scenario:
     users: tuple[int, ...]
     depths: tuple[int, ...]
     truth: Truth
-    load: Callable[[Place], float] = field(default=lambda place: 0.02)
+    load: Callable[[TrafficPoint], float] = field(default=lambda place: 0.02)
 
     @property
     def axes(self) -> CrossoverAxes:
@@ -66,7 +66,7 @@ class Scenario:
 def simulate(scenario: Scenario, seed: int) -> Outcome:
     """Return what one map says."""
     random = np.random.default_rng(seed)
-    places = [Place(users, depth) for users in scenario.users for depth in scenario.depths]
+    places = [TrafficPoint(users, depth) for users in scenario.users for depth in scenario.depths]
     arms = {place: _measure(scenario, place, random) for place in places}
     first = coarse_places(scenario.axes)
     plan: Any = SimpleNamespace(
@@ -125,7 +125,7 @@ def _is_wrong(scenario: Scenario, cell: CrossoverCell) -> bool:
     return False
 
 
-def _measure(scenario: Scenario, place: Place, random: np.random.Generator) -> list[SimulatedArm]:
+def _measure(scenario: Scenario, place: TrafficPoint, random: np.random.Generator) -> list[SimulatedArm]:
     """Return the target alone and each draft size in a cell, with the most repeats."""
     traffic = Traffic(
         users=place.users, depth=place.depth, prompts=(Prompt(id="a", text="a"),), n_requests=place.users
@@ -145,7 +145,7 @@ def _measure(scenario: Scenario, place: Place, random: np.random.Generator) -> l
     ]
 
 
-def _stored(arms: Mapping[Place, list[SimulatedArm]], done: Mapping[Place, int]) -> ResultSet:
+def _stored(arms: Mapping[TrafficPoint, list[SimulatedArm]], done: Mapping[TrafficPoint, int]) -> ResultSet:
     """Return the bench after so many repeats of each cell."""
     cut = [
         replace(arm, tps=np.where(np.arange(LOOKS[-1]) < repeats, arm.tps, np.nan))

@@ -34,9 +34,9 @@ from ggufspec.report.text import bisection as text
 from ggufspec.report.text import formats, tables
 from ggufspec.results import ResultSet
 from ggufspec.tuning import bisect
-from ggufspec.tuning.bisect import Bisection, Finding, Measure, Quantity, Trial, Verdict
+from ggufspec.tuning.bisect import BisectFinding, Bisection, Measure, Quantity, Trial, Verdict
 
-_NO_VERDICT = {Finding.NO_DIFFERENCE, Finding.UNDECIDED}
+_NO_VERDICT = {BisectFinding.NO_DIFFERENCE, BisectFinding.UNDECIDED}
 
 
 def run_bisection(
@@ -76,7 +76,7 @@ def run_bisection(
             text.conclusion(bisection, verdict),
             "raise --max-repeats, or measure on a quiet machine",
         )
-    if verdict.finding is Finding.REVERSED:
+    if verdict.finding is BisectFinding.REVERSED:
         raise GgufspecError(text.conclusion(bisection, verdict), "name a newer version that is worse")
 
 

@@ -15,7 +15,15 @@ from typing import NamedTuple
 
 from ggufspec.domain import Status
 from ggufspec.engines.failures import Failure
-from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, Head, States, read, read_block
+from ggufspec.engines.library.heads import (
+    BlockHead,
+    ChainedHead,
+    Drafter,
+    LoadedHead,
+    States,
+    read,
+    read_block,
+)
 from ggufspec.engines.library.messages import Curve, CurveRun, RoundPart, Timing
 from ggufspec.engines.library.model import Model
 
@@ -81,8 +89,8 @@ def curve(target: Model, drafters: Sequence[Drafter], run: CurveRun) -> Curve:
             for position, drafter in enumerate(drafters):
                 work = _round_of(drafter, before.get(position))
                 time_round = partial(_time_round, target, drafter, position, work)
-                with drafter.attached() if isinstance(drafter, Head) else nullcontext():
-                    if isinstance(drafter, Head):
+                with drafter.attached() if isinstance(drafter, LoadedHead) else nullcontext():
+                    if isinstance(drafter, LoadedHead):
                         time_round(tokens, depth, 1)  # the target makes room for its states
                     timings += _time_rounds(time_round, position, tokens, depth, batches)
     target.use_sampling(None)
@@ -113,14 +121,14 @@ def _time_target(target: Model, tokens: Sequence[int], depth: int, size: int) ->
     )
 
 
-class _Round(NamedTuple):
+class _TimedRound(NamedTuple):
     """What a drafter does in a round, of these tokens, at this depth, with a target batch of this size."""
 
     draft: Callable[[Sequence[int], int, int], None]
     absorb: Callable[[Sequence[int], int, int], None]
 
 
-def _round_of(drafter: Drafter, before: States | None) -> _Round:
+def _round_of(drafter: Drafter, before: States | None) -> _TimedRound:
     """Return what a drafter does in a round.
 
     A model and a head that drafts token by token read the verified batch again, the head with the states of
@@ -169,14 +177,14 @@ def _round_of(drafter: Drafter, before: States | None) -> _Round:
             def absorb(tokens: Sequence[int], depth: int, size: int) -> None:
                 drafter.absorb(drafter.features(size), depth)
 
-    return _Round(draft, absorb)
+    return _TimedRound(draft, absorb)
 
 
 def _time_round(
     target: Model,
     drafter: Drafter,
     position: int,
-    work: _Round,
+    work: _TimedRound,
     tokens: Sequence[int],
     depth: int,
     size: int,

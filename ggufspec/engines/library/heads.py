@@ -47,7 +47,7 @@ _SYMBOLS: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
 }
 
 
-class Head:
+class LoadedHead:
     """A head with a context of its own beside its target's.
 
     Attributes:
@@ -167,7 +167,7 @@ class Head:
             raise Failure(Status.FAILED, f"llama_process returned {code} for {count} tokens of a head")
 
 
-class ChainedHead(Head):
+class ChainedHead(LoadedHead):
     """An EAGLE-3 head, or a layer for MTP, which drafts token by token.
 
     A token enters its cache together with the state of the token before it.
@@ -240,7 +240,7 @@ class ChainedHead(Head):
         self._process(_DECODE, len(tokens))
 
 
-class BlockHead(Head):
+class BlockHead(LoadedHead):
     """A DFlash or DSpark head, which drafts a block in one evaluation.
 
     The block is the text's last token, with a mask for every further token. Its first tokens depend on its
@@ -255,7 +255,7 @@ class BlockHead(Head):
     def __init__(
         self, lib: Any, threadpools: Threadpools, target: Model, load: ModelLoad, *, threads: int
     ) -> None:
-        """Load the head; see ``Head``."""
+        """Load the head; see ``LoadedHead``."""
         super().__init__(lib, threadpools, target, load, threads=threads)
         self.estimates = load.head is Method.DRAFT_DSPARK
         drafts_at_first = self.estimates and self._setting("sample_from_anchor", "true") == "true"
@@ -323,7 +323,7 @@ Drafter = Model | ChainedHead | BlockHead
 def make_head(
     lib: Any, threadpools: Threadpools, target: Model, load: ModelLoad, *, threads: int
 ) -> ChainedHead | BlockHead:
-    """Load a head by its method; see ``Head``.
+    """Load a head by its method; see ``LoadedHead``.
 
     Raises:
         Failure: the library cannot load it, or lacks a function that feeds it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.forecast.concurrency.between import Place, between, leave_one_out
+from ggufspec.forecast.concurrency.between import TrafficPoint, between, leave_one_out
 from ggufspec.forecast.concurrency.lockstep import (
     Served,
     StepSeconds,
@@ -17,13 +17,13 @@ from ggufspec.forecast.concurrency.users import UsersForecast, forecast_users, f
 __all__ = [
     "BATCH",
     "UBATCH",
-    "Place",
     "SequenceRows",
     "Served",
     "ServerCosts",
     "SlotRows",
     "StepSeconds",
     "TracedRequest",
+    "TrafficPoint",
     "UsersForecast",
     "between",
     "equal_round_seconds",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class TrafficPoint(NamedTuple):
     """A number of users, each with so many tokens of other text before the prompt."""
 
     users: int
@@ -19,7 +19,9 @@ class Place(NamedTuple):
 
 
 def between(
-    measured: Mapping[Place, float], place: Place, expected: Mapping[Place, float] | None = None
+    measured: Mapping[TrafficPoint, float],
+    point: TrafficPoint,
+    expected: Mapping[TrafficPoint, float] | None = None,
 ) -> float | None:
     """Return a value between known ones: their own, or on straight lines along users and along depth.
 
@@ -28,54 +30,54 @@ def between(
 
     Args:
         measured: the values.
-        place: where one is wanted.
+        point: where one is wanted.
         expected: what is expected at all places; then the lines are of known over expected values. None, or
             without one of the places, for lines of the values themselves.
 
     Returns:
         The value; None where the place is not surrounded.
     """
-    if place in measured:
-        return measured[place]
-    if expected and {place, *measured} <= expected.keys():
+    if point in measured:
+        return measured[point]
+    if expected and {point, *measured} <= expected.keys():
         ratios = {at: value / expected[at] for at, value in measured.items()}
-        ratio = between(ratios, place)
-        return None if ratio is None else ratio * expected[place]
-    along_users = _along_users(measured, place)
+        ratio = between(ratios, point)
+        return None if ratio is None else ratio * expected[point]
+    along_users = _along_users(measured, point)
     along_depth = _line(
-        {at.depth: value for at, value in measured.items() if at.users == place.users}, place.depth
+        {at.depth: value for at, value in measured.items() if at.users == point.users}, point.depth
     )
     values = [value for value in (along_users, along_depth) if value is not None]
     if values:
         return sum(values) / len(values)
     rows: dict[int, float] = {}
     for depth in sorted({at.depth for at in measured}):
-        value = _along_users(measured, Place(place.users, depth))
+        value = _along_users(measured, TrafficPoint(point.users, depth))
         if value is not None:
             rows[depth] = value
-    return _line(rows, place.depth)
+    return _line(rows, point.depth)
 
 
 def leave_one_out(
-    measured: Mapping[Place, float], expected: Mapping[Place, float] | None = None
-) -> dict[Place, float]:
+    measured: Mapping[TrafficPoint, float], expected: Mapping[TrafficPoint, float] | None = None
+) -> dict[TrafficPoint, float]:
     """Return measured over interpolated - 1 for each place that the other ones surround.
 
     Leaving each place out in turn shows how far values between measured ones can be trusted. ``expected`` is
     as for ``between``.
     """
     off = {}
-    for place, value in measured.items():
-        without = {other: number for other, number in measured.items() if other != place}
-        interpolated = between(without, place, expected)
+    for point, value in measured.items():
+        without = {other: number for other, number in measured.items() if other != point}
+        interpolated = between(without, point, expected)
         if interpolated is not None:
-            off[place] = value / interpolated - 1
+            off[point] = value / interpolated - 1
     return off
 
 
-def _along_users(measured: Mapping[Place, float], place: Place) -> float | None:
-    values = {at.users: value for at, value in measured.items() if at.depth == place.depth}
-    return values.get(place.users) if place.users in values else _line(values, place.users)
+def _along_users(measured: Mapping[TrafficPoint, float], point: TrafficPoint) -> float | None:
+    values = {at.users: value for at, value in measured.items() if at.depth == point.depth}
+    return values.get(point.users) if point.users in values else _line(values, point.users)
 
 
 def _line(values: Mapping[int, float], wanted: int) -> float | None:

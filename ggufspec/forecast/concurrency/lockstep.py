@@ -83,7 +83,7 @@ class Served:
 
 
 @dataclass(kw_only=True)
-class _Slot:
+class _SlotState:
     number: int
     request: int  # its number, as dealt
     n_prompt: int
@@ -200,9 +200,9 @@ def serve(
     )
 
 
-def _deal(requests: Sequence[TracedRequest], slot: int, number: int) -> _Slot:
+def _deal(requests: Sequence[TracedRequest], slot: int, number: int) -> _SlotState:
     request = requests[number % len(requests)]
-    return _Slot(
+    return _SlotState(
         number=slot,
         request=number,
         n_prompt=request.n_prompt,
@@ -211,7 +211,7 @@ def _deal(requests: Sequence[TracedRequest], slot: int, number: int) -> _Slot:
     )
 
 
-def _fill(slots: Sequence[_Slot], batch: int) -> Iterator[SlotRows]:
+def _fill(slots: Sequence[_SlotState], batch: int) -> Iterator[SlotRows]:
     """Yield the rows of a batch: first of the slots that generate, then prompts as long as there is room.
 
     Raises:

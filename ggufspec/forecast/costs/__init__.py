@@ -6,7 +6,7 @@ from ggufspec.forecast.costs.curve import CostCurve, CurveKind, MeasuredOn, Poin
 from ggufspec.forecast.costs.roofline import (
     DEVICES,
     DevicePeaks,
-    Part,
+    ModelPart,
     Shape,
     find_device,
     match_device,
@@ -22,7 +22,7 @@ __all__ = [
     "CurveKind",
     "DevicePeaks",
     "MeasuredOn",
-    "Part",
+    "ModelPart",
     "Point",
     "Shape",
     "find_device",

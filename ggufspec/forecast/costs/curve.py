@@ -192,14 +192,14 @@ class CostCurve:
         return {part: sum(sizes[:index]) for index, part in enumerate(CurveKind)}
 
     @cached_property
-    def _grids(self) -> Mapping[CurveKind, _Grid]:
+    def _grids(self) -> Mapping[CurveKind, _DepthGrid]:
         return {
-            part: _Grid(part.value, points)
+            part: _DepthGrid(part.value, points)
             for part, points in zip(CurveKind, (self.verify, self.draft, self.absorb), strict=False)
         }
 
 
-class _Grid:
+class _DepthGrid:
     """Points by depth and tokens, and between which of them a query lies."""
 
     def __init__(self, name: str, points: Sequence[Point]) -> None:

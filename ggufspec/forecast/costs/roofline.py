@@ -69,14 +69,14 @@ def seconds(shape: Shape, device: DevicePeaks, tokens: int, depth: float) -> flo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ModelPart:
     """The part of a model that one device holds and evaluates."""
 
     shape: Shape
     device: DevicePeaks
 
 
-def seconds_of_parts(parts: Sequence[Part], tokens: int, depth: float) -> float:
+def seconds_of_parts(parts: Sequence[ModelPart], tokens: int, depth: float) -> float:
     """Return the least time that a batch can take on all devices that a model lies on, one after another."""
     return sum(seconds(part.shape, part.device, tokens, depth) for part in parts)
 
@@ -93,8 +93,8 @@ def roofline(
 ) -> CostCurve:
     """Return the curve of a device that runs both models completely; see ``roofline_of_parts``."""
     return roofline_of_parts(
-        (Part(shape=target, device=device),),
-        None if drafter is None else (Part(shape=drafter, device=device),),
+        (ModelPart(shape=target, device=device),),
+        None if drafter is None else (ModelPart(shape=drafter, device=device),),
         most_tokens=most_tokens,
         depths=depths,
         overhead_s=overhead_s,
@@ -103,8 +103,8 @@ def roofline(
 
 
 def roofline_of_parts(
-    target: Sequence[Part],
-    drafter: Sequence[Part] | None,
+    target: Sequence[ModelPart],
+    drafter: Sequence[ModelPart] | None,
     *,
     most_tokens: int = 17,
     depths: Sequence[int] = (0,),
@@ -125,7 +125,7 @@ def roofline_of_parts(
         measured_on: what to say that the curve is of.
     """
 
-    def points(parts: Sequence[Part] | None, most: int) -> tuple[Point, ...]:
+    def points(parts: Sequence[ModelPart] | None, most: int) -> tuple[Point, ...]:
         if parts is None:
             return ()
         return tuple(

@@ -38,14 +38,14 @@ class SharedProfile:
     drafter: Shape
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _SharedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     schema: Literal[1] = 1
     profiles: tuple[SharedProfile, ...]
 
 
 def write_shared(profiles: Sequence[SharedProfile]) -> bytes:
     """Return the content of ``costs.json``."""
-    return msgspec.json.encode(_File(profiles=tuple(profiles)), enc_hook=str) + b"\n"
+    return msgspec.json.encode(_SharedFile(profiles=tuple(profiles)), enc_hook=str) + b"\n"
 
 
 def read_shared(content: bytes) -> tuple[SharedProfile, ...]:
@@ -55,7 +55,7 @@ def read_shared(content: bytes) -> tuple[SharedProfile, ...]:
         ResultsError: it is something else, or has no drafter's times or no models' sizes.
     """
     try:
-        profiles = msgspec.json.decode(content, type=_File, dec_hook=decode_hook).profiles
+        profiles = msgspec.json.decode(content, type=_SharedFile, dec_hook=decode_hook).profiles
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise ResultsError(f"{SHARED} cannot be read: {error}", "download the bundle again") from error
     for profile in profiles:

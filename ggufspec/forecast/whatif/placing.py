@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ggufspec import units
 from ggufspec.domain import Offload
 from ggufspec.forecast import costs
-from ggufspec.forecast.costs import DevicePeaks, Part
+from ggufspec.forecast.costs import DevicePeaks, ModelPart
 from ggufspec.forecast.whatif.shapes import shapes_by_device
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import ModelCard
@@ -69,7 +69,7 @@ def parts_of(
     *,
     depth: int,
     settings: memory.MemorySettings | None = None,
-) -> tuple[Part, ...]:
+) -> tuple[ModelPart, ...]:
     """Return the parts of a model that each machine evaluates.
 
     Args:
@@ -94,7 +94,7 @@ def parts_of(
         card, distribution, depth=depth, kv_type_k=used.kv_type_k, kv_type_v=used.kv_type_v
     )
 
-    def parts() -> Iterator[Part]:
+    def parts() -> Iterator[ModelPart]:
         for device, shape in shapes.items():
             peaks = machines.host if device is None else machines.gpus[device]
             if peaks is None:
@@ -102,12 +102,12 @@ def parts_of(
                     "some layers stay on the CPU: name its machine with --host, such as --host ryzen-7950x, "
                     "or its memory bandwidth, such as --host 60G"
                 )
-            yield Part(shape=shape, device=peaks)
+            yield ModelPart(shape=shape, device=peaks)
 
     return tuple(parts())
 
 
-def roofline_rate(parts: tuple[Part, ...], depth: int) -> float:
+def roofline_rate(parts: tuple[ModelPart, ...], depth: int) -> float:
     """Return the tokens/s of a model without drafting, estimated by a roofline.
 
     The inverse of the sum of all parts' least times for one token; the formula and its source are in

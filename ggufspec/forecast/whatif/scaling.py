@@ -22,7 +22,7 @@ from ggufspec.stats import Estimate
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Line:
+class _FittedLine:
     """Seconds over bytes: what an evaluation takes besides reading, in bytes that could be read meanwhile."""
 
     fixed_bytes: float
@@ -68,16 +68,16 @@ def scale_curve(profile: SharedProfile, target: Shape, drafter: Shape) -> CostCu
     )
 
 
-def _line(profile: SharedProfile) -> _Line:
+def _line(profile: SharedProfile) -> _FittedLine:
     """Return the line through the times of target and drafter for one token."""
     depth = profile.curve.depths[0]
     large_s = profile.curve.seconds(CurveKind.VERIFY, 1, depth).value
     small_s = profile.curve.seconds(CurveKind.DRAFT, 1, depth).value
     large, small = profile.target.read_bytes(1, depth), profile.drafter.read_bytes(1, depth)
     if large <= small or large_s <= small_s:
-        return _Line(fixed_bytes=0.0)
+        return _FittedLine(fixed_bytes=0.0)
     bandwidth = (large - small) / (large_s - small_s)
-    return _Line(fixed_bytes=max(0.0, small_s * bandwidth - small))
+    return _FittedLine(fixed_bytes=max(0.0, small_s * bandwidth - small))
 
 
 def _times(estimate: Estimate, factor: float) -> Estimate:

@@ -120,7 +120,7 @@ class Install:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Version:
+class _ProgramVersion:
     """The output of ``--version``; builds from an archive report neither number nor commit."""
 
     text: str | None = None
@@ -129,7 +129,7 @@ class _Version:
     compiler: str | None = None
 
     @classmethod
-    def read(cls, match: re.Match[str]) -> _Version:
+    def read(cls, match: re.Match[str]) -> _ProgramVersion:
         old, old_commit, release, new, new_commit = match.groups()
         counted = int(old or new)
         number = counted if counted >= _FIRST_BUILD else None  # archives and shallow clones have 0 or 1
@@ -320,7 +320,7 @@ def _assemble(
     root: Path, origin: str, paths_by_name: Mapping[str, Path], built: Built | None
 ) -> Install | None:
     programs: dict[Program, Executable] = {}
-    versions: list[_Version] = []
+    versions: list[_ProgramVersion] = []
     for program, names in NAMES.items():
         for name in names:
             if name not in paths_by_name:
@@ -360,9 +360,9 @@ def _assemble(
 
 
 @cache
-def _inspect(path: Path, program: Program) -> tuple[Executable | None, _Version]:
+def _inspect(path: Path, program: Program) -> tuple[Executable | None, _ProgramVersion]:
     """Ask a program for its version and help; stubs and chat clients come back as None."""
-    unusable = (None, _Version())
+    unusable = (None, _ProgramVersion())
     completed, out, err = _ask(path, "--version")
     match = _VERSION.search(err) or _VERSION.search(out)
     if completed.returncode != 0 or match is None:
@@ -371,7 +371,7 @@ def _inspect(path: Path, program: Program) -> tuple[Executable | None, _Version]
     options = parse_help(text, plain=program is Program.PLAIN)
     if program is Program.PLAIN and _CHAT_CLIENT in options:
         return unusable
-    return Executable(path=path, options=options), _Version.read(match)
+    return Executable(path=path, options=options), _ProgramVersion.read(match)
 
 
 def _flags(built: Built) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ _GOES_ON = re.compile(rb"[\"'](?:stop[\"'] *: *(?:false|False)|finish_reason[\"'
 _END = b"[DONE]"  # of a stream in OpenAI's format
 
 
-class Answer(NamedTuple):
+class AnswerFigures(NamedTuple):
     """The figures of one answer, and where they are."""
 
     start: int
@@ -25,7 +25,7 @@ class Answer(NamedTuple):
     sample: Sample
 
 
-class _Timings(NamedTuple):
+class _AnswerTimings(NamedTuple):
     start: int
     end: int
     figures: dict[str, float]
@@ -36,9 +36,9 @@ class _Timings(NamedTuple):
         return self.figures["predicted_n"]
 
 
-def find_answers(data: bytes) -> Iterator[Answer]:
+def find_answers(data: bytes) -> Iterator[AnswerFigures]:
     """Yield the answers in a text; of a stream, its last figures count."""
-    held: _Timings | None = None
+    held: _AnswerTimings | None = None
     for timings in _find_timings(data):
         if held is not None and not _is_same_answer(held, timings, data):
             yield from _answer(held)
@@ -47,7 +47,7 @@ def find_answers(data: bytes) -> Iterator[Answer]:
         yield from _answer(held)
 
 
-def _find_timings(data: bytes) -> Iterator[_Timings]:
+def _find_timings(data: bytes) -> Iterator[_AnswerTimings]:
     keys = next((matches for key in _KEYS if (matches := list(key.finditer(data)))), [])
     for key in keys:
         start = data.rfind(b"{", max(0, key.start() - _LONGEST), key.start())
@@ -62,10 +62,10 @@ def _find_timings(data: bytes) -> Iterator[_Timings]:
                 continue
         if "predicted_n" in figures:
             event = data[data.rfind(b"\n", 0, start) + 1 : (data.find(b"\n", end) + 1 or len(data))]
-            yield _Timings(start, end, figures, _GOES_ON.search(event) is not None)
+            yield _AnswerTimings(start, end, figures, _GOES_ON.search(event) is not None)
 
 
-def _is_same_answer(before: _Timings, timings: _Timings, data: bytes) -> bool:
+def _is_same_answer(before: _AnswerTimings, timings: _AnswerTimings, data: bytes) -> bool:
     """Whether two objects are of one answer: events of a stream, the last of which may be said twice."""
     if before.figures == timings.figures:
         return True
@@ -73,7 +73,7 @@ def _is_same_answer(before: _Timings, timings: _Timings, data: bytes) -> bool:
     return before.goes_on and grows and _END not in data[before.end : timings.start]
 
 
-def _answer(timings: _Timings) -> Iterator[Answer]:
+def _answer(timings: _AnswerTimings) -> Iterator[AnswerFigures]:
     """Yield the figures, if they agree with each other."""
     prompt, answer = _rate(timings.figures, "prompt"), _rate(timings.figures, "predicted")
     if answer is None:
@@ -93,16 +93,16 @@ def _answer(timings: _Timings) -> Iterator[Answer]:
         n_drafted=int(drafted) if drafted is not None else None,
         n_accepted=int(accepted) if drafted is not None and accepted is not None else None,
     )
-    yield Answer(timings.start, timings.end, sample)
+    yield AnswerFigures(timings.start, timings.end, sample)
 
 
-class _Rate(NamedTuple):
+class _TokenRate(NamedTuple):
     tokens: int
     seconds: float
     tps: float
 
 
-def _rate(figures: dict[str, float], unit: str) -> _Rate | None:
+def _rate(figures: dict[str, float], unit: str) -> _TokenRate | None:
     """Return a count, its time and its speed; None where one is missing or they contradict each other.
 
     Some builds leave the first token out of the speed, so it may differ by one token.
@@ -113,4 +113,4 @@ def _rate(figures: dict[str, float], unit: str) -> _Rate | None:
     tps = figures.get(f"{unit}_per_second", 1000 * tokens / ms)
     if not abs(tps * ms / 1000 - tokens) <= 1 + 0.01 * tokens:
         return None
-    return _Rate(int(tokens), ms / 1000, tps)
+    return _TokenRate(int(tokens), ms / 1000, tps)

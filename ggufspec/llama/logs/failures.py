@@ -6,10 +6,10 @@ import re
 from typing import NamedTuple
 
 from ggufspec.domain import Status
-from ggufspec.llama.logs.lines import Line, hits
+from ggufspec.llama.logs.lines import LogLine, hits
 
 
-class Diagnosis(NamedTuple):
+class FailureCause(NamedTuple):
     """The status of a failed run, and the line of the log that shows it."""
 
     status: Status
@@ -117,7 +117,7 @@ _OWN_WORDS = re.compile(  # beginnings that lines of other programs have too, an
 )
 
 
-def diagnose(text: str | bytes) -> Diagnosis | None:
+def diagnose(text: str | bytes) -> FailureCause | None:
     """Return why a run failed; None if the log does not show it.
 
     Only for failed runs: a successful run may have logged the same messages as warnings.
@@ -131,15 +131,15 @@ def diagnose(text: str | bytes) -> Diagnosis | None:
         lines = (line for needle in needles if (line := _first(data, needle)) is not None)
         first = min(lines, key=lambda line: line.start, default=None)
         if first is not None:
-            return Diagnosis(status, first.message.strip())
+            return FailureCause(status, first.message.strip())
     return None
 
 
-def _first(data: bytes, needle: str) -> Line | None:
+def _first(data: bytes, needle: str) -> LogLine | None:
     return next((line for line in hits(data, needle.encode()) if _is_report(line, needle)), None)
 
 
-def _is_report(line: Line, needle: str) -> bool:
+def _is_report(line: LogLine, needle: str) -> bool:
     """Whether a line is llama.cpp's own, not the text of a prompt or an answer."""
     message = line.message.strip()
     if line.is_text or any(harmless in message for harmless in _HARMLESS):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ggufspec.domain import Program, Sample, Status
-from ggufspec.llama.logs.lines import Line, lines_from
+from ggufspec.llama.logs.lines import LogLine, lines_from
 from ggufspec.llama.logs.statements import (
     COUNT,
     NO_RATE,
@@ -76,7 +76,7 @@ def find_fragments(data: bytes) -> Iterator[Fragment]:
     yield from _fragment(matches, start, end)
 
 
-def _figure(line: Line) -> tuple[str, re.Match[str] | None]:
+def _figure(line: LogLine) -> tuple[str, re.Match[str] | None]:
     """Return which figure a line has, and its match."""
     message = line.message.strip()
     for key, pattern in _FIGURES.items():

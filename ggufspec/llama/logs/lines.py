@@ -34,7 +34,7 @@ _PREFIX = re.compile(
 _FAMILIAR = re.compile(OWN_WORDS)
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """One message of a log; ``start`` and ``end`` are the bounds of its captured line."""
 
     start: int
@@ -55,7 +55,7 @@ class Line(NamedTuple):
         return not self.message.strip()
 
 
-def hits(data: bytes, needle: bytes, *, start: int = 0, end: int | None = None) -> Iterator[Line]:
+def hits(data: bytes, needle: bytes, *, start: int = 0, end: int | None = None) -> Iterator[LogLine]:
     """Yield the messages that contain ``needle``, in order."""
     position, end = start, len(data) if end is None else end
     while (hit := data.find(needle, position, end)) >= 0:
@@ -67,7 +67,7 @@ def hits(data: bytes, needle: bytes, *, start: int = 0, end: int | None = None) 
                 yield line
 
 
-def lines_from(data: bytes, start: int) -> Iterator[Line]:
+def lines_from(data: bytes, start: int) -> Iterator[LogLine]:
     """Yield every message from the line that begins at ``start``."""
     while start < len(data):
         end = _line_end(data, start)
@@ -75,7 +75,7 @@ def lines_from(data: bytes, start: int) -> Iterator[Line]:
         start = end
 
 
-def lines_before(data: bytes, start: int) -> Iterator[Line]:
+def lines_before(data: bytes, start: int) -> Iterator[LogLine]:
     """Yield the messages before the line that begins at ``start``, the nearest first."""
     while start > 0:
         previous = data.rfind(b"\n", 0, start - 1) + 1
@@ -87,7 +87,7 @@ def _line_end(data: bytes, position: int) -> int:
     return data.find(b"\n", position) + 1 or len(data)
 
 
-def _decode(data: bytes, start: int, end: int) -> list[Line]:
+def _decode(data: bytes, start: int, end: int) -> list[LogLine]:
     raw = data[max(start, end - _LONGEST) : end]
     is_complete = raw.endswith(b"\n")
     captured = raw.decode(errors="replace").strip("\r\n")
@@ -114,7 +114,7 @@ def _record(captured: str) -> dict[str, object] | None:
     return record if isinstance(record, dict) and ("msg" in record or "type" in record) else None
 
 
-def _line(start: int, end: int, message: str, is_text: bool, is_complete: bool) -> Line:
+def _line(start: int, end: int, message: str, is_text: bool, is_complete: bool) -> LogLine:
     if "\x1b" in message:
         message = _COLOUR.sub("", message)
     message = message.strip("\r")
@@ -125,4 +125,4 @@ def _line(start: int, end: int, message: str, is_text: bool, is_complete: bool) 
         if prefix is None:  # text without a newline came first
             prefix, message = inner, message[inner.end() :]
         message = _TIME.sub("", message)  # a message that was written in pieces
-    return Line(start, end, message, prefix is not None, is_text, is_complete)
+    return LogLine(start, end, message, prefix is not None, is_text, is_complete)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ggufspec.domain import Placement, Sample
-from ggufspec.llama.logs.lines import Line, hits
+from ggufspec.llama.logs.lines import LogLine, hits
 
 _FREE = re.compile(r"\S+: using device (\S+) \((.*)\) - +(\d{1,9}) MiB free")
 _OFFLOADED = re.compile(r"(?:llm_)?load_tensors: offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
@@ -168,8 +168,8 @@ def _next(models: list[LoggedModel]) -> LoggedModel:
     return models[-1]
 
 
-def _in_order(head: bytes) -> Iterator[Line]:
-    lines: Iterable[Line] = (line for needle in _NEEDLES for line in hits(head, needle))
+def _in_order(head: bytes) -> Iterator[LogLine]:
+    lines: Iterable[LogLine] = (line for needle in _NEEDLES for line in hits(head, needle))
     return iter(sorted((line for line in lines if line.is_familiar), key=lambda line: line.start))
 
 

@@ -17,7 +17,7 @@ from ggufspec.llama.logs import parsing
 from ggufspec.llama.logs.answers import find_answers
 from ggufspec.llama.logs.cleaning import CleanLog, clean
 from ggufspec.llama.logs.fragments import find_fragments
-from ggufspec.llama.logs.lines import Line, lines_from
+from ggufspec.llama.logs.lines import LogLine, lines_from
 from ggufspec.llama.logs.splitting import Segment, split
 from ggufspec.llama.logs.statements import Closing, find_closing, find_statements
 
@@ -180,7 +180,7 @@ def _request_groups(data: bytes) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def _is_prose(line: Line) -> bool:
+def _is_prose(line: LogLine) -> bool:
     return not (line.is_blank or line.is_familiar or _LOGGED.match(line.message))
 
 

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ggufspec.llama.logs.lines import Line, hits
+from ggufspec.llama.logs.lines import LogLine, hits
 from ggufspec.llama.logs.parsing import has_request
 from ggufspec.llama.logs.statements import Closing
 
@@ -95,6 +95,6 @@ def _marks(data: bytes) -> list[_Mark]:
     return [marks[start] for start in sorted(marks)]
 
 
-def _kind(line: Line) -> str:
+def _kind(line: LogLine) -> str:
     once = _ONCE.match(line.message)
     return once[0].rstrip("0123456789") if once else "loading"

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ggufspec.domain import Program, Sample, Status
-from ggufspec.llama.logs.lines import Line, hits, lines_before, lines_from
+from ggufspec.llama.logs.lines import LogLine, hits, lines_before, lines_from
 from ggufspec.llama.logs.rounds import Clock
 
 NUMBER = r"(\d{1,12}(?:\.\d{1,6})?|inf|-?nan)"
@@ -121,7 +121,7 @@ def find_statements(data: bytes) -> list[Closing]:
 
 
 def _scan(
-    data: bytes, start: int, needle: bytes, read: Callable[[bytes, Line], Closing | None]
+    data: bytes, start: int, needle: bytes, read: Callable[[bytes, LogLine], Closing | None]
 ) -> list[Closing]:
     """Return the statements that ``read`` finds at lines with a needle; no line is read twice."""
     closings: list[Closing] = []
@@ -172,7 +172,7 @@ def _is_prefixed(data: bytes, closings: list[Closing]) -> bool | None:
     return style.count(True) > len(style) / 2 if style else None
 
 
-def _read_summary(data: bytes, first: Line) -> Closing | None:
+def _read_summary(data: bytes, first: LogLine) -> Closing | None:
     """Return the drafting summary that starts at a line; None if it is inconsistent."""
     groups: list[tuple[str, ...]] = []
     target: dict[str, re.Match[str]] = {}
@@ -233,13 +233,13 @@ def _clock(block: dict[str, re.Match[str]]) -> Clock | None:
     )
 
 
-def _is_aftermath(line: Line, groups: list[tuple[str, ...]]) -> bool:
+def _is_aftermath(line: LogLine, groups: list[tuple[str, ...]]) -> bool:
     """Whether a line may occur between or after the timings that follow a summary's numbers."""
     is_next_run = _SUMMARY[0].search(line.message) is not None
     return len(groups) >= _NUMBERS and line.is_familiar and not is_next_run
 
 
-def _match_next(line: Line, first: Line, groups: list[tuple[str, ...]]) -> re.Match[str] | None:
+def _match_next(line: LogLine, first: LogLine, groups: list[tuple[str, ...]]) -> re.Match[str] | None:
     """Return the match of a line if it is the next one of a summary."""
     index = len(groups)
     if index == len(_SUMMARY) or line.is_text or line.prefixed != first.prefixed:
@@ -297,7 +297,7 @@ def _fits_counts(n_accepted: int, n_drafted: int, percents: Sequence[float]) -> 
     return all(abs(percent - 100 * n_accepted / n_drafted) < 0.002 for percent in percents)
 
 
-def _read_block(data: bytes, first: Line) -> Closing | None:
+def _read_block(data: bytes, first: LogLine) -> Closing | None:
     """Return the plain program's timings around a `load time` line; None if they are inconsistent."""
     seen: dict[str, re.Match[str]] = {}
     start, end, at_end = first.start, first.end, True
@@ -333,7 +333,7 @@ def _read_block(data: bytes, first: Line) -> Closing | None:
     )
 
 
-def find_timing(line: Line) -> re.Match[str] | None:
+def find_timing(line: LogLine) -> re.Match[str] | None:
     """Return the match of a line of timings: what was timed, ms, tokens, tokens/s; None for other lines."""
     return _TIMING.search(line.message) if " time = " in line.message else None
 
@@ -361,10 +361,10 @@ def plain_sample(seen: dict[str, re.Match[str]]) -> Sample | None:
     )
 
 
-def _follows_text(before: Line | None) -> bool:
+def _follows_text(before: LogLine | None) -> bool:
     """Whether a statement follows text, not lines of llama.cpp."""
     return before is not None and not before.is_familiar
 
 
-def _line_before(data: bytes, start: int) -> Line | None:
+def _line_before(data: bytes, start: int) -> LogLine | None:
     return next((line for line in lines_before(data, start) if not line.is_blank), None)

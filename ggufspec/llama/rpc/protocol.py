@@ -34,7 +34,7 @@ _AT_ONCE = struct.pack("ii", 1, 0)  # of SO_LINGER: close at once, and say so to
 _TENSOR = struct.Struct("<QIQ4I4II16ii10QQQQ64si")
 
 
-class Version(NamedTuple):
+class ProtocolVersion(NamedTuple):
     """The version of the protocol. Client and worker need the same first number."""
 
     major: int
@@ -76,9 +76,9 @@ class Connection:
         self._stream = stream
         self._timeout_s = timeout_s
         answer = self._ask(_HELLO, bytes(hello_bytes))
-        if len(answer) < len(Version._fields):
+        if len(answer) < len(ProtocolVersion._fields):
             raise ProtocolError("its greeting is too short")
-        self.version = Version(*answer[:3])
+        self.version = ProtocolVersion(*answer[:3])
 
     def __enter__(self) -> Self:
         return self

@@ -19,7 +19,7 @@ from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Install
 from ggufspec.llama.install.options import DEVICES_FLAG
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.rpc import protocol
-from ggufspec.llama.rpc.protocol import Connection, DeviceMemory, Version
+from ggufspec.llama.rpc.protocol import Connection, DeviceMemory, ProtocolVersion
 from ggufspec.machine import Gpu
 
 DEFAULT_PORT = 50052
@@ -82,7 +82,7 @@ class WorkerReport:
     """
 
     address: str
-    version: Version
+    version: ProtocolVersion
     devices: tuple[DeviceMemory, ...]
     rtt_s: float | None = None
     bytes_per_s: float | None = None

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from ggufspec.modelfiles.api.checking import CheckedPair, Rules, check, check_models, check_survey, find_rules
+from ggufspec.modelfiles.api.checking import (
+    CheckedPair,
+    CheckRules,
+    check,
+    check_models,
+    check_survey,
+    find_rules,
+)
 from ggufspec.modelfiles.api.converting import (
     HeadModels,
     check_name,
@@ -26,9 +33,9 @@ from ggufspec.modelfiles.api.suggesting import (
 )
 
 __all__ = [
+    "CheckRules",
     "CheckedPair",
     "HeadModels",
-    "Rules",
     "SuggestedDrafter",
     "check",
     "check_candidate",

@@ -140,7 +140,7 @@ def choose_rule(program: Program, llama: Path | None, build: int | None) -> tupl
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class CheckRules:
     """How the llama.cpp in use decides on drafters.
 
     Attributes:
@@ -160,14 +160,14 @@ class Rules:
         return judging.check_pair(target, drafter, rule, build=self.build, method=method)
 
 
-def find_rules() -> Rules:
+def find_rules() -> CheckRules:
     """Return the rules of the installed llama.cpp, or of the newest where none is installed."""
-    newest = Rules(model=judging.rule_for(Program.SIMPLE), head=judging.rule_for(Program.SERVER))
+    newest = CheckRules(model=judging.rule_for(Program.SIMPLE), head=judging.rule_for(Program.SERVER))
     try:
         install = installs.find_install()
     except NoInstallError:
         return newest
-    return Rules(
+    return CheckRules(
         model=_first_rule(install, (Program.TREE, Program.SIMPLE, Program.SERVER)) or newest.model,
         head=_first_rule(install, (Program.SERVER, Program.SIMPLE)) or newest.head,
         build=install.build_number,

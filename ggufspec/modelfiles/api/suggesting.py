@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ggufspec.domain import Method, ModelFile
 from ggufspec.errors import GgufspecError, RemoteFileNotFoundError
 from ggufspec.modelfiles import catalog, hub
-from ggufspec.modelfiles.api.checking import Rules, find_rules
+from ggufspec.modelfiles.api.checking import CheckRules, find_rules
 from ggufspec.modelfiles.compat import CompatVerdict, judging, mtp_bytes, read_head, usable_methods
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.hub import DrafterCandidate, search
@@ -100,7 +100,7 @@ def find_candidates(
     return beside + search.on_hub(model, card.architecture, access, most=most)
 
 
-def suggest_layers(model: ModelFile, card: ModelCard, rules: Rules) -> SuggestedDrafter | None:
+def suggest_layers(model: ModelFile, card: ModelCard, rules: CheckRules) -> SuggestedDrafter | None:
     """Return the layers for MTP of a target as its drafter; None if it has none."""
     size_bytes = mtp_bytes(card)
     if not size_bytes:
@@ -118,7 +118,7 @@ def suggest_layers(model: ModelFile, card: ModelCard, rules: Rules) -> Suggested
 
 
 def check_candidate(
-    candidate: DrafterCandidate, target: ModelCard, rules: Rules, access: hub.Access
+    candidate: DrafterCandidate, target: ModelCard, rules: CheckRules, access: hub.Access
 ) -> SuggestedDrafter | None:
     """Return a candidate's best file with llama.cpp's verdict; None if it has no suitable file."""
     file = search.draft_file(candidate, target.size_bytes, access)

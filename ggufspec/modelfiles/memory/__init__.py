@@ -20,7 +20,7 @@ from ggufspec.modelfiles.memory.settings import (
 )
 from ggufspec.modelfiles.memory.verdicts import (
     RESERVE_BYTES,
-    Fit,
+    MemoryFit,
     MemoryPlan,
     MemoryVerdict,
     best_fit,
@@ -35,9 +35,9 @@ __all__ = [
     "RESERVE_BYTES",
     "TODAY",
     "Distribution",
-    "Fit",
     "Footprint",
     "Layout",
+    "MemoryFit",
     "MemoryPlan",
     "MemorySettings",
     "MemoryVerdict",

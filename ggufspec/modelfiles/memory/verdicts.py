@@ -169,7 +169,7 @@ def best_fit(
     return max(fitting, key=lambda plan: plan.target.gpu_layers, default=None)
 
 
-class Fit(IntEnum):
+class MemoryFit(IntEnum):
     """How well a plan fits, the worst last."""
 
     FITS = 0
@@ -183,7 +183,7 @@ class Fit(IntEnum):
 class MemoryVerdict:
     """How well a plan fits, why, and what to do about it; ``hint`` is None where it fits."""
 
-    outcome: Fit
+    outcome: MemoryFit
     reason: str
     hint: str | None = None
 
@@ -209,29 +209,31 @@ def verdict(
     if not room.gpus:
         return _on_host(_parts(plan, gpu_too=True), room, more_layers=False)
     judged = _judge(plan, None, room)
-    if judged.outcome is Fit.FITS:
+    if judged.outcome is MemoryFit.FITS:
         return judged
     free = sum(gpu.free_bytes for gpu in room.gpus)
     plans = tuple(alternatives())
     best = best_fit(plans, free)
     if adjusts_layers and plans and plan.gpu_bytes > free:
         plan = best or plans[0]
-    return _judge(plan, best, room, worst=Fit.TIGHT if adjusts_layers else Fit.IMPOSSIBLE)
+    return _judge(plan, best, room, worst=MemoryFit.TIGHT if adjusts_layers else MemoryFit.IMPOSSIBLE)
 
 
 def _judge(
-    plan: MemoryPlan, best: MemoryPlan | None, room: Room, *, worst: Fit = Fit.IMPOSSIBLE
+    plan: MemoryPlan, best: MemoryPlan | None, room: Room, *, worst: MemoryFit = MemoryFit.IMPOSSIBLE
 ) -> MemoryVerdict:
     """Judge both sides; ``worst`` is the most that can be wrong with the GPU's."""
     more_layers = best is not None and best.target.gpu_layers > plan.target.gpu_layers
     both = _on_gpus(plan, best, room.gpus, worst), _on_host(_parts(plan), room, more_layers=more_layers)
     worse = max(both, key=lambda verdict: verdict.outcome)
-    if worse.outcome is Fit.FITS:
-        return MemoryVerdict(outcome=Fit.FITS, reason="; ".join(verdict.reason for verdict in both))
+    if worse.outcome is MemoryFit.FITS:
+        return MemoryVerdict(outcome=MemoryFit.FITS, reason="; ".join(verdict.reason for verdict in both))
     return worse
 
 
-def _on_gpus(plan: MemoryPlan, best: MemoryPlan | None, gpus: Sequence[Gpu], worst: Fit) -> MemoryVerdict:
+def _on_gpus(
+    plan: MemoryPlan, best: MemoryPlan | None, gpus: Sequence[Gpu], worst: MemoryFit
+) -> MemoryVerdict:
     total, free = sum(gpu.total_bytes for gpu in gpus), sum(gpu.free_bytes for gpu in gpus)
     names = ", ".join(dict.fromkeys(gpu.name for gpu in gpus))
     have = f"{names} has" if len(gpus) == 1 else f"{len(gpus)} GPUs ({names}) have"
@@ -241,13 +243,13 @@ def _on_gpus(plan: MemoryPlan, best: MemoryPlan | None, gpus: Sequence[Gpu], wor
     needs = f"{layers} need {format_bytes(plan.gpu_bytes)} on the GPU"
     available = f"{have} {format_bytes(total)}, of which {format_bytes(free)} are free now"
     if plan.gpu_bytes <= free:
-        return MemoryVerdict(outcome=Fit.FITS, reason=f"{needs}, {available}")
+        return MemoryVerdict(outcome=MemoryFit.FITS, reason=f"{needs}, {available}")
     hint = "use a smaller --ctx or quantization"
     if plan.draft is not None:
         hint = f"put fewer layers of the drafter on the GPU (--ngld), or {hint}"
     if best is not None:
         hint = f"--ngl {best.target.gpu_layers} fits into what is free now: {format_bytes(best.gpu_bytes)}"
-    fit = Fit.IMPOSSIBLE if plan.gpu_bytes > total else Fit.TIGHT
+    fit = MemoryFit.IMPOSSIBLE if plan.gpu_bytes > total else MemoryFit.TIGHT
     return MemoryVerdict(outcome=min(fit, worst), reason=f"{needs}, but {available}", hint=hint)
 
 
@@ -260,17 +262,17 @@ def _on_host(parts: Sequence[Footprint], room: Room, *, more_layers: bool) -> Me
     hint = "use a smaller --ctx" + (", or put more layers on the GPU (--ngl)" if more_layers else "")
     if kept > total:
         needs = f"caches and compute buffers need {format_bytes(kept)} on the host"
-        return MemoryVerdict(outcome=Fit.IMPOSSIBLE, reason=f"{needs}, but {available}", hint=hint)
+        return MemoryVerdict(outcome=MemoryFit.IMPOSSIBLE, reason=f"{needs}, but {available}", hint=hint)
     needs = f"weights, caches and compute buffers need {format_bytes(mapped + kept)} on the host"
     if mapped + kept <= free:
-        return MemoryVerdict(outcome=Fit.FITS, reason=f"{needs}, {available}")
+        return MemoryVerdict(outcome=MemoryFit.FITS, reason=f"{needs}, {available}")
     slow = ""
     if mapped + kept > total:
         slow = ": weights would be read from the disk time and again, which is slow"
         hint = "use smaller models or quantizations" + (", or more layers on the GPU" if more_layers else "")
     elif kept <= free:
         slow = ": some weights may be read from the disk time and again, which is slow"
-    return MemoryVerdict(outcome=Fit.TIGHT, reason=f"{needs}, but {available}{slow}", hint=hint)
+    return MemoryVerdict(outcome=MemoryFit.TIGHT, reason=f"{needs}, but {available}{slow}", hint=hint)
 
 
 def _parts(plan: MemoryPlan, *, gpu_too: bool = False) -> list[Footprint]:

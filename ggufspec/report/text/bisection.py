@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from ggufspec import units
 from ggufspec.report.text import tables
 from ggufspec.tuning.bisect import (
+    BisectFinding,
     Bisection,
-    Difference,
-    Finding,
     Judgement,
     Quantity,
     Verdict,
+    VersionDifference,
     schedule_looks,
 )
 
@@ -45,17 +45,17 @@ def conclusion(found: Bisection, verdict: Verdict) -> str:
     what, step = _WHAT[found.quantity], verdict.step
     complete = verdict.judgements[0].differences[0]
     match verdict.finding:
-        case Finding.NO_DIFFERENCE:
+        case BisectFinding.NO_DIFFERENCE:
             return f"No difference of the {what} was found from {good} to {bad}: {change(found, complete)}."
-        case Finding.REVERSED:
+        case BisectFinding.REVERSED:
             return f"The {what} is better in {bad} than in {good}: {change(found, complete)}."
-        case Finding.UNDECIDED if step is None:
+        case BisectFinding.UNDECIDED if step is None:
             candidate = found.label(verdict.judgements[-1].trial.places[1])
             return f"{candidate} cannot be told from {good} and {bad} with so many repeats."
-        case Finding.UNDECIDED:
+        case BisectFinding.UNDECIDED:
             assert step is not None
             return f"The step to {found.label(step.second)} was not confirmed: {change(found, step)}."
-        case Finding.TWO_STEPS if step is None:
+        case BisectFinding.TWO_STEPS if step is None:
             middle = found.label(verdict.rests[0].second)
             return (
                 f"The {what} changed in two steps, before and after {middle}: "
@@ -64,14 +64,16 @@ def conclusion(found: Bisection, verdict: Verdict) -> str:
             )
     assert step is not None
     sentence = f"The {what} changed with {found.label(step.second)}: {_from_to(found, step)}."
-    if verdict.finding is Finding.STEP:
+    if verdict.finding is BisectFinding.STEP:
         return sentence
     others = "; ".join(_from_to(found, rest) for rest in verdict.rests)
-    kind = "a further step" if verdict.finding is Finding.TWO_STEPS else "and the history is not monotonic"
+    kind = (
+        "a further step" if verdict.finding is BisectFinding.TWO_STEPS else "and the history is not monotonic"
+    )
     return f"{sentence} There is more, {kind}: {others}."
 
 
-def change(found: Bisection, difference: Difference) -> str:
+def change(found: Bisection, difference: VersionDifference) -> str:
     """Return how the second version compares with the first, with the interval of its trial."""
     if found.quantity.is_ratio:
         value, lo, hi = (
@@ -83,7 +85,7 @@ def change(found: Bisection, difference: Difference) -> str:
     return f"{value:+.2f} points [{lo:+.2f}, {hi:+.2f}]"
 
 
-def _from_to(found: Bisection, difference: Difference) -> str:
+def _from_to(found: Bisection, difference: VersionDifference) -> str:
     names = f"{found.label(difference.first)} to {found.label(difference.second)}"
     return f"{names} {change(found, difference)}"
 

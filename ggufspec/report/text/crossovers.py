@@ -9,7 +9,7 @@ from typing import Any
 from ggufspec import units
 from ggufspec.analysis import LOOKS, CellSource, CrossoverCell, CrossoverMap, review
 from ggufspec.domain import SpeedVerdict
-from ggufspec.forecast.concurrency import Place
+from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.harmless import to_json
 from ggufspec.report import schemas
 from ggufspec.report.text import tables
@@ -88,7 +88,10 @@ def _cell_facts(cell: CrossoverCell) -> dict[str, Any]:
 def _grid(crossover: CrossoverMap, output: str) -> str:
     headings = ["users", *(f"depth {depth:,}" for depth in crossover.depths)]
     rows = [
-        [f"{users}", *(describe_cell(crossover.by_place[Place(users, depth)]) for depth in crossover.depths)]
+        [
+            f"{users}",
+            *(describe_cell(crossover.by_place[TrafficPoint(users, depth)]) for depth in crossover.depths),
+        ]
         for users in crossover.users
     ]
     return tables.grid(headings, rows, output, labels=("users",))
@@ -146,7 +149,7 @@ def _meanwhile(crossover: CrossoverMap) -> str:
 
 
 def _choices(crossover: CrossoverMap, depth: int) -> tuple[str, ...]:
-    return tuple(_choice(crossover.by_place[Place(users, depth)]) for users in crossover.users)
+    return tuple(_choice(crossover.by_place[TrafficPoint(users, depth)]) for users in crossover.users)
 
 
 def _choice(cell: CrossoverCell) -> str:
@@ -218,7 +221,7 @@ def limits(crossover: CrossoverMap) -> Iterator[str]:
 
 
 def _is_decided(crossover: CrossoverMap, users: int, depth: int) -> bool:
-    return crossover.by_place[Place(users, depth)].verdict is not SpeedVerdict.UNDECIDED
+    return crossover.by_place[TrafficPoint(users, depth)].verdict is not SpeedVerdict.UNDECIDED
 
 
 def _by_limit(limits: Sequence[tuple[int, int | None]]) -> Iterator[tuple[int | None, list[int]]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ggufspec.stats import ERROR, schedule_looks
 from ggufspec.tuning.bisect.decisions import (
-    Difference,
-    Finding,
+    BisectFinding,
     Judgement,
     Measure,
     Side,
     Trial,
     Verdict,
+    VersionDifference,
     choose_next,
 )
 from ggufspec.tuning.bisect.running import (
@@ -24,15 +24,15 @@ from ggufspec.tuning.bisect.values import Bisection, Quantity, find_versions
 
 __all__ = [
     "ERROR",
+    "BisectFinding",
     "Bisection",
-    "Difference",
-    "Finding",
     "Judgement",
     "Measure",
     "Quantity",
     "Side",
     "Trial",
     "Verdict",
+    "VersionDifference",
     "choose_next",
     "find_versions",
     "is_stored",

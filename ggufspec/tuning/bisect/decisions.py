@@ -30,7 +30,7 @@ class Side(StrEnum):
     UNDECIDED = "undecided"  # within the repeats that are allowed
 
 
-class Finding(StrEnum):
+class BisectFinding(StrEnum):
     """What a bisection has found."""
 
     STEP = "step"
@@ -42,7 +42,7 @@ class Finding(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class VersionDifference:
     """How much better the first of two versions is than the second, with the interval of its trial.
 
     In the unit of the values: of a speed its natural logarithm, of a rate its fraction.
@@ -55,7 +55,7 @@ class Difference:
     hi: float
 
     @classmethod
-    def of(cls, first: int, second: int, values: Sequence[float], tail: float) -> Difference:
+    def of(cls, first: int, second: int, values: Sequence[float], tail: float) -> VersionDifference:
         """Return the mean of differences; the truth is beyond either end with the chance ``tail``."""
         count = len(values)
         mean, half = math.fsum(values) / count, math.inf
@@ -92,7 +92,7 @@ class Judgement:
 
     trial: Trial
     side: Side | None
-    differences: tuple[Difference, ...]
+    differences: tuple[VersionDifference, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +112,9 @@ class Verdict:
     pair. ``rests`` are significant and large differences outside of the step.
     """
 
-    finding: Finding
-    step: Difference | None
-    rests: tuple[Difference, ...]
+    finding: BisectFinding
+    step: VersionDifference | None
+    rests: tuple[VersionDifference, ...]
     judgements: tuple[Judgement, ...]
 
 
@@ -156,7 +156,7 @@ def choose_next(
         if len(judged) == 1:
             (complete,) = judgement.differences
             if not (complete.is_significant and complete.value > 0):
-                finding = Finding.REVERSED if complete.is_significant else Finding.NO_DIFFERENCE
+                finding = BisectFinding.REVERSED if complete.is_significant else BisectFinding.NO_DIFFERENCE
                 return Verdict(finding=finding, step=None, rests=(complete,), judgements=tuple(judged))
         elif is_final:
             return _conclude(judged, good, bad)
@@ -167,7 +167,7 @@ def choose_next(
         else:
             between = judgement.side is Side.BETWEEN
             return Verdict(
-                finding=Finding.TWO_STEPS if between else Finding.UNDECIDED,
+                finding=BisectFinding.TWO_STEPS if between else BisectFinding.UNDECIDED,
                 step=None,
                 rests=judgement.differences,
                 judgements=tuple(judged),
@@ -201,7 +201,7 @@ def _judge(trial: Trial, looks: Sequence[int], error: float, *, is_candidate: bo
         pairs = [*pairwise(range(len(trial.places)))]
         tail = error / len(looks) / (len(pairs) + is_candidate) / 2
         differences = tuple(
-            Difference.of(
+            VersionDifference.of(
                 trial.places[first],
                 trial.places[other],
                 [values[first] - values[other] for values in seen.repeats],
@@ -219,9 +219,11 @@ def _judge(trial: Trial, looks: Sequence[int], error: float, *, is_candidate: bo
     return None
 
 
-def _side(trial: Trial, differences: tuple[Difference, ...], tail: float, *, is_last: bool) -> Side | None:
+def _side(
+    trial: Trial, differences: tuple[VersionDifference, ...], tail: float, *, is_last: bool
+) -> Side | None:
     """Return which end a candidate is nearer to; None while that is not known and may be yet."""
-    nearer = Difference.of(
+    nearer = VersionDifference.of(
         trial.places[1],
         trial.places[1],
         [candidate - (good + bad) / 2 for good, candidate, bad in trial.repeats],
@@ -235,7 +237,7 @@ def _side(trial: Trial, differences: tuple[Difference, ...], tail: float, *, is_
     return Side.BETWEEN if between else Side.UNDECIDED
 
 
-def _is_clear(differences: Sequence[Difference]) -> bool:
+def _is_clear(differences: Sequence[VersionDifference]) -> bool:
     """Whether the largest difference is significant, and each other one is so or is less than half of all."""
     half = abs(sum(difference.value for difference in differences)) / 2
     step = max(differences, key=lambda difference: difference.value)
@@ -260,15 +262,15 @@ def _conclude(judged: Sequence[Judgement], good: int, bad: int) -> Verdict:
         if rest.is_significant and abs(rest.value) >= _LARGE * complete.value
     )
     if not (step.is_significant and step.value > 0):
-        finding = Finding.UNDECIDED
+        finding = BisectFinding.UNDECIDED
     elif any(rest.value < 0 for rest in rests):
-        finding = Finding.NOT_MONOTONIC
+        finding = BisectFinding.NOT_MONOTONIC
     else:
-        finding = Finding.TWO_STEPS if rests else Finding.STEP
+        finding = BisectFinding.TWO_STEPS if rests else BisectFinding.STEP
     return Verdict(finding=finding, step=step, rests=rests, judgements=tuple(judged))
 
 
-def _rests(judged: Sequence[Judgement], step: Difference) -> Iterator[Difference]:
+def _rests(judged: Sequence[Judgement], step: VersionDifference) -> Iterator[VersionDifference]:
     """Yield the differences beside the step: the last trial's, and candidates beyond one of the ends."""
     for judgement in judged[1:]:
         is_final = judgement.side is None
