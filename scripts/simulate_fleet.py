@@ -149,8 +149,8 @@ def main() -> None:
         endings = Counter(end.ending for part in parts for end in part.endings)
         ratio = makespan_s / bound_s
         print(
-            f"| {scenario.name} | {len(measured):,} | {endings[AttemptEnding.LOST]} | {makespan_s / 3600:.2f} "
-            f"| {bound_s / 3600:.2f} | {ratio:.3f} | {seconds:.1f} |",
+            f"| {scenario.name} | {len(measured):,} | {endings[AttemptEnding.LOST]} "
+            f"| {makespan_s / 3600:.2f} | {bound_s / 3600:.2f} | {ratio:.3f} | {seconds:.1f} |",
             flush=True,
         )
         if ratio > MOST_OVER_BOUND:
