@@ -56,15 +56,15 @@ def test_measured_cells_have_the_best_draft_size_and_its_speed_up() -> None:
     found = _map([(users, depth) for users in AXES.users for depth in AXES.depths])
     assert [cell.place for cell in found.cells] == [(u, d) for u in (1, 2, 4, 8) for d in (0, 4096)]
     assert found.count(CellSource.MEASURED) == 8
-    cell = found.by_place[TrafficPoint(1, 0)]
+    cell = found.by_point[TrafficPoint(1, 0)]
     assert cell.best is not None
     assert (cell.best.draft, cell.choice, cell.verdict) == (8, 8, SpeedVerdict.FASTER)
     assert cell.best.speedup.value == pytest.approx(1.8)
     assert cell.target_tokens_per_s == pytest.approx(100.0)
     assert cell.best.tokens_per_s == pytest.approx(180.0)
     assert [gain.draft for gain in cell.gains] == [2, 8]
-    assert found.by_place[TrafficPoint(4, 0)].choice == 2
-    loses = found.by_place[TrafficPoint(8, 4096)]
+    assert found.by_point[TrafficPoint(4, 0)].choice == 2
+    loses = found.by_point[TrafficPoint(8, 4096)]
     assert (loses.choice, loses.verdict) == (None, SpeedVerdict.SLOWER)
     assert [found.users_limit(depth) for depth in (0, 4096)] == [8, 2]
     assert [found.depth_limit(users) for users in (1, 2, 4, 8)] == [None, 4096, 4096, 0]
@@ -74,7 +74,7 @@ def test_cells_between_are_forecast_by_seconds_per_round() -> None:
     """100 tokens/s of one user and 400 of eight are rounds of 10 and 20 ms, so 4 users take 14.29 ms."""
     found = _map()
     assert found.count(CellSource.FORECAST) == 4
-    cell = found.by_place[TrafficPoint(4, 0)]
+    cell = found.by_point[TrafficPoint(4, 0)]
     assert cell.source is CellSource.FORECAST
     alone_s = 0.010 + (0.020 - 0.010) * 3 / 7
     assert cell.target_tokens_per_s == pytest.approx(4 / alone_s)
@@ -97,12 +97,12 @@ def test_cells_between_are_what_the_computed_server_expects_times_how_far_it_is_
     profiles.keep_rounds(rounds, stored.folder)
     found = map_crossover(stored, AXES)
     straight = _map()
-    cell = found.by_place[TrafficPoint(4, 0)]
+    cell = found.by_point[TrafficPoint(4, 0)]
     assert cell.source is CellSource.FORECAST
     assert cell.target_tokens_per_s == pytest.approx(4 / 0.012)
     (small, _) = cell.gains
     ends = {
-        users: next(gain for gain in found.by_place[TrafficPoint(users, 0)].gains if gain.draft == 2)
+        users: next(gain for gain in found.by_point[TrafficPoint(users, 0)].gains if gain.draft == 2)
         for users in (1, 8)
     }
     off = {users: users * 1.75 / gain.tokens_per_s / (users * 0.004) for users, gain in ends.items()}
@@ -110,7 +110,7 @@ def test_cells_between_are_what_the_computed_server_expects_times_how_far_it_is_
     assert small.tokens_per_s == pytest.approx(4 * 1.75 / (4 * 0.004 * ratio))
     for users in (1, 8):
         place = TrafficPoint(users, 0)
-        assert found.by_place[place] == straight.by_place[place]
+        assert found.by_point[place] == straight.by_point[place]
 
 
 def test_forecasts_are_less_certain_than_measurements() -> None:
@@ -141,7 +141,7 @@ def test_the_spread_of_runs_is_that_of_all_cells() -> None:
     assert calm.run_sd is not None
     assert noisy.run_sd is not None
     assert noisy.run_sd > calm.run_sd
-    three, five = (_map(repeats=repeats, noise=0.05).by_place[TrafficPoint(1, 0)].best for repeats in (3, 5))
+    three, five = (_map(repeats=repeats, noise=0.05).by_point[TrafficPoint(1, 0)].best for repeats in (3, 5))
     assert three is not None
     assert five is not None
     assert (three.speedup.relative_half_width or 0) > (five.speedup.relative_half_width or 1)
@@ -150,7 +150,7 @@ def test_the_spread_of_runs_is_that_of_all_cells() -> None:
 def test_before_the_first_look_a_cell_has_no_interval_and_no_verdict() -> None:
     for repeats in (1, 2):
         found = _map(repeats=repeats, noise=0.01)
-        cell = found.by_place[TrafficPoint(1, 0)]
+        cell = found.by_point[TrafficPoint(1, 0)]
         assert (cell.repeats, cell.verdict, found.run_sd) == (repeats, SpeedVerdict.UNDECIDED, None)
         assert cell.best is not None
         assert cell.best.speedup.lo is None
@@ -160,7 +160,7 @@ def test_before_the_first_look_a_cell_has_no_interval_and_no_verdict() -> None:
 def test_repeats_after_a_look_do_not_count_before_the_next_one() -> None:
     """Otherwise whoever interrupts a crossover chooses when to look."""
     three, four, five = (
-        _map(repeats=repeats, noise=0.05).by_place[TrafficPoint(1, 0)] for repeats in (3, 4, 5)
+        _map(repeats=repeats, noise=0.05).by_point[TrafficPoint(1, 0)] for repeats in (3, 4, 5)
     )
     assert four.repeats == 4
     speedups = [[gain.speedup for gain in cell.gains] for cell in (three, four, five)]
@@ -171,7 +171,7 @@ def test_a_larger_map_demands_more_of_each_cell() -> None:
     small = map_crossover(crossed.bench([(1, 0)], _gain, noise=0.02), CrossoverAxes(users=(1,), depths=(0,)))
     large = map_crossover(crossed.bench([(1, 0)], _gain, noise=0.02), AXES)
     widths = [
-        found.by_place[TrafficPoint(1, 0)].gains[0].speedup.relative_half_width or 0
+        found.by_point[TrafficPoint(1, 0)].gains[0].speedup.relative_half_width or 0
         for found in (small, large)
     ]
     assert widths[0] < widths[1]
@@ -179,7 +179,7 @@ def test_a_larger_map_demands_more_of_each_cell() -> None:
 
 def test_a_cell_that_nothing_surrounds_is_unknown() -> None:
     found = _map([(1, 0), (2, 0)])
-    cell = found.by_place[TrafficPoint(8, 0)]
+    cell = found.by_point[TrafficPoint(8, 0)]
     assert (cell.source, cell.best, cell.verdict) == (CellSource.UNKNOWN, None, SpeedVerdict.UNDECIDED)
     assert found.users_limit(0) is None
     assert crossovers.describe_cell(cell) == "unknown"
@@ -199,10 +199,10 @@ def test_nothing_is_said_of_cells_that_are_unknown() -> None:
 
 def test_disturbed_cells_have_no_verdict() -> None:
     runs = [replace(run, doubts=("busy-machine",)) for run in crossed.bench(ENDS, _gain).runs]
-    cell = map_crossover(values.bench(*runs), AXES).by_place[TrafficPoint(1, 0)]
+    cell = map_crossover(values.bench(*runs), AXES).by_point[TrafficPoint(1, 0)]
     assert (cell.source, cell.disturbed) == (CellSource.MEASURED, True)
     assert cell.verdict is SpeedVerdict.UNDECIDED
-    assert not _map().by_place[TrafficPoint(1, 0)].disturbed
+    assert not _map().by_point[TrafficPoint(1, 0)].disturbed
 
 
 def test_a_cell_beside_other_programs_has_wider_intervals_and_wants_a_quiet_machine() -> None:
@@ -211,7 +211,7 @@ def test_a_cell_beside_other_programs_has_wider_intervals_and_wants_a_quiet_mach
         replace(run, doubts=("busy-machine",), conditions=beside) for run in crossed.bench(ENDS, _gain).runs
     ]
     quiet, busy = (
-        found.by_place[TrafficPoint(1, 0)] for found in (_map(), map_crossover(values.bench(*runs), AXES))
+        found.by_point[TrafficPoint(1, 0)] for found in (_map(), map_crossover(values.bench(*runs), AXES))
     )
     assert (quiet.widened, busy.widened, busy.disturbed) == (False, True, False)
     assert quiet.best is not None
@@ -221,7 +221,7 @@ def test_a_cell_beside_other_programs_has_wider_intervals_and_wants_a_quiet_mach
 
 def test_failed_runs_are_no_cells() -> None:
     stored = crossed.bench([*ENDS, (4, 0)], _gain, failing=(4, 0))
-    assert map_crossover(stored, AXES).by_place[TrafficPoint(4, 0)].source is CellSource.FORECAST
+    assert map_crossover(stored, AXES).by_point[TrafficPoint(4, 0)].source is CellSource.FORECAST
 
 
 # In words
@@ -351,11 +351,11 @@ def test_the_report_draws_the_map_with_its_line() -> None:
 
 
 def test_the_ends_are_measured_first_and_of_many_users_a_middle() -> None:
-    assert tuning.coarse_places(AXES) == tuple(TrafficPoint(*place) for place in ENDS)
+    assert tuning.coarse_points(AXES) == tuple(TrafficPoint(*place) for place in ENDS)
     many = CrossoverAxes(users=tuple(range(1, 17)), depths=(0, 1024, 4096))
-    assert {place.users for place in tuning.coarse_places(many)} == {1, 4, 16}
-    assert {place.depth for place in tuning.coarse_places(many)} == {0, 4096}
-    assert tuning.coarse_places(CrossoverAxes(users=(1,), depths=(0,))) == (TrafficPoint(1, 0),)
+    assert {place.users for place in tuning.coarse_points(many)} == {1, 4, 16}
+    assert {place.depth for place in tuning.coarse_points(many)} == {0, 4096}
+    assert tuning.coarse_points(CrossoverAxes(users=(1,), depths=(0,))) == (TrafficPoint(1, 0),)
 
 
 def test_without_the_library_cells_are_interpolated_and_a_note_says_why(llama: Path) -> None:

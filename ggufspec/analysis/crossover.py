@@ -143,7 +143,7 @@ class CrossoverMap:
     forecast_errors: tuple[float, ...] = ()
 
     @cached_property
-    def by_place(self) -> Mapping[TrafficPoint, CrossoverCell]:
+    def by_point(self) -> Mapping[TrafficPoint, CrossoverCell]:
         """The cells by users and depth."""
         return {cell.place: cell for cell in self.cells}
 
@@ -152,14 +152,14 @@ class CrossoverMap:
 
         None if it is faster for the most users, or that is undecided or unknown.
         """
-        return _limit([(users, self.by_place[TrafficPoint(users, depth)]) for users in self.users])
+        return _limit([(users, self.by_point[TrafficPoint(users, depth)]) for users in self.users])
 
     def depth_limit(self, users: int) -> int | None:
         """Return the depth from which drafting is not faster for so many users.
 
         None if it is faster at the deepest, or that is undecided or unknown.
         """
-        return _limit([(depth, self.by_place[TrafficPoint(users, depth)]) for depth in self.depths])
+        return _limit([(depth, self.by_point[TrafficPoint(users, depth)]) for depth in self.depths])
 
     def count(self, *sources: CellSource) -> int:
         """Return how many cells have one of these sources."""

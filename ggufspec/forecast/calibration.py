@@ -89,10 +89,13 @@ def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun], *, disturbance: 
     if runs:
         paid, seconds, variances = _means(runs, costs)
         weights = np.diag(1 / (variances + disturbance**2))
-        corrections[0] = np.log(seconds / (paid @ costs)).mean()
-        for _ in range(_STEPS):
+        corrections[0] = np.log(seconds / (paid @ costs)).mean()  # all that a machine-wide factor explains
+        for _ in range(_STEPS):  # Gauss–Newton: log seconds bend little within the prior, so few steps do
             factor, times = _corrected(costs, directions, corrections)
+            # derivatives of log(factor x paid times): 1 by log factor, the paid share by each other
             rows = np.column_stack([np.ones(len(paid)), paid @ directions[1:].T / (paid @ times)[:, None]])
+            # "+ rows @ corrections": the solution is the corrections themselves, which the prior holds near
+            # 0, and not their change since the last step
             residuals = np.log(seconds) - corrections[0] - np.log(paid @ times) + rows @ corrections
             precision = prior + rows.T @ weights @ rows
             corrections = np.linalg.solve(precision, rows.T @ weights @ residuals)
@@ -146,18 +149,18 @@ def _means(runs: Sequence[CalibrationRun], costs: Values) -> tuple[Values, Value
     for number, run in enumerate(runs):
         by_load.setdefault((run.arm, -1 - number if run.load is None else run.load), []).append(run)
     logs = {
-        load: np.log([run.seconds / float(run.exposure.paid @ costs) for run in errors])
-        for load, errors in by_load.items()
+        load: np.log([run.seconds / float(run.exposure.paid @ costs) for run in load_runs])
+        for load, load_runs in by_load.items()
     }
     run_variance = _pooled([*logs.values()])
     run_variance = _RUN_SD**2 if run_variance is None else run_variance
     load_variance = _between(logs, run_variance)
     paid, seconds, variances = [], [], []
-    for load, errors in by_load.items():
-        total = np.sum([run.exposure.paid for run in errors], axis=0)
+    for load, load_runs in by_load.items():
+        total = np.sum([run.exposure.paid for run in load_runs], axis=0)
         paid.append(total)
         seconds.append(float(total @ costs) * math.exp(float(logs[load].mean())))
-        variances.append(load_variance + run_variance / len(errors))
+        variances.append(load_variance + run_variance / len(load_runs))
     return np.array(paid), np.array(seconds), np.array(variances)
 
 

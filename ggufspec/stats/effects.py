@@ -398,11 +398,15 @@ class _Squares:
         total = self.residual * self.degrees + sum(level.square * level.degrees for level in pooled)
         residual = total / degrees if degrees > 0 else 0.0
         variance = self.weight * residual + sum(level.weight * level.component(residual) for level in kept)
+        # The expectation of a level's mean square is residual + holds x component. So the variance is a sum
+        # of independent mean squares, each times a factor, which is what Satterthwaite's rule is for.
         factors = [level.weight / level.holds for level in kept]
         parts = [factor * max(level.square, residual) for factor, level in zip(factors, kept, strict=True)]
         of_parts = [level.degrees for level in kept]
         if degrees > 0:
-            parts.append(abs(self.weight - sum(factors)) * residual)
+            parts.append(
+                abs(self.weight - sum(factors)) * residual
+            )  # its factor may be negative; its size counts
             of_parts.append(degrees)
         if not parts or variance <= 0:
             return 0.0, max(of_parts, default=0.0)

@@ -59,7 +59,7 @@ _SHARED = 0.1
 _MISSING = 0.5
 """The same where no thread has a core of its own: threads wait for each other after every operation."""
 
-TrafficPoint = tuple[Offload, ModelFile | None]
+CostSetup = tuple[Offload, ModelFile | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +67,14 @@ class Calibrated:
     """What the runs of a calibration show.
 
     Attributes:
-        by_place: the corrected costs of every drafter and placement.
+        by_setup: the corrected costs of every drafter and placement.
         texts: how many texts of runs are known in tokens, a prompt's from each configuration.
         untraced: how many of these are none of the traced ones, because near-ties fell otherwise.
         text_sd: standard deviation of the logarithm of tokens per round, in runs against traces.
         conditions: the machine's state meanwhile.
     """
 
-    by_place: Mapping[TrafficPoint, Calibration]
+    by_setup: Mapping[CostSetup, Calibration]
     texts: int
     untraced: int
     text_sd: float
@@ -97,9 +97,9 @@ def calibrate_costs(
         candidates: the forecasts by these costs.
     """
     sizes = _MIDDLE if plan.is_short else _SIZES
-    by_place = {point: _arms(point, candidates, sizes) for point in _promising(candidates)}
-    arms = {arm.baseline: None for arms in by_place.values() for arm in arms}
-    arms |= {arm: None for arms in by_place.values() for arm in arms}
+    by_setup = {setup: _arms(setup, candidates, sizes) for setup in _promising(candidates)}
+    arms = {arm.baseline: None for arms in by_setup.values() for arm in arms}
+    arms |= {arm: None for arms in by_setup.values() for arm in arms}
     texts, loads = ([*plan.texts[:1]] * _SHORT_RUNS, 1) if plan.is_short else (plan.texts, plan.loads)
     order = [arm for load in range(loads) for arm in (arms if load % 2 == 0 else reversed(arms))]
     runs: dict[RunSpec, list[_TextRun]] = {}
@@ -117,18 +117,18 @@ def calibrate_costs(
         conditions = watch.conditions()
     disturbance = _disturbance(conditions, arms)
     corrected = {
-        point: forecast.calibrate(
+        setup: forecast.calibrate(
             curve,
             [
                 run
-                for arm, errors in runs.items()
-                if _place(arm) == point or arm in _baselines(point, candidates)
-                for error in errors
-                if (run := _calibration_run(plan, curve, arm, error)) is not None
+                for arm, arm_runs in runs.items()
+                if _setup(arm) == setup or arm in _baselines(setup, candidates)
+                for measured in arm_runs
+                if (run := _calibration_run(plan, curve, arm, measured)) is not None
             ],
             disturbance=disturbance,
         )
-        for point, curve in curves.items()
+        for setup, curve in curves.items()
     }
     return _calibrated(plan, curves, runs, corrected, conditions)
 
@@ -147,31 +147,33 @@ def _calibrated(
     plan: CalibrationPlan,
     curves: Curves,
     runs: Mapping[RunSpec, Sequence[_TextRun]],
-    by_place: Mapping[TrafficPoint, Calibration],
+    by_setup: Mapping[CostSetup, Calibration],
     conditions: Conditions,
 ) -> Calibrated:
     """Compare the texts of the runs with the traced ones."""
     texts = untraced = 0
     squares: list[float] = []
-    for arm, errors in runs.items():
-        first = {error.text.prompt.id: error for error in reversed(errors)}  # loads repeat the same text
-        for error in first.values():
-            tokens = error.sample.tokens
+    for arm, arm_runs in runs.items():
+        first = {
+            text_run.text.prompt.id: text_run for text_run in reversed(arm_runs)
+        }  # loads repeat the same text
+        for text_run in first.values():
+            tokens = text_run.sample.tokens
             if tokens is None or not arm.sampling.greedy:
                 continue
             texts += 1
-            traces = error.text.target_trace.texts
+            traces = text_run.text.target_trace.texts
             is_traced = any(tokens == trace.tokens[: len(tokens)] for trace in traces)
             untraced += not is_traced
-            if arm.drafting is None or not error.sample.n_rounds:
+            if arm.drafting is None or not text_run.sample.n_rounds:
                 continue
-            trace = prospects.find_trace(arm, error.text, plan.drafters)
-            exposures = [_exposure(plan, curves[_place(arm)], arm, text) for text in trace.texts]
+            trace = prospects.find_trace(arm, text_run.text, plan.drafters)
+            exposures = [_exposure(plan, curves[_setup(arm)], arm, text) for text in trace.texts]
             expected = fmean(math.log(run.tokens / run.counts.n_rounds) for run in exposures)
-            written = (error.sample.decoded or 0) / error.sample.n_rounds
+            written = (text_run.sample.decoded or 0) / text_run.sample.n_rounds
             squares.append(0.0 if is_traced else (math.log(written) - expected) ** 2 if written else 0.0)
     return Calibrated(
-        by_place=by_place,
+        by_setup=by_setup,
         texts=texts,
         untraced=untraced,
         text_sd=math.sqrt(fmean(squares)) if squares else 0.0,
@@ -179,22 +181,22 @@ def _calibrated(
     )
 
 
-def _promising(candidates: Sequence[Prospect]) -> list[TrafficPoint]:
+def _promising(candidates: Sequence[Prospect]) -> list[CostSetup]:
     ranked = sorted(candidates, key=lambda prospect: -prospect.overall.tokens_per_s.value)
-    return [*dict.fromkeys(_place(prospect.arm) for prospect in ranked)][:_MOST_SOURCES]
+    return [*dict.fromkeys(_setup(prospect.arm) for prospect in ranked)][:_MOST_SOURCES]
 
 
-def _place(arm: RunSpec) -> TrafficPoint:
+def _setup(arm: RunSpec) -> CostSetup:
     return arm.offload, arm.draft_source
 
 
-def _baselines(point: TrafficPoint, candidates: Sequence[Prospect]) -> set[RunSpec]:
-    return {prospect.arm.baseline for prospect in candidates if _place(prospect.arm) == point}
+def _baselines(setup: CostSetup, candidates: Sequence[Prospect]) -> set[RunSpec]:
+    return {prospect.arm.baseline for prospect in candidates if _setup(prospect.arm) == setup}
 
 
-def _arms(point: TrafficPoint, candidates: Sequence[Prospect], sizes: Sequence[int]) -> list[RunSpec]:
-    """Return the configurations of a place whose draft sizes are nearest to some, without p_min."""
-    arms = [prospect.arm for prospect in candidates if _place(prospect.arm) == point]
+def _arms(setup: CostSetup, candidates: Sequence[Prospect], sizes: Sequence[int]) -> list[RunSpec]:
+    """Return the configurations of a setup whose draft sizes are nearest to some, without p_min."""
+    arms = [prospect.arm for prospect in candidates if _setup(prospect.arm) == setup]
     chosen = (min(arms, key=lambda arm: (abs(_size(arm) - size), _p_min(arm))) for size in sizes)
     return [*dict.fromkeys(chosen)]
 

@@ -86,7 +86,7 @@ class CrossoverPlan:
     @property
     def blocks(self) -> dict[TrafficPoint, Block]:
         """The arms of each cell."""
-        return {_place(block): block for block in self.session.suite.blocks}
+        return {_point(block): block for block in self.session.suite.blocks}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ def prepare_crossover(asked: CrossoverRequest, deadline: Deadline | None = None)
     axes = CrossoverAxes(users=users, depths=depths)
     plan = CrossoverPlan(session=session, axes=axes, deadline=deadline)
     _check_arms(plan)
-    first = coarse_places(axes)
+    first = coarse_points(axes)
     notes = tuple(note for note in session.notes if not note.startswith(("traffic:", "loads:")))
     about = (
         f"crossover: {counted(len(users), 'number')} of users at {counted(len(depths), 'depth')}; "
@@ -169,7 +169,7 @@ def expect_cells(plan: CrossoverPlan, *, resume: str | None = None) -> Generator
         pace = yield from expecting.time_cells(plan.session, plan.blocks, plan.deadline)
         plan = _fitting(plan, pace, resumed=kept is not None)
     cells = set(plan.blocks)
-    if cells <= {*coarse_places(plan.axes)}:
+    if cells <= {*coarse_points(plan.axes)}:
         return plan
     stored = () if kept is None else profiles.kept_rounds(kept.folder)
     if cells <= {TrafficPoint(traffic.users, traffic.depth) for traffic in stored}:
@@ -188,7 +188,7 @@ def _fitting(plan: CrossoverPlan, pace: CellPace, *, resumed: bool) -> Crossover
     if resumed:
         return plan
     cells = []
-    for point in coarse_places(plan.axes):
+    for point in coarse_points(plan.axes):
         arms = plan.blocks[point].arms
         traffic = arms[0].traffic
         assert traffic is not None
@@ -216,7 +216,7 @@ def _with_length(plan: CrossoverPlan, n_predict: int) -> CrossoverPlan:
     return replace(plan, session=replace(plan.session, suite=replace(suite, blocks=blocks)))
 
 
-def coarse_places(axes: CrossoverAxes) -> tuple[TrafficPoint, ...]:
+def coarse_points(axes: CrossoverAxes) -> tuple[TrafficPoint, ...]:
     """Return the cells to measure first: the ends of both axes, and of many numbers of users a middle one.
 
     The middle is that of a geometric series, because batches matter by their ratio.
@@ -253,18 +253,18 @@ def begin_crossover(
 def measure_crossover(plan: CrossoverPlan) -> Generator[CrossoverStep, ResultSet, CrossoverMap]:
     """Yield each step, take the results of the bench so far, and return the map."""
     deadline = plan.deadline.reserve(_ENDING_S)
-    first = coarse_places(plan.axes)
+    first = coarse_points(plan.axes)
     results = yield _step(plan, first, 1)
     tried = {(point, 1) for point in first}
     chosen, repeats = first, plan.repeats
     while chosen and not deadline.is_over():
         tried |= {(point, repeats) for point in chosen}
         results = yield _step(plan, chosen, repeats)
-        chosen, repeats = choose_places(plan, results, deadline.left_s, tried)
+        chosen, repeats = choose_points(plan, results, deadline.left_s, tried)
     return map_crossover(results, plan.axes)
 
 
-def choose_places(
+def choose_points(
     plan: CrossoverPlan, results: ResultSet, left_s: float, tried: set[tuple[TrafficPoint, int]]
 ) -> tuple[tuple[TrafficPoint, ...], int]:
     """Return the cells to measure next and up to how many repeats.
@@ -341,7 +341,7 @@ def _step(plan: CrossoverPlan, points: Sequence[TrafficPoint], repeats: int) -> 
     )
 
 
-def _place(block: Block) -> TrafficPoint:
+def _point(block: Block) -> TrafficPoint:
     traffic = block.arms[0].traffic
     assert traffic is not None
     return TrafficPoint(traffic.users, traffic.depth)

@@ -128,7 +128,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
     )
     if forecast_only:
         _refuse_crowded(plan, calibrated)
-    calibrations = calibrated.by_place
+    calibrations = calibrated.by_setup
     prompts = tuple(text.prompt for text in texts)
     forecasts = forecast_all(
         {place: calibration.curve for place, calibration in calibrations.items()},

@@ -81,7 +81,7 @@ def curves(
         most[setup] = max(size, shared, most.get(setup, 0))
     shallow = min(text.target_trace.n_prompt for text in texts)
     deep = depth + max(text.target_trace.n_prompt + len(text.target_trace.tokens) for text in texts)
-    by_place: Curves = {}
+    by_setup: Curves = {}
     first_curves: dict[Offload, MeasuredCurve] = {}  # the first draft model's
     notes: dict[str, None] = {}
     for number, ((offload, drafter), tokens) in enumerate(most.items()):
@@ -91,7 +91,7 @@ def curves(
         measured_on = profiles.of(spec, drafter, build=build, machine=here)
         stored = profiles.find_profile(measured_on, most_tokens=tokens, depths=(depths[0], depths[-1]))
         if stored is not None and not plan.fresh:
-            by_place[offload, drafter] = stored.curve
+            by_setup[offload, drafter] = stored.curve
             if not isinstance(drafter, HeadFile):
                 first_curves.setdefault(offload, stored.measured)
             notes[f"costs: as measured at {stored.measured_at}; --fresh measures them anew"] = None
@@ -100,7 +100,7 @@ def curves(
         if shared is not None and shared.curve.most_tokens < tokens:
             shared = None
         few = shared is not None
-        if by_place and deadline.is_over():
+        if by_setup and deadline.is_over():
             continue  # stored costs of later places take no time
         try:
             round_s = _time_round(engine, spec, drafter, deadline, pace)
@@ -121,19 +121,19 @@ def curves(
                 )
                 conditions = watch.conditions()
         except Failure as failure:
-            if failure.status is not Status.TIMED_OUT or deadline.limit_s is None or not by_place:
+            if failure.status is not Status.TIMED_OUT or deadline.limit_s is None or not by_setup:
                 raise
             continue
         if shared is not None:
             measured = measured.with_batches(shared)
         if not isinstance(drafter, HeadFile):
             first_curves.setdefault(offload, measured)
-        by_place[offload, drafter] = measured.curve
+        by_setup[offload, drafter] = measured.curve
         if warnings.was_busy(conditions):
             notes["costs: not kept, because other programs used the processor meanwhile"] = None
         else:
             profiles.save(measured.curve, measured.timings, measured.verify_timings)
-    return by_place, tuple(notes)
+    return by_setup, tuple(notes)
 
 
 class _RoundSeconds(NamedTuple):

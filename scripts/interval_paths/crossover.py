@@ -1,6 +1,6 @@
 """Maps of ``ggufspec crossover``: users × depths, three draft sizes, cells repeated until they are decided.
 
-The ends of both axes are measured first; then whatever ``tuning.choose_places`` asks for, without a time
+The ends of both axes are measured first; then whatever ``tuning.choose_points`` asks for, without a time
 limit. Loads of each arm differ by chance. A map is false if a cell says that drafting is faster, slower or
 the same, and that is not true of the draft size that it names. Of the cells, one that is drawn at random says
 whether it was decided, and how wide its interval is.
@@ -22,7 +22,7 @@ from ggufspec.domain import Prompt, RunSpec, SpeedVerdict, Traffic
 from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.results import CrossoverAxes, ResultSet
 from ggufspec.stats import family_quantile
-from ggufspec.tuning.crossing import choose_places, coarse_places
+from ggufspec.tuning.crossing import choose_points, coarse_points
 from interval_paths import stored
 from interval_paths.paths import Outcome, Path
 from interval_paths.stored import SimulatedArm
@@ -68,7 +68,7 @@ def simulate(scenario: Scenario, seed: int) -> Outcome:
     random = np.random.default_rng(seed)
     places = [TrafficPoint(users, depth) for users in scenario.users for depth in scenario.depths]
     arms = {place: _measure(scenario, place, random) for place in places}
-    first = coarse_places(scenario.axes)
+    first = coarse_points(scenario.axes)
     plan: Any = SimpleNamespace(
         axes=scenario.axes,
         repeats=LOOKS[0],
@@ -78,7 +78,7 @@ def simulate(scenario: Scenario, seed: int) -> Outcome:
     tried = {(place, LOOKS[0]) for place in first}
     while True:
         results = _stored(arms, done)
-        chosen, repeats = choose_places(plan, results, math.inf, tried)
+        chosen, repeats = choose_points(plan, results, math.inf, tried)
         if not chosen:
             break
         done.update(dict.fromkeys(chosen, repeats))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ggufspec.domain import Method
-from ggufspec.forecast.trace.ngram_methods import Text, last_place
+from ggufspec.forecast.trace.ngram_methods import Text, last_position
 from ggufspec.llama.command import LOOKUPS
 
 _FACTOR, _ENTRIES = 2654435761, 262144
@@ -52,7 +52,10 @@ class Map:
     def draft(self, text: Text, end: int) -> Text:
         """Draft what followed the key elsewhere, as far as such drafts were good before."""
         self._last = None
-        n_known, size = end - 1, LOOKUPS[self.method].size_n
+        n_known, size = (
+            end - 1,
+            LOOKUPS[self.method].size_n,
+        )  # the last token is not in llama.cpp's history yet
         if n_known < 2 * size + self.n_max:
             return ()
         wanted = text[end - size : end]
@@ -80,15 +83,18 @@ class Map:
         return self.method is Method.NGRAM_MAP_K
 
     def _find(self, text: Text, wanted: Text, n_known: int) -> int:
+        # a match must be followed by a whole draft of tokens that are known
         size, reach = len(wanted), len(wanted) + self.n_max + 1
-        position = self._index.get(_hash(wanted), 0)
+        position = self._index.get(
+            _hash(wanted), 0
+        )  # 0 means none, as in llama.cpp: the first token is no match
         if position and position < n_known - reach and text[position : position + size] == wanted:
             return position
         earlier = 0
-        if self._begun > reach:
-            earlier = last_place(text, wanted, first=self._begun - reach, last=self._indexed + 1)
+        if self._begun > reach:  # keys that reach over the answer's beginning are never indexed
+            earlier = last_position(text, wanted, first=self._begun - reach, last=self._indexed + 1)
         first_new = max(self._begun, self._indexed) + 1
-        return earlier or last_place(text, wanted, first=n_known - reach, last=first_new)
+        return earlier or last_position(text, wanted, first=n_known - reach, last=first_new)
 
     def _note(self, text: Text, size: int, n_known: int) -> None:
         """Index all places that were not yet: those of the prompt first, each part from its end."""

@@ -44,7 +44,7 @@ class Simple:
         n_known, size = end - 1, self._size
         if n_known <= size + self._n_max + 1:
             return ()
-        position = last_place(text, text[end - size : end], first=n_known - size - 1, last=1)
+        position = last_position(text, text[end - size : end], first=n_known - size - 1, last=1)
         if not position:
             return ()
         longest = min(self._n_max, n_known - (position + size))
@@ -162,7 +162,7 @@ class Cache:
         return None
 
 
-def last_place(text: Text, wanted: Text, *, first: int, last: int) -> int:
+def last_position(text: Text, wanted: Text, *, first: int, last: int) -> int:
     """Return the place from ``first`` down to ``last`` at which the wanted tokens begin, or 0."""
     size, head = len(wanted), wanted[0]
     for position in range(first, last - 1, -1):

@@ -125,7 +125,7 @@ def _changes(
     found: CrossoverMap, cell: CrossoverCell, users: tuple[int, ...], depths: tuple[int, ...]
 ) -> bool:
     """Whether the policy of a neighbouring cell, if there is one, is another one than a cell's."""
-    neighbours = [found.by_place[TrafficPoint(number, depth)] for number in users for depth in depths]
+    neighbours = [found.by_point[TrafficPoint(number, depth)] for number in users for depth in depths]
     return any(
         other.best is not None and (other.choice is None) != (cell.choice is None) for other in neighbours
     )

@@ -90,7 +90,7 @@ def _grid(crossover: CrossoverMap, output: str) -> str:
     rows = [
         [
             f"{users}",
-            *(describe_cell(crossover.by_place[TrafficPoint(users, depth)]) for depth in crossover.depths),
+            *(describe_cell(crossover.by_point[TrafficPoint(users, depth)]) for depth in crossover.depths),
         ]
         for users in crossover.users
     ]
@@ -149,7 +149,7 @@ def _meanwhile(crossover: CrossoverMap) -> str:
 
 
 def _choices(crossover: CrossoverMap, depth: int) -> tuple[str, ...]:
-    return tuple(_choice(crossover.by_place[TrafficPoint(users, depth)]) for users in crossover.users)
+    return tuple(_choice(crossover.by_point[TrafficPoint(users, depth)]) for users in crossover.users)
 
 
 def _choice(cell: CrossoverCell) -> str:
@@ -221,7 +221,7 @@ def limits(crossover: CrossoverMap) -> Iterator[str]:
 
 
 def _is_decided(crossover: CrossoverMap, users: int, depth: int) -> bool:
-    return crossover.by_place[TrafficPoint(users, depth)].verdict is not SpeedVerdict.UNDECIDED
+    return crossover.by_point[TrafficPoint(users, depth)].verdict is not SpeedVerdict.UNDECIDED
 
 
 def _by_limit(limits: Sequence[tuple[int, int | None]]) -> Iterator[tuple[int | None, list[int]]]:
