@@ -300,11 +300,11 @@ def test_an_interrupted_tuning_goes_on(
 ) -> None:
     looks: list[object] = []
 
-    def look(plan: tuning.Plan, **options: Any) -> Any:
+    def forecast_configurations(plan: tuning.Plan, **options: Any) -> Any:
         looks.append(plan)
-        return quick_look.look(plan, **options)
+        return quick_look.forecast_configurations(plan, **options)
 
-    monkeypatch.setattr(looking, "look", look)
+    monkeypatch.setattr(looking, "forecast_configurations", forecast_configurations)
     with monkeypatch.context() as patch:
         patch.setattr(api, "record", _interrupting(api.record, 3, confirming=confirming))
         with pytest.raises(KeyboardInterrupt):

@@ -171,7 +171,7 @@ def _look(
     deadline = Deadline.start(limit_s, run_share=0.25, clock=clock)
     limited = replace(plan, session=replace(plan.session, engine=server), deadline=deadline)
     notes: list[str] = []
-    steps: Generator[Any, None, TuningForecast] = looking.look(limited, **more)
+    steps: Generator[Any, None, TuningForecast] = looking.forecast_configurations(limited, **more)
     while True:
         try:
             notes += next(steps).notes

@@ -318,7 +318,7 @@ class _Steps:
         steps: dict[str, object] = {
             "prepare_tuning": lambda request, deadline: plan,
             "identify": lambda plan: plan,
-            "look": lambda plan, forecast_only=False: _finished(self.tuned.outlook),
+            "forecast_configurations": lambda plan, forecast_only=False: _finished(self.tuned.outlook),
             "measure_finalists": lambda plan, outlook: _finished(self.tuned),
             "serve": lambda plan, tuned: self.serve(tuned),
         }

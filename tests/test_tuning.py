@@ -475,7 +475,7 @@ def test_a_strict_tuning_ends_with_a_code_of_its_own_after_the_output(
     steps = {
         "prepare_tuning": lambda request, deadline: plan,
         "identify": lambda plan: plan,
-        "look": lambda plan, forecast_only: finished(tuned.outlook),
+        "forecast_configurations": lambda plan, forecast_only: finished(tuned.outlook),
         "measure_finalists": lambda plan, outlook: finished(tuned),
         "serve": lambda plan, tuned: tuned,
         "keep": lambda tuned: None,

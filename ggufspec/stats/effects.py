@@ -340,13 +340,14 @@ class _Level:
     Attributes:
         square: its mean square, adjusted for the other factor.
         degrees: of freedom of that.
-        holds: how often the mean square's expectation holds the factor's variance, beside the residual's.
+        ems_coefficient: how often the mean square's expectation has the factor's variance, beside the
+            residual's.
         weight: how often the variance of the mean holds it.
     """
 
     square: float
     degrees: float
-    holds: float
+    ems_coefficient: float
     weight: float
 
     def less(self, lost: float, weight: float) -> _Level:
@@ -360,7 +361,7 @@ class _Level:
 
     def component(self, residual: float) -> float:
         """Return the factor's variance, 0 where its mean square is below the residual."""
-        return max(self.square - residual, 0.0) / self.holds if self.holds > 0 else 0.0
+        return max(self.square - residual, 0.0) / self.ems_coefficient if self.ems_coefficient > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,9 +399,9 @@ class _Squares:
         total = self.residual * self.degrees + sum(level.square * level.degrees for level in pooled)
         residual = total / degrees if degrees > 0 else 0.0
         variance = self.weight * residual + sum(level.weight * level.component(residual) for level in kept)
-        # The expectation of a level's mean square is residual + holds x component. So the variance is a sum
-        # of independent mean squares, each times a factor, which is what Satterthwaite's rule is for.
-        factors = [level.weight / level.holds for level in kept]
+        # The expectation of a level's mean square is residual + ems_coefficient x component. So the variance
+        # is a sum of independent mean squares, each times a factor: what Satterthwaite's rule is for.
+        factors = [level.weight / level.ems_coefficient for level in kept]
         parts = [factor * max(level.square, residual) for factor, level in zip(factors, kept, strict=True)]
         of_parts = [level.degrees for level in kept]
         if degrees > 0:
@@ -452,14 +453,14 @@ def _squares(means: Values, weights: Values) -> _Squares:
     )
 
 
-def _level(total: float, degrees: int, holds: int, weights: Values) -> _Level:
-    """Return a factor from its sum of squares; ``holds`` counts its variance in the expectation of that."""
+def _level(total: float, degrees: int, ems_coefficient: int, weights: Values) -> _Level:
+    """Return a factor; the expectation of ``total`` has its variance ``ems_coefficient`` times."""
     if degrees <= 0:
-        return _Level(square=0.0, degrees=0.0, holds=0.0, weight=0.0)
+        return _Level(square=0.0, degrees=0.0, ems_coefficient=0.0, weight=0.0)
     return _Level(
         square=total / degrees,
         degrees=float(degrees),
-        holds=holds / degrees,
+        ems_coefficient=ems_coefficient / degrees,
         weight=float(np.sum(weights**2)),
     )
 

@@ -17,7 +17,7 @@ from ggufspec.tuning.crossing import (
     prepare_crossover,
 )
 from ggufspec.tuning.launching import ServerCommand, ServerOption, prepare_server
-from ggufspec.tuning.looking import look, outlook
+from ggufspec.tuning.looking import forecast_configurations, outlook
 from ggufspec.tuning.planning import TuneRequest, default, identify, prepare_tuning
 from ggufspec.tuning.recommending import configuration_of
 from ggufspec.tuning.resuming import Attempt, find_attempt
@@ -69,11 +69,11 @@ __all__ = [
     "find_attempt",
     "find_sources",
     "follow_edge",
+    "forecast_configurations",
     "identify",
     "identify_crossover",
     "judge_finalists",
     "keep",
-    "look",
     "measure_crossover",
     "measure_finalists",
     "outlook",

@@ -44,7 +44,9 @@ _RANGED = 30  # configurations whose rounds are bounded, which takes some ms for
 _LONGER = 4  # times the limit, which is tried next where a quarter of it was not enough for one step
 
 
-def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, TuningForecast]:
+def forecast_configurations(
+    plan: Plan, *, forecast_only: bool = False
+) -> Generator[Stage, None, TuningForecast]:
     """Trace the prompts, time costs, correct these by a few runs, and forecast; yield a Stage for each step.
 
     Args:
@@ -173,7 +175,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
 
 def outlook(plan: Plan, *, forecast_only: bool = False) -> TuningForecast:
     """Return the forecasts, for callers that show no progress; see ``look``."""
-    return finish(look(plan, forecast_only=forecast_only))
+    return finish(forecast_configurations(plan, forecast_only=forecast_only))
 
 
 def _longest_text(texts: Sequence[TracedTexts]) -> Prompt:

@@ -18,7 +18,9 @@ SIZE = 4
 """The draft size that is measured."""
 
 
-def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, TuningForecast]:
+def forecast_configurations(
+    plan: Plan, *, forecast_only: bool = False
+) -> Generator[Stage, None, TuningForecast]:
     """Leave everything to the measurement, at one draft size and one p-min, on a few short texts."""
     yield Stage(name="looking", done=0, total=1)
     arms = prospects.drafting_arms(plan.blocks)
@@ -41,7 +43,7 @@ def _is_measured(arm: RunSpec) -> bool:
 def use(replace: Callable[[Any, str, Any], object] = setattr) -> None:
     """Put the look in the place of the real one; ``replace`` may be that of a monkeypatch."""
     for module in (tuning, looking):
-        replace(module, "look", look)
+        replace(module, "forecast_configurations", forecast_configurations)
     replace(planning, "check_library", lambda install: None)
 
 

@@ -94,7 +94,7 @@ def tune_sources(sources: DraftSources, asked: AutoRequest, deadline: Deadline) 
     measuring.print_notes(plan.session)
     warnings = measuring.check_machine(plan.session)
     if outlook is None:
-        outlook = steps.look_with_progress(tuning.look(plan), plan.deadline)
+        outlook = steps.look_with_progress(tuning.forecast_configurations(plan), plan.deadline)
         attempt.keep_outlook(outlook)
     else:
         echo("going on with the forecasts and the runs of an earlier attempt", err=True)

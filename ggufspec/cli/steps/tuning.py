@@ -62,7 +62,7 @@ def run_tuning(
     measuring.announce_reading(plan.session)
     plan = tuning.identify(plan)
     warnings = measuring.check_machine(plan.session)
-    outlook = look_with_progress(tuning.look(plan, forecast_only=forecast), plan.deadline)
+    outlook = look_with_progress(tuning.forecast_configurations(plan, forecast_only=forecast), plan.deadline)
     for note in outlook.notes:
         echo_sentence(note, err=True)
     if forecast:
