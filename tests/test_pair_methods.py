@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -306,13 +307,11 @@ FIRST = {  # the first recorded build with a program that drafts so
 }
 
 
-@pytest.mark.parametrize("build", RECORDED)
 @pytest.mark.parametrize("name", [*catalog.load_catalogue()])
 def test_no_pair_of_the_catalogue_is_measured_without_drafting(
-    name: str, build: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every pair as if it was fetched: with files of its shape, it drafts by its method or is refused."""
-    install = _use_install(numbered_install(build), monkeypatch)
     pair = catalog.find_pair(name)
     way = catalog.drafting_method(pair)
     assert way is not None
@@ -323,16 +322,18 @@ def test_no_pair_of_the_catalogue_is_measured_without_drafting(
         return replace(listed, target=replace(listed.target, path=target, repo=None), draft=draft)
 
     monkeypatch.setattr("ggufspec.modelfiles.hub.resolve", resolve)
-    is_able = RECORDED.index(build) >= RECORDED.index(FIRST[str(way)])
-    for engine in (None, "binary", "binary-simple", "server", "inprocess"):
+    chosen = (None, "binary", "binary-simple", "server", "inprocess")
+    for build, engine in itertools.product(RECORDED, chosen):
+        install = _use_install(numbered_install(build), monkeypatch)
+        is_able = RECORDED.index(build) >= RECORDED.index(FIRST[str(way)])
         session = _prepare(Request(pair=name, engine=engine, prompt=("Hello",), chat=False))
         if isinstance(session, GgufspecError):
-            assert "\n" not in session.message
-            assert session.hint
-            assert engine is not None or not is_able
+            assert "\n" not in session.message, (build, engine)
+            assert session.hint, (build, engine)
+            assert engine is not None or not is_able, (build, engine)
             continue
         arms = [arm for block in session.suite.blocks for arm in block.arms if arm.drafting]
-        assert {arm.drafting.chain for arm in arms if arm.drafting} == {way}
+        assert {arm.drafting.chain for arm in arms if arm.drafting} == {way}, (build, engine)
         assert (engine or session.engine.name, is_able) == (session.engine.name, True)
         words = [word for arm in arms for word in session.engine.argv(arm)]
         assert str(drafter or way.method.value) in words
