@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -144,7 +145,7 @@ def test_what_cannot_be_scored_has_a_reason() -> None:
 
 
 def test_a_text_has_near_ties_and_divergent_tokens() -> None:
-    scores = TextScores(margins=(0.0, 0.25, 0.5, 0.75, 9.0))
+    scores = TextScores(margins=(0.0, 0.1, 0.25, math.log(60 / 40), 9.0))
     assert scoring.summarize_scores(scores, greedy=True) == TextAudit(
         tokens=5, near_ties=2, divergent=2, first_divergent=3, worst_margin=9.0
     )

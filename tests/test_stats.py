@@ -114,6 +114,22 @@ def test_a_ratio_of_prompts_of_one_size_has_students_interval_of_their_mean() ->
     assert (ratio.value, ratio.lo, ratio.hi) == pytest.approx((0.4, 0.4 - half, 0.4 + half), rel=1e-3)
 
 
+def test_a_share_near_one_has_an_interval_that_reaches_further_down() -> None:
+    """Few prompts that accept nearly everything say little of those that do not."""
+    share = stats.ratio_of_sums({"a": 100, "b": 99, "c": 92}, dict.fromkeys("abc", 100), highest=1.0)
+    assert share is not None
+    assert share.lo is not None
+    assert share.hi is not None
+    assert 0 < share.lo < share.value - 3 * (share.hi - share.value)
+    assert share.value == pytest.approx(0.97)
+    assert share.hi < 1
+
+
+def test_all_prompts_that_accept_everything_show_no_spread() -> None:
+    share = stats.ratio_of_sums({"a": 50, "b": 80}, {"a": 50, "b": 80}, highest=1.0)
+    assert share == stats.Estimate(value=1.0, lo=None, hi=None)
+
+
 @given(
     st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=2, max_size=12),
     st.floats(-5, 5),

@@ -37,14 +37,17 @@ def test_equal_texts_count_once_and_the_control_is_shown() -> None:
     summary = texts.summarize_by_role(bench.runs)[Role.DRAFTING]
     assert (summary.texts, summary.tokens, summary.near_ties, summary.divergent) == (2, 3000, 3, 0)
     assert audit_line(bench) == (
-        "Text audit: drafting 3000 tokens of 2 texts, no divergence (below 0.100 % at 95 %), 3 near-ties; "
-        "the target alone (control) 900 tokens of 1 text, no divergence (below 0.34 % at 95 %); "
+        "Text audit: drafting 3000 tokens of 2 texts, no divergence (at 95 %: below 78 % of texts; below "
+        "0.100 % of tokens if they differ independently), 3 near-ties; "
+        "the target alone (control) 900 tokens of 1 text, no divergence (at 95 %: below 95 % of texts; below "
+        "0.34 % of tokens if they differ independently); "
         "1 of 1 repeat of the target alone wrote its first text again."
     )
     assert (audit_line(bench) or "none") in overview.overview(bench)
     rows = frames.summary(bench).set_index("role")
     assert rows.loc["drafting", "audited_tokens"] == 3000
-    assert rows.loc["drafting", "divergence_bound"] == pytest.approx(1 - 0.05 ** (1 / 3000))
+    assert rows.loc["drafting", "divergent_texts_bound"] == pytest.approx(1 - 0.05 ** (1 / 2))
+    assert rows.loc["drafting", "divergent_tokens_bound"] == pytest.approx(1 - 0.05 ** (1 / 3000))
     assert rows.loc["target", "text_identical"]
     assert frames.runs(bench)["near_tie_tokens"].tolist() == [0, 0, 1, 1, 2]
 
@@ -55,7 +58,8 @@ def test_divergent_tokens_and_reasons_are_shown() -> None:
         _run(Role.DRAFTING, TextAudit(tokens=0, unjudged="no library"), prompt="p2"),
     )
     assert audit_line(bench) == (
-        "Text audit: drafting 100 tokens of 1 text, 2 divergent (below 6.2 % at 95 %); "
+        "Text audit: drafting 100 tokens of 1 text, 2 divergent (at 95 %: below 100 % of texts; below 6.2 % "
+        "of tokens if they differ independently); "
         "complete texts were not judged: no library."
     )
     assert audit_line(values.bench(values.run())) is None  # an older bench

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 import ggufspec
 from ggufspec import paths, proc, serving, stats
-from ggufspec.analysis import arms, traffic
+from ggufspec.analysis import arms, review, traffic, warnings
 from ggufspec.cli.options.axes import Limits
 from ggufspec.domain import (
     Answer,
@@ -718,6 +718,9 @@ def test_percentiles_and_failures_are_of_all_loads(served: list[RunResult]) -> N
     assert figures is not None
     assert (figures.runs, figures.requests, dict(figures.failed)) == (3, 243, {RequestOutcome.REFUSED: 3})
     assert set(figures.ttft_s) == {50, 95}  # 228 steady requests: not ten beyond the 99th
+    assert traffic.uncertain_percentiles(figures) == {95: 11}
+    assert "11 beyond p95" in review.warnings(values.bench(*served))["few-beyond"]
+    assert "few-beyond" not in warnings.doubtful(["few-beyond"])
     assert figures.client_share == 0.03
 
 

@@ -230,6 +230,7 @@ def test_notes_put_no_verdict_in_doubt() -> None:
         MeasurementWarning.BEST_AT_EDGE,
         MeasurementWarning.SYNTHETIC,
         MeasurementWarning.BEYOND_LENGTH,
+        MeasurementWarning.FEW_BEYOND,
         MeasurementWarning.CLIPPED,
         MeasurementWarning.WIDENED,
     }

@@ -104,11 +104,13 @@ class AcceptanceIntervals:
     tokens_per_draft: stats.Estimate | None
 
 
-def intervals(samples: Mapping[str, Sequence[Sample]]) -> AcceptanceIntervals | None:
+def intervals(samples: Mapping[str, Sequence[Sample]], *, repeats: int = 1) -> AcceptanceIntervals | None:
     """Return how far acceptance is known: other prompts of this kind have another one.
 
     Args:
         samples: by prompt, or by conversation for its turns.
+        repeats: how often each prompt was measured. Repeats accept much the same, so that their counts are
+            those of one: how sure a share near 1 is depends on how many tokens it is of.
 
     Returns:
         The estimates, or None if nothing was drafted.
@@ -117,10 +119,14 @@ def intervals(samples: Mapping[str, Sequence[Sample]]) -> AcceptanceIntervals | 
     counted = {unit: accepted for unit, accepted in of_unit.items() if accepted is not None}
     if not counted:
         return None
-    accepted = {unit: figures.n_accepted for unit, figures in counted.items()}
-    rounds = {unit: figures.n_rounds for unit, figures in counted.items() if figures.n_rounds is not None}
-    drafts = {unit: figures.n_drafts for unit, figures in counted.items() if figures.n_drafts is not None}
-    drafted = {unit: figures.n_drafted for unit, figures in counted.items()}
+    accepted, rounds, drafts, drafted = (
+        {
+            unit: count / repeats
+            for unit, figures in counted.items()
+            if (count := getattr(figures, name)) is not None
+        }
+        for name in ("n_accepted", "n_rounds", "n_drafts", "n_drafted")
+    )
     return AcceptanceIntervals(
         accept_rate=stats.ratio_of_sums(accepted, drafted, highest=1.0),
         mean_accepted_length=stats.ratio_of_sums(accepted, rounds, offset=1.0)

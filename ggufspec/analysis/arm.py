@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ggufspec import stats
 from ggufspec.analysis import acceptance, judging, traffic, warnings, windows
 from ggufspec.analysis.acceptance import Acceptance, AcceptanceIntervals
+from ggufspec.analysis.failures import fails_unlike
 from ggufspec.analysis.traffic import TrafficFigures
 from ggufspec.domain import (
     Build,
@@ -154,7 +155,9 @@ class Arm:
     @cached_property
     def gain(self) -> stats.Effect | None:
         """The speed-up over the baseline, with its interval and p; ``judgement`` says what follows."""
-        return self.compare(self.rates, self.baseline.rates) if self.baseline else None
+        if self.baseline is None:
+            return None
+        return self._if_alike(self.compare(self.rates, self.baseline.rates), self.baseline)
 
     @cached_property
     def judgement(self) -> SpeedJudgement | None:
@@ -166,10 +169,14 @@ class Arm:
         rates, others = (
             arm.rates if prompts is None else arm.rates.of_prompts(prompts) for arm in (self, baseline)
         )
-        return self._judge(self.compare(rates, others), rates)
+        return self._judge(self._if_alike(self.compare(rates, others), baseline), rates)
 
     def _judge(
-        self, effect: stats.Effect | None, rates: stats.Rates, *, threshold: float = judging.THRESHOLD
+        self,
+        effect: stats.Effect | None,
+        rates: stats.Rates,
+        *,
+        threshold: float = judging.THRESHOLD,
     ) -> SpeedJudgement:
         return judging.judge_effect(
             effect,
@@ -198,7 +205,8 @@ class Arm:
         """The speed-up of all runs as measured: none is excluded or clipped."""
         if self.baseline is None:
             return None
-        return self.compare(_until(self.measured, self.look), _until(self.baseline.measured, self.look))
+        effect = self.compare(_until(self.measured, self.look), _until(self.baseline.measured, self.look))
+        return self._if_alike(effect, self.baseline)
 
     @property
     def is_decided(self) -> bool:
@@ -238,7 +246,9 @@ class Arm:
     @cached_property
     def change(self) -> stats.Effect | None:
         """The speed over the same arm's with the first llama.cpp on these prompts, with interval and p."""
-        return stats.fixed_effect(self.rates, self.counterpart.rates) if self.counterpart else None
+        if self.counterpart is None:
+            return None
+        return self._if_alike(stats.fixed_effect(self.rates, self.counterpart.rates), self.counterpart)
 
     @property
     def change_judgement(self) -> SpeedJudgement | None:
@@ -255,6 +265,16 @@ class Arm:
             return None
         return self._judge(self.change, self.rates, threshold=threshold)
 
+    def fails_unlike(self, other: Arm) -> bool:
+        """Whether so many more runs of one of two arms failed that the others may be its fast ones."""
+        return fails_unlike([self.runs], [other.runs])
+
+    def _if_alike(self, effect: stats.Effect | None, other: Arm) -> stats.Effect | None:
+        """Return a comparison with another arm; its estimate alone where the two do not fail alike."""
+        if effect is None or not self.fails_unlike(other):
+            return effect
+        return stats.without_interval(effect, stats.Gap.UNLIKE_FAILURES)
+
     @cached_property
     def acceptance(self) -> Acceptance | None:
         """Acceptance over all good runs together; None where nothing drafts."""
@@ -267,7 +287,7 @@ class Arm:
         of_unit: dict[str, list[Sample]] = {}
         for spec, output in zip(self.good.specs, self.outputs, strict=True):
             of_unit.setdefault(units.get(spec.prompt.id, spec.prompt.id), []).append(output)
-        return acceptance.intervals(of_unit) if self.role is Role.DRAFTING else None
+        return acceptance.intervals(of_unit, repeats=self.repeats) if self.role is Role.DRAFTING else None
 
     @property
     def round_ms(self) -> dict[str, float]:
@@ -310,7 +330,10 @@ class Arm:
     @cached_property
     def user_gain(self) -> stats.Effect | None:
         """How many times faster each user is served than by the baseline at the same number of users."""
-        return stats.paired_effect(self.user_rates, self.baseline.user_rates) if self.baseline else None
+        if self.baseline is None:
+            return None
+        effect = stats.paired_effect(self.user_rates, self.baseline.user_rates)
+        return self._if_alike(effect, self.baseline)
 
     @cached_property
     def energy(self) -> dict[str, Energy]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean, variance
@@ -14,9 +14,11 @@ from ggufspec import notebooks, stats
 from ggufspec.analysis import arms, judging, review
 from ggufspec.analysis.arm import Arm
 from ggufspec.analysis.differences import find_differences, other_models
+from ggufspec.analysis.failures import fails_unlike
 from ggufspec.analysis.loads import ServerStart, list_starts
 from ggufspec.analysis.matching import (
     by_identity,
+    label_arm,
     list_unmatched,
     refuse_other_prompts,
     refuse_unknown_models,
@@ -208,7 +210,9 @@ def _compare(
             f"{names[0]} and {names[1]} have no arm in common{named}",
             "compare benches of the same models, draft sizes, sampling, -n, users and prompts",
         )
-    unexplained = _unexplained(groups)
+    unexplained = _unexplained(groups) or _unlike(
+        [[[arms_of[name] for arms_of in side] for side in (first, second)] for name in common]
+    )
     no_verdict = _no_verdict(sides, names, design) or unexplained
     rows = tuple(
         row
@@ -272,6 +276,21 @@ def _unexplained(groups: Sequence[Sequence[Sequence[Arm]]]) -> str | None:
     )
 
 
+def _unlike(compared: Iterable[Sequence[Sequence[Arm]]]) -> str | None:
+    """Return that there is no verdict where more runs of an arm failed on one side than on the other."""
+    for before, after in compared:
+        if _fail_unlike(before, after):
+            return (
+                f"no verdict: runs of {label_arm(before[0].spec).rstrip()} failed more often on one side, "
+                "and the slow ones may be those that fail"
+            )
+    return None
+
+
+def _fail_unlike(before: Sequence[Arm], after: Sequence[Arm]) -> bool:
+    return fails_unlike([arm.runs for arm in before], [arm.runs for arm in after])
+
+
 def _row(
     before: Sequence[Arm],
     after: Sequence[Arm],
@@ -295,6 +314,9 @@ def _row(
         ]
         before_tps = math.exp(fmean(session.mean for session in sessions[0]))
         change = _of_sessions(sessions[0], sessions[1], design, threshold, _disturbance(before, after))
+        if _fail_unlike(before, after):
+            alone = stats.Estimate(value=change.ratio.value, lo=None, hi=None)
+            change = Change(ratio=alone, effect=None, p_value=None, verdict=None)
     ours, theirs = _texts(after[0]), _texts(before[0])
     both = ours.keys() & theirs.keys()
     own_words = before[0].spec.sampling.greedy and not before[0].synthetic

@@ -78,6 +78,7 @@ class CrossoverCell:
         gains: of each draft size, the smallest first; empty where they are unknown.
         repeats: runs of each arm; the verdict is that of the last look (``LOOKS``) that they reach.
         disturbed: whether swapping or heat disturbed so many runs that there is no verdict.
+        fails_unlike: whether runs or requests fail more often with drafting or without it: no interval then.
         widened: whether intervals include what other programs may have done.
     """
 
@@ -88,6 +89,7 @@ class CrossoverCell:
     gains: tuple[DraftGain, ...] = ()
     repeats: int = 0
     disturbed: bool = False
+    fails_unlike: bool = False
     widened: bool = False
 
     @property
@@ -236,7 +238,8 @@ class _MeasuredCells:
     ``round_s`` are seconds per round of all users: the tokens that all users get in a round over tokens/s.
     ``expected_s`` are the same as computed beforehand; nothing where they were not. ``lengths`` are tokens
     per round of one user. ``log_gains`` have a log speed-up for each repeat. ``disturbed`` are places at
-    which swapping or heat disturbed too many runs. ``added`` is what other programs may have added to a log
+    which swapping or heat disturbed too many runs, and ``unlike`` those at which drafting and the target
+    alone do not fail alike. ``added`` is what other programs may have added to a log
     speed-up. ``repeats`` are how many speed-ups each draft size has.
     """
 
@@ -245,6 +248,7 @@ class _MeasuredCells:
     lengths: Mapping[int, Mapping[TrafficPoint, float]]
     log_gains: Mapping[tuple[int, TrafficPoint], Sequence[float]]  # up to the last look, if there was one
     disturbed: frozenset[TrafficPoint]
+    unlike: frozenset[TrafficPoint]
     added: Mapping[tuple[int, TrafficPoint], float]
     repeats: Mapping[TrafficPoint, int]
 
@@ -259,6 +263,7 @@ class _MeasuredCells:
         lengths: dict[int, dict[TrafficPoint, float]] = {}
         log_gains: dict[tuple[int, TrafficPoint], list[float]] = {}
         disturbed: set[TrafficPoint] = set()
+        unlike: set[TrafficPoint] = set()
         added: dict[tuple[int, TrafficPoint], float] = {}
         repeats: dict[TrafficPoint, int] = {}
         for arm in groups:
@@ -273,6 +278,8 @@ class _MeasuredCells:
                 disturbed.add(point)
             round_s.setdefault(draft, {})[point] = traffic.users * length / arm.rate.value
             lengths.setdefault(draft, {})[point] = length
+            if arm.baseline is not None and arm.fails_unlike(arm.baseline):
+                unlike.add(point)
             if arm.baseline is not None:
                 alone = arm.baseline.rates
                 cells = sorted(arm.rates.keys() & alone.keys(), key=lambda cell: cell[1])
@@ -287,6 +294,7 @@ class _MeasuredCells:
             lengths=lengths,
             log_gains=log_gains,
             disturbed=frozenset(disturbed),
+            unlike=frozenset(unlike),
             added=added,
             repeats=repeats,
         )
@@ -366,7 +374,7 @@ class _MeasuredCells:
                             spreads[point].half_width(
                                 len(drafts), confidence, repeats=len(logs), added=self.added[draft, point]
                             )
-                            if point in spreads and len(logs) >= LOOKS[0]
+                            if point in spreads and point not in self.unlike and len(logs) >= LOOKS[0]
                             else None,
                         ),
                     )
@@ -374,6 +382,7 @@ class _MeasuredCells:
                 ),
                 repeats=self.repeats[point],
                 disturbed=point in self.disturbed,
+                fails_unlike=point in self.unlike,
                 widened=any(self.added[draft, point] > 0 for draft in drafts),
             )
         half = math.hypot(

@@ -83,7 +83,7 @@ def guard(compared: BenchComparison, share: float) -> Guard:
             f"{_ONE_BENCH}, or compare at least {LEAST_SESSIONS} benches a side",
         )
     if compared.no_verdict:
-        raise InconclusiveError(compared.no_verdict, "measure again on a quiet machine")
+        raise InconclusiveError(compared.no_verdict, "remove the cause, and measure again on a quiet machine")
     rows = [row for row in compared.rows if row.before.role is Role.DRAFTING] or [*compared.rows]
     effects = [row.change.effect for row in rows if row.change.effect is not None]
     if len(effects) < len(rows):

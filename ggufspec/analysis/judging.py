@@ -120,6 +120,8 @@ def _find(
     effect: stats.Effect | None, disturbed: float, threshold: float
 ) -> tuple[SpeedVerdict, tuple[Missing, ...]]:
     """Return the verdict, and what is missing where there is none."""
+    if effect is not None and effect.gap is stats.Gap.UNLIKE_FAILURES:
+        return SpeedVerdict.UNDECIDED, (Missing.FAILURES,)
     if disturbed > MOST_DISTURBED:
         return SpeedVerdict.UNDECIDED, (Missing.QUIET,)
     if effect is not None and effect.gap is stats.Gap.NOT_INTERLEAVED:
@@ -143,6 +145,8 @@ def _needed(
         return _NOTHING
     if Missing.QUIET in missing:
         return stats.Needed(repeats=max(repeats, stats.MIN_LOADS), prompts=None)
+    if Missing.FAILURES in missing:
+        return _NOTHING  # more repeats would fail as these did
     if effect is None or effect.fit.error is None:
         return stats.Needed(repeats=max(stats.MIN_LOADS, repeats + 1), prompts=None)
     distance = abs(math.log(effect.ratio.value))

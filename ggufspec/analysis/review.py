@@ -13,6 +13,7 @@ from ggufspec import stats, units
 from ggufspec.analysis import arms, collapses, texts, windows
 from ggufspec.analysis.arm import Arm, counted
 from ggufspec.analysis.judging import MOST_DISTURBED
+from ggufspec.analysis.traffic import uncertain_percentiles
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning, of_judgement, why_unjudged
 from ggufspec.domain import Role, RunSpec, Status
 from ggufspec.engines import plausibility
@@ -132,6 +133,13 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
     if disturbed:
         most = max(arm.disturbed for arm in disturbed)
         yield _warn(MeasurementWarning.DISTURBED, f"{most:.0%} of the runs", disturbed)
+    unlike = [
+        arm
+        for arm in groups
+        if any(other and arm.fails_unlike(other) for other in (arm.baseline, arm.counterpart))
+    ]
+    if unlike:
+        yield _warn(MeasurementWarning.UNEQUAL_FAILURES, _names(unlike), unlike)
     widened = [arm for arm in groups if arm.gain is not None and arm.gain.fit.disturbance]
     if widened:
         most = max(arm.gain.fit.disturbance for arm in widened if arm.gain is not None)
@@ -146,6 +154,11 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
         n_predict = shown_by[0].spec.n_predict
         detail = f"up to {max(longer.values())} tokens where {n_predict} were asked for; {_names(shown_by)}"
         yield _warn(MeasurementWarning.BEYOND_LENGTH, detail, shown_by)
+    served = [(arm, uncertain_percentiles(arm.traffic)) for arm in groups if arm.traffic is not None]
+    few = [arm for arm, uncertain in served if uncertain]
+    if few:
+        count, percent = min((count, percent) for _, of in served for percent, count in of.items())
+        yield _warn(MeasurementWarning.FEW_BEYOND, f"{count} beyond p{percent}; {_names(few)}", few)
     restless = [arm for arm in groups if stats.unstable(arm.measured)]
     if restless:
         yield _warn(MeasurementWarning.UNSTABLE, _names(restless), restless)

@@ -22,6 +22,8 @@ class AuditSummary:
         tokens: of all of them, their ends included.
         near_ties: tokens that differ from the target's choice within the margin; None for sampled texts.
         divergent: tokens that differ by more; None for sampled texts.
+        divergent_texts: texts with such a token; of one run's answers to several users, which are judged
+            together, as many as there may be. None for sampled texts.
         places: of sampled tokens, see ``TextAudit``.
         impossible: sampled tokens that the sampler leaves out.
         identical: how many of the compared repeats equal the target's first text.
@@ -33,6 +35,7 @@ class AuditSummary:
     tokens: int
     near_ties: int | None
     divergent: int | None
+    divergent_texts: int | None
     places: tuple[int, ...] | None
     impossible: int | None
     identical: int
@@ -40,8 +43,19 @@ class AuditSummary:
     unjudged: tuple[str, ...]
 
     @property
-    def highest_share(self) -> float | None:
-        """The highest share of divergent tokens compatible with what was found, at 95 %."""
+    def highest_share_of_texts(self) -> float | None:
+        """The highest share of texts with a divergent token compatible with what was found, at 95 %."""
+        if self.divergent_texts is None or not self.texts:
+            return None
+        return stats.highest_share(self.divergent_texts, self.texts)
+
+    @property
+    def highest_share_of_tokens(self) -> float | None:
+        """The same of divergent tokens, if each differs independently of the others of its text.
+
+        A fault seldom does that: it makes many tokens of few texts differ, and where none of these texts was
+        judged, the bound lies below the truth.
+        """
         if self.divergent is None or not self.tokens:
             return None
         return stats.highest_share(self.divergent, self.tokens)
@@ -62,6 +76,7 @@ def summarize_audits(runs: Runs) -> AuditSummary | None:
         return None
     reasons = {audit.unjudged for audit in audits if audit is not None and audit.unjudged is not None}
     texts = _distinct(runs)
+    affected = [None if audit.divergent is None else min(audit.divergent, count) for audit, count in texts]
     audits = [audit for audit, _ in texts]
     histograms = [audit.places for audit in audits if audit.places is not None]
     return AuditSummary(
@@ -69,6 +84,7 @@ def summarize_audits(runs: Runs) -> AuditSummary | None:
         tokens=sum(audit.tokens for audit in audits),
         near_ties=_sum([audit.near_ties for audit in audits]),
         divergent=_sum([audit.divergent for audit in audits]),
+        divergent_texts=_sum(affected),
         places=tuple(map(sum, zip(*histograms, strict=True))) if histograms else None,
         impossible=_sum([audit.impossible for audit in audits]),
         identical=sum(compared),

@@ -23,6 +23,7 @@ class TrafficFigures:
         runs: loads of the models under traffic.
         requests: in all runs, those outside the steady windows included.
         failed: how many of them failed, by outcome.
+        steady: how many were sent in the steady windows and answered.
         ttft_s: percentile -> time to the first token in s, of requests sent in the steady windows. A
             percentile with fewer than ten requests beyond it is left out.
         token_s: the same of the mean time between a request's tokens.
@@ -36,6 +37,7 @@ class TrafficFigures:
     runs: int
     requests: int
     failed: Mapping[RequestOutcome, int]
+    steady: int
     ttft_s: Mapping[int, stats.Estimate]
     token_s: Mapping[int, stats.Estimate]
     prompt_tps: float | None
@@ -68,6 +70,7 @@ def summarize_traffic(runs: Runs) -> TrafficFigures | None:
         runs=len(samples),
         requests=len(requests),
         failed=outcomes,
+        steady=len(_steady(samples)),
         ttft_s=_percentiles(
             [[answered_request.ttft_s for answered_request in _steady(load)] for load in loads]
         ),
@@ -80,6 +83,12 @@ def summarize_traffic(runs: Runs) -> TrafficFigures | None:
         goodput=_goodput(runs.specs[0].traffic, loads),
         saturated=sum(sample.is_saturated is True for sample in samples),
     )
+
+
+def uncertain_percentiles(figures: TrafficFigures) -> dict[int, int]:
+    """Return beyond how many requests each percentile lies whose interval holds less often than it says."""
+    beyond = {percent: round(figures.steady * (100 - percent) / 100) for percent in figures.ttft_s}
+    return {percent: count for percent, count in beyond.items() if count < stats.FEW_BEYOND}
 
 
 def user_rate(sample: TrafficSample) -> float | None:

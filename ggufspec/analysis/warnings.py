@@ -60,11 +60,13 @@ class MeasurementWarning(StrEnum):
     SAMPLED_OTHERWISE = "sampled-otherwise"
     SYNTHETIC = "synthetic-acceptance"
     REQUESTS_FAILED = "requests-failed"
+    FEW_BEYOND = "few-beyond"
     CLIENT_BUSY = "client-busy"
     SATURATED = "saturated"
     OTHER_CLIENTS = "other-clients"
     SUMMARY_RETRIED = "summary-retried"
     RUNS_FAILED = "runs-failed"
+    UNEQUAL_FAILURES = "unequal-failures"
     DAMAGED = "damaged"
 
 
@@ -193,6 +195,10 @@ ADVICE = {
         "requests of several users failed, so the server had less to do than in arms without failures: the "
         "table of users counts them, and the logs of the runs have their reasons"
     ),
+    MeasurementWarning.FEW_BEYOND: (
+        "fewer than 60 requests lie beyond a percentile, so few slow ones decide it, and its interval may be "
+        "too narrow: take more requests, with more prompts or --repeats"
+    ),
     MeasurementWarning.CLIENT_BUSY: (
         "the client took more than 2 % of the time between two tokens, which may slow the server down: leave "
         "it a core with a smaller --threads, or take speed-ups rather than tokens/s from this bench"
@@ -208,6 +214,11 @@ ADVICE = {
     MeasurementWarning.SUMMARY_RETRIED: "llama.cpp truncated a log; the run was repeated",
     MeasurementWarning.RUNS_FAILED: (
         "some runs failed and are missing from the means: `ggufspec show --runs` has their status"
+    ),
+    MeasurementWarning.UNEQUAL_FAILURES: (
+        "more runs or requests of one arm failed than of what it is compared with, and the slow ones may be "
+        "those that fail, so there is no verdict: `ggufspec show --runs` has their status; raise --timeout "
+        "if a time limit ended them"
     ),
     MeasurementWarning.DAMAGED: (
         "the files of this bench are damaged, and some of its runs may be missing: measure again"
@@ -240,6 +251,7 @@ _NOTES = frozenset(
         MeasurementWarning.CLIPPED,
         MeasurementWarning.WIDENED,
         MeasurementWarning.BEYOND_LENGTH,
+        MeasurementWarning.FEW_BEYOND,
         MeasurementWarning.SYNTHETIC,
     }
 )

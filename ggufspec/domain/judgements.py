@@ -29,6 +29,7 @@ class Missing(StrEnum):
     RUNS = "more runs"
     LOADS = "three or more loads of the models"
     QUIET = "a quiet machine"
+    FAILURES = "arms that fail alike"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ from ggufspec.stats.families import (
 )
 from ggufspec.stats.fixed import compare_loads, fixed_effect, mean_of_loads, without_interval
 from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
-from ggufspec.stats.percentiles import LEAST_BEYOND, percentile_over_loads
+from ggufspec.stats.percentiles import FEW_BEYOND, LEAST_BEYOND, percentile_over_loads
 from ggufspec.stats.planning import Needed, expected_width, needed, needed_for
 from ggufspec.stats.ratios import ratio_of_sums
 from ggufspec.stats.spread import UNSTABLE_ABOVE, p_of_equal_groups, spread, unstable
@@ -69,6 +69,7 @@ __all__ = [
     "BINS",
     "CONFIDENCE",
     "ERROR",
+    "FEW_BEYOND",
     "LEAST_BEYOND",
     "LEAST_TOKENS",
     "MIN_LOADS",

@@ -62,6 +62,7 @@ class Gap(StrEnum):
     NOT_INTERLEAVED = "not-interleaved"  # fewer than three loads of several runs each
     EQUAL = "equal"  # all values are the same: their spread is not known
     NO_LOOK = "no-look"  # the bench ended before its first look
+    UNLIKE_FAILURES = "unlike-failures"  # more runs of one arm failed, so the others are no sample of it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,12 @@ from ggufspec.stats.estimates import quantile
 LEAST_BEYOND = 10
 """Values that must lie beyond a percentile on each side; with fewer, single requests decide it."""
 
+FEW_BEYOND = 60
+"""Values beyond a percentile below which its interval is to be read with care.
+
+The jackknife sees loads, not how few values reach that far. ``scripts/validate_intervals`` simulates it.
+"""
+
 
 def percentile_over_loads(values: Sequence[ArrayLike], percent: float) -> Estimate | None:
     """Return a percentile of all values together, with its 95 % interval over loads.

@@ -1,4 +1,4 @@
-"""Do texts follow the target? Bounds on the share of divergent tokens, and a test of sampled tokens.
+"""Do texts follow the target? Bounds on the share of divergent texts, and a test of sampled tokens.
 
 Where tokens were drawn from known distributions, the place of each token in the cumulative distribution,
 randomised within the token's own probability, is uniform and independent of all others: the probability
@@ -24,19 +24,19 @@ LEAST_TOKENS = 5 * BINS
 _LEVEL = 0.95
 
 
-def highest_share(n_found: int, tokens: int) -> float:
-    """Return the highest share of divergent tokens that is compatible with what was found.
+def highest_share(n_found: int, judged: int) -> float:
+    """Return the highest share of something that is compatible with how often it was found.
 
     It is the one-sided exact bound of 95 % (Clopper and Pearson 1934). With none found it is close to
-    3 / tokens, the rule of three.
+    3 / judged, the rule of three. It holds for what is found independently: texts, but seldom their tokens.
 
     Args:
-        n_found: divergent tokens.
-        tokens: all that were judged, 1 or more.
+        n_found: texts with a divergent token, or divergent tokens.
+        judged: all of them, 1 or more.
     """
     from scipy import special  # takes a quarter of a second to import, and few commands need it
 
-    return 1.0 if n_found >= tokens else float(special.betaincinv(n_found + 1, tokens - n_found, _LEVEL))
+    return 1.0 if n_found >= judged else float(special.betaincinv(n_found + 1, judged - n_found, _LEVEL))
 
 
 def place_token(probabilities: NDArray[np.float64], token: int, uniform: float) -> float | None:

@@ -205,7 +205,13 @@ class AuditRow(Row):
     audited_tokens: int | None = column(of="tokens")
     near_tie_tokens: int | None = column(of="near_ties")
     divergent_tokens: int | None = column(of="divergent")
-    divergence_bound: float | None = column(of="highest_share")
+    divergent_texts: int | None = column(of="divergent_texts")
+    divergent_texts_bound: float | None = column(
+        of="highest_share_of_texts", help="The highest share compatible with what was found, at 95 %."
+    )
+    divergent_tokens_bound: float | None = column(
+        of="highest_share_of_tokens", help="The same, if tokens differ independently of each other."
+    )
     distribution_p_value: float | None = column(of="p_value")
     impossible_tokens: int | None = column(of="impossible")
     audit_unjudged: str | None = column(of=lambda summary: "; ".join(summary.unjudged) or None)

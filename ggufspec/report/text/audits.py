@@ -32,11 +32,20 @@ def _finding(summary: AuditSummary) -> str:
     extent = f"{units.counted(summary.tokens, 'token')} of {units.counted(summary.texts, 'text')}"
     if summary.divergent is None:
         return f"{extent}, {_distribution(summary)}"
-    share = summary.highest_share
     ties = f", {units.counted(summary.near_ties, 'near-tie')}" if summary.near_ties else ""
     count = f"{summary.divergent} divergent" if summary.divergent else "no divergence"
-    bound = "" if share is None else f" (below {format_bound(share)} at 95 %)"
-    return f"{extent}, {count}{bound}{ties}"
+    return f"{extent}, {count}{_bounds(summary)}{ties}"
+
+
+def _bounds(summary: AuditSummary) -> str:
+    """Return the highest shares that are compatible with what was found, in parentheses."""
+    of_texts, of_tokens = summary.highest_share_of_texts, summary.highest_share_of_tokens
+    if of_texts is None or of_tokens is None:
+        return ""
+    return (
+        f" (at 95 %: below {format_bound(of_texts)} of texts; below {format_bound(of_tokens)} of tokens if "
+        "they differ independently)"
+    )
 
 
 def _distribution(summary: AuditSummary) -> str:

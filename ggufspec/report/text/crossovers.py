@@ -145,6 +145,8 @@ def _meanwhile(crossover: CrossoverMap) -> str:
     if not cells:
         return ""
     needs = "a quiet machine" if any(cell.disturbed or cell.widened for cell in cells) else "more runs"
+    if any(cell.fails_unlike for cell in cells):
+        needs = "runs that fail alike with and without drafting"
     return f" The target alone is what is safe where it is undecided; {needs} would decide it."
 
 

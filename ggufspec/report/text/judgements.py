@@ -24,6 +24,8 @@ _NEEDS: Mapping[Missing, str] = {
     Missing.LOADS: "loads of the models differ by chance, and fewer than three were measured",
     Missing.QUIET: "other programs, swapping or heat changed the runs by more than all else that varies, so"
     " a quiet machine would decide it",
+    Missing.FAILURES: "more runs or requests of one arm failed than of the other, and the slow ones may be"
+    " those that fail",
 }
 
 
@@ -115,7 +117,9 @@ def deciding(
         return
     words = deciding_command(results, judgement)
     command = "." if words is None or not names_command else f": `{shlex.join(words)}`"
-    if Missing.QUIET in judgement.missing:
+    if Missing.FAILURES in judgement.missing:
+        yield f"See why runs failed (`ggufspec show {results.meta.id} --runs`), and measure again{command}"
+    elif Missing.QUIET in judgement.missing:
         yield f"Stop other programs and measure again{command}"
     elif Missing.LOADS in judgement.missing and results.runs[0].spec.servers is not None:
         yield f"For a verdict, {SERVER_LOADS}."
@@ -135,7 +139,7 @@ def deciding(
 
 def deciding_command(results: ResultSet, judgement: SpeedJudgement) -> list[str] | None:
     """Return the command that would probably decide an open verdict; None where there is none."""
-    if Missing.QUIET in judgement.missing:
+    if {Missing.QUIET, Missing.FAILURES} & {*judgement.missing}:
         return _anew(results)
     if judgement.needed_repeats is None or results.runs[0].spec.servers is not None:
         return None
