@@ -15,7 +15,7 @@ from tests.support import values
 
 NOT_INTERLEAVED = (
     "loads: with fewer than 3 loads of each arm, differences between loads and between arms cannot be told "
-    "apart, so no intervals are stated (not-interleaved)"
+    "apart, so speed-ups are estimates, not verdicts (not-interleaved)"
 )
 
 

@@ -217,9 +217,11 @@ def _selections(
     differing = grid.table(np.array([_differs(*text) for text in texts], dtype=float), everywhere)
     made = ~np.isnan(disturbed)
     repeats = np.array(grid.repeats)
+    numbers: dict[RunSpec, list[int]] = {}
+    for number, spec in enumerate(members):
+        numbers.setdefault(_block(spec), []).append(number)
     selections = {}
-    for one_block in dict.fromkeys(map(_block, members)):
-        in_block = [number for number, spec in enumerate(members) if _block(spec) == one_block]
+    for one_block, in_block in numbers.items():
         of_this = [number for number in in_block if members[number].role is not Role.DRAFTER] or in_block
         block = [number for number in of_this if len(measured[members[number]])] or in_block
         present = np.array([~np.isnan(measured[members[number]].table) for number in block])

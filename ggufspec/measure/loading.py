@@ -118,6 +118,6 @@ def _notes(suite: RunPlan, reason: str) -> list[str]:
     if loads < stats.MIN_LOADS and shares:
         notes.append(
             f"loads: with fewer than {stats.MIN_LOADS} loads of each arm, differences between loads and "
-            "between arms cannot be told apart, so no intervals are stated (not-interleaved)"
+            "between arms cannot be told apart, so speed-ups are estimates, not verdicts (not-interleaved)"
         )
     return notes

@@ -20,7 +20,9 @@ from ggufspec.measure.sweep import Block
 from ggufspec.prompts import PromptTurns, Render
 from ggufspec.results import ResultSet, Runs
 
-_FIRST_LOOK = 8  # repeats, with a precision: after fewer, those end that look precise by luck (90 % hold)
+FIRST_LOOK = 8
+"""Repeats, with a precision: after fewer, those end that look precise by luck, and 90 % hold."""
+
 _MOST_REPEATS = 1000
 _JUDGE_S = 2.0  # until the worker runs that scores texts, on a slow machine, beside its load
 _JUDGING_SHARE = 0.3  # of the time in which a text was written: batches read it several times as fast
@@ -232,7 +234,7 @@ def _enough(suite: RunPlan, block: Block, repeat: int, so_far: ResultSet) -> boo
             return True
         is_look = repeat in suite.stopping.looks
         return is_look and review.is_decided(arms.group(so_far), block.arms)
-    if repeat < max(suite.repeats, 1 if suite.precision is None else _FIRST_LOOK):
+    if repeat < max(suite.repeats, 1 if suite.precision is None else FIRST_LOOK):
         return False
     if suite.precision is None or repeat >= _MOST_REPEATS:
         return True

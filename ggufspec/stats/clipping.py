@@ -124,10 +124,18 @@ def _polish(logs: Values, loads: NDArray[np.intp]) -> Values:
     members = [loads == number for number in np.unique(loads)] if len(logs) >= _LEAST_PROMPTS else []
     left = logs
     for _ in range(_SWEEPS):
-        left = left - np.nanmedian(left, axis=1, keepdims=True)
+        left = left - _row_medians(left)[:, None]
         for member in members:
-            left[:, member] -= np.nanmedian(left[:, member])
+            left[:, member] -= _row_medians(left[:, member].reshape(1, -1))
     return left
+
+
+def _row_medians(table: Values) -> Values:
+    """Return the median of each row's values; numpy's own takes ten times as long over so few of them."""
+    counts = (~np.isnan(table)).sum(axis=1)
+    ordered = np.sort(table, axis=1)  # NaN is last
+    rows = np.arange(len(table))
+    return np.asarray((ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2)
 
 
 def _is_unequal(far: Sequence[int], runs: Sequence[int]) -> bool:
@@ -144,6 +152,6 @@ def _is_unequal(far: Sequence[int], runs: Sequence[int]) -> bool:
 
 def _p_of_as_many(far: int, runs: int, all_far: int, all_runs: int) -> float:
     """Return the chance that so many of an arm's runs are far, if all arms have them alike."""
-    most = min(runs, all_far)
+    most = min(runs, all_far)  # the hypergeometric tail; scipy.stats has it, and takes a second to import
     ways = sum(comb(all_far, k) * comb(all_runs - all_far, runs - k) for k in range(far, most + 1))
     return ways / comb(all_runs, runs)

@@ -80,7 +80,7 @@ class Scenario:
 
 def simulate(scenario: Scenario, seed: int) -> Outcome:
     """Return what the speed-up of one bench says."""
-    simulated, truth = _simulate_arms(scenario, np.random.default_rng(seed))
+    simulated, truth = simulate_arms(scenario, np.random.default_rng(seed))
     judgement = arms.group(make_bench(scenario, simulated))[1].judgement
     assert judgement is not None
     return judge(judgement.ratio, judgement.verdict, truth)
@@ -93,7 +93,7 @@ def make_bench(scenario: Scenario, simulated: list[SimulatedArm]) -> ResultSet:
 
 def simulate_rate(scenario: Scenario, seed: int) -> Outcome:
     """Return what the tokens/s of the target say; the true value is the mean of many benches."""
-    simulated, _ = _simulate_arms(scenario, np.random.default_rng(seed))
+    simulated, _ = simulate_arms(scenario, np.random.default_rng(seed))
     rate = arms.group(make_bench(scenario, simulated))[0].rate
     return judge(rate, None, math.log(_SLOWEST) - _MEAN_EXCESS)
 
@@ -102,19 +102,23 @@ _MEAN_EXCESS = 0.0192 + 0.02 * 0.1317
 """Of the logarithm of a run time: E ln(1 + Γ(1.5) 0.02 / 1.5), and E ln(1 + U(0, 0.3)) of every fiftieth."""
 
 
-def simulate_acceptance(prompts: int, seed: int) -> Outcome:
-    """Return what the interval of a pooled acceptance rate says; prompts have rates and lengths."""
+def simulate_acceptance(prompts: int, taken: tuple[float, float], seed: int) -> Outcome:
+    """Return what the interval of a pooled acceptance rate says; prompts have rates and lengths.
+
+    Args:
+        prompts: how many there are.
+        taken: parameters of the beta distribution of their rates, as accepted and rejected tokens.
+        seed: of the random numbers.
+    """
     random = np.random.default_rng(seed)
     drafted = random.integers(60, 240, prompts)
-    accepted = random.binomial(drafted, random.beta(8, 3, prompts))
+    accepted = random.binomial(drafted, random.beta(*taken, prompts))
     names = [f"p{prompt}" for prompt in range(prompts)]
-    estimate = stats.ratio_of_sums(
-        dict(zip(names, accepted.tolist(), strict=True)), dict(zip(names, drafted.tolist(), strict=True))
-    )
-    return judge(estimate, None, math.log(8 / 11))
+    counts, of = (dict(zip(names, table.tolist(), strict=True)) for table in (accepted, drafted))
+    return judge(stats.ratio_of_sums(counts, of, highest=1.0), None, math.log(taken[0] / sum(taken)))
 
 
-def _simulate_arms(scenario: Scenario, random: np.random.Generator) -> tuple[list[SimulatedArm], float]:
+def simulate_arms(scenario: Scenario, random: np.random.Generator) -> tuple[list[SimulatedArm], float]:
     """Return the target, an arm that drafts, and the true log speed-up, of all prompts or of a single one."""
     prompts, repeats = scenario.prompts, scenario.repeats
     logs = run_times(random, scenario)
@@ -252,7 +256,11 @@ PATHS = (
     ),
     *(Path(name=scenario.title, simulate=partial(simulate_rate, scenario)) for scenario in _RATES),
     *(
-        Path(name=f"acceptance rate, {prompts} prompts", simulate=partial(simulate_acceptance, prompts))
-        for prompts in (8, 32)
+        Path(
+            name=f"acceptance rate {taken[0] / sum(taken):.0%}, prompts by {spread:.0%}, {prompts} prompts",
+            simulate=partial(simulate_acceptance, prompts, taken),
+        )
+        for taken, spread in (((8, 3), 0.13), ((19, 1), 0.05), ((38, 2), 0.03), ((99, 1), 0.01))
+        for prompts in (4, 8, 32)
     ),
 )

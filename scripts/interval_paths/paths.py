@@ -10,7 +10,7 @@ from statistics import stdev
 from ggufspec.domain import Estimate, SpeedVerdict
 from ggufspec.stats import Z95
 
-HEADINGS = ("path", "simulations", "holds", "false", "found", "half width", "over known")
+HEADINGS = ("path", "simulations", "holds", "false", "found", "half width", "over known", "regret")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,7 @@ class Outcome:
         half_width: of the printed interval, in logarithms.
         known_half_width: the same of an estimator that knows the variances, in logarithms; by default that
             of the printed estimate, from the standard deviation of ``error`` over all simulations.
+        regret: by how much what was chosen is slower than the best, in logarithms.
     """
 
     holds: bool | None = None
@@ -33,6 +34,7 @@ class Outcome:
     error: float | None = None
     half_width: float | None = None
     known_half_width: float | None = None
+    regret: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,8 @@ class Path:
         most_false: the share of simulations that may have a false verdict.
         least_found: the share of simulations that must find the true difference.
         widest: the mean half width, over that with known variances.
+        most_regret: the mean regret, in logarithms.
+        most_regret_of_95: the regret that 95 % of the simulations keep.
     """
 
     name: str
@@ -54,6 +58,8 @@ class Path:
     most_false: float | None = 0.05
     least_found: float | None = None
     widest: float | None = None
+    most_regret: float | None = None
+    most_regret_of_95: float | None = None
 
 
 def judge(
@@ -104,8 +110,30 @@ def run(path: Path, seeds: Iterable[int]) -> tuple[list[str], list[str]]:
         *("" if share is None else f"{share:.1%}" for share in (holds, false, found)),
         "" if half is None else f"±{half:.1%}",
         "" if over is None else f"{over:.2f}",
+        _format_regret(outcomes),
     ]
-    return cells, list(_missed(path, holds, false, found, over))
+    return cells, [*_missed(path, holds, false, found, over), *_regretted(path, outcomes)]
+
+
+def _format_regret(outcomes: Sequence[Outcome]) -> str:
+    """Return the mean regret, and the one that 95 % keep; nothing where nothing was chosen."""
+    mean, of_95 = _regret(outcomes)
+    return "" if mean is None or of_95 is None else f"{mean:.1%}, 95 % below {of_95:.1%}"
+
+
+def _regret(outcomes: Sequence[Outcome]) -> tuple[float | None, float | None]:
+    regrets = sorted(outcome.regret for outcome in outcomes if outcome.regret is not None)
+    if not regrets:
+        return None, None
+    return sum(regrets) / len(regrets), regrets[math.ceil(0.95 * len(regrets)) - 1]
+
+
+def _regretted(path: Path, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    mean, of_95 = _regret(outcomes)
+    if mean is not None and path.most_regret is not None and mean > path.most_regret:
+        yield f"{path.name}: a regret of {mean:.2%} on average, more than {path.most_regret:.0%}"
+    if of_95 is not None and path.most_regret_of_95 is not None and of_95 > path.most_regret_of_95:
+        yield f"{path.name}: 95 % have a regret below {of_95:.2%}, not {path.most_regret_of_95:.0%}"
 
 
 def _known_half_width(outcomes: Sequence[Outcome]) -> float | None:

@@ -1,0 +1,49 @@
+"""Benches that are repeated until their speed-up is as precise as was asked for (``--precision``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from ggufspec.analysis import arms, review
+from ggufspec.measure.measuring import FIRST_LOOK
+from interval_paths.core import Scenario, make_bench, simulate_arms
+from interval_paths.paths import Outcome, Path, judge
+
+MOST_REPEATS = 40  # in this simulation
+
+
+def simulate(scenario: Scenario, precision: float, seed: int) -> Outcome:
+    """Return what the speed-up says at the end; the bench is looked at after each repeat, from the eighth."""
+    both, truth = simulate_arms(scenario, np.random.default_rng(seed))
+    for repeats in range(FIRST_LOOK, MOST_REPEATS + 1):
+        cut = [
+            replace(
+                arm,
+                tps=arm.tps[:, :repeats],
+                loads=None if arm.loads is None else arm.loads[:, :repeats],
+            )
+            for arm in both
+        ]
+        groups = arms.group(make_bench(scenario, cut))
+        if not review.improvable(groups, [arm.spec for arm in groups], precision):
+            break
+    judgement = groups[1].judgement
+    assert judgement is not None
+    return judge(judgement.ratio, judgement.verdict, truth)
+
+
+def _path(scenario: Scenario, precision: float) -> Path:
+    named = replace(scenario, repeats=MOST_REPEATS, name=f"until ±{precision:.1%}")
+    title = named.title.replace(f"× {MOST_REPEATS}", f"× {FIRST_LOOK} or more")
+    return Path(name=title, simulate=partial(simulate, named, precision))
+
+
+_DESIGNS = [
+    Scenario(prompts=8, repeats=MOST_REPEATS, load=load, own_processes=own, spread=spread)
+    for own, load, spread in ((False, 0.01, 0.0), (False, 0.03, 0.0), (True, 0.01, 0.0), (False, 0.01, 0.06))
+]
+
+PATHS = tuple(_path(design, precision) for design in _DESIGNS for precision in (0.01, 0.02))
