@@ -60,6 +60,63 @@ def test_plans_agree_with_what_llama_cpp_printed(
     assert found.total / MIB == pytest.approx(sum(measured), rel=0.03)
 
 
+def _gemma(name: str) -> str:  # the types of gemma-3-270m-q4_k_m.gguf
+    part = name.rpartition(".")[2]
+    if part in {"attn_v", "ffn_down"}:
+        larger = int(name.split(".")[1]) % 2 == 0  # half of the layers have them
+        return {"attn_v": ("Q5_0", "Q8_0"), "ffn_down": ("Q4_K", "Q6_K")}[part][larger]
+    return {"token_embd": "Q8_0", "attn_output": "Q4_K"}.get(part, "Q5_0")
+
+
+@pytest.fixture(scope="module")
+def gemma() -> ModelCard:
+    """The header of Gemma 3 270M in Q4_K_M: a small model with a vocabulary of 262,144 tokens."""
+    vocabulary = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": [""] * 262_144}
+    shape = models.gemma3(
+        n_layers=18,
+        n_embd=640,
+        n_ff=2048,
+        n_heads=4,
+        n_heads_kv=1,
+        head=256,
+        window=512,
+        types=_gemma,
+        vocabulary=vocabulary,
+    )
+    return _card(shape)
+
+
+# What `llama-server -lv 4 --parallel 1` b11312 printed for that file on a CPU: mapped model, KV and
+# compute buffers in MiB. Beside them it printed an output buffer of 1.00 and a repacked copy of 12.66.
+@pytest.mark.parametrize(
+    ("context", "measured"), [(2048, (235.16, 21.0, 20.77)), (32_768, (235.16, 111.0, 50.77))]
+)
+def test_a_server_keeps_logits_of_the_tokens_that_it_samples(
+    gemma: ModelCard, context: int, measured: tuple[float, float, float]
+) -> None:
+    found = memory.plan(gemma, None, Offload(target_layers=0), _settings(context, n_draft=0)).target.host
+    parts = (found.weights / MIB, found.cache / MIB, found.compute / MIB)
+    assert parts == pytest.approx(measured, rel=0.05)
+
+
+def test_the_plain_program_and_older_ones_keep_logits_of_a_whole_batch(gemma: ModelCard) -> None:
+    logits = 512 * 262_144 * 4
+    for settings in (_settings(2048, plain=True), _settings(2048, layout=memory.layout_for(10_475))):
+        assert memory.plan(gemma, None, Offload(target_layers=0), settings).target.host.compute > logits
+
+
+def test_every_user_has_logits_of_a_draft_to_verify(gemma: ModelCard) -> None:
+    """As many as a batch has tokens, at most."""
+    users, most = (
+        memory.plan(
+            gemma, gemma, Offload(target_layers=0, draft_layers=0), _settings(2048, n_draft=15, n_slots=slots)
+        ).target.host.compute
+        for slots in (8, 100)
+    )
+    assert users > 8 * 16 * 262_144 * 4
+    assert 512 * 262_144 * 4 < most < 600 * 262_144 * 4
+
+
 def _q3_k_s(name: str) -> str:  # llama.cpp's mix for a 70B
     return {"output": "Q6_K", "attn_v": "Q5_K"}.get(name.rpartition(".")[2], "Q3_K")
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ggufspec import machine
-from ggufspec.domain import Layers, ModelFile, Offload, Role, RunSpec
+from ggufspec import engines, machine
+from ggufspec.domain import Layers, ModelFile, Offload, Program, Role, RunSpec
 from ggufspec.errors import OutOfMemoryError
 from ggufspec.llama.install import Install
 from ggufspec.llama.rpc import WorkerReport, workers
@@ -45,6 +45,7 @@ def check_memory(
     cards: Cards,
     install: Install,
     *,
+    engine: str,
     force: bool,
     lent: Mapping[str, WorkerReport] | None = None,
 ) -> Iterator[str]:
@@ -54,6 +55,7 @@ def check_memory(
         sweep: the configurations.
         cards: the headers of all models.
         install: the llama.cpp that runs them.
+        engine: a row of ENGINES.
         force: only note what cannot fit.
         lent: what is known of workers, by their addresses. Arms with others are not judged.
 
@@ -72,7 +74,8 @@ def check_memory(
         offload = spec.offload if with_workers.gpu is not False else Offload(target_layers=0, draft_layers=0)
         if install.gpu is False and not offload.lends_to_drafter:
             offload = replace(offload, draft_layers=0)
-        settings = memory.settings_for(spec, layout)
+        is_plain = engines.program_for(engine, spec) is Program.PLAIN
+        settings = memory.settings_for(spec, layout, plain=is_plain)
         verdict = memory.verdict(
             memory.plan(target, draft, offload, settings),
             room,

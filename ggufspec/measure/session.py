@@ -127,7 +127,9 @@ def prepare_session(request: Request) -> Session:
         dict.fromkeys(
             note
             for one in every
-            for note in fitting.check_memory(sweep, models.cards, one, force=request.force, lent=rpc_workers)
+            for note in fitting.check_memory(
+                sweep, models.cards, one, engine=used, force=request.force, lent=rpc_workers
+            )
         )
     )
     until = stopping.plan_stopping(request, sweep)

@@ -27,7 +27,7 @@ class Layout:
     output_first: bool  # the first layer to be offloaded is the output; before, it was the last
     window_cache: bool  # layers with a sliding window keep only that much context
     flash_attention: bool  # without being asked
-    few_logits: bool  # drafting programs keep logits for the tokens to verify, not for a whole batch
+    few_logits: bool  # servers and programs that draft keep logits of the tokens to verify, not of a batch
     lean_graph: bool  # keys and values are written to the cache at once, not kept beside the scores
     skips_mtp: bool  # layers for MTP are loaded only where they draft
 
@@ -68,6 +68,7 @@ class MemorySettings:
         n_draft: the most tokens that are drafted per round (γ).
         mtp: whether the target's own layers for MTP draft.
         layout: how the build in use lays models out.
+        plain: whether llama.cpp's plain program runs it, which neither serves nor drafts.
         n_slots: how many requests are answered at once, each with a context of its own.
         draft_kv_type_k: the type of the drafter's keys (``-ctkd``); None for the target's.
         draft_kv_type_v: likewise for values (``-ctvd``).
@@ -80,6 +81,7 @@ class MemorySettings:
     n_draft: int = 16
     mtp: bool = False
     layout: Layout = TODAY
+    plain: bool = False
     n_slots: int = 1
     draft_kv_type_k: str | None = None
     draft_kv_type_v: str | None = None
@@ -98,6 +100,21 @@ class MemorySettings:
         """How many tokens are evaluated at once."""
         return min(self.n_ubatch, self.context)
 
+    def outputs(self, per_slot: int) -> int:
+        """Return of how many tokens of a batch the graph has logits, which is reserved before anything runs.
+
+        llama_context reserves a batch of min(n_tokens, n_outputs_max) outputs (``n_outputs_pp`` in
+        src/llama-context.cpp of b11312). llama-server and the programs that draft lower n_outputs_max to the
+        tokens that they sample or verify (common_speculative_get_output_limits in common/speculative.cpp). It
+        is a whole batch in the plain program, and in every program before that was written.
+
+        Args:
+            per_slot: tokens of a slot that are sampled or verified at once.
+        """
+        if self.plain or not self.layout.few_logits:
+            return self.n_tokens
+        return min(self.n_tokens, self.n_slots * per_slot)
+
     @property
     def cells(self) -> int:
         """How many tokens a complete cache of one slot holds."""
@@ -110,12 +127,13 @@ class MemorySettings:
         return -(-min(self.cells, window + self.n_ubatch) // _CELLS) * _CELLS
 
 
-def settings_for(spec: RunSpec, layout: Layout) -> MemorySettings:
+def settings_for(spec: RunSpec, layout: Layout, *, plain: bool = False) -> MemorySettings:
     """Return the memory settings of a run.
 
     Args:
         spec: the run. What it leaves open is llama.cpp's default.
         layout: how the build in use lays models out.
+        plain: whether llama.cpp's plain program runs it.
     """
     kv_type_k, kv_type_v = ((kv_type or "f16").upper() for kv_type in spec.cache_types)
     draft_kv_type_k, draft_kv_type_v = ((kv_type or "f16").upper() for kv_type in spec.draft_cache_types)
@@ -128,6 +146,7 @@ def settings_for(spec: RunSpec, layout: Layout) -> MemorySettings:
         n_draft=longest_draft(spec.drafting) if spec.drafting else 0,
         mtp=spec.drafting is not None and spec.drafting.method is Method.DRAFT_MTP and spec.drafter is None,
         layout=layout,
+        plain=plain,
         n_slots=spec.n_slots,
         draft_kv_type_k=draft_kv_type_k,
         draft_kv_type_v=draft_kv_type_v,

@@ -55,23 +55,24 @@ def plan(
         settings: how they are run.
     """
     drafts = draft is not None or settings.mtp
-    whole_batch = not drafts or not settings.layout.few_logits
     skips_mtp = settings.layout.skips_mtp and not settings.mtp
     planned = place(
         target,
         offload.target_layers,
         settings,
-        n_outputs=settings.n_tokens if whole_batch else settings.n_draft + 1,
+        n_outputs=settings.outputs(1 + (settings.n_draft if drafts else 0)),
         cpu_moe=offload.cpu_moe,
         tensor_split=offload.tensor_split,
         loaded=range(target.n_layers - mtp_layers(target)) if skips_mtp else None,
     )
-    n_outputs = settings.n_tokens if whole_batch else 1
     if draft is None:
         head = read_head(target) if settings.mtp else None
+        n_outputs = settings.outputs(1)
         extra = compute_bytes(target, settings, n_outputs=n_outputs) if settings.mtp else 0
         return MemoryPlan(target=_with_states(planned, target, head, settings, extra), draft=None)
     head = read_head(draft)
+    # a DFlash head samples every position of a block at once (has_block_draft in common/speculative.cpp)
+    is_block = head is not None and head.method.drafts_block
     has_cache = head is not None and head.method is Method.DRAFT_MTP
     return MemoryPlan(
         target=_with_states(planned, target, head, settings),
@@ -79,7 +80,7 @@ def plan(
             draft,
             offload.draft_layers,
             settings.of_drafter,
-            n_outputs=n_outputs,
+            n_outputs=settings.outputs(settings.n_draft + 1 if is_block else 1),
             cpu_moe=offload.draft_cpu_moe,
             tensor_split=offload.tensor_split,
             loaded=range(draft.n_layers - mtp_layers(draft), draft.n_layers) if has_cache else None,
