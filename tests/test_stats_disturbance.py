@@ -77,3 +77,10 @@ def test_more_units_do_not_take_a_disturbance_away() -> None:
     (test,) = stats.judge_limits([units], math.log(0.98), fail_error=0.005, pass_error=0.01)
     assert test.units is None
     assert not test.is_above
+
+
+def test_kinds_of_work_lose_more_unequally_where_threads_have_no_core_of_their_own() -> None:
+    free, waiting = (stats.unequal_slowdown(1.0, 2, threads) for threads in (1, 2))
+    assert 0 < free < waiting < math.log(2)
+    assert stats.unequal_slowdown(0.0, 2, 2) == 0
+    assert stats.unequal_slowdown(1.0, 8, 4) < free

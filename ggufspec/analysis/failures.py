@@ -6,7 +6,7 @@ other runs knows of it. Where both arms lose alike, their ratio keeps its meanin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggufspec.domain import RequestOutcome, Status
@@ -38,7 +38,7 @@ class Failures:
         return is_more and abs(self.share - other.share) > _LARGEST_SHARE
 
 
-def count_failures(runs: Iterable[Runs]) -> tuple[Failures, Failures]:
+def count_failures(runs: Sequence[Runs]) -> tuple[Failures, Failures]:
     """Return the failures of an arm's runs, and of the requests in those of several users."""
     statuses = [status for one in runs for status in one.column("status")]
     outcomes = [
@@ -55,7 +55,7 @@ def count_failures(runs: Iterable[Runs]) -> tuple[Failures, Failures]:
     )
 
 
-def fails_unlike(one: Iterable[Runs], other: Iterable[Runs]) -> bool:
+def fails_unlike(one: Sequence[Runs], other: Sequence[Runs]) -> bool:
     """Whether the runs or requests of one arm fail more often than those of another."""
     pairs = zip(count_failures(one), count_failures(other), strict=True)
     return any(first.differs_from(second) for first, second in pairs)

@@ -14,6 +14,7 @@ from ggufspec.stats.disturbance import (
     disturbance_error,
     expected_slowdown,
     mean_slowdown,
+    unequal_slowdown,
     widen,
 )
 from ggufspec.stats.effects import (
@@ -132,6 +133,7 @@ __all__ = [
     "spread",
     "t_quantile",
     "t_tail",
+    "unequal_slowdown",
     "uniform_p_value",
     "unstable",
     "widen",

@@ -1,4 +1,4 @@
-"""What other programs may have added to a log ratio, from the load that was seen during each run.
+"""What other programs may have added to a log ratio or a log time, from the load that was seen meanwhile.
 
 Programs that keep x of n cores busy are expected to slow a run by the logarithm s = -ln(1 - x/n): the share
 of the processor that is left. Two things of it remain in the mean log ratio of two arms:
@@ -11,6 +11,9 @@ of the processor that is left. Two things of it remain in the mean log ratio of 
 
 ``scripts/validate_disturbance.py`` measures both beside real busy loops. Their root mean square is a part of
 the standard error, so that a result beside other programs is one about the quiet machine, too.
+
+A forecast compares kinds of work instead of arms: the batches of a calibration lose another share than single
+tokens do. That is the second of these things, and larger where threads have no core of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from ggufspec.stats.cells import Cell, Rates, Values, align
 _MOST_TAKEN = 0.9  # of the cores: what is left of a run then cannot be told from the load
 _FACTOR = 1.8  # root mean square: 0.2 was seen with a core for each thread, and 2 to 3 with fewer cores
 _UNEQUAL = 0.16  # standard deviation of the share: up to 0.19 was seen with a core for each thread
+_WAITING = 0.55  # is added to the share where no thread has a core of its own: each operation waits for all
 _KNOWN = 1e6  # degrees of freedom from which on Student's t is normal
 
 
@@ -61,6 +65,19 @@ def _systematic(first: Rates, second: Rates) -> float:
     of_repeats = np.nanmean(differences[:, (~np.isnan(differences)).any(axis=0)], axis=0)
     chance = float(of_repeats.std(ddof=1)) / math.sqrt(len(of_repeats)) if len(of_repeats) > 1 else 0.0
     return max(0.0, abs(float(np.nanmean(differences))) - chance)
+
+
+def unequal_slowdown(cores_taken: float, cores: int, threads: int) -> float:
+    """Return by how much other programs slow one kind of work more than another: a standard deviation.
+
+    Args:
+        cores_taken: by other programs.
+        cores: of the machine.
+        threads: of llama.cpp.
+    """
+    without_core = min(1.0, max(0.0, threads + cores_taken - cores) / threads)
+    slowdown = float(expected_slowdown(np.asarray(cores_taken), cores))
+    return slowdown * (_UNEQUAL + _WAITING * without_core)
 
 
 def mean_slowdown(rates: Rates) -> float:

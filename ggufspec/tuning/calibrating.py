@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from ggufspec import engines, forecast, machine, temporary
+from ggufspec import engines, forecast, machine, stats, temporary
 from ggufspec.analysis import warnings
 from ggufspec.domain import Conditions, ModelFile, Offload, RunSpec, Sample, Status
 from ggufspec.engines import Engine, Measurement
@@ -53,11 +53,6 @@ class CalibrationPlan:
     is_short: bool
     deadline: Deadline = NO_DEADLINE
 
-
-_SHARED = 0.1
-"""Standard deviation of log seconds where others use all cores: caches, memory and clocks are shared."""
-_MISSING = 0.5
-"""The same where no thread has a core of its own: threads wait for each other after every operation."""
 
 CostSetup = tuple[Offload, ModelFile | None]
 
@@ -134,13 +129,11 @@ def calibrate_costs(
 
 
 def _disturbance(conditions: Conditions, arms: Iterable[RunSpec]) -> float:
-    """Return the standard deviation of log seconds that other programs cause; see ``_SHARED``."""
-    threads = max((arm.threads for arm in arms), default=1)
-    others = conditions.others_cores or 0.0
+    """Return the standard deviation of log seconds that other programs cause in some kinds of work."""
     if not warnings.was_busy(conditions):
         return 0.0
-    missing = max(0.0, threads + others - machine.usable_cores())
-    return _SHARED * others / machine.usable_cores() + _MISSING * missing / threads
+    threads = max((arm.threads for arm in arms), default=1)
+    return stats.unequal_slowdown(conditions.others_cores or 0.0, machine.usable_cores(), threads)
 
 
 def _calibrated(
