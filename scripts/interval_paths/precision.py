@@ -12,7 +12,7 @@ from ggufspec.measure.measuring import FIRST_LOOK
 from interval_paths.core import Scenario, make_bench, simulate_arms
 from interval_paths.paths import Outcome, Path, judge
 
-MOST_REPEATS = 40  # in this simulation
+MOST_REPEATS = 24  # in this simulation
 
 
 def simulate(scenario: Scenario, precision: float, seed: int) -> Outcome:
