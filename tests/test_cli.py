@@ -27,7 +27,7 @@ from ggufspec.domain import Conditions
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import Request, measuring, prepare_session
 from ggufspec.report import frames
-from ggufspec.report.rows import SummaryRow
+from ggufspec.report.rows.benches import SummaryRow
 from tests.support import fake_server, fakes, shell
 from tests.support.shell import ggufspec
 

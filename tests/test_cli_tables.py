@@ -16,7 +16,8 @@ from ggufspec import results
 from ggufspec.cli.options import shared
 from ggufspec.errors import GgufspecError
 from ggufspec.report import frames
-from ggufspec.report.rows import PositionRow, PromptRow, RoundRow, RunRow, SummaryRow
+from ggufspec.report.rows.benches import SummaryRow
+from ggufspec.report.rows.runs import PositionRow, PromptRow, RoundRow, RunRow
 from tests.support import fake_server, fakes, shell
 
 SHORT = ("--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "2", "-t", "1")

@@ -13,7 +13,7 @@ from ggufspec.analysis import Design, GuardState, arms, comparing, guarding
 from ggufspec.domain import Conditions, Prompt, Role, RunResult, SpeedVerdict
 from ggufspec.errors import InconclusiveError, ResultsError, SlowerError
 from ggufspec.report import frames
-from ggufspec.report.rows import ComparisonRow
+from ggufspec.report.rows.benches import ComparisonRow
 from ggufspec.report.text import formats
 from ggufspec.report.text.comparison import comparison
 from ggufspec.results import ResultSet

@@ -27,7 +27,7 @@ from ggufspec.forecast.trace import DraftTrace
 from ggufspec.measure import Request, prepare_session
 from ggufspec.report import frames, plot, schemas
 from ggufspec.report.html import sections
-from ggufspec.report.rows import CrossoverRow
+from ggufspec.report.rows.plans import CrossoverRow
 from ggufspec.report.text import crossovers
 from ggufspec.results import CrossoverAxes, ResultSet
 from ggufspec.stats import Estimate

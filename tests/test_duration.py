@@ -10,7 +10,7 @@ from ggufspec.measure import duration
 from ggufspec.measure.duration import Experience
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Block, Sweep
-from ggufspec.report.text.sweep_plan import cells
+from ggufspec.report.text.plans import sweep_plan
 from tests.support import values
 
 
@@ -90,9 +90,9 @@ def test_a_sweep_is_shown_before_it_runs() -> None:
     )
     prompts = tuple(Prompt(id=f"p{number}", text=f"Text of p{number}") for number in (1, 2))
     suite = RunPlan(blocks=sweep.blocks(), prompts=prompts, repeats=2, warmups=1)
-    text = cells(suite, "md", "binary")
+    text = sweep_plan(suite, "md", "binary")
     assert isinstance(text, str)
     assert "3 arms with 1 baseline, 12 runs: about 37.5 s." in text
-    text = cells(replace(suite, loads=2), "md", "server")
+    text = sweep_plan(replace(suite, loads=2), "md", "server")
     assert isinstance(text, str)
     assert "3 arms with 1 baseline, 12 runs, 6 loads: about 45.0 s." in text

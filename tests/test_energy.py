@@ -14,7 +14,7 @@ from ggufspec.domain import Conditions, Placement, Role, RunResult
 from ggufspec.report import frames, plot
 from ggufspec.report.html.sections import html, section
 from ggufspec.report.plot.memories import pareto_rows
-from ggufspec.report.rows import EnergyRow
+from ggufspec.report.rows.benches import EnergyRow
 from ggufspec.results import ResultSet
 from tests.support.values import BUILD, MACHINE, bench, run
 
@@ -132,7 +132,7 @@ def test_runs_tell_what_their_gpus_did() -> None:
 def test_the_page_has_a_table_of_energy() -> None:
     page = section(bench(*_runs(300.0, 40.0))).energy
     assert [column.head for column in page.columns] == [
-        *("measured", "models", "γ", "device", "J/token", "over the target alone", "runs"),
+        *("", "model", "γ", "device", "J/token", "over the target alone", "runs"),
     ]
     assert [row[3].text for row in page.rows] == ["GPU", "CPU", "GPU", "CPU"]
     assert page.rows[0][4].text.startswith("6.3 [")

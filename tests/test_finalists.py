@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from ggufspec.forecast import Forecast
 from ggufspec.llama.install import installs
 from ggufspec.measure import Deadline, Request, Session, measuring, prepare_session
 from ggufspec.report import frames
-from ggufspec.report.rows import FinalistRow
+from ggufspec.report.rows.plans import FinalistRow
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Plan, Prospect, Spent, Tuned, TuningForecast, budgeting
@@ -412,10 +413,10 @@ def test_the_finalists_are_a_table_with_the_verdict(plan: Plan, monkeypatch: pyt
     assert recommended["speedup"] == pytest.approx(1.5, rel=0.01)
     assert recommended["forecast_speedup"] == pytest.approx(1.5)
     assert set(table["serve_context"]) == {512}
-    facts = tuned_report.facts(served, plan.session.install, "ggufspec bench")
+    facts = json.loads(tuned_report.as_json(served, plan.session.install, "ggufspec bench"))
     assert [row["draft"] for row in facts["finalists"] if row["recommended"]] == [3]
     assert len(facts["finalists"]) == len(table)
-    assert facts["launch"]["argv"] == ("/opt/llama-server", "3")
+    assert facts["launch"]["argv"] == ["/opt/llama-server", "3"]
 
 
 def test_a_winner_is_confirmed_on_prompts_that_did_not_select_it(plan: Plan) -> None:

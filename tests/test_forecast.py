@@ -19,7 +19,7 @@ from ggufspec.forecast import Forecast, Reason, costs
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.trace import DraftTrace
 from ggufspec.report.frames import forecasts as table
-from ggufspec.report.rows import ForecastRow
+from ggufspec.report.rows.plans import ForecastRow
 from ggufspec.stats import Estimate
 
 GAMMAS = tuple(range(1, 13))

@@ -8,7 +8,8 @@ import pytest
 from ggufspec.analysis.warnings import ADVICE
 from ggufspec.domain import Conditions, Difference, Role, Status, TextVerdict
 from ggufspec.report import frames
-from ggufspec.report.rows import CategoryRow, LogRow, RunRow, SummaryRow
+from ggufspec.report.rows.benches import SummaryRow
+from ggufspec.report.rows.runs import CategoryRow, LogRow, RunRow
 from ggufspec.report.text import formats
 from tests.support import values
 from tests.support.swept import ROUNDS, swept

@@ -12,7 +12,7 @@ import pytest
 
 from ggufspec.domain import MethodCounts, Status
 from ggufspec.llama.logs.parsing import count_by_method, diagnose, parse
-from ggufspec.report.rows import LogRow
+from ggufspec.report.rows.runs import LogRow
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*/*.log"))
 BUILDS = sorted({log.parent.name for log in LOGS})

@@ -14,12 +14,13 @@ import pytest
 from ggufspec.cli import COMMANDS, cli
 from ggufspec.measure import Request
 from ggufspec.report.columns import Row
-from ggufspec.report.rows import SettingsRow
+from ggufspec.report.rows import benches, plans, runs
 from ggufspec.results import SCHEMA_VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
-COLUMNS = {name for row in Row.__subclasses__() for name in row.names()}
+ROWS = {row for room in (benches, plans, runs) for row in vars(room).values() if isinstance(row, type)}
+COLUMNS = {name for row in ROWS if issubclass(row, Row) for name in row.names()}
 SHORTHANDS = {"cpu_moe", "draft_cpu_moe", "per"}
 """Options with a second form: llama.cpp's --cpu-moe for --n-cpu-moe all, and --runs for --per run."""
 
@@ -126,5 +127,5 @@ def test_a_setting_has_its_option_s_name_in_python_and_in_tables() -> None:
     own.add(
         "users"
     )  # of llama.cpp's --parallel, which is the number of slots where requests arrive at a rate
-    for column in SettingsRow.names():
+    for column in benches.SettingsRow.names():
         assert column in own or column.removeprefix("requested_") in options

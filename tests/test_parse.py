@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from ggufspec.cli import cli
 from ggufspec.errors import LogError
-from ggufspec.report.rows import LogRow
+from ggufspec.report.rows.runs import LogRow
 
 LOGS = Path(__file__).parent / "logs"
 TREE, PLAIN = LOGS / "0.2.63" / "tree.log", LOGS / "0.2.63" / "plain.log"

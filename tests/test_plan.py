@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ggufspec.cli import cli
-from ggufspec.report.rows import PlanRow
+from ggufspec.report.rows.plans import PlanRow
 from tests.support import fakes, models
 
 MIB = 1 << 20

@@ -15,7 +15,7 @@ from ggufspec.domain import Program, Role, Sample, Status
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.logs import LoggedRun
 from ggufspec.report import frames
-from ggufspec.report.rows import LogRow
+from ggufspec.report.rows.runs import LogRow
 from ggufspec.report.text import formats
 from ggufspec.report.text.overview import overview
 from ggufspec.results import ResultSet

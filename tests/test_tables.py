@@ -15,6 +15,7 @@ from ggufspec.cli.entry import output
 from ggufspec.domain import Build, Role
 from ggufspec.llama.install import releases
 from ggufspec.report import frames
+from ggufspec.report.columns import MOST, Row, TableLayout
 from ggufspec.report.text import formats, overview, tables
 from tests.support import shell, values
 
@@ -196,23 +197,30 @@ def test_people_see_at_most_ten_columns() -> None:
     for per, frame in made.items():
         names, hidden = overview.choose(frame, per)
         filled = [name for name in frame.columns if frame[name].notna().any()]
-        assert len(names) == len(set(names)) <= overview.MOST
+        assert len(names) == len(set(names)) <= MOST
         assert set(names) <= set(filled)
         assert hidden == len(filled) - len(names) > 0
-    names = [*(f"setting {number}" for number in range(8)), "tokens/s", "accepted", "verdict"]
-    assert overview.keep(names, ("verdict", "accepted")) == names[:-1]
-    assert overview.keep(names[:10], ("tokens/s",)) == names[:10]
+
+
+def test_the_least_important_columns_are_left_out_first() -> None:
+    names = tuple(f"setting_{number}" for number in range(11))
+    row = type("ManyRow", (Row,), {"__annotations__": dict.fromkeys(names, "str")})
+    layout = TableLayout(row=row, names=names, first_left_out=("setting_9", "setting_3"))
+    filled = layout.fill([dict.fromkeys(names, "x")])
+    assert [column.name for column in filled.columns] == [name for name in names if name != "setting_9"]
+    assert filled.n_left_out == 1
+    assert len(layout.without("setting_0").fill([dict.fromkeys(names, "x")]).columns) == 10
 
 
 def test_show_tells_how_to_see_all_columns() -> None:
     bench = values.whole_bench().meta.id
     few = shell.here("show", bench, "--runs").stdout
-    assert len(few.splitlines()[2].strip("|").split("|")) <= overview.MOST
+    assert len(few.splitlines()[2].strip("|").split("|")) <= MOST
     hint = re.search(r"columns are hidden: `ggufspec (show .* --columns all)` shows all", few)
     assert hint
     every = shell.here(*hint[1].split()).stdout
     assert "hidden" not in every
-    assert len(every.splitlines()[2].strip("|").split("|")) > overview.MOST
+    assert len(every.splitlines()[2].strip("|").split("|")) > MOST
 
 
 def test_people_see_runs_in_the_order_of_arms_and_programs_in_that_of_time() -> None:

@@ -17,7 +17,7 @@ from ggufspec.domain import Program
 from ggufspec.forecast import costs, whatif
 from ggufspec.forecast.whatif import Network, Positions, Steady
 from ggufspec.modelfiles import gguf
-from ggufspec.report.rows import OutlookRow
+from ggufspec.report.rows.plans import OutlookRow
 from tests.support import models
 
 NOTEBOOK = ("--target-tps", "2.01", "--drafter-tps", "87.02")

@@ -95,8 +95,7 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
     from ggufspec.modelfiles import memory
     from ggufspec.modelfiles.compat import mtp_layers
     from ggufspec.report import frames
-    from ggufspec.report.text import formats, tables
-    from ggufspec.report.text import memory as memory_text
+    from ggufspec.report.text import formats, plans, tables
 
     try:
         planned = options.ask() if tuned is None else _plan_tuned(options, tuned)
@@ -117,7 +116,7 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
     if output not in tables.FOR_PEOPLE:
         emit(formats.render(frames.memory_plans(planned), output, title="plan", schema="plan"), out)
         return
-    emit(f"{_describe_fit(planned)}\n\n{memory_text.memory(planned, output)}", out)
+    emit(f"{_describe_fit(planned)}\n\n{plans.memory_plan(planned, output)}", out)
 
 
 def _plan_tuned(options: PlanOptions, tuned: str) -> planning.Planned:

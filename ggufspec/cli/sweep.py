@@ -42,10 +42,10 @@ def command(
     ggufspec sweep -m big.gguf -md small.gguf -md tiny.gguf --p-min 0,0.4,0.8 --dry-run
     """
     from ggufspec.cli.steps import measuring
-    from ggufspec.report.text import sweep_plan
+    from ggufspec.report.text import plans
 
     session = measuring.prepare_bench(options)
     if dry_run:
-        emit(sweep_plan.cells(session.suite, output, session.engine.name), out)
+        emit(plans.sweep_plan(session.suite, output, session.engine.name), out)
         return
     measuring.run_bench(session, name=name, resume=resume, output=output, out=out, strict=strict)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 
 from ggufspec.harmless import to_json
-from ggufspec.report.schemas import schema_name
 from ggufspec.report.text import tables
 
 
@@ -78,9 +77,9 @@ def render(checkup: Checkup, output: str, *, width: int | None = None) -> str:
         width: of the terminal, into which sentences are folded; commands are not, so that they can be copied.
     """
     if output == "json":
-        rows = [asdict(finding) for finding in checkup.findings]
-        content = {"schema": schema_name("doctor"), "can_run": checkup.can_run, "findings": rows}
-        return to_json(content, indent=2) + "\n"
+        from ggufspec.report.schemas import outputs  # for programs only
+
+        return to_json(outputs.DoctorReport.to_json(checkup), indent=2) + "\n"
     longest = max(len(finding.name) for finding in checkup.findings)
     lines = []
     for finding in checkup.findings:

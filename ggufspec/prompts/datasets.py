@@ -56,7 +56,7 @@ def read_dataset(name: str, access: hub.Access) -> PromptSuite:
     return replace(suite, origin=f"{PREFIX}{pinned}, SHA-256 {sums}")
 
 
-def _read_files(paths: Sequence[Path]) -> Iterator[jsonl.Row]:
+def _read_files(paths: Sequence[Path]) -> Iterator[jsonl.SuiteRow]:
     """Yield the rows of all files, numbered through."""
     number = 0
     for path in paths:

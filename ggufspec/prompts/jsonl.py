@@ -31,7 +31,7 @@ _FORM = 'each line is an object with turns, messages, prompt or text, such as {"
 _PREPARE = "run SPEED-Bench's own prepare script, which downloads these texts"
 
 
-class Row(NamedTuple):
+class SuiteRow(NamedTuple):
     """A row with its place and its number in a file."""
 
     where: str
@@ -48,7 +48,7 @@ def read_jsonl(path: Path, text: str) -> PromptSuite:
     return make_suite(path, read_rows(path, text))
 
 
-def read_rows(path: Path, text: str) -> Iterator[Row]:
+def read_rows(path: Path, text: str) -> Iterator[SuiteRow]:
     """Yield the JSON object of each line.
 
     Raises:
@@ -64,10 +64,10 @@ def read_rows(path: Path, text: str) -> Iterator[Row]:
             raise GgufspecError(f"{where}: this is not JSON: {error}", _FORM) from error
         if not isinstance(row, dict):
             raise GgufspecError(f"{where}: this is not a JSON object", _FORM)
-        yield Row(where, number, row)
+        yield SuiteRow(where, number, row)
 
 
-def make_suite(path: Path, rows: Iterable[Row], *, name: str | None = None) -> PromptSuite:
+def make_suite(path: Path, rows: Iterable[SuiteRow], *, name: str | None = None) -> PromptSuite:
     """Make a suite of messages to an assistant from rows.
 
     Args:
@@ -89,7 +89,7 @@ def find_length(*names: str) -> str | None:
     return next((match[1].lower() for match in matches), None)
 
 
-def _entries(path: Path, rows: Iterable[Row], *, length: str | None) -> Iterator[PromptEntry]:
+def _entries(path: Path, rows: Iterable[SuiteRow], *, length: str | None) -> Iterator[PromptEntry]:
     masked: list[str] = []
     count = 0
     for where, number, row in rows:

@@ -8,12 +8,12 @@ from typing import Any
 
 from ggufspec import userfiles
 from ggufspec.errors import GgufspecError
-from ggufspec.prompts.jsonl import FIELDS, Row
+from ggufspec.prompts.jsonl import FIELDS, SuiteRow
 
 _AT_ONCE = 256  # rows
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[SuiteRow]:
     """Yield the rows of a file; columns that no suite has are not read.
 
     Raises:
@@ -36,7 +36,7 @@ def read_rows(path: Path) -> Iterator[Row]:
                 rows: list[dict[str, Any]] = batch.to_pylist()
                 for row in rows:
                     number += 1
-                    yield Row(f"{path}, row {number}", number, row)
+                    yield SuiteRow(f"{path}, row {number}", number, row)
     except (OSError, pa.ArrowException) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise GgufspecError(f"cannot read {path} as Parquet: {reason}", "download it again") from error

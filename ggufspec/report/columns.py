@@ -17,9 +17,9 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, NamedTuple, get_args, get_origin
 
-from msgspec import Struct, structs
+from msgspec import Struct, structs, to_builtins
 
 from ggufspec import units
 from ggufspec.domain import Estimate, Status
@@ -40,11 +40,13 @@ class Column:
         name: in data frames and JSON.
         head: above it in tables for people.
         type: of its values. An ``Estimate`` is three columns of a frame: its value, and under its name with
-            ``_lo`` and ``_hi`` the ends of its 95 % interval. A row type stands for all of its columns.
+            ``_lo`` and ``_hi`` the ends of its 95 % interval. A row type stands for all of its
+            columns; a list of them, or one that may be absent, is only part of JSON objects.
         source: from what a row is about to the value.
         show: from a number or another value to its text for people; None for the usual text of the type.
         help: what it means, for JSON Schemas.
         only_shown: whether only people see it: programs have the same in other columns.
+        link: from what a row is about to the address that its cell leads to on a page.
     """
 
     name: str = ""
@@ -54,6 +56,7 @@ class Column:
     show: Callable[[Any], str] | None = None
     help: str = ""
     only_shown: bool = False
+    link: Callable[[Any], str] | None = None
 
     @property
     def is_estimate(self) -> bool:
@@ -74,7 +77,7 @@ class Column:
             else {self.name: self.type}
         )
 
-    def cells(self, item: Any) -> Iterator[Any]:
+    def values(self, item: Any) -> Iterator[Any]:
         """Yield the values of these columns, without types of this package."""
         value = self.source(item)
         if self.is_estimate:
@@ -82,16 +85,32 @@ class Column:
         else:
             yield _plain(value)
 
+    def to_json(self, item: Any) -> Any:
+        """Return the value in a JSON object."""
+        value = self.source(item)
+        inner = next((hint for hint in (self.type, *get_args(self.type)) if _is_row(hint)), None)
+        if value is None or inner is None:
+            return to_builtins(value)
+        return (
+            [inner.to_json(part) for part in value] if get_origin(self.type) is list else inner.to_json(value)
+        )
+
     def text(self, item: Any) -> str:
         """Return the text for people; empty where the value is absent."""
         return self.format(self.source(item))
+
+    def cell(self, item: Any) -> TableCell:
+        """Return the cell of a table for people."""
+        value = self.source(item)
+        key = _plain(value.value if isinstance(value, Estimate) else value)
+        return TableCell(self.format(value), key, None if self.link is None else self.link(item))
 
     def format(self, value: Any) -> str:
         """Return the text of a value; of an estimate with its interval."""
         if value is None:
             return ""
-        show = self.show or _show
-        return figures.meaningful_spread(value, show) if isinstance(value, Estimate) else show(value)
+        form = self.show or show
+        return figures.meaningful_spread(value, form) if isinstance(value, Estimate) else form(value)
 
 
 def column(
@@ -100,6 +119,7 @@ def column(
     *,
     of: str | Callable[[Any], Any] | None = None,
     help: str = "",  # noqa: A002  # the usual word
+    link: str | None = None,
 ) -> Any:
     """Declare a field of a row type, see ``Column``.
 
@@ -108,8 +128,9 @@ def column(
         show: the format.
         of: the value's path in what the row is about, or a function of that; by default, the name.
         help: what it means.
+        link: the path of the address that its cell leads to.
     """
-    return _Declared(head=head, show=show, of=of, help=help)
+    return _Declared(head=head, show=show, of=of, help=help, link=link)
 
 
 def shown(
@@ -128,6 +149,7 @@ class _Declared:
     of: str | Callable[[Any], Any] | None = None
     help: str = ""
     only_shown: bool = False
+    link: str | None = None
 
 
 class Row:
@@ -150,6 +172,11 @@ class Row:
         cls.columns = {**cls.columns, **{column.name: column for column in own}}
 
     @classmethod
+    def fields(cls) -> tuple[str, ...]:
+        """Return the names of all columns, those that only people see included."""
+        return tuple(cls.columns)
+
+    @classmethod
     def types(cls) -> dict[str, Any]:
         """Return the columns for programs with the types of their values."""
         return {name: hint for column in cls._for_programs() for name, hint in column.types.items()}
@@ -160,10 +187,15 @@ class Row:
         return tuple(cls.types())
 
     @classmethod
-    def cells(cls, item: Any) -> dict[str, Any]:
+    def record(cls, item: Any) -> dict[str, Any]:
         """Return the value of each column for programs."""
-        values = (value for column in cls._for_programs() for value in column.cells(item))
+        values = (value for column in cls._for_programs() for value in column.values(item))
         return dict(zip(cls.names(), values, strict=True))
+
+    @classmethod
+    def to_json(cls, item: Any) -> dict[str, Any]:
+        """Return one JSON object, in which estimates and the rows of a list are objects within it."""
+        return {column.name: column.to_json(item) for column in cls._for_programs()}
 
     @classmethod
     def _for_programs(cls) -> list[Column]:
@@ -183,6 +215,7 @@ def _columns(name: str, hint: Any, declared: _Declared | None) -> Iterator[Colum
             show=declared.show,
             help=declared.help,
             only_shown=declared.only_shown,
+            link=_follow(declared.link.split(".")) if declared.link else None,
         )
         return
     for inner in hint.columns.values():
@@ -220,7 +253,7 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
     """Return the usual text of a value."""
     match value:
         case bool():
@@ -236,6 +269,31 @@ def _show(value: Any) -> str:
     return str(value)
 
 
+class TableCell(NamedTuple):
+    """The text of a cell, what it is sorted by (None goes last), and the address that it leads to, if any."""
+
+    text: str
+    key: Any
+    link: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilledTable:
+    """A table for people.
+
+    Attributes:
+        columns: those that tell something.
+        rows: of each row, the cells of these columns.
+        labels: names of the columns that tell rows apart.
+        n_left_out: how many columns tell something and have no room.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[TableCell, ...], ...]
+    labels: Collection[str] = ()
+    n_left_out: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableLayout:
     """Which columns of a row type a table for people has.
@@ -245,7 +303,8 @@ class TableLayout:
         names: its fields, in order. A column without any text, or with the status ok alone, is left out.
         always: those that stay, even if they are empty.
         if_varied: those that are left out where all rows have the same text.
-        first_left_out: those that are left out first where there are more than ten columns.
+        first_left_out: those that are left out first where there are more than ten columns; without any, a
+            table has all of its columns.
         labels: those that are repeated where columns do not fit a terminal, with texts before them that tell
             the rows apart.
     """
@@ -257,45 +316,38 @@ class TableLayout:
     first_left_out: Sequence[str] = ()
     labels: Collection[str] = ()
 
-    def fill(self, items: Iterable[Any]) -> FilledTable:
-        """Return the table of some items, one in each row."""
+    def without(self, *names: str) -> TableLayout:
+        """Return the layout without some columns, which then has all of the others."""
+        return replace(self, names=tuple(name for name in self.names if name not in names), first_left_out=())
+
+    def fill(self, items: Iterable[Any], compared: Iterable[Any] | None = None) -> FilledTable:
+        """Return the table of some items, one in each row.
+
+        Args:
+            items: what the rows are about.
+            compared: those of them between which settings are to vary; by default all.
+        """
         items = list(items)
-        columns = [self.row.columns[name] for name in self.names]
-        texts = {column.name: [column.text(item) for item in items] for column in columns}
-        shown = [
+        compared = items if compared is None else list(compared)
+        telling = [
             column
-            for column in columns
-            if column.name in self.always or self._tells(column, texts[column.name])
+            for column in (self.row.columns[name] for name in self.names)
+            if column.name in self.always or self._tells(column, items, compared)
         ]
-        left_out = [name for name in self.first_left_out if any(column.name == name for column in shown)]
-        left_out = left_out[: max(0, len(shown) - MOST)] if self.first_left_out else []
-        kept = [column for column in shown if column.name not in left_out]
-        kept = kept[:MOST] if self.first_left_out else kept
+        n_left_out = max(0, len(telling) - MOST) if self.first_left_out else 0
+        names = {column.name for column in telling}
+        left_out = [name for name in self.first_left_out if name in names][:n_left_out]
+        columns = [column for column in telling if column.name not in left_out]
+        columns = columns[: len(telling) - n_left_out]
         return FilledTable(
-            layout=self,
-            items=items,
-            columns=tuple(kept),
-            texts=tuple(zip(*(texts[column.name] for column in kept), strict=True)) if kept else (),
-            n_left_out=len(shown) - len(kept),
+            columns=tuple(columns),
+            rows=tuple(tuple(column.cell(item) for column in columns) for item in items),
+            labels=self.labels,
+            n_left_out=n_left_out,
         )
 
-    def _tells(self, column: Column, texts: Sequence[str]) -> bool:
-        if all(text in {"", Status.OK.value} for text in texts):
+    def _tells(self, column: Column, items: Iterable[Any], compared: Iterable[Any]) -> bool:
+        texts = {column.text(item) for item in items}
+        if texts <= {"", Status.OK.value}:
             return False
-        return column.name not in self.if_varied or len({*texts} - {""}) > 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class FilledTable:
-    """A table for people: its columns, and the text of each cell, row by row."""
-
-    layout: TableLayout
-    items: Sequence[Any]
-    columns: tuple[Column, ...]
-    texts: tuple[tuple[str, ...], ...]
-    n_left_out: int = 0
-
-    @property
-    def heads(self) -> tuple[str, ...]:
-        """The headings."""
-        return tuple(column.head for column in self.columns)
+        return column.name not in self.if_varied or len({column.text(item) for item in compared} - {""}) > 1

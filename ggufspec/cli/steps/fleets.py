@@ -344,13 +344,13 @@ def print_fleet(name: str, output: str, out: Path | None) -> None:
     """Print the table of a fleet; for people also what was not measured, and why."""
     from ggufspec import fleet
     from ggufspec.report import frames
-    from ggufspec.report.text import formats, machines, tables
+    from ggufspec.report.text import formats, overview, tables
 
     stored = fleet.read_fleet(name)
     benches = fleet.read_benches(stored)
     if output in tables.FOR_PEOPLE:
-        table = machines.machine_table(benches, output) or "Nothing was measured."
-        lines = (table, "", *fleet.describe_unmeasured(stored), *machines.list_warnings(benches))
+        table = overview.machine_table(benches, output) or "Nothing was measured."
+        lines = (table, "", *fleet.describe_unmeasured(stored), *overview.list_warnings(benches))
         emit("\n".join(lines).rstrip("\n") + "\n", out)
         return
     origin = {"fleet": stored.fleet.name, "date": stored.fleet.started_at}

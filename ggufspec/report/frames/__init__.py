@@ -17,8 +17,41 @@ from ggufspec.forecast import Forecast, planning
 from ggufspec.forecast.whatif import WhatIf
 from ggufspec.llama.logs import LoggedRun
 from ggufspec.notebooks import named_options
-from ggufspec.report import rows
 from ggufspec.report.columns import Row
+from ggufspec.report.rows.benches import (
+    BenchArm,
+    ComparedItem,
+    ComparisonRow,
+    MachineRow,
+    OriginRow,
+    SettingsRow,
+    SummaryRow,
+)
+from ggufspec.report.rows.plans import (
+    BisectionRow,
+    CrossoverRow,
+    FinalistRow,
+    ForecastRow,
+    ListedBenchRow,
+    OutlookRow,
+    PlannedArmRow,
+    PlannedBlockRow,
+    PlanRow,
+    ProspectRow,
+    list_finalists,
+    list_plans,
+    list_trials,
+)
+from ggufspec.report.rows.runs import (
+    ArmOnPrompts,
+    CategoryRow,
+    LogRow,
+    PositionRow,
+    PromptRow,
+    RoundRow,
+    RunColumns,
+    RunRow,
+)
 from ggufspec.results import Meta, ResultSet
 from ggufspec.tuning import Prospect, Tuned
 from ggufspec.tuning.bisect import Bisection, Verdict
@@ -52,14 +85,14 @@ __all__ = [
 
 def frame(row: type[Row], items: Iterable[Any]) -> pd.DataFrame:
     """Return a frame with a row for each item, in which integers stay integers even if some are absent."""
-    records = [row.cells(item) for item in items]
+    records = [row.record(item) for item in items]
     return pd.DataFrame(records, columns=list(row.names()), dtype=object).convert_dtypes()
 
 
 @named_options
 def origin(bench: ResultSet | Meta) -> dict[str, Any]:
     """Return where the rows of a bench come from, see ``report.rows.OriginRow``."""
-    return rows.OriginRow.cells(bench.meta if isinstance(bench, ResultSet) else bench)
+    return OriginRow.record(bench.meta if isinstance(bench, ResultSet) else bench)
 
 
 @named_options
@@ -68,17 +101,17 @@ def summary(results: ResultSet) -> pd.DataFrame:
 
     What the columns hold says ``report.rows.SummaryRow``; intervals are of 95 %, see stats.
     """
-    return frame(rows.SummaryRow, rows.BenchArm.list(results))
+    return frame(SummaryRow, BenchArm.list(results))
 
 
 def machines(benches: Mapping[str, ResultSet]) -> pd.DataFrame:
     """Return one row per arm of each machine, with the machine before the columns of ``summary``."""
     return frame(
-        rows.MachineRow,
+        MachineRow,
         (
             {"machine": machine, "summary": arm}
             for machine, bench in benches.items()
-            for arm in rows.BenchArm.list(bench)
+            for arm in BenchArm.list(bench)
         ),
     )
 
@@ -87,24 +120,22 @@ def machines(benches: Mapping[str, ResultSet]) -> pd.DataFrame:
 def runs(results: ResultSet) -> pd.DataFrame:
     """Return one row per run; columns mark warm-ups, anchors, failures and disturbed runs."""
     measured = results.runs
-    settings = {spec.key: rows.SettingsRow.cells(spec) for spec in measured.specs}
-    columns = {
-        name: [settings[spec.key][name] for spec in measured.specs] for name in rows.SettingsRow.names()
-    }
+    settings = {spec.key: SettingsRow.record(spec) for spec in measured.specs}
+    columns = {name: [settings[spec.key][name] for spec in measured.specs] for name in SettingsRow.names()}
     columns["bench"] = [results.meta.id] * len(measured)
-    table = rows.RunColumns(measured)
+    table = RunColumns(measured)
     made = {
         name: columns[name] if name in columns else column.source(table)
-        for name, column in rows.RunRow.columns.items()
+        for name, column in RunRow.columns.items()
     }
     return pd.DataFrame(made, index=range(len(measured)), dtype=object).convert_dtypes()
 
 
 def sort_by_arm(frame: pd.DataFrame, results: ResultSet) -> pd.DataFrame:
     """Return a frame of runs or rounds sorted by arm, each arm's rows in the order of measurement."""
-    keys = [tuple(rows.SettingsRow.cells(arm.spec).values()) for arm in arms.group(results)]
+    keys = [tuple(SettingsRow.record(arm.spec).values()) for arm in arms.group(results)]
     rank = {key: place for place, key in enumerate(keys)}
-    plain = frame[list(rows.SettingsRow.names())].astype(object)
+    plain = frame[list(SettingsRow.names())].astype(object)
     settings = plain.where(plain.notna(), None).itertuples(index=False, name=None)
     ranks = pd.Series([rank.get(key, len(rank)) for key in settings], index=frame.index, dtype=int)
     return frame.loc[ranks.sort_values(kind="stable").index]
@@ -117,9 +148,9 @@ def prompts(results: ResultSet) -> pd.DataFrame:
     A prompt of which every cell is excluded, because it was disturbed or its text differs, has no tokens/s.
     """
     return frame(
-        rows.PromptRow,
+        PromptRow,
         (
-            rows.ArmOnPrompts(arm=arm, prompts=(prompt,))
+            ArmOnPrompts(arm=arm, prompts=(prompt,))
             for arm in arms.group(results)
             for prompt in dict.fromkeys(spec.prompt for spec in arm.good.specs)
         ),
@@ -129,23 +160,21 @@ def prompts(results: ResultSet) -> pd.DataFrame:
 @named_options
 def categories(results: ResultSet) -> pd.DataFrame:
     """Return one row per arm and category of prompts: the columns of ``summary`` for these prompts only."""
-    return frame(
-        rows.CategoryRow, (part for arm in arms.group(results) for part in rows.ArmOnPrompts.by_category(arm))
-    )
+    return frame(CategoryRow, (part for arm in arms.group(results) for part in ArmOnPrompts.by_category(arm)))
 
 
 @named_options
 def positions(results: ResultSet) -> pd.DataFrame:
     """Return one row per drafting arm, category and draft position (1 is the first drafted token)."""
-    parts = (part for arm in arms.group(results) for part in rows.ArmOnPrompts.by_category(arm))
-    return frame(rows.PositionRow, (position for part in parts for position in part.positions()))
+    parts = (part for arm in arms.group(results) for part in ArmOnPrompts.by_category(arm))
+    return frame(PositionRow, (position for part in parts for position in part.positions()))
 
 
 @named_options
 def rounds(results: ResultSet) -> pd.DataFrame:
     """Return one row per verification round, for programs that report rounds."""
     return frame(
-        rows.RoundRow,
+        RoundRow,
         (
             {"run": run, "round": number, "verified": verified}
             for run in results.current
@@ -157,28 +186,28 @@ def rounds(results: ResultSet) -> pd.DataFrame:
 @named_options
 def comparison(compared: BenchComparison, guard: Guard | None = None) -> pd.DataFrame:
     """Return one row per arm that both sides have, see ``report.rows.ComparisonRow``."""
-    return frame(rows.ComparisonRow, rows.ComparedItem.list(compared, guard))
+    return frame(ComparisonRow, ComparedItem.list(compared, guard))
 
 
 def benches(stored: Iterable[ListedBench]) -> pd.DataFrame:
     """Return a row for each bench; ``complete`` is whether it has every planned run."""
-    return frame(rows.ListedBenchRow, stored)
+    return frame(ListedBenchRow, stored)
 
 
 def logs(runs: Sequence[LoggedRun]) -> pd.DataFrame:
     """Return one row per run in logs, with the lines that have its figures."""
-    return frame(rows.LogRow, runs)
+    return frame(LogRow, runs)
 
 
 def forecasts(forecasts: Sequence[Forecast]) -> pd.DataFrame:
     """Return one row per forecast; ``category`` is null over all prompts."""
-    return frame(rows.ForecastRow, forecasts)
+    return frame(ForecastRow, forecasts)
 
 
 def prospects(configurations: Sequence[Prospect]) -> pd.DataFrame:
     """Return one row per forecast configuration, and one more for each category of prompts."""
     return frame(
-        rows.ProspectRow,
+        ProspectRow,
         (
             {"prospect": prospect, "forecast": forecast}
             for prospect in configurations
@@ -190,38 +219,38 @@ def prospects(configurations: Sequence[Prospect]) -> pd.DataFrame:
 def outlooks(answer: WhatIf) -> pd.DataFrame:
     """Return one row per γ and acceptance; ``costs`` says where the costs come from."""
     items = ({"projection": projection, "costs": answer.costs} for projection in answer.projections)
-    return frame(rows.OutlookRow, items)
+    return frame(OutlookRow, items)
 
 
 def finalists(tuned: Tuned) -> pd.DataFrame:
     """Return one row per measured configuration: those of the confirmation, then those of the selection."""
-    return frame(rows.FinalistRow, rows.list_finalists(tuned))
+    return frame(FinalistRow, list_finalists(tuned))
 
 
 def memory_plans(planned: planning.Planned) -> pd.DataFrame:
     """Return one row per number of the target's layers, see ``report.rows.PlanRow``."""
-    return frame(rows.PlanRow, rows.list_plans(planned))
+    return frame(PlanRow, list_plans(planned))
 
 
 def crossover(crossover: CrossoverMap) -> pd.DataFrame:
     """Return one row per number of users and depth, with the fastest draft size there."""
-    return frame(rows.CrossoverRow, crossover.cells)
+    return frame(CrossoverRow, crossover.cells)
 
 
 def bisection(found: Bisection, verdict: Verdict) -> pd.DataFrame:
     """Return one row per compared pair of versions, see ``report.rows.BisectionRow``."""
-    return frame(rows.BisectionRow, rows.list_trials(found, verdict))
+    return frame(BisectionRow, list_trials(found, verdict))
 
 
 def planned_arms(expected: Mapping[RunSpec, float], *, runs: int) -> pd.DataFrame:
     """Return one row per arm of a planned sweep, with its expected seconds."""
     items = ({"spec": spec, "runs": runs, "expected_s": seconds} for spec, seconds in expected.items())
-    return frame(rows.PlannedArmRow, items)
+    return frame(PlannedArmRow, items)
 
 
 def planned_blocks(blocks: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Return one row per block of a fleet's plan: who would measure it, from when to when."""
-    return frame(rows.PlannedBlockRow, sorted(blocks, key=lambda row: (row["from_s"], row["machine"])))
+    return frame(PlannedBlockRow, sorted(blocks, key=lambda row: (row["from_s"], row["machine"])))
 
 
 def join_machines(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -7,48 +7,58 @@ with every other character quoted, so that no name of a bundle becomes a scheme.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from ggufspec import units
-from ggufspec.analysis import Board, BoardRow, BundleState, PublishedBundle
+from ggufspec.analysis import Board, BoardRow, BundleState
 from ggufspec.domain import Estimate
+from ggufspec.report.columns import FilledTable, Row, TableLayout, column
 from ggufspec.report.html import TEMPLATES, standalone
-from ggufspec.report.html.tables import Field, Table, number, rate, table
 from ggufspec.report.text import figures
 
-_FIELDS = (
-    Field(name="pair", head="pair"),
-    Field(name="machine", head="machine"),
-    Field(name="build", head="llama.cpp"),
-    number("gamma", "γ"),
-    rate("tps", interval=False),
-    number("speedup", "speed-up", units.format_factor, interval=True),
-    Field(name="verdict", head="verdict"),
-    Field(name="bench", head="report", link="address"),
-    Field(name="state", head="bundle is"),
-    rate("target_tps", "target alone, tokens/s", interval=False),
-    number("accept_rate", "accepted", units.format_percent),
-    *(number("layers", "GPU layers"), number("threads", "threads"), number("users", "users")),
-    number("p_min", "p-min", units.format_number),
-    Field(name="engine", head="engine"),
-    number("runs", "runs"),
-)
-_FILTERED = ("pair", "machine", "llama.cpp", "γ", "verdict", "engine", "bundle is")
-_BUNDLES = (
-    Field(name="name", head="bundle", link="address"),
-    Field(name="state", head="state"),
-    Field(name="finding", head="what does not follow"),
-    number("rows", "configurations"),
-    Field(name="made_at", head="published"),
-    Field(name="version", head="ggufspec"),
-    Field(name="sha256", head="SHA-256"),
-)
+
+class ConfigurationRow(Row):
+    """An arm of a published bench with the address of its report; see ``analysis.BoardRow``."""
+
+    pair: str = column(of="row.pair")
+    machine: str = column(of="row.machine")
+    build: str = column("llama.cpp", of="row.build")
+    gamma: int | None = column("γ", of="row.gamma")
+    tps: float = column("tokens/s", units.format_rate, of="row.tps")
+    speedup: Estimate | None = column("speed-up", units.format_factor, of=lambda item: _speedup(item["row"]))
+    verdict: str | None = column(of="row.verdict")
+    bench: str = column("report", of="row.bench", link="address")
+    state: str = column("bundle is", of="row.state")
+    target_tps: float | None = column("target alone, tokens/s", units.format_rate, of="row.target_tps")
+    accept_rate: float | None = column("accepted", units.format_percent, of="row.accept_rate")
+    layers: int | None = column("GPU layers", of="row.layers")
+    threads: int | None = column(of="row.threads")
+    users: int | None = column(of="row.users")
+    p_min: float | None = column("p-min", of="row.p_min")
+    engine: str = column(of="row.engine")
+    runs: int = column(of="row.runs")
+
+
+class BundleRow(Row):
+    """A bundle of a board; see ``analysis.PublishedBundle``."""
+
+    name: str = column("bundle", of="bundle.name", link="address")
+    state: str = column(of="bundle.state")
+    finding: str = column("what does not follow", of=lambda item: _first_finding(item["bundle"].findings))
+    rows: int = column("configurations", of=lambda item: len(item["bundle"].rows))
+    made_at: str = column("published", of=lambda item: item["bundle"].made_at[:10])
+    version: str = column("ggufspec", of="bundle.version")
+    sha256: str = column("SHA-256", of="bundle.sha256")
+
+
+CONFIGURATIONS = TableLayout(row=ConfigurationRow, names=ConfigurationRow.fields())
+_BUNDLES = TableLayout(row=BundleRow, names=BundleRow.fields())
+_FILTERED = ("pair", "machine", "build", "gamma", "verdict", "engine", "state")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,15 +79,16 @@ def html(board: Board, folder: Path, *, made_at: datetime | None = None) -> str:
         made_at: the time that the page names; None for now.
     """
     addresses = {bundle.sha256: _address(bundle.report, folder) for bundle in board.bundles}
-    rows = [{**_values(row), "address": addresses[row.sha256]} for row in board.rows]
-    configurations = table("All configurations", rows, _FIELDS)
-    bundles = [_describe(bundle, addresses[bundle.sha256]) for bundle in board.bundles]
+    configurations = CONFIGURATIONS.fill({"row": row, "address": addresses[row.sha256]} for row in board.rows)
+    bundles = _BUNDLES.fill(
+        {"bundle": bundle, "address": addresses[bundle.sha256]} for bundle in board.bundles
+    )
     style, behaviour, filtering = map(standalone.read_source, ("style.css", "behaviour.js", "board.js"))
     return TEMPLATES.get_template("board.html").render(
         sentences=list(sentences(board)),
         configurations=configurations,
         filters=list(_filters(configurations)),
-        bundles=table("Bundles", bundles, _BUNDLES),
+        bundles=bundles,
         style=style,
         behaviour=behaviour,
         filtering=filtering,
@@ -115,29 +126,18 @@ def _speedup(row: BoardRow) -> Estimate | None:
     return Estimate(value=row.speedup, lo=row.speedup_lo, hi=row.speedup_hi)
 
 
-def _values(row: BoardRow) -> dict[str, Any]:
-    return {**asdict(row), "state": row.state.value}
+def _first_finding(findings: Sequence[str]) -> str:
+    more = len(findings) - 1
+    return "".join(findings[:1]) + (f" (and {more} more)" if more > 0 else "")
 
 
-def _describe(bundle: PublishedBundle, address: str) -> Mapping[str, Any]:
-    more = len(bundle.findings) - 1
-    return {
-        **{name: getattr(bundle, name) for name in ("name", "version", "sha256")},
-        "state": bundle.state.value,
-        "finding": "".join(bundle.findings[:1]) + (f" (and {more} more)" if more > 0 else ""),
-        "rows": len(bundle.rows),
-        "made_at": bundle.made_at[:10],
-        "address": address,
-    }
-
-
-def _filters(shown: Table) -> Iterator[Filter]:
+def _filters(shown: FilledTable) -> Iterator[Filter]:
     """Yield a filter for each column that has several values; numbers are in their order."""
-    for place, column in enumerate(shown.columns):
+    for place, filtered in enumerate(shown.columns):
         cells = {row[place].text: row[place].key for row in shown.rows if row[place].text}
-        if column.head in _FILTERED and len(cells) > 1:
+        if filtered.name in _FILTERED and len(cells) > 1:
             values = sorted(cells, key=lambda text: _order(cells[text]))
-            yield Filter(head=column.head, column=place, values=tuple(values))
+            yield Filter(head=filtered.head, column=place, values=tuple(values))
 
 
 def _order(key: object) -> tuple[float, str]:
@@ -148,10 +148,3 @@ def _address(report: Path, folder: Path) -> str:
     """Return the relative address of a file; ``./`` first, so that it has no scheme."""
     relative = Path(os.path.relpath(report.absolute(), folder.absolute())).as_posix()
     return f"./{quote(relative)}"
-
-
-def notebook_rows(rows: Sequence[BoardRow]) -> list[dict[str, str]]:
-    """Return the cells of a board for a notebook."""
-    shown = table("", [_values(row) for row in rows], _FIELDS)
-    heads = [column.head for column in shown.columns]
-    return [dict(zip(heads, (cell.text for cell in row), strict=True)) for row in shown.rows]

@@ -34,7 +34,7 @@ _PREFERRED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class CardFigure:
     """A figure of a card: its name, its value, and a detail in small letters."""
 
     name: str
@@ -62,7 +62,7 @@ class Card:
     headline: str
     speedup: str
     interval: str
-    readings: tuple[Reading, ...]
+    readings: tuple[CardFigure, ...]
     basis: tuple[str, ...]
     notes: tuple[str, ...]
     action: str
@@ -75,7 +75,7 @@ class Card:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Finding:
+class _CardFinding:
     """A verdict with the arms that it is about."""
 
     verdict: str
@@ -115,18 +115,18 @@ def make_card(
     )
 
 
-def _find(groups: Sequence[Arm]) -> _Finding:
+def _find(groups: Sequence[Arm]) -> _CardFinding:
     """Return the finding of a bench; of several loads or builds, the most promising one."""
     rankings = [(alone, ranking) for alone, ranking in _rankings(groups) if ranking.best is not None]
     if not rankings:
         first = verdict.verdicts(groups)[0] if groups else "Nothing was measured."
-        return _Finding(verdict=NO_VERDICT, headline=first.rstrip("."))
+        return _CardFinding(verdict=NO_VERDICT, headline=first.rstrip("."))
     alone, ranking = min(
         rankings, key=lambda pair: (_PREFERRED.index(pair[1].verdict), -_ratio(pair[1].judgement))
     )
     assert ranking.best is not None
     where, headline = verdict.where(alone), _headline(ranking, verdict.name(ranking.best), len(groups))
-    return _Finding(
+    return _CardFinding(
         verdict=ranking.verdict.value,
         headline=f"{where}{verdict.inside(headline)}" if where else headline,
         judgement=ranking.judgement,
@@ -160,7 +160,7 @@ def _headline(ranking: Ranking[Arm], name: str, n_arms: int) -> str:
     return f"{name} is slower"
 
 
-def _find_tuned(groups: Sequence[Arm], tuned: Configuration) -> _Finding:
+def _find_tuned(groups: Sequence[Arm], tuned: Configuration) -> _CardFinding:
     """Return the finding of a tuning, with the arms of the bench that confirmed it."""
     overall = tuned.overall
     candidate, judgement = overall.candidate, overall.judgement
@@ -173,7 +173,7 @@ def _find_tuned(groups: Sequence[Arm], tuned: Configuration) -> _Finding:
     headline = _headline(ranking, name, len(groups))
     if judgement.pays and not overall.drafts:
         headline += ", but llama-server cannot serve it"
-    return _Finding(
+    return _CardFinding(
         verdict=judgement.verdict.value,
         headline=headline,
         judgement=judgement,
@@ -207,25 +207,25 @@ def _interval(estimate: Estimate, show: Callable[[float], str]) -> str:
     return f"{show(estimate.lo)} to {show(estimate.hi)} (95 %)"
 
 
-def _readings(found: _Finding) -> Iterator[Reading]:
+def _readings(found: _CardFinding) -> Iterator[CardFigure]:
     arm, alone = found.arm, found.alone
     for name, measured in (("drafting", arm), ("target alone", alone)):
         if measured is not None and measured.rate is not None:
             detail = _interval(measured.rate, units.format_rate)
-            yield Reading(
+            yield CardFigure(
                 name=f"tokens/s, {name}", value=units.format_rate(measured.rate.value), detail=detail
             )
     if arm is None:
         return
     if arm.acceptance is not None and arm.acceptance.accept_rate is not None:
-        yield Reading(
+        yield CardFigure(
             name="accepted",
             value=units.format_percent(arm.acceptance.accept_rate),
             detail="of the tokens drafted",
         )
     if unchanged(arm):
         of_what = "all answers" if arm.traffic is not None else "prompts"
-        yield Reading(name="text unchanged", value=unchanged(arm), detail="" if arm.synthetic else of_what)
+        yield CardFigure(name="text unchanged", value=unchanged(arm), detail="" if arm.synthetic else of_what)
 
 
 def _basis(results: ResultSet, groups: Sequence[Arm], judgement: SpeedJudgement | None) -> Iterator[str]:
@@ -239,7 +239,7 @@ def _basis(results: ResultSet, groups: Sequence[Arm], judgement: SpeedJudgement 
 
 
 def _notes(
-    results: ResultSet, groups: Sequence[Arm], found: _Finding, tuned: Configuration | None
+    results: ResultSet, groups: Sequence[Arm], found: _CardFinding, tuned: Configuration | None
 ) -> Iterator[str]:
     """Yield what a reader of the verdict must know, too."""
     judgement, arm = found.judgement, found.arm
@@ -262,11 +262,11 @@ def _notes(
         yield from verdict.verdicts([member for member in groups if not _is_about(member, found)])
 
 
-def _is_about(arm: Arm, found: _Finding) -> bool:
+def _is_about(arm: Arm, found: _CardFinding) -> bool:
     return arm is found.alone or (arm.baseline is not None and arm.baseline is found.alone)
 
 
-def _command(results: ResultSet, found: _Finding, tuned: Configuration | None) -> tuple[str, str]:
+def _command(results: ResultSet, found: _CardFinding, tuned: Configuration | None) -> tuple[str, str]:
     """Return what the card's command does, and the command."""
     if found.judgement is not None and not found.judgement.is_decided:
         words = judgements.deciding_command(results, found.judgement)
@@ -300,7 +300,7 @@ def _crossover_card(results: ResultSet, groups: Sequence[Arm], crossover: Crosso
         for name, rate in (("drafting", best.tokens_per_s), ("target alone", cell.target_tokens_per_s)):
             if rate is not None:
                 readings.append(
-                    Reading(name=f"tokens/s, {name}", value=units.format_rate(rate), detail=f"for {at}")
+                    CardFigure(name=f"tokens/s, {name}", value=units.format_rate(rate), detail=f"for {at}")
                 )
     return Card(
         verdict=found,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from ggufspec import units
 from ggufspec.forecast import Forecast
 from ggufspec.report import plot
-from ggufspec.report.html.tables import Field, Table, number, rate, table
+from ggufspec.report.columns import FilledTable, Row, TableLayout
 from ggufspec.report.plot import browser
-from ggufspec.report.text.figures import three_digits
+from ggufspec.report.rows import charts
 from ggufspec.results import ResultSet
 
 
@@ -24,119 +23,72 @@ class Figure:
     caption: str
     alternative: str
     spec: Mapping[str, Any]
-    data: Table
+    data: FilledTable
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Chart:
+class _Chart(NamedTuple):
     title: str
     caption: str
-    fields: tuple[Field, ...]
+    data: TableLayout
 
 
-_PERCENT = units.format_percent
-_ARM = Field(name="label", head="arm")
-_SPEEDUP = number("speedup", "speed-up", units.format_factor, interval=True)
+def _all_of(row: type[Row], *left_out: str) -> TableLayout:
+    return TableLayout(row=row, names=row.fields()).without(*left_out)
+
+
 _CHARTS: Mapping[str, _Chart] = {
     "crossover": _Chart(
-        title="Users and depth for which drafting pays",
-        caption="The γ with the most tokens/s of all users together, and these over those of the target "
-        "alone for as many users: blue is faster, orange is slower. The line separates drafting from not "
+        "Users and depth for which drafting pays",
+        "The γ with the most tokens/s of all users together, and these over those of the target alone"
+        " for as many users: blue is faster, orange is slower. The line separates drafting from not "
         "drafting. ~ is forecast from the cells around it; ? has an interval that includes 1.",
-        fields=(
-            number("users", "users"),
-            number("depth", "depth", "{:,}"),
-            number("gamma", "γ"),
-            _SPEEDUP,
-            Field(name="source", head="figures"),
-            Field(name="verdict", head="drafting"),
-        ),
+        _all_of(charts.CrossoverCellRow),
     ),
     "curve": _Chart(
-        title="Speed over draft size",
-        caption="Tokens per second by γ, the number of tokens drafted per round, with 95 % intervals over "
-        "prompts and repeats. The dotted line and its band are the target alone: points above it are faster.",
-        fields=(
-            Field(name="series", head="arm"),
-            Field(name="kind", head="kind"),
-            number("gamma", "γ"),
-            rate("tps"),
-            Field(name="gain", head="speed-up", number=True),
-        ),
+        "Speed over draft size",
+        "Tokens per second by γ, the number of tokens drafted per round, with 95 % intervals over "
+        "prompts and repeats. The dotted line and its band are the target alone: points above it are "
+        "faster.",
+        _all_of(charts.SpeedRow, "label"),
     ),
     "bars": _Chart(
-        title="Speed of each arm",
-        caption="Tokens per second, with 95 % intervals over prompts and repeats; in brackets, the speed-up "
+        "Speed of each arm",
+        "Tokens per second, with 95 % intervals over prompts and repeats; in brackets, the speed-up "
         "over the target alone.",
-        fields=(
-            _ARM,
-            Field(name="kind", head="kind"),
-            number("gamma", "γ"),
-            rate("tps"),
-            Field(name="gain", head="speed-up", number=True),
-        ),
+        _all_of(charts.SpeedRow, "series"),
     ),
     "heatmap": _Chart(
-        title="Speed-up by setting",
-        caption="Speed-up over the target alone: blue is faster, orange is slower; ? is undecided. Where "
+        "Speed-up by setting",
+        "Speed-up over the target alone: blue is faster, orange is slower; ? is undecided. Where "
         "several settings share a cell, it shows that with the most tokens/s.",
-        fields=(
-            Field(name="down", head="row"),
-            Field(name="across", head="column"),
-            number("gamma", "γ"),
-            _SPEEDUP,
-        ),
+        _all_of(charts.HeatRow),
     ),
     "positions": _Chart(
-        title="Acceptance by position",
-        caption="How often the first, second, … token of a draft was accepted, at the largest γ measured. "
-        "The solid line counts all drafts; the dashed one only those whose earlier tokens were all accepted.",
-        fields=(
-            Field(name="series", head="arm"),
-            number("gamma", "γ"),
-            number("position", "position"),
-            number("share", "accepted", _PERCENT),
-            Field(name="measure", head="share"),
-        ),
+        "Acceptance by position",
+        "How often the first, second, … token of a draft was accepted, at the largest γ measured. The"
+        " solid line counts all drafts; the dashed one only those whose earlier tokens were all "
+        "accepted.",
+        _all_of(charts.AcceptedAtRow),
     ),
     "rounds": _Chart(
-        title="Where a round's time goes",
-        caption="Milliseconds of a mean round: the drafter proposes tokens, the target verifies them in one "
+        "Where a round's time goes",
+        "Milliseconds of a mean round: the drafter proposes tokens, the target verifies them in one "
         "batch, and the rest.",
-        fields=(
-            _ARM,
-            Field(name="part", head="spent on"),
-            number("ms", "ms per round", three_digits),
-            number("share", "share", _PERCENT),
-        ),
+        _all_of(charts.SpentRow),
     ),
     "pareto": _Chart(
-        title="Memory against speed",
-        caption="Memory and tokens per second. The axis says which memory: GPU memory where it is known, "
-        "otherwise the memory of llama.cpp's process on the host. Blue diamonds on the dashed line are the "
-        "Pareto front: no other arm is faster and needs no more memory.",
-        fields=(
-            _ARM,
-            number("memory_mib", "MiB", "{:.1f}"),
-            rate("tps"),
-            Field(name="gain", head="speed-up", number=True),
-            Field(name="front", head="on the front", show=lambda value: "yes" if value else "no"),
-        ),
+        "Memory against speed",
+        "Memory and tokens per second. The axis says which memory: GPU memory where it is known, "
+        "otherwise the memory of llama.cpp's process on the host. Blue diamonds on the dashed line "
+        "are the Pareto front: no other arm is faster and needs no more memory.",
+        _all_of(charts.MemorySpeedRow),
     ),
     "drift": _Chart(
-        title="Drift and disturbances",
-        caption="Each run's tokens per second over the median of its arm and prompt, by time. Anchors repeat "
-        "one configuration, so a slope of their line is the drift of the machine. During disturbed runs, "
-        "other programs used the processor.",
-        fields=(
-            number("minutes", "minute", "{:.2f}"),
-            _ARM,
-            Field(name="prompt", head="prompt"),
-            Field(name="kind", head="kind"),
-            rate("tps", interval=False),
-            number("relative", "of the median", _PERCENT),
-            number("others_cores", "cores used by others", "{:.2f}"),
-        ),
+        "Drift and disturbances",
+        "Each run's tokens per second over the median of its arm and prompt, by time. Anchors repeat "
+        "one configuration, so a slope of their line is the drift of the machine. During disturbed "
+        "runs, other programs used the processor.",
+        _all_of(charts.DriftRow),
     ),
 }
 
@@ -155,5 +107,5 @@ def _figure(name: str, drawn: plot.Drawn) -> Figure:
         caption=chart.caption,
         alternative=str(drawn.chart.description),
         spec=browser.spec(drawn.chart),
-        data=table(f"Data of the chart: {chart.title}", drawn.rows, chart.fields),
+        data=chart.data.fill(drawn.rows),
     )

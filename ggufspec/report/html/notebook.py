@@ -8,33 +8,25 @@ from the notebook's typesetting of formulas.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any
 
 from ggufspec import units
 from ggufspec.analysis import Arm, BenchComparison, Board, Diagnosis, arms, review
-from ggufspec.domain import Launch, Role
+from ggufspec.domain import Launch
+from ggufspec.report.columns import FilledTable
 from ggufspec.report.html import TEMPLATES, board
+from ggufspec.report.rows.benches import ComparedItem
 from ggufspec.report.text import comparison, configuration, overview, reasons
-from ggufspec.report.text.figures import engine, extent, llama_cpp, three_digits
-from ggufspec.report.text.tuned import expected, verdict
+from ggufspec.report.text.figures import engine, extent, llama_cpp
+from ggufspec.report.text.tuned import MEASURED, list_confirmed, verdict
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Tuned
 
 _MOST_ROWS = 40
-_HEADS = {"": "measured"}
-_TEXTS = {
-    *("", "model", "verdict", "status", "step", "spent on"),
-    *("pair", "machine", "llama.cpp", "engine", "bundle is", "report"),
-}
-"""Left-aligned columns."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    cells: Mapping[str, str]
-    chosen: bool = False
 
 
 def notebook_html(value: object) -> str:
@@ -64,14 +56,15 @@ def results_html(results: ResultSet) -> str:
         results,
         groups,
         sentences=verdicts(groups) if groups else ("Nothing was measured.",),
-        rows=[_Row(cells=overview.row(arm)) for arm in groups],
+        table=overview.ARMS.without("machine").fill(overview.list_arms(groups)),
         basis=(_basis(results, groups),),
     )
 
 
 def tuned_html(tuned: Tuned) -> str:
     """Return a tuning as HTML for a notebook: a table of the measured arms, with the choice in bold."""
-    groups = [arm for arm in arms.group(tuned.results) if arm.role is not Role.DRAFTER]
+    measured = list_confirmed(tuned)
+    groups = [row["measured"].arm for row in measured]
     outlook, spent = tuned.outlook, tuned.spent
     effort = (
         f"{units.counted(len(outlook.prospects), 'configuration')} forecast from "
@@ -82,10 +75,8 @@ def tuned_html(tuned: Tuned) -> str:
         tuned.results,
         groups,
         sentences=tuple(verdict(tuned)),
-        rows=[
-            _Row(cells=dict(_with_forecast(tuned, arm)), chosen=arm.spec == tuned.overall.arm.spec)
-            for arm in groups
-        ],
+        table=replace(MEASURED, names=("models", *MEASURED.names[1:])).fill(measured),
+        chosen=[row["recommended"] for row in measured],
         served=tuple(configuration.served(tuned.launch, tuned.serving)),
         command=_serving_command(tuned.launch),
         basis=(effort, *outlook.notes, _basis(tuned.results, groups)),
@@ -94,15 +85,13 @@ def tuned_html(tuned: Tuned) -> str:
 
 def comparison_html(compared: BenchComparison) -> str:
     """Return a comparison of two benches as HTML for a notebook."""
-    cells = comparison.rows(compared)
     return _rendered(
         sentences=(
             *comparison.basis(compared),
             f"Before: {compared.before}. After: {compared.after}.",
         ),
-        columns=comparison.columns(cells),
-        rows=[_Row(cells=row) for row in cells],
-        every="ggufspec.report.frames.comparison(…)",
+        table=comparison.COMPARED.fill(ComparedItem.list(compared)),
+        every="ggufspec.frames.comparison(…)",
         basis=(
             *(f"{name}: {before} → {after}" for name, (before, after) in compared.differences.items()),
             *(f"in one of them only: {arm}" for arm in compared.unmatched),
@@ -119,31 +108,18 @@ def diagnosis_html(diagnosis: Diagnosis) -> str:
     """Return where the time goes in a bench as HTML for a notebook."""
     step = diagnosis.drafting or diagnosis.target
     name = "" if step is None else str(step.arm.runs.column("engine")[0])
-    rows = [
-        {
-            "step": str(row["step"]),
-            "spent on": str(row["part"]),
-            "ms": three_digits(row["ms"]),
-            "share": units.format_percent(row["share"]),
-        }
-        for row in reasons.rows(diagnosis)
-    ]
     return _rendered(
         sentences=tuple(reasons.sentences(diagnosis, name)),
-        columns=[*rows[0]] if rows else [],
-        rows=[_Row(cells=row) for row in rows],
-        every="",
+        table=reasons.PARTS.fill(reasons.list_parts(diagnosis)),
         basis=(engine(name),) if name else (),
     )
 
 
 def board_html(shown: Board) -> str:
     """Return a board as HTML for a notebook."""
-    cells = board.notebook_rows(shown.rows)
     return _rendered(
         sentences=tuple(board.sentences(shown)),
-        columns=[*cells[0]] if cells else [],
-        rows=[_Row(cells=row) for row in cells],
+        table=board.CONFIGURATIONS.fill({"row": row, "address": None} for row in shown.rows),
         every="pandas.DataFrame(board.rows)",
         basis=tuple(
             f"{bundle.name}: {bundle.state.value}, SHA-256 {bundle.sha256}" for bundle in shown.bundles
@@ -151,26 +127,14 @@ def board_html(shown: Board) -> str:
     )
 
 
-def _page(
-    results: ResultSet,
-    groups: Sequence[Arm],
-    *,
-    sentences: Sequence[str],
-    rows: Sequence[_Row],
-    basis: Sequence[str],
-    served: Sequence[str] = (),
-    command: str = "",
-) -> str:
+def _page(results: ResultSet, groups: Sequence[Arm], *, sentences: Sequence[str], **parts: Any) -> str:
+    """Render what a bench and a tuning have in common; ``parts`` are as for ``_rendered``."""
     return _rendered(
         sentences=(*sentences, engine(results.meta.engine)),
-        columns=overview.columns([row.cells for row in rows]),
-        rows=rows,
         every="ggufspec.summary(…)",
-        served=served,
-        command=command,
-        basis=basis,
         id=results.meta.id,
         warnings=review.warnings(results, groups),
+        **parts,
     )
 
 
@@ -182,24 +146,33 @@ def _serving_command(launch: Launch | None) -> str:
 def _rendered(
     *,
     sentences: Sequence[str],
-    columns: Sequence[str],
-    rows: Sequence[_Row],
-    every: str,
+    table: FilledTable,
     basis: Sequence[str],
+    chosen: Sequence[bool] = (),
+    every: str = "",
     served: Sequence[str] = (),
     command: str = "",
     id: str = "",  # noqa: A002  # the users' word
     warnings: Mapping[str, str] | None = None,
 ) -> str:
-    """Render the template; ``every`` is the call that returns all rows if there are too many to show."""
+    """Render the template.
+
+    Args:
+        sentences: the verdict.
+        table: of which the first rows are shown.
+        basis: what it rests on.
+        chosen: whether each row is in bold.
+        every: the call that returns all rows, if there are too many to show.
+        served: what llama-server answered.
+        command: that starts it.
+        id: of the bench.
+        warnings: by name, with advice.
+    """
     return TEMPLATES.get_template("notebook.html").render(
         sentences=sentences,
-        columns=[
-            {"name": name, "head": _HEADS.get(name, name), "side": "left" if name in _TEXTS else "right"}
-            for name in columns
-        ],
-        rows=rows[:_MOST_ROWS],
-        left_out=max(0, len(rows) - _MOST_ROWS),
+        columns=table.columns,
+        rows=list(zip_longest(table.rows[:_MOST_ROWS], chosen[:_MOST_ROWS], fillvalue=False)),
+        left_out=max(0, len(table.rows) - _MOST_ROWS),
         every=every,
         served=served,
         command=command,
@@ -207,15 +180,6 @@ def _rendered(
         id=id,
         warnings=warnings or {},
     )
-
-
-def _with_forecast(tuned: Tuned, arm: Arm) -> Iterator[tuple[str, str]]:
-    """Yield an arm's cells, with the forecast before the measured tokens/s."""
-    forecast = expected(tuned, arm.spec)
-    for name, text in overview.row(arm).items():
-        if name == "tokens/s":
-            yield "forecast", units.format_rate(forecast.tokens_per_s.value) if forecast else ""
-        yield name, text
 
 
 def _basis(results: ResultSet, groups: Sequence[Arm]) -> str:

@@ -9,82 +9,58 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 
 from ggufspec import units
 from ggufspec.analysis import Arm, arms, breakdown, comparing, read_crossover, review
-from ggufspec.domain import Role, Status
+from ggufspec.domain import Estimate, Role
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
+from ggufspec.report.columns import FilledTable, Row, TableLayout, column
 from ggufspec.report.html import TEMPLATES, standalone
 from ggufspec.report.html.cards import Card, make_card
 from ggufspec.report.html.figures import Figure, figures
-from ggufspec.report.html.tables import Field, Table, number, rate, table
 from ggufspec.report.plot import browser
+from ggufspec.report.rows.benches import ArmRow, ComparedItem
 from ggufspec.report.text import comparison, reasons
 from ggufspec.report.text.comparison import engines
-from ggufspec.report.text.figures import by_method, extent, layers, three_digits, unchanged
+from ggufspec.report.text.figures import extent, three_digits
 from ggufspec.report.text.provenance import list_facts
 from ggufspec.report.text.verdict import where
 from ggufspec.results import Configuration, ResultSet
 
-_LOAD = (number("users", "users"), number("depth", "depth", "{:,}"))
-_SUMMARY = (
-    *_LOAD,
-    number("arrivals", "requests/s", units.format_number),
-    Field(name="role", head="measured"),
-    Field(name="models", head="model"),
-    Field(name="layers", head="GPU layers"),
-    *(number("threads", "threads"), Field(name="kv_type", head="KV type"), number("ubatch", "ubatch")),
-    Field(name="settings", head="settings"),
-    *(number("gamma", "γ"), number("p_min", "p-min", units.format_number)),
-    rate("tps"),
-    number("gain", "speed-up", units.format_factor, interval=True),
-    Field(name="verdict", head="verdict"),
-    number("accepted", "accepted", units.format_percent),
-    Field(name="by_method", head="by method"),
-    number("length", "tokens/round", "{:.2f}"),
-    Field(name="text", head="text unchanged"),
-    Field(name="status", head="status"),
+_LOAD = ("users", "depth", "rate")
+_ARMS = TableLayout(
+    row=ArmRow,
+    names=(
+        *(*_LOAD, "what", "models", "drafts_with", "llama_build", "layers", "threads", "kv_type", "ubatch"),
+        *("settings", "draft", "p_min", "gen_tps", "speedup", "verdict", "accept_rate", "method_shares"),
+        *("mean_accepted_length", "texts", "status"),
+    ),
+    if_varied=(
+        *(*_LOAD, "models", "drafts_with", "llama_build", "layers", "threads", "kv_type", "ubatch"),
+        *("settings", "p_min"),
+    ),
 )
-_IF_VARIED = (
-    "users",
-    "depth",
-    "arrivals",
-    "models",
-    "layers",
-    "threads",
-    "kv_type",
-    "ubatch",
-    "settings",
-    "p_min",
-    "status",
+
+
+class DeviceEnergyRow(Row):
+    """What a token of an arm takes of a kind of device."""
+
+    arm: ArmRow
+    device: str = column(of="energy.device")
+    per_token: Estimate = column("J/token", three_digits, of="energy.per_token")
+    energy_ratio: Estimate | None = column("over the target alone", units.format_factor, of="energy.ratio")
+    runs: int = column(of="energy.runs")
+
+
+_ENERGY = TableLayout(
+    row=DeviceEnergyRow,
+    names=(*_LOAD, "what", "models", "draft", "device", "per_token", "energy_ratio", "runs"),
 )
-_ENERGY = (
-    *_LOAD,
-    *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
-    Field(name="device", head="device"),
-    number("per_token", "J/token", three_digits, interval=True),
-    number("ratio", "over the target alone", units.format_factor, interval=True),
-    number("runs", "runs"),
-)
-_TIMES = (
-    Field(name="step", head="step"),
-    Field(name="part", head="spent on"),
-    number("ms", "ms", three_digits),
-    number("share", "share", units.format_percent),
-)
-_COMPARED = (
-    *_LOAD,
-    *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
-    *(number("before", "before, tokens/s", "{:.4g}"), number("after", "after, tokens/s", "{:.4g}")),
-    number("ratio", "after / before", "{:.3f}", interval=True),
-    number("p", "p", "{:.3f}"),
-    Field(name="verdict", head="verdict"),
-    Field(name="texts", head="texts equal"),
-)
+_COMPARED = replace(comparison.COMPARED, names=(*_LOAD, *comparison.COMPARED.names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +70,9 @@ class Section:
     id: str
     card: Card
     basis: str
-    summary: Table
-    energy: Table
-    times: Table
+    summary: FilledTable
+    energy: FilledTable
+    times: FilledTable
     reasons: tuple[str, ...]
     figures: tuple[Figure, ...]
     warnings: Mapping[str, str]
@@ -111,7 +87,7 @@ class BenchPair:
 
     before: str
     after: str
-    rows: Table | None
+    rows: FilledTable | None
     verdict: str
     differences: Mapping[str, tuple[str, str]]
     engine: str = ""
@@ -129,8 +105,10 @@ def section(
         card=make_card(results, groups, tuned, crossover),
         basis=_basis(groups),
         summary=_summary(groups, without=() if crossover is None else ("verdict",)),
-        energy=_energy(groups),
-        times=table("Where the time goes", reasons.rows(diagnosis), _TIMES),
+        energy=_ENERGY.fill(
+            {"arm": arm, "energy": energy} for arm in groups for energy in arm.energy.values()
+        ),
+        times=reasons.PARTS.fill(reasons.list_parts(diagnosis)),
         reasons=tuple(reasons.sentences(diagnosis, results.meta.engine)) if diagnosis.drafting else (),
         figures=figures(results, forecasts),
         warnings=review.warnings(results, groups),
@@ -148,89 +126,22 @@ def pair_benches(before: ResultSet, after: ResultSet) -> BenchPair:
         return BenchPair(
             before=before.meta.id, after=after.meta.id, rows=None, verdict=f"{error.message}.", differences={}
         )
-    rows = [
-        {
-            **_named(row.before),
-            "before": row.before_tps,
-            "after": row.after_tps,
-            **_estimate("ratio", row.change.ratio),
-            "p": row.change.p_value,
-            "verdict": row.change.verdict and row.change.verdict.value,
-            "texts": None if row.texts_equal is None else f"{row.texts_equal} of {row.texts}",
-        }
-        for row in compared.rows
-    ]
     return BenchPair(
         before=before.meta.id,
         after=after.meta.id,
-        rows=table(f"{after.meta.id} compared with {before.meta.id}", rows, _COMPARED),
+        rows=_COMPARED.fill(ComparedItem.list(compared)),
         verdict=" ".join(comparison.basis(compared)),
         engine=engines(before.meta.engine, after.meta.engine),
         differences=compared.differences,
     )
 
 
-def _summary(groups: Sequence[Arm], without: Collection[str]) -> Table:
+def _summary(groups: Sequence[Arm], without: Collection[str]) -> FilledTable:
     """Return the arms without some columns: verdicts of a crossover are those of its map."""
     targets = {arm.models[0] for arm in groups if arm.role is not Role.DRAFTER}
-    rows = [
-        {
-            **_named(arm),
-            **({} if len(targets) > 1 or arm.spec.build else {"models": arm.drafts_with or arm.models[0]}),
-            "layers": layers(arm),
-            **{name: getattr(arm.spec, name) for name in ("threads", "kv_type", "ubatch")},
-            "settings": shlex.join(arm.spec.words) or None,
-            "p_min": arm.spec.drafting and arm.spec.drafting.p_min,
-            **_estimate("tps", arm.rate),
-            "accepted": arm.acceptance and arm.acceptance.accept_rate,
-            "by_method": by_method(arm.acceptance) or None,
-            "length": arm.acceptance and arm.acceptance.mean_accepted_length,
-            **_estimate("gain", arm.gain and arm.gain.ratio),
-            "verdict": arm.judgement and arm.judgement.verdict.value,
-            "text": unchanged(arm),
-            "status": arm.status,
-        }
-        for arm in groups
-    ]
-    drafting = [row for row in rows if row["gamma"] is not None] or rows
-    constant = {name for name in _IF_VARIED if len({row[name] for row in drafting} - {None}) < 2}
-    if any(row["status"] != Status.OK.value for row in rows):
-        constant.discard("status")
-    if all(row["by_method"] is None for row in rows):
-        constant.add("by_method")
-    fields = [field for field in _SUMMARY if field.name not in constant.union(without)]
-    return table("All arms that were measured", rows, fields)
-
-
-def _energy(groups: Sequence[Arm]) -> Table:
-    rows = [
-        {
-            **_named(arm),
-            "device": device,
-            **_estimate("per_token", energy.per_token),
-            **_estimate("ratio", energy.ratio),
-            "runs": energy.runs,
-        }
-        for arm in groups
-        for device, energy in arm.energy.items()
-    ]
-    return table("Energy per token", rows, _ENERGY)
-
-
-def _named(arm: Arm) -> dict[str, object]:
-    build = f" ({arm.spec.build})" if arm.spec.build else ""
-    traffic = arm.spec.traffic
-    load = {
-        "users": traffic and traffic.users,
-        "depth": traffic and traffic.depth,
-        "arrivals": traffic and traffic.rate,
-    }
-    return {**load, "role": arm.what, "models": " + ".join(arm.models) + build, "gamma": arm.draft_size}
-
-
-def _estimate(name: str, estimate: object) -> dict[str, object]:
-    ends = {"": "value", "_lo": "lo", "_hi": "hi"}
-    return {f"{name}{end}": getattr(estimate, part, None) for end, part in ends.items()}
+    other = "drafts_with" if len(targets) > 1 else "models"  # one target is named below the table
+    drafting = [arm for arm in groups if arm.draft_size is not None]
+    return _ARMS.without(*without, other).fill(groups, drafting or groups)
 
 
 def _basis(groups: Sequence[Arm]) -> str:

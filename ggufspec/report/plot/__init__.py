@@ -29,7 +29,7 @@ from ggufspec.report.plot.inside_rounds import (
     round_rows,
     rounds,
 )
-from ggufspec.report.plot.look import Row
+from ggufspec.report.plot.look import Datum
 from ggufspec.report.plot.memories import draw_pareto, pareto, pareto_rows
 from ggufspec.results import ResultSet
 
@@ -51,8 +51,8 @@ __all__ = [
     "rounds",
 ]
 
-_Rows = Callable[[ResultSet], list[Row]]
-_Draw = Callable[[list[Row]], alt.LayerChart | None]
+_Rows = Callable[[ResultSet], list[Datum]]
+_Draw = Callable[[list[Datum]], alt.LayerChart | None]
 
 CHARTS: Mapping[str, tuple[_Rows, _Draw]] = {
     "crossover": (crossover_rows, draw_crossover),
@@ -70,7 +70,7 @@ class Drawn(NamedTuple):
     """A chart and its rows."""
 
     chart: alt.LayerChart
-    rows: list[Row]
+    rows: list[Datum]
 
 
 def drawn(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> dict[str, Drawn]:

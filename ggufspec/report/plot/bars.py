@@ -7,7 +7,8 @@ from typing import Any
 import altair as alt
 
 from ggufspec.report.plot import look
-from ggufspec.report.plot.look import Row
+from ggufspec.report.plot.look import Datum
+from ggufspec.report.rows.charts import SpeedRow
 
 _BAND = 46  # pixels of an arm: its name above its bar
 _BAR = 16
@@ -16,7 +17,7 @@ _VALUE = 120  # pixels at the right of a name for its value
 _KINDS = {"target alone": look.QUIET, "measured": look.BLUE, "forecast": look.QUIET}
 
 
-def draw_bars(rows: list[Row]) -> alt.LayerChart:
+def draw_bars(rows: list[Datum]) -> alt.LayerChart:
     """Draw tokens/s with 95 % intervals as a bar for each row: label, kind, tps, tps_lo, tps_hi, rate, gain.
 
     A name stands above its bar, not beside it: so it is whole on a phone, too.
@@ -26,14 +27,7 @@ def draw_bars(rows: list[Row]) -> alt.LayerChart:
     x = alt.X("tps:Q", title="tokens/s", scale=look.speeds(rows), axis=alt.Axis(tickCount=5))
     base = alt.Chart(look.values(shown)).encode(
         y=y,
-        tooltip=[
-            alt.Tooltip("label:N", title="arm"),
-            alt.Tooltip("kind:N", title="kind"),
-            alt.Tooltip("tps:Q", title="tokens/s", format=".4~r"),
-            alt.Tooltip("tps_lo:Q", title="from (95 %)", format=".4~r"),
-            alt.Tooltip("tps_hi:Q", title="to (95 %)", format=".4~r"),
-            alt.Tooltip("gain:N", title="speed-up"),
-        ],
+        tooltip=look.tooltip(SpeedRow, "series"),
     )
     kinds = list(dict.fromkeys(row["kind"] for row in rows))
     colours = alt.Scale(domain=kinds, range=[_KINDS[kind] for kind in kinds])
@@ -65,6 +59,6 @@ def draw_bars(rows: list[Row]) -> alt.LayerChart:
     )
 
 
-def _value(row: Row) -> str:
+def _value(row: Datum) -> str:
     """Return tokens/s and the speed-up, if there is one: ``44.2 (1.35×)``."""
     return f"{row['rate']} ({row['gain']})" if row["gain"] else str(row["rate"])

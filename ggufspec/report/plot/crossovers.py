@@ -11,14 +11,15 @@ from ggufspec.analysis import CellSource, CrossoverCell, CrossoverMap, read_cros
 from ggufspec.domain import SpeedVerdict
 from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.report.plot import look
-from ggufspec.report.plot.look import Row, distinct
+from ggufspec.report.plot.look import Datum, distinct
+from ggufspec.report.rows.charts import CrossoverCellRow
 from ggufspec.results import ResultSet
 
 _SCALE = ("#e08345", "#f4f4f4", "#5fa3d9")  # light enough for dark numbers
 _HEIGHT = 40  # of a row
 
 
-def crossover_rows(results: ResultSet) -> list[Row]:
+def crossover_rows(results: ResultSet) -> list[Datum]:
     """Return what ``crossover`` draws, one row per known cell; none for a bench that is no crossover.
 
     Columns: users, depth, source, verdict, gamma, speedup, speedup_lo, speedup_hi, gain, label. ``across``
@@ -36,22 +37,13 @@ def crossover(results: ResultSet) -> alt.LayerChart | None:
     return draw_crossover(crossover_rows(results))
 
 
-def draw_crossover(rows: list[Row]) -> alt.LayerChart | None:
+def draw_crossover(rows: list[Datum]) -> alt.LayerChart | None:
     """Draw the rows of ``crossover_rows``."""
     if not rows:
         return None
     far = max(1.05, *(max(row["speedup"], 1 / row["speedup"]) for row in rows))
     base = alt.Chart(look.values(rows)).encode(
-        tooltip=[
-            alt.Tooltip("users:Q", title="users"),
-            alt.Tooltip("depth:Q", title="depth", format=","),
-            alt.Tooltip("gamma:Q", title="best γ"),
-            alt.Tooltip("gain:N", title="speed-up"),
-            alt.Tooltip("speedup_lo:Q", title="from (95 %)", format=".2f"),
-            alt.Tooltip("speedup_hi:Q", title="to (95 %)", format=".2f"),
-            alt.Tooltip("source:N", title="figures"),
-            alt.Tooltip("verdict:N", title="drafting"),
-        ],
+        tooltip=look.tooltip(CrossoverCellRow),
     )
     cells = base.mark_rect(stroke="white", strokeWidth=3).encode(
         x=_across(rows, "across"),
@@ -88,7 +80,7 @@ def draw_crossover(rows: list[Row]) -> alt.LayerChart | None:
     )
 
 
-def _row(found: CrossoverMap, cell: CrossoverCell) -> Row:
+def _row(found: CrossoverMap, cell: CrossoverCell) -> Datum:
     best = cell.best
     assert best is not None
     across, down = found.depths.index(cell.depth), found.users.index(cell.users)
@@ -131,21 +123,21 @@ def _changes(
     )
 
 
-def _across(rows: list[Row], field: str) -> alt.X:
+def _across(rows: list[Datum], field: str) -> alt.X:
     """Return the axis of depths; all layers have the same, so that they share it."""
     count, axis = _labels(rows, "across", "depth")
     scale = alt.Scale(domain=[0, count], nice=False)
     return alt.X(f"{field}:Q", title="depth: tokens before each prompt", scale=scale, axis=axis)
 
 
-def _down(rows: list[Row], field: str) -> alt.Y:
+def _down(rows: list[Datum], field: str) -> alt.Y:
     """Return the axis of users, the fewest on top."""
     count, axis = _labels(rows, "down", "users")
     scale = alt.Scale(domain=[0, count], nice=False, reverse=True)
     return alt.Y(f"{field}:Q", title="users", scale=scale, axis=axis)
 
 
-def _labels(rows: list[Row], place: str, name: str) -> tuple[int, alt.Axis]:
+def _labels(rows: list[Datum], place: str, name: str) -> tuple[int, alt.Axis]:
     """Return the number of equally wide cells, and an axis with their values in the middle of each."""
     labels = {row[place]: f"{row[name]:,}" for row in rows}
     count = max(labels) + 1

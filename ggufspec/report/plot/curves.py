@@ -13,7 +13,8 @@ from ggufspec.forecast import Forecast
 from ggufspec.report import frames
 from ggufspec.report.plot import look
 from ggufspec.report.plot.bars import draw_bars
-from ggufspec.report.plot.look import Row, arm_rows, distinct, plain
+from ggufspec.report.plot.look import Datum, arm_rows, distinct, plain
+from ggufspec.report.rows.charts import SpeedRow
 from ggufspec.results import ResultSet
 
 _TPS = "tokens/s"
@@ -24,7 +25,7 @@ _DODGE = 5  # pixels between series at one γ, so that their intervals stay read
 _WIDEST_DODGE = 20  # pixels between the first and the last series, so that each γ stays one group on a phone
 
 
-def curve_rows(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> list[Row]:
+def curve_rows(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> list[Datum]:
     """Return what ``curve`` draws: one row per measured arm and per forecast over all prompts.
 
     Columns: series, label, load (users, depth, requests/s), kind (measured, forecast or target alone), gamma,
@@ -59,7 +60,7 @@ def curve(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> alt.LayerCh
     return draw_curve(curve_rows(results, forecasts))
 
 
-def draw_curve(rows: list[Row]) -> alt.LayerChart | None:
+def draw_curve(rows: list[Datum]) -> alt.LayerChart | None:
     """Draw the rows of ``curve_rows``."""
     if not has_curve(rows):
         return draw_bars(rows) if any(row["kind"] != "target alone" for row in rows) else None
@@ -82,7 +83,7 @@ def draw_curve(rows: list[Row]) -> alt.LayerChart | None:
     return look.dress(*layers, description=f"Tokens per second over the draft size γ: {fastest}{base}.")
 
 
-def has_curve(rows: list[Row]) -> bool:
+def has_curve(rows: list[Datum]) -> bool:
     """Whether arms are drawn over γ: every γ is known, one series has three, and all have one load."""
     points = [row for row in rows if row["kind"] != "target alone"]
     sizes = [{row["gamma"] for row in points if row["series"] == name} for name in distinct(points, "series")]
@@ -94,7 +95,7 @@ def has_curve(rows: list[Row]) -> bool:
 
 
 def _series(
-    rows: list[Row], names: list[str], offset: float, sizes: alt.Axis, speeds: alt.Scale
+    rows: list[Datum], names: list[str], offset: float, sizes: alt.Axis, speeds: alt.Scale
 ) -> Iterator[Any]:
     colours, shapes = look.series_scale(names)
     dashed = rows[0]["kind"] == "forecast"
@@ -106,14 +107,7 @@ def _series(
             scale=alt.Scale(zero=False, padding=26, nice=False),
         ),
         color=alt.Color("series:N", scale=colours, legend=look.legend(names)),
-        tooltip=[
-            alt.Tooltip("series:N", title="arm"),
-            alt.Tooltip("gamma:Q", title="γ"),
-            alt.Tooltip("tps:Q", title=_TPS, format=".4~r"),
-            alt.Tooltip("tps_lo:Q", title="from (95 %)", format=".4~r"),
-            alt.Tooltip("tps_hi:Q", title="to (95 %)", format=".4~r"),
-            alt.Tooltip("gain:N", title="speed-up"),
-        ],
+        tooltip=look.tooltip(SpeedRow, "label"),
     )
     y = alt.Y("tps:Q", title=_TPS, scale=speeds)
     yield base.mark_line(strokeWidth=2, strokeDash=[6, 4] if dashed else [1, 0], xOffset=offset).encode(y=y)
@@ -126,7 +120,7 @@ def _series(
     )
 
 
-def _label(best: Row, points: list[Row], offset: float) -> Any:
+def _label(best: Datum, points: list[Datum], offset: float) -> Any:
     """Return the fastest point's label, above every interval of its γ, towards the middle of the chart."""
     sizes = [row["gamma"] for row in points]
     is_left = 2 * best["gamma"] < min(sizes) + max(sizes)
@@ -150,7 +144,7 @@ def _label(best: Row, points: list[Row], offset: float) -> Any:
     )
 
 
-def _alone(rows: list[Row], *, above: bool) -> Iterator[Any]:
+def _alone(rows: list[Datum], *, above: bool) -> Iterator[Any]:
     base = alt.Chart(look.values([{**row, "text": f"{row['series']}: {row['rate']}"} for row in rows]))
     if look.has_intervals(rows):
         yield base.mark_rect(color=look.QUIET, opacity=0.14).encode(y="tps_lo:Q", y2="tps_hi:Q")
@@ -165,7 +159,7 @@ def _alone(rows: list[Row], *, above: bool) -> Iterator[Any]:
     )
 
 
-def _label_with_drafter(row: Row) -> str:
+def _label_with_drafter(row: Datum) -> str:
     """Return an arm's label, with what drafts: bars have no axis or legend that says it."""
     drafter = look.stem(row["drafter"] or look.UNKNOWN)
     return (
@@ -173,7 +167,7 @@ def _label_with_drafter(row: Row) -> str:
     )
 
 
-def _forecast_rows(forecasts: Sequence[Forecast]) -> Iterator[Row]:
+def _forecast_rows(forecasts: Sequence[Forecast]) -> Iterator[Datum]:
     overall = [row for row in plain(frames.forecasts(forecasts)) if row["category"] is None]
     several = [name for name in ("method", "p_min") if len({row[name] for row in overall}) > 1]
     for row in overall:

@@ -12,7 +12,8 @@ from ggufspec.domain import RunOutcome
 from ggufspec.harmless import one_line
 from ggufspec.report import frames
 from ggufspec.report.plot import look
-from ggufspec.report.plot.look import Row, named_arms, plain
+from ggufspec.report.plot.look import Datum, named_arms, plain
+from ggufspec.report.rows.charts import DriftRow
 from ggufspec.results import ResultSet
 
 RUN, ANCHOR, DISTURBED = "run", "anchor", "disturbed run"
@@ -20,7 +21,7 @@ _MOST = 2000  # ordinary runs in one chart; more are thinned evenly, but not anc
 _LEAST = 0.02  # from 1 to the ends of the axis: smaller differences are no drift worth seeing
 
 
-def drift_rows(results: ResultSet) -> list[Row]:
+def drift_rows(results: ResultSet) -> list[Datum]:
     """Return what ``drift`` draws, one row per run with a speed, warm-ups left out.
 
     Columns: minutes (since the first run began), relative (tokens/s over the median of the same arm and
@@ -76,7 +77,7 @@ def drift(results: ResultSet) -> alt.LayerChart | None:
     return draw_drift(drift_rows(results))
 
 
-def draw_drift(rows: list[Row]) -> alt.LayerChart | None:
+def draw_drift(rows: list[Datum]) -> alt.LayerChart | None:
     """Draw the rows of ``drift_rows``."""
     if len(rows) < 2:
         return None
@@ -116,14 +117,7 @@ def draw_drift(rows: list[Row]) -> alt.LayerChart | None:
                 legend=legend,
                 scale=alt.Scale(domain=kinds, range=[marks[kind][1] for kind in kinds]),
             ),
-            tooltip=[
-                alt.Tooltip("label:N", title="arm"),
-                alt.Tooltip("prompt:N", title="prompt"),
-                alt.Tooltip("tps:Q", title="tokens/s", format=".4~r"),
-                alt.Tooltip("relative:Q", title="of the median", format=".1%"),
-                alt.Tooltip("others_cores:Q", title="cores used by others", format=".2f"),
-                alt.Tooltip("kind:N", title="kind"),
-            ],
+            tooltip=look.tooltip(DriftRow),
         )
     )
     even = (
@@ -140,11 +134,11 @@ def draw_drift(rows: list[Row]) -> alt.LayerChart | None:
     )
 
 
-def _seconds(row: Row) -> float:
+def _seconds(row: Datum) -> float:
     return datetime.fromisoformat(row["started_at"]).timestamp()
 
 
-def _thinned(rows: list[Row]) -> Iterator[Row]:
+def _thinned(rows: list[Datum]) -> Iterator[Datum]:
     step = max(1, -(-sum(row["kind"] == RUN for row in rows) // _MOST))
     n_runs = 0
     for row in rows:

@@ -9,13 +9,14 @@ import altair as alt
 from ggufspec.domain import SpeedVerdict
 from ggufspec.report import frames
 from ggufspec.report.plot import look
-from ggufspec.report.plot.look import Row, distinct, drafting_rows, plain, stem
+from ggufspec.report.plot.look import Datum, distinct, drafting_rows, plain, stem
+from ggufspec.report.rows.charts import HeatRow
 from ggufspec.results import ResultSet
 
 _SCALE = ("#e08345", "#f4f4f4", "#5fa3d9")  # light enough for dark numbers
 
 
-def heatmap_rows(results: ResultSet) -> list[Row]:
+def heatmap_rows(results: ResultSet) -> list[Datum]:
     """Return what ``heatmap`` draws, one row per cell.
 
     Columns: across, down, axes (what these are), gamma, speedup, speedup_lo, speedup_hi, gain, label. Where
@@ -47,7 +48,7 @@ def heatmap(results: ResultSet) -> alt.LayerChart | None:
     return draw_heatmap(heatmap_rows(results))
 
 
-def draw_heatmap(rows: list[Row]) -> alt.LayerChart | None:
+def draw_heatmap(rows: list[Datum]) -> alt.LayerChart | None:
     """Draw the rows of ``heatmap_rows``."""
     if not rows:
         return None
@@ -74,14 +75,7 @@ def draw_heatmap(rows: list[Row]) -> alt.LayerChart | None:
             axis=alt.Axis(labelLimit=110),
             scale=alt.Scale(padding=0.06),
         ),
-        tooltip=[
-            alt.Tooltip("down:N", title=down),
-            alt.Tooltip("across:N", title=across),
-            alt.Tooltip("gain:N", title="speed-up"),
-            alt.Tooltip("speedup_lo:Q", title="from (95 %)", format=".2f"),
-            alt.Tooltip("speedup_hi:Q", title="to (95 %)", format=".2f"),
-            alt.Tooltip("gamma:Q", title="at γ"),
-        ],
+        tooltip=look.tooltip(HeatRow, down=down, across=across),
     )
     scale = alt.Scale(domain=[1 / far, 1, far], range=list(_SCALE))
     cells = base.mark_rect(cornerRadius=3).encode(color=alt.Color("speedup:Q", scale=scale, legend=None))
@@ -99,8 +93,8 @@ def draw_heatmap(rows: list[Row]) -> alt.LayerChart | None:
     )
 
 
-def _fastest(rows: Iterable[Row]) -> list[Row]:
-    best: dict[tuple[object, object], Row] = {}
+def _fastest(rows: Iterable[Datum]) -> list[Datum]:
+    best: dict[tuple[object, object], Datum] = {}
     for row in rows:
         key = (row["across"], row["down"])
         if key not in best or row["speedup"] > best[key]["speedup"]:

@@ -9,7 +9,8 @@ import altair as alt
 from ggufspec import units
 from ggufspec.analysis import Acceptance
 from ggufspec.report.plot import look
-from ggufspec.report.plot.look import Row, distinct, drafting_rows, named_arms
+from ggufspec.report.plot.look import Datum, distinct, drafting_rows, named_arms
+from ggufspec.report.rows.charts import AcceptedAtRow, SpentRow
 from ggufspec.results import ResultSet
 
 OF_ALL, GIVEN = "of all drafts", "of drafts accepted so far"
@@ -19,7 +20,7 @@ _BAR = 24
 _SHORT = 16  # longest label, in letters, with the legend in one line on a phone
 
 
-def position_rows(results: ResultSet) -> list[Row]:
+def position_rows(results: ResultSet) -> list[Datum]:
     """Return what ``positions`` draws: of each series the arm with the largest γ, two rows per position.
 
     Columns: series, gamma, position, measure, share (0 to 1; None where no draft reached the position).
@@ -50,7 +51,7 @@ def positions(results: ResultSet) -> alt.LayerChart | None:
     return draw_positions(position_rows(results))
 
 
-def draw_positions(rows: list[Row]) -> alt.LayerChart | None:
+def draw_positions(rows: list[Datum]) -> alt.LayerChart | None:
     """Draw the rows of ``position_rows``."""
     if not rows:
         return None
@@ -71,13 +72,7 @@ def draw_positions(rows: list[Row]) -> alt.LayerChart | None:
         ),
         y=alt.Y("share:Q", title=y_title, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
         color=alt.Color("series:N", scale=colours, legend=look.legend(names)),
-        tooltip=[
-            alt.Tooltip("series:N", title="arm"),
-            alt.Tooltip("gamma:Q", title="γ"),
-            alt.Tooltip("position:Q", title="position"),
-            alt.Tooltip("share:Q", title="accepted", format=".1%"),
-            alt.Tooltip("measure:N", title="share"),
-        ],
+        tooltip=look.tooltip(AcceptedAtRow),
     )
     rates = "; ".join(
         f"{row['series']}: {row['share']:.0%} at position {row['position']}"
@@ -95,7 +90,7 @@ def draw_positions(rows: list[Row]) -> alt.LayerChart | None:
     )
 
 
-def round_rows(results: ResultSet) -> list[Row]:
+def round_rows(results: ResultSet) -> list[Datum]:
     """Return what ``rounds`` draws, three rows per arm: label, part, ms (per round), share (of the round)."""
     rows = []
     for row in drafting_rows(results):
@@ -117,7 +112,7 @@ def rounds(results: ResultSet) -> alt.LayerChart | None:
     return draw_rounds(round_rows(results))
 
 
-def draw_rounds(rows: list[Row]) -> alt.LayerChart | None:
+def draw_rounds(rows: list[Datum]) -> alt.LayerChart | None:
     """Draw the rows of ``round_rows``."""
     if not rows:
         return None
@@ -144,12 +139,7 @@ def draw_rounds(rows: list[Row]) -> alt.LayerChart | None:
                 scale=alt.Scale(domain=parts, range=[look.VERMILLION, look.BLUE, look.QUIET]),
                 legend=alt.Legend(orient="top", title=None, columns=3 if short else 1),
             ),
-            tooltip=[
-                alt.Tooltip("label:N", title="arm"),
-                alt.Tooltip("part:N", title="spent on"),
-                alt.Tooltip("ms:Q", title=x_title, format=".3~r"),
-                alt.Tooltip("share:Q", title="share", format=".1%"),
-            ],
+            tooltip=look.tooltip(SpentRow),
         )
     )
     sums = (

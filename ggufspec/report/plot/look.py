@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -12,12 +12,15 @@ from ggufspec.analysis import Arm, arms, is_meaningful
 from ggufspec.domain import Estimate, Role
 from ggufspec.harmless import one_line
 from ggufspec.report import frames
+from ggufspec.report.columns import Row
+from ggufspec.report.rows.benches import two_digits, with_commas
+from ggufspec.report.text import figures
 from ggufspec.results import ResultSet
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Row = dict[str, Any]
+Datum = dict[str, Any]
 _LOAD = ("users", "depth", "arrivals")
 _SHARED = (  # settings of the target alone, too
     *(*_LOAD, "llama_build", "target", "actual_ngl", "threads", "kv_type", "ubatch", "settings"),
@@ -38,7 +41,7 @@ _ROOM = 1.1  # times the highest end of an interval, for a label above it
 _GRID = "#d8dee4"
 
 
-def plain(frame: DataFrame) -> list[Row]:
+def plain(frame: DataFrame) -> list[Datum]:
     """Return the rows of a frame as plain Python values, absent as None.
 
     Control characters are replaced, because the library that draws SVG ends the process on them.
@@ -49,7 +52,7 @@ def plain(frame: DataFrame) -> list[Row]:
     ]
 
 
-def arm_rows(results: ResultSet) -> list[Row]:
+def arm_rows(results: ResultSet) -> list[Datum]:
     """Return the rows of ``frames.summary`` with names and memory, without the drafter alone.
 
     ``drafter`` is the drafter's file, or the method where no model drafts. ``series`` names the settings of
@@ -59,7 +62,7 @@ def arm_rows(results: ResultSet) -> list[Row]:
     return [row for _, row in named_arms(results)]
 
 
-def named_arms(results: ResultSet) -> list[tuple[Arm, Row]]:
+def named_arms(results: ResultSet) -> list[tuple[Arm, Datum]]:
     """Return the arms with their rows of ``arm_rows``."""
     named = [
         (arm, _figures(arm, row))
@@ -79,12 +82,12 @@ def named_arms(results: ResultSet) -> list[tuple[Arm, Row]]:
     return named
 
 
-def drafting_rows(results: ResultSet) -> list[Row]:
+def drafting_rows(results: ResultSet) -> list[Datum]:
     """Return those rows that draft and have a speed."""
     return [row for row in arm_rows(results) if row["role"] == Role.DRAFTING and row["gen_tps"]]
 
 
-def distinct(rows: Iterable[Row], name: str) -> list[Any]:
+def distinct(rows: Iterable[Datum], name: str) -> list[Any]:
     """Return the values of a column, each once, in order."""
     return list(dict.fromkeys(row[name] for row in rows))
 
@@ -94,7 +97,7 @@ def stem(filename: object) -> str:
     return str(filename).removesuffix(".gguf")
 
 
-def _figures(arm: Arm, row: Row) -> Row:
+def _figures(arm: Arm, row: Datum) -> Datum:
     unknown = {
         f"{name}{end}": None
         for name in ("gen_tps", "speedup")
@@ -114,18 +117,18 @@ def _figures(arm: Arm, row: Row) -> Row:
     }
 
 
-def _has_meaning(row: Row, name: str) -> bool:
+def _has_meaning(row: Datum, name: str) -> bool:
     """Whether a figure has an interval that says something: others are not drawn."""
     value, lo, hi = (row[f"{name}{end}"] for end in ("", "_lo", "_hi"))
     return value is not None and is_meaningful(Estimate(value=value, lo=lo, hi=hi))
 
 
-def _named(row: Row, names: Sequence[str]) -> str:
+def _named(row: Datum, names: Sequence[str]) -> str:
     """Return the values of some columns as text: ``small, p-min 0.5``."""
     return ", ".join(_FORMATS[name](row[name]) for name in names if row[name] is not None)
 
 
-def _varied(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
+def _varied(rows: Sequence[Datum], names: Sequence[str]) -> list[str]:
     return [name for name in names if len({row[name] for row in rows}) > 1]
 
 
@@ -146,12 +149,42 @@ _FORMATS: dict[str, Any] = {
 }
 
 
-def values(rows: list[Row]) -> alt.InlineData:
+_VEGA: Mapping[Callable[[Any], str] | None, str] = {
+    units.format_rate: ".4~r",
+    units.format_percent: ".1%",
+    units.format_factor: ".2f",
+    figures.three_digits: ".3~r",
+    two_digits: ".2f",
+    with_commas: ",",
+}
+"""How a column is shown -> the same as a format of Vega."""
+
+
+def tooltip(row: type[Row], *left_out: str, **heads: str) -> list[alt.Tooltip]:
+    """Return what a mark says when it is pointed at: the columns of a row type, intervals after their values.
+
+    Args:
+        row: of ``rows.charts``.
+        left_out: columns that are not there.
+        heads: headings by column, where they are others than in the data's table.
+    """
+    shown = []
+    for name in (name for name in row.fields() if name not in left_out):
+        column = row.columns[name]
+        form = _VEGA.get(column.show, alt.Undefined)
+        kind = "Q" if column.is_number else "N"
+        ends = {"_lo": "from (95 %)", "_hi": "to (95 %)"} if column.is_estimate else {}
+        for end, head in {"": heads.get(name, column.head), **ends}.items():
+            shown.append(alt.Tooltip(f"{name}{end}:{kind}", title=head, format=form))
+    return shown
+
+
+def values(rows: list[Datum]) -> alt.InlineData:
     """Return rows as a chart's own data; layers of the same rows share them."""
     return alt.InlineData(values=rows)
 
 
-def whole_numbers(rows: list[Row], name: str) -> alt.Axis:
+def whole_numbers(rows: list[Datum], name: str) -> alt.Axis:
     """Return an axis with a tick at every value of a column, or at round numbers if there are many."""
     numbers = sorted({row[name] for row in rows})
     return (
@@ -161,12 +194,12 @@ def whole_numbers(rows: list[Row], name: str) -> alt.Axis:
     )
 
 
-def has_intervals(rows: Sequence[Row]) -> bool:
+def has_intervals(rows: Sequence[Datum]) -> bool:
     """Return whether a row has an interval: Vega warns of a layer of intervals without any."""
     return any(row["tps_lo"] is not None for row in rows)
 
 
-def speeds(rows: list[Row]) -> alt.Scale:
+def speeds(rows: list[Datum]) -> alt.Scale:
     """Return the scale of ``tps`` from 0; intervals far beyond all values are cut."""
     highest = max(row["tps"] for row in rows) * _BEYOND
     top = max(row["tps_hi"] or row["tps"] for row in rows)

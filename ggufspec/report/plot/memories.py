@@ -9,14 +9,15 @@ import altair as alt
 
 from ggufspec.analysis import Arm
 from ggufspec.report.plot import look
-from ggufspec.report.plot.look import Row, named_arms
+from ggufspec.report.plot.look import Datum, named_arms
+from ggufspec.report.rows.charts import MemorySpeedRow
 from ggufspec.results import ResultSet
 
 _LABEL = 160  # pixels
 _MIB = 1 << 20
 
 
-def pareto_rows(results: ResultSet) -> list[Row]:
+def pareto_rows(results: ResultSet) -> list[Datum]:
     """Return what ``pareto`` draws, one row per arm, the smallest first.
 
     Columns: label, memory_of (in words, the same for all), memory_mib, tps, tps_lo, tps_hi, rate, gain, and
@@ -25,7 +26,7 @@ def pareto_rows(results: ResultSet) -> list[Row]:
     fast = [(arm, row) for arm, row in named_arms(results) if row["gen_tps"]]
     memory_of, sizes = _memory([arm for arm, _ in fast], results)
     known = [(size, row) for size, (_, row) in zip(sizes, fast, strict=True) if size is not None]
-    rows: list[Row] = []
+    rows: list[Datum] = []
     best = 0.0
     for size, row in sorted(known, key=lambda sized: (sized[0], -sized[1]["gen_tps"])):
         rows.append(
@@ -91,7 +92,7 @@ def pareto(results: ResultSet) -> alt.LayerChart | None:
     return draw_pareto(pareto_rows(results))
 
 
-def draw_pareto(rows: list[Row]) -> alt.LayerChart | None:
+def draw_pareto(rows: list[Datum]) -> alt.LayerChart | None:
     """Draw the rows of ``pareto_rows``."""
     if len({row["memory_mib"] for row in rows}) < 2:
         return None
@@ -102,12 +103,7 @@ def draw_pareto(rows: list[Row]) -> alt.LayerChart | None:
         scale=alt.Scale(zero=False, padding=30),
     )
     y = alt.Y("tps:Q", title="tokens/s", scale=look.speeds(rows))
-    tooltip = [
-        alt.Tooltip("label:N", title="arm"),
-        alt.Tooltip("memory_mib:Q", title="MiB", format=".4~r"),
-        alt.Tooltip("tps:Q", title="tokens/s", format=".4~r"),
-        alt.Tooltip("gain:N", title="speed-up"),
-    ]
+    tooltip = look.tooltip(MemorySpeedRow)
     front = [row for row in rows if row["front"]]
     every = alt.Chart(look.values(rows)).encode(x=x, tooltip=tooltip)
     ahead = alt.Chart(look.values(front)).encode(x=x, y=y)
@@ -133,7 +129,7 @@ def draw_pareto(rows: list[Row]) -> alt.LayerChart | None:
     )
 
 
-def _labels(front: list[Row], x: alt.X, y: alt.Y) -> Iterator[Any]:
+def _labels(front: list[Datum], x: alt.X, y: alt.Y) -> Iterator[Any]:
     """Yield the names of the smallest and the fastest arm of the front, towards the middle of the chart."""
     smallest, fastest = (
         alt.Chart(look.values([row]), name=f"label_{name}").encode(x=x, y=y, text="label:N")

@@ -376,8 +376,10 @@ class ComparisonRow(Row):
     guard_hi: float | None = column(of="guarded.hi")
     guard: str | None = column(of="guarded.state.value")
     design: str = column(of="compared.design.value")
-    before_accept_rate: float | None = column(of="row.before.acceptance.accept_rate")
-    after_accept_rate: float | None = column(of="row.after.acceptance.accept_rate")
+    before_accept_rate: float | None = column(
+        show=units.format_percent, of="row.before.acceptance.accept_rate"
+    )
+    after_accept_rate: float | None = column(show=units.format_percent, of="row.after.acceptance.accept_rate")
     accepted: str = shown("accepted", of=_accepted)
     texts_equal: int | None = column(of="row.texts_equal")
     texts: int = column(of="row.texts")

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ggufspec import units
+from ggufspec.analysis import models_of
 from ggufspec.domain import Estimate
+from ggufspec.forecast import Forecast
 from ggufspec.forecast.whatif import Steady
-from ggufspec.report.columns import Row, column
+from ggufspec.report.columns import Row, column, shown
 from ggufspec.report.rows.benches import BenchArm, SettingsRow, SummaryRow, two_digits
 
 if TYPE_CHECKING:  # slow to import, and most tables need none of them
@@ -17,6 +19,11 @@ if TYPE_CHECKING:  # slow to import, and most tables need none of them
     from ggufspec.tuning.bisect import Bisection, Verdict
 
 _ACCEPTANCE = "Acceptance rate at which drafting takes as long as the target alone; above 1 none is enough."
+
+
+def break_even(rate: float) -> str:
+    """Return the acceptance rate above which drafting pays; ``never`` where none is high enough."""
+    return "never" if rate > 1 else units.format_percent(max(rate, 0))
 
 
 class CategoryForecastRow(Row):
@@ -37,7 +44,7 @@ class CategoryForecastRow(Row):
     n_accepted: float
     accept_rate: float | None = column("accepted", units.format_percent)
     mean_accepted_length: float = column("tokens/round", two_digits)
-    break_even_accept_rate: float | None = column("break-even", units.format_percent, help=_ACCEPTANCE)
+    break_even_accept_rate: float | None = column("break-even", break_even, help=_ACCEPTANCE)
     closed_form_speedup: float | None = column(show=units.format_factor)
     draft_share: float = column(show=units.format_percent)
     verify_share: float = column(show=units.format_percent)
@@ -56,11 +63,26 @@ class ForecastRow(Row):
     figures: CategoryForecastRow = column(of=lambda forecast: forecast)
 
 
+def tokens_per_round(forecast: Forecast) -> str:
+    """Return the mean with the least and the most that near-ties allow, where these differ."""
+    mean = two_digits(forecast.mean_accepted_length)
+    ends = [two_digits(end) for end in forecast.mean_accepted_range or ()]
+    return mean if {*ends} <= {mean} else f"{mean} ({'–'.join(ends)})"
+
+
+def _layers(item: Mapping[str, Any]) -> str:
+    layers = item["prospect"].arm.offload.target_layers
+    return "" if layers == "auto" else str(layers)
+
+
 class ProspectRow(Row):
     """The forecast of a configuration of a tuning, over all prompts or those of a category."""
 
+    drafts: str = shown("drafts", of=lambda item: models_of(item["prospect"].arm)[-1])
     spec: SettingsRow = column(of="prospect.arm")
+    layers: str = shown("GPU layers", of=_layers)
     figures: CategoryForecastRow = column(of="forecast")
+    length: str = shown("tokens/round", of=lambda item: tokens_per_round(item["forecast"]))
 
 
 class OutlookRow(Row):
@@ -77,12 +99,20 @@ class OutlookRow(Row):
     mean_accepted_length: float = column("tokens/round", two_digits, of="projection.mean_accepted_length")
     tokens_per_s: float = column("tokens/s", units.format_rate, of="projection.tokens_per_s")
     speedup: float = column("speed-up", units.format_factor, of="projection.speedup")
-    break_even_accept_rate: float = column(of="projection.break_even_accept_rate", help=_ACCEPTANCE)
+    break_even_accept_rate: float = column(
+        "break-even", break_even, of="projection.break_even_accept_rate", help=_ACCEPTANCE
+    )
     break_even_alpha: float | None = column(of="projection.break_even_alpha")
     verify_ratio: float = column("verification", units.format_factor, of="projection.verify_ratio")
     draft_share: float = column("drafter's share", units.format_percent, of="projection.draft_share")
     users: int = column(of="projection.users")
     costs: str = column(of="costs")
+
+
+def _marked(item: Mapping[str, Any]) -> str:
+    """Return the models of a finalist, in bold if it is recommended."""
+    mark = "**" if item["recommended"] else ""
+    return f"{mark}{' + '.join(item['measured'].arm.models)}{mark}"
 
 
 class FinalistRow(Row):
@@ -95,10 +125,11 @@ class FinalistRow(Row):
     forecast_speedup: float | None = column(show=units.format_factor, of="forecast.speedup.value")
     serve_context: int | None = column(of="tuned.serving.context")
     serve_slots: int | None = column(of="tuned.serving.slots")
+    marked: str = shown("model", of=_marked)
     summary: SummaryRow = column(of="measured")
 
 
-def list_finalists(tuned: Tuned) -> Iterator[Mapping[str, object]]:
+def list_finalists(tuned: Tuned) -> Iterator[Mapping[str, Any]]:
     """Yield the arms that a tuning measured: those of the confirmation, then those of the selection."""
     for stage, results in (("confirmation", tuned.results), ("selection", tuned.selection.results)):
         for measured in BenchArm.list(results):

@@ -1,4 +1,4 @@
-"""The types of the outputs for programs, from which their JSON Schemas are made.
+"""The outputs for programs: their fields, where the values come from, and their JSON Schemas.
 
 Every field is always there; null is what was not measured or does not apply. Fractions are fractions, units
 are in the names.
@@ -6,143 +6,162 @@ are in the names.
 
 from __future__ import annotations
 
-from types import GenericAlias
-from typing import Annotated, Any
+import functools
+from collections.abc import Mapping
+from typing import Annotated, Any, get_args, get_origin
 
-from msgspec import Meta, Struct, defstruct
+from msgspec import Meta, defstruct
 
+from ggufspec.analysis import review
 from ggufspec.choices import Layers
 from ggufspec.domain import Estimate, Launch, Serving, SpeedVerdict
-from ggufspec.report.columns import Column, Row
-from ggufspec.report.rows import ComparisonRow, FinalistRow, NamedAdvice, OriginRow, PlanRow, SummaryRow
+from ggufspec.report.columns import Column, Row, column
+from ggufspec.report.rows.benches import ComparisonRow, NamedAdvice, OriginRow, SummaryRow
+from ggufspec.report.rows.plans import FinalistRow, PlanRow, list_finalists
+from ggufspec.report.schemas import schema_name
 
 
-class DoctorFinding(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The result of one check; ``status`` is ok, remark or missing."""
+class CheckReport(Row):
+    """The result of one check."""
 
     name: str
-    status: str
+    status: str = column(help="ok, remark or missing")
     text: str
     fix: str | None
 
 
-class DoctorReport(Struct, forbid_unknown_fields=True, kw_only=True):
-    """All checks of this machine; ``can_run`` is whether a bench can run, after a build if necessary."""
+class DoctorReport(Row):
+    """All checks of this machine."""
 
-    schema: str
-    can_run: bool
-    findings: list[DoctorFinding]
+    schema: str = column(of=lambda _: schema_name("doctor"))
+    can_run: bool = column(help="Whether a bench can run, after a build if necessary.")
+    findings: list[CheckReport]
 
 
-class TunedArm(Struct, forbid_unknown_fields=True, kw_only=True):
+class ConfigurationReport(Row):
     """A drafter, draft size and offload; the target alone has neither drafter nor method."""
 
-    target: str
-    drafter: str | None
-    method: str | None
-    draft: int | None
-    p_min: float | None
-    requested_ngl: Layers
-    requested_ngld: Layers
+    target: str = column(of=lambda spec: str(spec.pair.target.path or spec.pair.target.filename))
+    drafter: str | None = column(
+        of=lambda spec: str(spec.drafter.path or spec.drafter.filename) if spec.drafter else None
+    )
+    method: str | None = column(of=lambda spec: str(spec.drafting.chain) if spec.drafting else None)
+    draft: int | None = column(of="drafting.n_max")
+    p_min: float | None = column(of="drafting.p_min")
+    requested_ngl: Layers = column(of="offload.target_layers")
+    requested_ngld: Layers = column(of="offload.draft_layers")
 
 
-class Choice(TunedArm, forbid_unknown_fields=True, kw_only=True):
-    """What is safe to run for the prompts of a category, or for all of them (null).
+class ChoiceReport(Row):
+    """What is safe to run for the prompts of a category, or for all of them (null)."""
 
-    ``verdict``, ``speedup`` and ``p_value`` are of ``candidate``, a configuration that drafts, over the
-    target alone. Only where it is faster, it is also what to run.
-    """
-
+    configuration: ConfigurationReport = column(of="arm.spec")
     category: str | None
     prompts: int
-    tokens_per_s: Estimate
-    verdict: SpeedVerdict | None
-    candidate: TunedArm | None
-    speedup: Estimate | None
-    p_value: float | None
+    tokens_per_s: Estimate = column(of="rate")
+    verdict: SpeedVerdict | None = column(
+        of="judgement.verdict",
+        help="Of candidate over the target alone, as speedup and p_value. "
+        "Only where candidate is faster, it is also what to run.",
+    )
+    candidate: ConfigurationReport | None = column(of="candidate.spec", help="A configuration that drafts.")
+    speedup: Estimate | None = column(of="judgement.ratio")
+    p_value: float | None = column(of="judgement.p_value")
 
 
-class ForecastRow(TunedArm, forbid_unknown_fields=True, kw_only=True):
-    """The forecast of a configuration over all prompts.
+class ForecastReport(Row):
+    """The forecast of a configuration over all prompts."""
 
-    ``n_rounds_lo`` and ``n_rounds_hi`` are how many rounds there may be where near-ties fall otherwise; null
-    where that was not asked for: of slower configurations, and for several users or sampled texts.
-    ``sure_texts`` are the prompts whose text no near-tie of the target can change.
-    """
+    configuration: ConfigurationReport = column(of="arm")
+    tokens_per_s: Estimate = column(of="overall.tokens_per_s")
+    speedup: Estimate = column(of="overall.speedup")
+    accept_rate: float | None = column(of="overall.accept_rate")
+    n_rounds: float = column(of="overall.n_rounds")
+    n_rounds_lo: int | None = column(
+        of="overall.round_range.fewest",
+        help="How few rounds there may be where near-ties fall otherwise; null where that was not asked for: "
+        "of slower configurations, and for several users or sampled texts.",
+    )
+    n_rounds_hi: int | None = column(of="overall.round_range.most", help="How many.")
+    sure_texts: int | None = column(
+        of="overall.round_range.sure_texts", help="Prompts whose text no near-tie of the target can change."
+    )
+    break_even_accept_rate: float | None = column(of="overall.break_even_accept_rate")
 
-    tokens_per_s: Estimate
-    speedup: Estimate
-    accept_rate: float | None
-    n_rounds: float
-    n_rounds_lo: int | None
-    n_rounds_hi: int | None
-    sure_texts: int | None
-    break_even_accept_rate: float | None
 
-
-class PassedOverArm(TunedArm, forbid_unknown_fields=True, kw_only=True):
+class PassedOverReport(Row):
     """A configuration that was better, and why it is not recommended."""
 
+    configuration: ConfigurationReport = column(of="spec")
     reason: str
 
 
-class Finalist(TunedArm, forbid_unknown_fields=True, kw_only=True):
+class FinalistReport(Row):
     """A measured configuration; only the confirmation's figures are a verdict."""
 
     stage: str
+    configuration: ConfigurationReport = column(of="measured.arm.spec")
     recommended: bool
-    tokens_per_s: Estimate | None
-    speedup: Estimate | None
-    accept_rate: float | None
-    status: str
+    tokens_per_s: Estimate | None = column(of="measured.arm.rate")
+    speedup: Estimate | None = column(of="measured.arm.gain.ratio")
+    accept_rate: float | None = column(of="measured.arm.acceptance.accept_rate")
+    status: str = column(of="measured.arm.status")
 
 
-class Needs(Struct, forbid_unknown_fields=True, kw_only=True):
+class NeedsReport(Row):
     """What alone would have to change for drafting to pay."""
 
-    draft: int
+    draft: int = column(of="n_max")
     accept_rate: float | None
     drafter_factor: float | None
     verify_ratio: float | None
 
 
-class Corrections(Struct, forbid_unknown_fields=True, kw_only=True):
+class CorrectionsReport(Row):
     """How measured runs corrected the forecast."""
 
     runs: int
     corrections: dict[str, Estimate]
 
 
-class TuneReport(Struct, forbid_unknown_fields=True, kw_only=True):
+def _named(warnings: Mapping[str, str]) -> list[NamedAdvice]:
+    return [NamedAdvice(name=name, advice=advice) for name, advice in warnings.items()]
+
+
+class TuneReport(Row):
     """The verdict of a tuning, with commands that run and measure it, and all forecasts."""
 
-    schema: str
+    schema: str = column(of=lambda _: schema_name("tune"))
     verdict: str
-    drafts: bool
-    overall: Choice
-    by_category: list[Choice]
-    alike: list[TunedArm]
-    edge: int | None
-    reason: str | None
-    needs: Needs | None
-    engine: str
-    serving: Serving | None
-    launch: Launch | None
-    passed_over: list[PassedOverArm]
+    drafts: bool = column(of="tuned.overall.drafts")
+    overall: Annotated[ChoiceReport, "an object"] = column(of="tuned.overall")
+    by_category: list[ChoiceReport] = column(of="tuned.by_category")
+    alike: list[ConfigurationReport] = column(of="tuned.selection.alike")
+    edge: int | None = column(of="tuned.selection.edge")
+    reason: str | None = column(of="tuned.refusal.reason")
+    needs: NeedsReport | None = column(of="tuned.refusal.needs")
+    engine: str = column(of="tuned.results.meta.engine")
+    serving: Serving | None = column(of="tuned.serving")
+    launch: Launch | None = column(of="tuned.launch")
+    passed_over: list[PassedOverReport] = column(
+        of=lambda item: [{"spec": spec, "reason": reason} for spec, reason in item["tuned"].passed_over]
+    )
     commands: dict[str, str]
     pair: str
-    spent_s: dict[str, float]
-    prompts: list[str]
-    n_predict: int
-    results: str
-    selection: str
-    warnings: list[NamedAdvice]
-    finalists: list[Finalist]
-    calibration: Corrections | None
-    forecasts: list[ForecastRow]
+    spent_s: dict[str, float] = column(
+        of=lambda item: {**vars(item["tuned"].spent), "total_s": item["tuned"].spent.total_s}
+    )
+    prompts: list[str] = column(of=lambda item: [prompt.id for prompt in item["tuned"].outlook.prompts])
+    n_predict: int = column(of="tuned.outlook.n_predict")
+    results: str = column(of="tuned.results.meta.id")
+    selection: str = column(of="tuned.selection.results.meta.id")
+    warnings: list[NamedAdvice] = column(of=lambda item: _named(review.warnings(item["tuned"].results)))
+    finalists: list[FinalistReport] = column(of=lambda item: list_finalists(item["tuned"]))
+    calibration: CorrectionsReport | None = column(of="tuned.outlook.calibration")
+    forecasts: list[ForecastReport] = column(of="tuned.outlook.prospects")
 
 
-class DraftGain(Struct, forbid_unknown_fields=True, kw_only=True):
+class DraftReport(Row):
     """What one draft size does for several users; tokens/s are of all users together."""
 
     draft: int
@@ -150,76 +169,96 @@ class DraftGain(Struct, forbid_unknown_fields=True, kw_only=True):
     speedup: Estimate
 
 
-class CrossoverCell(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A number of users at a depth, with the fastest draft size.
-
-    ``source`` is measured, forecast or unknown, ``verdict`` faster, slower, same or undecided. ``drafts`` is
-    whether the policy is to draft.
-    """
+class CellReport(Row):
+    """A number of users at a depth, with the fastest draft size."""
 
     users: int
     depth: int
-    source: str
-    verdict: str
-    drafts: bool
-    draft: int | None
-    speedup: Estimate | None
-    tokens_per_s: float | None
+    source: str = column(help="measured, forecast or unknown")
+    verdict: str = column(help="faster, slower, same or undecided")
+    drafts: bool = column(of=lambda cell: cell.choice is not None, help="Whether the policy is to draft.")
+    draft: int | None = column(of="best.draft")
+    speedup: Estimate | None = column(of="best.speedup")
+    tokens_per_s: float | None = column(of="best.tokens_per_s")
     target_tokens_per_s: float | None
     repeats: int
-    by_draft: list[DraftGain]
+    by_draft: list[DraftReport] = column(of="gains")
 
 
-class UsersLimit(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The number of users from which drafting does not pay at a depth.
-
-    Null if it pays for the most users, or nothing is known about them.
-    """
+class UsersLimitReport(Row):
+    """The number of users from which drafting does not pay at a depth."""
 
     depth: int
-    users: int | None
+    users: int | None = column(help="Null if it pays for the most users, or nothing is known about them.")
 
 
-class DepthLimit(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The depth from which drafting does not pay for so many users.
-
-    Null if it pays at the deepest, or nothing is known about that.
-    """
+class DepthLimitReport(Row):
+    """The depth from which drafting does not pay for so many users."""
 
     users: int
-    depth: int | None
+    depth: int | None = column(help="Null if it pays at the deepest, or nothing is known about that.")
 
 
-class CrossoverReport(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Where drafting pays over users and depth.
+class CrossoverReport(Row):
+    """Where drafting pays over users and depth. All intervals hold together in 95 of 100 maps."""
 
-    ``cells`` are row by row: all depths of the first number of users come first. All their intervals hold
-    together in 95 of 100 maps. ``run_sd`` and ``forecast_sd`` are standard deviations of log speed-ups,
-    ``forecast_errors`` measured over forecast speed-ups - 1.
-    """
-
-    schema: str
-    bench: str
-    pair: str
+    schema: str = column(of=lambda _: schema_name("crossover"))
+    bench: str = column(of="map.bench")
+    pair: str = column(of="map.pair")
     policy: str
-    users: list[int]
-    depths: list[int]
-    cells: list[CrossoverCell]
-    users_limits: list[UsersLimit]
-    depth_limits: list[DepthLimit]
-    run_sd: float | None
-    forecast_sd: float
-    forecast_errors: list[float]
-    warnings: list[NamedAdvice]
+    users: list[int] = column(of="map.users")
+    depths: list[int] = column(of="map.depths")
+    cells: list[CellReport] = column(
+        of="map.cells", help="Row by row: all depths of the first number of users come first."
+    )
+    users_limits: list[UsersLimitReport] = column(
+        of=lambda item: [
+            {"depth": depth, "users": item["map"].users_limit(depth)} for depth in item["map"].depths
+        ]
+    )
+    depth_limits: list[DepthLimitReport] = column(
+        of=lambda item: [
+            {"users": users, "depth": item["map"].depth_limit(users)} for users in item["map"].users
+        ]
+    )
+    run_sd: float | None = column(of="map.run_sd", help="Standard deviation of log speed-ups between loads.")
+    forecast_sd: float = column(of="map.forecast_sd", help="That of forecast log speed-ups.")
+    forecast_errors: list[float] = column(
+        of="map.forecast_errors", help="Measured over forecast speed-ups - 1."
+    )
+    warnings: list[NamedAdvice] = column(of=lambda item: _named(item["warnings"]))
 
 
 def _rows(row: type[Row], *before: type[Row]) -> Any:
     """Return the type of rows in JSON: objects with ``schema``, other rows' columns and their own."""
     fields: dict[str, Any] = {"schema": str}
     for part in (*before, row):
-        for column in part.columns.values():
-            fields |= {} if column.only_shown else _described(column)
-    item = defstruct(
+        for each in part.columns.values():
+            fields |= (
+                {} if each.only_shown else {name: _explained(each, hint) for name, hint in each.types.items()}
+            )
+    return list[_struct(row, fields)]  # type: ignore[misc]  # made at run time
+
+
+@functools.cache
+def _object(row: type[Row]) -> Any:
+    """Return the type of a row as one JSON object."""
+    fields = {name: _explained(each, _with_objects(each.type)) for name, each in row.columns.items()}
+    return _struct(row, fields)
+
+
+def _with_objects(hint: Any) -> Any:
+    """Return the type of a field, with the types of objects in place of row types."""
+    if hint is None or not any(isinstance(part, type) and issubclass(part, Row) for part in get_args(hint)):
+        return hint
+    inner = _object(get_args(hint)[0])
+    if get_origin(hint) is list:
+        return list[inner]  # type: ignore[valid-type]  # made at run time
+    return inner | None if type(None) in get_args(hint) else inner
+
+
+def _struct(row: type[Row], fields: Mapping[str, Any]) -> Any:
+    return defstruct(
         row.__name__,
         list(fields.items()),
         module=__name__,
@@ -227,24 +266,20 @@ def _rows(row: type[Row], *before: type[Row]) -> Any:
         forbid_unknown_fields=True,
         kw_only=True,
     )
-    return GenericAlias(list, (item,))
 
 
-def _described(column: Column) -> dict[str, Any]:
-    """Return the types of a column by the names that it has in a frame, with its help."""
-    if not column.help:
-        return column.types
-    return {name: Annotated[hint, Meta(description=column.help)] for name, hint in column.types.items()}
+def _explained(each: Column, hint: Any) -> Any:
+    return Annotated[hint, Meta(description=each.help)] if each.help else hint
 
 
 TYPES: dict[str, Any] = {
     "summary": _rows(SummaryRow, OriginRow),
     "comparison": _rows(ComparisonRow),
-    "tune": TuneReport,
+    "tune": _object(TuneReport),
     "finalists": _rows(FinalistRow, OriginRow),
-    "crossover": CrossoverReport,
+    "crossover": _object(CrossoverReport),
     "plan": _rows(PlanRow),
-    "doctor": DoctorReport,
+    "doctor": _object(DoctorReport),
 }
 """Output -> its type; with ``-o jsonl``, each line is an item of the list."""
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 from ggufspec import units
 from ggufspec.analysis import LOOKS, CellSource, CrossoverCell, CrossoverMap, review
 from ggufspec.domain import SpeedVerdict
 from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.harmless import to_json
-from ggufspec.report import schemas
+from ggufspec.report.schemas import outputs
 from ggufspec.report.text import tables
 from ggufspec.results import ResultSet
 
@@ -39,50 +38,8 @@ def text(crossover: CrossoverMap, warnings: Mapping[str, str], output: str = "md
 
 def as_json(crossover: CrossoverMap, results: ResultSet) -> str:
     """Return the map as one JSON object, see ``schemas.outputs.CrossoverReport``."""
-    return to_json(facts(crossover, review.warnings(results)), indent=2) + "\n"
-
-
-def facts(crossover: CrossoverMap, warnings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the map as values for JSON."""
-    return {
-        "schema": schemas.schema_name("crossover"),
-        "bench": crossover.bench,
-        "pair": crossover.pair,
-        "policy": policy(crossover),
-        "users": list(crossover.users),
-        "depths": list(crossover.depths),
-        "cells": [_cell_facts(cell) for cell in crossover.cells],
-        "users_limits": [
-            {"depth": depth, "users": crossover.users_limit(depth)} for depth in crossover.depths
-        ],
-        "depth_limits": [
-            {"users": users, "depth": crossover.depth_limit(users)} for users in crossover.users
-        ],
-        "run_sd": crossover.run_sd,
-        "forecast_sd": crossover.forecast_sd,
-        "forecast_errors": list(crossover.forecast_errors),
-        "warnings": [{"name": name, "advice": advice} for name, advice in warnings.items()],
-    }
-
-
-def _cell_facts(cell: CrossoverCell) -> dict[str, Any]:
-    best = cell.best
-    return {
-        "users": cell.users,
-        "depth": cell.depth,
-        "source": cell.source.value,
-        "verdict": cell.verdict.value,
-        "drafts": cell.choice is not None,
-        "draft": best and best.draft,
-        "speedup": best and vars(best.speedup),
-        "tokens_per_s": best and best.tokens_per_s,
-        "target_tokens_per_s": cell.target_tokens_per_s,
-        "repeats": cell.repeats,
-        "by_draft": [
-            {"draft": gain.draft, "tokens_per_s": gain.tokens_per_s, "speedup": vars(gain.speedup)}
-            for gain in cell.gains
-        ],
-    }
+    facts = {"map": crossover, "policy": policy(crossover), "warnings": review.warnings(results)}
+    return to_json(outputs.CrossoverReport.to_json(facts), indent=2) + "\n"
 
 
 def _grid(crossover: CrossoverMap, output: str) -> str:

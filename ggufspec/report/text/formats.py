@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ggufspec import units
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import CONTROL, harmless, to_json
 from ggufspec.report import schemas
@@ -23,10 +22,6 @@ LABELS = (
     *("prompt", "category", "repeat", "position", "round"),
 )
 """Columns that tell the rows of a frame apart; each part of a table that is too wide has them."""
-
-_IDENTIFIERS = {"build", "target_token", "drafting_token"}
-"""Columns of whole numbers that count nothing."""
-_SPEEDUPS = re.compile(r"(?:speedup|ratio)(?:_lo|_hi)?|closed_form_speedup|verify_ratio")
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 """How a formula begins in a spreadsheet (OWASP, "CSV Injection")."""
@@ -192,20 +187,29 @@ def _csv_cell(value: Any) -> Any:
     return harmless(f"'{value}" if value.lstrip(" ").startswith(_FORMULAS) else value)
 
 
+@cache
+def _formats() -> Mapping[str, Callable[[Any], str]]:
+    """Return how columns are shown, by their names; a name means the same in every table."""
+    from ggufspec.report.columns import Row  # with numpy: every command imports this file for its formats
+    from ggufspec.report.rows import benches, plans, runs
+
+    return {
+        name: column.show
+        for room in (plans, runs, benches)
+        for row in vars(room).values()
+        if isinstance(row, type) and issubclass(row, Row)
+        for column in row.columns.values()
+        if column.show is not None
+        for name in column.types
+    }
+
+
 def _text(name: str, value: Any) -> str:
-    """Return a cell for people: rates in per cent, speed-ups as factors, numbers with four digits."""
+    """Return a cell for people."""
+    from ggufspec.report.columns import show
+
     value = _flat(value)
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        if name.endswith("_rate"):
-            return units.format_percent(value)
-        return units.format_factor(value) if _SPEEDUPS.fullmatch(name) else units.format_number(value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int) and name not in _IDENTIFIERS:
-        return units.format_count(value)
-    return str(value)
+    return "" if value is None else _formats().get(name, show)(value)
 
 
 def _sql_type(values: Sequence[Any]) -> str:

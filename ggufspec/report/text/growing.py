@@ -14,9 +14,11 @@ from ggufspec.report.text import figures, overview, tables
 _MOST_NAMED = 3  # arms in one line
 _LINES_BELOW = 2  # an empty one, and the state
 _SOON_S = 60.0
-_LEFT_OUT = frozenset(
-    {"GPU layers", "by method", "tokens/round", "GPU J/token", "CPU J/token", "text unchanged", "status"}
+_TABLE = overview.ARMS.without(
+    *("layers", "method_shares", "mean_accepted_length", "gpu_j_per_token", "cpu_j_per_token"),
+    *("texts", "status"),
 )
+"""Without what does not change, or comes with the last run only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +60,9 @@ def growing_table(groups: Sequence[Arm], progress: Progress, *, height: int) -> 
 
 
 def _arm_table(groups: Sequence[Arm]) -> str:
-    """Return the table of some arms, without what does not change or comes with the last run only."""
-    rows = [overview.row(arm) for arm in groups]
     models = {arm.models for arm in groups if arm.role is Role.DRAFTING}
-    left_out = _LEFT_OUT if len(models) > 1 else {*_LEFT_OUT, "model"}
-    names = [name for name in overview.columns(rows) if name not in left_out]
-    return tables.table(names, rows, tables.TERMINAL, labels=("", "γ"))
+    layout = _TABLE if len(models) > 1 else _TABLE.without("models")
+    return tables.render(layout.fill(overview.list_arms(groups)), tables.TERMINAL)
 
 
 def growing_line(groups: Sequence[Arm], progress: Progress) -> str:

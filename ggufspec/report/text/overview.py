@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ggufspec import units
 from ggufspec.analysis import Arm, arms, review
-from ggufspec.domain import Placement, Role, Sample, Status, TextVerdict
-from ggufspec.report.text import figures, judgements, tables
+from ggufspec.domain import Placement, Role, Sample, Status
+from ggufspec.report.columns import MOST, TableLayout
+from ggufspec.report.rows.benches import MachineRow
+from ggufspec.report.text import judgements, tables
 from ggufspec.report.text.audits import audit_line
-from ggufspec.report.text.figures import (
-    by_method,
-    engine,
-    extent,
-    layers,
-    llama_cpp,
-    spread,
-    three_digits,
-    unchanged,
-)
+from ggufspec.report.text.figures import engine, extent, llama_cpp
 from ggufspec.report.text.users import describe_servers, describe_users
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
@@ -29,8 +21,6 @@ from ggufspec.results import ResultSet
 if TYPE_CHECKING:  # only report/frames imports pandas at run time
     from pandas import DataFrame
 
-MOST = 10
-"""Columns of a table for people."""
 _RESULTS = 5  # columns that settings leave free
 
 _SETTINGS = (
@@ -58,28 +48,29 @@ _KEYS = {
     "round": ("prompt", "repeat", "round"),
 }
 """What a row of such a table is about, beside the arm."""
-_ALWAYS = ("", "model", "tokens/s")
 _PRECISE = 0.005  # relative half width of an interval: more precise than repeats on a quiet machine
-_IF_VARIED = (
-    "llama.cpp",
-    "threads",
-    "KV type",
-    "ubatch",
-    "settings",
-    "depth",
-    "requests/s",
-    "n-grams",
-    "p-min",
+_IF_VARIED = ("llama_build", "threads", "kv_type", "ubatch", "settings", "depth", "rate", "ngram", "p_min")
+ARMS = TableLayout(
+    row=MachineRow,
+    names=(
+        *("machine", "what", "models", "llama_build", "layers", "threads", "kv_type", "ubatch", "settings"),
+        *("users", "depth", "rate", "draft", "ngram", "p_min", "gen_tps", "accept_rate", "method_shares"),
+        *("mean_accepted_length", "gpu_j_per_token", "cpu_j_per_token", "speedup", "verdict", "new_over_old"),
+        *("texts", "status"),
+    ),
+    always=("what", "models", "gen_tps"),
+    if_varied=_IF_VARIED,
+    first_left_out=(
+        *("cpu_j_per_token", "gpu_j_per_token", "mean_accepted_length", "verdict", "layers", "accept_rate"),
+    ),
+    labels=("machine", "what", "draft", "users", *_IF_VARIED),
 )
-_LABELS = ("", "γ", "users", *_IF_VARIED)
-_FIRST_LEFT_OUT = ("CPU J/token", "GPU J/token", "tokens/round", "verdict", "GPU layers", "accepted")
-"""Columns that a table for people leaves out where it has too many, in this order."""
+"""The arms of one machine or of several; the rows are of ``list_arms``."""
 
 
-def keep(names: Sequence[str], first_left_out: Sequence[str]) -> list[str]:
-    """Return the columns of a table, without so many of those to leave out that at most ten remain."""
-    left_out = [name for name in first_left_out if name in names][: max(0, len(names) - MOST)]
-    return [name for name in names if name not in left_out][:MOST]
+def list_arms(groups: Sequence[Arm], machine: str = "") -> list[Mapping[str, object]]:
+    """Return the rows of ``ARMS``."""
+    return [{"machine": machine, "summary": {"arm": arm}} for arm in groups]
 
 
 def choose(frame: DataFrame, per: str) -> tuple[list[str], int]:
@@ -108,10 +99,10 @@ def note(hidden: int, bench: str, per: str) -> Iterator[str]:
     """
     if hidden:
         verb = "is" if hidden == 1 else "are"
-        rows = "" if per == "arm" else f" --per {per}"
+        option = "" if per == "arm" else f" --per {per}"
         yield (
             f"{units.counted(hidden, 'column')} {verb} hidden: "
-            f"`ggufspec show {bench}{rows} --columns all` shows all of them."
+            f"`ggufspec show {bench}{option} --columns all` shows all of them."
         )
 
 
@@ -122,10 +113,33 @@ def arm_table(groups: Sequence[Arm], output: str) -> tuple[str, int]:
         groups: the arms, at least one.
         output: as for ``tables.grid``.
     """
-    rows = [row(arm) for arm in groups]
-    names = columns(rows)
-    shown = keep(names, _FIRST_LEFT_OUT)
-    return tables.table(shown, rows, output, labels=_LABELS), len(names) - len(shown)
+    filled = ARMS.fill(list_arms(groups))
+    return tables.render(filled, output), filled.n_left_out
+
+
+def machine_table(benches: Mapping[str, ResultSet], output: str) -> str:
+    """Return the arms of several machines, those of a machine together; an empty text without any.
+
+    A speed-up is over the target alone on the same machine.
+
+    Args:
+        benches: machine -> what it measured.
+        output: as for ``tables.grid``.
+    """
+    listed = [
+        row
+        for machine, bench in benches.items()
+        for row in list_arms([arm for arm in arms.group(bench) if arm.role is not Role.DRAFTER], machine)
+    ]
+    return tables.render(ARMS.fill(listed), output) if listed else ""
+
+
+def list_warnings(benches: Mapping[str, ResultSet]) -> Iterator[str]:
+    """Yield a line for each machine that has warnings; its own table has their advice."""
+    for machine, bench in benches.items():
+        names = ", ".join(review.warnings(bench)) if bench.runs else ""
+        if names:
+            yield f"warning on {machine}: {names}: `ggufspec show {bench.meta.id}`"
 
 
 def overview(results: ResultSet, output: str = "md", *, is_stored: bool = True) -> str:
@@ -159,68 +173,6 @@ def overview(results: ResultSet, output: str = "md", *, is_stored: bool = True) 
     )
     text = "\n".join(lines)
     return tables.fit_terminal(text, sys.stdout) if output == tables.TERMINAL else text
-
-
-def columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the columns that tell something: not empty, not a setting or a status that all arms share."""
-    return [
-        name
-        for name in (rows[0] if rows else ())
-        if name in _ALWAYS
-        or (
-            any(row[name] not in {"", Status.OK.value} for row in rows)
-            and (name not in _IF_VARIED or len({row[name] for row in rows} - {""}) > 1)
-        )
-    ]
-
-
-def row(arm: Arm) -> dict[str, str]:
-    """Return an arm's cells by the headings of their columns."""
-    spec, drafting, acceptance = arm.spec, arm.spec.drafting, arm.acceptance
-    rate = acceptance.accept_rate if acceptance else None
-    length = acceptance.mean_accepted_length if acceptance else None
-    return {
-        "": arm.what,
-        "model": " + ".join(arm.models),
-        "llama.cpp": spec.build or "",
-        "GPU layers": layers(arm),
-        "threads": str(spec.threads),
-        "KV type": spec.kv_type or "",
-        "ubatch": str(spec.ubatch or ""),
-        "settings": shlex.join(spec.words),
-        "users": str(spec.traffic.users) if spec.traffic else "",
-        "depth": f"{spec.traffic.depth:,}" if spec.traffic else "",
-        "requests/s": units.format_number(spec.traffic.rate) if spec.traffic and spec.traffic.rate else "",
-        "γ": "" if arm.draft_size is None else str(arm.draft_size),
-        "n-grams": str(drafting.ngram) if drafting else "",
-        "p-min": units.format_number(drafting.p_min)
-        if drafting and drafting.method.drafts_with_model
-        else "",
-        "tokens/s": figures.rate(arm.rate),
-        "accepted": "" if rate is None else units.format_percent(rate),
-        "by method": by_method(acceptance),
-        "tokens/round": f"{length:.2f}" if length is not None else "",
-        **{f"{device} J/token": _joules(arm, device) for device in ("GPU", "CPU")},
-        "speed-up": figures.factor(arm.gain.ratio if arm.gain else None),
-        "verdict": arm.judgement.verdict.value if arm.judgement else "",
-        "new/old": figures.factor(arm.change.ratio if arm.change else None),
-        "text unchanged": _texts(arm),
-        "status": arm.status,
-    }
-
-
-def _joules(arm: Arm, device: str) -> str:
-    return spread(arm.energy[device].per_token, three_digits) if device in arm.energy else ""
-
-
-def _texts(arm: Arm) -> str:
-    text = unchanged(arm)
-    ties = {
-        spec.prompt.id
-        for spec, difference in zip(arm.good.specs, arm.good.column("difference"), strict=True)
-        if difference is not None and difference.verdict is TextVerdict.NEAR_TIE
-    }
-    return f"{text}, {units.counted(len(ties), 'near-tie')}" if ties else text
 
 
 def _basis(results: ResultSet, groups: Sequence[Arm], name: str) -> Iterator[str]:

@@ -14,7 +14,17 @@ from ggufspec.forecast.whatif import (
     WhatIf,
     WhatIfProjection,
 )
+from ggufspec.report.columns import TableLayout
+from ggufspec.report.rows.plans import OutlookRow, break_even
 from ggufspec.report.text import tables
+
+_OUTLOOKS = TableLayout(
+    row=OutlookRow,
+    names=(
+        *("draft", "accept_rate", "mean_accepted_length", "verify_ratio", "draft_share", "tokens_per_s"),
+        *("speedup", "break_even_accept_rate"),
+    ),
+)
 
 
 def surface(answer: WhatIf, output: str = "md") -> str:
@@ -27,7 +37,8 @@ def surface(answer: WhatIf, output: str = "md") -> str:
     outlooks = answer.projections
     acceptances = list(dict.fromkeys(outlook.acceptance for outlook in outlooks))
     if len(acceptances) == 1:
-        table, verdict = _over_gamma(outlooks, output), _best(outlooks)
+        items = ({"projection": outlook, "costs": answer.costs} for outlook in outlooks)
+        table, verdict = tables.render(_OUTLOOKS.fill(items), output), _best(outlooks)
     else:
         table, verdict = _over_both(outlooks, acceptances, output), _best_each(outlooks, acceptances)
     verdict = f"{verdict}\n{_reading(acceptances[0])}"
@@ -41,24 +52,6 @@ def surface(answer: WhatIf, output: str = "md") -> str:
     return f"{first}\n\n{second}\n"
 
 
-def _over_gamma(outlooks: Sequence[WhatIfProjection], output: str) -> str:
-    rows = [
-        [
-            str(outlook.n_max),
-            units.format_percent(outlook.accept_rate),
-            f"{outlook.mean_accepted_length:.2f}",
-            units.format_factor(outlook.verify_ratio),
-            units.format_percent(outlook.draft_share, 0),
-            units.format_rate(outlook.tokens_per_s),
-            units.format_factor(outlook.speedup),
-            _break_even(outlook),
-        ]
-        for outlook in outlooks
-    ]
-    headings = ["γ", "accepted", "tokens/round", "verification", "drafter's share", "tokens/s", "speed-up"]
-    return tables.grid([*headings, "break-even"], rows, output)
-
-
 def _over_both(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Acceptance], output: str) -> str:
     rows = []
     is_rate = isinstance(acceptances[0], AcceptanceRate)
@@ -66,11 +59,12 @@ def _over_both(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Accep
         row = [outlook for outlook in outlooks if outlook.n_max == size]
         cells = {outlook.acceptance: units.format_factor(outlook.speedup) for outlook in row}
         even = row[0].break_even_alpha
+        alpha = "never" if even is None else f"α = {even:.2f}"
         rows.append(
             [
                 str(size),
                 *(cells.get(acceptance, "") for acceptance in acceptances),
-                _break_even(row[0]) if is_rate else "never" if even is None else f"α = {even:.2f}",
+                break_even(row[0].break_even_accept_rate) if is_rate else alpha,
             ]
         )
     return tables.grid(["speed-up at γ", *map(_name, acceptances), "break-even"], rows, output)
@@ -89,7 +83,7 @@ def _best(outlooks: Sequence[WhatIfProjection]) -> str:
     return (
         f"By this projection, drafting would not pay: γ = {top.n_max} comes closest with "
         f"{units.format_factor(top.speedup)}. γ = {easiest.n_max} would pay above an acceptance rate of "
-        f"{_break_even(easiest)}."
+        f"{break_even(easiest.break_even_accept_rate)}."
     )
 
 
@@ -126,8 +120,3 @@ def _reading(acceptance: Acceptance) -> str:
             return "Acceptance: the probability α that each drafted token is accepted, at every γ."
         case _:
             return "Acceptance: the share of rounds that accept each position of the draft."
-
-
-def _break_even(outlook: WhatIfProjection) -> str:
-    rate = outlook.break_even_accept_rate
-    return "never" if rate > 1 else units.format_percent(max(rate, 0))

@@ -7,6 +7,7 @@ from typing import Any
 
 from ggufspec import units
 from ggufspec.analysis import Breakdown, Diagnosis, Part, arms, breakdown
+from ggufspec.report.columns import Row, TableLayout, column
 from ggufspec.report.text import judgements
 from ggufspec.report.text.figures import engine, three_digits
 from ggufspec.report.text.tables import is_plain, wrap_words
@@ -102,8 +103,20 @@ def sentences(diagnosis: Diagnosis, engine_name: str) -> Iterator[str]:
         )
 
 
-def rows(diagnosis: Diagnosis) -> list[Mapping[str, Any]]:
-    """Return the parts of each step as rows: step, part, ms and share."""
+class PartRow(Row):
+    """A part of a round, or of a token of the target alone."""
+
+    step: str
+    part: str = column("spent on")
+    ms: float = column(show=three_digits)
+    share: float = column(show=units.format_percent)
+
+
+PARTS = TableLayout(row=PartRow, names=("step", "part", "ms", "share"))
+
+
+def list_parts(diagnosis: Diagnosis) -> list[Mapping[str, Any]]:
+    """Return the rows of ``PARTS``."""
     return [
         {"step": title(step), "part": part.value, "ms": ms, "share": ms / step.total_ms}
         for step in (diagnosis.target, diagnosis.drafting)

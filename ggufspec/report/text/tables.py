@@ -43,7 +43,7 @@ _LONG_UNIT = re.compile(r"/(?=\w{3})")  # tokens/round becomes two lines, tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Column:
+class _TextColumn:
     """A column: its heading and its cells, without control characters and newlines."""
 
     heading: str
@@ -69,13 +69,13 @@ class _Column:
         return min(self.width, max(_TEXT_WIDTH, _width(folded.heading.split())))
 
     @property
-    def folded(self) -> _Column:
+    def folded(self) -> _TextColumn:
         """The column with intervals below their values, and with a wider heading in two lines."""
         if not self.is_numeric:
             return self
         cells = [text.replace(" [", "\n[") for text in self.cells]
         fits = _width([self.heading]) <= _width("\n".join(cells).split("\n"))
-        return _Column(heading=self.heading if fits else _LONG_UNIT.sub("/\n", self.heading), cells=cells)
+        return _TextColumn(heading=self.heading if fits else _LONG_UNIT.sub("/\n", self.heading), cells=cells)
 
 
 def table(
@@ -91,8 +91,12 @@ def table(
 
 def render(table: FilledTable, output: str = "md") -> str:
     """Return a table as text; see ``grid``."""
-    labels = [column.head for column in table.columns if column.name in table.layout.labels]
-    return grid(table.heads, table.texts, output, labels=labels)
+    return grid(
+        [column.head for column in table.columns],
+        [[cell.text for cell in row] for row in table.rows],
+        output,
+        labels=[column.head for column in table.columns if column.name in table.labels],
+    )
 
 
 def grid(
@@ -113,7 +117,7 @@ def grid(
             apart; without labels, the first column.
     """
     columns = [
-        _Column(heading=one_line(heading), cells=[one_line(row[place]) for row in rows])
+        _TextColumn(heading=one_line(heading), cells=[one_line(row[place]) for row in rows])
         for place, heading in enumerate(headings)
     ]
     if output == PLAIN:
@@ -126,7 +130,7 @@ def grid(
     return "\n\n".join(_terminal(part, width) for part in _parts(columns, labels, width))
 
 
-def _markdown(columns: Sequence[_Column]) -> str:
+def _markdown(columns: Sequence[_TextColumn]) -> str:
     from tabulate import tabulate  # slow to import, and most commands print no table
 
     texts = [[_markdown_cell(text) for text in column.cells] for column in columns]
@@ -149,7 +153,7 @@ def _markdown_cell(text: str) -> str:
     return markdown(text).replace("|", "\\|")
 
 
-def _plain(columns: Sequence[_Column]) -> str:
+def _plain(columns: Sequence[_TextColumn]) -> str:
     from tabulate import tabulate
 
     return tabulate(
@@ -222,7 +226,7 @@ def escape_latex(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in one_line(text))
 
 
-def _latex(columns: Sequence[_Column]) -> str:
+def _latex(columns: Sequence[_TextColumn]) -> str:
     """Return a ``tabular`` with LaTeX's own lines; numbers are aligned to the right."""
     alignment = "".join("r" if column.is_numeric else "l" for column in columns)
     rows = zip(*(map(escape_latex, column.cells) for column in columns), strict=True)
@@ -241,7 +245,7 @@ def _latex(columns: Sequence[_Column]) -> str:
     )
 
 
-def _parts(columns: Sequence[_Column], labels: Sequence[str], width: int) -> list[list[_Column]]:
+def _parts(columns: Sequence[_TextColumn], labels: Sequence[str], width: int) -> list[list[_TextColumn]]:
     """Return columns in groups that fit a width; each has those that tell the rows apart."""
     if _total(column.width for column in columns) <= width:
         return [list(columns)]
@@ -256,7 +260,7 @@ def _parts(columns: Sequence[_Column], labels: Sequence[str], width: int) -> lis
     return [[columns[place] for place in sorted(part)] for part in parts]
 
 
-def _telling(columns: Sequence[_Column], labels: Sequence[str]) -> set[int]:
+def _telling(columns: Sequence[_TextColumn], labels: Sequence[str]) -> set[int]:
     """Return the places of the labels, and of texts before the last one that tell alike rows apart."""
     places = {place for place, column in enumerate(columns) if column.heading in labels} or {0}
 
@@ -269,7 +273,7 @@ def _telling(columns: Sequence[_Column], labels: Sequence[str]) -> set[int]:
     return places
 
 
-def _terminal(columns: Sequence[_Column], width: int) -> str:
+def _terminal(columns: Sequence[_TextColumn], width: int) -> str:
     """Return columns as a table without colours; columns are folded where the width demands it."""
     from rich import box
     from rich.console import Console
@@ -300,12 +304,12 @@ def _terminal(columns: Sequence[_Column], width: int) -> str:
     return "\n".join(line.rstrip() for line in text.rstrip().split("\n"))
 
 
-def _wraps(column: _Column, room: int) -> bool:
+def _wraps(column: _TextColumn, room: int) -> bool:
     """Whether a cell takes more than one line; a heading may."""
     return _width("\n".join(column.cells).split("\n")) > room or any("\n" in text for text in column.cells)
 
 
-def _widths(columns: Sequence[_Column], width: int) -> list[int]:
+def _widths(columns: Sequence[_TextColumn], width: int) -> list[int]:
     """Return how wide each column is drawn: room that is left goes to those that would be folded."""
     widths = [column.least_width for column in columns]
     spare = width - _total(widths)

@@ -5,33 +5,42 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 from ggufspec import units
-from ggufspec.analysis import Arm, arms, models_of, review
-from ggufspec.domain import Launch, ModelFile, Role, RunSpec
-from ggufspec.forecast import Advice, Forecast, Needs
+from ggufspec.analysis import Arm, arms, review
+from ggufspec.domain import ModelFile, Role, RunSpec
+from ggufspec.forecast import Advice, Forecast
 from ggufspec.harmless import to_json
 from ggufspec.llama.command import commands as command_lines
 from ggufspec.llama.install import Install
-from ggufspec.report import schemas
-from ggufspec.report.text import configuration, figures, judgements, overview, tables
+from ggufspec.report.columns import TableLayout
+from ggufspec.report.rows.plans import FinalistRow, ProspectRow, list_finalists, tokens_per_round
+from ggufspec.report.schemas import outputs
+from ggufspec.report.text import configuration, figures, judgements, tables
 from ggufspec.report.text.figures import engine
 from ggufspec.tuning import Choice, Prospect, Tuned, TuningForecast
 
-_COLUMNS = (
-    "model",
-    "GPU layers",
-    "γ",
-    "p-min",
-    "forecast",
-    "tokens/s",
-    "accepted",
-    "speed-up",
-    "text unchanged",
+MEASURED = TableLayout(
+    row=FinalistRow,
+    names=(
+        *("marked", "layers", "draft", "p_min", "forecast_tps", "gen_tps", "accept_rate", "speedup"),
+        *("verdict", "texts", "status"),
+    ),
+    always=("marked",),
+    first_left_out=("layers",),
+    labels=("marked", "draft", "p_min"),
 )
+"""What a tuning measured to confirm, with its forecast."""
+_FORECAST = TableLayout(
+    row=ProspectRow,
+    names=("drafts", "layers", "draft", "p_min", "tokens_per_s", "accept_rate", "length", "speedup"),
+    if_varied=("p_min",),
+    labels=("drafts", "draft", "p_min"),
+)
+_MOST_ROWS = 30  # for people
 
 
 def text(tuned: Tuned, install: Install, bench: str, output: str = "md") -> str:
@@ -43,7 +52,12 @@ def text(tuned: Tuned, install: Install, bench: str, output: str = "md") -> str:
         bench: the command that measures the choice again.
         output: ``md``, or ``table`` for the terminal, where the verdict comes first.
     """
-    table = (engine(tuned.results.meta.engine), "", _table(tuned, output), "")
+    table = (
+        engine(tuned.results.meta.engine),
+        "",
+        tables.render(MEASURED.fill(list_confirmed(tuned)), output),
+        "",
+    )
     commands = _commands(tuned, install, bench)
     measuring = {name: line for name, line in commands.items() if name.startswith("ggufspec ")}
     programs = {name: line for name, line in commands.items() if name not in measuring}
@@ -65,42 +79,13 @@ def text(tuned: Tuned, install: Install, bench: str, output: str = "md") -> str:
 
 def as_json(tuned: Tuned, install: Install, bench: str) -> str:
     """Return a tuning as one JSON object, with the forecast of every configuration."""
-    return to_json(facts(tuned, install, bench), indent=2) + "\n"
-
-
-def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
-    """Return a tuning as values for JSON."""
-    outlook = tuned.outlook
-    return {
-        "schema": schemas.schema_name("tune"),
+    facts = {
+        "tuned": tuned,
         "verdict": " ".join(verdict(tuned)),
-        "drafts": tuned.overall.drafts,
-        "overall": _choice(tuned.overall),
-        "by_category": [_choice(choice) for choice in tuned.by_category],
-        "alike": [_configuration(spec) for spec in tuned.selection.alike],
-        "edge": tuned.selection.edge,
-        "reason": tuned.refusal.reason.value if tuned.refusal and tuned.refusal.reason else None,
-        "needs": _needs(tuned.refusal.needs) if tuned.refusal and tuned.refusal.needs else None,
-        "engine": tuned.results.meta.engine,
-        "serving": None if tuned.serving is None else vars(tuned.serving),
-        "launch": None if tuned.launch is None else _launch(tuned.launch),
-        "passed_over": [{**_configuration(spec), "reason": reason} for spec, reason in tuned.passed_over],
-        "warnings": [
-            {"name": name, "advice": advice} for name, advice in review.warnings(tuned.results).items()
-        ],
         "commands": _commands(tuned, install, bench),
         "pair": pair_entry(tuned),
-        "spent_s": {**vars(tuned.spent), "total_s": tuned.spent.total_s},
-        "prompts": [prompt.id for prompt in outlook.prompts],
-        "n_predict": outlook.n_predict,
-        "results": tuned.results.meta.id,
-        "selection": tuned.selection.results.meta.id,
-        "finalists": _finalists_measured(tuned),
-        "calibration": _calibration(outlook),
-        "forecasts": [
-            {**_configuration(prospect.arm), **_forecast(prospect.overall)} for prospect in outlook.prospects
-        ],
     }
+    return to_json(outputs.TuneReport.to_json(facts), indent=2) + "\n"
 
 
 def pair_entry(tuned: Tuned) -> str:
@@ -140,24 +125,10 @@ def _commands(tuned: Tuned, install: Install, bench: str) -> dict[str, str]:
     }
 
 
-def _table(tuned: Tuned, output: str) -> str:
-    rows = []
-    for arm in arms.group(tuned.results):
-        if arm.role is Role.DRAFTER:
-            continue
-        forecast = expected(tuned, arm.spec)
-        row = overview.row(arm)
-        row["forecast"] = units.format_rate(forecast.tokens_per_s.value) if forecast else ""
-        mark = "**" if arm.spec == tuned.overall.arm.spec else ""
-        rows.append({name: row[name] for name in _COLUMNS} | {"model": f"{mark}{row['model']}{mark}"})
-    columns = [name for name in _COLUMNS if any(row[name] for row in rows)]
-    return tables.table(columns, rows, output, labels=("model", "γ", "p-min"))
-
-
-def expected(tuned: Tuned, spec: RunSpec) -> Forecast | None:
-    """Return the forecast of an arm over all prompts; None if there is none."""
-    prospect = tuned.outlook.prospect(spec)
-    return None if prospect is None else prospect.overall
+def list_confirmed(tuned: Tuned) -> list[Mapping[str, Any]]:
+    """Return the rows of ``MEASURED``: the arms that were confirmed, without the drafter alone."""
+    confirmed = (row for row in list_finalists(tuned) if row["stage"] == "confirmation")
+    return [row for row in confirmed if row["measured"].arm.role is not Role.DRAFTER]
 
 
 def verdict(tuned: Tuned) -> Iterator[str]:
@@ -215,10 +186,6 @@ def _found_of_drafter(measured: Sequence[tuple[Arm, str]], hoped: Sequence[Prosp
     best = max(hoped, key=lambda prospect: prospect.overall.speedup.value).overall
     worth = "not worth it" if best.speedup.value <= 1 else "not among the most promising, so not measured"
     return f"{units.format_factor(best.speedup.value)} by forecast at γ = {best.n_max}, {worth}"
-
-
-def _launch(launch: Launch) -> dict[str, Any]:
-    return {**vars(launch), "requests": [vars(request) for request in launch.requests]}
 
 
 def _selected(tuned: Tuned) -> Iterator[str]:
@@ -300,78 +267,6 @@ def _finalists(tuned: Tuned) -> int:
     return len({(spec.pair, spec.drafting, spec.offload) for spec in specs if spec.drafting is not None})
 
 
-def _finalists_measured(tuned: Tuned) -> list[dict[str, Any]]:
-    """Return what was measured of each configuration, in the confirmation and in the selection."""
-    stages = {"confirmation": tuned.results, "selection": tuned.selection.results}
-    return [
-        {
-            "stage": stage,
-            **_configuration(arm.spec),
-            "recommended": stage == "confirmation" and arm.spec == tuned.overall.arm.spec,
-            "tokens_per_s": None if arm.rate is None else vars(arm.rate),
-            "speedup": None if arm.gain is None else vars(arm.gain.ratio),
-            "accept_rate": None if arm.acceptance is None else arm.acceptance.accept_rate,
-            "status": arm.status,
-        }
-        for stage, results in stages.items()
-        for arm in arms.group(results)
-    ]
-
-
-def _choice(choice: Choice) -> dict[str, Any]:
-    judgement = choice.judgement
-    return {
-        "category": choice.category,
-        "prompts": choice.prompts,
-        **_configuration(choice.arm.spec),
-        "tokens_per_s": vars(choice.rate),
-        "verdict": None if judgement is None else judgement.verdict.value,
-        "candidate": None if choice.candidate is None else _configuration(choice.candidate.spec),
-        "speedup": None if judgement is None or judgement.ratio is None else vars(judgement.ratio),
-        "p_value": None if judgement is None else judgement.p_value,
-    }
-
-
-def _calibration(outlook: TuningForecast) -> dict[str, Any] | None:
-    calibration = outlook.calibration
-    if calibration is None:
-        return None
-    corrections = {name: vars(estimate) for name, estimate in calibration.corrections.items()}
-    return {"runs": calibration.runs, "corrections": corrections}
-
-
-def _needs(needs: Needs) -> dict[str, Any]:
-    named = dict(vars(needs))
-    return {"draft": named.pop("n_max"), **named}
-
-
-def _configuration(spec: RunSpec) -> dict[str, Any]:
-    drafting = spec.drafting
-    return {
-        "target": str(spec.pair.target.path or spec.pair.target.filename),
-        "drafter": str(spec.drafter.path or spec.drafter.filename) if spec.drafter else None,
-        "method": str(drafting.chain) if drafting else None,
-        "draft": drafting.n_max if drafting else None,
-        "p_min": drafting.p_min if drafting else None,
-        "requested_ngl": spec.offload.target_layers,
-        "requested_ngld": spec.offload.draft_layers,
-    }
-
-
-def _forecast(forecast: Forecast) -> dict[str, Any]:
-    rounds = forecast.round_range
-    return {
-        "tokens_per_s": vars(forecast.tokens_per_s),
-        "speedup": vars(forecast.speedup),
-        "accept_rate": forecast.accept_rate,
-        "n_rounds": forecast.n_rounds,
-        "n_rounds_lo": None if rounds is None else rounds.fewest,
-        "n_rounds_hi": None if rounds is None else rounds.most,
-        "sure_texts": None if rounds is None else rounds.sure_texts,
-        "break_even_accept_rate": forecast.break_even_accept_rate,
-    }
-
-
 def _name(spec: RunSpec) -> str:
     """Return what an entry is called, by the files and the method that it uses."""
     if spec.drafter is not None:
@@ -390,28 +285,24 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-_MOST_ROWS = 30  # for people
-
-
 def table(outlook: TuningForecast, engine: str, output: str = "md") -> str:
     """Return a table of the fastest configurations over all prompts, in Markdown or for the terminal."""
     ranked = sorted(outlook.prospects, key=lambda prospect: -prospect.overall.speedup.value)
-    rows = [_row(prospect) for prospect in ranked[:_MOST_ROWS]]
-    if not rows:
+    if not ranked:
         return "No configuration could be forecast.\n"
-    columns = [name for name in rows[0] if any(row[name] for row in rows)]
-    shown = tables.table(columns, rows, output, labels=("drafts", "γ", "p-min"))
-    hidden = len(ranked) - len(rows)
-    notes = list(_near_ties([prospect.overall for prospect in ranked[: len(rows)]]))
-    if hidden:
+    fastest, hidden = ranked[:_MOST_ROWS], len(ranked) - _MOST_ROWS
+    filled = _FORECAST.fill({"prospect": prospect, "forecast": prospect.overall} for prospect in fastest)
+    notes = list(_near_ties([prospect.overall for prospect in fastest]))
+    if hidden > 0:
         slower = units.counted(hidden, "slower configuration")
         notes.append(f"{slower} not shown: -o csv has all, by category too.")
+    shown = tables.render(filled, output)
     return f"{figures.engine(engine)}\n\n{shown}\n" + "".join(f"\n{note}\n" for note in notes)
 
 
 def _near_ties(forecasts: Sequence[Forecast]) -> Iterator[str]:
     """Yield what near-ties may change in counts that are printed."""
-    if any("(" in _tokens_per_round(forecast) for forecast in forecasts):
+    if any("(" in tokens_per_round(forecast) for forecast in forecasts):
         yield (
             "In parentheses: tokens/round where near-ties of the drafter fall otherwise, as they may on "
             "another processor or in another build."
@@ -421,26 +312,3 @@ def _near_ties(forecasts: Sequence[Forecast]) -> Iterator[str]:
     if unsure:
         of = units.counted(ranges[0][0], "prompt")
         yield f"Near-ties of the target may change the text of {unsure} of {of} there, and counts with it."
-
-
-def _tokens_per_round(forecast: Forecast) -> str:
-    """Return the mean with the least and the most that near-ties allow, where these differ."""
-    mean = f"{forecast.mean_accepted_length:.2f}"
-    ends = [f"{end:.2f}" for end in forecast.mean_accepted_range or ()]
-    return mean if {*ends} <= {mean} else f"{mean} ({'–'.join(ends)})"
-
-
-def _row(prospect: Prospect) -> dict[str, str]:
-    spec, forecast = prospect.arm, prospect.overall
-    drafting = spec.drafting
-    assert drafting is not None
-    return {
-        "drafts": models_of(spec)[-1],
-        "GPU layers": str(spec.offload.target_layers) if spec.offload.target_layers != "auto" else "",
-        "γ": str(drafting.n_max),
-        "p-min": units.format_number(drafting.p_min) if drafting.p_min else "",
-        "tokens/s": figures.rate(forecast.tokens_per_s),
-        "accepted": "" if forecast.accept_rate is None else units.format_percent(forecast.accept_rate),
-        "tokens/round": _tokens_per_round(forecast),
-        "speed-up": figures.factor(forecast.speedup),
-    }

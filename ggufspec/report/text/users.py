@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ggufspec import units
 from ggufspec.analysis import Arm
 from ggufspec.domain import Role
-from ggufspec.report.text import figures as shown
+from ggufspec.report.columns import TableLayout
+from ggufspec.report.rows.benches import ArmRow
 from ggufspec.report.text import tables
-from ggufspec.report.text.figures import spread, three_digits
-from ggufspec.stats import Estimate
 
-_PERCENTILES = {50: "p50", 95: "p95", 99: "p99"}
-_LABELS = ("", "γ", "users", "depth", "requests/s")
+_USERS = TableLayout(
+    row=ArmRow,
+    names=(
+        *("what", "draft", "users", "depth", "rate", "goodput", "user_tps", "user_speedup"),
+        *("ttft_p50_s", "ttft_p95_s", "ttft_p99_s", "token_p50_s", "token_p95_s", "token_p99_s"),
+        *("prompt_tps", "requests", "failures"),
+    ),
+    always=("what", "users"),
+    labels=("what", "draft", "users", "depth", "rate"),
+)
 _VIEW = "This is the client's view: token counts are the server's, and times are the client's."
-_TIMES = {"first token": "ttft_s", "between tokens": "token_s"}
 
 
 def describe_users(groups: Sequence[Arm], output: str) -> Iterator[str]:
@@ -25,40 +31,13 @@ def describe_users(groups: Sequence[Arm], output: str) -> Iterator[str]:
         groups: the arms of a bench.
         output: ``md``, or ``table`` for the terminal.
     """
-    rows = [row(arm) for arm in groups if arm.traffic is not None]
-    if not rows:
+    served = [arm for arm in groups if arm.spec.traffic is not None and arm.traffic is not None]
+    if not served:
         return
-    names = [name for name in rows[0] if name in {"", "users"} or any(line[name] for line in rows)]
-    if {line["depth"] for line in rows} == {"0"}:
-        names.remove("depth")
-    yield tables.table(names, rows, output, labels=_LABELS)
+    is_deep = any(arm.spec.traffic and arm.spec.traffic.depth for arm in served)
+    yield tables.render((_USERS if is_deep else _USERS.without("depth")).fill(served), output)
     yield ""
     yield from _explain(groups)
-
-
-def row(arm: Arm) -> dict[str, str]:
-    """Return an arm's cells by the headings of their columns; times in ms."""
-    figures, spec = arm.traffic, arm.spec
-    assert figures is not None
-    assert spec.traffic is not None
-    return {
-        "": arm.what,
-        "γ": "" if arm.draft_size is None else str(arm.draft_size),
-        "users": str(spec.traffic.users),
-        "depth": f"{spec.traffic.depth:,}",
-        "requests/s": units.format_number(spec.traffic.rate) if spec.traffic.rate else "",
-        "good/s": spread(figures.goodput, three_digits),
-        "tokens/s per user": shown.rate(arm.user_rate),
-        "gain per user": shown.factor(arm.user_gain.ratio if arm.user_gain else None),
-        **{
-            f"{what} {name} ms": _format_ms(getattr(figures, field), percent)
-            for what, field in _TIMES.items()
-            for percent, name in _PERCENTILES.items()
-        },
-        "prompt tokens/s": "" if figures.prompt_tps is None else units.format_rate(figures.prompt_tps),
-        "requests": str(figures.requests),
-        "failed": ", ".join(f"{n} {outcome.value}" for outcome, n in figures.failed.items()),
-    }
 
 
 def describe_servers(groups: Sequence[Arm]) -> Iterator[str]:
@@ -73,10 +52,6 @@ def describe_servers(groups: Sequence[Arm]) -> Iterator[str]:
             yield f"{_VIEW} Acceptance is that of all requests meanwhile, from the server's /metrics."
         else:
             yield _VIEW
-
-
-def _format_ms(estimates: Mapping[int, Estimate], percent: int) -> str:
-    return spread(estimates.get(percent), lambda seconds: units.format_number(seconds * 1000, 3))
 
 
 def _explain(groups: Sequence[Arm]) -> Iterator[str]:

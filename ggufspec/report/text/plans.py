@@ -1,17 +1,27 @@
-"""The plan of a sweep: its arms, the number of runs, and the expected time."""
+"""Plans for people: what a sweep will measure and how long that takes, and the memory of a pair."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from ggufspec import units
 from ggufspec.errors import GgufspecError
+from ggufspec.forecast.planning import Planned
 from ggufspec.measure import Blocks, RunPlan, duration, refuse_endless, sizes
+from ggufspec.modelfiles.memory import MemoryPlan, ModelMemory
+from ggufspec.report.columns import TableLayout
+from ggufspec.report.rows.plans import DeviceRow, PlanRow, list_plans
 from ggufspec.report.text import figures, formats, tables
 
 _MOST_READ = 1000  # rows for people
 _MOST_ROWS = 20_000  # of a table for programs: a frame of more takes hundreds of megabytes
 
+_MOST_PLANS = 16  # besides the last one and the one that is asked for
+_DEVICES = TableLayout(row=DeviceRow, names=("name", "weights", "cache", "compute", "total"))
+_PLANS = TableLayout(row=PlanRow, names=("requested_ngl", "gpu_bytes", "host_bytes", "fits", "roofline_tps"))
 
-def cells(suite: RunPlan, output: str, engine: str) -> str | bytes:
+
+def sweep_plan(suite: RunPlan, output: str, engine: str) -> str | bytes:
     """Return one row per arm with its expected seconds; for people also the engine and the expected time.
 
     Of a sweep of more than 1000 arms, people see the axes.
@@ -56,3 +66,30 @@ def _summary(suite: RunPlan, seconds: float) -> str:
     except GgufspecError as error:
         lines.append(f"This cannot be measured: {error.message}; {error.hint}.")
     return "".join(f"{line}\n" for line in lines)
+
+
+def memory_plan(planned: Planned, output: str) -> str:
+    """Return the memory of the shown plan by device, and some plans, the shown one among them."""
+    plans = list(list_plans(planned))
+    step = max(1, len(plans) // _MOST_PLANS)
+    some = [
+        item
+        for number, item in enumerate(plans)
+        if number % step == 0 or number == len(plans) - 1 or item["plan"] == planned.shown
+    ]
+    devices = tables.render(_DEVICES.fill(_devices(planned.shown)), output)
+    return f"{devices}\n\n{tables.render(_PLANS.fill(some), output)}\n"
+
+
+def _devices(plan: MemoryPlan) -> Iterator[Mapping[str, object]]:
+    """Yield the memory of each model on each device; each of several GPUs has its own."""
+    for name, model in (("target", plan.target), ("drafter", plan.draft)):
+        if model is not None:
+            for device, footprint in {**_gpus(model), "the host": model.host}.items():
+                yield {"name": f"{name} on {device}", "footprint": footprint}
+
+
+def _gpus(model: ModelMemory) -> dict[str, object]:
+    if len(model.gpus) <= 1:
+        return {"the GPU": model.gpu}
+    return {f"GPU {number}": footprint for number, footprint in enumerate(model.gpus)}
