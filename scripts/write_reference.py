@@ -20,7 +20,7 @@ import click
 
 import ggufspec
 from ggufspec import cli, errors, paths, results, serving, settings
-from ggufspec.report.schemas import output_schemas
+from ggufspec.report.schemas.outputs import output_schemas
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import results
-from ggufspec.report import schemas
+from ggufspec.report.schemas import outputs
 
 _WIDTH = 150  # characters of a line
 PACKAGE = Path(__file__).resolve().parent.parent / "ggufspec"
 
 
 def main() -> None:
-    for folder, made in (("results", results.stored_schemas()), ("report", schemas.output_schemas())):
+    for folder, made in (("results", results.stored_schemas()), ("report", outputs.output_schemas())):
         for name, schema in made.items():
             file = PACKAGE / folder / "schemas" / name
             file.write_text(_laid_out(schema) + "\n", encoding="utf-8")

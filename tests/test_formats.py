@@ -67,7 +67,7 @@ def test_a_stored_output_is_valid_by_its_schema(output: str) -> None:
 
 
 def test_the_schemas_in_the_package_are_those_of_the_outputs() -> None:
-    for name, content in schemas.output_schemas().items():
+    for name, content in outputs.output_schemas().items():
         assert json.loads((PACKAGE / "report" / "schemas" / name).read_text()) == content, (
             "write them with scripts/write_schemas.py; once a version was released, and where a field and "
             "not only its description has changed, raise the output's version first"

@@ -10,7 +10,7 @@ from ggufspec.analysis import MeasurementWarning, review, texts
 from ggufspec.domain import Role, RunResult, Sampling, TextAudit
 from ggufspec.report import frames
 from ggufspec.report.text import overview
-from ggufspec.report.text.audits import audit_line, format_bound
+from ggufspec.report.text.verdict import audit_line, format_bound
 from tests.support import values
 
 EVEN, UNEVEN = (100,) * 10, (180, *(90,) * 8, 100)

@@ -166,10 +166,12 @@ class Row:
     def __init_subclass__(cls) -> None:
         """Read the annotations and what the fields are declared with."""
         hints = inspect.get_annotations(cls, eval_str=True)
-        own = (column for name, hint in hints.items() for column in _columns(name, hint, vars(cls).get(name)))
+        declared = (
+            column for name, hint in hints.items() for column in _columns(name, hint, vars(cls).get(name))
+        )
         inner = (hint.description for hint in hints.values() if _is_row(hint))
         cls.description = "\n\n".join((inspect.getdoc(cls) or "", *inner))
-        cls.columns = {**cls.columns, **{column.name: column for column in own}}
+        cls.columns = {**cls.columns, **{column.name: column for column in declared}}
 
     @classmethod
     def fields(cls) -> tuple[str, ...]:

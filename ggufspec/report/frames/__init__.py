@@ -237,9 +237,9 @@ def crossover(crossover: CrossoverMap) -> pd.DataFrame:
     return frame(CrossoverRow, crossover.cells)
 
 
-def bisection(found: Bisection, verdict: Verdict) -> pd.DataFrame:
+def bisection(bisected: Bisection, verdict: Verdict) -> pd.DataFrame:
     """Return one row per compared pair of versions, see ``report.rows.BisectionRow``."""
-    return frame(BisectionRow, list_trials(found, verdict))
+    return frame(BisectionRow, list_trials(bisected, verdict))
 
 
 def planned_arms(expected: Mapping[RunSpec, float], *, runs: int) -> pd.DataFrame:

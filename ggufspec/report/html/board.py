@@ -18,7 +18,7 @@ from ggufspec import units
 from ggufspec.analysis import Board, BoardRow, BundleState
 from ggufspec.domain import Estimate
 from ggufspec.report.columns import FilledTable, Row, TableLayout, column
-from ggufspec.report.html import TEMPLATES, standalone
+from ggufspec.report.html import TEMPLATES, read_source, write_policy
 from ggufspec.report.text import figures
 
 
@@ -83,7 +83,7 @@ def html(board: Board, folder: Path, *, made_at: datetime | None = None) -> str:
     bundles = _BUNDLES.fill(
         {"bundle": bundle, "address": addresses[bundle.sha256]} for bundle in board.bundles
     )
-    style, behaviour, filtering = map(standalone.read_source, ("style.css", "behaviour.js", "board.js"))
+    style, behaviour, filtering = map(read_source, ("style.css", "behaviour.js", "board.js"))
     return TEMPLATES.get_template("board.html").render(
         sentences=list(sentences(board)),
         configurations=configurations,
@@ -92,7 +92,7 @@ def html(board: Board, folder: Path, *, made_at: datetime | None = None) -> str:
         style=style,
         behaviour=behaviour,
         filtering=filtering,
-        policy=standalone.write_policy(style, (behaviour, filtering)),
+        policy=write_policy(style, (behaviour, filtering)),
         version=metadata.version("ggufspec"),
         made_at=f"{made_at or datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     )

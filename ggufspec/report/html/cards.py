@@ -101,15 +101,15 @@ def make_card(
     """
     if crossover is not None:
         return _crossover_card(results, groups, crossover)
-    found = _find(groups) if tuned is None else _find_tuned(groups, tuned)
-    action, command = _command(results, found, tuned)
+    finding = _find(groups) if tuned is None else _find_tuned(groups, tuned)
+    action, command = _command(results, finding, tuned)
     return Card(
-        verdict=found.verdict,
-        headline=found.headline,
-        **_speedup(found.judgement.ratio if found.judgement else None),
-        readings=tuple(_readings(found)),
-        basis=tuple(_basis(results, groups, found.judgement)),
-        notes=tuple(dict.fromkeys(_notes(results, groups, found, tuned))),
+        verdict=finding.verdict,
+        headline=finding.headline,
+        **_speedup(finding.judgement.ratio if finding.judgement else None),
+        readings=tuple(_readings(finding)),
+        basis=tuple(_basis(results, groups, finding.judgement)),
+        notes=tuple(dict.fromkeys(_notes(results, groups, finding, tuned))),
         action=action,
         command=command,
     )
@@ -207,8 +207,8 @@ def _interval(estimate: Estimate, show: Callable[[float], str]) -> str:
     return f"{show(estimate.lo)} to {show(estimate.hi)} (95 %)"
 
 
-def _readings(found: _CardFinding) -> Iterator[CardFigure]:
-    arm, alone = found.arm, found.alone
+def _readings(finding: _CardFinding) -> Iterator[CardFigure]:
+    arm, alone = finding.arm, finding.alone
     for name, measured in (("drafting", arm), ("target alone", alone)):
         if measured is not None and measured.rate is not None:
             detail = _interval(measured.rate, units.format_rate)
@@ -239,16 +239,16 @@ def _basis(results: ResultSet, groups: Sequence[Arm], judgement: SpeedJudgement 
 
 
 def _notes(
-    results: ResultSet, groups: Sequence[Arm], found: _CardFinding, tuned: Configuration | None
+    results: ResultSet, groups: Sequence[Arm], finding: _CardFinding, tuned: Configuration | None
 ) -> Iterator[str]:
     """Yield what a reader of the verdict must know, too."""
-    judgement, arm = found.judgement, found.arm
+    judgement, arm = finding.judgement, finding.arm
     if judgement is not None and not judgement.is_decided:
         if judgement.missing != (Missing.RUNS,):
             yield judgements.sentence(judgements.needs(judgement))
         yield from judgements.deciding(results, judgement, names_command=False)
         yield "Meanwhile, the target alone is what is safe."
-    yield from judgements.depends_on_text(arm, found.alone)
+    yield from judgements.depends_on_text(arm, finding.alone)
     if arm is not None and not all(arm.compared.values()):
         yield verdict.text_sentence(arm)
     if tuned is not None:
@@ -257,19 +257,19 @@ def _notes(
         sentences = [*configuration.sentences_of(tuned)][1:]
         yield from (sentence for sentence in sentences if sentence not in served)
         return
-    others = [pair for pair in _rankings(groups) if pair[0] is not found.alone]
+    others = [pair for pair in _rankings(groups) if pair[0] is not finding.alone]
     if others:
-        yield from verdict.verdicts([member for member in groups if not _is_about(member, found)])
+        yield from verdict.verdicts([member for member in groups if not _is_about(member, finding)])
 
 
-def _is_about(arm: Arm, found: _CardFinding) -> bool:
-    return arm is found.alone or (arm.baseline is not None and arm.baseline is found.alone)
+def _is_about(arm: Arm, finding: _CardFinding) -> bool:
+    return arm is finding.alone or (arm.baseline is not None and arm.baseline is finding.alone)
 
 
-def _command(results: ResultSet, found: _CardFinding, tuned: Configuration | None) -> tuple[str, str]:
+def _command(results: ResultSet, finding: _CardFinding, tuned: Configuration | None) -> tuple[str, str]:
     """Return what the card's command does, and the command."""
-    if found.judgement is not None and not found.judgement.is_decided:
-        words = judgements.deciding_command(results, found.judgement)
+    if finding.judgement is not None and not finding.judgement.is_decided:
+        words = judgements.deciding_command(results, finding.judgement)
         if words is not None:
             return "Decide it", shlex.join(words)
     if tuned is not None and tuned.serving_argv:
@@ -286,11 +286,11 @@ def _own_command(results: ResultSet) -> str:
 
 def _crossover_card(results: ResultSet, groups: Sequence[Arm], crossover: CrossoverMap) -> Card:
     """Return the card of a crossover: its policy, and the cell where drafting gains most."""
-    known = [cell for cell in crossover.cells if cell.best is not None]
-    cell = min(known, key=_cell_order, default=None)
+    computed = [cell for cell in crossover.cells if cell.best is not None]
+    cell = min(computed, key=_cell_order, default=None)
     basis, *more = [*crossovers.basis(crossover)][:-1]  # the last names the bench, as the card does
     policy, stop, rest = crossovers.policy(crossover).partition(". ")
-    found = NO_VERDICT if cell is None else cell.verdict.value
+    finding = NO_VERDICT if cell is None else cell.verdict.value
     best = None if cell is None else cell.best
     speedup = _speedup(None if best is None else best.speedup)
     readings = []
@@ -303,7 +303,7 @@ def _crossover_card(results: ResultSet, groups: Sequence[Arm], crossover: Crosso
                     CardFigure(name=f"tokens/s, {name}", value=units.format_rate(rate), detail=f"for {at}")
                 )
     return Card(
-        verdict=found,
+        verdict=finding,
         headline="No cell was measured, so there is no verdict" if cell is None else policy.rstrip("."),
         **speedup,
         readings=tuple(readings),

@@ -91,7 +91,7 @@ def comparison_html(compared: BenchComparison) -> str:
             f"Before: {compared.before}. After: {compared.after}.",
         ),
         table=comparison.COMPARED.fill(ComparedItem.list(compared)),
-        every="ggufspec.frames.comparison(…)",
+        all_rows="ggufspec.frames.comparison(…)",
         basis=(
             *(f"{name}: {before} → {after}" for name, (before, after) in compared.differences.items()),
             *(f"in one of them only: {arm}" for arm in compared.unmatched),
@@ -120,7 +120,7 @@ def board_html(shown: Board) -> str:
     return _rendered(
         sentences=tuple(board.sentences(shown)),
         table=board.CONFIGURATIONS.fill({"row": row, "address": None} for row in shown.rows),
-        every="pandas.DataFrame(board.rows)",
+        all_rows="pandas.DataFrame(board.rows)",
         basis=tuple(
             f"{bundle.name}: {bundle.state.value}, SHA-256 {bundle.sha256}" for bundle in shown.bundles
         ),
@@ -131,7 +131,7 @@ def _page(results: ResultSet, groups: Sequence[Arm], *, sentences: Sequence[str]
     """Render what a bench and a tuning have in common; ``parts`` are as for ``_rendered``."""
     return _rendered(
         sentences=(*sentences, engine(results.meta.engine)),
-        every="ggufspec.summary(…)",
+        all_rows="ggufspec.summary(…)",
         id=results.meta.id,
         warnings=review.warnings(results, groups),
         **parts,
@@ -149,7 +149,7 @@ def _rendered(
     table: FilledTable,
     basis: Sequence[str],
     chosen: Sequence[bool] = (),
-    every: str = "",
+    all_rows: str = "",
     served: Sequence[str] = (),
     command: str = "",
     id: str = "",  # noqa: A002  # the users' word
@@ -162,7 +162,7 @@ def _rendered(
         table: of which the first rows are shown.
         basis: what it rests on.
         chosen: whether each row is in bold.
-        every: the call that returns all rows, if there are too many to show.
+        all_rows: the call that returns all rows, if there are too many to show.
         served: what llama-server answered.
         command: that starts it.
         id: of the bench.
@@ -173,7 +173,7 @@ def _rendered(
         columns=table.columns,
         rows=list(zip_longest(table.rows[:_MOST_ROWS], chosen[:_MOST_ROWS], fillvalue=False)),
         left_out=max(0, len(table.rows) - _MOST_ROWS),
-        every=every,
+        all_rows=all_rows,
         served=served,
         command=command,
         basis=basis,

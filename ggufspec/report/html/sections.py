@@ -19,7 +19,7 @@ from ggufspec.domain import Estimate, Role
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
 from ggufspec.report.columns import FilledTable, Row, TableLayout, column
-from ggufspec.report.html import TEMPLATES, standalone
+from ggufspec.report.html import TEMPLATES, read_source, write_policy
 from ggufspec.report.html.cards import Card, make_card
 from ggufspec.report.html.figures import Figure, figures
 from ggufspec.report.plot import browser
@@ -185,7 +185,7 @@ def html(
         version: the version of ggufspec that the page names; None for this one.
     """
     benches = [results] if isinstance(results, ResultSet) else list(results)
-    style, behaviour = map(standalone.read_source, ("style.css", "behaviour.js"))
+    style, behaviour = map(read_source, ("style.css", "behaviour.js"))
     library = browser.javascript()
     tuned = dict(enumerate(configurations))
     sections = [
@@ -198,7 +198,7 @@ def html(
         style=style,
         library=library,
         behaviour=behaviour,
-        policy=standalone.write_policy(style, (library, behaviour)),
+        policy=write_policy(style, (library, behaviour)),
         version=version or metadata.version("ggufspec"),
         made_at=f"{made_at or datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     )

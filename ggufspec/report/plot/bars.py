@@ -30,7 +30,7 @@ def draw_bars(rows: list[Datum]) -> alt.LayerChart:
         tooltip=look.tooltip(SpeedRow, "series"),
     )
     kinds = list(dict.fromkeys(row["kind"] for row in rows))
-    colours = alt.Scale(domain=kinds, range=[_KINDS[kind] for kind in kinds])
+    colours = alt.Scale(domain=kinds, range=[_KINDS[arm_kind] for arm_kind in kinds])
     layers: list[Any] = [
         base.mark_bar(size=_BAR, yOffset=_LOWERED, cornerRadiusEnd=2).encode(
             x=x,

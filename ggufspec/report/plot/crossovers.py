@@ -7,15 +7,14 @@ import json
 import altair as alt
 
 from ggufspec import units
-from ggufspec.analysis import CellSource, CrossoverCell, CrossoverMap, read_crossover
-from ggufspec.domain import SpeedVerdict
+from ggufspec.analysis import CrossoverCell, CrossoverMap, read_crossover
 from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.report.plot import look
 from ggufspec.report.plot.look import Datum, distinct
 from ggufspec.report.rows.charts import CrossoverCellRow
+from ggufspec.report.text.crossovers import describe_cell
 from ggufspec.results import ResultSet
 
-_SCALE = ("#e08345", "#f4f4f4", "#5fa3d9")  # light enough for dark numbers
 _HEIGHT = 40  # of a row
 
 
@@ -26,10 +25,10 @@ def crossover_rows(results: ResultSet) -> list[Datum]:
     and ``down`` count the cell's place from 0. ``ends_right`` and ``ends_below`` are whether the policy
     changes between drafting and not at that border of the cell.
     """
-    found = read_crossover(results)
-    if found is None:
+    crossover_map = read_crossover(results)
+    if crossover_map is None:
         return []
-    return [_row(found, cell) for cell in found.cells if cell.best is not None]
+    return [_row(crossover_map, cell) for cell in crossover_map.cells if cell.best is not None]
 
 
 def crossover(results: ResultSet) -> alt.LayerChart | None:
@@ -41,7 +40,6 @@ def draw_crossover(rows: list[Datum]) -> alt.LayerChart | None:
     """Draw the rows of ``crossover_rows``."""
     if not rows:
         return None
-    far = max(1.05, *(max(row["speedup"], 1 / row["speedup"]) for row in rows))
     base = alt.Chart(look.values(rows)).encode(
         tooltip=look.tooltip(CrossoverCellRow),
     )
@@ -50,9 +48,7 @@ def draw_crossover(rows: list[Datum]) -> alt.LayerChart | None:
         x2="across_end:Q",
         y=_down(rows, "down"),
         y2="down_end:Q",
-        color=alt.Color(
-            "speedup:Q", scale=alt.Scale(domain=[1 / far, 1, far], range=list(_SCALE)), legend=None
-        ),
+        color=look.speedup_colour(rows),
     )
     text = base.mark_text(fontWeight="bold", color=look.INK).encode(
         x=_across(rows, "across_middle"), y=_down(rows, "down_middle"), text="label:N"
@@ -67,11 +63,8 @@ def draw_crossover(rows: list[Datum]) -> alt.LayerChart | None:
         .mark_rule(color=look.VERMILLION, strokeWidth=3)
         .encode(x=_across(rows, "across"), x2="across_end:Q", y=_down(rows, "down_end"))
     )
-    top = max(rows, key=lambda row: row["speedup"])
-    low = min(rows, key=lambda row: row["speedup"])
-    extremes = ", ".join(
-        f"{name} is {row['gain']} for {units.counted(row['users'], 'user')} at depth {row['depth']:,}"
-        for name, row in (("the highest", top), ("the lowest", low))
+    extremes = look.describe_extremes(
+        rows, lambda row: f"for {units.counted(row['users'], 'user')} at depth {row['depth']:,}"
     )
     return look.dress(
         *(cells, right, below, text),
@@ -80,47 +73,47 @@ def draw_crossover(rows: list[Datum]) -> alt.LayerChart | None:
     )
 
 
-def _row(found: CrossoverMap, cell: CrossoverCell) -> Datum:
+def _row(crossover_map: CrossoverMap, cell: CrossoverCell) -> Datum:
     best = cell.best
     assert best is not None
-    across, down = found.depths.index(cell.depth), found.users.index(cell.users)
-    is_forecast, is_open = cell.source is CellSource.FORECAST, cell.verdict is SpeedVerdict.UNDECIDED
-    signs = ("~" * is_forecast, "?" * is_open)
-    gain = units.format_factor(best.speedup.value)
+    across, down = crossover_map.depths.index(cell.depth), crossover_map.users.index(cell.users)
     return {
         "users": cell.users,
         "depth": cell.depth,
         "source": cell.source.value,
         "verdict": cell.verdict.value,
         "gamma": best.draft,
-        "speedup": best.speedup.value,
-        "speedup_lo": best.speedup.lo,
-        "speedup_hi": best.speedup.hi,
-        "gain": gain,
-        "label": f"{signs[0]}γ {best.draft}, {gain}{signs[1]}",
+        **look.flatten("speedup", best.speedup),
+        "gain": units.format_factor(best.speedup.value),
+        "label": describe_cell(cell),
         "across": across,
         "across_middle": across + 0.5,
         "across_end": across + 1,
         "down": down,
         "down_middle": down + 0.5,
         "down_end": down + 1,
-        "ends_right": _changes(
-            found, cell, found.users[down : down + 1], found.depths[across + 1 : across + 2]
-        ),
-        "ends_below": _changes(
-            found, cell, found.users[down + 1 : down + 2], found.depths[across : across + 1]
-        ),
+        "ends_right": _changes(crossover_map, cell, users=0, depths=1),
+        "ends_below": _changes(crossover_map, cell, users=1, depths=0),
     }
 
 
-def _changes(
-    found: CrossoverMap, cell: CrossoverCell, users: tuple[int, ...], depths: tuple[int, ...]
-) -> bool:
-    """Whether the policy of a neighbouring cell, if there is one, is another one than a cell's."""
-    neighbours = [found.by_point[TrafficPoint(number, depth)] for number in users for depth in depths]
-    return any(
-        other.best is not None and (other.choice is None) != (cell.choice is None) for other in neighbours
+def _changes(crossover_map: CrossoverMap, cell: CrossoverCell, users: int, depths: int) -> bool:
+    """Whether the policy changes between drafting and not at a cell's border to a neighbour, if there is one.
+
+    Args:
+        crossover_map: which has both.
+        cell: one of its cells.
+        users: how many rows further down the neighbour is.
+        depths: how many columns further right it is.
+    """
+    down, across = (
+        crossover_map.users.index(cell.users) + users,
+        crossover_map.depths.index(cell.depth) + depths,
     )
+    if down == len(crossover_map.users) or across == len(crossover_map.depths):
+        return False
+    other = crossover_map.by_point[TrafficPoint(crossover_map.users[down], crossover_map.depths[across])]
+    return other.best is not None and (other.choice is None) != (cell.choice is None)
 
 
 def _across(rows: list[Datum], field: str) -> alt.X:
@@ -137,9 +130,9 @@ def _down(rows: list[Datum], field: str) -> alt.Y:
     return alt.Y(f"{field}:Q", title="users", scale=scale, axis=axis)
 
 
-def _labels(rows: list[Datum], place: str, name: str) -> tuple[int, alt.Axis]:
+def _labels(rows: list[Datum], axis_position: str, name: str) -> tuple[int, alt.Axis]:
     """Return the number of equally wide cells, and an axis with their values in the middle of each."""
-    labels = {row[place]: f"{row[name]:,}" for row in rows}
+    labels = {row[axis_position]: f"{row[name]:,}" for row in rows}
     count = max(labels) + 1
     texts = json.dumps([labels.get(number, "") for number in range(count)])
     middles = [number + 0.5 for number in range(count)]

@@ -82,7 +82,9 @@ def draw_drift(rows: list[Datum]) -> alt.LayerChart | None:
     if len(rows) < 2:
         return None
     low, *_, high = sorted(row["relative"] for row in rows)
-    kinds = [kind for kind in (RUN, ANCHOR, DISTURBED) if any(row["kind"] == kind for row in rows)]
+    run_kinds = [
+        run_kind for run_kind in (RUN, ANCHOR, DISTURBED) if any(row["kind"] == run_kind for row in rows)
+    ]
     marks = {
         RUN: (look.QUIET, "circle"),
         ANCHOR: (look.BLUE, "diamond"),
@@ -100,7 +102,7 @@ def draw_drift(rows: list[Datum]) -> alt.LayerChart | None:
         axis=alt.Axis(format="%"),
         scale=alt.Scale(zero=False, domain=[min(low, 1 - _LEAST), max(high, 1 + _LEAST)]),
     )
-    legend = look.legend(kinds)
+    legend = look.legend(run_kinds)
     points = (
         alt.Chart(look.values(rows))
         .mark_point(filled=True, size=40, opacity=0.75)
@@ -110,12 +112,12 @@ def draw_drift(rows: list[Datum]) -> alt.LayerChart | None:
             color=alt.Color(
                 "kind:N",
                 legend=legend,
-                scale=alt.Scale(domain=kinds, range=[marks[kind][0] for kind in kinds]),
+                scale=alt.Scale(domain=run_kinds, range=[marks[run_kind][0] for run_kind in run_kinds]),
             ),
             shape=alt.Shape(
                 "kind:N",
                 legend=legend,
-                scale=alt.Scale(domain=kinds, range=[marks[kind][1] for kind in kinds]),
+                scale=alt.Scale(domain=run_kinds, range=[marks[run_kind][1] for run_kind in run_kinds]),
             ),
             tooltip=look.tooltip(DriftRow),
         )

@@ -13,8 +13,6 @@ from ggufspec.report.plot.look import Datum, distinct, drafting_rows, plain, ste
 from ggufspec.report.rows.charts import HeatRow
 from ggufspec.results import ResultSet
 
-_SCALE = ("#e08345", "#f4f4f4", "#5fa3d9")  # light enough for dark numbers
-
 
 def heatmap_rows(results: ResultSet) -> list[Datum]:
     """Return what ``heatmap`` draws, one row per cell.
@@ -53,7 +51,6 @@ def draw_heatmap(rows: list[Datum]) -> alt.LayerChart | None:
     if not rows:
         return None
     across, down = str(rows[0]["axes"]).split(", ")
-    far = max(1.05, *(max(row["speedup"], 1 / row["speedup"]) for row in rows))
     columns = distinct(rows, "across")
     base = alt.Chart(look.values(rows)).encode(
         x=alt.X(
@@ -77,15 +74,9 @@ def draw_heatmap(rows: list[Datum]) -> alt.LayerChart | None:
         ),
         tooltip=look.tooltip(HeatRow, down=down, across=across),
     )
-    scale = alt.Scale(domain=[1 / far, 1, far], range=list(_SCALE))
-    cells = base.mark_rect(cornerRadius=3).encode(color=alt.Color("speedup:Q", scale=scale, legend=None))
+    cells = base.mark_rect(cornerRadius=3).encode(color=look.speedup_colour(rows))
     text = base.mark_text(fontWeight="bold", color=look.INK).encode(text="label:N")
-    top = max(rows, key=lambda row: row["speedup"])
-    low = min(rows, key=lambda row: row["speedup"])
-    extremes = ", ".join(
-        f"{name} is {row['gain']} at {down} {row['down']}, {across} {row['across']}"
-        for name, row in (("the highest", top), ("the lowest", low))
-    )
+    extremes = look.describe_extremes(rows, lambda row: f"at {down} {row['down']}, {across} {row['across']}")
     return look.dress(
         *(cells, text),
         description=f"Speed-up over the target alone by {down} and {across}: {extremes}.",

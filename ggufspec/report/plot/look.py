@@ -82,6 +82,11 @@ def named_arms(results: ResultSet) -> list[tuple[Arm, Datum]]:
     return named
 
 
+def flatten(name: str, estimate: Estimate) -> Datum:
+    """Return an estimate as a chart's data have it: its value, and the ends of its interval."""
+    return {name: estimate.value, f"{name}_lo": estimate.lo, f"{name}_hi": estimate.hi}
+
+
 def drafting_rows(results: ResultSet) -> list[Datum]:
     """Return those rows that draft and have a speed."""
     return [row for row in arm_rows(results) if row["role"] == Role.DRAFTING and row["gen_tps"]]
@@ -104,7 +109,7 @@ def _figures(arm: Arm, row: Datum) -> Datum:
         if not _has_meaning(row, name)
         for end in ("_lo", "_hi")
     }
-    known = [size for size in arm.good.column("peak_rss_bytes") if size]
+    sizes = [size for size in arm.good.column("peak_rss_bytes") if size]
     return {
         **row,
         **unknown,
@@ -113,7 +118,7 @@ def _figures(arm: Arm, row: Datum) -> Datum:
         "load": tuple(row[name] for name in ("users", "depth", "rate")),
         "rate": row["gen_tps"] and units.format_rate(row["gen_tps"]),
         "gain": row["speedup"] and f"{row['speedup']:.2f}×",
-        "peak_rss_bytes": max(known, default=None),
+        "peak_rss_bytes": max(sizes, default=None),
     }
 
 
@@ -172,10 +177,10 @@ def tooltip(row: type[Row], *left_out: str, **heads: str) -> list[alt.Tooltip]:
     for name in (name for name in row.fields() if name not in left_out):
         column = row.columns[name]
         form = _VEGA.get(column.show, alt.Undefined)
-        kind = "Q" if column.is_number else "N"
+        encoding = "Q" if column.is_number else "N"
         ends = {"_lo": "from (95 %)", "_hi": "to (95 %)"} if column.is_estimate else {}
         for end, head in {"": heads.get(name, column.head), **ends}.items():
-            shown.append(alt.Tooltip(f"{name}{end}:{kind}", title=head, format=form))
+            shown.append(alt.Tooltip(f"{name}{end}:{encoding}", title=head, format=form))
     return shown
 
 
@@ -210,8 +215,8 @@ def speeds(rows: list[Datum]) -> alt.Scale:
 
 def series_scale(names: list[str]) -> tuple[alt.Scale, alt.Scale]:
     """Return colours and shapes of named series; after six series, colours repeat with other shapes."""
-    colours = [PALETTE[place % len(PALETTE)] for place in range(len(names))]
-    shapes = [SHAPES[(place + place // len(PALETTE)) % len(SHAPES)] for place in range(len(names))]
+    colours = [PALETTE[position % len(PALETTE)] for position in range(len(names))]
+    shapes = [SHAPES[(position + position // len(PALETTE)) % len(SHAPES)] for position in range(len(names))]
     return alt.Scale(domain=names, range=colours), alt.Scale(domain=names, range=shapes)
 
 
@@ -229,6 +234,21 @@ def legend(names: list[str]) -> alt.Legend | None:
         symbolSize=70,
         symbolOpacity=1,
     )
+
+
+def speedup_colour(rows: list[Datum]) -> alt.Color:
+    """Return the colour of a cell: orange where drafting is slower, blue where it is faster, grey at 1×."""
+    far = max(1.05, *(max(row["speedup"], 1 / row["speedup"]) for row in rows))
+    scale = alt.Scale(domain=[1 / far, 1, far], range=["#e08345", "#f4f4f4", "#5fa3d9"])  # for dark numbers
+    return alt.Color("speedup:Q", scale=scale, legend=None)
+
+
+def describe_extremes(rows: list[Datum], describe: Callable[[Datum], str]) -> str:
+    """Return the highest and the lowest speed-up, and which cells have them."""
+    top = max(rows, key=lambda row: row["speedup"])
+    low = min(rows, key=lambda row: row["speedup"])
+    ends = {"the highest": top, "the lowest": low}
+    return ", ".join(f"{name} is {row['gain']} {describe(row)}" for name, row in ends.items())
 
 
 def dress(*layers: Any, description: str, height: int = HEIGHT) -> alt.LayerChart:

@@ -25,10 +25,10 @@ def pareto_rows(results: ResultSet) -> list[Datum]:
     """
     fast = [(arm, row) for arm, row in named_arms(results) if row["gen_tps"]]
     memory_of, sizes = _memory([arm for arm, _ in fast], results)
-    known = [(size, row) for size, (_, row) in zip(sizes, fast, strict=True) if size is not None]
+    sized = [(size, row) for size, (_, row) in zip(sizes, fast, strict=True) if size is not None]
     rows: list[Datum] = []
     best = 0.0
-    for size, row in sorted(known, key=lambda sized: (sized[0], -sized[1]["gen_tps"])):
+    for size, row in sorted(sized, key=lambda sized: (sized[0], -sized[1]["gen_tps"])):
         rows.append(
             {
                 "label": row["label"],
@@ -105,15 +105,15 @@ def draw_pareto(rows: list[Datum]) -> alt.LayerChart | None:
     y = alt.Y("tps:Q", title="tokens/s", scale=look.speeds(rows))
     tooltip = look.tooltip(MemorySpeedRow)
     front = [row for row in rows if row["front"]]
-    every = alt.Chart(look.values(rows)).encode(x=x, tooltip=tooltip)
+    points_of_all = alt.Chart(look.values(rows)).encode(x=x, tooltip=tooltip)
     ahead = alt.Chart(look.values(front)).encode(x=x, y=y)
-    intervals = every.mark_rule(strokeWidth=1.5, opacity=0.5, color=look.QUIET).encode(
+    intervals = points_of_all.mark_rule(strokeWidth=1.5, opacity=0.5, color=look.QUIET).encode(
         y=alt.Y("tps_lo:Q", title="tokens/s"), y2="tps_hi:Q"
     )
     layers = (
         ahead.mark_line(interpolate="step-after", color=look.BLUE, strokeWidth=2, strokeDash=[4, 3]),
         *([intervals] if look.has_intervals(rows) else []),
-        every.mark_point(filled=True, size=75, opacity=1).encode(
+        points_of_all.mark_point(filled=True, size=75, opacity=1).encode(
             y=y,
             color=alt.condition("datum.front", alt.value(look.BLUE), alt.value(look.QUIET)),
             shape=alt.condition("datum.front", alt.value("diamond"), alt.value("circle")),

@@ -7,9 +7,8 @@ folder. ``scripts/write_schemas.py`` writes those of the current versions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-__all__ = ["VERSIONS", "output_schemas", "schema_name"]
+__all__ = ["VERSIONS", "schema_name"]
 
 VERSIONS: Mapping[str, int] = {
     "summary": 1,
@@ -26,19 +25,3 @@ VERSIONS: Mapping[str, int] = {
 def schema_name(output: str) -> str:
     """Return the name of the current schema of an output."""
     return f"{output}-{VERSIONS[output]}"
-
-
-def output_schemas() -> dict[str, dict[str, Any]]:
-    """Return the schemas of the current versions by file name, made from the types of the outputs."""
-    from ggufspec.report.schemas import outputs
-    from ggufspec.results import json_schema
-
-    schemas = {}
-    for output, content in outputs.TYPES.items():
-        name = schema_name(output)
-        schema = json_schema(content, f"{outputs.TITLES[output]}, schema {name}")
-        for definition in schema["$defs"].values():
-            if "schema" in definition.get("properties", {}):
-                definition["properties"]["schema"] = {"const": name}
-        schemas[f"{name}.json"] = schema
-    return schemas

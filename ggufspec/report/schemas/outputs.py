@@ -19,6 +19,7 @@ from ggufspec.report.columns import Column, Row, column
 from ggufspec.report.rows.benches import ComparisonRow, NamedAdvice, OriginRow, SummaryRow
 from ggufspec.report.rows.plans import FinalistRow, PlanRow, list_finalists
 from ggufspec.report.schemas import schema_name
+from ggufspec.results import json_schema
 
 
 class CheckReport(Row):
@@ -233,9 +234,11 @@ def _rows(row: type[Row], *before: type[Row]) -> Any:
     """Return the type of rows in JSON: objects with ``schema``, other rows' columns and their own."""
     fields: dict[str, Any] = {"schema": str}
     for part in (*before, row):
-        for each in part.columns.values():
+        for field in part.columns.values():
             fields |= (
-                {} if each.only_shown else {name: _explained(each, hint) for name, hint in each.types.items()}
+                {}
+                if field.only_shown
+                else {name: _explained(field, hint) for name, hint in field.types.items()}
             )
     return list[_struct(row, fields)]  # type: ignore[misc]  # made at run time
 
@@ -243,7 +246,7 @@ def _rows(row: type[Row], *before: type[Row]) -> Any:
 @functools.cache
 def _object(row: type[Row]) -> Any:
     """Return the type of a row as one JSON object."""
-    fields = {name: _explained(each, _with_objects(each.type)) for name, each in row.columns.items()}
+    fields = {name: _explained(field, _with_objects(field.type)) for name, field in row.columns.items()}
     return _struct(row, fields)
 
 
@@ -268,8 +271,8 @@ def _struct(row: type[Row], fields: Mapping[str, Any]) -> Any:
     )
 
 
-def _explained(each: Column, hint: Any) -> Any:
-    return Annotated[hint, Meta(description=each.help)] if each.help else hint
+def _explained(field: Column, hint: Any) -> Any:
+    return Annotated[hint, Meta(description=field.help)] if field.help else hint
 
 
 TYPES: dict[str, Any] = {
@@ -292,3 +295,16 @@ TITLES = {
     "plan": "Memory by layers on the GPU: `plan -o json`",
     "doctor": "Checks of a machine: `doctor -o json`",
 }
+
+
+def output_schemas() -> dict[str, dict[str, Any]]:
+    """Return the schemas of the current versions by file name, made from the types of the outputs."""
+    schemas = {}
+    for output, content in TYPES.items():
+        name = schema_name(output)
+        schema = json_schema(content, f"{TITLES[output]}, schema {name}")
+        for definition in schema["$defs"].values():
+            if "schema" in definition.get("properties", {}):
+                definition["properties"]["schema"] = {"const": name}
+        schemas[f"{name}.json"] = schema
+    return schemas

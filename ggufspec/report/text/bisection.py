@@ -26,56 +26,60 @@ _WHAT = {
 }
 
 
-def bisection(found: Bisection, verdict: Verdict, output: str = "md") -> str:
+def bisection(bisected: Bisection, verdict: Verdict, output: str = "md") -> str:
     """Return the verdict and the table of a bisection, in Markdown or for the terminal."""
-    rows = [row for number, judged in enumerate(verdict.judgements) for row in _rows(found, number, judged)]
+    rows = [
+        row for number, judged in enumerate(verdict.judgements) for row in _rows(bisected, number, judged)
+    ]
     lines = (
-        conclusion(found, verdict),
+        conclusion(bisected, verdict),
         "",
         tables.table(list(rows[0]), rows, output, labels=("trial",)),
         "",
-        *_notes(found, verdict),
+        *_notes(bisected, verdict),
     )
     return "\n".join(lines) + "\n"
 
 
-def conclusion(found: Bisection, verdict: Verdict) -> str:
+def conclusion(bisected: Bisection, verdict: Verdict) -> str:
     """Return the verdict in one or two sentences."""
-    good, bad = found.label(0), found.label(len(found.versions) - 1)
-    what, step = _WHAT[found.quantity], verdict.step
+    good, bad = bisected.label(0), bisected.label(len(bisected.versions) - 1)
+    what, step = _WHAT[bisected.quantity], verdict.step
     complete = verdict.judgements[0].differences[0]
     match verdict.finding:
         case BisectFinding.NO_DIFFERENCE:
-            return f"No difference of the {what} was found from {good} to {bad}: {change(found, complete)}."
+            return (
+                f"No difference of the {what} was found from {good} to {bad}: {change(bisected, complete)}."
+            )
         case BisectFinding.REVERSED:
-            return f"The {what} is better in {bad} than in {good}: {change(found, complete)}."
+            return f"The {what} is better in {bad} than in {good}: {change(bisected, complete)}."
         case BisectFinding.UNDECIDED if step is None:
-            candidate = found.label(verdict.judgements[-1].trial.places[1])
+            candidate = bisected.label(verdict.judgements[-1].trial.places[1])
             return f"{candidate} cannot be told from {good} and {bad} with so many repeats."
         case BisectFinding.UNDECIDED:
             assert step is not None
-            return f"The step to {found.label(step.second)} was not confirmed: {change(found, step)}."
+            return f"The step to {bisected.label(step.second)} was not confirmed: {change(bisected, step)}."
         case BisectFinding.TWO_STEPS if step is None:
-            middle = found.label(verdict.rests[0].second)
+            middle = bisected.label(verdict.rests[0].second)
             return (
                 f"The {what} changed in two steps, before and after {middle}: "
-                + " and ".join(_from_to(found, rest) for rest in verdict.rests)
+                + " and ".join(_from_to(bisected, rest) for rest in verdict.rests)
                 + f". Bisect {good} and {middle}, and {middle} and {bad}."
             )
     assert step is not None
-    sentence = f"The {what} changed with {found.label(step.second)}: {_from_to(found, step)}."
+    sentence = f"The {what} changed with {bisected.label(step.second)}: {_from_to(bisected, step)}."
     if verdict.finding is BisectFinding.STEP:
         return sentence
-    others = "; ".join(_from_to(found, rest) for rest in verdict.rests)
-    kind = (
+    others = "; ".join(_from_to(bisected, rest) for rest in verdict.rests)
+    more = (
         "a further step" if verdict.finding is BisectFinding.TWO_STEPS else "and the history is not monotonic"
     )
-    return f"{sentence} There is more, {kind}: {others}."
+    return f"{sentence} There is more, {more}: {others}."
 
 
-def change(found: Bisection, difference: VersionDifference) -> str:
+def change(bisected: Bisection, difference: VersionDifference) -> str:
     """Return how the second version compares with the first, with the interval of its trial."""
-    if found.quantity.is_ratio:
+    if bisected.quantity.is_ratio:
         value, lo, hi = (
             math.exp(-number) if math.isfinite(number) else math.inf if number < 0 else 0.0
             for number in (difference.value, difference.hi, difference.lo)
@@ -85,37 +89,39 @@ def change(found: Bisection, difference: VersionDifference) -> str:
     return f"{value:+.2f} points [{lo:+.2f}, {hi:+.2f}]"
 
 
-def _from_to(found: Bisection, difference: VersionDifference) -> str:
-    names = f"{found.label(difference.first)} to {found.label(difference.second)}"
-    return f"{names} {change(found, difference)}"
+def _from_to(bisected: Bisection, difference: VersionDifference) -> str:
+    names = f"{bisected.label(difference.first)} to {bisected.label(difference.second)}"
+    return f"{names} {change(bisected, difference)}"
 
 
-def _rows(found: Bisection, number: int, judged: Judgement) -> Iterator[dict[str, str]]:
+def _rows(bisected: Bisection, number: int, judged: Judgement) -> Iterator[dict[str, str]]:
     for difference in judged.differences:
         yield {
             "trial": str(number),
-            "from": found.label(difference.first),
-            "to": found.label(difference.second),
-            "change": change(found, difference),
+            "from": bisected.label(difference.first),
+            "to": bisected.label(difference.second),
+            "change": change(bisected, difference),
             "repeats": str(len(judged.trial.repeats)),
             "the middle one is": judged.side.value if judged.side else "",
         }
 
 
-def _notes(found: Bisection, verdict: Verdict) -> Iterator[str]:
-    looks = schedule_looks(found.most_repeats)
+def _notes(bisected: Bisection, verdict: Verdict) -> Iterator[str]:
+    looks = schedule_looks(bisected.most_repeats)
     yield (
-        f"Change: {_WHAT[found.quantity]}, with the interval of a trial that is looked at after "
+        f"Change: {_WHAT[bisected.quantity]}, with the interval of a trial that is looked at after "
         f"{', '.join(map(str, looks))} repeats at most; at most 5 % of bisections are wrong."
     )
-    measured = {place for judged in verdict.judgements for place in judged.trial.places}
-    if found.skipped:
+    measured = {position for judged in verdict.judgements for position in judged.trial.places}
+    if bisected.skipped:
         yield "Skipped: " + "; ".join(
-            f"{found.label(found.versions.index(version))} ({reason})"
-            for version, reason in found.skipped.items()
+            f"{bisected.label(bisected.versions.index(version))} ({reason})"
+            for version, reason in bisected.skipped.items()
         )
-    left = len(found.versions) - len(measured) - len(found.skipped)
+    left = len(bisected.versions) - len(measured) - len(bisected.skipped)
     if left:
         yield f"Not measured: {units.counted(left, 'version')}; a change there and back would not show."
-    benches = (found.bench(number, judged.trial.places) for number, judged in enumerate(verdict.judgements))
-    yield f"Stored as {found.name}, with the benches {', '.join(benches)}."
+    benches = (
+        bisected.bench(number, judged.trial.places) for number, judged in enumerate(verdict.judgements)
+    )
+    yield f"Stored as {bisected.name}, with the benches {', '.join(benches)}."

@@ -73,7 +73,7 @@ class _Scale:
     most: float
     room: int
 
-    def place(self, rate: float) -> int:
+    def column(self, rate: float) -> int:
         return round(min(rate / self.most, 1) * (self.room - 1))
 
 
@@ -81,7 +81,7 @@ def _line(arm: Arm, scale: _Scale, marks: _Marks) -> str:
     cells = [" "] * scale.room
     alone = arm.baseline.rate if arm.baseline else None
     assert arm.rate is not None
-    low, high = map(scale.place, _ends(arm.rate))
+    low, high = map(scale.column, _ends(arm.rate))
     if low < high:
         cells[low : high + 1] = [
             marks.left,
@@ -89,8 +89,8 @@ def _line(arm: Arm, scale: _Scale, marks: _Marks) -> str:
             marks.right if _ends(arm.rate)[1] <= scale.most else ">",
         ]
     if alone is not None:
-        cells[scale.place(alone.value)] = marks.rule
-    cells[scale.place(arm.rate.value)] = marks.point
+        cells[scale.column(alone.value)] = marks.rule
+    cells[scale.column(arm.rate.value)] = marks.point
     return "".join(cells)
 
 
@@ -101,9 +101,9 @@ def _axis(scale: _Scale, marks: _Marks) -> tuple[str, str]:
     size = 10 ** math.floor(math.log10(rough))
     step = size * next(times for times in (1, 2, 5, 10) if times * size >= rough)
     for tick in range(int(scale.most / step) + 1):
-        place, text = scale.place(tick * step), units.format_number(tick * step)
-        start = max(0, place - len(text) // 2)
-        line[place] = marks.tick
+        column, text = scale.column(tick * step), units.format_number(tick * step)
+        start = max(0, column - len(text) // 2)
+        line[column] = marks.tick
         numbers[start : start + len(text)] = text
     return "".join(line), "".join(numbers).rstrip()
 

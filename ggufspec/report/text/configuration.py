@@ -62,8 +62,8 @@ def sentences_of(configuration: Configuration) -> Iterator[str]:
     yield verdict(configuration.overall)
     for category, choice in configuration.by_category.items():
         yield f"For {category}: {verdict(choice)}"
-    for one in configuration.passed_over:
-        yield passed_over(one.spec, one.reason)
+    for better in configuration.passed_over:
+        yield passed_over(better.spec, better.reason)
     yield from served(configuration.launch, configuration.serving)
     bench = shlex.quote(configuration.id)
     made = f"{configuration.made_at[:10]} on {configuration.machine.cpu}, {llama_cpp(configuration.build)}"
@@ -92,9 +92,9 @@ def finding(
     if candidate is None or judgement is None:
         return f"Undecided: no configuration that drafts was measured with the target's own text. {safe}"
     drafts = f"{name(candidate)}{users}"
-    found, basis = judgements.ratio(judgement), judgements.basis(judgement)
+    ratio, basis = judgements.ratio(judgement), judgements.basis(judgement)
     if spec.drafting is not None:
-        return f"Draft with {drafts}: {found} of the target alone ({basis})."
+        return f"Draft with {drafts}: {ratio} of the target alone ({basis})."
     if not judgement.is_decided:
         needs = judgements.sentence(judgements.needs(judgement))
         return (
@@ -102,6 +102,6 @@ def finding(
             f"Meanwhile, the target alone is what is safe: {speed}."
         )
     if judgement.pays:
-        return f"{drafts} is {found} of the target alone ({basis}), but cannot be served. {safe}"
-    best = f"{drafts}, which comes closest, is {found} of it ({basis})"
+        return f"{drafts} is {ratio} of the target alone ({basis}), but cannot be served. {safe}"
+    best = f"{drafts}, which comes closest, is {ratio} of it ({basis})"
     return f"Do not draft{users}: the target alone has {speed}, and {best}."

@@ -83,8 +83,8 @@ def _legend(crossover: CrossoverMap) -> Iterator[str]:
 def policy(crossover: CrossoverMap) -> str:
     """Return what to do for how many users and how deep a context, in one sentence."""
     groups = [
-        (choices, [depth for depth, _ in of])
-        for choices, of in groupby(
+        (choices, [depth for depth, _ in members])
+        for choices, members in groupby(
             ((depth, _choices(crossover, depth)) for depth in crossover.depths), key=lambda item: item[1]
         )
     ]
@@ -126,27 +126,27 @@ def _choice(cell: CrossoverCell) -> str:
 def _describe_choices(choices: Sequence[str], users: Sequence[int]) -> str:
     """Return the draft sizes by users: ``draft with γ = 8 for 1 user, undecided from 2 users on``."""
     runs: list[tuple[str, list[int]]] = [
-        (choice, [number for _, number in of])
-        for choice, of in groupby(zip(choices, users, strict=True), key=lambda item: item[0])
+        (choice, [number for _, number in members])
+        for choice, members in groupby(zip(choices, users, strict=True), key=lambda item: item[0])
     ]
     if len(runs) == 1:
         return runs[0][0]
-    return ", ".join(f"{choice} {_for_users(of, users)}" for choice, of in runs)
+    return ", ".join(f"{choice} {_for_users(members, users)}" for choice, members in runs)
 
 
-def _for_users(of: Sequence[int], users: Sequence[int]) -> str:
-    if of[-1] == users[-1]:
-        return f"from {units.counted(of[0], 'user')} on"
-    if len(of) == 1:
-        return f"for {units.counted(of[0], 'user')}"
-    return f"for {of[0]} to {of[-1]} users"
+def _for_users(members: Sequence[int], users: Sequence[int]) -> str:
+    if members[-1] == users[-1]:
+        return f"from {units.counted(members[0], 'user')} on"
+    if len(members) == 1:
+        return f"for {units.counted(members[0], 'user')}"
+    return f"for {members[0]} to {members[-1]} users"
 
 
-def _at_depths(depths: Sequence[int], known: Sequence[int]) -> str:
+def _at_depths(depths: Sequence[int], mapped: Sequence[int]) -> str:
     """Return where something holds, before it; nothing if it holds at all depths."""
-    if len(depths) == len(known):
+    if len(depths) == len(mapped):
         return ""
-    if depths[-1] == known[-1]:
+    if depths[-1] == mapped[-1]:
         return f"from depth {depths[0]:,} on, "
     if len(depths) == 1:
         return f"at depth {depths[0]:,}, "
@@ -157,8 +157,8 @@ def limits(crossover: CrossoverMap) -> Iterator[str]:
     """Yield from how many users, and from which depth on, drafting was found not to be faster."""
     users, depths = crossover.users, crossover.depths
     if len(users) > 1:
-        known = [depth for depth in depths if _is_decided(crossover, users[-1], depth)]
-        for limit, places in _by_limit([(depth, crossover.users_limit(depth)) for depth in known]):
+        decided = [depth for depth in depths if _is_decided(crossover, users[-1], depth)]
+        for limit, places in _by_limit([(depth, crossover.users_limit(depth)) for depth in decided]):
             where = f"At depth {_span(places)}"
             if limit is None:
                 most = units.counted(users[-1], "user")
@@ -168,8 +168,8 @@ def limits(crossover: CrossoverMap) -> Iterator[str]:
             else:
                 yield f"{where}, drafting does not pay from {units.counted(limit, 'user')} on."
     if len(depths) > 1:
-        known = [number for number in users if _is_decided(crossover, number, depths[-1])]
-        for limit, places in _by_limit([(number, crossover.depth_limit(number)) for number in known]):
+        decided = [number for number in users if _is_decided(crossover, number, depths[-1])]
+        for limit, places in _by_limit([(number, crossover.depth_limit(number)) for number in decided]):
             where = f"For {_span(places)} {'user' if places == [1] else 'users'}"
             if limit is None:
                 yield f"{where}, drafting pays at depth {depths[-1]:,}, the deepest that was mapped."

@@ -82,8 +82,8 @@ def describe_state(progress: Progress) -> str:
 
 
 def _state(progress: Progress) -> Iterator[str]:
-    of = "of at most" if progress.is_most else "of"
-    yield f"{progress.n_done:,} {of} {units.counted(progress.n_planned, 'run')}"
+    bound_word = "of at most" if progress.is_most else "of"
+    yield f"{progress.n_done:,} {bound_word} {units.counted(progress.n_planned, 'run')}"
     if progress.left_s is not None and progress.n_done < progress.n_planned:
         bound = "at most" if progress.is_most else "about"
         yield f"{bound} {_format_left(progress.left_s)} left"

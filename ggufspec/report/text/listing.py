@@ -56,7 +56,7 @@ def _speedup(bench: ListedBench) -> str:
 
 
 def _complete(bench: ListedBench) -> str:
-    known = {True: "yes", False: f"{bench.runs} of {bench.planned_runs} runs", None: "not recorded"}
+    complete = {True: "yes", False: f"{bench.runs} of {bench.planned_runs} runs", None: "not recorded"}
     if bench.damage is None:
-        return known[bench.is_complete]
-    return "damaged" if bench.started_at is None else f"{known[bench.is_complete]}, damaged"
+        return complete[bench.is_complete]
+    return "damaged" if bench.started_at is None else f"{complete[bench.is_complete]}, damaged"

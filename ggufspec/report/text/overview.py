@@ -12,10 +12,9 @@ from ggufspec.domain import Placement, Role, Sample, Status
 from ggufspec.report.columns import MOST, TableLayout
 from ggufspec.report.rows.benches import MachineRow
 from ggufspec.report.text import judgements, tables
-from ggufspec.report.text.audits import audit_line
 from ggufspec.report.text.figures import engine, extent, llama_cpp
 from ggufspec.report.text.users import describe_servers, describe_users
-from ggufspec.report.text.verdict import verdicts
+from ggufspec.report.text.verdict import audit_line, verdicts
 from ggufspec.results import ResultSet
 
 if TYPE_CHECKING:  # only report/frames imports pandas at run time
@@ -248,8 +247,8 @@ def _precision(groups: Sequence[Arm]) -> Iterator[str]:
         else ""
     )
     if effort:
-        known, twice = units.format_percent(max(widths)), units.format_percent(requested)
-        yield f"Speed-ups are within ±{known}; {effort} would give ±{twice}."
+        now, twice = units.format_percent(max(widths)), units.format_percent(requested)
+        yield f"Speed-ups are within ±{now}; {effort} would give ±{twice}."
 
 
 def describe_looks(groups: Sequence[Arm]) -> Iterator[str]:

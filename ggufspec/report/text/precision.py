@@ -45,14 +45,14 @@ def _expected(prompts: int = 1, loads: int = 1) -> Callable[[Arm], float | None]
         half = _half_width(arm)
         if arm.gain is None or half is None:
             return None
-        known = arm.gain.components
-        now = expected_width(known, prompts=known.prompts, loads=known.loads)
-        more = {"prompts": known.prompts * prompts, "loads": known.loads * loads}
+        components = arm.gain.components
+        now = expected_width(components, prompts=components.prompts, loads=components.loads)
+        more = {"prompts": components.prompts * prompts, "loads": components.loads * loads}
         if not now or max(more.values()) < 2:
             return None
-        if (prompts > 1 and known.prompt is None) or (loads > 1 and known.load is None):
+        if (prompts > 1 and components.prompt is None) or (loads > 1 and components.load is None):
             return None  # a single one shows nothing of how it varies
-        return half * expected_width(known, **more) / now  # scaled to the present one
+        return half * expected_width(components, **more) / now  # scaled to the present one
 
     return expect
 

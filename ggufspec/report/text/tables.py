@@ -117,8 +117,8 @@ def grid(
             apart; without labels, the first column.
     """
     columns = [
-        _TextColumn(heading=one_line(heading), cells=[one_line(row[place]) for row in rows])
-        for place, heading in enumerate(headings)
+        _TextColumn(heading=one_line(heading), cells=[one_line(row[position]) for row in rows])
+        for position, heading in enumerate(headings)
     ]
     if output == PLAIN:
         return _plain(columns)
@@ -251,26 +251,28 @@ def _parts(columns: Sequence[_TextColumn], labels: Sequence[str], width: int) ->
         return [list(columns)]
     repeated = _telling(columns, labels)
     parts = [set(repeated)]
-    for place in range(len(columns)):
-        group = parts[-1] | {place}
-        if parts[-1] > repeated and _total(columns[some].least_width for some in group) > width:
-            parts.append(repeated | {place})
+    for position in range(len(columns)):
+        group = parts[-1] | {position}
+        if parts[-1] > repeated and _total(columns[chosen].least_width for chosen in group) > width:
+            parts.append(repeated | {position})
         else:
             parts[-1] = group
-    return [[columns[place] for place in sorted(part)] for part in parts]
+    return [[columns[position] for position in sorted(part)] for part in parts]
 
 
 def _telling(columns: Sequence[_TextColumn], labels: Sequence[str]) -> set[int]:
     """Return the places of the labels, and of texts before the last one that tell alike rows apart."""
-    places = {place for place, column in enumerate(columns) if column.heading in labels} or {0}
+    positions = {position for position, column in enumerate(columns) if column.heading in labels} or {0}
 
-    def kinds(some: set[int]) -> int:
-        return len({*zip(*(columns[place].cells for place in sorted(some)), strict=True)})
+    def count_distinct(chosen: set[int]) -> int:
+        return len({*zip(*(columns[position].cells for position in sorted(chosen)), strict=True)})
 
-    for place in range(max(places)):
-        if not columns[place].is_numeric and kinds(places | {place}) > kinds(places):
-            places.add(place)
-    return places
+    for position in range(max(positions)):
+        if not columns[position].is_numeric and count_distinct(positions | {position}) > count_distinct(
+            positions
+        ):
+            positions.add(position)
+    return positions
 
 
 def _terminal(columns: Sequence[_TextColumn], width: int) -> str:
@@ -313,10 +315,10 @@ def _widths(columns: Sequence[_TextColumn], width: int) -> list[int]:
     """Return how wide each column is drawn: room that is left goes to those that would be folded."""
     widths = [column.least_width for column in columns]
     spare = width - _total(widths)
-    for place, column in enumerate(columns):
-        missing = column.width - widths[place]
+    for position, column in enumerate(columns):
+        missing = column.width - widths[position]
         added = missing if missing <= spare else 0 if column.is_numeric else max(0, spare)
-        widths[place] += added
+        widths[position] += added
         spare -= added
     return widths
 

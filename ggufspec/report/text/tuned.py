@@ -105,8 +105,8 @@ def pair_entry(tuned: Tuned) -> str:
         on = f" on {tuned.results.meta.machine.cpu}, {figures.llama_cpp(tuned.results.meta.build)}"
         lines.append(f"note = {json.dumps(measured + on, ensure_ascii=False)}")
     else:
-        found = "drafting is not faster" if choice.is_decided else "undecided whether drafting is faster"
-        lines.append(f'note = "{found}"')
+        finding = "drafting is not faster" if choice.is_decided else "undecided whether drafting is faster"
+        lines.append(f'note = "{finding}"')
     return "\n".join(lines) + "\n"
 
 
@@ -167,23 +167,27 @@ def _drafters(tuned: Tuned) -> Iterator[str]:
     for drafter in dict.fromkeys(spec.drafter for spec in specs):
         if drafter is None or drafter == about:
             continue
-        own = [(arm, stage) for arm, stage in measured if arm.spec.drafter == drafter and arm.judgement]
-        hoped = [prospect for prospect in tuned.outlook.prospects if prospect.arm.drafter == drafter]
-        yield f"Drafter {drafter.filename}: {_found_of_drafter(own, hoped)}."
+        judged = [(arm, stage) for arm, stage in measured if arm.spec.drafter == drafter and arm.judgement]
+        forecast = [prospect for prospect in tuned.outlook.prospects if prospect.arm.drafter == drafter]
+        yield f"Drafter {drafter.filename}: {_found_of_drafter(judged, forecast)}."
 
 
-def _found_of_drafter(measured: Sequence[tuple[Arm, str]], hoped: Sequence[Prospect]) -> str:
+def _found_of_drafter(measured: Sequence[tuple[Arm, str]], forecast: Sequence[Prospect]) -> str:
     """Return what was found of a drafter, by its best measured arm, otherwise by its best forecast."""
     stage = next((stage for _, stage in measured), None)
-    judged = [(arm, arm.judgement) for arm, of in measured if of == stage and arm.judgement is not None]
+    judged = [
+        (arm, arm.judgement)
+        for arm, arm_stage in measured
+        if arm_stage == stage and arm.judgement is not None
+    ]
     if judged:
         arm, judgement = max(judged, key=lambda pair: 0.0 if pair[1].ratio is None else pair[1].ratio.value)
         ratio = f"{judgements.ratio(judgement)} at γ = {arm.draft_size}"
         unlike = ", and its text differs from the target's own" if judgement.text_differs else ""
         return f"{ratio}, {judgement.verdict.value} in the {stage}{unlike}"
-    if not hoped:
+    if not forecast:
         return "it could not be forecast, and there was no time to measure it"
-    best = max(hoped, key=lambda prospect: prospect.overall.speedup.value).overall
+    best = max(forecast, key=lambda prospect: prospect.overall.speedup.value).overall
     worth = "not worth it" if best.speedup.value <= 1 else "not among the most promising, so not measured"
     return f"{units.format_factor(best.speedup.value)} by forecast at γ = {best.n_max}, {worth}"
 
@@ -308,7 +312,9 @@ def _near_ties(forecasts: Sequence[Forecast]) -> Iterator[str]:
             "another processor or in another build."
         )
     ranges = [(forecast.prompts, forecast.round_range) for forecast in forecasts]
-    unsure = max((prompts - found.sure_texts for prompts, found in ranges if found is not None), default=0)
+    unsure = max((count - rounds.sure_texts for count, rounds in ranges if rounds is not None), default=0)
     if unsure:
-        of = units.counted(ranges[0][0], "prompt")
-        yield f"Near-ties of the target may change the text of {unsure} of {of} there, and counts with it."
+        prompts = units.counted(ranges[0][0], "prompt")
+        yield (
+            f"Near-ties of the target may change the text of {unsure} of {prompts} there, and counts with it."
+        )

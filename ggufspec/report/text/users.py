@@ -81,8 +81,8 @@ def _explain(groups: Sequence[Arm]) -> Iterator[str]:
         "[95 % interval over loads]."
     )
     figures = [arm.traffic for arm in groups if arm.traffic is not None]
-    shares = [each.client_share for each in figures if each.client_share is not None]
-    bursts = [each.burst_share for each in figures if each.burst_share is not None]
+    shares = [arm_figures.client_share for arm_figures in figures if arm_figures.client_share is not None]
+    bursts = [arm_figures.burst_share for arm_figures in figures if arm_figures.burst_share is not None]
     if shares:
         yield f"Client: at most {units.format_percent(max(shares))} of the time between two tokens."
     if bursts and max(bursts) > 0:

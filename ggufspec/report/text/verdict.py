@@ -1,13 +1,15 @@
-"""The verdict of a bench: what was found of drafting, how sure that is, and whether its text is unchanged."""
+"""The verdict of a bench: what was found of drafting, how sure that is, and what is known of its texts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, floor, log10
 
 from ggufspec import units
-from ggufspec.analysis import Arm, MeasurementWarning, rank, review
+from ggufspec.analysis import Arm, AuditSummary, MeasurementWarning, rank, review, texts
 from ggufspec.domain import Role, SpeedVerdict
 from ggufspec.report.text import figures, judgements
+from ggufspec.results import ResultSet
 
 
 def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
@@ -28,30 +30,32 @@ def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
 
 def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
     """Return what was found of the arms that draft beside one target alone."""
-    place, alone = where(base), _alone(base)
+    load, alone = where(base), _alone(base)
     judged = [(arm, arm.judgement) for arm in drafting if arm.judgement is not None]
     ranking = rank(judged)
     if ranking.best is None or ranking.judgement is None:
         arm, judgement = max(judged, key=lambda pair: _gain(pair[0]))
         ratio = f"{judgements.ratio(judgement)} the speed of {alone}"
-        return f"{place}No verdict: {inside(name(arm))} has {ratio}. {text_sentence(arm)}"
+        return f"{load}No verdict: {inside(name(arm))} has {ratio}. {text_sentence(arm)}"
     best, judgement = ranking.best, ranking.judgement
     ratio = f"{judgements.ratio(judgement)} the speed of {alone}"
     choice = judgements.choice(judgement)
     if ranking.verdict is SpeedVerdict.FASTER:
-        return f"{place}{name(best)} is faster: {_rate(best)}, {ratio}.{choice} {text_sentence(best)}"
+        return f"{load}{name(best)} is faster: {_rate(best)}, {ratio}.{choice} {text_sentence(best)}"
     if not ranking.verdict.is_finding:
         safe = f"Meanwhile, {alone} is what is safe: {_rate(base)}."
         if judgement.ratio is not None and judgement.ratio.assumed_spread is not None:
             basis = judgements.sentence(judgements.assumption(judgement.ratio.assumed_spread))
-            return f"{place}Estimate, not a verdict: {inside(name(best))} has {ratio}. {basis} {safe}"
-        found = f"{inside(name(best))} is {judgements.undecided(judgement)}"
-        return f"{place}Undecided: {found}.{choice} {judgements.sentence(judgements.needs(judgement))} {safe}"
+            return f"{load}Estimate, not a verdict: {inside(name(best))} has {ratio}. {basis} {safe}"
+        outcome = f"{inside(name(best))} is {judgements.undecided(judgement)}"
+        return (
+            f"{load}Undecided: {outcome}.{choice} {judgements.sentence(judgements.needs(judgement))} {safe}"
+        )
     if len(drafting) > 1:
         which = f"No arm is faster. {name(best)} comes closest"
     else:
         which = f"{name(best)} is {'slower' if ranking.verdict is SpeedVerdict.SLOWER else 'not faster'}"
-    return f"{place}{which}: {_rate(best)}, {ratio} ({_rate(base)}).{choice}"
+    return f"{load}{which}: {_rate(best)}, {ratio} ({_rate(base)}).{choice}"
 
 
 def where(base: Arm) -> str:
@@ -134,9 +138,64 @@ def text_sentence(arm: Arm) -> str:
         return "Its answers equal the target's."
     prompts = units.counted(len(compared), "prompt")
     if not changed:
-        every = "the one prompt" if len(compared) == 1 else f"all {prompts}"
-        return f"Its text equals the target's on {every}."
+        compared_prompts = "the one prompt" if len(compared) == 1 else f"all {prompts}"
+        return f"Its text equals the target's on {compared_prompts}."
     where = f"its text differs from the target's on {changed} of {prompts}"
     if not is_fair:
         return f"But {where}, so the comparison is not fair."
     return f"But {where}, at near-ties only, which is normal."
+
+
+def audit_line(results: ResultSet) -> str | None:
+    """Return the line about a bench's texts; None where none was judged."""
+    summaries = texts.summarize_by_role(results.current)
+    parts = [
+        f"{name} {_finding(summaries[role])}"
+        for role, name in ((Role.DRAFTING, "drafting"), (Role.TARGET, "the target alone (control)"))
+        if role in summaries and summaries[role].texts
+    ]
+    reasons = sorted({reason for summary in summaries.values() for reason in summary.unjudged})
+    if reasons:
+        parts.append(f"complete texts were not judged: {'; '.join(reasons)}")
+    control = summaries.get(Role.TARGET)
+    if control is not None and control.compared:
+        repeats = units.counted(control.compared, "repeat")
+        parts.append(f"{control.identical} of {repeats} of the target alone wrote its first text again")
+    return f"Text audit: {'; '.join(parts)}." if parts else None
+
+
+def _finding(summary: AuditSummary) -> str:
+    extent = f"{units.counted(summary.tokens, 'token')} of {units.counted(summary.texts, 'text')}"
+    if summary.divergent is None:
+        return f"{extent}, {_distribution(summary)}"
+    ties = f", {units.counted(summary.near_ties, 'near-tie')}" if summary.near_ties else ""
+    count = f"{summary.divergent} divergent" if summary.divergent else "no divergence"
+    return f"{extent}, {count}{_bounds(summary)}{ties}"
+
+
+def _bounds(summary: AuditSummary) -> str:
+    """Return the highest shares that are compatible with what was found, in parentheses."""
+    of_texts, of_tokens = summary.highest_share_of_texts, summary.highest_share_of_tokens
+    if of_texts is None or of_tokens is None:
+        return ""
+    return (
+        f" (at 95 %: below {format_bound(of_texts)} of texts; below {format_bound(of_tokens)} of tokens if "
+        "they differ independently)"
+    )
+
+
+def _distribution(summary: AuditSummary) -> str:
+    if summary.p_value is None:
+        return "too few to test their distribution"
+    verb = "do not follow" if summary.p_value < texts.UNLIKELY else "follow"
+    impossible = f", {summary.impossible} impossible" if summary.impossible else ""
+    chance = "< 0.001" if summary.p_value < texts.UNLIKELY else f"= {summary.p_value:.3f}"
+    return f"which {verb} the target's distribution (p {chance}{impossible})"
+
+
+def format_bound(share: float) -> str:
+    """Return an upper bound in per cent with two significant digits, rounded up: ``0.025 %``."""
+    percent = 100 * share
+    digits = max(0, 1 - floor(log10(percent)))
+    scale = 10**digits
+    return f"{min(ceil(percent * scale - 1e-9) / scale, 100):.{digits}f} %"
