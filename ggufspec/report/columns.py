@@ -17,6 +17,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, get_args, get_origin
 
 from msgspec import Struct, structs, to_builtins
@@ -42,21 +43,26 @@ class Column:
         type: of its values. An ``Estimate`` is three columns of a frame: its value, and under its name with
             ``_lo`` and ``_hi`` the ends of its 95 % interval. A row type stands for all of its
             columns; a list of them, or one that may be absent, is only part of JSON objects.
-        source: from what a row is about to the value.
+        of: the path of the value in what the row is about, or a function from that to the value.
         show: from a number or another value to its text for people; None for the usual text of the type.
         help: what it means, for JSON Schemas.
         only_shown: whether only people see it: programs have the same in other columns.
-        link: from what a row is about to the address that its cell leads to on a page.
+        link: the path of the address that its cell leads to on a page.
     """
 
     name: str = ""
     head: str = ""
     type: Any = str
-    source: Callable[[Any], Any] = lambda item: item
+    of: str | Callable[[Any], Any] = ""
     show: Callable[[Any], str] | None = None
     help: str = ""
     only_shown: bool = False
-    link: Callable[[Any], str] | None = None
+    link: str = ""
+
+    @cached_property
+    def source(self) -> Callable[[Any], Any]:
+        """The function from what a row is about to the value."""
+        return self.of if callable(self.of) else _follow(self.of or self.name)
 
     @property
     def is_estimate(self) -> bool:
@@ -103,7 +109,7 @@ class Column:
         """Return the cell of a table for people."""
         value = self.source(item)
         key = _plain(value.value if isinstance(value, Estimate) else value)
-        return TableCell(self.format(value), key, None if self.link is None else self.link(item))
+        return TableCell(self.format(value), key, _follow(self.link)(item) if self.link else None)
 
     def format(self, value: Any) -> str:
         """Return the text of a value; of an estimate with its interval."""
@@ -117,39 +123,17 @@ def column(
     head: str = "",
     show: Callable[[Any], str] | None = None,
     *,
-    of: str | Callable[[Any], Any] | None = None,
+    of: str | Callable[[Any], Any] = "",
     help: str = "",  # noqa: A002  # the usual word
-    link: str | None = None,
+    link: str = "",
 ) -> Any:
-    """Declare a field of a row type, see ``Column``.
-
-    Args:
-        head: the heading; by default the name.
-        show: the format.
-        of: the value's path in what the row is about, or a function of that; by default, the name.
-        help: what it means.
-        link: the path of the address that its cell leads to.
-    """
-    return _Declared(head=head, show=show, of=of, help=help, link=link)
+    """Declare a field of a row type, see ``Column``; its heading and its path are its name by default."""
+    return Column(head=head, show=show, of=of, help=help, link=link)
 
 
-def shown(
-    head: str, show: Callable[[Any], str] | None = None, *, of: str | Callable[[Any], Any] | None = None
-) -> Any:
+def shown(head: str, show: Callable[[Any], str] | None = None, *, of: str | Callable[[Any], Any]) -> Any:
     """Declare a field that only tables for people have."""
-    return _Declared(head=head, show=show, of=of, only_shown=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Declared:
-    """What a field of a row type is declared with."""
-
-    head: str = ""
-    show: Callable[[Any], str] | None = None
-    of: str | Callable[[Any], Any] | None = None
-    help: str = ""
-    only_shown: bool = False
-    link: str | None = None
+    return Column(head=head, show=show, of=of, only_shown=True)
 
 
 class Row:
@@ -162,16 +146,20 @@ class Row:
 
     columns: ClassVar[Mapping[str, Column]] = {}
     description: ClassVar[str] = ""
+    _for_programs: ClassVar[Sequence[Column]] = ()
+    _types: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
-        """Read the annotations and what the fields are declared with."""
+        """Read the annotations, and what the fields are declared with."""
         hints = inspect.get_annotations(cls, eval_str=True)
-        declared = (
-            column for name, hint in hints.items() for column in _columns(name, hint, vars(cls).get(name))
-        )
         inner = (hint.description for hint in hints.values() if _is_row(hint))
         cls.description = "\n\n".join((inspect.getdoc(cls) or "", *inner))
-        cls.columns = {**cls.columns, **{column.name: column for column in declared}}
+        cls.columns = dict(cls.columns)
+        for name, hint in hints.items():
+            declared = replace(vars(cls).get(name) or Column(), name=name, type=hint)
+            cls.columns |= {column.name: column for column in _expand(declared)}
+        cls._for_programs = [column for column in cls.columns.values() if not column.only_shown]
+        cls._types = {name: hint for column in cls._for_programs for name, hint in column.types.items()}
 
     @classmethod
     def fields(cls) -> tuple[str, ...]:
@@ -179,60 +167,46 @@ class Row:
         return tuple(cls.columns)
 
     @classmethod
-    def types(cls) -> dict[str, Any]:
+    def types(cls) -> Mapping[str, Any]:
         """Return the columns for programs with the types of their values."""
-        return {name: hint for column in cls._for_programs() for name, hint in column.types.items()}
+        return cls._types
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """Return the names of the columns for programs."""
-        return tuple(cls.types())
+        return tuple(cls._types)
 
     @classmethod
     def record(cls, item: Any) -> dict[str, Any]:
         """Return the value of each column for programs."""
-        values = (value for column in cls._for_programs() for value in column.values(item))
-        return dict(zip(cls.names(), values, strict=True))
+        values = (value for column in cls._for_programs for value in column.values(item))
+        return dict(zip(cls._types, values, strict=True))
 
     @classmethod
     def to_json(cls, item: Any) -> dict[str, Any]:
         """Return one JSON object, in which estimates and the rows of a list are objects within it."""
-        return {column.name: column.to_json(item) for column in cls._for_programs()}
-
-    @classmethod
-    def _for_programs(cls) -> list[Column]:
-        return [column for column in cls.columns.values() if not column.only_shown]
+        return {column.name: column.to_json(item) for column in cls._for_programs}
 
 
-def _columns(name: str, hint: Any, declared: _Declared | None) -> Iterator[Column]:
-    """Yield the columns of a field."""
-    declared = declared or _Declared()
-    source = declared.of if callable(declared.of) else _follow((declared.of or name).split("."))
-    if not _is_row(hint):
-        yield Column(
-            name=name,
-            head=declared.head if declared.head or declared.only_shown else name,
-            type=hint,
-            source=source,
-            show=declared.show,
-            help=declared.help,
-            only_shown=declared.only_shown,
-            link=_follow(declared.link.split(".")) if declared.link else None,
-        )
+def _expand(declared: Column) -> Iterator[Column]:
+    """Yield the columns of a field: those of its row type, or the field itself."""
+    if not _is_row(declared.type):
+        yield declared if declared.head or declared.only_shown else replace(declared, head=declared.name)
         return
-    for inner in hint.columns.values():
-        yield replace(inner, source=_then(source, inner.source))
+    for inner in declared.type.columns.values():
+        yield replace(inner, of=_then(declared.source, inner.source))
 
 
 def _is_row(hint: Any) -> bool:
     return inspect.isclass(hint) and issubclass(hint, Row)
 
 
-def _follow(path: Sequence[str]) -> Callable[[Any], Any]:
-    """Return the function that follows names of attributes, or keys of a mapping."""
+def _follow(path: str) -> Callable[[Any], Any]:
+    """Return the function that follows names of attributes, or keys of a mapping, with dots between them."""
+    names = path.split(".")
 
     def follow(item: Any) -> Any:
-        for name in path:
+        for name in names:
             if item is None:
                 return None
             item = item.get(name) if isinstance(item, Mapping) else getattr(item, name)

@@ -120,7 +120,8 @@ def machines(benches: Mapping[str, ResultSet]) -> pd.DataFrame:
 def runs(results: ResultSet) -> pd.DataFrame:
     """Return one row per run; columns mark warm-ups, anchors, failures and disturbed runs."""
     measured = results.runs
-    settings = {spec.key: SettingsRow.record(spec) for spec in measured.specs}
+    distinct = {spec.key: spec for spec in measured.specs}
+    settings = {key: SettingsRow.record(spec) for key, spec in distinct.items()}
     columns = {name: [settings[spec.key][name] for spec in measured.specs] for name in SettingsRow.names()}
     columns["bench"] = [results.meta.id] * len(measured)
     table = RunColumns(measured)
