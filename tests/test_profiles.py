@@ -17,6 +17,7 @@ from ggufspec.engines.library.messages import Curve, HeadDraft, RoundPart, Timin
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CostCurve, CurveKind
 from ggufspec.forecast.evaluations import drafting
+from ggufspec.forecast.profiles import curves
 from ggufspec.forecast.trace import DraftTrace
 from tests.support import values
 
@@ -206,6 +207,24 @@ def test_a_disturbed_sample_moves_nothing() -> None:
     for tokens in BATCHES:
         found = disturbed.seconds(CurveKind.VERIFY, tokens, 10).value
         assert found == pytest.approx(true_s(RoundPart.VERIFY, tokens, 10), rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_cost_is_negative_where_few_samples_are_disturbed(seed: int) -> None:
+    order = random.Random(seed)
+    disturbed = _curve(lambda: order.choice((1.0, 1.0, 60.0)), repeats=1)
+    alone = _curve(lambda: order.choice((1.0, 1.0, 60.0)), drafter=None, repeats=1)
+    for curve in (disturbed, alone):
+        assert curve.resize_s.value >= 0
+        plain_s = curve.seconds(CurveKind.VERIFY, 1, 10).value + curve.plain_overhead_s.value
+        assert plain_s > 0
+
+
+def test_of_two_samples_that_differ_much_the_shorter_one_counts() -> None:
+    timings = [Timing(RoundPart.VERIFY, None, 1, 10, seconds) for seconds in (0.02, 0.1)]
+    measured_on = curves.of(values.spec(), None, build=None, machine=None)
+    curve = curves.fit(timings, measured_on)
+    assert curve.seconds(CurveKind.VERIFY, 1, 10).value == pytest.approx(0.02)
 
 
 def test_runs_pay_means_and_the_curve_knows_them() -> None:

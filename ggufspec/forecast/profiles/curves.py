@@ -1,7 +1,7 @@
 """Raw timings of the in-process engine -> a cost curve.
 
 A point is the mean of its samples, because the time of a run is a sum. Samples that took more than twice or
-less than half of their median were disturbed, and are left out.
+less than half of their lower median were disturbed, and are left out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, linear_regression, median, variance
+from statistics import fmean, linear_regression, median, median_low, variance
 from typing import TYPE_CHECKING
 
 from ggufspec.domain import Build, HeadFile, Machine, ModelFile, RunSpec
@@ -20,7 +20,8 @@ from ggufspec.stats import Z95, Estimate
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
 
-_DISTURBED = 2.0  # times their median, or its reciprocal: samples beyond were disturbed by other programs
+_DISTURBED = 2.0  # times their lower median, or its reciprocal: samples beyond were disturbed
+_MOST_SAVED = 0.5  # of a token's time among rounds, by the target alone: only its caches are warmer
 _NEAR = 1024  # tokens of context within which costs are taken to grow in a straight line
 
 Samples = Mapping[tuple[int, int], Sequence[float]]  # (tokens, depth) -> seconds
@@ -155,12 +156,13 @@ def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], measured_on: Meas
     apart = [
         point.seconds.value - among_rounds[point.depth] for point in _points(_of(plain, RoundPart.VERIFY))
     ]
+    least = -_MOST_SAVED * min(among_rounds.values(), default=0.0)
     return CostCurve(
         verify=verify,
         draft=draft,
         absorb=absorb,
         overhead_s=overhead_s,
-        plain_overhead_s=_mean(apart),
+        plain_overhead_s=_at_least(least, _mean(apart)),
         choose_s=_per_token([*plain, *rounds], RoundPart.CHOOSE),
         resize_s=_resize(rounds, verify, absorb),
         measured_on=measured_on,
@@ -170,12 +172,16 @@ def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], measured_on: Meas
 def _resize(timings: Iterable[Timing], *again: Sequence[Point]) -> Estimate:
     """Return what a batch of another size takes more than the same batch again, by points of its parts."""
     firsts = _points(_of(timings, RoundPart.RESIZE))
-    return _mean(
-        [
-            first.seconds.value - sum(point.seconds.value for point in parts)
-            for first, *parts in zip(firsts, *again, strict=False)
-        ]
-    )
+    more = [
+        first.seconds.value - sum(point.seconds.value for point in parts)
+        for first, *parts in zip(firsts, *again, strict=False)
+    ]
+    if not more:
+        return _mean(())
+    # Each is the difference of a few samples, so that a disturbed one decides their mean. To build a graph
+    # again never saves time.
+    spread = _mean(more)
+    return _at_least(0.0, replace(spread, value=median(more)))
 
 
 def _of(timings: Iterable[Timing], part: RoundPart) -> Samples:
@@ -242,8 +248,14 @@ def _mean(values: Sequence[float]) -> Estimate:
     return _around(fmean(values), half)
 
 
+def _at_least(least: float, seconds: Estimate) -> Estimate:
+    """Return a time that cannot be below another; its interval stays."""
+    return replace(seconds, value=max(least, seconds.value))
+
+
 def _undisturbed(values: Sequence[float]) -> list[float]:
-    middle = median(values) if values else 0.0
+    # other programs only add time: of two samples that differ much, the shorter one is right
+    middle = median_low(values) if values else 0.0
     return [value for value in values if middle / _DISTURBED <= value <= middle * _DISTURBED]
 
 
