@@ -19,7 +19,8 @@ from ggufspec.forecast import Forecast, profiles
 from ggufspec.measure import measuring
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
-from ggufspec.report.text.listing import ranges, table
+from ggufspec.report.rows.listing import ranges
+from ggufspec.report.text.listing import table
 from ggufspec.results import ResultSet
 from tests.support import damage, shell, values
 from tests.support.scripted import INSTALL, Scripted

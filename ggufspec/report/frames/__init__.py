@@ -27,12 +27,12 @@ from ggufspec.report.rows.benches import (
     SettingsRow,
     SummaryRow,
 )
+from ggufspec.report.rows.listing import ListedBenchRow
 from ggufspec.report.rows.plans import (
     BisectionRow,
     CrossoverRow,
     FinalistRow,
     ForecastRow,
-    ListedBenchRow,
     OutlookRow,
     PlannedArmRow,
     PlannedBlockRow,

@@ -5,7 +5,7 @@
     ggufspec.plot.image(ggufspec.plot.curve(results), "png")  # or "svg": bytes; no browser is needed
 
 Each returns None where the results have nothing to show. Colours differ for colour-blind readers and on light
-and dark pages. Numbers come from ``frames``.
+and dark pages. Numbers come from ``report.rows``.
 """
 
 from __future__ import annotations

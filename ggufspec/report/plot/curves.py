@@ -10,11 +10,11 @@ import altair as alt
 from ggufspec import units
 from ggufspec.domain import Role
 from ggufspec.forecast import Forecast
-from ggufspec.report import frames
 from ggufspec.report.plot import look
 from ggufspec.report.plot.bars import draw_bars
-from ggufspec.report.plot.look import Datum, arm_rows, distinct, plain
+from ggufspec.report.plot.look import Datum, arm_rows, distinct
 from ggufspec.report.rows.charts import SpeedRow
+from ggufspec.report.rows.plans import ForecastRow
 from ggufspec.results import ResultSet
 
 _TPS = "tokens/s"
@@ -168,7 +168,7 @@ def _label_with_drafter(row: Datum) -> str:
 
 
 def _forecast_rows(forecasts: Sequence[Forecast]) -> Iterator[Datum]:
-    overall = [row for row in plain(frames.forecasts(forecasts)) if row["category"] is None]
+    overall = [row for row in map(ForecastRow.record, forecasts) if row["category"] is None]
     several = [name for name in ("method", "p_min") if len({row[name] for row in overall}) > 1]
     for row in overall:
         settings = [f"p-min {row['p_min']:g}" if name == "p_min" else str(row[name]) for name in several]

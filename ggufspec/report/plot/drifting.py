@@ -10,10 +10,10 @@ import altair as alt
 from ggufspec import stats
 from ggufspec.domain import RunOutcome
 from ggufspec.harmless import one_line
-from ggufspec.report import frames
 from ggufspec.report.plot import look
-from ggufspec.report.plot.look import Datum, named_arms, plain
+from ggufspec.report.plot.look import Datum, named_arms
 from ggufspec.report.rows.charts import DriftRow
+from ggufspec.report.rows.runs import RunColumns, RunRow
 from ggufspec.results import ResultSet
 
 RUN, ANCHOR, DISTURBED = "run", "anchor", "disturbed run"
@@ -34,17 +34,10 @@ def drift_rows(results: ResultSet) -> list[Datum]:
         for spec in arm.good.specs:
             medians[spec.key, one_line(spec.prompt.id)] = rates[spec.prompt.id]
             label_of[spec.key] = row["label"]
-    columns = [
-        "spec_key",
-        "prompt",
-        "started_at",
-        "decode_tps",
-        "warmup",
-        "anchor",
-        "outcome",
-        "others_cores",
-    ]
-    runs = plain(frames.runs(results)[columns])
+    names = ("spec_key", "prompt", "started_at", "decode_tps", "warmup", "anchor", "outcome", "others_cores")
+    table = RunColumns(results.runs)
+    columns = [RunRow.columns[name].source(table) for name in names]
+    runs = [look.harmless_data(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
     start = min((_seconds(row) for row in runs), default=0.0)
     return list(
         _thinned(

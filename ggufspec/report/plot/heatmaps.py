@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 import altair as alt
 
+from ggufspec.analysis import arms
 from ggufspec.domain import SpeedVerdict
-from ggufspec.report import frames
 from ggufspec.report.plot import look
-from ggufspec.report.plot.look import Datum, distinct, drafting_rows, plain, stem
+from ggufspec.report.plot.look import Datum, distinct, drafting_rows, stem
 from ggufspec.report.rows.charts import HeatRow
+from ggufspec.report.rows.runs import ArmOnPrompts, CategoryRow
 from ggufspec.results import ResultSet
 
 
@@ -30,7 +31,8 @@ def heatmap_rows(results: ResultSet) -> list[Datum]:
         return _fastest(drafting)
     by_category = [
         row
-        for row in plain(frames.categories(results))
+        for arm in arms.group(results)
+        for row in (look.harmless_data(CategoryRow.record(part)) for part in ArmOnPrompts.by_category(arm))
         if row["speedup"] and row["category"] and row["draft"] is not None
     ]
     for row in by_category:

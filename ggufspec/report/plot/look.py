@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
 from ggufspec import units
-from ggufspec.analysis import Arm, arms, is_meaningful
+from ggufspec.analysis import Arm, is_meaningful
 from ggufspec.domain import Estimate, Role
 from ggufspec.harmless import one_line
-from ggufspec.report import frames
 from ggufspec.report.columns import Row
-from ggufspec.report.rows.benches import two_digits, with_commas
+from ggufspec.report.rows.benches import BenchArm, SummaryRow, two_digits, with_commas
 from ggufspec.report.text import figures
 from ggufspec.results import ResultSet
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 Datum = dict[str, Any]
 _LOAD = ("users", "depth", "arrivals")
@@ -41,19 +37,13 @@ _ROOM = 1.1  # times the highest end of an interval, for a label above it
 _GRID = "#d8dee4"
 
 
-def plain(frame: DataFrame) -> list[Datum]:
-    """Return the rows of a frame as plain Python values, absent as None.
-
-    Control characters are replaced, because the library that draws SVG ends the process on them.
-    """
-    return [
-        {str(name): one_line(value) if isinstance(value, str) else value for name, value in row.items()}
-        for row in frame.astype(object).where(frame.notna(), None).to_dict("records")
-    ]
+def harmless_data(record: Mapping[str, Any]) -> Datum:
+    """Return a row without control characters: the library that draws SVG ends the process on them."""
+    return {name: one_line(value) if isinstance(value, str) else value for name, value in record.items()}
 
 
 def arm_rows(results: ResultSet) -> list[Datum]:
-    """Return the rows of ``frames.summary`` with names and memory, without the drafter alone.
+    """Return the rows of ``SummaryRow`` with names and memory, without the drafter alone.
 
     ``drafter`` is the drafter's file, or the method where no model drafts. ``series`` names the settings of
     an arm except γ, ``label`` the arm; both name users, depth and requests/s where these vary. ``load`` is
@@ -65,9 +55,9 @@ def arm_rows(results: ResultSet) -> list[Datum]:
 def named_arms(results: ResultSet) -> list[tuple[Arm, Datum]]:
     """Return the arms with their rows of ``arm_rows``."""
     named = [
-        (arm, _figures(arm, row))
-        for arm, row in zip(arms.group(results), plain(frames.summary(results)), strict=True)
-        if arm.role is not Role.DRAFTER
+        (item.arm, _figures(item.arm, harmless_data(SummaryRow.record(item))))
+        for item in BenchArm.list(results)
+        if item.arm.role is not Role.DRAFTER
     ]
     drafting = [row for arm, row in named if arm.role is Role.DRAFTING]
     varied = _varied(drafting or [row for _, row in named], (*_SHARED, *_DRAFTING_ONLY))

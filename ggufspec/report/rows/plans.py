@@ -214,8 +214,8 @@ class BisectionRow(Row):
 
     trial: int
     bench: str
-    from_version: str = column("from", of=lambda item: _version(item, item["difference"], "first"))
-    to_version: str = column("to", of=lambda item: _version(item, item["difference"], "second"))
+    from_version: str = column(of=lambda item: _version(item, item["difference"], "first"))
+    to_version: str = column(of=lambda item: _version(item, item["difference"], "second"))
     quantity: str = column(of="bisection.quantity")
     loss: float = column(of="difference.value")
     loss_lo: float = column(of="difference.lo")
@@ -257,20 +257,3 @@ class PlannedBlockRow(Row):
     block: str
     from_s: float
     until_s: float
-
-
-class ListedBenchRow(Row):
-    """A stored bench; ``complete`` is whether it has every planned run."""
-
-    name: str
-    started_at: str | None
-    models: list[str] = column(of=lambda bench: list(bench.models))
-    draft: list[int] = column(of=lambda bench: list(bench.draft_sizes))
-    speedup: float | None = column(show=units.format_factor)
-    verdict: str | None
-    draft_size: int | None
-    synthetic: bool
-    runs: int
-    planned_runs: int | None
-    damage: str | None
-    complete: bool | None = column(of="is_complete")

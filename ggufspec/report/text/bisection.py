@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator
 
 from ggufspec import units
+from ggufspec.report.columns import TableLayout, shown
+from ggufspec.report.rows.plans import BisectionRow, list_trials
 from ggufspec.report.text import tables
 from ggufspec.tuning.bisect import (
     BisectFinding,
     Bisection,
-    Judgement,
     Quantity,
     Verdict,
     VersionDifference,
@@ -24,21 +25,6 @@ _WHAT = {
     Quantity.DRAFTING: "tokens/s of drafting",
     Quantity.ACCEPTANCE: "acceptance rate",
 }
-
-
-def bisection(bisected: Bisection, verdict: Verdict, output: str = "md") -> str:
-    """Return the verdict and the table of a bisection, in Markdown or for the terminal."""
-    rows = [
-        row for number, judged in enumerate(verdict.judgements) for row in _rows(bisected, number, judged)
-    ]
-    lines = (
-        conclusion(bisected, verdict),
-        "",
-        tables.table(list(rows[0]), rows, output, labels=("trial",)),
-        "",
-        *_notes(bisected, verdict),
-    )
-    return "\n".join(lines) + "\n"
 
 
 def conclusion(bisected: Bisection, verdict: Verdict) -> str:
@@ -89,21 +75,36 @@ def change(bisected: Bisection, difference: VersionDifference) -> str:
     return f"{value:+.2f} points [{lo:+.2f}, {hi:+.2f}]"
 
 
+class TrialRow(BisectionRow):
+    """A compared pair of versions for people: their names, and the change from one to the other."""
+
+    from_name: str = shown("from", of=lambda row: row["bisection"].label(row["difference"].first))
+    to_name: str = shown("to", of=lambda row: row["bisection"].label(row["difference"].second))
+    change: str = shown("change", of=lambda row: change(row["bisection"], row["difference"]))
+
+
+_TRIALS = TableLayout(
+    row=TrialRow,
+    names=("trial", "from_name", "to_name", "change", "repeats", "middle_is"),
+    labels=("trial",),
+)
+
+
+def bisection(bisected: Bisection, verdict: Verdict, output: str = "md") -> str:
+    """Return the verdict and the table of a bisection, in Markdown or for the terminal."""
+    lines = (
+        conclusion(bisected, verdict),
+        "",
+        tables.render(_TRIALS.fill(list_trials(bisected, verdict)), output),
+        "",
+        *_notes(bisected, verdict),
+    )
+    return "\n".join(lines) + "\n"
+
+
 def _from_to(bisected: Bisection, difference: VersionDifference) -> str:
     names = f"{bisected.label(difference.first)} to {bisected.label(difference.second)}"
     return f"{names} {change(bisected, difference)}"
-
-
-def _rows(bisected: Bisection, number: int, judged: Judgement) -> Iterator[dict[str, str]]:
-    for difference in judged.differences:
-        yield {
-            "trial": str(number),
-            "from": bisected.label(difference.first),
-            "to": bisected.label(difference.second),
-            "change": change(bisected, difference),
-            "repeats": str(len(judged.trial.repeats)),
-            "the middle one is": judged.side.value if judged.side else "",
-        }
 
 
 def _notes(bisected: Bisection, verdict: Verdict) -> Iterator[str]:

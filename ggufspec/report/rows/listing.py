@@ -1,0 +1,66 @@
+"""The rows of the list of stored benches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from ggufspec import units
+from ggufspec.analysis import ListedBench
+from ggufspec.report.columns import Row, column, shown
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as ranges: ``1-4, 8``."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
+
+
+def _date(bench: ListedBench) -> str:
+    try:
+        return f"{datetime.fromisoformat(bench.started_at or ''):%Y-%m-%d %H:%M}"
+    except ValueError:
+        return ""
+
+
+def _gain(bench: ListedBench) -> str:
+    if bench.speedup is None:
+        return ""
+    at = f" at γ {bench.draft_size}" if len(bench.draft_sizes) > 1 else ""
+    is_open = f", {bench.verdict.value}" if bench.verdict is not None and not bench.verdict.is_finding else ""
+    synthetic = " (synthetic acceptance)" if bench.synthetic else ""
+    return f"{units.format_factor(bench.speedup)}{at}{is_open}{synthetic}"
+
+
+def _complete(bench: ListedBench) -> str:
+    complete = {True: "yes", False: f"{bench.runs} of {bench.planned_runs} runs", None: "not recorded"}
+    if bench.damage is None:
+        return complete[bench.is_complete]
+    return "damaged" if bench.started_at is None else f"{complete[bench.is_complete]}, damaged"
+
+
+class ListedBenchRow(Row):
+    """A stored bench; ``complete`` is whether it has every planned run."""
+
+    name: str
+    date: str = shown("started (UTC)", of=_date)
+    started_at: str | None
+    model_names: str = shown("models", of=lambda bench: " + ".join(bench.models))
+    models: list[str] = column(of=lambda bench: list(bench.models))
+    sizes: str = shown("γ", ranges, of="draft_sizes")
+    draft: list[int] = column(of=lambda bench: list(bench.draft_sizes))
+    gain: str = shown("speed-up", of=_gain)
+    speedup: float | None = column(show=units.format_factor)
+    verdict: str | None
+    draft_size: int | None
+    synthetic: bool
+    runs: int
+    planned_runs: int | None
+    damage: str | None
+    is_complete: str = shown("complete", of=_complete)
+    complete: bool | None = column(of="is_complete")
