@@ -16,7 +16,7 @@ from ggufspec.domain import Build, Role
 from ggufspec.llama.install import releases
 from ggufspec.report import frames
 from ggufspec.report.columns import MOST, Row, TableLayout
-from ggufspec.report.text import formats, overview, tables
+from ggufspec.report.text import details, formats, overview, tables
 from tests.support import shell, values
 
 HEADINGS = (
@@ -195,7 +195,7 @@ def test_people_see_at_most_ten_columns() -> None:
         "run": frames.runs(bench),
     }
     for per, frame in made.items():
-        names, hidden = overview.choose(frame, per)
+        names, hidden = details.choose(frame, per)
         filled = [name for name in frame.columns if frame[name].notna().any()]
         assert len(names) == len(set(names)) <= MOST
         assert set(names) <= set(filled)

@@ -128,9 +128,9 @@ def _render_table(stored: ResultSet, per: str, columns: str | None, output: str)
     from ggufspec.analysis import read_crossover
     from ggufspec.cli.steps import benches
     from ggufspec.report import frames
-    from ggufspec.report.text import configuration, crossovers, figures, formats, overview, tables
+    from ggufspec.report.text import configuration, crossovers, details, figures, formats, overview, tables
 
-    reason = overview.why_empty(stored, per)
+    reason = details.why_empty(stored, per)
     if reason is not None:
         echo(reason, err=True)
         if output in tables.FOR_PEOPLE:
@@ -150,7 +150,7 @@ def _render_table(stored: ResultSet, per: str, columns: str | None, output: str)
     if columns is not None:
         table = table[choose_columns(columns, list(table.columns))]
     elif output in tables.FOR_PEOPLE:
-        names, hidden = overview.choose(table, per)
+        names, hidden = details.choose(table, per)
         table = table[names]
     schema = "summary" if per == "arm" and columns is None else None
     text = formats.render(table, output, title=title, origin=frames.origin(stored.meta), schema=schema)

@@ -108,6 +108,7 @@ class Column:
     def cell(self, item: Any) -> TableCell:
         """Return the cell of a table for people."""
         value = self.source(item)
+        # sorting by the text would put "10,680" before "9.5"
         key = _plain(value.value if isinstance(value, Estimate) else value)
         return TableCell(self.format(value), key, _follow(self.link)(item) if self.link else None)
 

@@ -253,6 +253,7 @@ def _parts(columns: Sequence[_TextColumn], labels: Sequence[str], width: int) ->
     parts = [set(repeated)]
     for position in range(len(columns)):
         group = parts[-1] | {position}
+        # a part has one column of its own, however wide: otherwise a wide one would be put off for ever
         if parts[-1] > repeated and _total(columns[chosen].least_width for chosen in group) > width:
             parts.append(repeated | {position})
         else:
@@ -268,10 +269,10 @@ def _telling(columns: Sequence[_TextColumn], labels: Sequence[str]) -> set[int]:
         return len({*zip(*(columns[position].cells for position in sorted(chosen)), strict=True)})
 
     for position in range(max(positions)):
-        if not columns[position].is_numeric and count_distinct(positions | {position}) > count_distinct(
-            positions
-        ):
-            positions.add(position)
+        more = positions | {position}
+        # a figure tells rows apart by chance; a name does where two arms differ in their files alone
+        if not columns[position].is_numeric and count_distinct(more) > count_distinct(positions):
+            positions = more
     return positions
 
 
@@ -317,6 +318,7 @@ def _widths(columns: Sequence[_TextColumn], width: int) -> list[int]:
     spare = width - _total(widths)
     for position, column in enumerate(columns):
         missing = column.width - widths[position]
+        # part of what a number lacks helps nothing: it stays in one line, or folds before its interval
         added = missing if missing <= spare else 0 if column.is_numeric else max(0, spare)
         widths[position] += added
         spare -= added
