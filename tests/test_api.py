@@ -76,7 +76,7 @@ def test_a_bundle_is_published_verified_and_shown(tmp_path: Path, monkeypatch: p
     assert ggufspec.verify(bundle.folder, sha256="0" * 64).findings != ()
     board = ggufspec.board([bundle.folder, bundle.zip], out=tmp_path / "board.html", verify=True)
     assert [shown.state.value for shown in board.bundles] == ["verified"]
-    table = pd.DataFrame(board.rows)
+    table = ggufspec.frames.board(board)
     assert table["gamma"].tolist() == [3]
     assert "verified" in board._repr_html_()
     assert (tmp_path / "board.html").is_file()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ggufspec import notebooks, units
 from ggufspec.analysis import arms
-from ggufspec.domain import Machine, Role, SpeedVerdict
+from ggufspec.domain import Estimate, Machine, Role, SpeedVerdict
 from ggufspec.llama.install import releases
 from ggufspec.results import ResultSet
 
@@ -63,12 +63,8 @@ class BoardRow:
     threads: int | None
     users: int | None
     target_tps: float | None
-    tps: float
-    tps_lo: float | None
-    tps_hi: float | None
-    speedup: float | None
-    speedup_lo: float | None
-    speedup_hi: float | None
+    tps: Estimate
+    speedup: Estimate | None
     verdict: str | None
     accept_rate: float | None
     runs: int
@@ -109,7 +105,7 @@ class Board:
     def rows(self) -> tuple[BoardRow, ...]:
         """The rows of all bundles, the largest speed-up first."""
         rows = [row for bundle in self.bundles for row in bundle.rows]
-        return tuple(sorted(rows, key=lambda row: -(row.speedup or 0.0)))
+        return tuple(sorted(rows, key=lambda row: -(row.speedup.value if row.speedup else 0.0)))
 
     @property
     def best(self) -> BoardRow | None:
@@ -141,7 +137,6 @@ def list_rows(bench: ResultSet, *, bundle: str, sha256: str, state: BundleState)
     for arm in arms.group(bench):
         if arm.role is not Role.DRAFTING or arm.synthetic or arm.rate is None:
             continue
-        ratio = arm.gain.ratio if arm.gain else None
         alone = arm.baseline.rate if arm.baseline else None
         drafting = arm.spec.drafting
         yield BoardRow(
@@ -159,12 +154,8 @@ def list_rows(bench: ResultSet, *, bundle: str, sha256: str, state: BundleState)
             threads=arm.spec.threads,
             users=arm.spec.traffic.users if arm.spec.traffic else None,
             target_tps=alone.value if alone else None,
-            tps=arm.rate.value,
-            tps_lo=arm.rate.lo,
-            tps_hi=arm.rate.hi,
-            speedup=ratio.value if ratio else None,
-            speedup_lo=ratio.lo if ratio else None,
-            speedup_hi=ratio.hi if ratio else None,
+            tps=arm.rate,
+            speedup=arm.gain.ratio if arm.gain else None,
             verdict=arm.judgement.verdict.value if arm.judgement else None,
             accept_rate=arm.acceptance.accept_rate if arm.acceptance else None,
             runs=len(arm.rates),

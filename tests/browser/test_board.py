@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from ggufspec.analysis import BoardRow, BundleState, PublishedBundle, boards
+from ggufspec.domain import Estimate
 from ggufspec.report.html import board as page_of_board
 from tests.support.browsers import skip_without_chromium
 from tests.support.swept import HARMFUL
@@ -36,12 +37,8 @@ def _row(number: int) -> BoardRow:
         threads=8,
         users=None,
         target_tps=20.0,
-        tps=20 * speedup,
-        tps_lo=19 * speedup,
-        tps_hi=21 * speedup,
-        speedup=speedup,
-        speedup_lo=0.95 * speedup,
-        speedup_hi=1.05 * speedup,
+        tps=Estimate(value=20 * speedup, lo=19 * speedup, hi=21 * speedup),
+        speedup=Estimate(value=speedup, lo=0.95 * speedup, hi=1.05 * speedup),
         verdict="faster" if speedup > 1.1 else "undecided",
         accept_rate=0.7,
         runs=12,

@@ -184,7 +184,7 @@ def board(
         verify: recompute the figures of each bundle first.
 
     Returns:
-        The board; ``pandas.DataFrame(board.rows)`` is its table.
+        The board; ``ggufspec.frames.board(board)`` is its table.
 
     Raises:
         ResultsError: one of them is not a bundle, or cannot be read.

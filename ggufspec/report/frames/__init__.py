@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
-from ggufspec.analysis import BenchComparison, CrossoverMap, Guard, ListedBench, arms
+from ggufspec.analysis import BenchComparison, Board, CrossoverMap, Guard, ListedBench, arms
 from ggufspec.domain import RunSpec
 from ggufspec.forecast import Forecast, planning
 from ggufspec.forecast.whatif import WhatIf
@@ -27,7 +27,7 @@ from ggufspec.report.rows.benches import (
     SettingsRow,
     SummaryRow,
 )
-from ggufspec.report.rows.listing import ListedBenchRow
+from ggufspec.report.rows.listing import ConfigurationRow, ListedBenchRow
 from ggufspec.report.rows.plans import (
     BisectionRow,
     CrossoverRow,
@@ -59,6 +59,7 @@ from ggufspec.tuning.bisect import Bisection, Verdict
 __all__ = [
     "benches",
     "bisection",
+    "board",
     "categories",
     "comparison",
     "crossover",
@@ -188,6 +189,11 @@ def rounds(results: ResultSet) -> pd.DataFrame:
 def comparison(compared: BenchComparison, guard: Guard | None = None) -> pd.DataFrame:
     """Return one row per arm that both sides have, see ``report.rows.ComparisonRow``."""
     return frame(ComparisonRow, ComparedItem.list(compared, guard))
+
+
+def board(board: Board) -> pd.DataFrame:
+    """Return a row for each arm of a board, the largest speed-up first."""
+    return frame(ConfigurationRow, ({"row": row} for row in board.rows))
 
 
 def benches(stored: Iterable[ListedBench]) -> pd.DataFrame:

@@ -15,33 +15,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ggufspec import units
-from ggufspec.analysis import Board, BoardRow, BundleState
-from ggufspec.domain import Estimate
+from ggufspec.analysis import Board, BundleState
 from ggufspec.report.columns import FilledTable, Row, TableLayout, column
 from ggufspec.report.html import TEMPLATES, read_source, write_policy
+from ggufspec.report.rows.listing import ConfigurationRow
 from ggufspec.report.text import figures
-
-
-class ConfigurationRow(Row):
-    """An arm of a published bench with the address of its report; see ``analysis.BoardRow``."""
-
-    pair: str = column(of="row.pair")
-    machine: str = column(of="row.machine")
-    build: str = column("llama.cpp", of="row.build")
-    gamma: int | None = column("γ", of="row.gamma")
-    tps: float = column("tokens/s", units.format_rate, of="row.tps")
-    speedup: Estimate | None = column("speed-up", units.format_factor, of=lambda item: _speedup(item["row"]))
-    verdict: str | None = column(of="row.verdict")
-    bench: str = column("report", of="row.bench", link="address")
-    state: str = column("bundle is", of="row.state")
-    target_tps: float | None = column("target alone, tokens/s", units.format_rate, of="row.target_tps")
-    accept_rate: float | None = column("accepted", units.format_percent, of="row.accept_rate")
-    layers: int | None = column("GPU layers", of="row.layers")
-    threads: int | None = column(of="row.threads")
-    users: int | None = column(of="row.users")
-    p_min: float | None = column("p-min", of="row.p_min")
-    engine: str = column(of="row.engine")
-    runs: int = column(of="row.runs")
 
 
 class BundleRow(Row):
@@ -56,7 +34,13 @@ class BundleRow(Row):
     sha256: str = column("SHA-256", of="bundle.sha256")
 
 
-CONFIGURATIONS = TableLayout(row=ConfigurationRow, names=ConfigurationRow.fields())
+CONFIGURATIONS = TableLayout(
+    row=ConfigurationRow,
+    names=(
+        *("pair", "machine", "build", "gamma", "rate", "speedup", "verdict", "bench", "state", "target_tps"),
+        *("accept_rate", "layers", "threads", "users", "p_min", "engine", "runs"),
+    ),
+)
 _BUNDLES = TableLayout(row=BundleRow, names=BundleRow.fields())
 _FILTERED = ("pair", "machine", "build", "gamma", "verdict", "engine", "state")
 
@@ -104,7 +88,7 @@ def sentences(board: Board) -> Iterator[str]:
     if best is None:
         yield "No configuration is significantly faster than its target alone."
     else:
-        ratio = figures.factor(_speedup(best))
+        ratio = figures.factor(best.speedup)
         size = "" if best.gamma is None else f" at γ = {best.gamma}"
         yield f"The largest speed-up is {ratio}: {best.pair}{size} on {best.machine}."
     rows = board.rows
@@ -118,12 +102,6 @@ def sentences(board: Board) -> Iterator[str]:
         yield f"{units.counted(refuted, 'bundle')} must not be relied on: its figures do not follow."
     if any(bundle.state is BundleState.UNCHECKED for bundle in board.bundles):
         yield "Bundles were not verified: `ggufspec board --verify` recomputes their figures from raw logs."
-
-
-def _speedup(row: BoardRow) -> Estimate | None:
-    if row.speedup is None:
-        return None
-    return Estimate(value=row.speedup, lo=row.speedup_lo, hi=row.speedup_hi)
 
 
 def _first_finding(findings: Sequence[str]) -> str:

@@ -120,7 +120,7 @@ def board_html(shown: Board) -> str:
     return _rendered(
         sentences=tuple(board.sentences(shown)),
         table=board.CONFIGURATIONS.fill({"row": row, "address": None} for row in shown.rows),
-        all_rows="pandas.DataFrame(board.rows)",
+        all_rows="ggufspec.frames.board(…)",
         basis=tuple(
             f"{bundle.name}: {bundle.state.value}, SHA-256 {bundle.sha256}" for bundle in shown.bundles
         ),

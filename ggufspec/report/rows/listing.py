@@ -1,4 +1,4 @@
-"""The rows of the list of stored benches."""
+"""The rows of lists of many benches: those that are stored here, and those of a board."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import datetime
 
 from ggufspec import units
 from ggufspec.analysis import ListedBench
+from ggufspec.domain import Estimate
 from ggufspec.report.columns import Row, column, shown
 
 
@@ -64,3 +65,28 @@ class ListedBenchRow(Row):
     damage: str | None
     is_complete: str = shown("complete", of=_complete)
     complete: bool | None = column(of="is_complete")
+
+
+class ConfigurationRow(Row):
+    """An arm of a published bench with the address of its report; see ``analysis.BoardRow``."""
+
+    bundle: str = column(of="row.bundle")
+    sha256: str = column(of="row.sha256")
+    pair: str = column(of="row.pair")
+    machine: str = column(of="row.machine")
+    build: str = column("llama.cpp", of="row.build")
+    gamma: int | None = column("γ", of="row.gamma")
+    rate: float = shown("tokens/s", units.format_rate, of="row.tps.value")
+    tps: Estimate = column("tokens/s", units.format_rate, of="row.tps")
+    speedup: Estimate | None = column("speed-up", units.format_factor, of="row.speedup")
+    verdict: str | None = column(of="row.verdict")
+    bench: str = column("report", of="row.bench", link="address")
+    state: str = column("bundle is", of="row.state")
+    target_tps: float | None = column("target alone, tokens/s", units.format_rate, of="row.target_tps")
+    accept_rate: float | None = column("accepted", units.format_percent, of="row.accept_rate")
+    layers: int | None = column("GPU layers", of="row.layers")
+    threads: int | None = column(of="row.threads")
+    users: int | None = column(of="row.users")
+    p_min: float | None = column("p-min", of="row.p_min")
+    engine: str = column(of="row.engine")
+    runs: int = column(of="row.runs")
