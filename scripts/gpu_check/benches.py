@@ -53,6 +53,7 @@ class Bench:
 
     def demo(self, engine: str, sizes: tuple[int, ...], *, pair: str = "demo", **also: Any) -> Request:
         """Ask for an embedded pair with its own acceptance, all of it on the GPU."""
+        texts = self.preset.demo_texts
         return Request(
             pair=pair,
             engine=engine,
@@ -60,8 +61,9 @@ class Bench:
             ngld="all" if self.gpu else 0,
             draft=sizes,
             n_predict=self.preset.demo_tokens,
-            per_category=1,
-            suite="demo",
+            prompt=texts,
+            suite=None if texts else "demo",
+            per_category=None if texts else 1,
             **also,
         )
 

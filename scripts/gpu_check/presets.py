@@ -52,6 +52,7 @@ class Preset:
     sizes: tuple[int, ...]
     prompts: int
     demo_tokens: int
+    demo_texts: tuple[str, ...] = ()  # prompts of the embedded pairs; by default one of each kind
     engines: tuple[str, ...] = ("binary", "server", "inprocess")
     users: tuple[int, ...] = (1, 2, 4, 8)
     threads: int | None = None
@@ -132,6 +133,7 @@ SMALLEST = Preset(
     sizes=(1, 3),
     prompts=1,
     demo_tokens=24,
+    demo_texts=("Story: Mira and the brass lantern",),
     users=(1, 2),
     threads=1,
     records_logs=False,

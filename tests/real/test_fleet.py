@@ -130,8 +130,14 @@ def refuse_overlaps(benches: Iterable[ResultSet]) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_two_drivers_never_measure_at_once_on_one_host(cluster: RayNodes) -> None:
+def test_a_plan_measures_nothing_and_two_drivers_never_measure_at_once_on_one_host(cluster: RayNodes) -> None:
     cluster.add("node", blocks_at_once=2)
+    plan = shell.ggufspec(*words(cluster, "--dry-run", "-o", "csv"))
+    assert plan.returncode == 0, plan.stderr
+    assert plan.stdout.splitlines()[0] == "machine,host,block,from_s,until_s"
+    assert len(plan.stdout.splitlines()) == 1 + len(UBATCHES)
+    assert not fleet.list_fleets()
+    assert not results.ids()
     names = ("one", "two")
     drivers = [shell.start(*words(cluster, "--name", name, ubatches=UBATCHES[:2])) for name in names]
     ends = [driver.communicate(timeout=DEADLINE_S) for driver in drivers]
@@ -183,16 +189,6 @@ def test_a_driver_without_the_token_of_the_cluster_is_refused(monkeypatch: pytes
     assert without.returncode == 1
     assert "no Ray cluster lets this driver join" in without.stderr
     assert "RAY_AUTH_MODE=token" in without.stderr
-
-
-def test_a_plan_measures_nothing(cluster: RayNodes) -> None:
-    cluster.add("node")
-    blocks = shell.ggufspec(*words(cluster, "--dry-run", "-o", "csv"))
-    assert blocks.returncode == 0, blocks.stderr
-    assert blocks.stdout.splitlines()[0] == "machine,host,block,from_s,until_s"
-    assert len(blocks.stdout.splitlines()) == 1 + len(UBATCHES)
-    assert not fleet.list_fleets()
-    assert not results.ids()
 
 
 def test_an_address_without_a_cluster_is_named() -> None:

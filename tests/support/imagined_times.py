@@ -2,7 +2,9 @@
 
 Texts, drafts and acceptances are the real ones; only the seconds that were measured are replaced by those of
 one imagined machine, on which drafting pays. So every repeat agrees with the last, and a tuning ends after
-the fewest that have an interval.
+the fewest that have an interval. Costs and corrections are imagined too, so few runs are enough for them.
+
+python -c "from tests.support import imagined_times; imagined_times.run()" tune …
 """
 
 from __future__ import annotations
@@ -13,40 +15,73 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec.domain import RunSpec
-from ggufspec.engines import InprocessEngine, Measurement
+from ggufspec.engines import Engine, InprocessEngine, Measurement
 from ggufspec.engines.library import RoundPart, Timing
 from ggufspec.engines.library.messages import Curve
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.measure import Request
-from ggufspec.tuning import TuneRequest, budgeting, sources
+from ggufspec.tuning import TuneRequest, budgeting, pricing, sources
 
 PATIENT = ("--max-time", "30m")
 """More than a short tuning of the embedded pair takes on a slow, busy machine; it ends when it is done."""
-_TOKEN_S, _DRAFTED_S, _VERIFIED_S = 1e-5, 1e-6, 2e-7
+TOKEN_S, _DRAFTED_S, _VERIFIED_S = 1e-5, 1e-6, 2e-7
 """Seconds of an evaluation, of a drafted token, and of each further token of a batch."""
-_N_PREDICT, _FINALISTS = 40, 3
+_N_PREDICT = 24
+_FEWER = {"_CALIBRATION_LOADS": 1, "_CALIBRATION_PROMPTS": 2, "FINALISTS": 2}
+RUN = "from tests.support import imagined_times; imagined_times.run()"
+"""Python code that runs the command line with these times."""
 
 
-def use(set_attribute: Callable[[Any, str, Any], object]) -> None:
-    """Replace the seconds of costs and of the server's runs; ``set_attribute`` is a monkeypatch's."""
-    curve, measure = InprocessEngine.curve, ServerEngine.measure
+def use(set_attribute: Callable[[Any, str, Any], object], *, drafted_s: float = _DRAFTED_S) -> None:
+    """Replace the seconds of costs and of runs.
+
+    Args:
+        set_attribute: that of a monkeypatch.
+        drafted_s: seconds of a drafted token; with ``TOKEN_S`` the drafter is as slow as the target.
+    """
+    curve = InprocessEngine.curve
 
     def imagined(self: InprocessEngine, *args: Any, **options: Any) -> Curve:
         timings = curve(self, *args, **options).timings
-        return Curve(timings=tuple(timing._replace(seconds=_imagined_s(timing)) for timing in timings))
-
-    def timed(self: ServerEngine, spec: RunSpec, log: Path) -> Measurement:
-        measured = measure(self, spec, log)
-        sample = measured.sample
-        drafted, rounds = sample.n_drafted or 0, sample.n_rounds
-        assert rounds is not None
-        gen_s = rounds * _TOKEN_S + drafted * (_DRAFTED_S + _VERIFIED_S)
-        return replace(measured, sample=replace(sample, gen_s=gen_s))
+        return Curve(
+            timings=tuple(timing._replace(seconds=_imagined_s(timing, drafted_s)) for timing in timings)
+        )
 
     set_attribute(InprocessEngine, "curve", imagined)
-    set_attribute(ServerEngine, "measure", timed)
+    for engine in (InprocessEngine, ServerEngine):
+        set_attribute(engine, "measure", _timed(engine.measure, drafted_s))
     set_attribute(sources, "TuneRequest", _short_request)
-    set_attribute(budgeting, "FINALISTS", _FINALISTS)
+    set_attribute(pricing, "_affordable", _two_batches)
+    for name, number in _FEWER.items():
+        set_attribute(budgeting, name, number)
+
+
+def _timed(measure: Callable[..., Measurement], drafted_s: float) -> Callable[..., Measurement]:
+    """Return a measurement whose seconds are imagined."""
+
+    def timed(engine: Engine, spec: RunSpec, log: Path) -> Measurement:
+        measured = measure(engine, spec, log)
+        sample = measured.sample
+        rounds = sample.decoded if sample.n_rounds is None else sample.n_rounds
+        assert rounds is not None
+        gen_s = rounds * TOKEN_S + (sample.n_drafted or 0) * (drafted_s + _VERIFIED_S)
+        return replace(measured, sample=replace(sample, gen_s=gen_s))
+
+    return timed
+
+
+def run() -> None:
+    """Run the command line with these times."""
+    from ggufspec import cli
+
+    use(setattr)
+    cli.main()
+
+
+def _two_batches(_: float, __: object, most: int, ___: int, *, few: bool) -> tuple[tuple[int, ...], int]:
+    """Return which batches to time, and how often: imagined costs lie on a straight line."""
+    del few
+    return tuple(sorted({1, most})), 1
 
 
 def _short_request(*, request: Request, **fields: Any) -> TuneRequest:
@@ -56,11 +91,11 @@ def _short_request(*, request: Request, **fields: Any) -> TuneRequest:
     )
 
 
-def _imagined_s(timing: Timing) -> float:
+def _imagined_s(timing: Timing, drafted_s: float) -> float:
     """Return the seconds of a part of a round; reading and choosing are nearly free."""
-    verify_s, read_s = _TOKEN_S + _VERIFIED_S * (timing.tokens - 1), 1e-12
+    verify_s, read_s = TOKEN_S + _VERIFIED_S * (timing.tokens - 1), 1e-12
     return {
-        RoundPart.DRAFT: _DRAFTED_S * timing.tokens,
+        RoundPart.DRAFT: drafted_s * timing.tokens,
         RoundPart.VERIFY: verify_s,
         RoundPart.CHOOSE: read_s,
         RoundPart.ABSORB: read_s,
