@@ -228,6 +228,11 @@ def test_start_up_is_light(words: str) -> None:
     assert not set(heavy) & set(loaded)
 
 
+def test_tests_mirror_the_rooms() -> None:
+    folders = {path.parent.name for path in Path(__file__).parent.glob("*/test_*.py")}
+    assert folders == {*ROOMS, "browser", "faults", "real"}
+
+
 def test_helpers_of_tests_lie_in_support() -> None:
     folder = Path(__file__).parent
     for file in (path.relative_to(folder) for path in folder.rglob("*.py")):

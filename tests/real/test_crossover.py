@@ -20,7 +20,7 @@ _REPEATS = 2
 @pytest.mark.timeout(900)
 def test_a_crossover_maps_users_and_depth(llama: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
-    # how many repeats a verdict needs is told by tests/test_crossover.py, without a program
+    # how many repeats a verdict needs is told by tests/tuning/test_crossover.py, without a program
     monkeypatch.setattr(budgeting, "plan_cells", lambda *_: (16, _REPEATS))
     monkeypatch.setattr(crossing, "LOOKS", (_REPEATS,))
     words = ["crossover", "--pair", "demo", "--parallel", "1,2", "--depth", "0,64", "--draft", "2", "-t", "1"]

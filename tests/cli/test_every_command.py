@@ -1,0 +1,394 @@
+"""How every command behaves: streams, how much it says, help, suggestions, and a start-up that is light."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ggufspec import prompts, results
+from ggufspec.cli import COMMANDS, cli
+from ggufspec.cli.steps import hub_access
+from tests.support import fakes, shell
+
+QUICK = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "1", "-t", "1")
+HEAVY = {
+    *("pandas", "numpy", "rich", "huggingface_hub", "gguf", "httpx2", "jinja2", "llama_cpp", "unearth"),
+    *("psutil", "msgspec", "tomlkit", "tomllib", "logging", "prompt_toolkit", "filelock"),
+}
+
+
+@pytest.fixture
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def config(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(home / "config"))
+
+
+def command(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_imports_nothing_heavy(name: str) -> None:
+    code = (
+        "import sys\nfrom ggufspec.cli import cli\n"
+        f"cli.main({[name, '--help'] if name else ['--help']}, standalone_mode=False)\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Usage: " in done.stdout
+    assert not HEAVY & set(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_takes_the_same_flags(name: str) -> None:
+    found = command(name)
+    flags = {flag for param in found.params for flag in param.opts}
+    assert isinstance(found, click.Group) or flags >= {"-q", "--quiet", "-v", "--verbose", "--debug"}
+    assert all(param.help for param in found.params if isinstance(param, click.Option)), (
+        "an option has no help"
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_mean_the_same_everywhere(name: str) -> None:
+    short = {
+        "target": "-m",
+        "draft_model": "-md",
+        "output": "-o",
+        "ngl": "-ngl",
+        "ngld": "-ngld",
+        "ctx": "-c",
+        "cache_type_k": "-ctk",
+        "cache_type_v": "-ctv",
+        "batch": "-b",
+        "ubatch": "-ub",
+        "threads": "-t",
+        "yes": "-y",
+        "n_predict": "-n",
+        "jobs": "-j",
+    }
+    for param in command(name).params:
+        if isinstance(param, click.Option) and param.name in short:
+            assert short[param.name] in param.opts
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_many_options_stand_in_sections_and_each_of_them_once(name: str) -> None:
+    found = command(name)
+    options = [param for param in found.params if isinstance(param, click.Option) and not param.hidden]
+    if isinstance(found, click.Group):
+        assert len(options) < 9  # its commands have the others
+        return
+    text = CliRunner().invoke(cli, [name, "--help"], terminal_width=200).output
+    sections = [part for part in text.split("\n\n") if part.split("\n")[0].endswith(":")]
+    lines = [line.strip() for part in sections for line in part.splitlines() if line.startswith("  -")]
+    listed = [word.rstrip(",") for line in lines for word in line.split("  ")[0].split()]
+    for option in options:
+        assert listed.count(option.opts[-1]) == 1
+    assert ("\nGeneral:\n" in text) == (len(options) >= 9)
+    if len(options) >= 9:
+        assert "\nOptions:\n" not in text, "an option has no section"
+
+
+def _imported(*words: str) -> int:
+    """Return how many modules a start of Python imports."""
+    done = subprocess.run([sys.executable, "-X", "importtime", *words], capture_output=True, check=True)
+    return done.stderr.count(b"import time:")
+
+
+@pytest.mark.parametrize("words", [(), ("bench",), ("doctor",)])
+def test_help_imports_at_most_twice_what_click_does(words: tuple[str, ...]) -> None:
+    assert _imported("-m", "ggufspec", *words, "--help") < 2 * _imported("-c", "import click")
+
+
+def test_the_help_names_every_suite() -> None:
+    assert all(name in CliRunner().invoke(cli, ["bench", "--help"]).output for name in prompts.BUILT_IN)
+
+
+def test_version() -> None:
+    assert re.fullmatch(r"ggufspec, version \d+\.\d+\.\d+\S*\n", shell.here("--version").stdout)
+
+
+@pytest.mark.parametrize("words", [("-q", *QUICK), (*QUICK, "-q"), (*QUICK, "--quiet")])
+def test_quiet_leaves_nothing_but_the_result(llama: Path, words: tuple[str, ...]) -> None:
+    done = shell.here(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.match(r"Engine: binary \(.*\)\.\n\n\|          \| model", done.stdout)
+
+
+def test_quiet_still_says_what_went_wrong(tmp_path: Path) -> None:
+    done = shell.here("-q", "show", "nope")
+    assert done.returncode == 13
+    assert done.stderr.startswith("error: no bench is stored yet\nhint: ")
+    assert "No such option" in shell.here("-q", "show", "--nope").stderr
+    assert "Did you mean" in shell.here("-q", "shw").stderr
+
+
+def test_quiet_and_verbose_contradict_each_other() -> None:
+    done = shell.here("-q", "pairs", "-v")
+    assert done.returncode == 2
+    assert "contradict" in done.stderr
+
+
+def test_verbose_says_more_and_the_data_stays_the_same(llama: Path) -> None:
+    plain, verbose = shell.here(*QUICK, "--dry-run"), shell.here(*QUICK, "--dry-run", "-v")
+    assert plain.stdout == verbose.stdout
+    assert "ggufspec: pair: demo (command line)" in verbose.stderr
+    assert "ggufspec: " not in plain.stderr
+
+
+@pytest.mark.parametrize("words", [("--debug", "show", "nope"), ("show", "nope", "--debug")])
+def test_debug_shows_tracebacks_wherever_it_stands(words: tuple[str, ...]) -> None:
+    done = shell.ggufspec(*words)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert done.stdout == ""
+
+
+PRINTING = (
+    ("pairs",),
+    ("config",),
+    ("doctor", "--offline"),
+    ("--help",),
+    ("bench", "--help"),
+    ("completion", "bash"),
+)
+
+
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_a_full_disk_behind_standard_output_is_one_line_and_its_code(words: tuple[str, ...]) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no device that is full")
+    done = shell.redirected(*words, stdout=Path("/dev/full"))
+    assert done.returncode == 12
+    *notes, error, hint = done.stderr.splitlines()
+    assert re.fullmatch("error: (cannot write to standard output: )?No space left on device", error)
+    assert hint.startswith("hint: ")
+    assert "Traceback" not in "".join(notes)
+
+
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_a_full_disk_behind_standard_error_is_no_traceback(words: tuple[str, ...]) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no device that is full")
+    done = shell.redirected(*words, stderr=Path("/dev/full"))
+    assert done.returncode in {0, 12}
+
+
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_a_reader_that_has_seen_enough_ends_a_command_quietly(words: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)  # as ``| head`` does once it has its lines
+    done = shell.redirected(*words, stdout=writing)
+    os.close(writing)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert "error" not in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+
+
+def test_a_bench_whose_reader_is_gone_is_stored(llama: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = shell.redirected(*QUICK, "--name", "n", stdout=writing)
+    os.close(writing)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert "Traceback" not in done.stderr
+    assert results.load("n").is_complete
+
+
+def test_closed_standard_output_is_said(llama: Path) -> None:
+    words = shlex.join([sys.executable, "-m", "ggufspec", "-q", *QUICK])
+    done = subprocess.run(["sh", "-c", f"{words} >&-"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: cannot write to standard output: it is closed\nhint: ")
+
+
+DEMO_TPS = ("--target-tps", "2", "--drafter-tps", "80", "--accept", "0.7")
+
+
+@pytest.mark.parametrize(
+    ("words", "notes"),
+    [
+        ((*QUICK, "--dry-run"), True),
+        (("check", "demo"), False),
+        (("plan", "--pair", "demo", "--vram", "1G"), False),
+        (("pairs",), True),
+        (("pairs", "demo"), False),
+        (("build", "--list"), False),
+        (("fetch", "demo", "--dry-run", "--offline"), False),
+        (("whatif", *DEMO_TPS), True),
+        (("config",), True),
+        (("completion", "bash"), False),
+        (("doctor", "--offline"), True),
+        (("parse", "tests/logs/0.2.63/plain.log"), False),
+    ],
+    ids=lambda words: words[0] if isinstance(words, tuple) else None,
+)
+def test_data_goes_to_standard_output_and_everything_else_to_standard_error(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], notes: bool
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    done = shell.here(*words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert bool(done.stderr) == notes
+    assert shell.here("-q", *words).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("bnech",), "bench"),
+        (("fecth",), "fetch"),
+        (("compar", "a"), "compare"),
+        (("bench", "--enigne", "server"), "--engine"),
+        (("plan", "--pair", "lama-3-70b"), "llama-3-70b"),
+        (("parse", "tests/logs/0.2.63/plan.log"), "plain.log"),
+        (("config", "get", "thread"), "threads"),
+        (("bench", "--engine", "sever"), "'server'"),
+    ],
+)
+def test_what_is_mistyped_is_told_what_was_meant(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], meant: str
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    done = shell.here(*words)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert meant in done.stderr
+
+
+def test_an_unknown_command_like_no_other_gets_no_suggestion() -> None:
+    assert "mean" not in shell.here("xyzzy").stderr
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_no_color_is_obeyed_in_a_terminal(tmp_path: Path, colour: bool) -> None:
+    slow = fakes.AT_ONCE | {"drafting": "sleep 0.3\n" + fakes.AT_ONCE["drafting"]}  # a bar is seen meanwhile
+    llama = fakes.install(tmp_path / "llama", **slow)
+    env = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
+    env |= {"GGUFSPEC_LLAMA": str(llama), "TERM": "xterm-256color"} | ({} if colour else {"NO_COLOR": "1"})
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "ggufspec", *QUICK, "--warmup", "0"]
+    with subprocess.Popen(words, env=env, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs) as bench:
+        os.close(theirs)
+        said = b""
+        while True:
+            try:
+                part = os.read(ours, 1 << 16)
+            except OSError:  # the terminal's other end is closed
+                break
+            said += part
+        assert bench.stdout is not None
+        table = bench.stdout.read()
+    os.close(ours)
+    assert re.search(rb"\d of \d+ runs", said), "no growing table was shown"
+    assert bool(re.search(rb"\x1b\[[0-9;]*3[0-9]", said)) == colour
+    assert b"\x1b" not in table
+
+
+def test_a_download_is_not_asked_about_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ggufspec.domain import ModelFile, Pair
+    from ggufspec.errors import ConsentNeededError
+    from ggufspec.modelfiles.hub import FetchItem, Survey
+    from ggufspec.modelfiles.hub.choice import RepoFile
+
+    nowhere = Path("/nonexistent")
+    file = RepoFile(path="big.gguf", size_bytes=hub_access.ASK_ABOVE_BYTES + 1, digest="0" * 64)
+    item = FetchItem(
+        repo="me/Big", commit="c", revision="main", file=file, path=nowhere, blob=nowhere, here_bytes=0
+    )
+    pair = Pair(name="big", target=ModelFile(filename="big.gguf"), draft=None)
+    found = Survey(pair=pair, items=(item,), folder=nowhere, free_bytes=1 << 60)
+    with pytest.raises(ConsentNeededError, match="--quiet does not ask"):
+        hub_access.confirm_download(found, yes=False, quiet=True)
+    hub_access.confirm_download(found, yes=True, quiet=True)
+
+
+def test_a_traceback_shows_no_credentials() -> None:
+    code = (
+        "from ggufspec import cli\n"
+        "from ggufspec.errors import GgufspecError\n"
+        "def fail(*, obj, **others):\n"
+        "    obj.debug = True\n"
+        "    try:\n"
+        "        raise ValueError('https://me:s3cr3t@index.example/simple is gone')\n"
+        "    except ValueError as error:\n"
+        "        raise GgufspecError('in short') from error\n"
+        "cli.cli.main = fail\n"
+        "cli.main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "ValueError: https://***@index.example/simple is gone" in result.stderr
+    assert "GgufspecError: in short" in result.stderr
+    assert "s3cr3t" not in result.stderr
+
+
+def test_an_interrupt_while_the_command_is_imported_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    )
+    done = shell.ggufspec("show", "--list", env={"PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_deleted_working_folder_is_said(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from ggufspec.__main__ import main\n"
+        "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n"
+        "sys.argv[1:] = ['show', '--list']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: the working folder was deleted\nhint: ")
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = tmp_path / "link"
+    monkeypatch.setenv("GGUFSPEC_DATA", str(link))
+    link.symlink_to(tmp_path / "nowhere")
+    done = shell.here("show", "--list")
+    assert f"the symbolic link {link} leads to {tmp_path / 'nowhere'}, which does not exist" in done.stderr
+    assert "GGUFSPEC_DATA" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("words", [("show", "--list"), ("config", "set", "threads", "2")])
+def test_a_link_to_itself_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    link, variable = tmp_path / "link", "GGUFSPEC_DATA" if words[0] == "show" else "GGUFSPEC_CONFIG"
+    monkeypatch.setenv(variable, str(link))
+    link.symlink_to(link)
+    done = shell.here(*words)
+    assert f"the symbolic link {link} leads back to itself" in done.stderr
+    assert variable in done.stderr.splitlines()[-1]
+
+
+def test_a_limit_of_file_sizes_is_said(llama: Path) -> None:
+    words = shlex.join(
+        [sys.executable, "-m", "ggufspec", "bench", "--pair", "demo", "-p", "A cat", "-r", "1"]
+    )
+    env = {**os.environ, "GGUFSPEC_LLAMA": str(llama)}
+    done = subprocess.run(["sh", "-c", f"ulimit -f 4; exec {words}"], env=env, capture_output=True, text=True)
+    assert done.returncode == 13, done.stderr
+    assert "this shell limits the size of files" in done.stderr
+    assert "ulimit -f unlimited" in done.stderr

@@ -1,0 +1,178 @@
+"""What strangers wrote (names, prompts, ids, logs) can neither take over a terminal nor leave its place."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import json
+import shlex
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from xml.dom import minidom
+
+import pandas as pd
+import pytest
+
+from ggufspec import paths, results
+from ggufspec.harmless import harmless, one_line, to_json
+from ggufspec.report import frames
+from ggufspec.report.html.notebook import results_html
+from ggufspec.report.html.sections import html
+from ggufspec.report.text import formats
+from tests.support import damage, fakes, shell
+from tests.support.swept import swept
+
+PACKAGE = Path(__file__).parents[2] / "ggufspec"
+ATTACKS = {
+    "colour": "\x1b[31m",
+    "title": "\x1b]0;owned\x07",
+    "one byte": "\x9b31m",
+    "direction": "\u202e",
+    "isolate": "\u2066",
+    "carriage return": "\r",
+    "backspace": "\b",
+}
+EVIL = f"=cmd{''.join(ATTACKS.values())}|end\nStored as trusted"
+FORBIDDEN = tuple("".join(ATTACKS.values()).replace("[31m", "").replace("]0;owned", "").replace("31m", ""))
+
+
+@pytest.fixture
+def bench() -> str:
+    """The folder of a bench in which every name is meant to do harm, its own id included."""
+    stored = swept(f"{EVIL}.gguf", "other.gguf", target=f"{EVIL}-target.gguf", tag=EVIL)
+    meta, runs, name = stored.folder / "meta.json", stored.folder / "runs.jsonl", f"../../{EVIL}/escaped"
+    damage.reseal_meta(meta, json.dumps(json.loads(meta.read_text()) | {"id": name}).encode())
+    damage.reseal_runs(runs, runs.read_bytes(), name)
+    return str(stored.folder)
+
+
+def _clean(text: str) -> bool:
+    return not any(letter in text for letter in FORBIDDEN)
+
+
+@pytest.mark.parametrize("per", ["arm", "prompt", "category", "run", "position", "round"])
+@pytest.mark.parametrize("output", ["md", "csv", "json", "jsonl", "sql"])
+def test_no_table_of_a_stranger_holds_a_control_character(bench: str, per: str, output: str) -> None:
+    done = shell.here("show", bench, "--per", per, "-o", output)
+    assert done.returncode == 0, done.stderr
+    assert "cmd" in done.stdout
+    assert _clean(done.stdout + done.stderr)
+
+
+@pytest.mark.parametrize(
+    "words", [("compare", "BENCH", "BENCH"), ("show", "BENCH", "--plot"), ("bench", "--resume", "BENCH")]
+)
+def test_no_command_passes_control_characters_on(bench: str, tmp_path: Path, words: tuple[str, ...]) -> None:
+    llama = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    extra = ("--llama", str(llama), "--pair", "demo", "-p", "Hi") if words[0] == "bench" else ()
+    done = shell.here(*(bench if word == "BENCH" else word for word in words), *extra)
+    assert done.stdout + done.stderr
+    assert _clean(done.stdout + done.stderr)
+
+
+def test_a_name_ends_neither_its_cell_nor_its_line(bench: str) -> None:
+    lines = shell.here("show", bench).stdout.splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert len(rows) == 2 + len(frames.summary(results.load(bench)))
+    assert len({line.replace("\\|", "").count("|") for line in rows}) == 1
+
+
+def test_errors_and_names_of_files_are_shown_without_control_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "run\x1b]0;owned\x07\x9b1m\u202e.log"
+    Path(name).write_text("no log of llama.cpp\n")
+    for words in (("parse", name), ("parse", f"{name}x"), ("show", name), ("bench", "--engine", name)):
+        done = shell.here(*words)
+        assert done.returncode != 0
+        assert "run" in done.stderr
+        assert _clean(done.stdout + done.stderr)
+
+
+def test_json_and_sql_keep_every_character() -> None:
+    frame = pd.DataFrame({"name": [EVIL], "n": [1]})
+    assert json.loads(formats.render(frame, "json"))[0]["name"] == EVIL
+    assert json.loads(formats.render(frame, "jsonl"))["name"] == EVIL
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(formats.render(frame, "sql", title="t"))
+        assert database.execute("SELECT name FROM t").fetchall() == [(EVIL,)]
+    assert json.loads(to_json({"a": ["\ud800", "\u2028"]})) == {"a": ["\ud800", "\u2028"]}
+
+
+@pytest.mark.parametrize("opening", ["=", "+", "-", "@", "\t", "\r", "\n", " =", "＝", "＋", "－", "＠"])
+def test_no_text_in_csv_is_a_formula(opening: str) -> None:
+    frame = pd.DataFrame({"name": [f"{opening}1+1"], "list": [[f"{opening}1"]], "n": [-1], "x": [-0.5]})
+    (row,) = csv.DictReader(io.StringIO(formats.render(frame, "csv")))
+    assert row["name"].startswith(f"'{opening[:1].replace(chr(13), chr(0xFFFD))}")
+    assert row["list"].startswith("'")
+    assert (row["n"], row["x"]) == ("-1", "-0.5")
+
+
+def test_csv_of_a_stranger_has_no_formula_and_numbers_stay_numbers(bench: str) -> None:
+    rows = list(csv.DictReader(io.StringIO(shell.here("show", bench, "-o", "csv").stdout)))
+    assert all(row["target"] in {"", f"'{harmless(EVIL)}-target.gguf"} for row in rows)
+    assert all(float(row["gen_tps"]) > 0 for row in rows)
+    assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "+", "@", "\t"))]
+
+
+@pytest.mark.parametrize(("form", "several"), [("svg", False), ("svg", True), ("png", True)])
+def test_pictures_stay_in_their_folder_whatever_a_bench_is_called(
+    bench: str, tmp_path: Path, form: str, several: bool
+) -> None:
+    place = tmp_path / "a" / "b" / "pictures"
+    before = {path for path in tmp_path.rglob("*") if paths.data_dir() not in path.parents}
+    done = shell.here("report", bench, *((bench,) if several else ()), "-o", form, "--out", str(place))
+    assert done.returncode == 0, done.stderr
+    assert _clean(done.stderr)
+    new = {path for path in tmp_path.rglob("*") if paths.data_dir() not in path.parents} - before
+    assert {path for path in new if path.is_file()} == set(place.iterdir())
+    assert len(set(place.iterdir())) == (2 if several else 1) * 6
+    for drawing in place.glob("*.svg"):
+        page = minidom.parseString(drawing.read_bytes())  # our own drawing
+        assert not page.getElementsByTagName("script")
+        assert _clean(drawing.read_text(encoding="utf-8"))
+
+
+def test_pages_hold_no_control_character(bench: str) -> None:
+    stored = results.load(bench)
+    for page in (results_html(stored), html([stored, stored]).split("<script>")[0]):
+        assert "cmd" in page
+        assert _clean(page)
+
+
+def test_a_dry_run_can_be_pasted_and_shows_no_control_character(tmp_path: Path) -> None:
+    llama = fakes.install(tmp_path / "llama", plain='for word; do last=$word; done\nprintf %s "$last"\n')
+    prompt = "it's \x1b[31m red \x9b \u202e \\x41 'quoted'"
+    done = shell.here("bench", "--pair", "demo", "-p", prompt, "-n", "8", "--dry-run", "--llama", str(llama))
+    assert done.returncode == 0, done.stderr
+    assert _clean(done.stdout)
+    line = done.stdout.splitlines()[0]
+    words = line[line.index("$'") :]
+    shown = subprocess.run(
+        ["bash", "-c", f"printf %s {words[: words.rindex(' </dev/null')]}"], capture_output=True, check=True
+    )
+    assert prompt.encode() in shown.stdout
+
+
+def test_what_is_harmless_stays() -> None:
+    text = "γ = 3\tüber\n漢字 🙂 \u200d\u2028"
+    assert harmless(text) == text
+    assert one_line(text) == text.replace("\t", " ").replace("\n", " ")
+    assert shlex.quote(one_line(EVIL)).isprintable()
+
+
+def test_commands_print_in_one_place_only() -> None:
+    """Everything else of the command line prints through ``entry/output.py``, so that nothing escapes it."""
+    found = [
+        f"{path.name}:{node.lineno}"
+        for path in (PACKAGE / "cli").rglob("*.py")
+        if path.parent.name + "/" + path.name not in {"entry/output.py", "options/shared.py"}
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in {"click.echo", "click.secho", "print", "sys.stdout.write"}
+    ]
+    assert not found

@@ -1,0 +1,312 @@
+"""Benches that another program changed: no wrong figure without a warning, no run lost unseen."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec import results
+from ggufspec.domain import Difference, Drafting, Role, RunResult, TextVerdict
+from ggufspec.errors import ResultsError
+from ggufspec.results import ResultSet
+from tests.support import damage, values
+
+
+def _bench(name: str = "mine", count: int = 4) -> ResultSet:
+    """Return a bench with runs that share some records and have others of their own; closed."""
+    stored = _create(name)
+    for run in _runs(count):
+        stored = results.append(stored, run)
+    results.close(stored)
+    return stored
+
+
+def _create(name: str) -> ResultSet:
+    return results.create(
+        engine="binary", command=(), build=values.BUILD, machine=values.MACHINE, doubts={}, name=name
+    )
+
+
+def _runs(count: int) -> list[RunResult]:
+    plain = [values.run(prompt=f"p{number}", tps=50.0 + number) for number in range(count)]
+    return [
+        replace(run, log=f"{number:04d}", sample=replace(run.sample, text=f"text {number}" * 40))
+        for number, run in enumerate(plain)
+    ]
+
+
+def _file(stored: ResultSet) -> Path:
+    return stored.folder / "runs.jsonl"
+
+
+def _ends_of_appends(content: bytes) -> list[int]:
+    """Return where each append ends: all of these end with a run."""
+    places = [place + 1 for place, byte in enumerate(content) if byte == ord("\n")]
+    return [
+        end for start, end in zip([0, *places], places, strict=False) if b'"kind":"run"' in content[start:end]
+    ]
+
+
+def test_a_flipped_digit_is_not_believed() -> None:
+    stored = _bench()
+    content = _file(stored).read_bytes()
+    _file(stored).write_bytes(content.replace(b'"program_s":2.4', b'"program_s":9.4', 1))
+    with pytest.raises(ResultsError, match=r"line 5 of runs.jsonl: damaged") as caught:
+        results.load("mine")
+    assert "ggufspec show mine --salvage" in (caught.value.hint or "")
+    with pytest.raises(ResultsError, match=r"line 5 of runs.jsonl: damaged"):
+        results.reopen("mine")
+    left = results.load("mine", salvage=True)
+    assert left.runs == list(stored.runs)[1:]
+    assert left.damage == ("left out: line 5 of runs.jsonl: damaged",)
+
+
+def test_every_bit_of_a_bench_counts() -> None:
+    stored = _bench(count=2)
+    for name in ("meta.json", "runs.jsonl"):
+        file = stored.folder / name
+        content = file.read_bytes()
+        for byte in range(len(content)):
+            file.write_bytes(damage.flip(content, byte * 8 + byte % 8))
+            try:
+                loaded = results.load("mine")
+            except ResultsError:
+                continue
+            assert loaded.damage
+            assert loaded.runs == list(stored.runs)[: len(loaded.runs)]
+        file.write_bytes(content)
+    assert results.load("mine") == stored
+
+
+def test_a_script_flips_bits_anywhere() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "fuzz_store.py"
+    done = subprocess.run(
+        [sys.executable, script, "--flips", "300"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "never a wrong figure without a warning" in done.stdout
+
+
+def test_an_append_that_a_power_cut_left_torn_zeroed_or_reordered_was_never_made() -> None:
+    stored = _bench()
+    content = _file(stored).read_bytes()
+    *_, before, end = _ends_of_appends(content)
+    assert end == len(content)
+    middle = (before + end) // 2
+    remains = {
+        "torn": content[:middle],
+        "zeroed": content[:before] + bytes(end - before),
+        "first half zeroed": content[:before] + bytes(middle - before) + content[middle:],
+        "second half zeroed": content[:middle] + bytes(end - middle),
+        "length without data": content[:before] + b"\n" * (end - before - 1) + b"\0",
+    }
+    for name, left in remains.items():
+        _file(stored).write_bytes(left)
+        loaded = results.load("mine")
+        assert loaded.runs == list(stored.runs)[:3], name
+        assert "at the end of runs.jsonl" in loaded.damage[0], name
+        again = results.reopen("mine")
+        assert again.damage == loaded.damage, name
+        again = results.append(again, stored.runs[3])
+        results.close(again)
+        assert (results.load("mine"), results.load("mine").damage) == (stored, ()), name
+
+
+def test_damage_before_the_last_append_is_not_taken_for_a_power_cut() -> None:
+    stored = _bench()
+    content = _file(stored).read_bytes()
+    *_, third, _ = _ends_of_appends(content)
+    for length in (2, 40):
+        _file(stored).write_bytes(content[: third - length] + bytes(length - 1) + content[third - 1 :])
+        with pytest.raises(ResultsError, match="damaged"):
+            results.load("mine")
+        assert results.load("mine", salvage=True).runs == [stored.runs[place] for place in (0, 1, 3)]
+
+
+def test_damage_between_the_last_two_appends_costs_both_with_a_warning() -> None:
+    stored = _bench()
+    content = _file(stored).read_bytes()
+    *_, third, _ = _ends_of_appends(content)
+    _file(stored).write_bytes(damage.flip(content, (third - 1) * 8))  # joins the lines on both sides
+    loaded = results.load("mine")
+    assert loaded.runs == list(stored.runs)[:2]
+    assert loaded.damage
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: lines[:4] + lines[5:],  # a run is missing
+        lambda lines: lines[:5] + lines[4:],  # a run is there twice
+        lambda lines: [*lines[:-5], lines[-1], *lines[-5:-1]],
+        lambda lines: lines[1:],
+    ],
+)
+def test_lines_that_are_missing_doubled_or_moved_are_noticed(
+    change: Callable[[list[bytes]], list[bytes]],
+) -> None:
+    stored = _bench()
+    lines = _file(stored).read_bytes().splitlines(keepends=True)
+    _file(stored).write_bytes(b"".join(change(lines)))
+    with pytest.raises(ResultsError, match="lines are missing or moved"):
+        results.load("mine")
+    left = results.load("mine", salvage=True)
+    assert left.damage
+    assert all(run in stored.runs for run in left.runs)
+    assert len({run.log for run in left.runs}) == len(left.runs)
+
+
+def test_runs_of_another_bench_are_noticed() -> None:
+    mine, other = _bench("mine"), _bench("other")
+    shutil.copy(_file(other), _file(mine))
+    with pytest.raises(ResultsError, match=r"before line 1 of runs.jsonl"):
+        results.load("mine")
+
+
+def test_what_is_salvaged_keeps_its_references_and_judgements() -> None:
+    stored = results.reopen(_bench().meta.id)
+    for run in values.run(Role.DRAFTING, draft=3), values.run(Role.DRAFTING, draft=5):
+        stored = results.append(
+            stored, replace(run, log=f"drafting {run.spec.drafting}", text_identical=None)
+        )
+    difference = Difference(at_char=4, at_token=2, margin=0.5, verdict=TextVerdict.NEAR_TIE)
+    for run in stored.runs[-2:]:
+        judged = replace(run, text_identical=False, difference=difference)
+        stored = results.judge(stored, judged)
+    results.close(stored)
+    content = _file(stored).read_bytes()
+    _file(stored).write_bytes(
+        content.replace(b'"log":"0000"', b'"log":"0009"').replace(b"text 1t", b"text 9t")
+    )
+    left = results.load("mine", salvage=True)
+    assert left.runs == [stored.runs[place] for place in (2, 3, 4, 5)]
+    assert [run.spec.drafting for run in left.runs[-2:]] == [Drafting(n_max=3), Drafting(n_max=5)]
+    assert any("refer to a damaged line" in sentence for sentence in left.damage)
+    assert left.writer is None
+
+
+def test_a_damaged_meta_is_named_and_its_runs_are_salvaged() -> None:
+    stored = _bench()
+    meta = stored.folder / "meta.json"
+    content = meta.read_bytes()
+    for left, words in (
+        (content.replace(b"A Processor", b"B Processor"), "does not match its checksum"),
+        (content.replace(b'"schema_version":', b'"schema_version":9'), "does not match its checksum"),
+        (content.replace(b'"crc32"', b'"crc33"'), "does not match its checksum"),
+        (content[: len(content) // 2], "cannot read the run"),
+        (b"", "cannot read the run"),
+    ):
+        meta.write_bytes(left)
+        with pytest.raises(ResultsError, match=words):
+            results.load("mine")
+        salvaged = results.load("mine", salvage=True)
+        assert salvaged.runs == stored.runs
+        assert salvaged.damage[0].startswith("meta.json")
+
+
+def test_a_bench_without_its_runs_is_not_an_empty_one() -> None:
+    stored = _bench()
+    _file(stored).unlink()
+    for salvage in (False, True):
+        with pytest.raises(ResultsError, match=r"runs.jsonl is missing"):
+            results.load("mine", salvage=salvage)
+
+
+def _truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-10])
+
+
+def _empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def _replace(file: Path) -> None:
+    copy = file.with_name("copy")
+    shutil.copy(file, copy)
+    copy.replace(file)
+
+
+def _grow(file: Path) -> None:
+    with file.open("ab") as stream:
+        stream.write(b'{"kind":"run"}\n')
+
+
+@pytest.mark.parametrize("change", [_truncate, _empty, _replace, _grow, Path.unlink])
+def test_a_file_that_was_changed_while_it_was_written_is_refused(change: Callable[[Path], None]) -> None:
+    stored = results.append(_create("mine"), values.run())
+    change(_file(stored))
+    left = _file(stored).read_bytes() if _file(stored).exists() else None
+    with pytest.raises(ResultsError, match="while the bench was written") as caught:
+        results.append(stored, values.run(repeat=1))
+    assert caught.value.hint
+    with pytest.raises(ResultsError, match="while the bench was written"):
+        results.confirm(stored)
+    assert (_file(stored).read_bytes() if _file(stored).exists() else None) == left
+
+
+def test_a_bench_that_was_removed_while_it_was_written_is_noticed() -> None:
+    stored = results.append(_create("mine"), values.run())
+    results.confirm(stored)
+    shutil.rmtree(stored.folder)
+    for call in (lambda: results.append(stored, values.run()), lambda: results.confirm(stored)):
+        with pytest.raises(ResultsError, match="removed"):
+            call()
+    assert not stored.folder.exists()
+
+
+def test_a_second_writer_never_erases_an_acknowledged_run() -> None:
+    """Whoever removes the lock can have two writers; only one of them can append from then on."""
+    first = results.append(_create("mine"), values.run())
+    (first.folder / "lock").unlink()
+    second = results.reopen("mine")
+    with pytest.raises(ResultsError, match="lock of the bench mine was removed"):
+        results.append(first, values.run(repeat=1))
+    second = results.append(second, values.run(repeat=2))
+    with pytest.raises(ResultsError, match="lock of the bench mine was removed"):
+        results.confirm(first)
+    with pytest.raises(ResultsError, match="lock of the bench mine was removed"):
+        results.amend(first, planned_runs=7)
+    assert results.load("mine") == second
+    assert [run.repeat for run in second.runs] == [0, 2]
+
+
+def test_two_writers_that_both_believe_to_have_the_lock_lose_nothing() -> None:
+    """Between a writer's look at its lock and its write, another one may have opened the bench."""
+    first = results.append(_create("mine"), values.run())
+    lock, aside = first.folder / "lock", first.folder / "aside"
+    lock.rename(aside)
+    second = results.reopen("mine")
+    of_second = lock.rename(first.folder / "of second")
+    aside.rename(lock)
+    first = results.append(first, values.run(repeat=1))
+    of_second.replace(lock)
+    with pytest.raises(ResultsError, match="grew"):
+        results.append(second, values.run(repeat=2))
+    assert results.load("mine") == first
+
+
+def test_random_damage_never_passes_for_data() -> None:
+    stored = _bench()
+    content = _file(stored).read_bytes()
+    chance = random.Random(8)
+    for _ in range(200):
+        start = chance.randrange(len(content))
+        length = chance.choice((1, 4, 16, 512))
+        noise = chance.randbytes(min(length, len(content) - start))
+        left = content[:start] + noise + content[start + len(noise) :]
+        if left == content:
+            continue
+        _file(stored).write_bytes(left)
+        try:
+            loaded = results.load("mine")
+        except ResultsError:
+            continue
+        assert loaded.damage
+        assert loaded.runs == list(stored.runs)[: len(loaded.runs)]

@@ -1,0 +1,438 @@
+"""From the name of a model on the Hub to an answering server, in one command that can be interrupted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+import ggufspec
+from ggufspec import paths, redaction, results, tuning
+from ggufspec.domain import Method
+from ggufspec.errors import (
+    ChangedFileError,
+    ConsentNeededError,
+    ModelFileError,
+    NoInstallError,
+    OutOfMemoryError,
+    RevisionNotFoundError,
+)
+from ggufspec.measure import Request, api, prepare_session
+from ggufspec.modelfiles import hub, memory
+from ggufspec.results import Configuration, ResultSet
+from ggufspec.tuning import AutoRequest, TuneRequest, looking, serving, sources
+from tests.support import fake_server, fakes, hub_client, models, quick_look, shell
+from tests.support.hub_client import Run
+from tests.support.hub_server import Fault, Hub
+
+ROOT = Path(__file__).parents[2]
+TARGET = "me/Model-3-8B-GGUF:Q4_K_M"
+DRAFTER = "a/Model-3-1B-GGUF/d-Q8_0.gguf"
+OTHER = "c/Model-3-1B-other-GGUF/d-Q8_0.gguf"
+QUICK = ("--max-time", "60s", "-t", "1", "--serve-ctx", "1024")
+QUICKLY: dict[str, Any] = {"max_time": 60.0, "threads": 1, "serve_ctx": 1024}
+
+
+@pytest.fixture
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    fake_server.program(folder / "llama-server", fake_server.Behaviour(noise=0.001))
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    return folder
+
+
+@pytest.fixture
+def family(loopback: Hub, llama: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """A Hub with a target, a drafter that fits, and one with another vocabulary."""
+    quick_look.use(monkeypatch.setattr)
+    base = {"cardData": {"base_model": "acme/Model-3-8B-Instruct"}}
+    loopback.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": hub_client.gguf(8 << 20)}, info=base)
+    other = hub_client.gguf().replace(b"<0xC5>", b"<0xc5>")
+    for name, downloads, body in (
+        ("a/Model-3-1B-GGUF", 90_000, hub_client.gguf()),
+        ("c/Model-3-1B-other-GGUF", 990_000, other),
+    ):
+        loopback.add(name, {"d-Q8_0.gguf": body})
+        loopback.repos[name].info = {"downloads": downloads, "gguf": {"architecture": "llama"}}
+    return loopback
+
+
+def test_everything_that_may_draft_is_found_by_its_header(family: Hub, llama: Path) -> None:
+    found = tuning.find_sources(AutoRequest(target=TARGET))
+    by_name = {source.name: source for source in found.sources if source.survey or source.left_out}
+    assert by_name[DRAFTER].left_out is None
+    assert by_name[DRAFTER].method is Method.DRAFT_MODEL
+    assert str(by_name[OTHER].left_out).startswith("refused: 1 token differs")
+    lookups = {source.method for source in found.tried} - {Method.DRAFT_MODEL}
+    assert lookups == {method for method in Method if not method.drafts_with_model}
+    assert found.survey.missing_bytes == sum(
+        family.repos[repo].files[file].size
+        for repo, file in (("me/Model-3-8B-GGUF", "m-Q4_K_M.gguf"), ("a/Model-3-1B-GGUF", "d-Q8_0.gguf"))
+    )
+    assert not [*hub.cached_files(hub.Access())]
+
+
+def test_a_head_beside_a_target_and_layers_inside_it_are_found(
+    loopback: Hub, llama: Path, tmp_path: Path
+) -> None:
+    """Once each: the target is not its own drafter."""
+    target = models.write_model(tmp_path / "m.gguf", *models.with_mtp(n_ff=4096, context=4096))
+    head = models.write_model(tmp_path / "h.gguf", *models.eagle3())
+    loopback.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": target, "eagle3-m-Q8_0.gguf": head})
+    found = tuning.find_sources(AutoRequest(target=TARGET))
+    drafting = [
+        (source.name, source.method) for source in found.tried if source.method and source.method.is_head
+    ]
+    assert drafting == [
+        ("me/Model-3-8B-GGUF/eagle3-m-Q8_0.gguf", Method.DRAFT_EAGLE3),
+        ("layers of the target", Method.DRAFT_MTP),
+    ]
+
+
+def test_no_secret_is_stored_with_a_tuning() -> None:
+    assert "hf_secret" not in repr(AutoRequest(target=TARGET, token="hf_secret"))
+    words = ["auto", "m", "--token", "hf_secret", "--serve", "--", "--api-key", "x", "--port", "1"]
+    assert redaction.without_token_option(words) == ("auto", "m", "--serve", "--", "--port", "1")
+
+
+def test_drafters_beyond_the_number_or_the_download_are_left_out(family: Hub, llama: Path) -> None:
+    none = tuning.find_sources(AutoRequest(target=TARGET, drafters=0))
+    (reason,) = (source.left_out for source in none.sources if source.name == DRAFTER)
+    assert reason == "not among the first 0 (--drafters)"
+    target_bytes = none.target.missing_bytes
+    tight = tuning.find_sources(AutoRequest(target=TARGET, max_download_bytes=target_bytes + 1))
+    (reason,) = (source.left_out for source in tight.sources if source.name == DRAFTER)
+    assert "the download would exceed" in str(reason)
+    assert tight.survey.missing_bytes == target_bytes
+    with pytest.raises(ConsentNeededError, match="the target alone needs a download of"):
+        tuning.find_sources(AutoRequest(target=TARGET, max_download_bytes=target_bytes - 1))
+
+
+def test_a_drafter_that_is_named_comes_first_and_is_not_found_twice(family: Hub, llama: Path) -> None:
+    found = tuning.find_sources(AutoRequest(target=TARGET, draft_model=(DRAFTER,), drafters=0))
+    assert [source.name for source in found.sources].count(DRAFTER) == 1
+    assert found.tried[0].name == DRAFTER
+    family.add("me/Heads", {"readme.gguf": b"no model"})
+    with pytest.raises(ModelFileError):
+        tuning.find_sources(AutoRequest(target=TARGET, draft_model=("me/Heads/readme.gguf",)))
+
+
+def test_heads_are_judged_by_their_headers(loopback: Hub, llama: Path, tmp_path: Path) -> None:
+    target = models.write_model(tmp_path / "target.gguf", *models.with_mtp(n_layers=5))
+    fits = models.write_model(tmp_path / "eagle3.gguf", *models.eagle3(target_layers=(1, 2, 3)))
+    other = models.write_model(tmp_path / "other.gguf", *models.eagle3(target_layers=(1, 2, 3), width=128))
+    named = (str(fits), str(other))
+    found = tuning.find_sources(AutoRequest(target=str(target), draft_model=named, offline=True))
+    by_name = {source.name: source for source in found.sources if source.name != "the text so far"}
+    assert by_name[str(fits)].left_out is None
+    assert by_name[str(fits)].method is Method.DRAFT_EAGLE3
+    assert "refused: the head reads states of width 128" in str(by_name[str(other)].left_out)
+    assert by_name["layers of the target"].method is Method.DRAFT_MTP
+    assert by_name["layers of the target"].left_out is None
+    assert loopback.seen == []
+    asked = found.tune_request(AutoRequest(target=str(target)))
+    assert asked.methods is not None
+    assert {*asked.methods} >= {"draft-eagle3", "draft-mtp", "ngram-simple"}
+
+
+def test_a_head_beside_the_target_and_layers_in_it_are_found(
+    loopback: Hub, llama: Path, tmp_path: Path
+) -> None:
+    target = models.write_model(tmp_path / "target.gguf", *models.with_mtp(n_layers=5))
+    head = models.write_model(tmp_path / "eagle3.gguf", *models.eagle3(target_layers=(1, 2, 3)))
+    loopback.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": target, "eagle3-m-Q4_K_M.gguf": head})
+    found = tuning.find_sources(AutoRequest(target=TARGET))
+    with_weights = {source.name: source.method for source in found.tried if source.method.is_head}
+    assert with_weights == {
+        "me/Model-3-8B-GGUF/eagle3-m-Q4_K_M.gguf": Method.DRAFT_EAGLE3,
+        "layers of the target": Method.DRAFT_MTP,
+    }
+    assert Method.DRAFT_MODEL not in {source.method for source in found.tried}  # the target is no drafter
+
+
+def test_a_build_that_is_older_than_a_method_leaves_it_out(
+    loopback: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    fake_server.program(folder / "llama-server", version="0.3.16")
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    found = tuning.find_sources(AutoRequest(target="demo"))
+    assert [source.name for source in found.tried] == ["demo:drafter"]
+    assert all("is older than that method" in str(source.left_out) for source in found.sources[1:])
+
+
+def test_a_repository_that_breaks_does_not_end_the_search(family: Hub, llama: Path) -> None:
+    suggested = ggufspec.suggest(TARGET)
+    assert suggested[0].name == DRAFTER
+    family.faults.append(Fault(where="api/models/a/Model-3-1B-GGUF", times=99, status=404))
+    found = tuning.find_sources(AutoRequest(target=TARGET))
+    assert all(source.survey is None for source in found.tried)
+    assert found.tried
+
+
+def test_without_a_hub_the_text_so_far_is_left(family: Hub, llama: Path, run: Run) -> None:
+    assert run("fetch", "-q", "--target", TARGET)[0] == 0
+    family.faults.append(Fault(where="api/models", times=99, status=404))
+    found = tuning.find_sources(AutoRequest(target=TARGET))
+    assert found.notes
+    assert found.notes[0].startswith("drafters: ")
+    assert not [source for source in found.tried if source.method.drafts_with_model]
+
+
+def test_what_cannot_run_is_refused_before_a_download(
+    family: Hub, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def verdict(*_: object, **__: object) -> memory.MemoryVerdict:
+        return memory.MemoryVerdict(
+            outcome=memory.MemoryFit.IMPOSSIBLE, reason="too large", hint="a smaller one"
+        )
+
+    monkeypatch.setattr(memory, "verdict", verdict)
+    with pytest.raises(OutOfMemoryError, match="too large"):
+        tuning.find_sources(AutoRequest(target=TARGET))
+    (llama / "llama-server").unlink()
+    with pytest.raises(NoInstallError, match="has no llama-server"):
+        tuning.find_sources(AutoRequest(target=TARGET))
+
+
+def test_a_download_needs_a_yes(family: Hub, llama: Path, run: Run) -> None:
+    code, out, err = run("auto", TARGET, *QUICK)
+    assert code == ConsentNeededError.exit_code
+    assert "needs confirmation" in err
+    assert out == ""
+    for line in (f"{DRAFTER}", f"{OTHER}", "ngram-simple", "to download: "):
+        assert line in err
+    code, _, err = run("auto", TARGET, *QUICK, "--", "--port", "1")
+    assert code == 2
+    assert "options for llama-server need --serve" in err
+
+
+def test_the_command_ends_with_the_verdict_and_how_to_serve_it(family: Hub, llama: Path, run: Run) -> None:
+    code, out, err = run("auto", TARGET, "--yes", *QUICK)
+    assert code == 0, err
+    configuration = results.read_configuration()
+    assert configuration.overall.drafts
+    assert configuration.spec.drafter is not None
+    assert f"{configuration.spec.drafter.repo}/{configuration.spec.drafter.filename}" == DRAFTER
+    lines = out.splitlines()
+    assert lines[0].startswith("Draft with d-Q8_0.gguf, γ = 4")
+    assert any("m-Q4_K_M.gguf + d-Q8_0.gguf" in line for line in lines[1:])  # the table
+    name = configuration.id
+    assert lines[-2] == f"Stored as {name}: `ggufspec report {name}` writes its report."
+    assert lines[-1] == f"Serve it: ggufspec serve --tuned {name}"
+    assert not list((paths.data_dir() / "tunings").iterdir())
+    before = len(fake_server.requests(llama))
+    again = run("auto", TARGET, *QUICK)
+    assert again[0] == 0, again[2]
+    assert again[1].splitlines()[0] == lines[0]
+    assert again[1].splitlines()[-2:] == lines[-2:]
+    assert f"tuned already: {configuration.id}; --fresh tunes again" in again[2]
+    assert len(fake_server.requests(llama)) == before
+    asked = AutoRequest(target=TARGET, max_time_s=60.0, threads=1, serve_ctx=1024)
+    same = tuning.find_sources(asked).tune_request(asked)
+    assert tuning.find_attempt(same).finished == configuration
+    assert tuning.find_attempt(replace(same, fresh=True)).name == f"{name}-2"
+    other = tuning.find_attempt(replace(same, serve_ctx=512))
+    assert other.finished is None
+    assert other.name != name
+
+
+def test_for_several_users_it_measures_and_serves_as_many_slots(
+    family: Hub, llama: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # what users get together is timed here, and on no machine as precise as a tuning wants it
+    monkeypatch.setattr(sources, "TuneRequest", partial(TuneRequest, precision=None))
+    code, out, err = run("auto", TARGET, "--yes", *QUICK, "--parallel", "2")
+    assert code == 0, err
+    configuration = results.read_configuration()
+    assert configuration.spec.traffic is not None
+    assert configuration.spec.traffic.users == configuration.serving.slots == 2
+    assert not configuration.spec.traffic.prompts
+    assert configuration.spec.context == configuration.serving.context == 1024
+    argv = configuration.serving_argv
+    assert argv[argv.index("--ctx-size") + 1] == "2048"
+    assert "for 2 users at once" in out
+    assert "It serves 2 requests at once" in out
+    bench = results.load(configuration.id)
+    assert {spec.traffic.users for spec in bench.runs.specs if spec.traffic} == {2}
+    learning = next(line for line in err.splitlines() if "ngram-mod" in line)
+    assert "learns from earlier requests" in learning
+    session = prepare_session(Request(tuned=configuration.id, n_predict=16))
+    arms = [arm for block in session.suite.blocks for arm in block.arms]
+    assert {(arm.traffic.users, arm.context) for arm in arms if arm.traffic} == {(2, 1024)}
+    three = prepare_session(Request(tuned=configuration.id, n_predict=16, parallel=3))
+    assert {arm.n_slots for block in three.suite.blocks for arm in block.arms} == {3}
+
+
+def _auto() -> Configuration:
+    return ggufspec.auto(TARGET, **QUICKLY)
+
+
+def _interrupting(
+    function: Callable[..., Iterator[ResultSet]], after: int, *, confirming: bool = False
+) -> Callable[..., Iterator[ResultSet]]:
+    """Return a recorder that is interrupted after some runs of the bench that selects, or that confirms."""
+
+    def record(session: Any, store: ResultSet) -> Iterator[ResultSet]:
+        for grown in function(session, store):
+            yield grown
+            is_selection = store.meta.id.endswith("-selection")
+            if is_selection is not confirming and len(grown.runs) >= after:
+                raise KeyboardInterrupt
+
+    return record
+
+
+@pytest.mark.parametrize("confirming", [False, True], ids=["selecting", "confirming"])
+def test_an_interrupted_tuning_goes_on(
+    family: Hub, llama: Path, monkeypatch: pytest.MonkeyPatch, confirming: bool
+) -> None:
+    looks: list[object] = []
+
+    def forecast_configurations(plan: tuning.Plan, **options: Any) -> Any:
+        looks.append(plan)
+        return quick_look.forecast_configurations(plan, **options)
+
+    monkeypatch.setattr(looking, "forecast_configurations", forecast_configurations)
+    with monkeypatch.context() as patch:
+        patch.setattr(api, "record", _interrupting(api.record, 3, confirming=confirming))
+        with pytest.raises(KeyboardInterrupt):
+            _auto()
+    (kept,) = (name for name in results.ids() if name.endswith("-selection") is not confirming)
+    before = [run.log for run in results.load(kept).runs]
+    assert len(before) >= 3
+    configuration = _auto()
+    assert len(looks) == 1
+    assert {*results.ids()} == {configuration.id, f"{configuration.id}-selection"}
+    after = results.load(kept)
+    assert [run.log for run in after.runs][: len(before)] == before
+    cells = zip(after.runs, after.runs.cells(), strict=True)
+    first = [cell for run, cell in cells if not (run.warmup or run.rerun or run.remeasured)]
+    assert len(first) == len({*first})
+    assert configuration.overall.drafts
+
+
+def test_an_interrupted_start_of_the_server_measures_nothing_again(
+    family: Hub, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(serving, "serve", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            _auto()
+    measured = {name: len(results.load(name).runs) for name in results.ids()}
+    assert len(measured) == 2
+    configuration = _auto()
+    assert configuration.launch is not None
+    assert configuration.launch.failure is None
+    assert {name: len(results.load(name).runs) for name in results.ids()} == measured
+
+
+@pytest.mark.parametrize("interrupted", [False, True], ids=["at once", "killed while downloading"])
+def test_from_an_empty_cache_to_an_answering_server(
+    family: Hub, llama: Path, home: Path, interrupted: bool
+) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+    target = hub_client.blob(home, family, "me/Model-3-8B-GGUF/m-Q4_K_M.gguf")
+    if interrupted:
+        fault = Fault(where=target.name, times=99, hold_after=4 << 20)
+        family.faults.append(fault)
+        process = _start(family, home, llama, port)
+        partial = target.with_name(f"{target.name}.incomplete")
+        shell.wait_until(lambda: partial.exists() and partial.stat().st_size >= 3 << 20, 60)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        family.faults.clear()
+        fault.release.set()
+        held = partial.stat().st_size
+    process = _start(family, home, llama, port)
+    try:
+        shell.wait_until(lambda: _is_healthy(process, port), 100)
+        assert json.load(urlopen(f"http://127.0.0.1:{port}/health", timeout=5)) == {"status": "ok"}
+    finally:
+        process.terminate()
+        _, err = process.communicate(timeout=20)
+    last = fake_server.starts(llama)[-1]
+    assert last["pid"] == process.pid, err
+    assert last["argv"][last["argv"].index("--port") + 1] == str(port)
+    assert "--model-draft" in last["argv"]
+    if interrupted:
+        asked = {seen.headers.get("range") for seen in family.content_requests()}
+        assert f"bytes={held}-" in asked
+
+
+def _start(hub: Hub, home: Path, llama: Path, port: int) -> subprocess.Popen[str]:
+    words = ("auto", TARGET, "--yes", *QUICK, "--serve", "--", "--port", str(port))
+    return subprocess.Popen(
+        [sys.executable, "-c", quick_look.RUN, *words],
+        env=hub_client.environment(hub, home) | {"GGUFSPEC_LLAMA": str(llama)},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _is_healthy(process: subprocess.Popen[str], port: int) -> bool:
+    assert process.poll() is None, process.communicate()[1]
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def test_the_embedded_pair_is_not_looked_for_on_the_hub(family: Hub, llama: Path) -> None:
+    family.seen.clear()
+    found = tuning.find_sources(AutoRequest(target="demo"))
+    assert found.tried[0].name == "demo:drafter"
+    assert not found.survey.missing_bytes
+    assert family.seen == []
+
+
+def test_the_pins_of_a_catalogue_are_checked_and_made(
+    family: Hub, llama: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(config))
+    listed = family.repos["me/Model-3-8B-GGUF"].files["m-Q4_K_M.gguf"].digest
+
+    def write(more: str = "") -> None:
+        (config / "pairs.toml").write_text(
+            f"[pairs.mine]\ntarget = {{ repo = 'me/Model-3-8B-GGUF', file = 'm-Q4_K_M.gguf'{more} }}\n"
+            "drafter = { repo = 'a/Model-3-1B-GGUF', file = 'd-Q8_0.gguf' }\n"
+        )
+
+    write(f", sha256 = '{'0' * 64}'")
+    with pytest.raises(ChangedFileError, match=rf"SHA-256 {'0' * 64} there, {listed} on the Hub"):
+        tuning.find_sources(AutoRequest(target="mine"))
+    write(", revision = 'a-commit-that-is-gone'")
+    with pytest.raises(RevisionNotFoundError):
+        tuning.find_sources(AutoRequest(target="mine"))
+    write()
+    code, _, err = run("auto", "mine", "--yes", *QUICK)
+    assert code == 0, err
+    assert "pinned in " in err
+    pinned = json.loads((config / "pins.json").read_text())["files"]
+    assert pinned["me/Model-3-8B-GGUF/m-Q4_K_M.gguf"]["sha256"] == listed
+    family.add("a/Model-3-1B-GGUF", {"d-Q8_0.gguf": hub_client.gguf(5, seed=4)}).commit = "4" * 40
+    shutil.rmtree(hub.Access().cache_dir / "models--a--Model-3-1B-GGUF")  # what is cached is not asked for
+    code, _, err = run("auto", "mine", "--yes", *QUICK)
+    assert code == 37
+    assert "a/Model-3-1B-GGUF/d-Q8_0.gguf is not the file that" in err
