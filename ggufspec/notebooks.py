@@ -1,4 +1,4 @@
-"""What notebooks need: the HTML that they show for a value, checked options, and steps run silently.
+"""What notebooks need: the HTML that they show for a value, and checked options.
 
 The package registers the renderer of ``report`` here, so that values in lower rooms can have a
 ``_repr_html_`` without importing it.
@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from ggufspec.errors import GgufspecError
@@ -31,16 +31,6 @@ def register(renderer: Callable[[object], str]) -> None:
 def html(value: object) -> str:
     """Return the HTML of a value."""
     return _renderers[-1](value)
-
-
-def finish(steps: Generator[object, None, R]) -> R:
-    """Run steps to their end without showing their progress; return what they return."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: R = end.value
-            return result
 
 
 def named_options(function: Callable[P, R]) -> Callable[P, R]:

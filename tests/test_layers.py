@@ -31,7 +31,7 @@ MODULES = {
         "proc",
         "redaction",
     },
-    *{"settings", "temporary", "units", "userfiles"},
+    *{"settings", "steps", "temporary", "units", "userfiles"},
 }
 """At the bottom, beside ``__init__`` and ``__main__``, which are at the top."""
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
@@ -40,10 +43,7 @@ def bench(request: Request | None = None, **options: Any) -> ResultSet:
     asked = (request or Request(**options)).with_head()
     models = naming.fetch_models(asked.models, asked.access)
     session = identify(prepare(asked.with_models(models)))
-    store = begin(session, command=("ggufspec.bench", repr(asked)))
-    with session.engine:
-        *_, finished = record(session, store)
-    return finished
+    return run(session, begin(session, command=("ggufspec.bench", repr(asked))))
 
 
 def prepare(request: Request) -> Session:
@@ -55,6 +55,40 @@ def prepare(request: Request) -> Session:
     if request.names_servers:
         return running.prepare_session(request)
     return prepare_session(request)
+
+
+def run(
+    session: Session, store: ResultSet, show: Callable[[ResultSet], None] = lambda store: None
+) -> ResultSet:
+    """Measure a session to its end, end its programs, and return the results; see ``measuring.record``.
+
+    Args:
+        session: what to measure, after ``identify``.
+        store: what ``begin`` returned.
+        show: gets the growing results, before each run (with it as ``upcoming``) and after it. No run is
+            measured meanwhile, so it may take time.
+    """
+    results = store
+    try:
+        for results in record(session, store, announces=True):
+            show(results)
+    finally:
+        with defer_interrupts():  # a second Ctrl-C must not leave a server behind
+            session.engine.close()
+    return results
+
+
+@contextmanager
+def defer_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C in the block, in which a bench is closed."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may set and gets signals
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def record(session: Session, store: ResultSet, *, announces: bool = False) -> Iterator[ResultSet]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from ggufspec.measure import RUN_SHARE, Deadline
+from ggufspec.measure import RUN_SHARE, Deadline, api
 from ggufspec.modelfiles import hub, pins
 from ggufspec.notebooks import named_options
 from ggufspec.results import Configuration, ResultSet, read_configuration
+from ggufspec.steps import finish
 from ggufspec.tuning import looking, resuming, running, serving
 from ggufspec.tuning.sources import AutoRequest, find_sources
 
@@ -73,8 +74,7 @@ def auto(
     )
     sources = find_sources(asked)
     if sources.survey.missing_bytes:
-        for _ in hub.fetch(sources.survey, asked.access, remember=False):
-            pass
+        finish(hub.fetch(sources.survey, asked.access, remember=False))
         with suppress(OSError):  # a folder that cannot be written only leaves files without a pin
             pins.pin_files(sources.survey)
     deadline = Deadline.start(asked.max_time_s, run_share=RUN_SHARE)  # downloads do not count
@@ -88,15 +88,12 @@ def _finish(attempt: resuming.Attempt, command: tuple[str, ...]) -> Configuratio
     if outlook is None:
         outlook = looking.outlook(attempt.plan)
         attempt.keep_outlook(outlook)
-    steps = running.measure_finalists(attempt.plan, outlook)
-    stored: ResultSet | None = None
-    while True:
-        try:
-            bench = steps.send(stored)
-        except StopIteration as end:
-            tuned = serving.serve(attempt.plan, end.value)
-            running.keep(tuned)
-            attempt.discard_outlook()
-            return read_configuration(tuned.results.meta.id)
+
+    def measure(bench: running.Bench) -> ResultSet:
         name, resume = attempt.place_bench(bench)
-        stored = running.measure_bench(bench.session, command, name=name, resume=resume)
+        return api.run(bench.session, api.begin(bench.session, command=command, name=name, resume=resume))
+
+    tuned = serving.serve(attempt.plan, finish(running.measure_finalists(attempt.plan, outlook), measure))
+    running.keep(tuned)
+    attempt.discard_outlook()
+    return read_configuration(tuned.results.meta.id)

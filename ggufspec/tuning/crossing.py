@@ -32,8 +32,9 @@ from ggufspec.measure import (
     prepare_session,
 )
 from ggufspec.measure import identify as identified
-from ggufspec.notebooks import check_options, finish
+from ggufspec.notebooks import check_options
 from ggufspec.results import CrossoverAxes, ResultSet, load, write_crossover_axes
+from ggufspec.steps import finish
 from ggufspec.tuning import budgeting, expecting
 from ggufspec.tuning.budgeting import CellPace, FirstCell
 from ggufspec.tuning.planning import choose_threads
@@ -91,10 +92,11 @@ class CrossoverPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class CrossoverStep:
-    """What to measure next in the bench, and why."""
+    """What to measure next in the bench, and why; ``resume`` is the bench, None before the first step."""
 
     session: Session
     note: str
+    resume: str | None = None
 
 
 def crossover_request(**options: Any) -> Request:
@@ -240,9 +242,13 @@ def begin_crossover(
 ) -> ResultSet:
     """Open the bench of a step, and store the axes of the map in it; see ``measure.api.begin``.
 
+    ``name`` and ``resume`` are for the first step; the others go on with its bench.
+
     Raises:
         ResultsError: it cannot be opened or written.
     """
+    if step.resume is not None:
+        name, resume = None, step.resume
     opened = api.begin(step.session, command=command, name=name, resume=resume, warnings=warnings)
     write_crossover_axes(plan.axes, opened.folder)
     if plan.rounds:
@@ -250,16 +256,18 @@ def begin_crossover(
     return opened
 
 
-def measure_crossover(plan: CrossoverPlan) -> Generator[CrossoverStep, ResultSet, CrossoverMap]:
+def measure_crossover(plan: CrossoverPlan) -> Generator[CrossoverStep, ResultSet | None, CrossoverMap]:
     """Yield each step, take the results of the bench so far, and return the map."""
     deadline = plan.deadline.reserve(_ENDING_S)
     first = coarse_points(plan.axes)
     results = yield _step(plan, first, 1)
+    assert results is not None
     tried = {(point, 1) for point in first}
     chosen, repeats = first, plan.repeats
     while chosen and not deadline.is_over():
         tried |= {(point, repeats) for point in chosen}
-        results = yield _step(plan, chosen, repeats)
+        results = yield replace(_step(plan, chosen, repeats), resume=results.meta.id)
+        assert results is not None
         chosen, repeats = choose_points(plan, results, deadline.left_s, tried)
     return map_crossover(results, plan.axes)
 
@@ -398,17 +406,10 @@ def crossover(
     deadline = Deadline.start(max_time, run_share=RUN_SHARE)  # downloads do not count
     plan = identify_crossover(prepare_crossover(whole, deadline))
     plan = finish(expect_cells(plan, resume=resume))
-    steps = measure_crossover(plan)
-    step = next(steps)
-    while True:
-        opened = begin_crossover(
-            plan, step, command=("ggufspec.crossover", repr(asked)), name=name, resume=resume
-        )
-        with step.session.engine:
-            *_, results = api.record(step.session, opened)
-        name, resume = None, results.meta.id
-        try:
-            step = steps.send(results)
-        except StopIteration as end:
-            crossover_map: CrossoverMap = end.value
-            return crossover_map
+
+    def measure(step: CrossoverStep) -> ResultSet:
+        command = ("ggufspec.crossover", repr(asked))
+        opened = begin_crossover(plan, step, command=command, name=name, resume=resume)
+        return api.run(step.session, opened)
+
+    return finish(measure_crossover(plan), measure)

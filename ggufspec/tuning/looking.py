@@ -20,8 +20,8 @@ from ggufspec.errors import GgufspecError, InconclusiveError, TimeLimitError
 from ggufspec.forecast import Calibration, profiles, trace
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.measure import Deadline
-from ggufspec.notebooks import finish
 from ggufspec.prompts import PromptTurns
+from ggufspec.steps import finish
 from ggufspec.tuning import budgeting, calibrating, pricing, prospects
 from ggufspec.tuning.budgeting import Budget, Pace, Wanted
 from ggufspec.tuning.calibrating import Calibrated

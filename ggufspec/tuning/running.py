@@ -25,6 +25,7 @@ from ggufspec.measure import (
 )
 from ggufspec.notebooks import check_options
 from ggufspec.results import ResultSet, write_configuration
+from ggufspec.steps import finish
 from ggufspec.tuning import budgeting, looking, prospects, recommending, serving, values, verdicts
 from ggufspec.tuning.budgeting import Budget, Stages
 from ggufspec.tuning.planning import TuneRequest, default, identify, prepare_tuning
@@ -258,16 +259,13 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
     deadline = Deadline.start(asked.max_time_s, run_share=RUN_SHARE)
     plan = identify(prepare_tuning(replace(asked, request=named.with_models(models)), deadline))
     command = ("ggufspec.tune", repr(asked))
-    steps = measure_finalists(plan, looking.outlook(plan))
-    stored: ResultSet | None = None
-    while True:
-        try:
-            stage = steps.send(stored)
-        except StopIteration as end:
-            tuned: Tuned = serving.serve(plan, end.value)
-            keep(tuned)
-            return tuned
-        stored = measure_bench(stage.session, command, resume=stage.resume)
+
+    def measure(bench: Bench) -> ResultSet:
+        return api.run(bench.session, api.begin(bench.session, command=command, resume=bench.resume))
+
+    tuned = serving.serve(plan, finish(measure_finalists(plan, looking.outlook(plan)), measure))
+    keep(tuned)
+    return tuned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,16 +360,6 @@ def _without_verdict(cause: str, outlook: TuningForecast) -> InconclusiveError:
     factor = units.format_factor(best.overall.speedup.value)
     forecast = f"the forecast alone, which nothing confirms, is {factor} at γ = {drafting.n_max}"
     return InconclusiveError(f"there is no verdict: {cause}; {forecast}", _QUIETER)
-
-
-def measure_bench(
-    session: Session, command: tuple[str, ...], *, name: str | None = None, resume: str | None = None
-) -> ResultSet:
-    """Measure a bench to its end, for callers that show no progress; see ``api.begin`` for the arguments."""
-    store = api.begin(session, command=command, name=name, resume=resume)
-    with session.engine:
-        *_, results = api.record(session, store)
-    return results
 
 
 def keep(tuned: Tuned) -> None:

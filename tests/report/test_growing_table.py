@@ -19,10 +19,11 @@ from ggufspec.analysis import arms
 from ggufspec.cli.entry import live
 from ggufspec.cli.steps import measuring
 from ggufspec.domain import Conditions, ModelFile, Prompt, Role, RunSpec, Sample
-from ggufspec.measure import RunPlan, Session
+from ggufspec.measure import RunPlan, Session, api
 from ggufspec.measure.sweep import Sweep
 from ggufspec.report.text import growing
 from ggufspec.report.text.growing import Progress
+from ggufspec.results import ResultSet
 from tests.support import fakes, scripted, shell, swept, values
 from tests.support.scripted import INSTALL, Scripted
 
@@ -76,7 +77,7 @@ def test_nothing_is_drawn_while_a_run_is_measured(terminal: Terminal) -> None:
 
     engine = Scripted(answer=answer)
     with redirect_stderr(terminal):
-        *_, last = measuring.record_with_progress(_session(engine), values.bench())
+        last = measuring.measure(_session(engine), values.bench())
     assert len(lengths) == len(last.runs)
     assert all(before == after for before, after in lengths)
     starts = [before for before, _ in lengths]
@@ -92,16 +93,19 @@ def test_nothing_is_drawn_while_a_run_is_measured(terminal: Terminal) -> None:
     assert re.search(r"1[0-7] of 18 runs, about \d+ s left", drawn)
 
 
-def test_every_run_is_announced_and_the_results_are_the_same(terminal: Terminal) -> None:
+def test_every_run_is_announced_before_it_is_measured() -> None:
     engine = Scripted()
     upcoming = []
-    with redirect_stderr(terminal):
-        for store in measuring.record_with_progress(_session(engine), values.bench()):
-            if store.upcoming is not None:
-                upcoming.append(store.upcoming)
-                assert len(engine.seen) == len(upcoming) - 1
+
+    def show(store: ResultSet) -> None:
+        if store.upcoming is not None:
+            upcoming.append(store.upcoming)
+            assert len(engine.seen) == len(upcoming) - 1
+
+    results = api.run(_session(engine), values.bench(), show)
     assert upcoming == engine.seen
-    assert store.upcoming is None
+    assert results.upcoming is None
+    assert len(results.runs) == len(upcoming)
 
 
 def test_without_a_terminal_there_is_a_line_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

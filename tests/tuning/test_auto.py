@@ -284,8 +284,8 @@ def _interrupting(
 ) -> Callable[..., Iterator[ResultSet]]:
     """Return a recorder that is interrupted after some runs of the bench that selects, or that confirms."""
 
-    def record(session: Any, store: ResultSet) -> Iterator[ResultSet]:
-        for grown in function(session, store):
+    def record(session: Any, store: ResultSet, **options: Any) -> Iterator[ResultSet]:
+        for grown in function(session, store, **options):
             yield grown
             is_selection = store.meta.id.endswith("-selection")
             if is_selection is not confirming and len(grown.runs) >= after:

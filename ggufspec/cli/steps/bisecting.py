@@ -154,19 +154,14 @@ def _measure(request: Request, bisection: Bisection, step: Measure, builds: _Bui
 def _record(session: Session, name: str) -> ResultSet:
     """Measure what a bench still lacks, and return it."""
     is_new = name not in results.ids()
-    latest = opened = api.begin(
+    opened = api.begin(
         session,
         command=measuring.command_line(),
         name=name if is_new else None,
         resume=None if is_new else name,
         warnings={},
     )
-    try:
-        for latest in measuring.record_with_progress(session, opened):  # noqa: B007  # the last is used
-            pass
-    finally:
-        session.engine.close()
-    return latest
+    return measuring.measure(session, opened)
 
 
 class _CannotMeasureError(Exception):

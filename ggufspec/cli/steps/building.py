@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Generator
-from contextlib import closing
 from typing import TypeVar
 
 import click
@@ -17,6 +16,7 @@ from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.output import echo
 from ggufspec.llama import progress
 from ggufspec.llama.install import Built, installs
+from ggufspec.steps import finish
 
 T = TypeVar("T")
 
@@ -92,24 +92,27 @@ def show_progress(
         TimeRemainingColumn(elapsed_when_finished=True),
     )
     plain = not console.is_terminal
-    with closing(steps), Bar(*columns, console=console, transient=True, disable=plain or quiet) as bar:
+    with Bar(*columns, console=console, transient=True, disable=plain or quiet) as bar:
         printed: set[str] = set()
         last_quarter, task = "", bar.add_task("", total=None)
         step, since = progress.BuildStep.WAIT, time.monotonic()
-        while True:
-            try:
-                at = next(steps)
-            except StopIteration as end:
-                result: T = end.value
-                seconds[step] = seconds.get(step, 0.0) + time.monotonic() - since
-                break
+
+        def count_seconds(following: progress.BuildStep) -> None:
+            nonlocal step, since
             now = time.monotonic()
             seconds[step] = seconds.get(step, 0.0) + now - since
-            step, since = at.step, now
+            step, since = following, now
+
+        def show(at: progress.BuildProgress) -> None:
+            nonlocal last_quarter
+            count_seconds(at.step)
             quarter = f"{at.step} {4 * at.done // at.total * 25} %" if at.total else str(at.step)
             if not quiet and (at.notice or (plain and quarter != last_quarter)):
                 echo(at.line if at.notice else quarter, err=True)
                 printed.add(at.line)
             last_quarter = quarter
             bar.update(task, description=at.step, completed=at.done, total=at.total)
+
+        result = finish(steps, show)
+        count_seconds(step)
     return result, printed

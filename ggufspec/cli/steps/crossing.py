@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from ggufspec import tuning
@@ -14,7 +13,8 @@ from ggufspec.cli.steps import benches, hub_access, limits, measuring
 from ggufspec.cli.steps.tuning import look_with_progress
 from ggufspec.report.text import crossovers, formats, tables
 from ggufspec.results import ResultSet
-from ggufspec.tuning import CrossoverPlan, CrossoverStep
+from ggufspec.steps import finish
+from ggufspec.tuning import CrossoverStep
 
 
 def run_crossover(
@@ -56,51 +56,23 @@ def run_crossover(
     plan = look_with_progress(tuning.expect_cells(plan, resume=resume), plan.deadline)
     for note in plan.session.notes[len(known) :]:
         echo_sentence(note, err=True)
-    steps = tuning.measure_crossover(plan)
-    step = next(steps)
-    while True:
-        results = _measure(plan, step, warnings, name=name, resume=resume)
-        name, resume = None, results.meta.id
-        try:
-            step = steps.send(results)
-        except StopIteration as end:
-            crossover: CrossoverMap = end.value
-            break
+    command = measuring.command_line()
+    measured: list[ResultSet] = []
+
+    def measure(step: CrossoverStep) -> ResultSet:
+        echo(f"{step.note} · {limits.describe_left(plan.deadline)}", err=True)
+        opened = tuning.begin_crossover(
+            plan, step, command=command, name=name, resume=resume, warnings=warnings
+        )
+        measured.append(measuring.measure(step.session, opened, measuring.describe_continuing))
+        return measured[-1]
+
+    crossover = finish(tuning.measure_crossover(plan), measure)
+    results = measured[-1]
     emit(_render(crossover, results, output), out)
     measuring.raise_for_failures(results)
     if strict:
         benches.refuse_doubtful([results])
-
-
-def _measure(
-    plan: CrossoverPlan,
-    step: CrossoverStep,
-    warnings: Mapping[str, str],
-    *,
-    name: str | None,
-    resume: str | None,
-) -> ResultSet:
-    """Measure a step to its end, with its progress on a terminal.
-
-    Raises:
-        GgufspecError: it cannot be stored; what was measured stays, and a line says how to continue.
-    """
-    echo(f"{step.note} · {limits.describe_left(plan.deadline)}", err=True)
-    latest = opened = tuning.begin_crossover(
-        plan, step, command=measuring.command_line(), name=name, resume=resume, warnings=warnings
-    )
-    benches.warn_of_damage(opened)
-    try:
-        for latest in measuring.record_with_progress(step.session, opened):  # noqa: B007  # the last is used
-            pass
-    except BaseException as error:
-        with measuring.defer_interrupts():
-            step.session.engine.close()
-            command = benches.command_line(measuring.command_line(), latest.meta.id)
-            echo(f"{measuring.describe_end(error, latest)}{benches.describe_command(command)}", err=True)
-        raise
-    step.session.engine.close()
-    return latest
 
 
 def _render(crossover: CrossoverMap, results: ResultSet, output: str) -> str | bytes:

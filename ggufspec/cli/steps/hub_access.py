@@ -24,6 +24,7 @@ from ggufspec.domain import Pair
 from ggufspec.errors import ConsentNeededError
 from ggufspec.harmless import one_line
 from ggufspec.modelfiles import hub
+from ggufspec.steps import finish
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
@@ -143,12 +144,8 @@ def show_transfers(fetching: Generator[hub.TransferProgress, None, T], *, quiet:
     )
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bars:
         tasks = {}
-        while True:
-            try:
-                event = next(fetching)
-            except StopIteration as end:
-                result: T = end.value
-                return result
+
+        def show(event: hub.TransferProgress) -> None:
             name = event.item.file.path.rpartition("/")[2]
             if name not in tasks:
                 tasks[name] = bars.add_task(escape(one_line(name)), total=event.item.file.size_bytes)
@@ -163,6 +160,8 @@ def show_transfers(fetching: Generator[hub.TransferProgress, None, T], *, quiet:
             )
             if event.note and bars.disable and not quiet and event.state is hub.TransferState.WAITING:
                 echo(f"{name}: {event.note}", err=True)
+
+        return finish(fetching, show)
 
 
 def pin_files(survey: hub.Survey, *, quiet: bool, replace: bool = False) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -162,25 +160,47 @@ def run_bench(
     refuse_endless(session.suite)  # before reading large models
     announce_reading(session)
     session = identify(session)
-    latest = opened = api.begin(
-        session, command=command_line(), name=name, resume=resume, warnings=check_machine(session)
-    )
-    benches.warn_of_damage(opened)
-    try:
-        for latest in record_with_progress(session, opened):  # noqa: B007  # the last is used
-            pass
-    except BaseException as error:
-        with defer_interrupts():
-            session.engine.close()
-            emit(table(latest, output), out)
-            command = benches.command_line(command_line(), latest.meta.id)
-            echo(f"{describe_end(error, latest)}{benches.describe_command(command)}", err=True)
-        raise
-    session.engine.close()
-    emit(table(latest, output), out)
-    raise_for_failures(latest)
+    warnings = check_machine(session)
+    opened = api.begin(session, command=command_line(), name=name, resume=resume, warnings=warnings)
+
+    def show_table(results: ResultSet) -> str:
+        emit(table(results, output), out)
+        return describe_continuing(results)
+
+    finished = measure(session, opened, show_table)
+    emit(table(finished, output), out)
+    raise_for_failures(finished)
     if strict:
-        benches.refuse_doubtful([latest])
+        benches.refuse_doubtful([finished])
+
+
+def describe_continuing(results: ResultSet) -> str:
+    """Return a sentence with the command that continues a bench of this command line."""
+    return benches.describe_command(benches.command_line(command_line(), results.meta.id))
+
+
+def measure(
+    session: Session, opened: ResultSet, describe_ended: Callable[[ResultSet], str] | None = None
+) -> ResultSet:
+    """Measure a bench to its end, while a table of the results grows on the terminal.
+
+    Args:
+        session: what to measure.
+        opened: its store.
+        describe_ended: returns a sentence about how to see or continue a bench that ended early; None where
+            the caller says that.
+    """
+    benches.warn_of_damage(opened)
+    screen = _Screen(session, opened)
+    try:
+        with screen.live:
+            return api.run(session, opened, screen.show)
+    except BaseException as error:
+        if describe_ended is not None:
+            with api.defer_interrupts():
+                how = describe_ended(screen.results)
+                echo(f"{_describe_end(error, screen.results)}{how}", err=True)
+        raise
 
 
 def refuse_two_names(name: str | None, resume: str | None) -> None:
@@ -200,20 +220,10 @@ def check_machine(session: Session) -> dict[str, str]:
     return advice
 
 
-def describe_end(error: BaseException, results: ResultSet) -> str:
+def _describe_end(error: BaseException, results: ResultSet) -> str:
     """Return a sentence about a bench that ended early, by a signal or an error."""
     reason = "Stopped by an error" if isinstance(error, Exception) else "Interrupted"
     return f"{reason} after {benches.format_progress(results)}."
-
-
-@contextmanager
-def defer_interrupts() -> Iterator[None]:
-    """Ignore Ctrl-C in the block, in which a bench is closed."""
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def command_line() -> tuple[str, ...]:
@@ -222,34 +232,30 @@ def command_line() -> tuple[str, ...]:
     return tuple(os.fsencode(word).decode(errors="replace") for word in words)
 
 
-def record_with_progress(session: Session, opened: ResultSet) -> Iterator[ResultSet]:
-    """Measure while a table of the results grows on the terminal; yield the growing results.
+class _Screen:
+    """The table of a bench, which grows on the terminal; ``results`` are what was shown last."""
 
-    Nothing is drawn or computed for it while a run is measured.
-    """
-    pace = _Pace.start(session, opened)
-    printed = {*opened.meta.doubts}
-    n_stored = len(opened.runs)
-    with LiveText() as live:
-        for store in api.record(session, opened, announces=True):
-            if len(store.runs) > n_stored:  # counted one by one: counting all again takes longer each time
-                n_stored, last = len(store.runs), store.runs[-1]
-                pace.n_done += not (last.warmup or last.anchor or last.rerun or last.remeasured)
-                for warning in _PRINTED_AT_ONCE.intersection(last.doubts) - printed:
-                    printed.add(warning)
-                    live.print(f"warning {warning}: {warnings.ADVICE[MeasurementWarning(warning)]}")
-            if store.upcoming is not None:
-                _show_growing(live, pace, store)
-            yield store
+    def __init__(self, session: Session, opened: ResultSet) -> None:
+        self.live = LiveText()
+        self.results = opened
+        self._pace = _Pace.start(session, opened)
+        self._printed = {*opened.meta.doubts}
 
-
-def _show_growing(live: LiveText, pace: _Pace, store: ResultSet) -> None:
-    """Show a bench before its next run."""
-    progress = pace.progress(store)
-    live.show(
-        lambda height: growing.growing_table(pace.group(store), progress, height=height),
-        lambda: growing.growing_line(pace.group(store), progress),
-    )
+    def show(self, results: ResultSet) -> None:
+        """Show a bench before its next run; after a run, print the warnings that cannot wait."""
+        n_shown, self.results = len(self.results.runs), results
+        if len(results.runs) > n_shown:  # counted one by one: counting all again takes longer each time
+            last = results.runs[-1]
+            self._pace.n_done += not (last.warmup or last.anchor or last.rerun or last.remeasured)
+            for warning in _PRINTED_AT_ONCE.intersection(last.doubts) - self._printed:
+                self._printed.add(warning)
+                self.live.print(f"warning {warning}: {warnings.ADVICE[MeasurementWarning(warning)]}")
+        if results.upcoming is not None:
+            pace, progress = self._pace, self._pace.progress(results)
+            self.live.show(
+                lambda height: growing.growing_table(pace.group(results), progress, height=height),
+                lambda: growing.growing_line(pace.group(results), progress),
+            )
 
 
 @dataclass(kw_only=True)

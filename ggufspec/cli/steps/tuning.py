@@ -16,12 +16,13 @@ from ggufspec.cli.steps import benches, hub_access, limits, measuring
 from ggufspec.domain import Chain, Method, Offload, Program, Role, RunSpec, Runtime, Sampling
 from ggufspec.errors import InconclusiveError
 from ggufspec.harmless import one_line
-from ggufspec.measure import Deadline, Request, Session, api
+from ggufspec.measure import Deadline, Request, api
 from ggufspec.modelfiles import catalog
 from ggufspec.prompts import EMBEDDED
 from ggufspec.report.text import formats, tables
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.results import ResultSet
+from ggufspec.steps import finish
 from ggufspec.tuning import Bench, Stage, Tuned, TuningForecast
 from ggufspec.units import counted
 
@@ -160,18 +161,21 @@ def measure_finalists(
         InconclusiveError: nothing that was measured can be used.
         GgufspecError: a bench cannot be stored.
     """
-    stored: ResultSet | None = None
-    while True:
-        try:
-            bench = steps.send(stored)
-        except StopIteration as end:
-            tuned: Tuned = end.value
-            return tuned
+
+    def measure(bench: Bench) -> ResultSet:
         if bench.note is not None:
             echo(bench.note, err=True)
         echo(f"{_describe_bench(bench)} · {limits.describe_left(deadline)}", err=True)
         name, resume = place(bench)
-        stored = _measure(bench.session, warnings, name=name, resume=resume)
+        command = measuring.command_line()
+        opened = api.begin(bench.session, command=command, name=name, resume=resume, warnings=warnings)
+        return measuring.measure(
+            bench.session,
+            opened,
+            lambda results: f" `ggufspec show {results.meta.id}` shows what was measured.",
+        )
+
+    return finish(steps, measure)
 
 
 def _describe_bench(bench: Bench) -> str:
@@ -194,30 +198,6 @@ def _render_finalists(tuned: Tuned, output: str) -> str | bytes:
     )
 
 
-def _measure(
-    session: Session, warnings: Mapping[str, str], *, name: str | None = None, resume: str | None = None
-) -> ResultSet:
-    """Measure a bench to its end, with its progress on a terminal.
-
-    Raises:
-        GgufspecError: it cannot be stored; what was measured stays, and a line says how to see it.
-    """
-    latest = opened = api.begin(
-        session, command=measuring.command_line(), name=name, resume=resume, warnings=warnings
-    )
-    try:
-        for latest in measuring.record_with_progress(session, opened):  # noqa: B007  # the last is used
-            pass
-    except BaseException as error:
-        with measuring.defer_interrupts():
-            session.engine.close()
-            hint = f"`ggufspec show {latest.meta.id}` shows what was measured."
-            echo(f"{measuring.describe_end(error, latest)} {hint}", err=True)
-        raise
-    session.engine.close()
-    return latest
-
-
 def look_with_progress(steps: Generator[Stage, None, T], deadline: Deadline) -> T:
     """Return what is forecast, with its notes, and its progress: a bar on a terminal, else a line a stage."""
     from rich.console import Console
@@ -236,12 +216,9 @@ def look_with_progress(steps: Generator[Stage, None, T], deadline: Deadline) -> 
     printed: str | None = None
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("forecasting")
-        while True:
-            try:
-                stage = next(steps)
-            except StopIteration as end:
-                outlook: T = end.value
-                return outlook
+
+        def show(stage: Stage) -> None:
+            nonlocal printed
             name = one_line(stage.name)
             kind = name.partition(" · ")[0]
             if kind != printed and not console.is_terminal:
@@ -250,6 +227,8 @@ def look_with_progress(steps: Generator[Stage, None, T], deadline: Deadline) -> 
             for note in stage.notes:
                 progress.print(note, markup=False, highlight=False, soft_wrap=True)
             progress.update(task, description=escape(name), completed=stage.done, total=stage.total)
+
+        return finish(steps, show)
 
 
 def _render_forecasts(outlook: TuningForecast, engine: str, output: str) -> str | bytes:

@@ -30,7 +30,8 @@ from ggufspec.llama.source import choose_source, sources
 from ggufspec.modelfiles import gguf, hub
 from ggufspec.modelfiles.checkpoint import Checkpoint, check_target, read_architecture, read_checkpoint
 from ggufspec.modelfiles.compat import Head, read_head
-from ggufspec.notebooks import finish, named_options
+from ggufspec.notebooks import named_options
+from ggufspec.steps import finish
 from ggufspec.units import format_bytes
 
 _BASE = "general.base_model.0.repo_url"

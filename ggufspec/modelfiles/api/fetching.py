@@ -10,7 +10,8 @@ from ggufspec.domain import Pair
 from ggufspec.errors import BadReferenceError
 from ggufspec.modelfiles import catalog, choosing, hub, pins
 from ggufspec.modelfiles.api.checking import check_survey
-from ggufspec.notebooks import finish, named_options
+from ggufspec.notebooks import named_options
+from ggufspec.steps import finish
 
 
 @named_options
