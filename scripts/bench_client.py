@@ -24,15 +24,18 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from statistics import median
 
 import httpx2
 import psutil
 
 from ggufspec.domain import Prompt, RequestOutcome, Traffic
-from ggufspec.serving import Reply, RequestRecord, TrafficRun, open_client, take_events
+from ggufspec.llama.server import LoadClient
+from ggufspec.serving import RequestRecord, TrafficRun, UserReply
+from ggufspec.serving.client import take_event
 from tests.support import stream_server
 
 USERS = 64
@@ -135,15 +138,12 @@ def measure_ceiling() -> float:
     """Return tokens/s of the parser alone."""
     answer = b"".join(stream_server.events(TOKENS))
 
-    class Memory(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            yield answer
-
     async def parse() -> None:
-        headers, request = {"Content-Type": "text/event-stream"}, httpx2.Request("GET", "http://x")
-        for _ in range(ANSWERS):
-            response = httpx2.Response(200, headers=headers, stream=Memory(), request=request)
-            await take_events(httpx2.EventSource(response), Reply())
+        headers = {"Content-Type": "text/event-stream"}
+        transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=answer))
+        async with LoadClient("http://x", transport=transport) as client:
+            for _ in range(ANSWERS):
+                await client.stream_events("/", {}, partial(take_event, reply=UserReply()))
 
     before = time.process_time()
     asyncio.run(parse())
@@ -162,7 +162,7 @@ def measure_client(url: str) -> float:
 async def send(url: str, n_requests: int, write: Callable[[RequestRecord], None]) -> None:
     """Send requests of all users."""
     traffic = Traffic(users=USERS, prompts=(Prompt(id="p", text="x" * 64),), n_requests=n_requests)
-    async with open_client(url, {}) as client:
+    async with LoadClient(url) as client:
         await TrafficRun(
             client=client, traffic=traffic, make_body=lambda prompt: {"prompt": prompt.text}, write=write
         ).run()

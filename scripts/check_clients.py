@@ -33,7 +33,7 @@ from typing import NamedTuple
 import ggufspec
 from ggufspec import results, stats
 from ggufspec.domain import Program, Role, UserRequest
-from ggufspec.engines.server import launch
+from ggufspec.llama.server import launching
 from ggufspec.measure import Request, Session, prepare_session
 
 BENCHY = """
@@ -121,7 +121,7 @@ def main() -> int:
     found: dict[str, dict[stats.Cell, Figures]] = {name: {} for name in clients}
     chance = random.Random(asked.rounds)
     with tempfile.TemporaryDirectory() as folder, closing(_start(session, asked)) as server:
-        url = str(server.client.base_url).rstrip("/")
+        url = server.client.url
         os.environ["GGUFSPEC_DATA"] = folder
         for repeat in range(-1, asked.rounds):  # the first warms up
             for name in chance.sample(list(clients), len(clients)):
@@ -157,10 +157,10 @@ def _ratio(new: Mapping[stats.Cell, float], old: Mapping[stats.Cell, float], nam
     return f"{ratio.value:.3f} [{ratio.lo:.3f}, {ratio.hi:.3f}]"
 
 
-def _start(session: Session, asked: argparse.Namespace) -> launch.Server:
+def _start(session: Session, asked: argparse.Namespace) -> launching.Server:
     """Start llama-server, without a key."""
     pair = next(arm.pair for arm in session.suite.blocks[0].arms if arm.role is Role.DRAFTING)
-    port = launch.find_free_port(8080)
+    port = launching.find_free_port(8080)
     program = session.install.programs[Program.SERVER].path
     argv = [str(program), "-m", str(pair.target.path), "--port", str(port)]
     argv += ["-np", "1", "-c", "2048", "-t", str(asked.threads), "-tb", str(asked.threads), "--no-webui"]
@@ -168,7 +168,7 @@ def _start(session: Session, asked: argparse.Namespace) -> launch.Server:
         assert pair.draft is not None
         argv += ["-md", str(pair.draft.path), "-td", str(asked.threads)]
         argv += ["--spec-type", "draft-simple", "--spec-draft-n-max", str(asked.draft)]
-    return launch.start_printed(argv, port=port, timeout_s=60)
+    return launching.start_printed(argv, port=port, timeout_s=60)
 
 
 def _measure_ggufspec(url: str, prompts: Sequence[str], tokens: int) -> list[Figures]:

@@ -26,10 +26,8 @@ import tempfile
 from contextlib import closing
 from typing import Any
 
-import httpx2
-
 from ggufspec import results
-from ggufspec.engines.server import launch
+from ggufspec.llama.server import launching
 
 LOADS = 5
 WRITTEN = 16  # tokens of the long and the short answer
@@ -109,20 +107,20 @@ def _prompts() -> list[str]:
     return list(texts.values())
 
 
-def _paste(line: str) -> launch.Server:
+def _paste(line: str) -> launching.Server:
     """Run a line in a shell, and return its server once it answers."""
     words = shlex.split(line)
     port = int(words[words.index("--port") + 1])
-    return launch.start_printed(("sh", "-c", f"exec {line}"), port=port, timeout_s=PATIENCE_S)
+    return launching.start_printed(("sh", "-c", f"exec {line}"), port=port, timeout_s=PATIENCE_S)
 
 
-def _answer(server: launch.Server, asked: dict[str, Any], tokens: int) -> dict[str, Any]:
+def _answer(server: launching.Server, asked: dict[str, Any], tokens: int) -> dict[str, Any]:
     """Return the server's timings of an answer."""
     body = asked | {"n_predict": tokens, "temperature": 0, "cache_prompt": False}
-    answer = server.client.post("/completion", json=body)
-    if answer.status_code != httpx2.codes.OK:
-        sys.exit(f"the server answered {answer.status_code}: {answer.text[:200]}")
-    timings: dict[str, Any] = answer.json()["timings"]
+    answer = server.client.ask("/completion", body)
+    if not answer.is_ok:
+        sys.exit(f"the server answered {answer.code}: {answer.error[:200]}")
+    timings: dict[str, Any] = json.loads(answer.content)["timings"]
     return timings
 
 

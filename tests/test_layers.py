@@ -55,8 +55,10 @@ OWNERS = {
     "unearth": {"llama/source", "llama/cuda"},
     "backports": {"llama/source"},
     "packaging": {"llama"},
-    "msgspec": {"engines", "fleet", "forecast/profiles", "report", "results", "serving"},
-    "httpx2": {"engines/server", "serving"},
+    "msgspec": {
+        *("engines", "fleet", "forecast/profiles", "llama/server", "report", "results", "serving"),
+    },
+    "httpx2": {"llama/server"},
     "llama_cpp": {"engines/library"},
     "jinja2": {"prompts", "report/html"},
     "tomlkit": {"settings"},

@@ -18,6 +18,7 @@ from ggufspec.cli.options.references import model_options
 from ggufspec.cli.options.runtime import runtime_options
 from ggufspec.cli.options.shared import Count, pass_options
 from ggufspec.cli.options.tuned import tuned_option, with_configuration
+from ggufspec.domain import Failure
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import RunOptions
@@ -112,7 +113,7 @@ def command(options: RunOptions, *, tuned: str | None, once: str | None, output:
                 from ggufspec.console import once as answer
 
                 answer.show(talk, prompt, talk.facts(), as_json=output == "json")
-        except failures.Failure as failure:
+        except Failure as failure:
             raise failures.failure_error(failure.status, failure.reason) from failure
 
 

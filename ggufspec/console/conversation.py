@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ggufspec.console.commands import Command, SetDrafting, SetDraftSize, SetLength, SetSampler, SetSystem
 from ggufspec.domain import Role, Sample, Sampling
-from ggufspec.engines.server import Ending, Span, Stream
+from ggufspec.engines.server import AnswerEnd, Span, Stream
 from ggufspec.measure import audit
 from ggufspec.prompts import Message
 from ggufspec.units import counted, format_duration, format_rate
@@ -38,7 +38,7 @@ class Answer:
     role: Role
     spans: tuple[Span, ...]  # neighbours differ in ``drafted``
     sample: Sample
-    ending: Ending
+    ending: AnswerEnd
     cached_tokens: int
     wall_s: float
 
@@ -145,7 +145,7 @@ class Conversation:
         text = ""
         for turn in self.turns:
             text = _join(text, turn.prompt) + turn.answer.text
-            if turn.answer.ending is Ending.END_OF_TEXT:
+            if turn.answer.ending is AnswerEnd.END_OF_TEXT:
                 text = f"{text.rstrip()}\n\n"
         return _join(text, prompt)
 
@@ -213,10 +213,10 @@ def describe(sampling: Sampling) -> str:
 
 
 _ENDED = {
-    Ending.END_OF_TEXT: None,
-    Ending.LENGTH: "length reached",
-    Ending.CONTEXT_FULL: "context full",
-    Ending.STOPPED: "stopped",
+    AnswerEnd.END_OF_TEXT: None,
+    AnswerEnd.LENGTH: "length reached",
+    AnswerEnd.CONTEXT_FULL: "context full",
+    AnswerEnd.STOPPED: "stopped",
 }
 
 

@@ -17,7 +17,7 @@ from ggufspec.console.conversation import (
     apply_command,
 )
 from ggufspec.domain import Prompt, Role, RunSpec
-from ggufspec.engines.server import Ending, ServerEngine, Stream, StreamingEngine
+from ggufspec.engines.server import AnswerEnd, ServerEngine, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import Request, Session, prepare_session, texts, with_tuned
 from ggufspec.modelfiles import gguf
@@ -110,7 +110,7 @@ class Talk:
 
     def add_turn(self, prompt: str, answer: Answer) -> None:
         """Add an answer to the conversation; a stopped one without text is dropped."""
-        if answer.spans or answer.ending is not Ending.STOPPED:
+        if answer.spans or answer.ending is not AnswerEnd.STOPPED:
             turn = Turn(prompt=prompt, answer=answer, settings=self.settings)
             self.conversation = self.conversation.add(turn)
 

@@ -37,9 +37,8 @@ from ggufspec.console.commands import (
 )
 from ggufspec.console.conversation import Answer, figures, progress, read_answer
 from ggufspec.console.talk import Talk
-from ggufspec.domain import Role, Status
-from ggufspec.engines import Failure
-from ggufspec.engines.server import Ending, Stream
+from ggufspec.domain import Failure, Role, Status
+from ggufspec.engines.server import AnswerEnd, Stream
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import harmless, one_line
 from ggufspec.modelfiles import catalog
@@ -213,11 +212,11 @@ class Terminal:
                 for span in spans:
                     view.add(span)
         except KeyboardInterrupt:
-            stream.ending = Ending.STOPPED
+            stream.ending = AnswerEnd.STOPPED
         answer = read_answer(stream)
         self._talk.add_turn(prompt, answer)
         self._print_note(" · ".join(figures(answer)))
-        if answer.ending is Ending.CONTEXT_FULL:
+        if answer.ending is AnswerEnd.CONTEXT_FULL:
             self._print_error(*self._talk.context_full())
         self._console.print()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggufspec.choices import ENGINES, Chain, Experts, Layers, Method, Program, Role, SplitMode
 from ggufspec.domain.estimate import Estimate
+from ggufspec.domain.failures import Failure
 from ggufspec.domain.judgements import Missing, SpeedJudgement, SpeedVerdict
 from ggufspec.domain.machines import Build, FileIdentity, FileUse, Machine, MachineDetails, RpcWorker
 from ggufspec.domain.measurements import (
@@ -50,6 +51,7 @@ __all__ = [
     "Endpoint",
     "Estimate",
     "Experts",
+    "Failure",
     "FileIdentity",
     "FileUse",
     "HeadFile",

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from ggufspec.domain import ENGINES, Method, Program, RunSpec
 from ggufspec.engines.binary import BinaryEngine
 from ggufspec.engines.engine import Engine, Measurement, keeps_loads
-from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.several import BuildsEngine
 from ggufspec.errors import GgufspecError
@@ -17,7 +16,6 @@ from ggufspec.llama.install import Install
 __all__ = [
     "ENGINES",
     "Engine",
-    "Failure",
     "InprocessEngine",
     "Measurement",
     "check_library",

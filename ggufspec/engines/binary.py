@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ggufspec import proc, temporary
-from ggufspec.domain import Program, RunSpec, Sample, Status
+from ggufspec.domain import Failure, Program, RunSpec, Sample, Status
 from ggufspec.engines.engine import Engine, Measurement
-from ggufspec.engines.failures import MOST_LOG_BYTES, Failure, explain, require_workers
 from ggufspec.errors import ChildCrashedError, LogError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install, flush_variables, program_environment
-from ggufspec.llama.logs import parsing
+from ggufspec.llama.logs import MOST_LOG_BYTES, parsing
+from ggufspec.llama.rpc import workers
 
 _LONGEST_BOS = 32  # characters: two line breaks, "<|begin_of_text|>", a space
 _END_OF_TEXT = " [end of text]"  # plain programs write it after a finished text
@@ -42,7 +42,7 @@ class BinaryEngine(Engine):
                 prompt_file.write_bytes(f"{spec.prompt.text}\n".encode())
             argv = commands.argv(spec, self.install, program=program, prompt_file=prompt_file)
             try:
-                require_workers(spec)
+                workers.require_workers(spec)
                 completed = proc.run(
                     argv,
                     stdout=out,
@@ -87,7 +87,7 @@ def judge_run(completed: proc.Completed, sample: Sample, err: Path) -> tuple[Sta
         return Status.TIMED_OUT, f"killed after {completed.wall_s:.0f} s"
     if completed.returncode == 0:
         return sample.status, None if sample.status is Status.OK else sample.status.value
-    return explain(completed.returncode, err.read_bytes())
+    return parsing.explain(completed.returncode, err.read_bytes())
 
 
 def generated_text(stdout: str, prompt: str) -> str:

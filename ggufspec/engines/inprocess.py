@@ -16,6 +16,7 @@ from pathlib import Path
 from ggufspec.domain import (
     NO_PROMPT,
     Chain,
+    Failure,
     HeadFile,
     Layers,
     Method,
@@ -28,7 +29,6 @@ from ggufspec.domain import (
     Status,
 )
 from ggufspec.engines.engine import Engine, Measurement
-from ggufspec.engines.failures import Failure, require_workers
 from ggufspec.engines.library import reading
 from ggufspec.engines.library.belonging import check_library
 from ggufspec.engines.library.commandline import WORKER, format_command, format_library
@@ -54,6 +54,7 @@ from ggufspec.engines.pool import Pool
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command import drafter_devices
 from ggufspec.llama.install import Install, binding_files
+from ggufspec.llama.rpc import workers
 
 _ALL_LAYERS = 999  # more than any model has
 _BATCHES = tuple(range(1, 18))  # tokens: every γ up to 16
@@ -295,7 +296,7 @@ class InprocessEngine(Engine):
         worker = self._workers.get(key)
         if worker is None:
             self._workers.make_room()
-            require_workers(spec)
+            workers.require_workers(spec)
             worker = HostedWorker(link=start(command), number=next(self._worker_numbers))
             self._workers.put(key, worker)
         return worker

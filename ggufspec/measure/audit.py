@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from ggufspec.domain import (
     Answer,
     Difference,
+    Failure,
     Program,
     Role,
     RunResult,
@@ -24,7 +25,6 @@ from ggufspec.domain import (
     TextVerdict,
     TrafficSample,
 )
-from ggufspec.engines import Failure
 from ggufspec.engines.server import Rank, TokenCandidate, load_of, ranker
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import tokens

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ggufspec.domain import Offload
+from ggufspec.domain import Failure, Offload
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
 from ggufspec.llama.install import options as llama_options
-from ggufspec.llama.rpc import WorkerProblem, WorkerReport, workers
+from ggufspec.llama.rpc import WorkerReport, workers
 
 
 def check_rpc(rpcs: Sequence[tuple[str, ...]], every: Sequence[Install]) -> None:
@@ -32,7 +32,7 @@ def check_rpc(rpcs: Sequence[tuple[str, ...]], every: Sequence[Install]) -> None
 
 def measure_workers(
     rpcs: Sequence[tuple[str, ...]], install: Install
-) -> tuple[dict[str, WorkerReport], tuple[WorkerProblem, ...]]:
+) -> tuple[dict[str, WorkerReport], tuple[Failure, ...]]:
     """Return what all workers say, with the network to them, and why values of the axis cannot be measured.
 
     Raises:
@@ -40,23 +40,23 @@ def measure_workers(
         NoInstallError: the llama.cpp was built without RPC.
     """
     reports: dict[str, WorkerReport] = {}
-    without_answer: dict[str, WorkerProblem] = {}
+    without_answer: dict[str, Failure] = {}
     for address in dict.fromkeys(address for rpc in rpcs for address in rpc):
         try:
             reports[address] = workers.measure_worker(address)
-        except WorkerProblem as problem:
+        except Failure as problem:
             without_answer[address] = problem
-    problems: list[WorkerProblem] = []
+    problems: list[Failure] = []
     for rpc in rpcs:
         try:
             if reports.keys() >= {*rpc}:
                 workers.check_versions(install, rpc)
             else:
                 problems.append(next(without_answer[address] for address in rpc if address not in reports))
-        except WorkerProblem as problem:
+        except Failure as problem:
             problems.append(problem)
     if len(problems) == len(rpcs):
-        raise problems[0].to_error() from problems[0]
+        raise workers.failure_error(problems[0]) from problems[0]
     return reports, tuple(problems)
 
 

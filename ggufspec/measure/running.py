@@ -20,6 +20,7 @@ from ggufspec.domain import (
     Traffic,
 )
 from ggufspec.errors import GgufspecError
+from ggufspec.llama import server
 from ggufspec.measure import configured, loading, texts, traffic
 from ggufspec.measure.request import Request, choose_sampling, list_axis, read_replay
 from ggufspec.measure.runplan import RunPlan
@@ -89,7 +90,7 @@ def prepare_session(request: Request) -> Session:
             *(
                 f"server: the key is sent without encryption to {endpoint.url}"
                 for endpoint in endpoints
-                if serving.sends_in_clear(endpoint.url, keys.get(endpoint.url))
+                if server.sends_in_clear(endpoint.url, keys.get(endpoint.url))
             ),
             *texts.describe_origin(origin),
             f"prompts: {'in the chat template of the server' if is_chat else 'as they are'}",
@@ -141,7 +142,7 @@ def _read_keys(request: Request) -> dict[str, str]:
     Raises:
         GgufspecError: an address or a key file is wrong, or there are more key files than servers.
     """
-    urls = [serving.check_url(url) for url in (*_list(request.url), *_list(request.url_drafting))]
+    urls = [server.check_url(url) for url in (*_list(request.url), *_list(request.url_drafting))]
     files = request.api_key_file if isinstance(request.api_key_file, tuple) else (request.api_key_file,)
     if len(files) > len(urls):
         raise GgufspecError(
@@ -149,9 +150,9 @@ def _read_keys(request: Request) -> dict[str, str]:
             "give one file for all servers, or one for each, those of --url first",
         )
     if len(urls) == len(files):
-        keys = [serving.read_key(file) for file in files]
+        keys = [server.read_key(file) for file in files]
     else:
-        keys = [serving.read_key(files[0] if files else None)] * len(urls)
+        keys = [server.read_key(files[0] if files else None)] * len(urls)
     return {url: key for url, key in zip(urls, keys, strict=True) if key is not None}
 
 
@@ -166,8 +167,8 @@ def _describe(request: Request, keys: Mapping[str, str]) -> RunningServers:
     """
 
     def ask(texts: str | tuple[str, ...] | None) -> list[Endpoint]:
-        urls = map(serving.check_url, _list(texts))
-        return [serving.describe_server(url, keys.get(url), model=request.served_model) for url in urls]
+        urls = map(server.check_url, _list(texts))
+        return [server.describe_server(url, keys.get(url), model=request.served_model) for url in urls]
 
     alone, drafting = ask(request.url), ask(request.url_drafting)
     _refuse_repeated([*alone, *drafting])
@@ -229,7 +230,7 @@ def _refuse_other_target(alone: Endpoint, drafting: Endpoint) -> None:
 def _make_counter(servers: RunningServers, keys: Mapping[str, str]) -> Callable[[str], int]:
     """Return a function that counts the tokens of a text with the first server's tokenizer."""
     endpoint = servers.endpoints[0]
-    ask = partial(serving.count_tokens, endpoint.url, keys.get(endpoint.url), endpoint)
+    ask = partial(server.count_tokens, endpoint.url, keys.get(endpoint.url), endpoint)
 
     def count(text: str) -> int:
         tokens = ask(text)

@@ -17,8 +17,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ggufspec import engines, stats
-from ggufspec.domain import Role, RunResult, RunSpec, Status, TextAudit
-from ggufspec.engines import Failure, InprocessEngine
+from ggufspec.domain import Failure, Role, RunResult, RunSpec, Status, TextAudit
+from ggufspec.engines import InprocessEngine
 from ggufspec.engines.library import TextScores
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install

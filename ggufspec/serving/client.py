@@ -1,34 +1,26 @@
-"""Clients that send requests at once and note when bytes arrive: one thread, asyncio, httpx2's EventSource.
-
-The time of a token is that of the block of bytes that completed its event, taken before anything is decoded.
-"""
+"""Users who send requests at once: what arrives for each, and when. One thread, asyncio."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, islice
-from typing import Any
+from typing import Any, Protocol
 
-import httpx2
-
-from ggufspec.domain import Prompt, RequestOutcome, Traffic
-from ggufspec.engines import Failure, failures
-from ggufspec.engines.server import Timings, read_event
+from ggufspec.domain import Failure, Prompt, RequestOutcome, Traffic
+from ggufspec.llama.server import END, LoadClient, RequestError, Timings, read_event
 from ggufspec.serving.dealing import arrival_times
 from ggufspec.serving.records import RequestRecord
 
-_CONNECT_S = 10.0
-END = "[DONE]"  # ends streams in OpenAI's format
-
 
 @dataclass(kw_only=True)
-class Reply:
-    """What arrived of one answer; ``arrivals`` are seconds on the clock of ``time.perf_counter``."""
+class UserReply:
+    """What arrived of one user's answer; ``arrivals`` are seconds on the clock of ``time.perf_counter``."""
 
     outcome: RequestOutcome = RequestOutcome.CUT_OFF
     reason: str | None = None
@@ -42,68 +34,14 @@ class Reply:
         self.outcome, self.reason = outcome, " ".join(str(reason).split())[:300] or None
 
 
-Take = Callable[[str, float, Reply], bool]
-"""Adds an event, which arrived at a time, to a reply; returns whether more may follow."""
+class Take(Protocol):
+    """Adds an event, which arrived at a time, to a reply; returns whether more may follow."""
+
+    def __call__(self, data: str, arrived_at: float, reply: UserReply) -> bool:
+        """See the class."""
 
 
-class _TimedStream(httpx2.AsyncByteStream):
-    """Passes on the blocks of a response; ``arrived_at`` is when the latest one came."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
-        self.arrived_at = 0.0
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for block in self._stream:
-            self.arrived_at = time.perf_counter()
-            yield block
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def open_client(base_url: str | httpx2.URL, headers: Mapping[str, str]) -> httpx2.AsyncClient:
-    """Return a client for any number of requests at once.
-
-    It follows no redirects, uses no proxy, and opens a connection for each request, because servers close
-    idle connections at any time.
-    """
-    return httpx2.AsyncClient(
-        base_url=base_url,
-        headers=dict(headers),
-        timeout=httpx2.Timeout(None, connect=_CONNECT_S),  # the caller limits the complete request
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
-        trust_env=False,
-    )
-
-
-async def stream_reply(
-    client: httpx2.AsyncClient, path: str, body: Mapping[str, Any], reply: Reply, take: Take
-) -> None:
-    """Request a completion, and fill in the reply while it arrives. Failures become its outcome."""
-    try:
-        async with client.sse(path, method="POST", json=dict(body)) as events:
-            response = events.response
-            if response.status_code != httpx2.codes.OK:
-                text = (await response.aread()).decode(errors="replace")
-                is_busy = response.status_code == httpx2.codes.SERVICE_UNAVAILABLE
-                outcome = RequestOutcome.UNAVAILABLE if is_busy else RequestOutcome.REFUSED
-                reply.fail(outcome, f"HTTP {response.status_code}: {failures.error_message(text)}")
-                return
-            await take_events(events, reply, take)
-    except httpx2.TimeoutException as error:
-        reply.fail(RequestOutcome.TIMED_OUT, error)
-    except httpx2.SSEError as error:
-        reply.fail(RequestOutcome.UNREADABLE, error)
-    except httpx2.RemoteProtocolError as error:
-        if reply.outcome is not RequestOutcome.OK:
-            reply.fail(RequestOutcome.CUT_OFF, error)
-    except httpx2.HTTPError as error:
-        if reply.outcome is not RequestOutcome.OK:
-            reply.fail(RequestOutcome.DISCONNECTED, error)
-
-
-def take_event(data: str, arrived_at: float, reply: Reply) -> bool:
+def take_event(data: str, arrived_at: float, reply: UserReply) -> bool:
     """Add an event of llama-server's /completion to a reply; return whether more may follow."""
     if data == END:
         return True
@@ -128,23 +66,6 @@ def take_event(data: str, arrived_at: float, reply: Reply) -> bool:
     return True
 
 
-async def take_events(events: httpx2.EventSource, reply: Reply, take: Take = take_event) -> None:
-    """Fill in a reply from the events of its stream, until one ends it.
-
-    Raises:
-        httpx2.HTTPError: the stream broke, or is not a stream of events.
-    """
-    response = events.response
-    assert isinstance(response.stream, httpx2.AsyncByteStream)
-    timed = response.stream = _TimedStream(response.stream)
-    messages = aiter(events)
-    assert isinstance(messages, AsyncGenerator)
-    async with aclosing(messages):
-        async for message in messages:
-            if not take(message.data, timed.arrived_at, reply):
-                return
-
-
 @dataclass(kw_only=True)
 class TrafficRun:
     """Users who send requests until enough of them have ended.
@@ -165,7 +86,7 @@ class TrafficRun:
         timeout_s: time limit for everything; None for none.
     """
 
-    client: httpx2.AsyncClient
+    client: LoadClient
     traffic: Traffic
     make_body: Callable[[Prompt], Mapping[str, Any]]
     write: Callable[[RequestRecord], None]
@@ -246,10 +167,14 @@ class TrafficRun:
         """Send one request and write its record."""
         place = number % len(self.traffic.prompts)
         body = self.make_body(self.traffic.prompts[place])
-        reply, sent_at = Reply(), time.perf_counter()
+        reply, sent_at = UserReply(), time.perf_counter()
         try:
             async with asyncio.timeout_at(self._deadline):
-                await stream_reply(self.client, self.path, body, reply, self.take)
+                await self.client.stream_events(self.path, body, partial(self.take, reply=reply))
+        except RequestError as error:
+            if reply.outcome is not RequestOutcome.OK:  # a connection may break behind a complete answer
+                http = "" if error.code is None else f"HTTP {error.code}: "
+                reply.fail(error.outcome, f"{http}{error.reason}")
         except TimeoutError:
             reply.fail(RequestOutcome.TIMED_OUT, f"no complete answer within {self.timeout_s:g} s")
         except asyncio.CancelledError:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from ggufspec.domain import Prompt, RequestOutcome, RunSpec, Status
-from ggufspec.engines import Failure
+from ggufspec.domain import Failure, Prompt, RequestOutcome, RunSpec, Status
 from ggufspec.engines.server import LoadedServer, Parsed, ServerEngine, request
-from ggufspec.serving.client import TrafficRun, open_client, run_in_loop
+from ggufspec.llama.server import LoadClient
+from ggufspec.serving.client import TrafficRun, run_in_loop
 from ggufspec.serving.records import RequestRecord, encode_record
 from ggufspec.serving.rereading import read_server_record
 from ggufspec.units import counted
@@ -55,8 +55,7 @@ class TrafficEngine(ServerEngine):
             return make_request(spec, prompt, loaded) | {"n_predict": tokens[prompt]}
 
         async def send_all() -> None:
-            base_url, headers = loaded.server.client.base_url, loaded.server.client.headers
-            async with open_client(base_url, headers) as client:
+            async with LoadClient(loaded.server.client.url, loaded.server.client.key) as client:
                 await TrafficRun(
                     client=client,
                     traffic=traffic,

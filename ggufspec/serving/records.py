@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ggufspec.domain import RequestOutcome
-from ggufspec.engines.server import Timings
+from ggufspec.llama.server import Timings
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

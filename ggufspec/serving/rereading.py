@@ -22,7 +22,7 @@ class _Noted(msgspec.Struct, frozen=True):
     n_draft: int | None = None
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _NotedLine(msgspec.Struct, frozen=True):
     run: _Noted | None = None
 
 
@@ -72,5 +72,5 @@ def _noted_sizes(lines: TextIO) -> Iterator[int | None]:
     """Yield the draft size with which a server was started, as the first lines of a record say."""
     for line in lines:
         if line.startswith('{"run":'):
-            noted = msgspec.json.decode(line, type=_Line).run
+            noted = msgspec.json.decode(line, type=_NotedLine).run
             yield None if noted is None else noted.n_draft

@@ -14,11 +14,11 @@ import msgspec
 from ggufspec.domain import Program, Prompt, RequestOutcome, Role, RunSpec, Sample, Status
 from ggufspec.engines import Engine, Measurement
 from ggufspec.engines.server import Parsed, request
-from ggufspec.serving.client import TrafficRun, open_client, run_in_loop
-from ggufspec.serving.counters import CounterPair, read_counters, with_counters
-from ggufspec.serving.endpoints import connect, headers_for, read_metrics
+from ggufspec.llama.server import LoadClient, connect, read_counters, read_metrics
+from ggufspec.serving.client import TrafficRun, run_in_loop
+from ggufspec.serving.counters import CounterPair, with_counters
 from ggufspec.serving.figures import summarize
-from ggufspec.serving.openai import NO_COUNTS, make_body, path_of, take_chunk
+from ggufspec.serving.openai import NO_COUNTS, make_body, path_of, take_openai_event
 from ggufspec.serving.records import RequestRecord, decode_records, encode_record
 from ggufspec.units import counted
 
@@ -65,14 +65,14 @@ class RunningEngine(Engine):
                 return make_body(spec, prompt) | {"max_tokens": tokens[prompt]}
 
             async def send_all() -> None:
-                async with open_client(endpoint.url, headers_for(key)) as sender:
+                async with LoadClient(endpoint.url, key) as sender:
                     await TrafficRun(
                         client=sender,
                         traffic=traffic,
                         make_body=make,
                         write=store,
                         path=path_of(spec),
-                        take=take_chunk,
+                        take=take_openai_event,
                         seed=spec.sampling.seed,
                         timeout_s=self.timeout_s,
                     ).run()
@@ -93,7 +93,7 @@ class RunningEngine(Engine):
         return Measurement(sample=parsed.sample, argv=self.argv(spec), wall_s=wall_s, error=parsed.remark)
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _CountersLine(msgspec.Struct, frozen=True):
     counters: CounterPair | None = None
 
 
@@ -142,4 +142,4 @@ def _count_received(records: Iterable[RequestRecord]) -> float:
 
 def _read_counters(lines: Iterable[str]) -> CounterPair:
     last = [line for line in lines if line.startswith('{"counters":')][-1:]
-    return (msgspec.json.decode(last[0], type=_Line).counters if last else None) or CounterPair()
+    return (msgspec.json.decode(last[0], type=_CountersLine).counters if last else None) or CounterPair()

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from ggufspec import engines
-from ggufspec.domain import ModelFile, Program, Prompt, RunSpec, Serving
-from ggufspec.engines import failures
+from ggufspec.domain import Failure, ModelFile, Program, Prompt, RunSpec, Serving
 from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import concurrency, profiles, trace
@@ -70,7 +69,7 @@ def time_cells(
                 program=Program.SERVER,
                 users=users,
             )
-        except failures.Failure as failure:
+        except Failure as failure:
             raise looking.explain_failure(failure, deadline) from failure
     return CellPace(
         users=users,
@@ -145,7 +144,7 @@ def expect_rounds(
                 deadline=deadline.stage(limit_s * _COSTS_SHARE),
                 depth=max(point.depth for point in blocks) - shallow,
             )
-        except failures.Failure as failure:
+        except Failure as failure:
             return Expected(rounds=(), note=_interpolated(failure.reason))
     (curve,) = curves.values()
     rounds = _compute(session, blocks, arms, texts, curve, shallow=shallow)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ggufspec import engines, forecast, machine, units
 from ggufspec.analysis import warnings
-from ggufspec.domain import ModelFile, Program, Prompt, RunSpec, Status, Traffic
+from ggufspec.domain import Failure, ModelFile, Program, Prompt, RunSpec, Status, Traffic
 from ggufspec.engines import failures
 from ggufspec.engines.library import RoundPart
 from ggufspec.errors import GgufspecError, InconclusiveError, TimeLimitError
@@ -111,7 +111,7 @@ def forecast_configurations(
                 )
                 forecastable += [arm for arm in further if (arm.offload, arm.draft_source) in larger]
                 curves, notes = {**curves, **larger}, (*notes, *more)
-        except failures.Failure as failure:
+        except Failure as failure:
             raise explain_failure(failure, plan.deadline) from failure
     priced = time.monotonic()
     calibrated = yield from calibrating.calibrate_costs(
@@ -260,7 +260,7 @@ def _spec(plan: Plan, forecastable: Sequence[RunSpec]) -> RunSpec:
     return replace(plan.alone, offload=offload)
 
 
-def explain_failure(failure: failures.Failure, deadline: Deadline) -> GgufspecError:
+def explain_failure(failure: Failure, deadline: Deadline) -> GgufspecError:
     """Return the error for a look ahead that failed: by the time limit, or by itself."""
     if failure.status is Status.TIMED_OUT and deadline.limit_s is not None:
         longest = units.format_duration(deadline.longest_run_s)
@@ -437,7 +437,7 @@ def _texts(
                 last = conversation.made[-1:]
                 engine.timeout_s = plan.deadline.timeout_s()
                 texts += trace_prompts(last)
-        except failures.Failure as failure:
+        except Failure as failure:
             if failure.status is not Status.TIMED_OUT or not texts or plan.deadline.limit_s is None:
                 raise
             break

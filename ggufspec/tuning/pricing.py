@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ggufspec import machine
 from ggufspec.analysis import warnings
-from ggufspec.domain import HeadFile, ModelFile, Offload, RunSpec, Status
-from ggufspec.engines import Failure
+from ggufspec.domain import Failure, HeadFile, ModelFile, Offload, RunSpec, Status
 from ggufspec.engines.library import RoundPart
 from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import most_rows

@@ -67,7 +67,7 @@ def test_a_shorter_prompt_is_sent_where_a_long_one_takes_too_long(tmp_path: Path
             Behaviour(answers={"/props": '{"default_generation_settings": {"n_ctx": 512}}'}),
             "a slot has a context of 512 tokens, not 2048",
         ),
-        (Behaviour(answers={"/tokenize": "words"}), "the server sent something else than an answer"),
+        (Behaviour(answers={"/tokenize": "words"}), "the server's answer cannot be read"),
         (Behaviour(answers={"/tokenize": '{"tokens": []}'}), "the server makes no tokens of the prompt"),
         (Behaviour(answers={"/completion": '{"timings": {"predicted_n": 0}}'}), "a short prompt was cut"),
     ],

@@ -43,9 +43,8 @@ from ggufspec.console.conversation import (
     read_answer,
     totals,
 )
-from ggufspec.domain import Program, Role, Sample, Sampling, Status
-from ggufspec.engines.failures import Failure
-from ggufspec.engines.server.streaming import DraftMarker, Ending, Span, Stream, StreamingEngine
+from ggufspec.domain import Failure, Program, Role, Sample, Sampling, Status
+from ggufspec.engines.server.streaming import AnswerEnd, DraftMarker, Span, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import harmless
 from ggufspec.llama.install import installs
@@ -160,7 +159,7 @@ def test_settings_change_one_at_a_time() -> None:
 
 
 def _answer(
-    text: str, role: Role = Role.DRAFTING, *, ending: Ending = Ending.LENGTH, tps: float = 50.0
+    text: str, role: Role = Role.DRAFTING, *, ending: AnswerEnd = AnswerEnd.LENGTH, tps: float = 50.0
 ) -> Answer:
     size = 3 if role is Role.DRAFTING else None
     sample = Sample(
@@ -179,7 +178,7 @@ def _answer(
     return Answer(role=role, spans=spans, sample=sample, ending=ending, cached_tokens=2, wall_s=0.5)
 
 
-def _said(*turns: tuple[str, str], ending: Ending = Ending.LENGTH) -> Conversation:
+def _said(*turns: tuple[str, str], ending: AnswerEnd = AnswerEnd.LENGTH) -> Conversation:
     conversation = Conversation()
     for said, text in turns:
         turn = Turn(prompt=said, answer=_answer(text, ending=ending), settings=SETTINGS)
@@ -194,7 +193,7 @@ def test_a_text_goes_on_where_it_stopped() -> None:
     assert _said(("Once", " upon\n")).raw("Then") == "Once upon\nThen"
     assert _said(("Once", " upon")).raw(" a time") == "Once upon a time"
     assert _said(("Once", " upon."), ("Then", " he")).raw("left") == "Once upon. Then he left"
-    assert _said(("A.", " B.\n"), ending=Ending.END_OF_TEXT).raw("C.") == "A. B.\n\nC."
+    assert _said(("A.", " B.\n"), ending=AnswerEnd.END_OF_TEXT).raw("C.") == "A. B.\n\nC."
 
 
 def test_a_template_gets_all_turns_since_the_conversation_began_anew() -> None:
@@ -360,7 +359,7 @@ def test_an_answer_streams_from_servers_of_every_era(folder: Path, behaviour: Be
     assert answer.sample.n_accepted is not None
     assert 0 < marked <= answer.sample.n_accepted <= marked + unsent
     assert answer.sample.decode_tps
-    assert answer.ending is Ending.LENGTH
+    assert answer.ending is AnswerEnd.LENGTH
 
 
 def test_the_target_alone_marks_nothing(folder: Path) -> None:
@@ -396,10 +395,10 @@ def test_an_answer_can_be_stopped_and_another_one_asked_for(folder: Path) -> Non
             for _ in itertools.islice(spans, 5):
                 pass
         stopped = read_answer(stream)
-        assert stopped.ending is Ending.STOPPED
+        assert stopped.ending is AnswerEnd.STOPPED
         assert fake_server.TEXT.startswith(stopped.text)
         assert (stopped.sample.gen_tokens, len(stream.spans_so_far)) == (5, 5)
-        assert _whole(engine.stream(DRAFTING)).ending is Ending.LENGTH
+        assert _whole(engine.stream(DRAFTING)).ending is AnswerEnd.LENGTH
 
 
 @pytest.mark.parametrize(

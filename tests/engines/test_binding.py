@@ -15,8 +15,7 @@ from click.testing import CliRunner
 
 from ggufspec import digests, engines, paths
 from ggufspec.cli.build import command
-from ggufspec.domain import Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Failure, Status
 from ggufspec.engines.library.binding import load_binding
 from ggufspec.engines.library.messages import Library
 from ggufspec.errors import NoInstallError

@@ -18,8 +18,7 @@ import numpy as np
 import psutil
 import pytest
 
-from ggufspec.domain import Drafting, Method, Offload, Program, Role, Round, Sampling, Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Drafting, Failure, Method, Offload, Program, Role, Round, Sampling, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import commandline, reading
 from ggufspec.engines.library.decoding import PlayedRound, kept_tokens

@@ -10,8 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from ggufspec.domain import Role, RunResult, Sample, Sampling, Status, TextAudit
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Failure, Role, RunResult, Sample, Sampling, Status, TextAudit
 from ggufspec.engines.library.messages import ModelLoad, ScoreRun, TextScores
 from ggufspec.engines.library.model import OUTPUTS, Model
 from ggufspec.engines.library.scoring import score

@@ -16,9 +16,9 @@ import pytest
 
 from ggufspec import engines
 from ggufspec.domain import Drafting, Method, Prompt, Role, RunSpec, Sample, Status
-from ggufspec.engines.server import launch
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install import installs
+from ggufspec.llama.server import launching
 from tests.support import fake_server, shell, values
 from tests.support.fake_server import SPRING_2026, SUMMER_2025, Behaviour
 
@@ -362,7 +362,7 @@ def test_whoever_answers_without_our_key_is_not_our_server(folder: Path, tmp_pat
 
 
 def test_a_reserved_port_is_given_to_nobody_else() -> None:
-    with launch._reserved_port() as first, launch._reserved_port() as second:
+    with launching._reserved_port() as first, launching._reserved_port() as second:
         assert first != second
 
 

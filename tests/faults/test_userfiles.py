@@ -12,8 +12,8 @@ import pytest
 
 from ggufspec import paths, prompts, settings, userfiles
 from ggufspec.errors import GgufspecError
+from ggufspec.llama.server import endpoints
 from ggufspec.modelfiles import catalog
-from ggufspec.serving import endpoints
 from tests.support import shell
 
 READERS: dict[str, Callable[[Path], object]] = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ggufspec.domain import Failure
 from ggufspec.errors import GgufspecError, NoInstallError, WorkerError
 from ggufspec.llama.install import installs
 from ggufspec.llama.rpc import lending, workers
@@ -35,7 +36,7 @@ def test_a_worker_says_what_it_lends_and_ends_with_its_context(llama: Path) -> N
         workers.check_workers((chosen.own_address,))
     words = f"--host 127.0.0.1 --port {chosen.port} --threads 2 --device CUDA0,CPU --cache"
     assert (llama / "worker-args").read_text() == f"{words}\n"
-    with pytest.raises(workers.WorkerProblem):
+    with pytest.raises(Failure):
         workers.check_workers((chosen.own_address,))
 
 

@@ -10,18 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.domain import Status
+from ggufspec.domain import Failure, Status
 from ggufspec.errors import GgufspecError, NoInstallError, WorkerError
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.rpc import workers
-from ggufspec.llama.rpc.workers import WorkerProblem
 from tests.support import fakes, rpc_workers
 from tests.support.rpc_workers import MIB
 from tests.support.slow_network import slow_network
 
 
-def problem(address: str, timeout_s: float = 0.3) -> WorkerProblem:
-    with pytest.raises(WorkerProblem) as caught:
+def problem(address: str, timeout_s: float = 0.3) -> Failure:
+    with pytest.raises(Failure) as caught:
         workers.check_workers((address,), timeout_s=timeout_s)
     return caught.value
 
@@ -152,7 +151,7 @@ def test_nothing_listens() -> None:
     error = problem(address)
     assert error.status is Status.WORKER_UNREACHABLE
     assert address in error.reason
-    assert "ggufspec fleet worker" in (error.to_error().hint or "")
+    assert "ggufspec fleet worker" in (workers.failure_error(error).hint or "")
 
 
 def test_a_name_that_nobody_knows() -> None:
@@ -165,11 +164,11 @@ def test_a_busy_worker_is_a_time_out_and_never_a_hang() -> None:
         error = problem(address, timeout_s=0.2)
     assert time.monotonic() - started_s < 60
     assert error.status is Status.WORKER_BUSY
-    assert "one program at a time" in (error.to_error().hint or "")
+    assert "one program at a time" in (workers.failure_error(error).hint or "")
 
 
 def test_a_worker_with_two_names_is_busy_for_the_second() -> None:
-    with rpc_workers.worker() as fake, pytest.raises(WorkerProblem) as caught:
+    with rpc_workers.worker() as fake, pytest.raises(Failure) as caught:
         workers.check_workers((fake.address, f"localhost:{fake.port}"), timeout_s=0.3)
     assert caught.value.status is Status.WORKER_BUSY
     assert "named twice" in caught.value.reason
@@ -203,7 +202,7 @@ def test_answers_that_no_worker_gives(devices: int) -> None:
             client.recv(64)
             client.sendall(struct.pack("<Q", len(data)) + data)
 
-    with rpc_workers.answering(answer) as address, pytest.raises(WorkerProblem) as caught:
+    with rpc_workers.answering(answer) as address, pytest.raises(Failure) as caught:
         workers.read_worker(address, timeout_s=0.3)
     assert caught.value.status is Status.WORKER_MISMATCH
 
@@ -217,7 +216,7 @@ def test_something_else_listens_there() -> None:
 
 def test_every_problem_has_an_error_with_its_own_exit_code_and_a_hint() -> None:
     for status in workers.HINTS:
-        error = WorkerProblem(status, "why").to_error()
+        error = workers.failure_error(Failure(status, "why"))
         assert isinstance(error, WorkerError)
         assert (error.exit_code, bool(error.hint)) == (38, True)
 
@@ -244,7 +243,7 @@ def test_a_llama_that_speaks_another_version_says_so_before_anything_is_measured
     tmp_path: Path, message: str
 ) -> None:
     install = listing(tmp_path, f"echo '{message}' >&2; kill -ABRT $$")
-    with rpc_workers.worker() as fake, pytest.raises(WorkerProblem) as caught:
+    with rpc_workers.worker() as fake, pytest.raises(Failure) as caught:
         workers.check_versions(install, (fake.address,))
     assert caught.value.status is Status.WORKER_MISMATCH
     assert fake.address in caught.value.reason

@@ -19,6 +19,7 @@ import pytest
 from ggufspec import engines, proc, prompts, stats
 from ggufspec.domain import (
     Drafting,
+    Failure,
     ModelFile,
     Offload,
     Program,
@@ -29,7 +30,6 @@ from ggufspec.domain import (
     Sampling,
     Status,
 )
-from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import RoundPart
 from ggufspec.forecast import profiles, trace

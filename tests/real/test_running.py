@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 import ggufspec
-from ggufspec import serving
 from ggufspec.analysis import arms
 from ggufspec.domain import Drafting, ModelFile, Offload, Prompt, Role, RunSpec, Status
-from ggufspec.engines.server import launch
+from ggufspec.llama import server
 from ggufspec.llama.command import commands
 from ggufspec.llama.install.installs import Install
+from ggufspec.llama.server import launching
 from ggufspec.measure import Request
 from ggufspec.modelfiles import catalog, hub
 from tests.support import embedded
@@ -39,9 +39,9 @@ def servers(llama: Install) -> Iterator[tuple[str, str]]:
     with ExitStack() as stack:
         urls = []
         for spec in (_spec().baseline, _spec()):
-            port = launch.find_free_port(18080)
+            port = launching.find_free_port(18080)
             argv = commands.serving_argv(spec, llama, slots=2, port=port)
-            stack.callback(launch.start_printed(argv, port=port, timeout_s=120).close)
+            stack.callback(launching.start_printed(argv, port=port, timeout_s=120).close)
             urls.append(f"http://127.0.0.1:{port}")
         yield urls[0], urls[1]
 
@@ -49,7 +49,7 @@ def servers(llama: Install) -> Iterator[tuple[str, str]]:
 def test_running_servers_are_measured_as_they_describe_themselves(
     llama: Install, servers: tuple[str, str]
 ) -> None:
-    alone, drafting = (serving.describe_server(url, None) for url in servers)
+    alone, drafting = (server.describe_server(url, None) for url in servers)
     assert (alone.software, alone.drafts, drafting.drafts) == ("llama-server", False, True)
     assert alone.n_params == drafting.n_params
     assert alone.n_params is not None

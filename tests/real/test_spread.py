@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from ggufspec import engines, prompts, results
-from ggufspec.domain import Offload, Prompt, Role, RunSpec, Status
+from ggufspec.domain import Failure, Offload, Prompt, Role, RunSpec, Status
 from ggufspec.errors import WorkerError
 from ggufspec.llama.install.installs import Install
-from ggufspec.llama.rpc import WorkerProblem, lending, protocol, workers
+from ggufspec.llama.rpc import lending, protocol, workers
 from ggufspec.llama.rpc.lending import WorkerSettings
 from tests.support import embedded, rpc_workers, shell
 from tests.support.slow_network import slow_network
@@ -196,7 +196,7 @@ def _bare_worker(install: Install) -> Iterator[str]:
 def _answers(address: str) -> bool:
     try:
         workers.check_workers((address,), timeout_s=1.0)
-    except WorkerProblem:
+    except Failure:
         return False
     return True
 
@@ -281,7 +281,7 @@ def test_a_worker_of_another_version_is_refused(
     llama: Install, tmp_path: Path, version: tuple[int, int, int]
 ) -> None:
     with rpc_workers.worker(version=version) as fake:
-        with pytest.raises(WorkerProblem) as caught:
+        with pytest.raises(Failure) as caught:
             workers.check_versions(llama, (fake.address,))
         assert caught.value.status is Status.WORKER_MISMATCH
         started_s = time.monotonic()

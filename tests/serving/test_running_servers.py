@@ -34,10 +34,12 @@ from ggufspec.domain import (
     Traffic,
 )
 from ggufspec.errors import GgufspecError, InconclusiveError, NetworkError, ResultsError
+from ggufspec.llama import server
+from ggufspec.llama.server import ServerCounters
 from ggufspec.measure import Request, Session, api
 from ggufspec.report.text import comparison, overview
 from ggufspec.results import ResultSet
-from ggufspec.serving import CounterPair, Reply, ServerCounters
+from ggufspec.serving import CounterPair, UserReply
 from tests.support import openai_server, shell, values
 from tests.support.openai_server import MODEL, FakeServer
 
@@ -108,7 +110,7 @@ def _measure(asked: Request) -> ResultSet:
     ],
 )
 def test_an_address_is_of_the_server(text: str, address: str) -> None:
-    assert serving.check_url(text) == address
+    assert server.check_url(text) == address
 
 
 @pytest.mark.parametrize(
@@ -126,12 +128,12 @@ def test_an_address_is_of_the_server(text: str, address: str) -> None:
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(GgufspecError, match=r"address|more than a host"):
-        serving.check_url(text)
+        server.check_url(text)
 
 
 def test_an_address_must_not_hold_a_password() -> None:
     with pytest.raises(GgufspecError, match="name or password") as caught:
-        serving.check_url("http://me:hunter2secret@127.0.0.1:8080")
+        server.check_url("http://me:hunter2secret@127.0.0.1:8080")
     assert "hunter2secret" not in caught.value.message
     assert "--api-key-file" in (caught.value.hint or "")
 
@@ -141,38 +143,38 @@ def test_a_key_is_read_from_a_file_or_the_environment(
 ) -> None:
     file = tmp_path / "key"
     file.write_text(f"{KEY}\n")
-    assert serving.read_key(None) is None
-    assert serving.read_key(file) == KEY
-    monkeypatch.setenv(serving.KEY_VARIABLE, "other")
-    assert serving.read_key(None) == "other"
-    assert serving.read_key(file) == KEY
+    assert server.read_key(None) is None
+    assert server.read_key(file) == KEY
+    monkeypatch.setenv(server.KEY_VARIABLE, "other")
+    assert server.read_key(None) == "other"
+    assert server.read_key(file) == KEY
     for wrong in ("", "two words", "two\nlines", "schlüssel"):
         file.write_text(wrong)
         with pytest.raises(GgufspecError, match="key file"):
-            serving.read_key(file)
+            server.read_key(file)
     with pytest.raises(GgufspecError, match="cannot be read"):
-        serving.read_key(tmp_path / "none")
+        server.read_key(tmp_path / "none")
 
 
 def test_a_key_in_the_clear_is_recognised() -> None:
-    assert serving.sends_in_clear("http://models.example", KEY)
+    assert server.sends_in_clear("http://models.example", KEY)
     for url in ("https://models.example", "http://127.0.0.1:8080", "http://localhost", "http://[::1]:1"):
-        assert not serving.sends_in_clear(url, KEY)
-    assert not serving.sends_in_clear("http://models.example", None)
+        assert not server.sends_in_clear(url, KEY)
+    assert not server.sends_in_clear("http://models.example", None)
 
 
 # What servers count
 
 
 def test_counters_of_vllm_are_read_by_name() -> None:
-    assert serving.read_counters(VLLM) == ServerCounters(
+    assert server.read_counters(VLLM) == ServerCounters(
         rounds=100, drafted=300, accepted=150, accepted_at=(80, 50, 20), generated=260
     )
-    assert serving.read_counters(VLLM.replace("_total", "")) == serving.read_counters(VLLM)
+    assert server.read_counters(VLLM.replace("_total", "")) == server.read_counters(VLLM)
 
 
 def test_counters_of_sglang_are_read_by_name() -> None:
-    assert serving.read_counters(SGLANG) == ServerCounters(rounds=100, generated=260, requests=10)
+    assert server.read_counters(SGLANG) == ServerCounters(rounds=100, generated=260, requests=10)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_counters_of_sglang_are_read_by_name() -> None:
     ["", "process_open_fds 9.0", "vllm:num_requests_running 1.0", "sglang:spec_accept_length 2.8", "{}{}{ 3"],
 )
 def test_other_metrics_say_nothing(metrics: str) -> None:
-    assert serving.read_counters(metrics) is None
+    assert server.read_counters(metrics) is None
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_other_metrics_say_nothing(metrics: str) -> None:
     ["vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"],
 )
 def test_servers_that_do_not_draft_count_tokens(name: str) -> None:
-    assert serving.read_counters(f"{name} 70\n") == ServerCounters(generated=70)
+    assert server.read_counters(f"{name} 70\n") == ServerCounters(generated=70)
 
 
 def _spec(endpoint: Endpoint, *, chat: bool = False, system: str | None = None) -> RunSpec:
@@ -207,7 +209,7 @@ def test_acceptance_is_the_difference_of_two_counts() -> None:
     parsed = serving.summarize(spec, list)
     before = ServerCounters(rounds=10, drafted=30, accepted=10, accepted_at=(5, 3, 2), generated=25)
     sample = serving.with_counters(
-        parsed, spec, CounterPair(before=before, after=serving.read_counters(VLLM))
+        parsed, spec, CounterPair(before=before, after=server.read_counters(VLLM))
     ).sample
     assert (sample.n_rounds, sample.n_drafted, sample.n_accepted) == (90, 270, 140)
     assert (sample.accepted_at, sample.gen_tokens, sample.n_draft) == ((75, 47, 18), 235, 3)
@@ -215,7 +217,7 @@ def test_acceptance_is_the_difference_of_two_counts() -> None:
 
 def test_sglang_counts_rounds_and_tokens() -> None:
     spec = _spec(Endpoint(url="http://x", model="m", software="SGLang", draft_size=3))
-    after = serving.read_counters(SGLANG)
+    after = server.read_counters(SGLANG)
     pair = CounterPair(before=ServerCounters(rounds=0, generated=0, requests=0), after=after)
     sample = serving.with_counters(serving.summarize(spec, list), spec, pair).sample
     assert (sample.n_rounds, sample.n_drafted, sample.n_accepted) == (100, 300, 150)
@@ -281,10 +283,10 @@ def test_a_message_goes_to_the_servers_template() -> None:
     assert body["cache_prompt"] is False
 
 
-def _take(*events: str) -> Reply:
-    reply = Reply()
+def _take(*events: str) -> UserReply:
+    reply = UserReply()
     for number, event in enumerate(events):
-        if not serving.take_chunk(event, float(number), reply):
+        if not serving.take_openai_event(event, float(number), reply):
             break
     return reply
 
@@ -340,7 +342,7 @@ def test_errors_in_a_stream_have_an_outcome(event: str, outcome: RequestOutcome)
 @pytest.mark.parametrize("gamma", [0, 3])
 def test_servers_are_recognised(servers: ExitStack, software: str, version: str, gamma: int) -> None:
     fake = _start(servers, FakeServer(software=software, gamma=gamma))
-    endpoint = serving.describe_server(fake.url, None)
+    endpoint = server.describe_server(fake.url, None)
     assert (endpoint.url, endpoint.model, endpoint.context) == (fake.url, MODEL, 512)
     assert (endpoint.software, endpoint.version, endpoint.drafts) == (software, version, gamma > 0)
     if software != "llama-server":
@@ -351,7 +353,7 @@ def test_servers_are_recognised(servers: ExitStack, software: str, version: str,
 
 def test_other_servers_are_taken_as_they_are(servers: ExitStack) -> None:
     fake = _start(servers, FakeServer(software="other", has_metrics=False))
-    endpoint = serving.describe_server(fake.url, None)
+    endpoint = server.describe_server(fake.url, None)
     assert (endpoint.software, endpoint.drafts, endpoint.draft_size) == (None, None, None)
     assert endpoint.summary == f"{MODEL} on an unknown server at {fake.url}"
 
@@ -359,39 +361,39 @@ def test_other_servers_are_taken_as_they_are(servers: ExitStack) -> None:
 def test_one_of_several_models_must_be_named(servers: ExitStack) -> None:
     fake = _start(servers, FakeServer(models=("a", "b")))
     with pytest.raises(GgufspecError, match="several models: a, b") as caught:
-        serving.describe_server(fake.url, None)
+        server.describe_server(fake.url, None)
     assert "--served-model" in (caught.value.hint or "")
-    assert serving.describe_server(fake.url, None, model="b").model == "b"
+    assert server.describe_server(fake.url, None, model="b").model == "b"
     with pytest.raises(GgufspecError, match="no model 'c'"):
-        serving.describe_server(fake.url, None, model="c")
+        server.describe_server(fake.url, None, model="c")
 
 
 @pytest.mark.parametrize("answer", ["not json", "[]", '{"data": []}', '{"data": [{"name": "x"}]}'])
 def test_a_server_of_something_else_is_refused(servers: ExitStack, answer: str) -> None:
     fake = _start(servers, FakeServer(answers={"/v1/models": answer}))
     with pytest.raises(GgufspecError, match="lists no models at /v1/models"):
-        serving.describe_server(fake.url, None)
+        server.describe_server(fake.url, None)
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
     with pytest.raises(NetworkError, match=r"no server answers at http://127\.0\.0\.1:1:"):
-        serving.describe_server("http://127.0.0.1:1", None)
+        server.describe_server("http://127.0.0.1:1", None)
 
 
 def test_a_key_is_asked_for(servers: ExitStack) -> None:
     fake = _start(servers, FakeServer(key=KEY))
     for wrong in (None, "other"):
         with pytest.raises(GgufspecError, match="without a valid key") as caught:
-            serving.describe_server(fake.url, wrong)
+            server.describe_server(fake.url, wrong)
         assert "--api-key-file" in (caught.value.hint or "")
-    assert serving.describe_server(fake.url, KEY).model == MODEL
+    assert server.describe_server(fake.url, KEY).model == MODEL
 
 
 def test_redirects_are_refused_and_the_key_goes_nowhere_else(servers: ExitStack) -> None:
     elsewhere = _start(servers)
     fake = _start(servers, FakeServer(redirects_to=elsewhere.url))
     with pytest.raises(GgufspecError, match=r"redirects to .* not followed"):
-        serving.describe_server(fake.url, KEY)
+        server.describe_server(fake.url, KEY)
     assert not elsewhere.requests
 
 
@@ -475,10 +477,10 @@ def test_a_server_that_was_started_again_is_another_load() -> None:
 @pytest.mark.parametrize("software", ["vLLM", "SGLang", "llama-server", "other"])
 def test_a_server_tells_its_starts(servers: ExitStack, software: str) -> None:
     fake = _start(servers, FakeServer(software=software))
-    first = serving.describe_server(fake.url, None)
-    assert first.start == serving.describe_server(fake.url, None).start is not None
+    first = server.describe_server(fake.url, None)
+    assert first.start == server.describe_server(fake.url, None).start is not None
     fake.start = "1764000123.0"
-    second = serving.describe_server(fake.url, None)
+    second = server.describe_server(fake.url, None)
     assert first.start != second.start
     assert first == second  # it is no part of what a run measures
     keys = [
@@ -486,7 +488,7 @@ def test_a_server_tells_its_starts(servers: ExitStack, software: str) -> None:
     ]
     assert keys[0] == keys[1]
     fake.start = ""
-    assert serving.describe_server(fake.url, None).start is None
+    assert server.describe_server(fake.url, None).start is None
 
 
 def test_sessions_of_servers_that_were_not_started_again_are_one() -> None:
@@ -728,7 +730,7 @@ def test_keys_are_sent_and_never_stored(
     words = ("bench", "--url", alone.url, "--url-drafting", drafting.url, "-p", "one", "-n", "16", "-r", "1")
     done = shell.here(*words, *named, "--name", "mine")
     assert done.returncode == 0, done.stderr
-    monkeypatch.setenv(serving.KEY_VARIABLE, KEY)
+    monkeypatch.setenv(server.KEY_VARIABLE, KEY)
     assert shell.here(*words[:3], *words[5:]).returncode == 0
     sent = {headers.get("Authorization") for _, headers, _ in alone.requests}
     assert sent == {f"Bearer {KEY}"}

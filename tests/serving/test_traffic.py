@@ -45,10 +45,10 @@ from ggufspec.domain import (
     UserRequest,
 )
 from ggufspec.engines import Engine
-from ggufspec.engines.server import Timings
 from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
+from ggufspec.llama.server import LoadClient, Timings
 from ggufspec.measure import Request, audit, prepare_session, scoring
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
@@ -480,7 +480,7 @@ def test_a_record_that_cannot_be_written_ends_all_users() -> None:
 
     async def send_all() -> None:
         transport = httpx2.MockTransport(lambda _: httpx2.Response(503))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://x") as client:
+        async with LoadClient("http://x", transport=transport) as client:
             traffic = Traffic(users=3, prompts=PROMPTS, n_requests=9)
             await serving.TrafficRun(
                 client=client, traffic=traffic, make_body=lambda _: {}, write=write
@@ -496,7 +496,7 @@ def test_several_users_can_be_measured_from_a_notebook() -> None:
 
     async def send_all() -> None:
         transport = httpx2.MockTransport(lambda _: httpx2.Response(503))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://x") as client:
+        async with LoadClient("http://x", transport=transport) as client:
             traffic = Traffic(users=3, prompts=PROMPTS, n_requests=9)
             await serving.TrafficRun(
                 client=client, traffic=traffic, make_body=lambda _: {}, write=records.append

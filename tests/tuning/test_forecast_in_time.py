@@ -10,9 +10,8 @@ from typing import Any, Self
 import pytest
 
 from ggufspec import engines, machine, units
-from ggufspec.domain import Conditions, Prompt, Role, RunSpec, Serving, Status
+from ggufspec.domain import Conditions, Failure, Prompt, Role, RunSpec, Serving, Status
 from ggufspec.engines import Measurement
-from ggufspec.engines.failures import Failure
 from ggufspec.engines.library.messages import Curve
 from ggufspec.errors import InconclusiveError, TimeLimitError
 from ggufspec.forecast.profiles import TracedTexts

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from ggufspec.domain import Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Failure, Status
 from ggufspec.engines.library.messages import Library
 from ggufspec.llama.install import device_list, releases
 

@@ -13,8 +13,7 @@ from functools import partial
 from itertools import cycle, islice
 from typing import NamedTuple
 
-from ggufspec.domain import Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Failure, Status
 from ggufspec.engines.library.heads import (
     BlockHead,
     ChainedHead,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
-from ggufspec.domain import Drafting, Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Drafting, Failure, Status
 from ggufspec.engines.library.drafting import Chooser, ProposedDraft, make_chooser, propose
 from ggufspec.engines.library.messages import LibraryRecord, RoundRecord, WorkerRun
 from ggufspec.engines.library.model import Model

@@ -13,8 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec.domain import Drafting, Sampling, Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Drafting, Failure, Sampling, Status
 from ggufspec.engines.library.model import LIKELIEST, Logits, Model
 from ggufspec.stats import sampling as exact
 

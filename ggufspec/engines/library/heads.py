@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec.domain import Method, Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Failure, Method, Status
 from ggufspec.engines.library import model as models
 from ggufspec.engines.library.messages import ModelLoad
 from ggufspec.engines.library.model import Logits, Model, Threadpools

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec.domain import Method, Sampling, Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Failure, Method, Sampling, Status
 from ggufspec.engines.library import binding, offload
 from ggufspec.engines.library.messages import ModelLoad
 from ggufspec.engines.library.vocabulary import ModelVocabulary

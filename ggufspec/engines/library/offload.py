@@ -9,8 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from ggufspec.domain import Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Failure, Status
 from ggufspec.engines.library.messages import ModelLoad
 
 _EXPERTS = rb"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # common/common.h: LLM_FFN_EXPS_REGEX

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ggufspec import stats
-from ggufspec.domain import Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Failure, Status
 from ggufspec.engines.library.messages import ScoreRun, TextScores
 from ggufspec.engines.library.model import OUTPUTS, Logits, Model
 from ggufspec.stats import sampling as exact

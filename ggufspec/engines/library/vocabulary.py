@@ -8,8 +8,7 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from ggufspec.domain import Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Failure, Status
 
 _FIRST_COMPARED = 5  # SPEC_VOCAB_CHECK_START_TOKEN_ID in llama.cpp's common/speculative.cpp
 _MOST_APART = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE

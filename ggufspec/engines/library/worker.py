@@ -15,8 +15,7 @@ from multiprocessing.connection import Connection
 from time import perf_counter
 from typing import Any
 
-from ggufspec.domain import Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Failure, Status
 from ggufspec.engines.library import binding, commandline
 from ggufspec.engines.library.costing import curve
 from ggufspec.engines.library.decoding import write

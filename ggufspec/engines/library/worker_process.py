@@ -17,8 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ggufspec import proc, temporary
-from ggufspec.domain import Program, Sample, Status
-from ggufspec.engines.failures import MOST_SERVER_LOG_BYTES, Failure, LogTail, explain
+from ggufspec.domain import Failure, Program, Sample, Status
 from ggufspec.engines.library.messages import (
     ModelLoad,
     Prepare,
@@ -29,7 +28,7 @@ from ggufspec.engines.library.messages import (
 )
 from ggufspec.errors import ChildCrashedError, LogError
 from ggufspec.llama.install import program_environment
-from ggufspec.llama.logs import parsing
+from ggufspec.llama.logs import MOST_SERVER_LOG_BYTES, LogTail, parsing
 
 _PYTHON = re.compile("PYTHON[A-Z]*")  # variables of the interpreter
 _EXIT_S = 2.0  # for the process to end after its channel closed
@@ -93,7 +92,7 @@ class Link:
         returncode = self._poll()
         if returncode is None:
             return Failure(Status.CRASHED, "the worker closed its channel")
-        return Failure(*explain(returncode, self._tail.peek()))
+        return Failure(*parsing.explain(returncode, self._tail.peek()))
 
 
 def start(command: Sequence[str]) -> Link:

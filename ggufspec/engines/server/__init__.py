@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from ggufspec.engines.server.engine import LEARNING_METHODS, LoadedServer, ServerEngine, load_of
-from ggufspec.engines.server.events import Timings, read_event
 from ggufspec.engines.server.ranking import Rank, TokenCandidate, ranker
 from ggufspec.engines.server.response import Parsed
 from ggufspec.engines.server.serving import serve_once
-from ggufspec.engines.server.streaming import Ending, Span, Stream, StreamingEngine
+from ggufspec.engines.server.streaming import AnswerEnd, Span, Stream, StreamingEngine
 
 __all__ = [
     "LEARNING_METHODS",
-    "Ending",
+    "AnswerEnd",
     "LoadedServer",
     "Parsed",
     "Rank",
@@ -19,10 +18,8 @@ __all__ = [
     "Span",
     "Stream",
     "StreamingEngine",
-    "Timings",
     "TokenCandidate",
     "load_of",
     "ranker",
-    "read_event",
     "serve_once",
 ]

@@ -14,17 +14,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-
-import msgspec
 
 from ggufspec.domain import Drafting, Sample
 from ggufspec.engines.library import BEFORE_MTP
 from ggufspec.engines.server import response
-from ggufspec.engines.server.launch import Server
 from ggufspec.engines.server.request import send
+from ggufspec.llama.server import Server, read_slot_drafts
 
 _PROMPTS = ("Once upon a time there was", "The weather was", "In the village", "A good recipe needs")
 _DISTRACTION = (100, 100)  # token ids that every vocabulary has, without a BOS
@@ -91,17 +88,9 @@ def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None)
     return replace(known, per_request=longest == size + 1, remembers=True)
 
 
-class _Slot(msgspec.Struct):
-    speculative: bool | None = None
-
-
 def slot_drafts(server: Server) -> bool | None:
-    """Return whether a slot drafts, according to /slots; None if it does not say or cannot be read."""
-    slots = server.get("/slots")
-    with suppress(msgspec.MsgspecError, RecursionError):
-        listed = msgspec.json.decode(slots.content if slots is not None else b"[]", type=list[_Slot])
-        return listed[0].speculative if listed else None
-    return None
+    """Return whether a slot drafts, as the server says; None if it does not."""
+    return read_slot_drafts(server.get("/slots"))
 
 
 def _question(prompt: str | Sequence[int], n_predict: int, *, n_max: int, caches: bool) -> dict[str, Any]:

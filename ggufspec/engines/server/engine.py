@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from typing import TextIO
 
 from ggufspec.domain import (
     NO_PROMPT,
+    Failure,
     Method,
     MethodCounts,
     Pair,
@@ -24,7 +24,6 @@ from ggufspec.domain import (
     Traffic,
 )
 from ggufspec.engines.engine import Engine, Measurement
-from ggufspec.engines.failures import Failure
 from ggufspec.engines.placement import with_placement
 from ggufspec.engines.pool import Pool
 from ggufspec.engines.server import response
@@ -35,16 +34,13 @@ from ggufspec.engines.server.capabilities import (
     fix_first_state,
     probe,
 )
-from ggufspec.engines.server.launch import Server, readable_argv, start
 from ggufspec.engines.server.request import body, note, send
 from ggufspec.errors import LogError
 from ggufspec.llama.install import Install
 from ggufspec.llama.logs import parsing
+from ggufspec.llama.server import Server, metrics, readable_argv, start
 
 _SUMMARY = b"total time ="  # in every era, the last line about a request
-_PER_POSITION = re.compile(
-    r'^llamacpp:spec_decode_num_accepted_tokens_per_pos_total\{position="(\d+)"\} (\d+)', re.MULTILINE
-)
 # What these methods learn from a request stays until the server ends, even if slots are erased. Example: the
 # embedded target's packing list, 300 tokens, requested three times (0.3.36, ngram-mod, γ 16): 0, 256 and 272
 # tokens drafted, all accepted, at 181, 453 and 552 tokens/s: it drafts its earlier answer. ngram-cache counts
@@ -336,10 +332,6 @@ def _parse_load(log: bytes) -> Sample:
 
 
 def _accepted_at(server: Server) -> list[int] | None:
-    """Return how often each place of a draft was accepted since the load; None if it is not counted."""
-    metrics = server.get("/metrics")
-    if metrics is None or "spec_decode_num_drafts" not in metrics.text:
-        return None
-    counts = {int(place): int(count) for place, count in _PER_POSITION.findall(metrics.text)}
-    places = range(len(counts))
-    return [counts[place] for place in places] if counts.keys() == {*places} else None
+    """Return how often each position of a draft was accepted since the load; None if it is not counted."""
+    text = server.get("/metrics")
+    return None if text is None else metrics.read_accepted_at(text.decode(errors="replace"))

@@ -10,8 +10,8 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from ggufspec.domain import RunSpec
-from ggufspec.engines.server.events import unreadable
 from ggufspec.llama.install import Install
+from ggufspec.llama.server import answers
 
 _LIKELIEST = 200
 
@@ -35,7 +35,7 @@ def ranker(load: RunSpec, install: Install, *, timeout_s: float | None = None) -
     Raises:
         Failure: the model does not load, or the server dies or exceeds the time limit.
     """
-    from ggufspec.engines.server.launch import start  # its HTTP client is slow to import
+    from ggufspec.llama.server import start  # its HTTP client is slow to import
 
     server = start(load, install, timeout_s=timeout_s)
     try:
@@ -88,10 +88,7 @@ def candidates(answer: bytes) -> tuple[TokenCandidate, ...]:
     Raises:
         Failure: the answer cannot be read.
     """
-    try:
-        places = msgspec.json.decode(answer, type=_RankingReply).completion_probabilities
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise unreadable(error) from error
+    places = answers.decode(answer, _RankingReply).completion_probabilities
     first = places[0] if places else _Place()
     ranked = map(_candidate, first.top_logprobs or first.probs)
     return tuple(sorted(filter(None, ranked), key=lambda candidate: -candidate.logprob))

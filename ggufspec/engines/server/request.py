@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 import zlib
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any, TextIO
 
-import httpx2
-
-from ggufspec.domain import RunSpec, Status
-from ggufspec.engines.failures import Failure, error_message, refused
-from ggufspec.engines.server.events import event_text
-from ggufspec.engines.server.launch import Server
-
-_CONNECT_S = 10.0
+from ggufspec.domain import Failure, RunSpec, Status
+from ggufspec.llama.server import Server, event_text
 
 
 def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> dict[str, Any]:
@@ -70,38 +63,10 @@ def send(server: Server, request: Mapping[str, Any], out: TextIO, *, timeout_s: 
     Raises:
         Failure: the server died, refused the request, or took longer than ``timeout_s`` in total.
     """
-    for at_s, line in stream_lines(server, request, timeout_s=timeout_s):
+    for at_s, line in server.stream_lines(request, timeout_s=timeout_s):
         _write(out, at_s, line)
         if timeout_s is not None and at_s > timeout_s:
             raise Failure(Status.TIMED_OUT, f"killed after {at_s:.0f} s")
-
-
-def stream_lines(
-    server: Server, request: Mapping[str, Any], *, timeout_s: float | None = None
-) -> Generator[tuple[float, str], None, None]:
-    """Request a completion; yield the seconds since the request and each line of the stream as it arrives.
-
-    For a block of bytes that completes no line, an empty line is yielded. Close this generator to stop the
-    server in the middle of an answer.
-
-    Raises:
-        Failure: the server died, refused the request, or sent nothing for longer than ``timeout_s``.
-    """
-    started = time.perf_counter()
-    timeout = httpx2.Timeout(timeout_s, connect=_CONNECT_S)
-    try:
-        with server.client.stream("POST", "/completion", json=dict(request), timeout=timeout) as answer:
-            if answer.status_code != httpx2.codes.OK:
-                body = answer.read().decode(errors="replace")
-                raise refused(answer.status_code, error_message(body))
-            rest = b""
-            for block in answer.iter_bytes():
-                at_s = time.perf_counter() - started
-                *complete, rest = (rest + block).split(b"\n")  # texts may contain other line breaks
-                for line in complete or (b"",):  # the caller checks its time limit at each block
-                    yield at_s, line.decode(errors="replace").strip()
-    except httpx2.HTTPError as error:
-        raise server.failure(error) from error
 
 
 def _write(out: TextIO, at_s: float, line: str) -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from ggufspec.domain import Program, Round, Sample, Status
 from ggufspec.engines import plausibility
-from ggufspec.engines.server.events import Count, Event, event_text, unreadable
+from ggufspec.llama.server import CompletionEvent, Count, answers, event_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Parsed:
     remark: str | None = None
 
 
-class _Run(msgspec.Struct):
+class _NotedRun(msgspec.Struct):
     """The request: γ, the drafting method, p-min, and the load time if it was the first after a load."""
 
     n_draft: Count | None = None
@@ -40,7 +40,7 @@ class _Run(msgspec.Struct):
     load_ms: float | None = None
 
 
-class _Request(msgspec.Struct):
+class _NotedRequest(msgspec.Struct):
     """What was asked of the server."""
 
     n_predict: int | None = None
@@ -53,23 +53,23 @@ class _Counters(msgspec.Struct):
     after: tuple[Count, ...]
 
 
-class _Line(msgspec.Struct):
+class _RecordLine(msgspec.Struct):
     """One line of a record, as ``request.send`` and ``note`` write it."""
 
     at_s: float = 0.0
-    run: _Run | None = None
-    request: _Request | None = None
-    chunk: Event | None = None
+    run: _NotedRun | None = None
+    request: _NotedRequest | None = None
+    chunk: CompletionEvent | None = None
     accepted_at: _Counters | None = None
     line: str | None = None  # received, but not a JSON object
 
 
-class _Chunk(NamedTuple):
+class _ArrivedEvent(NamedTuple):
     at_s: float
-    event: Event
+    event: CompletionEvent
 
 
-_decoder = msgspec.json.Decoder(_Line)
+_decoder = msgspec.json.Decoder(_RecordLine)
 
 
 def parse_response(record: str) -> Parsed:
@@ -78,20 +78,20 @@ def parse_response(record: str) -> Parsed:
     Args:
         record: the lines of one request.
     """
-    run, request = _Run(), _Request()
+    run, request = _NotedRun(), _NotedRequest()
     counters: _Counters | None = None
-    chunks: list[_Chunk] = []
+    chunks: list[_ArrivedEvent] = []
     broken: str | None = None
     for text in filter(None, record.split("\n")):
         try:
             line = _decoder.decode(text)
         except (msgspec.MsgspecError, RecursionError) as error:
-            broken = broken or unreadable(error).reason
+            broken = broken or answers.unreadable(error).reason
             continue
         run, counters = line.run or run, line.accepted_at or counters
         request = line.request or request
         if line.chunk is not None:
-            chunks.append(_Chunk(line.at_s, line.chunk))
+            chunks.append(_ArrivedEvent(line.at_s, line.chunk))
         elif line.line is not None and event_text(line.line) is not None:
             broken = broken or f"the server sent a line that is not JSON: {line.line[:100]}"
     empty = Sample(
@@ -120,7 +120,7 @@ def parse_response(record: str) -> Parsed:
     return _checked(sample, counters)
 
 
-def _sample(empty: Sample, chunks: Sequence[_Chunk]) -> Sample | None:
+def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent]) -> Sample | None:
     """Return the figures of a finished answer; None if the token count or the time is not a number."""
     final = chunks[-1].event
     timings = final.figures
@@ -155,7 +155,7 @@ def _sample(empty: Sample, chunks: Sequence[_Chunk]) -> Sample | None:
     )
 
 
-def _contradiction(sample: Sample, chunks: Sequence[_Chunk], *, asked: int | None) -> str | None:
+def _contradiction(sample: Sample, chunks: Sequence[_ArrivedEvent], *, asked: int | None) -> str | None:
     return plausibility.find_contradiction(
         tokens=sample.gen_tokens or 0,
         asked=asked,
@@ -170,7 +170,7 @@ class _Rounds(NamedTuple):
     unsent: int  # tokens of the last round that were not sent
 
 
-def _rounds(arrived: Sequence[_Chunk], total: Round) -> _Rounds | None:
+def _rounds(arrived: Sequence[_ArrivedEvent], total: Round) -> _Rounds | None:
     """Return the round of each evaluation of the target after that of the prompt.
 
     Every chunk of one token has the counts so far. The tokens of a round, one more than it accepted, have the
@@ -225,7 +225,7 @@ def _padded(counts: Sequence[int], size: int) -> tuple[int, ...]:
     return (*counts[:size], *(0,) * (size - len(counts)))
 
 
-def _tokens(arrived: Sequence[_Chunk]) -> tuple[int, ...] | None:
+def _tokens(arrived: Sequence[_ArrivedEvent]) -> tuple[int, ...] | None:
     ids = [token for chunk in arrived for token in chunk.event.tokens or ()]
     return tuple(ids) if len(ids) == len(arrived) else None
 

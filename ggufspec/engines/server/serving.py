@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import msgspec
 
-from ggufspec.domain import Launch, RunSpec, ServedRequest, Serving, Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Failure, Launch, RunSpec, ServedRequest, Serving, Status
 from ggufspec.engines.server.capabilities import slot_drafts
-from ggufspec.engines.server.events import Count, Timings
-from ggufspec.engines.server.launch import Server, find_free_port, start_printed
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
+from ggufspec.llama.server import (
+    Count,
+    Server,
+    Timings,
+    decode,
+    find_free_port,
+    read_properties,
+    read_tokens,
+    start_printed,
+)
 
 _PORT = 8080  # llama-server's own
 _ANSWER = 16  # tokens
@@ -60,7 +66,7 @@ def serve_once(
     answers: list[ServedRequest] = []
     reason: str | None = None
     try:
-        slot_context = _slot_context(server)
+        slot_context = read_properties(server.get("/props")).slot_context
         if slot_context is not None and slot_context < serving.context:
             reason = f"a slot has a context of {slot_context} tokens, not {serving.context}"
         elif spec.drafting is not None and slot_drafts(server) is False:
@@ -82,41 +88,17 @@ def serve_once(
     )
 
 
-class _Settings(msgspec.Struct):
-    n_ctx: Count | None = None
-
-
-class _Properties(msgspec.Struct):
-    default_generation_settings: _Settings | None = None
-
-
-class _Tokens(msgspec.Struct):
-    tokens: list[int]
-
-
-class _Answer(msgspec.Struct):
+class _ShortAnswer(msgspec.Struct):
     timings: Timings
     tokens_evaluated: Count | None = None
     truncated: bool = False
-
-
-T = TypeVar("T")
-
-
-def _slot_context(server: Server) -> int | None:
-    """Return the context of a slot, in tokens; None where the server does not say."""
-    properties = server.get("/props")
-    if properties is None:
-        return None
-    settings = _decoded(properties.content, _Properties).default_generation_settings
-    return None if settings is None else settings.n_ctx
 
 
 def _long_prompt(
     server: Server, spec: RunSpec, serving: Serving, text: str, most_tokens: int | None
 ) -> list[int]:
     """Return the tokens of a prompt that leaves room for an answer and a draft, and for no more."""
-    tokens = _decoded(server.post("/tokenize", {"content": text}), _Tokens).tokens
+    tokens = read_tokens(server.post("/tokenize", {"content": text}))
     if not tokens:
         raise Failure(Status.FAILED, "the server makes no tokens of the prompt")
     draft = spec.drafting.n_max if spec.drafting is not None else 0
@@ -132,8 +114,8 @@ def _ask(server: Server, prompt: str | Sequence[int]) -> ServedRequest:
         Failure: it was refused, not answered in time, or its prompt was cut.
     """
     request = {"prompt": prompt, "n_predict": _ANSWER, "temperature": 0.0, "top_k": 1, "stream": False}
-    answer = _decoded(
-        server.post("/completion", request | {"cache_prompt": False, "ignore_eos": True}), _Answer
+    answer = decode(
+        server.post("/completion", request | {"cache_prompt": False, "ignore_eos": True}), _ShortAnswer
     )
     timings = answer.timings
     count, ms = timings.predicted_n or 0, timings.predicted_ms
@@ -145,15 +127,3 @@ def _ask(server: Server, prompt: str | Sequence[int]) -> ServedRequest:
         answer_tokens=count,
         tokens_per_s=(count - 1) * 1000 / ms if ms and count > 1 else None,
     )
-
-
-def _decoded(content: bytes, expected: type[T]) -> T:
-    """Return a server's answer.
-
-    Raises:
-        Failure: it is not of the expected form.
-    """
-    try:
-        return msgspec.json.decode(content, type=expected)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise Failure(Status.FAILED, f"the server sent something else than an answer: {error}") from error

@@ -8,18 +8,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-import httpx2
-
-from ggufspec.domain import Program, RunSpec, Sample, Status
-from ggufspec.engines.failures import Failure
+from ggufspec.domain import Failure, Program, RequestOutcome, RunSpec, Sample, Status
 from ggufspec.engines.server.capabilities import distract_drafter, erase_slot
 from ggufspec.engines.server.engine import LoadedServer, ServerEngine
-from ggufspec.engines.server.events import Event, Timings, event_text, read_event
-from ggufspec.engines.server.launch import Server
-from ggufspec.engines.server.request import body, stream_lines
+from ggufspec.engines.server.request import body
+from ggufspec.llama.server import CompletionEvent, RequestError, Server, Timings, event_text, read_event
 
 
-class Ending(StrEnum):
+class AnswerEnd(StrEnum):
     """Why an answer ended."""
 
     END_OF_TEXT = "end of text"  # the model generated an end of generation
@@ -84,7 +80,7 @@ class Stream:
     spec: RunSpec
     sample: Sample
     spans_so_far: list[Span] = field(default_factory=list)
-    ending: Ending = Ending.STOPPED
+    ending: AnswerEnd = AnswerEnd.STOPPED
     cached_tokens: int = 0
     wall_s: float = 0.0
     _server: Server
@@ -102,11 +98,10 @@ class Stream:
 
         Raises:
             Failure: the server died, refused the request, sent nothing for longer than the engine's time
-            limit,
-                or sent something that cannot be decoded.
+                limit, or sent something that cannot be decoded.
         """
         ended = False
-        with closing(stream_lines(self._server, self._request, timeout_s=self._timeout_s)) as arriving:
+        with closing(self._server.stream_lines(self._request, timeout_s=self._timeout_s)) as arriving:
             for self.wall_s, line in arriving:
                 text = event_text(line)
                 if text is not None:
@@ -114,9 +109,9 @@ class Stream:
                     ended = ended or event.stop
                     yield self._take(event)
         if not ended:
-            raise self._server.failure(httpx2.RemoteProtocolError("the answer has no end"))
+            raise self._server.failure(RequestError(RequestOutcome.CUT_OFF, "the answer has no end"))
 
-    def _take(self, event: Event) -> Span:
+    def _take(self, event: CompletionEvent) -> Span:
         if event.failure is not None:
             raise event.failure
         if event.timings is not None:
@@ -209,7 +204,7 @@ def _sample(timings: Timings, spec: RunSpec, *, ttft_s: float) -> Sample:
     )
 
 
-def _ending(final: Event) -> Ending:
+def _ending(final: CompletionEvent) -> AnswerEnd:
     if final.truncated:
-        return Ending.CONTEXT_FULL
-    return Ending.END_OF_TEXT if final.stop_type == "eos" or final.stopped_eos else Ending.LENGTH
+        return AnswerEnd.CONTEXT_FULL
+    return AnswerEnd.END_OF_TEXT if final.stop_type == "eos" or final.stopped_eos else AnswerEnd.LENGTH

@@ -1,10 +1,11 @@
-"""Why a llama.cpp program failed, from its log."""
+"""Why a llama.cpp program failed, from its log and its exit code."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
+from ggufspec import proc
 from ggufspec.domain import Status
 from ggufspec.llama.logs.lines import LogLine, hits
 
@@ -133,6 +134,26 @@ def diagnose(text: str | bytes) -> FailureCause | None:
         if first is not None:
             return FailureCause(status, first.message.strip())
     return None
+
+
+def explain(returncode: int, log: bytes) -> tuple[Status, str]:
+    """Return why a program failed, from its log or else from its exit code.
+
+    Args:
+        returncode: not 0; negative if a signal ended the program.
+        log: the program's standard error.
+    """
+    name = proc.signal_name(-returncode) if returncode < 0 else None
+    if name == "SIGXFSZ":  # such a log may say anything
+        return Status.LOG_TOO_LARGE, "it printed more than a run may, and was ended by SIGXFSZ"
+    diagnosis = diagnose(log)
+    if diagnosis is not None:
+        return diagnosis
+    if name == "SIGKILL":
+        return Status.OUT_OF_MEMORY, "killed by SIGKILL, most likely by the system because memory ran out"
+    if name is not None:
+        return Status.CRASHED, f"died of {name}"
+    return Status.FAILED, f"exit code {returncode}, and the log does not say why"
 
 
 def _first(data: bytes, needle: str) -> LogLine | None:

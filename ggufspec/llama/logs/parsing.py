@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ggufspec.domain import MethodCounts, Program, Sample, Status
 from ggufspec.errors import LogError
-from ggufspec.llama.logs.failures import FailureCause, diagnose
+from ggufspec.llama.logs.failures import FailureCause, diagnose, explain
 from ggufspec.llama.logs.lines import hits
 from ggufspec.llama.logs.offload import with_placement
 from ggufspec.llama.logs.rounds import (
@@ -21,7 +21,7 @@ from ggufspec.llama.logs.rounds import (
 )
 from ggufspec.llama.logs.statements import Closing, find_closing
 
-__all__ = ["FailureCause", "count_by_method", "diagnose", "lowered_size", "parse"]
+__all__ = ["FailureCause", "count_by_method", "diagnose", "explain", "lowered_size", "parse"]
 
 _REQUEST = re.compile(
     rb"eval time += +(\d{1,12}\.\d\d) ms / +(\d{1,12}) (?:tokens|runs) +"

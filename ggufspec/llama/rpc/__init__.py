@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ggufspec.llama.rpc.workers import WorkerProblem, WorkerReport
+from ggufspec.llama.rpc.workers import WorkerReport
 
-__all__ = ["WorkerProblem", "WorkerReport"]
+__all__ = ["WorkerReport"]

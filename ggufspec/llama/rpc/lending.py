@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ggufspec import proc, temporary
+from ggufspec.domain import Failure
 from ggufspec.errors import GgufspecError, NoInstallError, WorkerError
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Install
 from ggufspec.llama.install.options import ListedFlags, parse_help
 from ggufspec.llama.rpc import workers
-from ggufspec.llama.rpc.workers import WorkerProblem, WorkerReport
+from ggufspec.llama.rpc.workers import WorkerReport
 
 _START_S = 60.0  # for its devices to be initialised
 _POLL_S = 0.1
@@ -168,9 +169,9 @@ def _await_answer(address: str, log: Path, poll: Callable[[], int | None]) -> Wo
             raise _ended(log, returncode)
         try:
             return workers.read_worker(address, timeout_s=1.0)
-        except WorkerProblem as problem:
+        except Failure as problem:
             if time.monotonic() > deadline:
-                raise problem.to_error() from problem
+                raise workers.failure_error(problem) from problem
         time.sleep(_POLL_S)
 
 

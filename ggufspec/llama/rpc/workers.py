@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ggufspec import proc, temporary
-from ggufspec.domain import RpcWorker, Status
+from ggufspec.domain import Failure, RpcWorker, RunSpec, Status
 from ggufspec.errors import GgufspecError, NoInstallError, WorkerError
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Install
@@ -53,19 +53,6 @@ _OF_ANOTHER_VERSION = {
 }
 
 T = TypeVar("T")
-
-
-class WorkerProblem(Exception):  # noqa: N818  # an engine makes a row of it, others an error
-    """A worker cannot be used; ``status`` says in which way, ``reason`` names it."""
-
-    def __init__(self, status: Status, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
-
-    def to_error(self) -> WorkerError:
-        """Return the error for users, with a hint."""
-        return WorkerError(self.reason, HINTS.get(self.status))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,8 +145,8 @@ def read_workers(addresses: Sequence[str]) -> tuple[WorkerReport, ...]:
     """
     try:
         return tuple(map(read_worker, addresses))
-    except WorkerProblem as problem:
-        raise problem.to_error() from problem
+    except Failure as problem:
+        raise failure_error(problem) from problem
 
 
 def check_workers(addresses: Sequence[str], *, timeout_s: float = _ANSWER_S) -> None:
@@ -168,11 +155,25 @@ def check_workers(addresses: Sequence[str], *, timeout_s: float = _ANSWER_S) -> 
     All are connected at once, because a worker with two names would serve only the first of them.
 
     Raises:
-        WorkerProblem: one of them does not.
+        Failure: one of them does not.
     """
     if addresses:
         first, *others = addresses
         _ask(first, timeout_s, lambda connection: check_workers(others, timeout_s=timeout_s))
+
+
+def require_workers(spec: RunSpec) -> None:
+    """Make sure that the workers of a run answer: a program would wait for a busy one without end.
+
+    Raises:
+        Failure: one of them does not.
+    """
+    check_workers(spec.own_offload.rpc)
+
+
+def failure_error(failure: Failure) -> WorkerError:
+    """Return the error for a worker that cannot be used, with a hint."""
+    return WorkerError(failure.reason, HINTS.get(failure.status))
 
 
 def check_versions(install: Install, addresses: Sequence[str]) -> None:
@@ -181,7 +182,7 @@ def check_versions(install: Install, addresses: Sequence[str]) -> None:
     An install that cannot list devices is believed.
 
     Raises:
-        WorkerProblem: a worker does not answer, or speaks another version.
+        Failure: a worker does not answer, or speaks another version.
         NoInstallError: the install was built without RPC.
     """
     program = next(
@@ -204,14 +205,14 @@ def check_versions(install: Install, addresses: Sequence[str]) -> None:
         return
     names = " and ".join(addresses)
     if completed.timed_out:
-        raise WorkerProblem(
+        raise Failure(
             Status.WORKER_BUSY, f"{program.path.name} could not use {names} within {_LISTING_S:g} s"
         )
     if _NO_RPC in out + err:
         raise NoInstallError(f"the llama.cpp in {install.root} was built without RPC", WITHOUT_RPC_HINT)
     diagnosis = parsing.diagnose(out + err)
     if diagnosis is not None and diagnosis.status in _OF_ANOTHER_VERSION:
-        raise WorkerProblem(
+        raise Failure(
             Status.WORKER_MISMATCH,
             f"the llama.cpp in {install.root} speaks another version of RPC than {names}: {diagnosis.line}",
         )
@@ -221,7 +222,7 @@ def read_worker(address: str, *, timeout_s: float = _ANSWER_S) -> WorkerReport:
     """Return what a worker says of itself.
 
     Raises:
-        WorkerProblem: it cannot be used.
+        Failure: it cannot be used.
     """
     return _ask(address, timeout_s, lambda connection: _read(address, connection))
 
@@ -230,7 +231,7 @@ def measure_worker(address: str, *, timeout_s: float = _ANSWER_S) -> WorkerRepor
     """Return what a worker says of itself, with the round-trip time and the bandwidth of the network to it.
 
     Raises:
-        WorkerProblem: it cannot be used.
+        Failure: it cannot be used.
     """
 
     def measure(connection: Connection) -> WorkerReport:
@@ -272,7 +273,7 @@ def _ask(address: str, timeout_s: float, question: Callable[[Connection], T]) ->
     """Connect to a worker and ask it something.
 
     Raises:
-        WorkerProblem: it cannot be used.
+        Failure: it cannot be used.
     """
     host, port = split_address(address)
     try:
@@ -281,13 +282,13 @@ def _ask(address: str, timeout_s: float, question: Callable[[Connection], T]) ->
             return question(connection)
     except protocol.ConnectError as error:
         reason = f"cannot connect to the worker {address}: {error}"
-        raise WorkerProblem(Status.WORKER_UNREACHABLE, reason) from error
+        raise Failure(Status.WORKER_UNREACHABLE, reason) from error
     except protocol.NoAnswerError as error:
-        raise WorkerProblem(
+        raise Failure(
             Status.WORKER_BUSY,
             f"the worker {address} did not answer within {math.ceil(timeout_s)} s: another program uses it, "
             "it is named twice, or a firewall is between",
         ) from error
     except protocol.ProtocolError as error:
         reason = f"{address} is not a worker, or one of another version: {error}"
-        raise WorkerProblem(Status.WORKER_MISMATCH, reason) from error
+        raise Failure(Status.WORKER_MISMATCH, reason) from error

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
 import msgspec
 
 from ggufspec import redaction, userfiles
-from ggufspec.domain import LLAMA_SERVER, Endpoint
+from ggufspec.domain import LLAMA_SERVER, Endpoint, Failure
 from ggufspec.errors import GgufspecError, NetworkError
-from ggufspec.serving.counters import read_counters, read_start
+from ggufspec.llama.server import answers
+from ggufspec.llama.server.client import RequestError, ServerClient
+from ggufspec.llama.server.metrics import read_counters, read_start
 
 KEY_VARIABLE = "GGUFSPEC_API_KEY"
 _LONGEST_KEY = 64 << 10  # bytes
@@ -73,70 +73,40 @@ def sends_in_clear(url: str, key: str | None) -> bool:
     return key is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK
 
 
-def headers_for(key: str | None) -> Mapping[str, str]:
-    """Return the headers of all requests to a server."""
-    return {} if key is None else {"Authorization": f"Bearer {key}"}
+def connect(url: str, key: str | None) -> ServerClient:
+    """Return a client for questions about a server."""
+    return ServerClient(url, key, timeout_s=_ANSWER_S)
 
 
-@contextmanager
-def connect(url: str, key: str | None) -> Iterator[httpx2.Client]:
-    """Yield a client for questions about a server. It follows no redirects and uses no proxy."""
-    with httpx2.Client(
-        base_url=url, headers=dict(headers_for(key)), timeout=_ANSWER_S, trust_env=False
-    ) as client:
-        yield client
-
-
-class _Meta(msgspec.Struct, frozen=True):
+class _ModelMeta(msgspec.Struct, frozen=True):
     size: int | None = None
     n_params: int | None = None
 
 
-class _Model(msgspec.Struct, frozen=True):
+class _ListedModel(msgspec.Struct, frozen=True):
     id: str
     owned_by: str | None = None
     root: str | None = None
     max_model_len: int | None = None
-    meta: _Meta | None = None
+    meta: _ModelMeta | None = None
 
 
-class _Models(msgspec.Struct, frozen=True):
-    data: tuple[_Model, ...]
+class _ModelList(msgspec.Struct, frozen=True):
+    data: tuple[_ListedModel, ...]
 
 
-class _Settings(msgspec.Struct, frozen=True):
-    n_ctx: int | None = None
-
-
-class _Properties(msgspec.Struct, frozen=True):
-    """llama-server's /props."""
-
-    build_info: str | None = None
-    model_path: str | None = None
-    total_slots: int | None = None
-    media_marker: str | None = None  # drawn at each start, unless LLAMA_MEDIA_MARKER fixes it
-    default_generation_settings: _Settings = _Settings()
-
-
-class _Slot(msgspec.Struct, frozen=True):
-    speculative: bool | None = None
-
-
-class _Version(msgspec.Struct, frozen=True):
+class _VllmVersion(msgspec.Struct, frozen=True):
     """vLLM's /version."""
 
     version: str | None = None
 
 
-class _ServerInfo(msgspec.Struct, frozen=True):
+class _SglangInfo(msgspec.Struct, frozen=True):
     """SGLang's /server_info."""
 
     version: str | None = None
     speculative_algorithm: str | None = None
     speculative_num_draft_tokens: int | None = None  # with the root of the draft, the target's own token
-
-
-T = TypeVar("T")
 
 
 def describe_server(url: str, key: str | None, *, model: str | None = None) -> Endpoint:
@@ -152,8 +122,7 @@ def describe_server(url: str, key: str | None, *, model: str | None = None) -> E
         GgufspecError: it refuses the key, redirects, is not OpenAI-compatible, or does not serve that model.
     """
     with connect(url, key) as client:
-        content = _get(client, "/v1/models")
-        listed = None if content is None else _decoded(content, _Models)
+        listed = answers.decode_or_none(_get(client, "/v1/models"), _ModelList)
         if listed is None or not listed.data:
             raise GgufspecError(
                 f"{url} lists no models at /v1/models, as OpenAI-compatible servers do",
@@ -175,13 +144,13 @@ def describe_server(url: str, key: str | None, *, model: str | None = None) -> E
         return Endpoint(**(known | _describe_vllm(client)))
 
 
-def read_metrics(client: httpx2.Client) -> str | None:
+def read_metrics(client: ServerClient) -> str | None:
     """Return the text of /metrics; None where there is none, or the server does not answer any more."""
     try:
-        response = client.get("/metrics")
-    except httpx2.HTTPError:
+        answer = client.ask("/metrics")
+    except RequestError:
         return None
-    return response.text if response.status_code == httpx2.codes.OK else None
+    return answer.content.decode(errors="replace") if answer.is_ok else None
 
 
 def count_tokens(url: str, key: str | None, endpoint: Endpoint, text: str) -> int | None:
@@ -195,18 +164,16 @@ def count_tokens(url: str, key: str | None, endpoint: Endpoint, text: str) -> in
     body = {"content": text, "model": endpoint.model, "prompt": text, "add_special_tokens": False}
     with connect(url, key) as client:
         try:
-            response = client.post("/tokenize", json=body)
-        except httpx2.HTTPError as error:
+            answer = client.ask("/tokenize", body)
+        except RequestError as error:
             raise _unreachable(client, error) from error
-    answer = _decoded(response.content, _Tokens) if response.status_code == httpx2.codes.OK else None
-    return None if answer is None else len(answer.tokens)
+    try:
+        return len(answers.read_tokens(answer.content)) if answer.is_ok else None
+    except Failure:
+        return None
 
 
-class _Tokens(msgspec.Struct, frozen=True):
-    tokens: list[Any]
-
-
-def _choose(url: str, models: Sequence[_Model], name: str | None) -> _Model:
+def _choose(url: str, models: Sequence[_ListedModel], name: str | None) -> _ListedModel:
     chosen = [model for model in models if name is None or model.id == name]
     if len(chosen) == 1:
         return chosen[0]
@@ -215,25 +182,24 @@ def _choose(url: str, models: Sequence[_Model], name: str | None) -> _Model:
     raise GgufspecError(f"{url} {problem}: {names}", "name one of them with --served-model")
 
 
-def _describe_llama(client: httpx2.Client, served: _Model) -> dict[str, Any]:
-    properties = _decoded(_get(client, "/props") or b"{}", _Properties) or _Properties()
-    slots = _decoded(_get(client, "/slots") or b"[]", list[_Slot])
-    meta = served.meta or _Meta()
+def _describe_llama(client: ServerClient, served: _ListedModel) -> dict[str, Any]:
+    properties = answers.read_properties(_get(client, "/props"))
+    meta = served.meta or _ModelMeta()
     return {
         "version": properties.build_info,
         "model_path": properties.model_path,
         "model_bytes": meta.size,
         "n_params": meta.n_params,
-        "context": properties.default_generation_settings.n_ctx,
+        "context": properties.slot_context,
         "slots": properties.total_slots,
         "start": properties.media_marker,
-        "drafts": slots[0].speculative if slots else None,
+        "drafts": answers.read_slot_drafts(_get(client, "/slots")),
     }
 
 
-def _describe_vllm(client: httpx2.Client) -> dict[str, Any]:
+def _describe_vllm(client: ServerClient) -> dict[str, Any]:
     """Return what vLLM tells; of other servers the version is not known."""
-    version = _decoded(_get(client, "/version") or b"{}", _Version) or _Version()
+    version = answers.decode_or_none(_get(client, "/version"), _VllmVersion) or _VllmVersion()
     metrics = read_metrics(client) or ""
     counters, told = read_counters(metrics), {"version": version.version, "start": read_start(metrics)}
     if counters is None:
@@ -242,9 +208,9 @@ def _describe_vllm(client: httpx2.Client) -> dict[str, Any]:
     return {**told, "drafts": counters.rounds is not None, "draft_size": size}
 
 
-def _describe_sglang(client: httpx2.Client) -> dict[str, Any]:
+def _describe_sglang(client: ServerClient) -> dict[str, Any]:
     content = _get(client, "/server_info") or _get(client, "/get_server_info")
-    info = _decoded(content, _ServerInfo) if content is not None else None
+    info = answers.decode_or_none(content, _SglangInfo)
     start = read_start(read_metrics(client) or "")
     if info is None:
         return {"start": start}
@@ -257,7 +223,7 @@ def _describe_sglang(client: httpx2.Client) -> dict[str, Any]:
     }
 
 
-def _get(client: httpx2.Client, path: str) -> bytes | None:
+def _get(client: ServerClient, path: str) -> bytes | None:
     """Return what a server answers; None if it does not have the path.
 
     Raises:
@@ -265,35 +231,22 @@ def _get(client: httpx2.Client, path: str) -> bytes | None:
         GgufspecError: the server refuses the key, or redirects.
     """
     try:
-        response = client.get(path)
-    except httpx2.HTTPError as error:
+        answer = client.ask(path)
+    except RequestError as error:
         raise _unreachable(client, error) from error
-    url, code = _shown(client), response.status_code
-    if response.is_redirect:
-        where = redaction.redact(response.headers.get("location", ""))
+    if answer.location:
         raise GgufspecError(
-            f"{url} redirects to {where}, and redirects are not followed", "name the address that you mean"
+            f"{client.url} redirects to {redaction.redact(answer.location)}, and redirects are not followed",
+            "name the address that you mean",
         )
-    if code in {httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN} and path == "/v1/models":
+    if answer.refuses_key and path == "/v1/models":
         raise GgufspecError(
-            f"{url} refuses the request without a valid key (HTTP {code})",
+            f"{client.url} refuses the request without a valid key (HTTP {answer.code})",
             f"put its key into a file for --api-key-file, or into {KEY_VARIABLE}",
         )
-    return response.content if code == httpx2.codes.OK else None
+    return answer.content if answer.is_ok else None
 
 
-def _shown(client: httpx2.Client) -> str:
-    return str(client.base_url).rstrip("/")
-
-
-def _unreachable(client: httpx2.Client, error: Exception) -> NetworkError:
-    reason = redaction.redact(str(error)) or type(error).__name__
-    return NetworkError(f"no server answers at {_shown(client)}: {reason}", "start it, or check the address")
-
-
-def _decoded(content: bytes, expected: type[T]) -> T | None:
-    """Return an answer as a value; None if it is of another form."""
-    try:
-        return msgspec.json.decode(content, type=expected)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
+def _unreachable(client: ServerClient, error: RequestError) -> NetworkError:
+    reason = redaction.redact(error.reason)
+    return NetworkError(f"no server answers at {client.url}: {reason}", "start it, or check the address")

@@ -6,28 +6,21 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx2
-
 from ggufspec import proc, temporary
-from ggufspec.domain import RunSpec, Status
-from ggufspec.engines.failures import (
-    MOST_SERVER_LOG_BYTES,
-    Failure,
-    LogTail,
-    error_message,
-    explain,
-    refused,
-    require_workers,
-)
+from ggufspec.domain import Failure, RequestOutcome, RunSpec, Status
 from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install, program_environment
+from ggufspec.llama.logs import MOST_SERVER_LOG_BYTES, LogTail, parsing
+from ggufspec.llama.rpc import workers
+from ggufspec.llama.server.answers import refused
+from ggufspec.llama.server.client import RequestError, ServerAnswer, ServerClient
 
 _HOST = "127.0.0.1"
 _ATTEMPTS = 3  # to get a port
@@ -48,7 +41,7 @@ class _PortTakenError(Exception):
 class Server:
     """A running llama-server with its models loaded; see ``start``."""
 
-    client: httpx2.Client
+    client: ServerClient
     log: Path
     started_s: float  # by the monotonic clock
     load_ms: float
@@ -61,40 +54,56 @@ class Server:
         """Whether the process still runs."""
         return self._poll() is None
 
-    def get(self, path: str) -> httpx2.Response | None:
-        """Return the response of a read-only endpoint; None if this server does not have it.
+    def get(self, path: str) -> bytes | None:
+        """Return what a read-only path answers; None if this server does not have it.
 
         Raises:
             Failure: the server died or did not answer in time.
         """
-        try:
-            response = self.client.get(path)
-        except httpx2.HTTPError as error:
-            raise self.failure(error) from error
-        return response if response.status_code == httpx2.codes.OK else None
+        answer = self._ask(path)
+        return answer.content if answer.is_ok else None
 
     def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None) -> bytes:
-        """Return the response of an endpoint as JSON bytes.
+        """Return the answer to a question.
 
         Raises:
             Failure: the server died, refused the request, or did not answer in time.
         """
-        timeout = httpx2.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
-        try:
-            response = self.client.post(path, json=dict(body), timeout=timeout)
-            response.raise_for_status()
-        except httpx2.HTTPStatusError as error:
-            code, text = error.response.status_code, error.response.text
-            raise refused(code, error_message(text)) from error
-        except httpx2.HTTPError as error:
-            raise self.failure(error) from error
-        return response.content
+        answer = self._ask(path, body, timeout_s=timeout_s)
+        if not answer.is_ok:
+            raise refused(answer.code, answer.error)
+        return answer.content
 
-    def failure(self, error: Exception) -> Failure:
-        """Return why a connection broke or timed out."""
-        if isinstance(error, httpx2.TimeoutException):
+    def stream_lines(
+        self, body: Mapping[str, Any], *, timeout_s: float | None = None
+    ) -> Generator[tuple[float, str], None, None]:
+        """Request a completion; yield its lines as they arrive, see ``ServerClient.stream_lines``.
+
+        Raises:
+            Failure: the server died, refused the request, or sent nothing for longer than ``timeout_s``.
+        """
+        try:
+            yield from self.client.stream_lines("/completion", body, timeout_s=timeout_s)
+        except RequestError as error:
+            raise self.failure(error) from error
+
+    def _ask(
+        self, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> ServerAnswer:
+        try:
+            return self.client.ask(path, body, timeout_s=timeout_s)
+        except RequestError as error:
+            raise self.failure(error) from error
+
+    def failure(self, error: RequestError) -> Failure:
+        """Return why a request was refused, or why a connection broke or timed out."""
+        if error.code is not None:
+            return refused(error.code, error.reason)
+        if error.outcome is RequestOutcome.TIMED_OUT:
             return Failure(Status.TIMED_OUT, "no answer in time; the server was killed")
-        return self.await_death() or Failure(Status.FAILED, f"the connection to the server broke: {error}")
+        return self.await_death() or Failure(
+            Status.FAILED, f"the connection to the server broke: {error.reason}"
+        )
 
     def await_death(self) -> Failure | None:
         """Return why the process ended, after a connection to it broke; None if it still runs 2 s later."""
@@ -106,7 +115,7 @@ class Server:
     def death(self) -> Failure | None:
         """Return why the process ended; None while it runs."""
         returncode = self._poll()
-        return None if returncode is None else Failure(*explain(returncode, self.log.read_bytes()))
+        return None if returncode is None else Failure(*parsing.explain(returncode, self.log.read_bytes()))
 
     def read_log(self, until: bytes = b"") -> bytes:
         """Return the bytes logged since the last call; wait up to 0.25 s until they contain ``until``."""
@@ -135,7 +144,7 @@ def start(load: RunSpec, install: Install, *, timeout_s: float | None = None) ->
         Failure: it did not load, or not within ``timeout_s``. Its ``log`` is the server's output.
         GgufspecError: the install has no server, or the server lacks a flag.
     """
-    require_workers(load)
+    workers.require_workers(load)
     for _ in range(_ATTEMPTS):
         try:
             return _start(load, install, timeout_s)
@@ -155,7 +164,7 @@ def start_printed(argv: Sequence[str], *, port: int, timeout_s: float | None = N
     with ExitStack() as resources:
         scratch = resources.enter_context(temporary.folder())
         try:
-            server = _spawn(argv, resources, scratch, port=port, headers={}, timeout_s=timeout_s)
+            server = _spawn(argv, resources, scratch, port=port, key=None, timeout_s=timeout_s)
             with _keeping_log(server):
                 _await_health(server, timeout_s)
         except _PortTakenError:
@@ -197,8 +206,7 @@ def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
         key_file.write_text(f"{key}\n")
         port = resources.enter_context(_reserved_port())
         argv = commands.server_argv(load, install, port=port, key_file=key_file, slots_dir=slots)
-        headers = {"Authorization": f"Bearer {key}"}
-        server = _spawn(argv, resources, scratch, port=port, headers=headers, timeout_s=timeout_s)
+        server = _spawn(argv, resources, scratch, port=port, key=key, timeout_s=timeout_s)
         with _keeping_log(server):
             _await_health(server, timeout_s)
             _check_key(server)
@@ -214,7 +222,7 @@ def _spawn(
     scratch: Path,
     *,
     port: int,
-    headers: Mapping[str, str],
+    key: str | None,
     timeout_s: float | None,
 ) -> Server:
     """Start a server's process, and return it before it has loaded; ``resources`` ends it."""
@@ -232,15 +240,7 @@ def _spawn(
                 most_file_bytes=MOST_SERVER_LOG_BYTES,
             )
         )
-    client = resources.enter_context(
-        httpx2.Client(
-            base_url=f"http://{_HOST}:{port}",
-            headers=dict(headers),
-            timeout=timeout_s,
-            trust_env=False,  # no proxy for loopback
-            limits=httpx2.Limits(max_keepalive_connections=0),  # servers close idle connections at any time
-        )
-    )
+    client = resources.enter_context(ServerClient(f"http://{_HOST}:{port}", key, timeout_s=timeout_s))
     return Server(
         client=client,
         log=log,
@@ -273,9 +273,11 @@ def _await_health(server: Server, timeout_s: float | None) -> None:
         if not server.is_alive:
             if b"couldn't bind" in server.log.read_bytes():
                 raise _PortTakenError
-            raise server.failure(httpx2.TransportError("the server ended while it loaded"))
-        with suppress(httpx2.HTTPError):
-            if server.client.get("/health", timeout=_HEALTH_S).status_code == httpx2.codes.OK:
+            raise server.failure(
+                RequestError(RequestOutcome.DISCONNECTED, "the server ended while it loaded")
+            )
+        with suppress(RequestError):
+            if server.client.ask("/health", timeout_s=_HEALTH_S).is_ok:
                 break
         if timeout_s is not None and time.monotonic() > server.started_s + timeout_s:
             raise Failure(Status.TIMED_OUT, "killed while it was loading")
@@ -291,10 +293,10 @@ def _check_key(server: Server) -> None:
         _PortTakenError: another server answered.
     """
     try:
-        without_key = server.client.post("/tokenize", json={"content": ""}, headers={"Authorization": ""})
-    except httpx2.HTTPError as error:
+        answer = server.client.ask("/tokenize", {"content": ""}, with_key=False)
+    except RequestError as error:
         raise server.failure(error) from error
-    if without_key.status_code != httpx2.codes.UNAUTHORIZED or not server.is_alive:
+    if not answer.refuses_key or not server.is_alive:
         raise _PortTakenError  # another server answered
 
 

@@ -1,0 +1,257 @@
+"""Decode what servers answer: llama-server of every era, and servers with OpenAI's interface. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from ggufspec.domain import Failure, Round, Status
+from ggufspec.llama.logs import parsing
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
+"""Tokens."""
+Number = Annotated[int, msgspec.Meta(ge=-1 << 31, le=1 << 31)]
+"""Tokens, or a negative number if llama.cpp has not counted them."""
+END = "[DONE]"
+"""The event that ends streams in OpenAI's format."""
+
+T = TypeVar("T")
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """Figures so far; llama.cpp writes NaN and infinity as null."""
+
+    prompt_n: Number | None = None
+    prompt_per_second: float | None = None
+    predicted_n: Number | None = None
+    predicted_ms: float | None = None
+    predicted_per_second: float | None = None
+    draft_n: Count | None = None
+    draft_n_accepted: Count | None = None
+    cache_n: Number | None = None
+
+
+class CompletionEvent(msgspec.Struct, frozen=True):
+    """One event in the stream of llama-server's /completion."""
+
+    content: str | None = None
+    tokens: tuple[int, ...] | None = None
+    timings: Timings | None = None
+    stop: bool = False
+    stop_type: str | None = None
+    stopped_eos: bool = False  # before ``stop_type``
+    truncated: bool = False
+    tokens_evaluated: Number | None = None
+    error: Any = None
+    code: Any = None  # old builds send an error in place of an event
+    message: Any = None
+
+    @property
+    def figures(self) -> Timings:
+        """The timings; empty if there are none."""
+        return self.timings or Timings()
+
+    @property
+    def draft(self) -> Round:
+        """Tokens drafted and accepted so far."""
+        return Round(self.figures.draft_n or 0, self.figures.draft_n_accepted or 0)
+
+    @property
+    def failure(self) -> Failure | None:
+        """The error that the server reports within its answer, if any."""
+        if self.error is None and self.code is not None and self.message is not None:
+            return refused(self.code, self.message)
+        return _reported(self.error)
+
+
+class ChatDelta(msgspec.Struct, frozen=True):
+    """What an event adds to the message of a chat."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None  # the same in newer servers
+
+    @property
+    def text(self) -> str:
+        """The text, of the answer or of its reasoning."""
+        return (self.reasoning_content or self.reasoning or "") + (self.content or "")
+
+
+class StreamedChoice(msgspec.Struct, frozen=True):
+    """What an event adds to an answer: ``delta`` in a chat, otherwise ``text``."""
+
+    text: str | None = None
+    delta: ChatDelta | None = None
+    finish_reason: str | None = None
+
+
+class TokenUsage(msgspec.Struct, frozen=True):
+    """The tokens of a prompt and of its answer."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class OpenAIEvent(msgspec.Struct, frozen=True):
+    """One event of a stream in OpenAI's format. Only llama-server sends ``timings``."""
+
+    choices: tuple[StreamedChoice, ...] = ()
+    usage: TokenUsage | None = None
+    timings: Timings | None = None
+    error: Any = None
+    object: str | None = None
+    message: Any = None
+    code: Any = None
+
+    @property
+    def failure(self) -> Failure | None:
+        """The error that the server reports within its answer, if any."""
+        if self.error is None and self.object == "error":
+            return refused(self.code, self.message)
+        return _reported(self.error)
+
+
+class _GenerationSettings(msgspec.Struct, frozen=True):
+    n_ctx: Count | None = None
+
+
+class ServerProperties(msgspec.Struct, frozen=True):
+    """llama-server's /props."""
+
+    build_info: str | None = None
+    model_path: str | None = None
+    total_slots: int | None = None
+    media_marker: str | None = None  # drawn at each start, unless LLAMA_MEDIA_MARKER fixes it
+    default_generation_settings: _GenerationSettings | None = None
+
+    @property
+    def slot_context(self) -> int | None:
+        """The context of a slot in tokens; None where the server does not say."""
+        settings = self.default_generation_settings
+        return None if settings is None else settings.n_ctx
+
+
+class _SlotState(msgspec.Struct, frozen=True):
+    speculative: bool | None = None
+
+
+class _Tokenized(msgspec.Struct, frozen=True):
+    tokens: list[Any]
+
+
+def decode(content: bytes | str, expected: type[T]) -> T:
+    """Return an answer as a value.
+
+    Raises:
+        Failure: it is not JSON, or a field has the wrong type.
+    """
+    try:
+        return msgspec.json.decode(content, type=expected)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise unreadable(error) from error
+
+
+def decode_or_none(content: bytes | None, expected: type[T]) -> T | None:
+    """Return an answer as a value; None if there is none, or it is of another form."""
+    if content is None:
+        return None
+    try:
+        return decode(content, expected)
+    except Failure:
+        return None
+
+
+def read_properties(content: bytes | None) -> ServerProperties:
+    """Return what /props says; nothing is known where it cannot be read."""
+    return decode_or_none(content, ServerProperties) or ServerProperties()
+
+
+def read_slot_drafts(content: bytes | None) -> bool | None:
+    """Return whether a slot drafts, according to /slots; None if it does not say or cannot be read."""
+    slots = decode_or_none(content, list[_SlotState])
+    return slots[0].speculative if slots else None
+
+
+def read_tokens(content: bytes) -> list[Any]:
+    """Return the tokens that /tokenize makes of a text.
+
+    Raises:
+        Failure: it says something else.
+    """
+    return decode(content, _Tokenized).tokens
+
+
+def event_text(line: str) -> str | None:
+    """Return the content of a line of a stream: ``data: {…}``, or ``error: {…}`` in old builds.
+
+    None for a line that is not an event: empty, a comment, another field, or the end of the stream.
+    """
+    field, _, content = line.partition(":")
+    content = content.strip()
+    return content if field in {"data", "error"} and content != END else None
+
+
+def read_event(text: str) -> CompletionEvent:
+    """Decode an event of /completion.
+
+    Raises:
+        Failure: it is not JSON, or a field has the wrong type.
+    """
+    try:
+        return _completion_decoder.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise unreadable(error) from error
+
+
+def read_openai_event(text: str) -> OpenAIEvent:
+    """Decode an event in OpenAI's format.
+
+    Raises:
+        Failure: it is not JSON, or a field has the wrong type.
+    """
+    try:
+        return _openai_decoder.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise unreadable(error) from error
+
+
+def unreadable(error: Exception) -> Failure:
+    """Return the failure for an answer that cannot be decoded."""
+    return Failure(Status.FAILED, f"the server's answer cannot be read: {error}")
+
+
+def refused(status_code: object, message: object) -> Failure:
+    """Return the failure for an error that a server reports.
+
+    Args:
+        status_code: HTTP status; anything but an integer counts as 500.
+        message: the server's error message.
+    """
+    code = status_code if isinstance(status_code, int) else 500
+    reason = " ".join(str(message).split())[:300]
+    status, _ = parsing.explain(1, f"error: {reason}\n".encode(errors="replace"))
+    return Failure(status, f"HTTP {code}: {reason}")
+
+
+def error_message(body: str) -> str:
+    """Return the error message in the body of a refused request: usually ``{"error": {"message": …}}``."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return body
+
+
+def _reported(error: Any) -> Failure | None:
+    """Return the failure for the field ``error`` of an event: an object, or only its message."""
+    if error is None:
+        return None
+    known = error if isinstance(error, dict) else {"message": error}
+    return refused(known.get("code"), known.get("message"))
+
+
+# A decoder that is made once saves a fifth of the time, and thousands of events a second
+# may arrive from many users.
+_completion_decoder = msgspec.json.Decoder(CompletionEvent)
+_openai_decoder = msgspec.json.Decoder(OpenAIEvent)
