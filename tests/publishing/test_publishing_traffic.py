@@ -29,8 +29,8 @@ from ggufspec.domain import (
 from ggufspec.measure import Request
 from ggufspec.publishing import Bundle, Identity, Verification, copying
 from ggufspec.results import ResultSet, archive
-from tests.support import fake_server, fakes, openai_server, published
-from tests.support.openai_server import FakeServer
+from tests.support import fake_server, fakes, published
+from tests.support.fake_server import FakeServer
 
 SECRET = "Dear Mrs. Ocelot, your invoice is overdue"
 ADDRESS = "https://gpu7.example.org:8443/team-ocelot"
@@ -299,7 +299,7 @@ def _move(stored: ResultSet, url: str) -> ResultSet:
 
 @pytest.mark.usefixtures("without_pages")
 def test_running_servers_are_published_without_their_addresses(servers: ExitStack, tmp_path: Path) -> None:
-    fake = servers.enter_context(openai_server.serve(FakeServer()))
+    fake = servers.enter_context(fake_server.serve(FakeServer()))
     bench = _move(_measure(url=fake.url, repeats=1), ADDRESS)
     bundle = _publish(bench, tmp_path / "bundle")
     everything = _everything(bundle.folder)
@@ -319,7 +319,7 @@ def test_running_servers_are_published_without_their_addresses(servers: ExitStac
 
 
 def test_a_page_of_a_running_server_is_made_and_verified(servers: ExitStack, tmp_path: Path) -> None:
-    fake = servers.enter_context(openai_server.serve(FakeServer()))
+    fake = servers.enter_context(fake_server.serve(FakeServer()))
     bundle = _publish(_measure(url=fake.url, repeats=1), tmp_path / "bundle")
     assert (bundle.folder / "report.html").is_file()
     assert "Ocelot" not in _everything(bundle.folder)

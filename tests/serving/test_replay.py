@@ -19,8 +19,8 @@ from ggufspec.measure import Request, api, prepare_session
 from ggufspec.prompts import Message, RecordedRequest
 from ggufspec.report.text import overview
 from ggufspec.units import format_duration
-from tests.support import fake_server, fakes, openai_server, values
-from tests.support.openai_server import FakeServer
+from tests.support import fake_server, fakes, values
+from tests.support.fake_server import FakeServer
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -257,7 +257,7 @@ def test_a_conversation_stands_before_each_prompt(
 ) -> None:
     file = tmp_path / "chat.jsonl"
     file.write_text(json.dumps({"messages": CHAT}))
-    with openai_server.serve(FakeServer()) as fake:
+    with fake_server.serve(FakeServer()) as fake:
         asked = Request(url=fake.url, prompt=("Ask",), chat=True, depth=depth, context_file=file, system="Hm")
         (block,) = api.prepare(asked).suite.blocks
         with pytest.raises(GgufspecError, match="needs a chat template"):
@@ -299,7 +299,7 @@ def test_a_running_server_gets_the_recorded_chats(tmp_path: Path) -> None:
     rows = _rows(12, max_tokens=6)
     rows[0]["messages"].insert(0, {"role": "system", "content": "Be brief"})
     file = _write(tmp_path, *rows)
-    with openai_server.serve(FakeServer()) as fake:
+    with fake_server.serve(FakeServer()) as fake:
         asked = Request(url=fake.url, replay=file, n_predict=16, repeats=1, slo=ServiceLevel(ttft_s=9.0))
         notes = api.prepare(asked).notes
         stored = ggufspec.load(ggufspec.bench(asked).meta.id)
@@ -329,7 +329,7 @@ def test_a_running_server_gets_the_recorded_chats(tmp_path: Path) -> None:
 
 def test_more_slots_than_requests_still_have_a_window(tmp_path: Path) -> None:
     file = _write(tmp_path, *_rows(4))
-    with openai_server.serve(FakeServer()) as fake:
+    with fake_server.serve(FakeServer()) as fake:
         asked = Request(url=fake.url, replay=file, n_predict=16, repeats=1, parallel=8)
         (run,) = ggufspec.load(ggufspec.bench(asked).meta.id).current
     assert run.sample.status is Status.OK, run.error

@@ -40,8 +40,8 @@ from ggufspec.measure import Request, Session, api
 from ggufspec.report.text import comparison, overview
 from ggufspec.results import ResultSet
 from ggufspec.serving import CounterPair, UserReply
-from tests.support import openai_server, shell, values
-from tests.support.openai_server import MODEL, FakeServer
+from tests.support import fake_server, shell, values
+from tests.support.fake_server import MODEL, FakeServer
 
 KEY = "k-3141592653589793"
 VLLM = f"""\
@@ -72,7 +72,7 @@ def servers() -> Iterator[ExitStack]:
 
 
 def _start(servers: ExitStack, fake: FakeServer | None = None) -> FakeServer:
-    return servers.enter_context(openai_server.serve(fake or FakeServer()))
+    return servers.enter_context(fake_server.serve(fake or FakeServer()))
 
 
 def _pair(servers: ExitStack, software: str = "vLLM") -> tuple[FakeServer, FakeServer]:

@@ -1,9 +1,14 @@
-"""A stand-in for llama-server that can behave like any era of it, and misbehave on demand.
+"""A stand-in for llama-server of any era, and for servers that run already, which misbehaves on demand.
 
-Installed as a program, it answers the questions that an install is asked and serves the endpoints that the
-engine needs. It writes the same words as the other fakes, accepts one, two and three drafted tokens in
-turn, and fails in the way that a word of ``FAULTS`` in a prompt tells. What sets the eras apart was seen on
-real servers: b6170 (llama-cpp-python 0.3.16) and today's by hand, b8475 to b9102 by their source.
+``program`` installs it as a program: it answers the questions that an install is asked and serves the
+endpoints that the engine needs. It accepts one, two and three drafted tokens in turn. What sets the eras
+apart was seen on real servers: b6170 (llama-cpp-python 0.3.16) and today's by hand, b8475 to b9102 by their
+source.
+
+``serve`` runs it in a thread as a llama-server, vLLM, SGLang or another server with OpenAI's interface. It
+accepts all drafted tokens in one round and none in the next.
+
+Both write the same words as the other fakes, and fail in the way that a word of ``FAULTS`` in a prompt tells.
 """
 
 from __future__ import annotations
@@ -15,7 +20,10 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -43,6 +51,14 @@ CHUNKS = {
 """What is sent after each round of a stream, by a word in the prompt."""
 FAULTS = ("@die", "@kill", "@hang", "@garbage", "@null", "@long", "@cut", "@error", "@busy", "@wide")
 """Words in a prompt that make the server fail; "@unavailable" is for several users."""
+REFUSALS = {
+    "@long": (400, TOO_LONG),
+    "@busy": (500, "something odd"),
+    "@unavailable": (503, "no slot is free"),
+}
+"""Words in a prompt that is not answered, with the HTTP status and the message."""
+MODEL = "tiny-model"
+OWNERS = {"llama-server": "llamacpp", "vLLM": "vllm", "SGLang": "sglang", "other": "someone"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +123,53 @@ def _read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-class _Server(ThreadingHTTPServer):
+class _Handler(BaseHTTPRequestHandler):
+    """What both kinds of servers do alike."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _body(self) -> dict[str, Any]:
+        body: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        return body
+
+    def _knows(self, key: str) -> bool:
+        """Whether the request has the key, if one is asked for; otherwise it is refused."""
+        if not key or self.headers.get("Authorization") == f"Bearer {key}":
+            return True
+        self._refuse(401, "Invalid API Key")
+        return False
+
+    def _refuse(self, status: int, message: str) -> None:
+        self._answer(status, {"error": {"code": status, "message": message}})
+
+    def _answer(self, status: int, what: object) -> None:
+        data = (what if isinstance(what, str) else json.dumps(what)).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _begins_stream(self, prompt: Any) -> bool:
+        """Begin a stream, unless the prompt says that it is refused."""
+        for word, (status, message) in REFUSALS.items():
+            if word in prompt:
+                self._refuse(status, message)
+                return False
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        if "@hang" in prompt:
+            time.sleep(60)
+        return True
+
+    def _event(self, what: object) -> None:
+        data = what if isinstance(what, str) else json.dumps(what, ensure_ascii=False)
+        self.wfile.write(f"data: {data}\n\n".encode())
+        self.wfile.flush()
+
+
+class _Program(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, folder: Path, behaviour: Behaviour, argv: list[str]) -> None:
@@ -117,6 +179,7 @@ class _Server(ThreadingHTTPServer):
         self.folder, self.behaviour = folder, behaviour
         key_file = option("--api-key-file")
         self.key = Path(key_file).read_text().strip() if key_file else ""
+        self.key_asked_for = "" if behaviour.open_to_all else self.key
         self.slot_context = int(option("--ctx-size") or 0) // int(option("--parallel") or 1)
         self.n_max = int(option("--spec-draft-n-max", "--draft-max") or 0)
         methods = option("--spec-type") or ""
@@ -133,7 +196,7 @@ class _Server(ThreadingHTTPServer):
             "key_mode": Path(key_file).stat().st_mode & 0o777 if key_file else None,
         }
         self.keep("starts", facts)
-        super().__init__(("127.0.0.1", int(option("--port") or 0)), _Handler)
+        super().__init__(("127.0.0.1", int(option("--port") or 0)), _ProgramHandler)
         _log("srv    load_model: loading model")
         _log("load_tensors: offloaded 5/7 layers to GPU")
 
@@ -142,8 +205,8 @@ class _Server(ThreadingHTTPServer):
             file.write(json.dumps(what) + "\n")
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+class _ProgramHandler(_Handler):
+    server: _Program
 
     def do_GET(self) -> None:
         server = self.server
@@ -152,8 +215,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             loading = time.monotonic() - server.since < server.behaviour.loading_s
             self._answer(503 if loading else 200, {"status": "ok"})
-        elif not self._is_known():
-            self._answer(401, {"error": {"code": 401, "message": "Invalid API Key"}})
+        elif not self._knows(server.key_asked_for):
+            return
         elif self.path == "/slots" and server.behaviour.slots:
             on = server.has_drafter and server.behaviour.drafts
             self._answer(200, [{"id": 0, "speculative": on}])
@@ -166,29 +229,24 @@ class _Handler(BaseHTTPRequestHandler):
                 lines.append(f'{name}{{position="{place}"}} {count}')
             self._answer(200, "\n".join(lines))
         else:
-            self._answer(404, {"error": {"code": 404, "message": "no such page"}})
+            self._refuse(404, "no such page")
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self._misbehaves():
+        body = self._body()
+        if self._misbehaves() or not self._knows(self.server.key_asked_for):
             return
-        if not self._is_known():
-            self._answer(401, {"error": {"code": 401, "message": "Invalid API Key"}})
-        elif self.path == "/slots/0?action=erase":
+        if self.path == "/slots/0?action=erase":
             self.server.warm = 0
             self._answer(200, {"id_slot": 0, "n_erased": 1})
         elif self.path == "/tokenize":
             self._answer(200, {"tokens": [100 + place for place, _ in enumerate(body["content"].split())]})
         elif self.path == "/completion" and self._is_too_long(body):
-            self._answer(400, {"error": {"code": 400, "message": TOO_LONG}})
+            self._refuse(400, TOO_LONG)
         elif self.path == "/completion":
             self.server.keep("requests", body)
             self._complete(body)
         else:
             self._answer(200, {"tokens": []})
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def _misbehaves(self) -> bool:
         """Do what the behaviour says of a path, if it says anything."""
@@ -208,22 +266,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Break the connection as the system does for a process that has died."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
-
-    def _is_known(self) -> bool:
-        if self.server.behaviour.open_to_all or not self.server.key:
-            return True
-        return self.headers.get("Authorization") == f"Bearer {self.server.key}"
-
-    def _answer(self, status: int, what: object) -> None:
-        data = (what if isinstance(what, str) else json.dumps(what)).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def _event(self, what: dict[str, Any]) -> None:
-        self.wfile.write(f"data: {json.dumps(what, ensure_ascii=False)}\n\n".encode())
-        self.wfile.flush()
 
     def _draft_size(self, body: dict[str, Any]) -> int:
         behaviour, size = self.server.behaviour, self.server.n_max
@@ -246,20 +288,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, {"content": "words", "stop": True, "timings": whole})
             _log(_SUMMARY)
             return
-        if "@long" in prompt:
-            self._answer(400, {"error": {"code": 400, "message": TOO_LONG}})
+        if not self._begins_stream(prompt):
             return
-        if "@busy" in prompt:
-            self._answer(500, {"error": {"code": 500, "message": "something odd"}})
-            return
-        if "@unavailable" in prompt:
-            self._answer(503, {"error": {"code": 503, "message": "no slot is free"}})
-            return
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.end_headers()
-        if "@hang" in prompt:
-            time.sleep(60)
         if "@trickle" in prompt:
             while True:
                 self.wfile.write(b"data: ")
@@ -339,8 +369,220 @@ def _ranked(prompt: object) -> dict[str, Any]:
     return {"content": " yes", "completion_probabilities": [ranked[0] | {"top_logprobs": ranked}]}
 
 
+@dataclass(kw_only=True)
+class FakeServer:
+    """What a server is and does; ``requests`` are the paths, headers and bodies that it was sent.
+
+    Attributes:
+        software: a key of ``OWNERS``.
+        gamma: draft size; 0 for a server that does not draft.
+        key: what it asks for; empty for nothing.
+        models: the names that it lists.
+        n_params: weights, as llama-server reports them.
+        token_s: seconds for each round.
+        word: what it writes before each piece of its words.
+        counts: whether it reports how many tokens it generated.
+        has_metrics: whether it has /metrics.
+        start: what it tells of its start; empty for nothing.
+        redirects_to: where it redirects every request.
+        answers: what paths answer in place of what they should.
+    """
+
+    software: str = "vLLM"
+    gamma: int = 0
+    key: str = ""
+    models: tuple[str, ...] = (MODEL,)
+    n_params: int = 1000
+    token_s: float = 0.002
+    word: str = ""
+    counts: bool = True
+    has_metrics: bool = True
+    start: str = "1764000000.5"
+    redirects_to: str = ""
+    answers: dict[str, Any] = field(default_factory=dict)
+    requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
+    url: str = ""
+    counters: dict[str, int] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def completions(self) -> list[dict[str, Any]]:
+        """The bodies of the requests for answers."""
+        return [body for path, _, body in self.requests if path.endswith("completions")]
+
+    def count(self, **amounts: int) -> None:
+        """Add to the counters of /metrics."""
+        with self.lock:
+            for name, amount in amounts.items():
+                self.counters[name] = self.counters.get(name, 0) + amount
+
+    def metrics(self) -> str:
+        """The text of /metrics."""
+        names = {
+            "vLLM": {
+                "generated": "vllm:generation_tokens_total",
+                "rounds": "vllm:spec_decode_num_drafts_total",
+                "drafted": "vllm:spec_decode_num_draft_tokens_total",
+                "accepted": "vllm:spec_decode_num_accepted_tokens_total",
+            },
+            "SGLang": {
+                "generated": "sglang:generation_tokens_total",
+                "rounds": "sglang:spec_verify_calls_total",
+                "requests": "sglang:num_requests_total",
+            },
+        }.get(self.software, {})
+        drafting = {"rounds", "drafted", "accepted"}
+        lines = ["# HELP something else", "process_open_fds 9.0"]
+        lines += [f"process_start_time_seconds {self.start}"] if self.start else []
+        labels = f'{{engine="0",model_name="{MODEL}"}}'
+        lines += [
+            f"{metric}{labels} {float(self.counters.get(name, 0))}"
+            for name, metric in names.items()
+            if self.gamma or name not in drafting
+        ]
+        if self.gamma and self.software == "vLLM":
+            metric, accepted = "vllm:spec_decode_num_accepted_tokens_per_pos", self.counters.get("full", 0)
+            lines += [
+                f'{metric}_total{{engine="0",position="{place}"}} {accepted}' for place in range(self.gamma)
+            ]
+        return "\n".join(lines) + "\n"
+
+
+class _RunningHandler(_Handler):
+    fake: FakeServer
+
+    def do_GET(self) -> None:
+        if self._is_answered({}):
+            return
+        fake, drafts = self.fake, self.fake.gamma > 0
+        meta = {"meta": {"n_params": fake.n_params, "size": 4 * fake.n_params}}
+        listed = [
+            {"id": name, "object": "model", "owned_by": OWNERS[fake.software], "root": "/models/tiny"}
+            | (meta if fake.software == "llama-server" else {"max_model_len": 512})
+            for name in fake.models
+        ]
+        pages: dict[tuple[str, str], Any] = {
+            ("llama-server", "/props"): {
+                "build_info": "b9976-1a2b3c4",
+                "model_path": "/models/tiny.gguf",
+                "total_slots": 2,
+                **({"media_marker": f"<__media_{fake.start}__>"} if fake.start else {}),
+                "default_generation_settings": {"n_ctx": 512},
+            },
+            ("llama-server", "/slots"): [{"id": 0, "speculative": drafts}],
+            ("vLLM", "/version"): {"version": "0.11.0"},
+            ("SGLang", "/server_info"): {
+                "version": "0.5.5",
+                "speculative_algorithm": "EAGLE" if drafts else None,
+                "speculative_num_draft_tokens": fake.gamma + 1 if drafts else None,
+            },
+        }
+        if self.path == "/v1/models":
+            self._answer(200, {"object": "list", "data": listed})
+        elif self.path == "/metrics" and fake.has_metrics:
+            self._answer(200, fake.metrics())
+        elif (fake.software, self.path) in pages:
+            self._answer(200, pages[fake.software, self.path])
+        else:
+            self._refuse(404, "no such page")
+
+    def do_POST(self) -> None:
+        body = self._body()
+        if self._is_answered(body):
+            return
+        if self.path == "/tokenize":
+            self._answer(200, {"tokens": [7 for _ in body["prompt"].split()]})
+        elif self.path in {"/v1/completions", "/v1/chat/completions"}:
+            self._complete(body)
+        else:
+            self._refuse(404, "no such page")
+
+    def _is_answered(self, body: dict[str, Any]) -> bool:
+        """Answer a request without the key, to be redirected, or whose answer is given; return whether."""
+        fake = self.fake
+        with fake.lock:
+            fake.requests.append((self.path, dict(self.headers), body))
+        if fake.redirects_to:
+            self.send_response(307)
+            self.send_header("Location", fake.redirects_to + self.path)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif self._knows(fake.key):
+            if self.path not in fake.answers:
+                return False
+            self._answer(200, fake.answers[self.path])
+        return True
+
+    def _complete(self, body: dict[str, Any]) -> None:
+        fake, is_chat = self.fake, "messages" in body
+        prompt = body["messages"][-1]["content"] if is_chat else body["prompt"]
+        if not self._begins_stream(prompt):
+            return
+        if is_chat:
+            self._event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}]})
+        n, done, rounds, full = body["max_tokens"], 0, 0, 0
+        try:
+            while done < n:
+                time.sleep(fake.token_s)
+                size = min(1 + (fake.gamma if done and rounds % 2 == 0 else 0), n - done)
+                words = fake.word + "".join(WORDS[(done + place) % len(WORDS)] for place in range(size))
+                piece: dict[str, Any] = {"delta": {"content": words}} if is_chat else {"text": words}
+                self._event({"choices": [{"index": 0, "finish_reason": None, **piece}]})
+                rounds += done > 0
+                full += size == fake.gamma + 1 and done > 0
+                done += size
+                if done >= 3 and "@cut" in prompt:
+                    return
+                if done >= 3 and "@garbage" in prompt:
+                    self._event("{half")
+                    return
+                if done >= 3 and "@error" in prompt:
+                    self._event({"error": {"code": 500, "message": "out of blocks"}})
+                    return
+            self._finish(body, prompt, done, rounds, full * fake.gamma, is_chat=is_chat)
+        except OSError:
+            return  # the client has gone
+        finally:
+            counted = {"rounds": rounds, "drafted": rounds * fake.gamma, "accepted": full * fake.gamma}
+            if fake.software != "SGLang" or done >= n:  # SGLang counts answers that were finished
+                fake.count(generated=done, full=full, requests=1, **counted)
+
+    def _finish(
+        self, body: dict[str, Any], prompt: str, n: int, rounds: int, accepted: int, *, is_chat: bool
+    ) -> None:
+        fake = self.fake
+        end: dict[str, Any] = {"delta": {}} if is_chat else {"text": ""}
+        last: dict[str, Any] = {"choices": [{"index": 0, "finish_reason": "length", **end}]}
+        if fake.software == "llama-server":
+            last["timings"] = {"prompt_n": len(prompt.split()), "prompt_per_second": 100.0}
+            last["timings"] |= {"predicted_n": n, "predicted_ms": 1000 * fake.token_s * (rounds + 1)}
+            if fake.gamma:
+                last["timings"] |= {"draft_n": rounds * fake.gamma, "draft_n_accepted": accepted}
+        self._event(last)
+        if fake.counts and body.get("stream_options", {}).get("include_usage"):
+            usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": n}
+            self._event({"choices": [], "usage": usage})
+        self._event("[DONE]")
+
+
+@contextmanager
+def serve(fake: FakeServer) -> Iterator[FakeServer]:
+    """Let a server answer on loopback; its ``url`` says where."""
+    handler = type("Handler", (_RunningHandler,), {"fake": fake})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    fake.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield fake
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 if __name__ == "__main__":
     _folder, _behaviour, *_argv = sys.argv[1:]
-    _fake = _Server(Path(_folder), Behaviour(**json.loads(_behaviour)), _argv)
+    _fake = _Program(Path(_folder), Behaviour(**json.loads(_behaviour)), _argv)
     _log(f"main: server is listening on http://127.0.0.1:{_fake.server_port}")
     _fake.serve_forever()
