@@ -30,6 +30,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from ggufspec.domain import LoadedModel
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -205,8 +207,7 @@ def synthetic(n_runs: int, *, repetitive: bool) -> Iterator[RunResult]:
             gen_s=round(250 / tps, 5),
             sampling_s=None if drafts else round(chance.uniform(0, 0.01), 5),
             load_ms=round(chance.uniform(50, 100), 2),
-            offloaded_layers=0,
-            total_layers=9,
+            target=LoadedModel(offloaded_layers=0, total_layers=9),
             devices=("CPU",),
             text=text,
             **drafting_figures(chance, spec, drafted, accepted),

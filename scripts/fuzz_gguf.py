@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from ggufspec import paths
-from ggufspec.domain import Offload, Program
+from ggufspec.domain import ModelRun, Offload, Program
 from ggufspec.errors import ModelFileError
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.compat import judging
@@ -60,7 +60,12 @@ def main() -> None:
 def _use(card: ModelCard) -> None:
     """A card that was accepted must not fail later either."""
     judging.check_pair(card, card, judging.rule_for(Program.SIMPLE))
-    memory.plan(card, card, Offload(target_layers=1, draft_layers="all"), memory.MemorySettings(context=4096))
+    memory.plan(
+        card,
+        card,
+        Offload(target=ModelRun(layers=1), drafter=ModelRun(layers="all")),
+        memory.MemorySettings(context=4096),
+    )
 
 
 def _be_readable(error: ModelFileError) -> None:

@@ -34,6 +34,7 @@ from ggufspec.domain import (
     Drafting,
     Method,
     ModelFile,
+    ModelRun,
     NgramSettings,
     Offload,
     Pair,
@@ -68,11 +69,15 @@ PLAIN = RunSpec(
     n_predict=32,
     context=256,
     threads=1,
-    offload=Offload(target_layers=0, draft_layers=0),
+    offload=Offload().on_processor,
 )
 SPEC = replace(PLAIN, role=Role.DRAFTING, drafting=Drafting(n_max=4))
 REPEATING = "Packing list for Anna, who goes to the sea:\n- "  # the embedded target comes back to its phrases
-SPREAD = Offload(target_layers="all", draft_layers=0, rpc=tuple(f"127.0.0.1:{port}" for port in WORKER_PORTS))
+SPREAD = Offload(
+    target=ModelRun(layers="all"),
+    drafter=ModelRun(layers=0),
+    rpc=tuple(f"127.0.0.1:{port}" for port in WORKER_PORTS),
+)
 """For builds with RPC: the target is on two workers of this machine, the drafter is not."""
 
 LOOKUPS = {
@@ -144,7 +149,7 @@ def cases(llama: installs.Install) -> Iterator[tuple[str, list[str]]]:
         if (
             "--rpc" in llama.programs[Program.PLAIN].options
         ):  # built for it, they claim to offload, GPU or not
-            claim = replace(PLAIN, offload=Offload(target_layers=99))
+            claim = replace(PLAIN, offload=Offload(target=ModelRun(layers=99)))
             yield "plain-claimed-offload", build(claim, llama, Program.PLAIN)
         if llama.worker is not None:
             yield "plain-rpc", build(replace(PLAIN, offload=SPREAD), llama, Program.PLAIN)

@@ -23,6 +23,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ggufspec.domain import ModelRun
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -154,7 +156,7 @@ def count_passes(install: Install, worker: str, draft: int | None, folder: Path)
         slow_network(worker) as network,
         engines.make("server", install, timeout_s=120, capacity=1) as engine,
     ):
-        offload = Offload(target_layers="all", draft_layers=0, rpc=(network.address,))
+        offload = Offload(target=ModelRun(layers="all"), drafter=ModelRun(layers=0), rpc=(network.address,))
         drafting = None if draft is None else Drafting(n_max=draft)
         spec = replace(embedded.spec(role, offload), drafting=drafting)
         for tokens in (LONG, SHORT, LONG):  # the first loads the models

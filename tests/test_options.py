@@ -17,7 +17,7 @@ from ggufspec.cli.options.values import (
     TuneOptions,
     WhatIfOptions,
 )
-from ggufspec.domain import Offload, SplitMode
+from ggufspec.domain import ModelRun, Offload, SplitMode
 from ggufspec.measure import Request
 from ggufspec.tuning import default
 from tests.support import shell
@@ -69,7 +69,10 @@ def test_options_become_a_request() -> None:
     assert request.draft == (1, 2, 3, 8)
     assert (request.temp, request.chat, request.precision, request.max_time) == (0.5, False, 0.02, 600)
     assert request.offload == Offload(
-        devices=("A", "B"), split_mode=SplitMode.ROW, cpu_moe=2, draft_cpu_moe=None, fit=False
+        target=ModelRun(devices=("A", "B"), cpu_moe=2),
+        split_mode=SplitMode.ROW,
+        drafter=ModelRun(cpu_moe=None),
+        fit=False,
     )
 
 

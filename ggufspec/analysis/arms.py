@@ -60,7 +60,7 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
         for spec in members
     }
     drafters = {
-        (spec.model, spec.offload.draft_layers, spec.build): layers[spec]
+        (spec.model, spec.offload.drafter.layers, spec.build): layers[spec]
         for spec in members
         if spec.role is Role.DRAFTER
     }
@@ -83,7 +83,7 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
             disturbed=selection.disturbed,
             baseline=groups.get(spec.baseline) if spec.role is Role.DRAFTING else None,
             layers=None if spec.role is Role.DRAFTER else layers[spec],
-            draft_layers=drafters.get((spec.pair.draft, spec.offload.draft_layers, spec.build))
+            draft_layers=drafters.get((spec.pair.draft, spec.offload.drafter.layers, spec.build))
             if spec.pair.draft is not None and spec.role is not Role.TARGET
             else None,
             build=results.meta.build_of(spec),
@@ -336,8 +336,7 @@ def _layers(outputs: Sequence[Sample], backend: str | None) -> LayerCounts | Non
     logged = [sample for sample in outputs if sample.status is ok]
     if backend == "cpu":
         return LayerCounts(offloaded=0, total=None) if logged else None
-    total = next((sample.total_layers for sample in logged if sample.total_layers), None)
-    offloaded = next(
-        (sample.offloaded_layers for sample in logged if sample.offloaded_layers is not None), None
-    )
+    models = [sample.target for sample in logged if sample.target is not None]
+    total = next((model.total_layers for model in models if model.total_layers), None)
+    offloaded = next((model.offloaded_layers for model in models if model.offloaded_layers is not None), None)
     return None if offloaded is None else LayerCounts(offloaded=offloaded, total=total)

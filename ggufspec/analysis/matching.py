@@ -114,8 +114,8 @@ def _manner(drafting: Drafting) -> Iterator[str]:
 def settings_of(spec: RunSpec) -> dict[str, object]:
     """Return the settings that may differ between arms that are compared, by their names in tables."""
     return {
-        "GPU layers": spec.offload.target_layers,
-        "drafter's GPU layers": spec.offload.draft_layers,
+        "GPU layers": spec.offload.target.layers,
+        "drafter's GPU layers": spec.offload.drafter.layers,
         "threads": spec.threads,
         "KV type": spec.kv_type,
         "ubatch": spec.ubatch,

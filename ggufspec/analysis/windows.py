@@ -70,7 +70,7 @@ def _may_be_late(output: Sample) -> bool:
     """Whether a drafting program may have read the clock before its prompts were evaluated."""
     if output.status is not Status.OK or output.program not in (Program.TREE, Program.SIMPLE):
         return False
-    offloaded = (output.offloaded_layers or 0) + (output.draft_offloaded_layers or 0) > 0
+    offloaded = any(model.offloaded_layers for model in (output.target, output.drafter) if model is not None)
     on_device = offloaded or any(device != _HOST for device in output.devices)
     return on_device or output.program is Program.SIMPLE
 

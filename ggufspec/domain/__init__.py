@@ -11,6 +11,7 @@ from ggufspec.domain.measurements import (
     Answer,
     Conditions,
     Difference,
+    LoadedModel,
     MethodCounts,
     Placement,
     RequestOutcome,
@@ -35,7 +36,16 @@ from ggufspec.domain.requests import (
     Traffic,
 )
 from ggufspec.domain.serving import Launch, ServedRequest, Serving
-from ggufspec.domain.specs import Drafting, NgramSettings, Offload, RunSpec, Runtime, Sampling
+from ggufspec.domain.specs import (
+    CacheTypes,
+    Drafting,
+    ModelRun,
+    NgramSettings,
+    Offload,
+    RunSpec,
+    Runtime,
+    Sampling,
+)
 from ggufspec.domain.stopping import StoppingRule, schedule_looks
 
 __all__ = [
@@ -44,6 +54,7 @@ __all__ = [
     "NO_PROMPT",
     "Answer",
     "Build",
+    "CacheTypes",
     "Chain",
     "Conditions",
     "Difference",
@@ -57,12 +68,14 @@ __all__ = [
     "HeadFile",
     "Launch",
     "Layers",
+    "LoadedModel",
     "Machine",
     "MachineDetails",
     "Method",
     "MethodCounts",
     "Missing",
     "ModelFile",
+    "ModelRun",
     "NgramSettings",
     "Offload",
     "Pair",

@@ -84,10 +84,6 @@ class TextVerdict(StrEnum):
     DIVERGENCE = "divergence"  # rounding does not explain it: one token is much likelier
 
 
-def _on_gpus(placement: tuple[Placement, ...]) -> int | None:
-    return sum(part.total_bytes for part in placement if not part.on_host) if placement else None
-
-
 _COUNTS_FIRST = (Program.TREE, Program.SERVER)
 """The programs whose count includes the token from the evaluation of the prompt."""
 
@@ -188,6 +184,22 @@ class Placement:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """Where a model is, according to the log of its load; target and drafter alike."""
+
+    offloaded_layers: int | None = None
+    total_layers: int | None = None
+    placement: tuple[Placement, ...] = ()
+
+    @property
+    def gpu_bytes(self) -> int | None:
+        """Its GPU memory; None where unknown."""
+        return (
+            sum(part.total_bytes for part in self.placement if not part.on_host) if self.placement else None
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sample:
     """The measurements of one run. Times in seconds or milliseconds as named; absent is None, never 0.
 
@@ -216,13 +228,9 @@ class Sample:
     ttft_s: float | None = None  # from the request to its first token, as the client sees it
     itl_s: float | None = None  # median time between two tokens; tokens of one round arrive together
     load_ms: float | None = None
-    offloaded_layers: int | None = None
-    total_layers: int | None = None
     devices: tuple[str, ...] = ()  # devices that hold model weights, e.g. ("CPU", "CUDA0")
-    placement: tuple[Placement, ...] = ()  # of the target, or of the one model that the run loads
-    draft_offloaded_layers: int | None = None  # of the drafter beside it
-    draft_total_layers: int | None = None
-    draft_placement: tuple[Placement, ...] = ()
+    target: LoadedModel | None = None  # or the one model that the run loads
+    drafter: LoadedModel | None = None  # beside it
     text: str | None = None
     tokens: tuple[int, ...] | None = None  # ids of the generated tokens, if the program reports them
     traffic: TrafficSample | None = None  # of several users; then the other figures are of all requests
@@ -233,16 +241,6 @@ class Sample:
         if not self.n_drafted or self.n_accepted is None:
             return None
         return self.n_accepted / self.n_drafted
-
-    @property
-    def gpu_bytes(self) -> int | None:
-        """GPU memory of the target, or of the only model of the run; None where unknown."""
-        return _on_gpus(self.placement)
-
-    @property
-    def draft_gpu_bytes(self) -> int | None:
-        """GPU memory of the drafter that is loaded with the target; None where unknown."""
-        return _on_gpus(self.draft_placement)
 
     @property
     def decoded(self) -> int | None:

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ggufspec.choices import Experts, Layers, Role, SplitMode
-from ggufspec.domain.measurements import Placement, RunResult, Sample
-from ggufspec.domain.specs import Offload, RunSpec, is_remote
+from ggufspec.choices import Layers, Role, SplitMode
+from ggufspec.domain.measurements import LoadedModel, Placement, RunResult, Sample
+from ggufspec.domain.specs import ModelRun, Offload, RunSpec, is_remote
 
 
-class LoadedLayers(NamedTuple):
-    """One model of a run: the requested offload, and the offload in the log."""
+class PlacedModel(NamedTuple):
+    """One model of a run: what was requested, and what the log shows."""
 
-    requested: Layers
-    devices: tuple[str, ...]
-    cpu_moe: Experts | None  # requested layers whose experts stay on the processor
-    offloaded: int | None
-    total: int | None
-    placement: tuple[Placement, ...]
+    requested: ModelRun
+    loaded: LoadedModel
 
 
 def shortfalls(run: RunResult, *, gpu: bool | None) -> Iterator[str]:
@@ -34,7 +30,9 @@ def shortfalls(run: RunResult, *, gpu: bool | None) -> Iterator[str]:
     models = loaded(run)
     if run.spec.own_offload.rpc:
         gpu = None  # of a worker, whatever this machine has
-    if any(wants_gpu(model.requested) for model in models) and (gpu is False or _only_on_cpu(run.sample)):
+    if any(wants_gpu(model.requested.layers) for model in models) and (
+        gpu is False or _only_on_cpu(run.sample)
+    ):
         yield "gpu-less-build"
         return
     lends = bool(run.spec.offload.rpc)  # then the drafter stays on this machine, whatever that has
@@ -49,24 +47,13 @@ def shortfalls(run: RunResult, *, gpu: bool | None) -> Iterator[str]:
         yield "device-unused"
 
 
-def loaded(run: RunResult) -> tuple[LoadedLayers, ...]:
+def loaded(run: RunResult) -> tuple[PlacedModel, ...]:
     """Return the models of a run: the model that writes the text, then its drafter."""
     offload, sample = run.spec.own_offload, run.sample
-    first = LoadedLayers(
-        offload.target_layers,
-        offload.devices,
-        offload.cpu_moe,
-        sample.offloaded_layers,
-        sample.total_layers,
-        sample.placement,
-    )
+    first = PlacedModel(offload.target, sample.target or LoadedModel())
     if run.spec.role is not Role.DRAFTING or run.spec.drafter is None:
         return (first,)
-    part = offload.drafter_as_target
-    layers = sample.draft_offloaded_layers, sample.draft_total_layers
-    return first, LoadedLayers(
-        part.target_layers, part.devices, part.cpu_moe, *layers, sample.draft_placement
-    )
+    return first, PlacedModel(offload.drafter_as_target.target, sample.drafter or LoadedModel())
 
 
 def wants_gpu(layers: Layers) -> bool:
@@ -76,58 +63,84 @@ def wants_gpu(layers: Layers) -> bool:
 
 def _only_on_cpu(sample: Sample) -> bool:
     """Whether the log shows weights, but none on a GPU."""
-    if sample.placement or sample.draft_placement:
-        return not (_on_gpu(sample.placement) or _on_gpu(sample.draft_placement))
+    placements = [model.placement for model in (sample.target, sample.drafter) if model and model.placement]
+    if placements:
+        return not any(map(_on_gpu, placements))
     return bool(sample.devices) and all(name.startswith("CPU") for name in sample.devices)
 
 
 def _drafter_behind(run: RunResult) -> bool:
     """Whether the target has weights on a GPU and its drafter none; without a log, by the request."""
     sample, offload = run.sample, run.spec.offload
-    if sample.placement and sample.draft_placement:
-        return _on_gpu(sample.placement) > 0 and not _on_gpu(sample.draft_placement)
-    return wants_gpu(offload.target_layers) and offload.draft_layers == 0
+    if sample.target and sample.drafter and sample.target.placement and sample.drafter.placement:
+        return _on_gpu(sample.target.placement) > 0 and not _on_gpu(sample.drafter.placement)
+    return wants_gpu(offload.target.layers) and offload.drafter.layers == 0
 
 
-def _fell_short(model: LoadedLayers) -> bool:
-    if model.requested == "auto" or model.offloaded is None or model.total is None:
+def _fell_short(model: PlacedModel) -> bool:
+    if (
+        model.requested.layers == "auto"
+        or model.loaded.offloaded_layers is None
+        or model.loaded.total_layers is None
+    ):
         return False
-    expected = model.total if model.requested == "all" else min(model.requested, model.total)
-    return model.offloaded < expected
+    expected = (
+        model.loaded.total_layers
+        if model.requested.layers == "all"
+        else min(model.requested.layers, model.loaded.total_layers)
+    )
+    return model.loaded.offloaded_layers < expected
 
 
-def _spilled(model: LoadedLayers) -> bool:
+def _spilled(model: PlacedModel) -> bool:
     """Whether a GPU got more than was free there, or layers reported on it are in the host's memory.
 
     With all layers on GPUs, only the token embeddings stay in the host's memory, and those are rarely larger
     than all other weights.
     """
-    if any(part.spilled_bytes for part in model.placement):
+    if any(part.spilled_bytes for part in model.loaded.placement):
         return True
-    all_offloaded = model.total is not None and model.offloaded == model.total and model.cpu_moe is None
-    on_gpu = _on_gpu(model.placement)
-    return all_offloaded and 0 < on_gpu < sum(part.model_bytes or 0 for part in model.placement) - on_gpu
+    all_offloaded = (
+        model.loaded.total_layers is not None
+        and model.loaded.offloaded_layers == model.loaded.total_layers
+        and model.requested.cpu_moe is None
+    )
+    on_gpu = _on_gpu(model.loaded.placement)
+    return (
+        all_offloaded and 0 < on_gpu < sum(part.model_bytes or 0 for part in model.loaded.placement) - on_gpu
+    )
 
 
-def _leaves_out(model: LoadedLayers, offload: Offload) -> bool:
+def _leaves_out(model: PlacedModel, offload: Offload) -> bool:
     """Whether a requested device with a share holds no weights.
 
     Only for a split by layers: the buffers of rows and tensors name no device. Those of workers are numbered
     in another way than the devices, and are not judged.
     """
-    if offload.split_mode not in {None, SplitMode.LAYER} or not model.placement or model.requested == 0:
+    if (
+        offload.split_mode not in {None, SplitMode.LAYER}
+        or not model.loaded.placement
+        or model.requested.layers == 0
+    ):
         return False
-    shares = dict(zip(model.devices, offload.tensor_split, strict=False))
-    requested = {name for name in model.devices if (not shares or shares.get(name)) and not is_remote(name)}
-    return bool(requested - {"none"} - {part.device for part in model.placement if part.model_bytes})
+    shares = dict(zip(model.requested.devices, offload.tensor_split, strict=False))
+    requested = {
+        name for name in model.requested.devices if (not shares or shares.get(name)) and not is_remote(name)
+    }
+    return bool(requested - {"none"} - {part.device for part in model.loaded.placement if part.model_bytes})
 
 
-def _leaves_worker_out(model: LoadedLayers, spec: RunSpec) -> bool:
+def _leaves_worker_out(model: PlacedModel, spec: RunSpec) -> bool:
     """Whether a worker holds no weights, although nothing says which devices to use, or how much of them."""
     offload = spec.own_offload
-    if offload.devices or offload.tensor_split or not model.placement or model.requested == 0:
+    if (
+        offload.target.devices
+        or offload.tensor_split
+        or not model.loaded.placement
+        or model.requested.layers == 0
+    ):
         return False
-    lent = {part.device.partition("[")[2].rstrip("]") for part in model.placement if part.model_bytes}
+    lent = {part.device.partition("[")[2].rstrip("]") for part in model.loaded.placement if part.model_bytes}
     return not set(offload.rpc) <= lent
 
 

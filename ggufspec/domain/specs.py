@@ -13,69 +13,115 @@ from ggufspec.domain.models import HeadFile, ModelFile, Pair
 from ggufspec.domain.requests import Endpoint, Prompt, RunningServers, Traffic
 
 
+@dataclass(frozen=True)
+class CacheTypes:
+    """The types of a model's K and V caches, in llama.cpp's spelling (``q8_0``)."""
+
+    type_k: str
+    type_v: str
+
+    @classmethod
+    def parse(cls, text: str) -> CacheTypes:
+        """Return the types in a text: one for both caches, or ``q8_0,f16`` for K and V."""
+        k, _, v = text.partition(",")
+        return cls(k, v or k)
+
+    def __str__(self) -> str:
+        return self.type_k if self.type_k == self.type_v else f"{self.type_k},{self.type_v}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRun:
+    """How one model runs, target and drafter alike; None and () are llama.cpp's defaults.
+
+    ``devices`` are named as ``--list-devices`` does (``CUDA0``; ``none`` for no device).
+    """
+
+    layers: Layers = "auto"  # on the GPU
+    devices: tuple[str, ...] = ()
+    cpu_moe: Experts | None = None  # layers whose experts stay on the processor
+    caches: CacheTypes | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Offload:
-    """How many layers of each model go to the GPU, to which devices, and how they are split.
+    """Where each model runs, and what holds for both; None and () are llama.cpp's defaults.
 
-    Except for the layers, None and () are llama.cpp's defaults. Devices are named as ``--list-devices`` does
-    (``CUDA0``; ``none`` for no device); a drafter without devices of its own uses the target's.
-    ``tensor_split`` (shares of the devices, in their order), ``split_mode`` and ``main_gpu`` hold for both
-    models. ``fit`` is whether llama.cpp may lower "auto" layers until the model fits.
+    A drafter without devices or types of caches of its own has the target's.
 
     ``rpc`` are the addresses (HOST:PORT) of workers, which lend their devices over the network. llama.cpp
     numbers these ``RPC0``, ``RPC1``, … and puts layers there before the GPUs of this machine. A drafter
-    stays on this machine unless ``draft_devices`` names one of them.
+    stays on this machine unless its own devices name one of them.
     """
 
-    target_layers: Layers = "auto"
-    draft_layers: Layers = "auto"
-    fit: bool | None = None
-    devices: tuple[str, ...] = ()
-    draft_devices: tuple[str, ...] = ()
-    tensor_split: tuple[float, ...] = ()
+    target: ModelRun = ModelRun()
+    drafter: ModelRun = ModelRun()
+    fit: bool | None = None  # whether llama.cpp may lower "auto" layers until the model fits
+    tensor_split: tuple[float, ...] = ()  # shares of the devices, in their order
     split_mode: SplitMode | None = None
     main_gpu: int | None = None
-    cpu_moe: Experts | None = None
-    draft_cpu_moe: Experts | None = None
     rpc: tuple[str, ...] = ()
 
     @property
     def drafter_devices(self) -> tuple[str, ...]:
         """The devices that were named for the drafter; of the target's only those of this machine."""
-        if self.draft_devices or not self.rpc:
-            return self.draft_devices or self.devices
-        return tuple(name for name in self.devices if not is_remote(name))
+        if self.drafter.devices or not self.rpc:
+            return self.drafter.devices or self.target.devices
+        return tuple(name for name in self.target.devices if not is_remote(name))
+
+    @property
+    def drafter_caches(self) -> CacheTypes | None:
+        """The types of the drafter's caches."""
+        return self.drafter.caches or self.target.caches
+
+    @property
+    def on_processor(self) -> Offload:
+        """The same without a GPU or a worker."""
+        return Offload(
+            target=ModelRun(layers=0, caches=self.target.caches),
+            drafter=ModelRun(layers=0, caches=self.drafter.caches),
+        )
+
+    @property
+    def cache_words(self) -> tuple[str, ...]:
+        """The types of caches beside the target's K cache, as options of a bench."""
+        target, drafter = self.target.caches, self.drafter.caches
+        words = ("-ctv", target.type_v) if target is not None and target.type_v != target.type_k else ()
+        return (*words, *(("-ctkd", drafter.type_k, "-ctvd", drafter.type_v) if drafter is not None else ()))
 
     @property
     def lends_to_drafter(self) -> bool:
         """Whether a worker computes for the drafter, too."""
-        return bool(self.rpc) and any(map(is_remote, self.draft_devices))
+        return bool(self.rpc) and any(map(is_remote, self.drafter.devices))
 
     @property
     def target_alone(self) -> Offload:
         """The offload of a run that loads only the target."""
-        return replace(self, draft_layers="auto", draft_devices=(), draft_cpu_moe=None)
+        return replace(self, drafter=ModelRun())
 
     @property
     def drafter_alone(self) -> Offload:
         """The offload of a run that loads only the drafter."""
         return replace(
             self,
-            target_layers="auto",
-            devices=(),
-            draft_devices=self.drafter_devices,
-            cpu_moe=None,
+            target=ModelRun(),
+            drafter=replace(self.drafter, devices=self.drafter_devices, caches=self.drafter_caches),
             rpc=self.rpc if self.lends_to_drafter else (),
         )
 
     @property
     def drafter_as_target(self) -> Offload:
-        """The drafter's offload in the fields of a target, for a run that loads it alone."""
-        part = self.drafter_alone
-        as_target = replace(
-            part, target_layers=part.draft_layers, devices=part.draft_devices, cpu_moe=part.draft_cpu_moe
+        """The drafter's offload as that of a target, for a run that loads it alone."""
+        alone = self.drafter_alone
+        return replace(alone, target=alone.drafter, drafter=ModelRun())
+
+    def with_layers(self, target: Layers | None = None, drafter: Layers | None = None) -> Offload:
+        """Return the same with other numbers of layers on the GPU; None keeps a model's."""
+        return replace(
+            self,
+            target=self.target if target is None else replace(self.target, layers=target),
+            drafter=self.drafter if drafter is None else replace(self.drafter, layers=drafter),
         )
-        return as_target.target_alone
 
 
 def is_remote(device: str) -> bool:
@@ -85,19 +131,14 @@ def is_remote(device: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """llama.cpp's settings besides placement, threads and sizes. None and () are the build's defaults.
+    """llama.cpp's settings of both models, besides where they run; None and () are the build's defaults.
 
-    ``kv_type_v`` is the type of the V cache, where it is not ``RunSpec.kv_type``. ``draft_kv_type`` and
-    ``draft_kv_type_v`` are the types of the drafter's caches, where they are not the target's. ``batch`` is
-    in tokens; ``mmap`` False does not map the file. ``override_tensor``, ``numa``, ``cpu_mask``, ``prio`` and
-    ``poll`` are values of llama.cpp's options of these names. ``draft_backend_sampling`` says whether draft
-    tokens are sampled where the drafter is evaluated. ``args`` are passed to every program as they are,
-    ``draft_args`` only in runs that draft.
+    ``batch`` is in tokens; ``mmap`` False does not map the file. ``override_tensor``, ``numa``, ``cpu_mask``,
+    ``prio`` and ``poll`` are values of llama.cpp's options of these names. ``draft_backend_sampling`` says
+    whether draft tokens are sampled where the drafter is evaluated. ``args`` are passed to every program as
+    they are, ``draft_args`` only in runs that draft.
     """
 
-    kv_type_v: str | None = None
-    draft_kv_type: str | None = None
-    draft_kv_type_v: str | None = None
     draft_backend_sampling: str | None = None
     flash_attn: str | None = None
     batch: int | None = None
@@ -112,24 +153,14 @@ class Runtime:
     draft_args: tuple[str, ...] = ()
 
     @property
-    def target_alone(self) -> Runtime:
-        """The settings of a run that loads only the target."""
-        return replace(
-            self, draft_kv_type=None, draft_kv_type_v=None, draft_backend_sampling=None, draft_args=()
-        )
-
-    @property
-    def drafter_alone(self) -> Runtime:
-        """The settings of a run that loads only the drafter."""
+    def without_drafting(self) -> Runtime:
+        """The settings of a run that loads one model."""
         return replace(self, draft_backend_sampling=None, draft_args=())
 
     @property
     def words(self) -> tuple[str, ...]:
         """The settings besides the defaults, in llama.cpp's spelling and as options of a bench."""
         options: dict[str, object] = {
-            "-ctv": self.kv_type_v,
-            "-ctkd": self.draft_kv_type,
-            "-ctvd": self.draft_kv_type_v,
             "--draft-backend-sampling": self.draft_backend_sampling,
             "-fa": self.flash_attn,
             "-b": self.batch,
@@ -213,9 +244,8 @@ class Drafting:
 class RunSpec:
     """Everything that decides what one run measures. ``drafting`` is None for plain decoding.
 
-    ``kv_type`` is the type of the caches in llama.cpp's spelling (``q8_0``), unless ``runtime`` says
-    otherwise, ``ubatch`` the number of tokens evaluated at once; None is the build's default. ``build`` names
-    the llama.cpp that runs it, by the keys of ``Meta.builds``, where a bench measures several; None where it
+    ``ubatch`` is the number of tokens evaluated at once; None is the build's default. ``build`` names the
+    llama.cpp that runs it, by the keys of ``Meta.builds``, where a bench measures several; None where it
     measures one. With ``traffic``, ``prompt`` only names it, and ``context`` is that of each user.
 
     With ``servers``, nothing is loaded: the models are those of servers that run already, named as these
@@ -232,7 +262,6 @@ class RunSpec:
     offload: Offload = field(default_factory=Offload)
     sampling: Sampling = field(default_factory=Sampling)
     drafting: Drafting | None = None
-    kv_type: str | None = None
     ubatch: int | None = None
     runtime: Runtime = field(default_factory=Runtime)
     build: str | None = None
@@ -241,9 +270,9 @@ class RunSpec:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The workers and llama.cpp's other settings, in its spelling and as options of a bench."""
+        """The workers, caches and llama.cpp's other settings, in its spelling and as options of a bench."""
         rpc = ("--rpc", ",".join(self.offload.rpc)) if self.offload.rpc else ()
-        return (*rpc, *self.runtime.words)
+        return (*rpc, *self.offload.cache_words, *self.runtime.words)
 
     @property
     def endpoint(self) -> Endpoint | None:
@@ -269,20 +298,14 @@ class RunSpec:
         return 1 if self.traffic is None else self.traffic.users
 
     @property
-    def cache_types(self) -> tuple[str | None, str | None]:
-        """The types of the K and V caches of the model that writes this run's text."""
-        if self.role is Role.DRAFTER:
-            return self.draft_cache_types
-        return self.kv_type, self.runtime.kv_type_v or self.kv_type
+    def caches(self) -> CacheTypes | None:
+        """The types of the caches of the model that writes this run's text; None for the build's default."""
+        return self.own_offload.target.caches
 
     @property
-    def draft_cache_types(self) -> tuple[str | None, str | None]:
-        """The types of the drafter's K and V caches."""
-        runtime = self.runtime
-        return (
-            runtime.draft_kv_type or self.kv_type,
-            runtime.draft_kv_type_v or runtime.draft_kv_type or runtime.kv_type_v or self.kv_type,
-        )
+    def kv_type(self) -> str | None:
+        """The type of its K cache."""
+        return None if self.caches is None else self.caches.type_k
 
     @property
     def model(self) -> ModelFile:
@@ -317,7 +340,7 @@ class RunSpec:
             pair=replace(self.pair, draft=None),
             role=Role.TARGET,
             offload=self.offload.target_alone,
-            runtime=self.runtime.target_alone,
+            runtime=self.runtime.without_drafting,
             drafting=None,
             servers=None if self.servers is None else self.servers.target_alone,
         )
@@ -325,7 +348,13 @@ class RunSpec:
     @property
     def drafter_alone(self) -> RunSpec:
         """The drafter of this run without its target, on the same prompt under the same settings."""
-        return replace(self, role=Role.DRAFTER, offload=self.offload.drafter_alone, drafting=None)
+        return replace(
+            self,
+            role=Role.DRAFTER,
+            offload=self.offload.drafter_alone,
+            runtime=self.runtime.without_drafting,
+            drafting=None,
+        )
 
     @cached_property
     def key(self) -> str:

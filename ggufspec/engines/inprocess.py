@@ -24,7 +24,6 @@ from ggufspec.domain import (
     Offload,
     Program,
     RunSpec,
-    Runtime,
     Sample,
     Status,
 )
@@ -329,9 +328,9 @@ class InprocessEngine(Engine):
                 f"the engine {self.name} cannot fit layers to memory: llama.cpp's library lacks that",
                 "leave --fit out, or use another --engine",
             )
-        if spec.runtime != Runtime():
+        if others := (*spec.offload.cache_words, *spec.runtime.words):
             raise GgufspecError(
-                f"the engine {self.name} cannot apply {shlex.join(spec.runtime.words)}",
+                f"the engine {self.name} cannot apply {shlex.join(others)}",
                 "leave that out, or use another --engine",
             )
         if spec.drafting is not None and spec.drafting.chain != Chain(Method.DRAFT_MODEL):
@@ -353,7 +352,7 @@ class InprocessEngine(Engine):
         offload = spec.offload.drafter_as_target
         devices = drafter_devices(spec.offload, self.install)
         rpc = spec.offload.rpc if spec.offload.lends_to_drafter else ()
-        placed = replace(offload, devices=devices, rpc=rpc)
+        placed = replace(offload, target=replace(offload.target, devices=devices), rpc=rpc)
         return tuple(
             replace(
                 self._load(drafter, placed, spec),
@@ -369,14 +368,14 @@ class InprocessEngine(Engine):
         return ModelLoad(
             path=str(model.path),
             context_tokens=spec.context,
-            gpu_layers=_layers(offload.target_layers, self.install, remote=bool(offload.rpc)),
-            kv_type=spec.kv_type,
+            gpu_layers=_layers(offload.target.layers, self.install, remote=bool(offload.rpc)),
+            kv_type=None if offload.target.caches is None else offload.target.caches.type_k,
             ubatch_tokens=spec.ubatch,
-            devices=offload.devices,
+            devices=offload.target.devices,
             tensor_split=offload.tensor_split,
             split_mode=offload.split_mode and offload.split_mode.value,
             main_gpu=offload.main_gpu,
-            cpu_moe=offload.cpu_moe,
+            cpu_moe=offload.target.cpu_moe,
             rpc=offload.rpc,
         )
 

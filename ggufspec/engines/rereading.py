@@ -11,8 +11,7 @@ from ggufspec.engines.placement import as_drafter
 from ggufspec.errors import LogError
 from ggufspec.llama.logs import parsing
 
-TARGET_PLACEMENT = ("offloaded_layers", "total_layers", "devices", "placement")
-DRAFTER_PLACEMENT = ("draft_offloaded_layers", "draft_total_layers", "draft_placement")
+TARGET_PLACEMENT, DRAFTER_PLACEMENT = ("target", "devices"), ("drafter",)
 """The fields of a sample that tell where the models are."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import digests, machine
-from ggufspec.domain import FileUse, ModelFile, NgramSettings, Pair, RunSpec
+from ggufspec.domain import CacheTypes, FileUse, ModelFile, NgramSettings, Pair, RunSpec
 from ggufspec.errors import ModelFileError
 from ggufspec.llama.install import Install
 from ggufspec.modelfiles import catalog, gguf, hub
@@ -16,7 +16,7 @@ from ggufspec.results import Configuration
 
 DECIDED = (
     *("pair", "target", "draft_model", "method", "ngram", "draft", "p_min", "ngl", "ngld", "offload"),
-    *("rpc", "kv_type", "ubatch", "runtime", "threads", "ctx"),
+    *("rpc", "kv_type", "kv_type_draft", "ubatch", "runtime", "threads", "ctx"),
 )
 """Fields of a request that a tuned configuration decides, beside the engine."""
 
@@ -40,16 +40,21 @@ def fields_of(configuration: Configuration, *, compares: bool) -> dict[str, Any]
         "ngram": NgramSettings() if drafting is None else drafting.ngram,
         "draft": () if drafting is None else drafting.n_max,
         "p_min": None if drafting is None else drafting.p_min,
-        "ngl": spec.offload.target_layers,
-        "ngld": spec.offload.draft_layers,
+        "ngl": spec.offload.target.layers,
+        "ngld": spec.offload.drafter.layers,
         "offload": spec.offload,
-        "kv_type": spec.kv_type,
+        "kv_type": _text(spec.offload.target.caches),
+        "kv_type_draft": _text(spec.offload.drafter.caches),
         "ubatch": spec.ubatch,
         "runtime": spec.runtime,
         "threads": spec.threads,
         "ctx": spec.context,
         "engine": configuration.engine,
     }
+
+
+def _text(caches: CacheTypes | None) -> str | None:
+    return None if caches is None else str(caches)
 
 
 def users_of(configuration: Configuration) -> int | None:

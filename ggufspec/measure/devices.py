@@ -72,13 +72,13 @@ def check_devices(offload: Offload, install: Install) -> None:
     listed = [name.partition(":")[0] for name in install.devices]
     listing = f"the llama.cpp in {install.root} lists {', '.join(install.devices) or 'no device'}"
     build = "`ggufspec build --backend cuda` makes one for a GPU"
-    for device in (*offload.devices, *offload.draft_devices):
+    for device in (*offload.target.devices, *offload.drafter.devices):
         if device not in {*listed, "none"}:
             raise GgufspecError(
                 f"there is no device {device}: {listing}",
                 "name one of these, or leave --device out" if listed else f"leave --device out; {build}",
             )
-    usable = len(offload.devices or listed)
+    usable = len(offload.target.devices or listed)
     if offload.main_gpu is not None and listed and offload.main_gpu >= usable:
         raise GgufspecError(
             f"there is no GPU {offload.main_gpu} for --main-gpu: {listing}",

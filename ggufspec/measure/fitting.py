@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ggufspec import engines, machine
-from ggufspec.domain import Layers, ModelFile, Offload, Program, Role, RunSpec
+from ggufspec.domain import Layers, ModelFile, Program, Role, RunSpec
 from ggufspec.errors import OutOfMemoryError
 from ggufspec.llama.install import Install
 from ggufspec.llama.rpc import WorkerReport, workers
@@ -32,7 +32,7 @@ def capacity(sweep: Sweep, cards: Cards, install: Install) -> int:
         memory.plan(
             cards[arm.model],
             cards[arm.drafter] if arm.drafter else None,
-            Offload(target_layers=0, draft_layers=0),
+            arm.offload.on_processor,
             memory.settings_for(arm, layout),
         ).host_bytes
         for arm in _largest_arms(sweep)
@@ -71,16 +71,16 @@ def check_memory(
             continue
         with_workers = workers.with_devices(install, [known[address] for address in spec.offload.rpc])
         room = machine.memory(with_workers.gpus)
-        offload = spec.offload if with_workers.gpu is not False else Offload(target_layers=0, draft_layers=0)
+        offload = spec.offload if with_workers.gpu is not False else spec.offload.on_processor
         if install.gpu is False and not offload.lends_to_drafter:
-            offload = replace(offload, draft_layers=0)
+            offload = offload.with_layers(drafter=0)
         is_plain = engines.program_for(engine, spec) is Program.PLAIN
         settings = memory.settings_for(spec, layout, plain=is_plain)
         verdict = memory.verdict(
             memory.plan(target, draft, offload, settings),
             room,
             alternatives=partial(memory.plan_each_offload, target, draft, settings, offload),
-            adjusts_layers=can_adjust and offload.target_layers == "auto",
+            adjusts_layers=can_adjust and offload.target.layers == "auto",
         )
         if verdict.outcome is memory.MemoryFit.IMPOSSIBLE and not force:
             raise OutOfMemoryError(verdict.reason, f"{verdict.hint}, or run it anyway with --force")

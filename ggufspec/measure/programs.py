@@ -175,7 +175,8 @@ def check_options(sweep: Sweep, engine: engines.Engine, builds: Mapping[str, Ins
         draft_sizes=(),
         p_mins=(max(sweep.p_mins),),
         runtimes=sweep.runtimes,
-        kv_types=sweep.kv_types,
+        caches=sweep.caches,
+        draft_caches=sweep.draft_caches,
     )
     for arm in (arm for block in few.blocks() for arm in block.arms):
         if arm.build is None:

@@ -9,7 +9,16 @@ from numbers import Real
 from pathlib import Path
 from typing import TypeVar
 
-from ggufspec.domain import Layers, ModelFile, NgramSettings, Offload, Runtime, Sampling, ServiceLevel
+from ggufspec.domain import (
+    CacheTypes,
+    Layers,
+    ModelFile,
+    NgramSettings,
+    Offload,
+    Runtime,
+    Sampling,
+    ServiceLevel,
+)
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.rpc import workers
 from ggufspec.measure import configured, naming, texts
@@ -79,6 +88,7 @@ class Request:
     p_min: float | tuple[float, ...] | None = None
     synthetic_accept: float | tuple[float, ...] | None = None
     kv_type: str | tuple[str, ...] | None = None
+    kv_type_draft: str | tuple[str, ...] | None = None
     ubatch: int | tuple[int, ...] | None = None
     runtime: Runtime | tuple[Runtime, ...] = field(default_factory=Runtime)
     threads: int | tuple[int, ...] | None = None
@@ -296,6 +306,11 @@ def read_replay(request: Request) -> Recording | None:
         option = f"--{named[0].replace('_', '-')}"
         raise GgufspecError(f"recorded requests decide {option}", f"leave {option} or --replay out")
     return read_recording(request.replay)
+
+
+def list_caches(texts: str | tuple[str, ...] | None) -> tuple[CacheTypes | None, ...]:
+    """Return the types of caches that an axis names, each once."""
+    return tuple(None if text is None else CacheTypes.parse(text) for text in list_axis(texts))
 
 
 def list_axis(values: T | tuple[T, ...]) -> tuple[T, ...]:

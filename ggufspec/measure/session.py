@@ -25,7 +25,7 @@ from ggufspec.measure import (
 )
 from ggufspec.measure.deadline import Deadline
 from ggufspec.measure.models import ChosenModels, check_draft_sizes, choose_models, with_pairs_drafting
-from ggufspec.measure.request import Request, choose_sampling, list_axis, read_replay, with_tuned
+from ggufspec.measure.request import Request, choose_sampling, list_axis, list_caches, read_replay, with_tuned
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.prompts import Recording, Render
@@ -294,7 +294,8 @@ def _plan_sweep(
         p_mins=list_axis(request.p_min or 0.0),
         synthetic=_rates(request.synthetic_accept),
         threads=list_axis(request.threads or machine.usable_cores()),
-        kv_types=list_axis(request.kv_type),
+        caches=list_caches(request.kv_type),
+        draft_caches=list_caches(request.kv_type_draft),
         ubatches=list_axis(request.ubatch),
         sampling=choose_sampling(request),
         runtimes=list_axis(request.runtime),

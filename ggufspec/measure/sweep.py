@@ -11,11 +11,13 @@ from typing import Any, NamedTuple, TypeVar, overload
 
 from ggufspec.domain import (
     NO_PROMPT,
+    CacheTypes,
     Chain,
     Drafting,
     Layers,
     Method,
     ModelFile,
+    ModelRun,
     NgramSettings,
     Offload,
     Pair,
@@ -50,7 +52,7 @@ class Baseline(NamedTuple):
     target: ModelFile
     layers: Layers
     runtime: Runtime
-    kv_type: str | None
+    caches: CacheTypes | None
     ubatch: int | None
     threads: int
     traffic: Traffic | None = None
@@ -61,14 +63,14 @@ class Baseline(NamedTuple):
 class Sweep:
     """Axes, each with the values to try; their product is what gets measured.
 
-    ``targets`` and ``target_layers``, ``threads``, ``kv_types``, ``ubatches``, ``runtimes``, ``traffics`` and
+    ``targets`` and ``target_layers``, ``threads``, ``caches``, ``ubatches``, ``runtimes``, ``traffics`` and
     ``rpcs`` (workers, see ``Offload``) change the baseline and make a block each, except for what
-    ``runtimes`` say of the drafter; methods, drafters, their layers, draft sizes and ``p_mins`` are arms of
-    every block. A method without a drafter knows no ``p_min``, and has an arm for each draft size at which it
-    can draft at all. No draft sizes are each method's own. Of several numbers of layers that put a complete
-    model on the GPU, by ``layer_counts``, only the first is tried. Every block has its arms with each of
-    ``builds``, so that builds are compared close together in time. With traffic, drafters are not measured
-    alone.
+    ``runtimes`` say of drafting; methods, drafters, their layers and caches, draft sizes and ``p_mins`` are
+    arms of every block. A method without a drafter knows no ``p_min``, and has an arm for each draft size at
+    which it can draft at all. No draft sizes are each method's own. Of several numbers of layers that put a
+    complete model on the GPU, by ``layer_counts``, only the first is tried. Every block has its arms with
+    each of ``builds``, so that builds are compared close together in time. With traffic, drafters are not
+    measured alone.
 
     ``heads`` say which of the files hold a head: a drafter with one drafts by the head's method, and a target
     with layers for MTP drafts for itself. Draft sizes beyond the most that a head drafts are that size.
@@ -93,11 +95,12 @@ class Sweep:
     p_mins: tuple[float, ...] = (0.0,)
     synthetic: tuple[float, ...] | None = None  # see ``shares``; for drafting with a model
     threads: tuple[int, ...] = (1,)
-    kv_types: tuple[str | None, ...] = (None,)
+    caches: tuple[CacheTypes | None, ...] = (None,)
+    draft_caches: tuple[CacheTypes | None, ...] = (None,)  # of drafters; None for the target's
     ubatches: tuple[int | None, ...] = (None,)
     runtimes: tuple[Runtime, ...] = (Runtime(),)
     sampling: Sampling = field(default_factory=Sampling)
-    offload: Offload = field(default_factory=Offload)  # of all arms; the layers are axes
+    offload: Offload = field(default_factory=Offload)  # of all arms; layers and caches are axes
     builds: tuple[str | None, ...] = (None,)  # see ``RunSpec.build``
     traffics: tuple[Traffic | None, ...] = (None,)
     rpcs: tuple[tuple[str, ...], ...] = ((),)
@@ -149,22 +152,22 @@ class Sweep:
 
     def base_runtimes(self) -> tuple[Runtime, ...]:
         """Return the settings of targets alone."""
-        return tuple(dict.fromkeys(runtime.target_alone for runtime in self.runtimes))
+        return tuple(dict.fromkeys(runtime.without_drafting for runtime in self.runtimes))
 
-    def drafter_runtimes(self, alone: Runtime) -> tuple[Runtime, ...]:
-        """Return the settings of drafters alone beside a target with these settings."""
-        beside = (runtime for runtime in self.runtimes if runtime.target_alone == alone)
-        return tuple(dict.fromkeys(runtime.drafter_alone for runtime in beside))
+    def caches_beside(self, target: CacheTypes | None) -> tuple[CacheTypes | None, ...]:
+        """Return the caches of drafters beside a target with these; None for the same.
+
+        Each configuration has one form, so that equal ones are one arm.
+        """
+        return tuple(dict.fromkeys(None if own == target else own for own in self.draft_caches))
 
     def drafting_runtimes(self, alone: Runtime, method: Method) -> tuple[Runtime, ...]:
         """Return the settings of runs that draft by a method, beside a target with these settings.
 
-        Only heads sample on the backend, and without a model there is no drafter's cache.
+        Only heads sample on the backend.
         """
-        beside = [runtime for runtime in self.runtimes if runtime.target_alone == alone]
-        if not method.drafts_with_model:
-            beside = [replace(alone, draft_args=runtime.draft_args) for runtime in beside]
-        elif not method.is_head:
+        beside = [runtime for runtime in self.runtimes if runtime.without_drafting == alone]
+        if not method.is_head:
             beside = [replace(runtime, draft_backend_sampling=None) for runtime in beside]
         return tuple(dict.fromkeys(beside))
 
@@ -207,7 +210,8 @@ class Sweep:
             ngrams=_spread(self.ngrams, most),
             p_mins=_spread(self.p_mins, most),
             threads=_spread(self.threads, most),
-            kv_types=_spread(self.kv_types, most),
+            caches=_spread(self.caches, most),
+            draft_caches=_spread(self.draft_caches, most),
             ubatches=_spread(self.ubatches, most),
             runtimes=_spread(self.runtimes, most),
         )
@@ -215,8 +219,7 @@ class Sweep:
     def arms(self, baseline: Baseline) -> Iterator[RunSpec]:
         """Yield the target alone, each drafter alone, and drafting; what an arm ignores has its default."""
         for build in self.builds:
-            for arm in self._arms_beside(self._alone(baseline, build)):
-                yield _simplify_cache_types(arm)
+            yield from self._arms_beside(self._alone(baseline, build))
 
     def _alone(self, baseline: Baseline, build: str | None) -> RunSpec:
         """Return the run of the target alone."""
@@ -227,9 +230,12 @@ class Sweep:
             n_predict=self.n_predict,
             context=self.context,
             threads=baseline.threads,
-            offload=replace(self.offload.target_alone, target_layers=baseline.layers, rpc=baseline.rpc),
+            offload=replace(
+                self.offload.target_alone,
+                target=replace(self.offload.target, layers=baseline.layers, caches=baseline.caches),
+                rpc=baseline.rpc,
+            ),
             sampling=self.sampling,
-            kv_type=baseline.kv_type,
             ubatch=baseline.ubatch,
             runtime=baseline.runtime,
             build=build,
@@ -238,28 +244,23 @@ class Sweep:
 
     def _arms_beside(self, alone: RunSpec) -> Iterator[RunSpec]:
         """Yield a target alone, and all arms that are compared with it."""
-        target, runtime = alone.pair.target, alone.runtime
         yield alone
-        for drafter, draft_layers in self.drafting():
+        target, caches = alone.pair.target, self.caches_beside(alone.offload.target.caches)
+        for drafter, layers in self.drafting():
             pair = Pair(name=self.name, target=target, draft=drafter)
-            offload = replace(
-                self.offload,
-                target_layers=alone.offload.target_layers,
-                draft_layers=draft_layers,
-                rpc=alone.offload.rpc,
-            )
-            is_alone = alone.traffic is None and self.runs_alone(drafter)
-            for settings in self.drafter_runtimes(runtime) if is_alone else ():
-                yield replace(
-                    alone, pair=pair, role=Role.DRAFTER, offload=offload.drafter_alone, runtime=settings
-                )
-            beside = replace(alone, pair=pair, role=Role.DRAFTING, offload=offload)
-            for way in self.ways:
+            placed = replace(self.offload.drafter, layers=layers)
+            both = replace(alone, pair=pair, role=Role.DRAFTING)
+            beside = [_with_drafter(both, replace(placed, caches=own)) for own in caches]
+            if alone.traffic is None and self.runs_alone(drafter):
+                yield from (spec.drafter_alone for spec in beside)
+            for way, spec in product(self.ways, beside):
                 if drafter in self.drafters_of(target, way.method):
-                    yield from self._drafting_arms(beside, way, drafter)
+                    yield from self._drafting_arms(spec, way, drafter)
         for way in self.ways:
             if None in self.drafters_of(target, way.method):
-                yield from self._drafting_arms(replace(alone, role=Role.DRAFTING), way, None)
+                for own in caches if way.method.drafts_with_model else (None,):
+                    spec = _with_drafter(replace(alone, role=Role.DRAFTING), ModelRun(caches=own))
+                    yield from self._drafting_arms(spec, way, None)
 
     def _drafting_arms(self, spec: RunSpec, way: Chain, drafter: ModelFile | None) -> Iterator[RunSpec]:
         settings = self.drafting_runtimes(spec.runtime, way.method)
@@ -272,7 +273,7 @@ class Blocks(Sequence[Block]):
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        settings = (sweep.base_runtimes(), sweep.kv_types, sweep.ubatches, sweep.threads, sweep.traffics)
+        settings = (sweep.base_runtimes(), sweep.caches, sweep.ubatches, sweep.threads, sweep.traffics)
         self._axes = [
             ((target,), sweep.target_layers_of(target), *settings, sweep.rpcs) for target in sweep.targets
         ]
@@ -305,14 +306,17 @@ class Blocks(Sequence[Block]):
     def n_arms(self) -> Counter[Role]:
         """How many different arms there are; a drafter alone is the same beside every target."""
         sweep, bases = self.sweep, self.sweep.base_runtimes()
-        beside_target = prod(map(len, (sweep.kv_types, sweep.ubatches, sweep.threads)))
+        beside_target = prod(map(len, (sweep.ubatches, sweep.threads)))
+        pairs = [(target, own) for target in sweep.caches for own in sweep.caches_beside(target)]
         alone = sum(sweep.runs_alone(drafter) for drafter, _ in sweep.drafting())
         without_traffic = sum(traffic is None for traffic in sweep.traffics)
         drafting = 0
         for target in sweep.targets:
             sources = (*sweep.drafting(), (None, "auto"))
             per_base = sum(
-                len(sweep.draftings(target, way, drafter)) * len(sweep.drafting_runtimes(base, way.method))
+                len(sweep.draftings(target, way, drafter))
+                * len(sweep.drafting_runtimes(base, way.method))
+                * len(pairs if way.method.drafts_with_model else sweep.caches)
                 for base, way, (drafter, _) in product(bases, sweep.ways, sources)
                 if drafter in sweep.drafters_of(target, way.method)
             )
@@ -325,20 +329,15 @@ class Blocks(Sequence[Block]):
             * beside_target
             * without_traffic
             * len({replace(sweep.offload, rpc=rpc).drafter_alone.rpc for rpc in sweep.rpcs})
-            * sum(len(sweep.drafter_runtimes(base)) for base in bases),
+            * len({own or target for target, own in pairs})
+            * len(bases),
             Role.DRAFTING: drafting,
         }
         return Counter({role: count * len(sweep.builds) for role, count in counts.items()})
 
 
-def _simplify_cache_types(spec: RunSpec) -> RunSpec:
-    """Return a specification that names only types of caches that differ: each configuration has one form."""
-    runtime, of_target = spec.runtime, (spec.kv_type, spec.runtime.kv_type_v or spec.kv_type)
-    of_drafter = (None, None) if spec.draft_cache_types == of_target else spec.draft_cache_types
-    runtime = replace(runtime, draft_kv_type=of_drafter[0], draft_kv_type_v=of_drafter[1])
-    if runtime.kv_type_v == spec.kv_type:
-        runtime = replace(runtime, kv_type_v=None)
-    return replace(spec, runtime=runtime)
+def _with_drafter(spec: RunSpec, drafter: ModelRun) -> RunSpec:
+    return replace(spec, offload=replace(spec.offload, drafter=drafter))
 
 
 def distinct_layers(asked: Sequence[Layers], count: int | None) -> tuple[Layers, ...]:
@@ -402,7 +401,8 @@ def sizes(sweep: Sweep) -> dict[str, int]:
         "--ngram": sweep.ngrams,
         "--p-min": sweep.p_mins,
         "--threads": sweep.threads,
-        "--kv-type": sweep.kv_types,
+        "--kv-type": sweep.caches,
+        "--kv-type-draft": sweep.draft_caches,
         "--ubatch-size": sweep.ubatches,
         "--parallel": tuple(dict.fromkeys(traffic.users for traffic in sweep.traffics if traffic)),
         "--rate": tuple(dict.fromkeys(traffic.rate for traffic in sweep.traffics if traffic)),

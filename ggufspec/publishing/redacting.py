@@ -63,8 +63,8 @@ _METADATA = re.compile(
 )
 _KEPT = frozenset(
     {
-        *("content", "sha256", "revision", "quant", "kv_type", "kv_type_v", "draft_kv_type"),
-        *("draft_kv_type_v", "flash_attn", "numa", "started_at", "backend", "commit"),
+        *("content", "sha256", "revision", "quant", "type_k", "type_v"),
+        *("flash_attn", "numa", "started_at", "backend", "commit"),
     }
 )
 """Fields of texts that are hashes, dates or words of llama.cpp."""

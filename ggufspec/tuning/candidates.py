@@ -47,39 +47,35 @@ def blocks(
 
 def _baseline(spec: RunSpec) -> tuple[object, ...]:
     alone = spec.baseline
-    return alone.model, alone.offload, alone.kv_type, alone.ubatch, alone.threads, alone.runtime
+    return alone.model, alone.offload, alone.ubatch, alone.threads, alone.runtime
 
 
 def _offloads(
     spec: RunSpec, cards: Mapping[ModelFile, ModelCard], layout: memory.Layout, vram_bytes: int | None
 ) -> tuple[Offload, ...]:
     offload = spec.offload
-    if vram_bytes is None or offload.target_layers != "auto":
+    if vram_bytes is None or offload.target.layers != "auto":
         return (offload,)
     target, draft = cards[spec.model], cards[spec.drafter] if spec.drafter else None
     settings = memory.settings_for(spec, layout)
     all_layers = target.n_layers + 1
-    choices: tuple[Layers, ...] = (offload.draft_layers,)
-    if offload.draft_layers == "auto" and draft:
+    choices: tuple[Layers, ...] = (offload.drafter.layers,)
+    if offload.drafter.layers == "auto" and draft:
         choices = ("all", 0)
     offloads = []
     for layers in choices:
         best = memory.best_fit(
-            memory.plan_each_offload(target, draft, settings, replace(offload, draft_layers=layers)),
+            memory.plan_each_offload(target, draft, settings, offload.with_layers(drafter=layers)),
             vram_bytes,
         )
         if best is None:
             continue
         number = best.target.gpu_layers
         offloads.append(
-            replace(
-                offload,
-                target_layers="all" if number == all_layers else number,
-                draft_layers=layers if draft is not None else "auto",
+            offload.with_layers(
+                "all" if number == all_layers else number, layers if draft is not None else "auto"
             )
         )
         if number == all_layers:
             break  # a drafter on the processor would leave no room that the target needs
-    return tuple(offloads) or (
-        replace(offload, target_layers=0, draft_layers=0 if draft is not None else "auto"),
-    )
+    return tuple(offloads) or (offload.with_layers(0, 0 if draft is not None else "auto"),)

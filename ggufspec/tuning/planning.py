@@ -139,7 +139,7 @@ def prepare_tuning(asked: TuneRequest, deadline: Deadline | None = None) -> Plan
     refuse_endless(session.suite)
     check_library(session.install)  # looking ahead needs it, whatever the engine
     settings = {
-        (arm.model, arm.kv_type, arm.ubatch, arm.threads, arm.runtime, arm.offload.rpc)
+        (arm.model, arm.caches, arm.ubatch, arm.threads, arm.runtime, arm.offload.rpc)
         for arm in _plain(session)
     }
     if len(settings) > 1:
@@ -383,7 +383,7 @@ def _plain(session: Session) -> tuple[RunSpec, ...]:
 
 def _keeps_drafter_on_processor(request: Request, install: Install) -> bool:
     """Whether workers have the target's layers, and this machine, where the drafter is, has no GPU."""
-    is_open = request.ngld == "auto" and not request.offload.draft_devices
+    is_open = request.ngld == "auto" and not request.offload.drafter.devices
     return is_open and install.gpu is False and any(request.rpcs)
 
 

@@ -351,7 +351,7 @@ def source(arm: RunSpec) -> tuple[object, ...]:
     """Return what drafts and where: configurations that differ only in draft size and p_min share it."""
     drafting = _drafting(arm)
     how = (arm.drafter, drafting.chain, drafting.ngram)
-    return *how, arm.offload, arm.kv_type, arm.ubatch, arm.threads, arm.runtime
+    return *how, arm.offload, arm.ubatch, arm.threads, arm.runtime
 
 
 def _drafting(arm: RunSpec) -> Drafting:

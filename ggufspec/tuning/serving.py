@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 from ggufspec import machine
-from ggufspec.domain import Launch, ModelFile, Offload, Program, RunSpec, Serving
+from ggufspec.domain import Launch, ModelFile, Program, RunSpec, Serving
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import ModelCard
@@ -94,8 +94,7 @@ class _ContextFit:
         return None not in layers and layers == [self._gpu_layers(arm, first) for arm in self._arms]
 
     def _fits_on_host(self, arm: RunSpec, context: int) -> bool:
-        none = Offload(target_layers=0, draft_layers=0)
-        plan = memory.plan(*self._models(arm), none, self._settings(arm, context))
+        plan = memory.plan(*self._models(arm), arm.offload.on_processor, self._settings(arm, context))
         parts = [model.host for model in (plan.target, plan.draft) if model is not None]
         lean = sum(part.cache for part in parts) <= sum(part.weights for part in parts)
         return lean and plan.host_bytes <= self._free_bytes * _HOST_SHARE
@@ -104,10 +103,12 @@ class _ContextFit:
         """Return how many of the target's layers fit on the GPU; None where the requested ones do not fit."""
         assert self._vram_bytes is not None
         settings, offload = self._settings(arm, context), arm.offload
-        if offload.target_layers == "auto":
-            draft_layers = "all" if offload.draft_layers == "auto" else offload.draft_layers
+        if offload.target.layers == "auto":
+            draft_layers = "all" if offload.drafter.layers == "auto" else offload.drafter.layers
             plans = memory.plan_each_offload(
-                *self._models(arm), settings, replace(offload, draft_layers=draft_layers)
+                *self._models(arm),
+                settings,
+                offload.with_layers(drafter=draft_layers),
             )
         else:
             plans = (memory.plan(*self._models(arm), offload, settings),)

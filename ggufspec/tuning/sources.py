@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ggufspec import machine, measure
-from ggufspec.domain import Chain, Method, ModelFile, Offload, Program
+from ggufspec.domain import Chain, Method, ModelFile, ModelRun, Offload, Program
 from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import ConsentNeededError, GgufspecError, OutOfMemoryError
 from ggufspec.llama.command import check_chain
@@ -327,8 +327,8 @@ class _DrafterJudge:
             layout=memory.layout_for(install.build_number),
         )
         offload = Offload(
-            target_layers="auto" if install.gpu is not False else 0,
-            draft_layers="auto" if self.install.gpu is not False else 0,  # the drafter stays here
+            target=ModelRun(layers="auto" if install.gpu is not False else 0),
+            drafter=ModelRun(layers="auto" if self.install.gpu is not False else 0),
         )
         return memory.verdict(
             memory.plan(self.target, draft, offload, settings),
@@ -338,7 +338,7 @@ class _DrafterJudge:
                 self.target,
                 draft,
                 settings,
-                replace(offload, draft_layers=offload.draft_layers and "all"),
+                offload.with_layers(drafter=offload.drafter.layers and "all"),
             ),
             adjusts_layers="--fit" in install.executable(Program.SERVER).options,
         )

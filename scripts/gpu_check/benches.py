@@ -161,7 +161,7 @@ def row(spec: RunSpec, arm: Arm | None, prompts: int) -> Row:
         status += f", {arm.prompts} of {prompts} prompts"
     return {
         "measured": arm.what if arm is not None else spec.role.value,
-        "layers asked": spec.offload.draft_layers if on_drafter else spec.offload.target_layers,
+        "layers asked": spec.offload.drafter.layers if on_drafter else spec.offload.target.layers,
         "on the GPU": _offloaded(arm),
         "users": spec.traffic.users if spec.traffic else None,
         "γ": spec.drafting.n_max if spec.drafting else None,

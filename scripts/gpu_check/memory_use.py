@@ -98,7 +98,7 @@ def _planned(bench: Bench, run: RunResult) -> int:
     plan = memory.plan(
         gguf.validate_file(spec.pair.target.path),
         gguf.validate_file(spec.pair.draft.path),
-        spec.offload if bench.gpu else Offload(target_layers=0, draft_layers=0),
+        spec.offload if bench.gpu else Offload().on_processor,
         settings,
     )
     return plan.gpu_bytes if bench.gpu else plan.host_bytes

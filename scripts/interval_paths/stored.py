@@ -16,6 +16,7 @@ from ggufspec.domain import (
     Conditions,
     Drafting,
     Endpoint,
+    LoadedModel,
     Machine,
     ModelFile,
     Pair,
@@ -178,7 +179,6 @@ def _output(number: int, spec: RunSpec, status: Status) -> Any:
         n_drafted=TOKENS if drafts else None,
         n_accepted=TOKENS * 3 // 4 if drafts else None,
         n_rounds=TOKENS // 4 if drafts else None,  # a round gives its accepted tokens and one of the target
-        offloaded_layers=0,
-        total_layers=7,
+        target=LoadedModel(offloaded_layers=0, total_layers=7),
         traffic=None if spec.traffic is None else TrafficSample(requests=requests, window_tokens=TOKENS),
     )

@@ -321,7 +321,7 @@ def test_benches_of_old_that_name_a_drafter_for_the_target_alone_have_one_baseli
 
 def test_layers_are_what_the_first_run_that_tells_says() -> None:
     silent = values.run()
-    silent = replace(silent, sample=replace(silent.sample, offloaded_layers=None, total_layers=None))
+    silent = replace(silent, sample=replace(silent.sample, target=None))
     bench = values.bench(silent, values.run(repeat=1))
     gpu = replace(bench, meta=replace(bench.meta, build=replace(bench.meta.build, backend="cuda")))
     for stored, total in ((bench, None), (gpu, 7)):  # of nothing on a machine without a GPU there is no total

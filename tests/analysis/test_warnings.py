@@ -9,6 +9,8 @@ from ggufspec.analysis.warnings import ADVICE, MeasurementWarning
 from ggufspec.domain import (
     Conditions,
     Difference,
+    LoadedModel,
+    ModelRun,
     Offload,
     Role,
     RunOutcome,
@@ -41,17 +43,25 @@ def test_before(threads: int, busy: float, found: tuple[MeasurementWarning, ...]
 @pytest.mark.parametrize(
     ("offload", "gpu", "found"),
     [
-        (Offload(target_layers=45, draft_layers=0), True, (MeasurementWarning.DRAFTER_ON_CPU,)),
-        (Offload(target_layers=45, draft_layers="all"), True, ()),
-        (Offload(target_layers=45), True, ()),
-        (Offload(target_layers=0, draft_layers=0), True, ()),
-        (Offload(target_layers=45, draft_layers=0), False, (MeasurementWarning.GPU_LESS_BUILD,)),
+        (
+            Offload(target=ModelRun(layers=45), drafter=ModelRun(layers=0)),
+            True,
+            (MeasurementWarning.DRAFTER_ON_CPU,),
+        ),
+        (Offload(target=ModelRun(layers=45), drafter=ModelRun(layers="all")), True, ()),
+        (Offload(target=ModelRun(layers=45)), True, ()),
+        (Offload().on_processor, True, ()),
+        (
+            Offload(target=ModelRun(layers=45), drafter=ModelRun(layers=0)),
+            False,
+            (MeasurementWarning.GPU_LESS_BUILD,),
+        ),
         (Offload(), False, ()),
     ],
 )
 def test_offload(offload: Offload, gpu: bool, found: tuple[MeasurementWarning, ...]) -> None:
     run = values.run(Role.DRAFTING, draft=3)
-    run = replace(run, sample=replace(run.sample, offloaded_layers=None))  # no log says what became of it
+    run = replace(run, sample=replace(run.sample, target=None))  # no log says what became of it
     assert warnings.of_run(replace(run, spec=replace(run.spec, offload=offload)), gpu=gpu) == found
 
 
@@ -64,8 +74,8 @@ def test_a_build_of_unknown_kind_is_judged_by_its_log(
     run = values.run()
     run = replace(
         run,
-        spec=replace(run.spec, offload=Offload(target_layers="all")),
-        sample=replace(run.sample, devices=devices, offloaded_layers=7),
+        spec=replace(run.spec, offload=Offload(target=ModelRun(layers="all"))),
+        sample=replace(run.sample, devices=devices, target=LoadedModel(offloaded_layers=7)),
     )
     assert warnings.of_run(run, gpu=None) == found
 

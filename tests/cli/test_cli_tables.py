@@ -70,7 +70,7 @@ def test_a_sweep_measures_every_combination_under_its_name(llama: Path) -> None:
     assert {row["status"] for row in rows} == {"ok"}
     assert all(row["speedup"] == pytest.approx(3200 / 1550) for row in rows if row["role"] == "drafting")
     runs = [run for run in results.load("nightly").current if run.spec.drafting]
-    assert {run.spec.offload.target_layers for run in runs} == {0, 2}
+    assert {run.spec.offload.target.layers for run in runs} == {0, 2}
     cells = [
         (row["spec_key"], row["repeat"], row["warmup"], row["anchor"], row["rerun"])
         for row in _rows("show", "nightly", "--runs", "-o", "json")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.domain import Drafting, Launch, Offload, Role, RunSpec, Runtime, Serving
+from ggufspec.domain import CacheTypes, Drafting, Launch, ModelRun, Offload, Role, RunSpec, Runtime, Serving
 from ggufspec.engines.server import serve_once
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.command import commands
@@ -99,17 +99,17 @@ def test_without_a_server_nothing_is_started(tmp_path: Path) -> None:
 def test_the_printed_command_has_everything_that_was_measured() -> None:
     spec = replace(
         values.spec(Role.DRAFTING, draft=15, path=Path("T")),
-        offload=Offload(target_layers=45, draft_layers="all"),
+        offload=Offload(
+            target=ModelRun(layers=45, caches=CacheTypes("q8_0", "q8_0")),
+            drafter=ModelRun(layers="all", caches=CacheTypes("f16", "f16")),
+        ),
         context=8192,
         drafting=Drafting(n_max=15, p_min=0.7),
-        kv_type="q8_0",
         ubatch=256,
         runtime=Runtime(
             flash_attn="on",
             batch=1024,
             mlock=True,
-            draft_kv_type="f16",
-            draft_kv_type_v="f16",
             args=("--no-repack",),
         ),
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ggufspec.choices import Layers
-from ggufspec.domain import Drafting, Offload, Program, Role, Sample, Sampling, Status
+from ggufspec.domain import Drafting, ModelRun, Offload, Program, Role, Sample, Sampling, Status
 from tests.support import values
 
 
@@ -64,8 +64,10 @@ def test_a_drafter_alone_does_not_depend_on_where_the_target_would_be() -> None:
     drafting = values.spec(Role.DRAFTING, draft=3)
     layers: tuple[Layers, ...] = (7, 3, "all", 0)
     placed = [
-        replace(drafting, offload=Offload(target_layers=of_target, draft_layers=2)).drafter_alone
+        replace(
+            drafting, offload=Offload(target=ModelRun(layers=of_target), drafter=ModelRun(layers=2))
+        ).drafter_alone
         for of_target in layers
     ]
     assert len({spec.key for spec in placed}) == 1
-    assert placed[0].own_offload.target_layers == 2
+    assert placed[0].own_offload.target.layers == 2

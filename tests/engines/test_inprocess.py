@@ -18,7 +18,18 @@ import numpy as np
 import psutil
 import pytest
 
-from ggufspec.domain import Drafting, Failure, Method, Offload, Program, Role, Round, Sampling, Status
+from ggufspec.domain import (
+    Drafting,
+    Failure,
+    Method,
+    ModelRun,
+    Offload,
+    Program,
+    Role,
+    Round,
+    Sampling,
+    Status,
+)
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import commandline, reading
 from ggufspec.engines.library.decoding import PlayedRound, kept_tokens
@@ -247,9 +258,9 @@ def test_a_target_shares_its_load_with_everything_that_is_measured_beside_it(ins
     assert {engine.load_key(one) for one in (spec, *same)} == {engine.load_key(spec)}
     for other in (
         replace(spec, context=1024),
-        replace(spec, kv_type="q8_0"),
+        values.with_caches(spec, "q8_0"),
         replace(spec, ubatch=64),
-        replace(spec, offload=Offload(target_layers=3)),
+        replace(spec, offload=Offload(target=ModelRun(layers=3))),
     ):
         assert engine.load_key(other) != engine.load_key(spec)
 

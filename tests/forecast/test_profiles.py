@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from ggufspec.domain import HeadFile, Method, ModelFile, Offload, Program, RunSpec
+from ggufspec.domain import HeadFile, Method, ModelFile, ModelRun, Offload, Program, RunSpec
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Curve, HeadDraft, RoundPart, Timing
 from ggufspec.forecast import profiles
@@ -278,7 +278,7 @@ def test_what_was_not_measured_is_not_found() -> None:
     about = curve.measured_on
     assert about is not None
     others = [
-        replace(about, offload=Offload(target_layers=3)),
+        replace(about, offload=Offload(target=ModelRun(layers=3))),
         replace(about, threads=7),
         replace(about, build=replace(values.BUILD, version="0.3.37")),
         replace(about, machine=replace(values.MACHINE, hostname="other")),

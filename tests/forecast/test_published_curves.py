@@ -10,7 +10,7 @@ import pytest
 
 import ggufspec
 from ggufspec import publishing, results
-from ggufspec.domain import Method, ModelFile, Offload, Pair, Role
+from ggufspec.domain import Method, ModelFile, ModelRun, Offload, Pair, Role
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CurveKind, MeasuredOn, Shape
@@ -31,7 +31,7 @@ def measured_on(bench: ResultSet) -> MeasuredOn:
     return MeasuredOn(
         target=replace(models.target, size_bytes=4_000_000),
         drafter=replace(models.draft, size_bytes=1_000_000),
-        offload=Offload(devices=(f"{HOST}:50052",)),
+        offload=Offload(target=ModelRun(devices=(f"{HOST}:50052",))),
         threads=1,
         build=replace(bench.meta.build, flags=(f"-DCMAKE_PREFIX_PATH=/home/{USER}/{PROJECT}",)),
         machine=bench.meta.machine,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.domain import Drafting, Method, Offload, Program, Role, RunSpec, Sampling
+from ggufspec.domain import Drafting, Method, ModelRun, Offload, Program, Role, RunSpec, Sampling
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
 from tests.support import values
@@ -90,7 +90,7 @@ EXPECTED = {
 @pytest.mark.parametrize(("build", "program"), EXPECTED, ids=str)
 def test_argv_of_every_era(build: str, program: Program) -> None:
     assert (
-        _argv(build, program, "cuda", Offload(target_layers=45, draft_layers="all"))
+        _argv(build, program, "cuda", Offload(target=ModelRun(layers=45), drafter=ModelRun(layers="all")))
         == EXPECTED[build, program]
     )
 
@@ -101,11 +101,21 @@ def test_argv_of_every_era(build: str, program: Program) -> None:
         ("0.2.63", None, Offload(), "-ngl 999"),  # nobody knows what this build can: ask for everything
         ("0.2.63", "cpu", Offload(), "-ngl 0"),
         ("0.3.36", "cpu", Offload(), "-ngl 0"),
-        ("0.3.36", "cpu", Offload(target_layers=45), "-ngl 45"),  # asked for is asked for; a warning follows
+        (
+            "0.3.36",
+            "cpu",
+            Offload(target=ModelRun(layers=45)),
+            "-ngl 45",
+        ),  # asked for is asked for; a warning follows
         ("0.3.36", "cuda", Offload(), "-ngl auto"),
         ("0.3.36", "cuda", Offload(), "--fit on"),
-        ("0.3.36", "cuda", Offload(target_layers=0, draft_layers=0), "--fit off"),
-        ("0.3.36", "cuda", Offload(target_layers="all", draft_layers="all"), "-ngl 999"),
+        ("0.3.36", "cuda", Offload().on_processor, "--fit off"),
+        (
+            "0.3.36",
+            "cuda",
+            Offload(target=ModelRun(layers="all"), drafter=ModelRun(layers="all")),
+            "-ngl 999",
+        ),
     ],
 )
 def test_layers(build: str, backend: str | None, offload: Offload, words: str) -> None:
@@ -114,7 +124,8 @@ def test_layers(build: str, backend: str | None, offload: Offload, words: str) -
 
 def test_drafter_alone_is_a_plain_run_of_the_drafter_with_its_own_layers() -> None:
     spec = replace(
-        values.spec(Role.DRAFTER, path=Path("T")), offload=Offload(target_layers=45, draft_layers=7)
+        values.spec(Role.DRAFTER, path=Path("T")),
+        offload=Offload(target=ModelRun(layers=45), drafter=ModelRun(layers=7)),
     )
     words = commands.argv(spec, recorded_install("0.3.36", "cuda"), program=Program.PLAIN)
     assert words[:3] == ("llama-completion", "--model", "drafter.gguf")
@@ -172,7 +183,7 @@ def _words_with(words: tuple[str, ...], part: str) -> str:
 @pytest.mark.parametrize(("build", "program"), KV_ERAS, ids=str)
 def test_a_quantised_cache_comes_with_flash_attention(build: str, program: Program) -> None:
     role, draft = (Role.TARGET, None) if program is Program.PLAIN else (Role.DRAFTING, 3)
-    spec = replace(values.spec(role, draft=draft, path=Path("T")), kv_type="q8_0")
+    spec = values.with_caches(values.spec(role, draft=draft, path=Path("T")), "q8_0")
     words = commands.argv(spec, recorded_install(build), program=program)
     assert _words_with(words, "cache-type|draft-type|flash-attn") == KV_ERAS[build, program]
 
@@ -181,21 +192,21 @@ def test_a_quantised_cache_comes_with_flash_attention(build: str, program: Progr
     ("build", "words"), [("0.2.63", ""), ("0.3.16", ""), ("0.3.20", "--flash-attn auto")]
 )
 def test_a_whole_cache_leaves_flash_attention_as_it_is(build: str, words: str) -> None:
-    spec = replace(values.spec(path=Path("T")), kv_type="f16")
+    spec = values.with_caches(values.spec(path=Path("T")), "f16")
     argv = commands.argv(spec, recorded_install(build), program=Program.PLAIN)
     assert _words_with(argv, "flash-attn") == words
     assert _words_with(argv, "cache-type") == "--cache-type-k f16 --cache-type-v f16"
 
 
 def test_a_build_without_flash_attention_cannot_quantise_its_cache() -> None:
-    spec = replace(values.spec(path=Path("T")), kv_type="q8_0")
+    spec = values.with_caches(values.spec(path=Path("T")), "q8_0")
     with pytest.raises(GgufspecError, match="main cannot quantise its cache"):
         commands.argv(spec, recorded_install("0.2.63"), program=Program.PLAIN)
 
 
 @pytest.mark.parametrize("build", ["0.3.16", "0.3.36"])
 def test_a_type_that_a_cache_cannot_have_is_an_error_that_lists_them(build: str) -> None:
-    spec = replace(values.spec(path=Path("T")), kv_type="q6_k")
+    spec = values.with_caches(values.spec(path=Path("T")), "q6_k")
     with pytest.raises(GgufspecError, match="has no cache of type q6_k") as caught:
         commands.argv(spec, recorded_install(build), program=Program.PLAIN)
     assert caught.value.hint == "it has f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"

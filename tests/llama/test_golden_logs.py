@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ggufspec.domain import MethodCounts, Status
+from ggufspec.domain import LoadedModel, MethodCounts, Status
 from ggufspec.llama.logs.parsing import count_by_method, diagnose, parse
 from ggufspec.report.rows.runs import LogRow
 
@@ -46,7 +46,14 @@ def name(log: Path) -> str:
 def row(data: bytes) -> dict[str, Any]:
     """What ``ggufspec parse -o json`` says of one log, without the file's name, and what rounds tell."""
     sample = parse(data)
-    values = {column: getattr(sample, column) for column in COLUMNS}
+    target, drafter = sample.target or LoadedModel(), sample.drafter or LoadedModel()
+    placed = {
+        "offloaded_layers": target.offloaded_layers,
+        "total_layers": target.total_layers,
+        "gpu_bytes": target.gpu_bytes,
+        "draft_gpu_bytes": drafter.gpu_bytes,
+    }
+    values = {name: placed[name] if name in placed else getattr(sample, name) for name in COLUMNS}
     values = {column: getattr(value, "value", value) for column, value in values.items()}
     return rounded({key: list(value) if isinstance(value, tuple) else value for key, value in values.items()})
 
@@ -195,7 +202,9 @@ def test_the_parts_of_a_window_are_known_in_every_kind_of_log_that_tells() -> No
 
 def test_a_build_without_a_gpu_claims_to_offload_and_is_found_out() -> None:
     sample = parse((Path(__file__).parents[1] / "logs" / "0.3.16" / "plain-claimed-offload.log").read_bytes())
-    assert (sample.offloaded_layers, sample.total_layers, sample.devices) == (9, 9, ("CPU",))
+    assert sample.target is not None
+    assert (sample.target.offloaded_layers, sample.target.total_layers) == (9, 9)
+    assert sample.devices == ("CPU",)
 
 
 def test_every_era_has_its_logs() -> None:

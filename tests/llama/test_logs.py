@@ -173,7 +173,8 @@ def test_every_dialect_gives_the_numbers_back(
 
 def test_the_head_is_the_targets() -> None:
     sample = parse(HEAD + TEXT + summary())
-    assert (sample.offloaded_layers, sample.total_layers) == (9, 9)
+    assert sample.target is not None
+    assert (sample.target.offloaded_layers, sample.target.total_layers) == (9, 9)
     assert sample.devices == ("CPU", "CUDA0")
     assert sample.build == "4094 (5e1ed95)"
 
@@ -268,7 +269,8 @@ def test_the_outer_sampling_time_counts() -> None:
 def test_claimed_offload_is_told_from_where_the_weights_are() -> None:
     head = HEAD.replace("CUDA0 model buffer", "CPU model buffer")
     sample = parse(head + TEXT + summary())
-    assert (sample.offloaded_layers, sample.devices) == (9, ("CPU",))
+    assert sample.target is not None
+    assert (sample.target.offloaded_layers, sample.devices) == (9, ("CPU",))
 
 
 def test_host_memory_of_a_device_is_the_cpu() -> None:

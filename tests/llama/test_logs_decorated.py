@@ -23,7 +23,7 @@ from ggufspec.llama.logs.parsing import parse
 LOGS = Path(__file__).parents[1] / "logs"
 FIGURES = (
     *("status", "program", "build", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_tps", "gen_s"),
-    *("n_draft", "n_drafted", "n_accepted", "n_rounds", "load_ms", "total_layers"),
+    *("n_draft", "n_drafted", "n_accepted", "n_rounds", "load_ms", "target"),
 )
 WITH_FIGURES = [
     log for log in sorted(LOGS.glob("*/*.log")) if json.loads(log.with_suffix(".json").read_text())["gen_tps"]

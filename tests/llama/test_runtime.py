@@ -8,23 +8,37 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import results
+from ggufspec import paths, results
 from ggufspec.cli.options.values import RuntimeOptions
-from ggufspec.domain import NO_PROMPT, Drafting, ModelFile, Pair, Program, Role, RunSpec, Runtime
+from ggufspec.domain import (
+    NO_PROMPT,
+    CacheTypes,
+    Drafting,
+    ModelFile,
+    ModelRun,
+    Offload,
+    Pair,
+    Program,
+    Role,
+    RunSpec,
+    Runtime,
+)
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import check_arguments, commands
 from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles import memory
+from ggufspec.modelfiles.gguf import validate_file
 from tests.support import fakes, shell, values
 from tests.support.fakes import recorded_install
 
+Q8, F16 = CacheTypes("q8_0", "q8_0"), CacheTypes("f16", "f16")
 QUICK = ("--pair", "demo", "-n", "32", "-t", "1", "--warmup", "0", "-p", "One", "-r", "1")
 
 
-def _argv(build: str, runtime: Runtime, *, kv_type: str | None = None, drafts: bool = False) -> str:
+def _argv(build: str, runtime: Runtime | None = None, *caches: str | None, drafts: bool = False) -> str:
     spec = values.spec(Role.DRAFTING if drafts else Role.TARGET, path=Path("T"))
     drafting = Drafting(n_max=3) if drafts else None
-    spec = replace(spec, runtime=runtime, kv_type=kv_type, drafting=drafting)
+    spec = values.with_caches(replace(spec, runtime=runtime or Runtime(), drafting=drafting), *caches)
     program = Program.TREE if drafts else Program.PLAIN
     return f"{' '.join(commands.argv(spec, recorded_install(build, 'cpu'), program=program))} "
 
@@ -74,24 +88,23 @@ def test_what_a_build_lacks_is_refused_by_name(build: str, runtime: Runtime, nam
 
 
 def test_both_caches_have_types_of_their_own() -> None:
-    line = _argv("0.3.36", Runtime(kv_type_v="q4_0"), kv_type="q8_0")
+    line = _argv("0.3.36", None, "q8_0,q4_0")
     assert " --cache-type-k q8_0 --cache-type-v q4_0 " in line
     assert " --flash-attn on " in line
 
 
 def test_a_quantised_v_cache_needs_flash_attention() -> None:
     with pytest.raises(GgufspecError, match="needs flash attention"):
-        _argv("0.3.36", Runtime(flash_attn="off", kv_type_v="q8_0"), kv_type="f16")
-    assert "--flash-attn off" in _argv("0.3.36", Runtime(flash_attn="off", kv_type_v="f16"), kv_type="q8_0")
+        _argv("0.3.36", Runtime(flash_attn="off"), "f16,q8_0")
+    assert "--flash-attn off" in _argv("0.3.36", Runtime(flash_attn="off"), "q8_0,f16")
 
 
 def test_the_drafter_has_caches_of_its_own() -> None:
-    runtime = Runtime(draft_kv_type="f16", draft_kv_type_v="f16")
-    line = _argv("0.3.36", runtime, kv_type="q8_0", drafts=True)
+    line = _argv("0.3.36", None, "q8_0", "f16", drafts=True)
     assert " --cache-type-k q8_0 --cache-type-v q8_0 " in line
     assert " --spec-draft-type-k f16 --spec-draft-type-v f16 " in line
     with pytest.raises(GgufspecError, match="has no --cache-type-k-draft"):
-        _argv("0.2.90", runtime, kv_type="q8_0", drafts=True)
+        _argv("0.2.90", None, "q8_0", "f16", drafts=True)
 
 
 def test_draft_arguments_are_passed_to_runs_that_draft() -> None:
@@ -132,25 +145,23 @@ def _options(**given: object) -> RuntimeOptions:
 
 
 def test_both_caches_of_the_drafter_have_one_type_of_their_own() -> None:
-    both = _options(kv_type_draft=("q8_0", "f16")).to_runtimes()
-    assert both == (Runtime(draft_kv_type="q8_0"), Runtime(draft_kv_type="f16"))
-    spec = replace(values.spec(Role.DRAFTING, draft=3), runtime=both[0])
-    assert (spec.cache_types, spec.draft_cache_types) == ((None, None), ("q8_0", "q8_0"))
+    assert _options(kv_type_draft=("q8_0", "f16")).to_draft_caches() == ("q8_0", "f16")
+    spec = values.with_caches(values.spec(Role.DRAFTING, draft=3), None, "q8_0")
+    assert (spec.caches, spec.offload.drafter_caches) == (None, CacheTypes("q8_0", "q8_0"))
+    assert spec.drafter_alone.caches == CacheTypes("q8_0", "q8_0")
     with pytest.raises(GgufspecError, match="--kv-type-draft is for both caches"):
-        _options(kv_type_draft=("q8_0",), cache_type_v_draft=("f16",)).to_runtimes()
+        _options(kv_type_draft=("q8_0",), cache_type_v_draft=("f16",)).to_draft_caches()
 
 
 def test_one_type_leaves_the_other_cache_at_f16_and_the_old_option_sets_both() -> None:
-    k, v, both = (
-        _options(cache_type_k=("q8_0",)),
-        _options(cache_type_v=("q8_0",)),
-        _options(kv_type=("q8_0",)),
-    )
-    assert (k.to_cache_types(), k.to_runtimes()) == (("q8_0",), Runtime(kv_type_v="f16"))
-    assert (v.to_cache_types(), v.to_runtimes()) == (("f16",), Runtime(kv_type_v="q8_0"))
-    assert (both.to_cache_types(), both.to_runtimes()) == (("q8_0",), Runtime())
+    assert _options(cache_type_k=("q8_0",)).to_caches() == ("q8_0,f16",)
+    assert _options(cache_type_v=("q8_0",)).to_caches() == ("f16,q8_0",)
+    assert _options(cache_type_v_draft=("q8_0", "f32")).to_draft_caches() == ("f16,q8_0", "f16,f32")
+    assert _options(kv_type=("q8_0",)).to_caches() == ("q8_0",)
+    assert CacheTypes.parse("q8_0") == CacheTypes("q8_0", "q8_0")
+    assert _options().to_caches() is None
     with pytest.raises(GgufspecError, match="--kv-type is for both caches"):
-        _options(kv_type=("q8_0",), cache_type_v=("f16",)).to_cache_types()
+        _options(kv_type=("q8_0",), cache_type_v=("f16",)).to_caches()
 
 
 def test_arguments_are_an_axis() -> None:
@@ -166,7 +177,11 @@ def test_arguments_are_an_axis() -> None:
         _options(args="--x 'y").to_runtimes()
 
 
-def _sweep(*runtimes: Runtime, kv_types: tuple[str | None, ...] = (None,)) -> list[list[RunSpec]]:
+def _sweep(
+    *runtimes: Runtime,
+    caches: tuple[CacheTypes | None, ...] = (None,),
+    draft_caches: tuple[CacheTypes | None, ...] = (None,),
+) -> list[list[RunSpec]]:
     sweep = Sweep(
         name="pair",
         targets=(ModelFile(filename="big.gguf"),),
@@ -174,8 +189,9 @@ def _sweep(*runtimes: Runtime, kv_types: tuple[str | None, ...] = (None,)) -> li
         n_predict=8,
         context=64,
         draft_sizes=(3,),
-        kv_types=kv_types,
-        runtimes=runtimes,
+        caches=caches,
+        draft_caches=draft_caches,
+        runtimes=runtimes or (Runtime(),),
     )
     blocks = [list(block.arms) for block in sweep.blocks()]
     distinct = {arm.key: arm.role for block in blocks for arm in block}
@@ -190,7 +206,7 @@ def test_settings_of_the_target_make_a_block_each() -> None:
 
 
 def test_settings_of_the_drafter_share_the_target_alone() -> None:
-    (block,) = _sweep(Runtime(), Runtime(draft_kv_type="q8_0", draft_kv_type_v="q8_0"))
+    (block,) = _sweep(draft_caches=(None, Q8))
     assert [arm.role for arm in block] == [Role.TARGET, *[Role.DRAFTER] * 2, *[Role.DRAFTING] * 2]
     assert all(arm.baseline == block[0] for arm in block[3:])
     (block,) = _sweep(Runtime(draft_args=("--spec-draft-poll", "0")), Runtime())
@@ -198,18 +214,31 @@ def test_settings_of_the_drafter_share_the_target_alone() -> None:
 
 
 def test_types_of_caches_are_stated_in_one_way() -> None:
-    ((alone, *_),) = _sweep(Runtime(kv_type_v="q8_0", draft_kv_type="q8_0"), kv_types=("q8_0",))
-    assert alone.runtime == Runtime()
+    ((target, alone, drafting),) = _sweep(caches=(Q8,), draft_caches=(None, Q8))
+    assert target.caches == alone.caches == Q8
+    assert drafting.offload.drafter.caches is None
+    blocks = _sweep(caches=(F16, Q8), draft_caches=(F16, Q8))
+    assert len({arm.key for block in blocks for arm in block if arm.role is Role.DRAFTER}) == 2
 
 
 def test_memory_is_planned_with_both_types_and_the_batch() -> None:
-    spec = replace(values.spec(), kv_type="q8_0", runtime=Runtime(kv_type_v="f16", batch=128))
-    settings = memory.settings_for(spec, memory.TODAY)
-    assert (settings.kv_type_k, settings.kv_type_v, settings.n_ubatch) == ("Q8_0", "F16", 128)
-    assert (settings.of_drafter.kv_type_k, settings.of_drafter.kv_type_v) == ("Q8_0", "F16")
-    other = replace(spec, runtime=Runtime(draft_kv_type="f16", draft_kv_type_v="q4_0"))
-    of_drafter = memory.settings_for(other, memory.TODAY).of_drafter
-    assert (of_drafter.kv_type_k, of_drafter.kv_type_v) == ("F16", "Q4_0")
+    card = validate_file(paths.models_dir() / "demo" / "target.gguf")
+
+    def planned(*caches: str) -> memory.MemoryPlan:
+        spec = values.with_caches(replace(values.spec(), runtime=Runtime(batch=128)), *caches)
+        settings = memory.settings_for(spec, memory.TODAY)
+        assert settings.n_ubatch == 128
+        return memory.plan(card, card, spec.offload, settings)
+
+    def cached(model: memory.ModelMemory | None) -> int:
+        assert model is not None
+        return model.gpu.cache
+
+    alike, mixed = planned("q8_0,f16"), planned("q8_0,f16", "f16,q4_0")
+    assert cached(alike.target) == cached(alike.draft) == cached(mixed.target)
+    whole = cached(planned("f16").target)
+    assert cached(mixed.draft) < cached(mixed.target) < whole
+    assert cached(planned("q8_0").target) < cached(alike.target)
 
 
 def test_a_bench_stores_and_shows_what_it_was_given(tmp_path: Path) -> None:
@@ -250,6 +279,8 @@ def test_a_specification_that_drafts_has_a_baseline_without_settings_of_the_draf
         context=64,
         threads=1,
         drafting=Drafting(n_max=3),
-        runtime=Runtime(prio=1, draft_kv_type="q8_0", draft_args=("x",)),
+        runtime=Runtime(prio=1, draft_args=("x",)),
+        offload=Offload(drafter=ModelRun(layers=3, caches=Q8)),
     )
     assert spec.baseline.runtime == Runtime(prio=1)
+    assert spec.baseline.offload == Offload()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.domain import Chain, Method, Offload, Program, Role
+from ggufspec.domain import Chain, Method, ModelRun, Offload, Program, Role
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command import commands
 from ggufspec.measure import programs
@@ -41,7 +41,8 @@ ALONE = {
     "--cache-ram 0 --slots --metrics --no-log-prefix --no-log-timestamps --no-ui",
 }
 SPEC = replace(
-    values.spec(Role.DRAFTING, draft=3, path=Path("T")), offload=Offload(target_layers=45, draft_layers="all")
+    values.spec(Role.DRAFTING, draft=3, path=Path("T")),
+    offload=Offload(target=ModelRun(layers=45), drafter=ModelRun(layers="all")),
 )
 PLAIN = replace(SPEC, role=Role.TARGET, drafting=None)
 
@@ -92,7 +93,7 @@ def test_slots_are_saved_where_it_is_allowed(build: str) -> None:
     ],
 )
 def test_cache_types_and_batches_are_those_of_the_other_programs(build: str, flags: tuple[str, ...]) -> None:
-    spec = replace(SPEC, kv_type="q8_0", ubatch=4096)
+    spec = values.with_caches(replace(SPEC, ubatch=4096), "q8_0")
     text = " ".join(
         commands.server_argv(spec, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
     )

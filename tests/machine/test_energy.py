@@ -10,7 +10,7 @@ import pytest
 
 from ggufspec import results
 from ggufspec.analysis import arms
-from ggufspec.domain import Conditions, Placement, Role, RunResult
+from ggufspec.domain import Conditions, LoadedModel, Placement, Role, RunResult
 from ggufspec.report import frames, plot
 from ggufspec.report.html.sections import html, section
 from ggufspec.report.plot.memories import pareto_rows
@@ -19,6 +19,13 @@ from ggufspec.results import ResultSet
 from tests.support.values import BUILD, MACHINE, bench, run
 
 MIB = 1 << 20
+TARGET = LoadedModel(
+    placement=(
+        Placement(device="CUDA0", model_bytes=200 * MIB, kv_bytes=50 * MIB),
+        Placement(device="CPU", model_bytes=700 * MIB),
+    )
+)
+DRAFTER = LoadedModel(placement=(Placement(device="CUDA0", model_bytes=150 * MIB),))
 
 
 def _runs(
@@ -160,13 +167,8 @@ def _sized(
         seen = Conditions(gpu_used_bytes=1000 * MIB, gpu_peak_bytes=(1500 if drafts else 1300) * MIB)
         sample = replace(
             made.sample,
-            placement=(
-                Placement(device="CUDA0", model_bytes=200 * MIB, kv_bytes=50 * MIB),
-                Placement(device="CPU", model_bytes=700 * MIB),
-            )
-            if logged
-            else (),
-            draft_placement=(Placement(device="CUDA0", model_bytes=150 * MIB),) if logged and drafts else (),
+            target=TARGET if logged else None,
+            drafter=DRAFTER if logged and drafts else None,
         )
         stored = results.append(
             stored,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ggufspec import machine
-from ggufspec.domain import ModelFile
+from ggufspec.domain import CacheTypes, ModelFile
 from ggufspec.llama.install import Install
 from ggufspec.machine import Room
 from ggufspec.measure import fitting
@@ -46,8 +46,12 @@ def _capacity(cards: dict[ModelFile, ModelCard], install: Install = INSTALL, **a
 
 
 def test_smaller_caches_let_more_loads_be_held(cards: dict[ModelFile, ModelCard]) -> None:
-    assert _capacity(cards, kv_types=("q8_0",)) > _capacity(cards) == _capacity(cards, kv_types=("f16",))
-    assert _capacity(cards, kv_types=("f32",)) < _capacity(cards)
+    assert (
+        _capacity(cards, caches=(CacheTypes("q8_0", "q8_0"),))
+        > _capacity(cards)
+        == _capacity(cards, caches=(CacheTypes("f16", "f16"),))
+    )
+    assert _capacity(cards, caches=(CacheTypes("f32", "f32"),)) < _capacity(cards)
 
 
 def test_the_layout_of_the_build_decides_how_many_loads_are_held(cards: dict[ModelFile, ModelCard]) -> None:

@@ -15,6 +15,7 @@ from ggufspec.analysis import warnings
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     Experts,
+    ModelRun,
     Offload,
     Placement,
     Program,
@@ -38,17 +39,13 @@ from tests.support import fakes, shell, values
 from tests.support.fakes import recorded_install
 
 MIB, GIB = 1 << 20, 1 << 30
-ASKED = Offload(target_layers=45, draft_layers="all")
+ASKED = Offload(target=ModelRun(layers=45), drafter=ModelRun(layers="all"))
 EVERYWHERE = Offload(
-    target_layers=45,
-    draft_layers="all",
-    devices=("CUDA0", "CUDA1"),
-    draft_devices=("CUDA1",),
+    target=ModelRun(layers=45, devices=("CUDA0", "CUDA1"), cpu_moe=12),
+    drafter=ModelRun(layers="all", devices=("CUDA1",), cpu_moe="all"),
     tensor_split=(3.0, 1.0),
     split_mode=SplitMode.ROW,
     main_gpu=1,
-    cpu_moe=12,
-    draft_cpu_moe="all",
 )
 
 
@@ -60,13 +57,20 @@ def drafting(offload: Offload = ASKED) -> RunResult:
 # What is asked for -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["devices", "draft_devices", "tensor_split", "split_mode", "main_gpu", "cpu_moe", "draft_cpu_moe"]
-)
-def test_whatever_places_a_model_changes_the_key(name: str) -> None:
+@pytest.mark.parametrize("name", ["tensor_split", "split_mode", "main_gpu"])
+def test_whatever_places_both_models_changes_the_key(name: str) -> None:
     spec = values.spec(Role.DRAFTING, draft=3)
     other = replace(spec.offload, **{name: getattr(EVERYWHERE, name)})
     assert replace(spec, offload=other).key != spec.key
+
+
+@pytest.mark.parametrize("name", ["layers", "devices", "cpu_moe"])
+@pytest.mark.parametrize("model", ["target", "drafter"])
+def test_whatever_places_a_model_changes_the_key(model: str, name: str) -> None:
+    spec = values.spec(Role.DRAFTING, draft=3)
+    run, other = getattr(spec.offload, model), getattr(EVERYWHERE, model)
+    changed = replace(run, **{name: getattr(other, name)})
+    assert replace(spec, offload=replace(spec.offload, **{model: changed})).key != spec.key
 
 
 @pytest.mark.parametrize("main_gpu", [None, 0])
@@ -78,14 +82,14 @@ def test_the_first_gpu_is_another_wish_than_none(main_gpu: int | None) -> None:
 
 def test_each_model_keeps_its_own_part() -> None:
     shared = Offload(tensor_split=(3.0, 1.0), split_mode=SplitMode.ROW, main_gpu=1)
-    target = replace(shared, target_layers=45, devices=("CUDA0", "CUDA1"), cpu_moe=12)
+    target = replace(shared, target=ModelRun(layers=45, devices=("CUDA0", "CUDA1"), cpu_moe=12))
     assert EVERYWHERE.target_alone == target
-    alone = replace(shared, draft_layers="all", draft_devices=("CUDA1",), draft_cpu_moe="all")
+    alone = replace(shared, drafter=ModelRun(layers="all", devices=("CUDA1",), cpu_moe="all"))
     assert EVERYWHERE.drafter_alone == alone
-    said = replace(shared, target_layers="all", devices=("CUDA1",), cpu_moe="all")
+    said = replace(shared, target=ModelRun(layers="all", devices=("CUDA1",), cpu_moe="all"))
     assert EVERYWHERE.drafter_as_target == alone.drafter_as_target == said
-    follows = replace(EVERYWHERE, draft_devices=())
-    assert follows.drafter_as_target.devices == ("CUDA0", "CUDA1")
+    follows = replace(EVERYWHERE, drafter=replace(EVERYWHERE.drafter, devices=()))
+    assert follows.drafter_as_target.target.devices == ("CUDA0", "CUDA1")
 
 
 def test_a_server_for_one_model_is_told_of_one_model() -> None:
@@ -132,12 +136,12 @@ def argv(build: str, program: Program, offload: Offload) -> tuple[str, ...]:
 @pytest.mark.parametrize(("build", "program"), ERAS, ids=str)
 def test_devices_in_every_era_that_has_them(build: str, program: Program) -> None:
     offload = EVERYWHERE.target_alone if program is Program.PLAIN else EVERYWHERE
-    offload = replace(offload, draft_layers="all")  # else it is the drafter that is fitted
+    offload = offload.with_layers(drafter="all")  # else it is the drafter that is fitted
     assert placing(argv(build, program, offload)) == ERAS[build, program]
 
 
 def test_a_drafter_follows_its_targets_devices_in_every_era() -> None:
-    offload = Offload(target_layers=45, draft_layers=1, devices=("CUDA1",))
+    offload = Offload(target=ModelRun(layers=45, devices=("CUDA1",)), drafter=ModelRun(layers=1))
     said = placing(argv("0.3.16", Program.TREE, offload))
     assert said == "--device CUDA1 --device-draft CUDA1"
 
@@ -152,10 +156,10 @@ def test_a_drafter_alone_is_placed_as_it_is_beside_the_target() -> None:
 @pytest.mark.parametrize(
     ("build", "offload", "flag"),
     [
-        ("0.3.2", Offload(devices=("CUDA0",)), "--device"),
+        ("0.3.2", Offload(target=ModelRun(devices=("CUDA0",))), "--device"),
         ("0.2.63", Offload(tensor_split=(3, 1)), "--tensor-split"),  # a build for the processor hides it
-        ("0.3.2", Offload(cpu_moe=3), "--n-cpu-moe"),
-        ("0.3.2", Offload(cpu_moe="all"), "--cpu-moe"),
+        ("0.3.2", Offload(target=ModelRun(cpu_moe=3)), "--n-cpu-moe"),
+        ("0.3.2", Offload(target=ModelRun(cpu_moe="all")), "--cpu-moe"),
         ("0.3.16", Offload(fit=True), "--fit"),
         ("0.2.90", Offload(main_gpu=0), "--main-gpu"),
     ],
@@ -187,7 +191,7 @@ def test_a_way_to_split_that_came_later_is_refused(mode: SplitMode, build: str) 
     ],
 )
 def test_fitting_is_said_once(build: str, layers: int, fit: bool | None, said: str) -> None:
-    assert placing(argv(build, Program.PLAIN, Offload(target_layers=layers, fit=fit))) == said
+    assert placing(argv(build, Program.PLAIN, Offload(target=ModelRun(layers=layers), fit=fit))) == said
 
 
 @pytest.mark.parametrize("experts", [None, 4, "all"])
@@ -326,7 +330,7 @@ def test_buffers_of_real_logs_are_those_that_a_plain_search_finds() -> None:
         # lines after this one do not say whose they are
         text = re.split(r"(?:main|llama_server): model loaded", text)[0]
         parts = [plainly(part) for part in text.split("llama_model_loader: loaded meta data")[1:]]
-        found = [load.placement for load in find_models(log.read_bytes())]
+        found = [load.loaded.placement for load in find_models(log.read_bytes())]
         assert found == [part for part in parts if part], log
 
 
@@ -393,7 +397,7 @@ TODAY = """\
 
 
 def at(log: str, device: str, model: int = 0) -> Placement:
-    return next(each for each in find_models(log.encode())[model].placement if each.device == device)
+    return next(each for each in find_models(log.encode())[model].loaded.placement if each.device == device)
 
 
 def test_the_notebooks_offload_as_the_programs_of_its_time_say_it() -> None:
@@ -406,7 +410,7 @@ def test_the_notebooks_offload_as_the_programs_of_its_time_say_it() -> None:
     )
     assert at(SPRING_2024, "CUDA_Host").kv_bytes == 280 * MIB
     assert at(SPRING_2024, "CUDA0", 1).total_bytes == round(4621.5 * MIB)
-    assert [each.device for each in target.placement] == ["CPU", "CUDA0", "CUDA_Host"]
+    assert [each.device for each in target.loaded.placement] == ["CPU", "CUDA0", "CUDA_Host"]
 
 
 def test_several_devices_several_parts_and_a_second_context() -> None:
@@ -430,11 +434,12 @@ def test_todays_lines_have_prefixes_and_a_new_reservation_replaces_the_old_one()
 
 def test_a_sample_has_both_models() -> None:
     sample = parsing.parse(SPRING_2024 + fakes.DRAFTING_LOG.partition("\n\n\n")[2], program=Program.TREE)
-    assert sample.gpu_bytes == 17336 * MIB
-    assert sample.draft_gpu_bytes == round(4621.5 * MIB)
-    assert (sample.draft_offloaded_layers, sample.draft_total_layers) == (33, 33)
+    target, drafter = values.models_of(sample)
+    assert target.gpu_bytes == 17336 * MIB
+    assert drafter.gpu_bytes == round(4621.5 * MIB)
+    assert (drafter.offloaded_layers, drafter.total_layers) == (33, 33)
     alone = parsing.parse(TODAY.encode() + fakes.PLAIN_LOG.partition("\n")[2].encode(), program=Program.PLAIN)
-    assert (alone.draft_gpu_bytes, alone.draft_placement) == (None, ())
+    assert alone.drafter is None
 
 
 def test_what_a_server_reserves_at_a_request_is_nobodys() -> None:
@@ -466,38 +471,64 @@ BOTH = ("CUDA0", "CUDA1")
     ("log", "offload", "found"),
     [
         (SPRING_2024, ASKED, ()),
-        (SPRING_2024, replace(ASKED, target_layers=46), (MeasurementWarning.FEWER_LAYERS,)),
-        (SPRING_2024, replace(ASKED, target_layers="all"), (MeasurementWarning.FEWER_LAYERS,)),
-        (SPRING_2024, replace(ASKED, target_layers="auto"), ()),
+        (SPRING_2024, ASKED.with_layers(46), (MeasurementWarning.FEWER_LAYERS,)),
+        (SPRING_2024, ASKED.with_layers("all"), (MeasurementWarning.FEWER_LAYERS,)),
+        (SPRING_2024, ASKED.with_layers("auto"), ()),
         (SPRING_2024.replace("33/33", "20/33"), ASKED, (MeasurementWarning.FEWER_LAYERS,)),  # the drafter's
-        (SUMMER_2025, replace(ASKED, target_layers=99), (MeasurementWarning.SPILLED,)),
-        (FITS, replace(ASKED, target_layers=99), ()),
+        (SUMMER_2025, ASKED.with_layers(99), (MeasurementWarning.SPILLED,)),
+        (FITS, ASKED.with_layers(99), ()),
         (
             FITS.replace("3000 MiB free", "2000 MiB free"),
-            replace(ASKED, target_layers=99),
+            ASKED.with_layers(99),
             (MeasurementWarning.SPILLED,),
         ),
-        (EXPERTS, replace(ASKED, target_layers="all"), (MeasurementWarning.SPILLED,)),
-        (EXPERTS, replace(ASKED, target_layers="all", cpu_moe="all"), ()),  # as it was asked for
-        (FITS, replace(ASKED, target_layers="all", devices=BOTH, draft_devices=("CUDA0",)), ()),
+        (EXPERTS, ASKED.with_layers("all"), (MeasurementWarning.SPILLED,)),
+        (
+            EXPERTS,
+            replace(ASKED, target=replace(ASKED.target, layers="all", cpu_moe="all")),
+            (),
+        ),  # as it was asked for
         (
             FITS,
-            replace(ASKED, target_layers="all", devices=BOTH),
-            (MeasurementWarning.DEVICE_UNUSED,),
-        ),  # by the drafter
-        (
-            FITS,
-            replace(ASKED, devices=(*BOTH, "CUDA2"), draft_devices=("CUDA0",)),
-            (MeasurementWarning.DEVICE_UNUSED,),
-        ),
-        (
-            FITS,
-            replace(ASKED, devices=(*BOTH, "CUDA2"), draft_devices=("CUDA0",), tensor_split=(3.0, 1.0, 0.0)),
+            replace(
+                ASKED,
+                target=replace(ASKED.target, layers="all", devices=BOTH),
+                drafter=replace(ASKED.drafter, devices=("CUDA0",)),
+            ),
             (),
         ),
         (
             FITS,
-            replace(ASKED, devices=(*BOTH, "CUDA2"), draft_devices=("CUDA0",), split_mode=SplitMode.ROW),
+            replace(ASKED, target=replace(ASKED.target, layers="all", devices=BOTH)),
+            (MeasurementWarning.DEVICE_UNUSED,),
+        ),  # by the drafter
+        (
+            FITS,
+            replace(
+                ASKED,
+                target=replace(ASKED.target, devices=(*BOTH, "CUDA2")),
+                drafter=replace(ASKED.drafter, devices=("CUDA0",)),
+            ),
+            (MeasurementWarning.DEVICE_UNUSED,),
+        ),
+        (
+            FITS,
+            replace(
+                ASKED,
+                target=replace(ASKED.target, devices=(*BOTH, "CUDA2")),
+                drafter=replace(ASKED.drafter, devices=("CUDA0",)),
+                tensor_split=(3.0, 1.0, 0.0),
+            ),
+            (),
+        ),
+        (
+            FITS,
+            replace(
+                ASKED,
+                target=replace(ASKED.target, devices=(*BOTH, "CUDA2")),
+                drafter=replace(ASKED.drafter, devices=("CUDA0",)),
+                split_mode=SplitMode.ROW,
+            ),
             (),
         ),
     ],
@@ -519,23 +550,26 @@ DRAFTER_ON_CPU = (
 def test_a_drafter_on_the_processor_shows_in_its_buffers(gpu: bool | None) -> None:
     """Whatever was asked for it, and whatever it claims."""
     assert warnings.of_run(told(DRAFTER_ON_CPU), gpu=gpu) == (MeasurementWarning.DRAFTER_ON_CPU,)
-    assert warnings.of_run(told(SPRING_2024, replace(ASKED, draft_layers=0)), gpu=gpu) == ()
+    assert warnings.of_run(told(SPRING_2024, ASKED.with_layers(drafter=0)), gpu=gpu) == ()
 
 
 @pytest.mark.parametrize("gpu", [True, None, False])
 def test_a_claim_without_a_single_buffer_on_a_gpu_is_none(gpu: bool | None) -> None:
     """Also of a build for a GPU that found none where it ran."""
     assert warnings.of_run(told(ON_CPU), gpu=gpu) == (MeasurementWarning.GPU_LESS_BUILD,)
-    asked_nothing = Offload(target_layers=0, draft_layers=0)
+    asked_nothing = Offload().on_processor
     assert warnings.of_run(told(ON_CPU, asked_nothing), gpu=gpu) == ()
 
 
 def test_a_real_claim_is_seen_through() -> None:
     """The log of 0.3.16 says "offloaded 9/9 layers to GPU" on a machine that has none."""
     sample = parsing.parse((Path(__file__).parents[1] / "logs/0.3.16/plain-claimed-offload.log").read_bytes())
-    assert (sample.offloaded_layers, sample.total_layers, sample.gpu_bytes) == (9, 9, 0)
+    target, _ = values.models_of(sample)
+    assert (target.offloaded_layers, target.total_layers, target.gpu_bytes) == (9, 9, 0)
     run = values.run()
-    run = replace(run, sample=sample, spec=replace(run.spec, offload=Offload(target_layers=9)), program_s=60)
+    run = replace(
+        run, sample=sample, spec=replace(run.spec, offload=Offload(target=ModelRun(layers=9))), program_s=60
+    )
     assert warnings.of_run(run, gpu=None) == (MeasurementWarning.GPU_LESS_BUILD,)
 
 
@@ -562,7 +596,7 @@ def test_where_models_were_is_stored_with_their_run() -> None:
     run = told(SUMMER_2025, EVERYWHERE)
     (stored,) = results.load(values.bench(run).meta.id).runs
     assert stored == run
-    assert stored.sample.placement[1].spilled_bytes == 0
+    assert values.models_of(stored.sample)[0].placement[1].spilled_bytes == 0
     assert stored.spec.offload.split_mode is SplitMode.ROW
 
 
@@ -593,13 +627,7 @@ def test_the_summary_has_one_line_of_it_where_a_gpu_holds_anything() -> None:
     both = told(SPRING_2024)
     target = replace(
         values.run(),
-        sample=replace(
-            values.run().sample,
-            **{
-                name: getattr(both.sample, name)
-                for name in ("offloaded_layers", "total_layers", "devices", "placement")
-            },
-        ),
+        sample=replace(values.run().sample, devices=both.sample.devices, target=both.sample.target),
     )
     assert _line(target) == "offload: 45/81 layers, 16.9 GiB on CUDA0"
     assert _line(target, both) == (
@@ -612,7 +640,7 @@ def test_the_summary_has_one_line_of_it_where_a_gpu_holds_anything() -> None:
 def test_a_sweep_over_layers_stays_one_line() -> None:
     runs = []
     for layers in range(5):
-        run = told(SPRING_2024.replace("45/81", f"{layers}/81"), Offload(target_layers=layers))
+        run = told(SPRING_2024.replace("45/81", f"{layers}/81"), Offload(target=ModelRun(layers=layers)))
         runs.append(replace(run, log=f"{layers}"))
     line = _line(*runs)
     assert line is not None

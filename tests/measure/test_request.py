@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ggufspec import machine, paths
-from ggufspec.domain import Drafting, Method, Offload, Sampling
+from ggufspec.domain import Drafting, Method, ModelRun, Offload, Sampling
 from ggufspec.errors import ContextTooSmallError, DrafterRefusedError, GgufspecError, ModelFileError
 from ggufspec.measure import Request, prepare_session
 from tests.support import fakes
@@ -49,7 +49,7 @@ def test_named_files_are_a_pair_of_their_own() -> None:
     assert session.name == "target + drafter"
     drafting = session.suite.blocks[0].arms[2]
     assert drafting.pair.target.path == DEMO / "target.gguf"
-    assert drafting.offload == Offload(target_layers=45, draft_layers="all")
+    assert drafting.offload == Offload(target=ModelRun(layers=45), drafter=ModelRun(layers="all"))
     assert drafting.sampling.top_k == 40
     assert {prompt.id for prompt in session.suite.prompts} >= {"history", "code"}
 

@@ -16,6 +16,7 @@ from ggufspec.domain import (
     Drafting,
     Method,
     ModelFile,
+    ModelRun,
     Offload,
     Program,
     Prompt,
@@ -45,7 +46,7 @@ from tests.support.fakes import recorded_install
 from tests.support.rpc_workers import MIB
 
 A, B = "10.0.0.1:50052", "my_host:50053"
-SPREAD = Offload(target_layers="all", draft_layers="all", rpc=(A, B))
+SPREAD = Offload(target=ModelRun(layers="all"), drafter=ModelRun(layers="all"), rpc=(A, B))
 
 
 def argv(
@@ -62,7 +63,14 @@ def argv(
 
 
 def test_workers_are_named_before_any_device() -> None:
-    words = argv(replace(SPREAD, devices=("RPC0", "CUDA0"), draft_devices=("CUDA0",)), backend="cuda").split()
+    words = argv(
+        replace(
+            SPREAD,
+            target=replace(SPREAD.target, devices=("RPC0", "CUDA0")),
+            drafter=replace(SPREAD.drafter, devices=("CUDA0",)),
+        ),
+        backend="cuda",
+    ).split()
     assert words[words.index("--rpc") + 1] == f"{A},{B}"
     assert words.index("--rpc") < words.index("--device") < words.index("--spec-draft-device")
 
@@ -72,9 +80,17 @@ def test_workers_are_named_before_any_device() -> None:
     [
         (SPREAD, (), "none"),
         (SPREAD, ("CUDA0: NVIDIA A", "CUDA1: NVIDIA B"), "CUDA0,CUDA1"),
-        (replace(SPREAD, devices=("RPC0", "CUDA1")), ("CUDA0: NVIDIA A", "CUDA1: NVIDIA B"), "CUDA1"),
-        (replace(SPREAD, devices=("RPC0", "RPC1")), ("CUDA0: NVIDIA A",), "CUDA0"),
-        (replace(SPREAD, draft_devices=("RPC1",)), ("CUDA0: NVIDIA A",), "RPC1"),
+        (
+            replace(SPREAD, target=replace(SPREAD.target, devices=("RPC0", "CUDA1"))),
+            ("CUDA0: NVIDIA A", "CUDA1: NVIDIA B"),
+            "CUDA1",
+        ),
+        (
+            replace(SPREAD, target=replace(SPREAD.target, devices=("RPC0", "RPC1"))),
+            ("CUDA0: NVIDIA A",),
+            "CUDA0",
+        ),
+        (replace(SPREAD, drafter=replace(SPREAD.drafter, devices=("RPC1",))), ("CUDA0: NVIDIA A",), "RPC1"),
     ],
 )
 def test_the_drafter_stays_here_unless_its_devices_are_named(
@@ -94,7 +110,9 @@ def test_a_build_without_a_gpu_offloads_to_workers() -> None:
 
 def test_a_drafter_alone_needs_no_worker() -> None:
     assert "--rpc" not in argv(SPREAD, role=Role.DRAFTER)
-    assert "--rpc" in argv(replace(SPREAD, draft_devices=("RPC0",)), role=Role.DRAFTER)
+    assert "--rpc" in argv(
+        replace(SPREAD, drafter=replace(SPREAD.drafter, devices=("RPC0",))), role=Role.DRAFTER
+    )
     assert "--rpc" in argv(SPREAD, role=Role.TARGET)
 
 
@@ -149,7 +167,7 @@ def sweep(*rpcs: tuple[str, ...], offload: Offload | None = None) -> Sweep:
 
 @pytest.mark.parametrize("draft_devices", [(), ("RPC0",)])
 def test_each_value_has_a_baseline_of_its_own(draft_devices: tuple[str, ...]) -> None:
-    blocks = sweep((), (A,), (A, B), offload=Offload(draft_devices=draft_devices)).blocks()
+    blocks = sweep((), (A,), (A, B), offload=Offload(drafter=ModelRun(devices=draft_devices))).blocks()
     assert [block.arms[0].offload.rpc for block in blocks] == [(), (A,), (A, B)]
     for block in blocks:
         drafting = [arm for arm in block.arms if arm.role is Role.DRAFTING]
@@ -192,12 +210,12 @@ def test_a_bench_measures_the_network_to_its_workers_first(two: tuple[str, str])
 
 @pytest.mark.usefixtures("llama")
 def test_devices_of_workers_can_be_named(two: tuple[str, str]) -> None:
-    arms, _ = prepared(rpc=",".join(two), offload=Offload(devices=("RPC1",)))
-    assert arms[0].offload == Offload(target_layers=1, devices=("RPC1",), rpc=two)
+    arms, _ = prepared(rpc=",".join(two), offload=Offload(target=ModelRun(devices=("RPC1",))))
+    assert arms[0].offload == Offload(target=ModelRun(layers=1, devices=("RPC1",)), rpc=two)
     with pytest.raises(GgufspecError, match="there is no device RPC2"):
-        prepared(rpc=",".join(two), offload=Offload(devices=("RPC2",)))
+        prepared(rpc=",".join(two), offload=Offload(target=ModelRun(devices=("RPC2",))))
     with pytest.raises(GgufspecError, match="there is no device RPC0"):
-        prepared(rpc=("none", ",".join(two)), offload=Offload(devices=("RPC0",)))
+        prepared(rpc=("none", ",".join(two)), offload=Offload(target=ModelRun(devices=("RPC0",))))
 
 
 @pytest.mark.usefixtures("llama")
@@ -307,18 +325,18 @@ llama_kv_cache:        CPU KV buffer size =     1.00 MiB
 
 def test_a_log_says_what_went_to_which_worker() -> None:
     sample = with_placement(Sample(status=Status.OK), LOG.encode())
-    on = {part.device: part for part in sample.placement}
+    on = {part.device: part for part in values.models_of(sample)[0].placement}
     assert [*on] == ["CPU", f"RPC0[{A}]", f"RPC0[{B}]"]
     assert on[f"RPC0[{A}]"].total_bytes == 184 * MIB
     assert on[f"RPC0[{A}]"].spilled_bytes == 0
     assert on[f"RPC0[{B}]"].spilled_bytes == (134 - 101) * MIB
-    assert [part.device for part in sample.draft_placement] == ["CPU"]
+    assert [part.device for part in values.models_of(sample)[1].placement] == ["CPU"]
 
 
 def test_free_memory_is_that_of_the_worker_where_it_has_one_device() -> None:
     second = f"llama_prepare_model_devices: using device RPC2 ({B}) (unknown id) - 100 MiB free\n"
     sample = with_placement(Sample(status=Status.OK), (second + LOG).encode())
-    on = {part.device: part for part in sample.placement}
+    on = {part.device: part for part in values.models_of(sample)[0].placement}
     assert on[f"RPC0[{A}]"].spilled_bytes == 0
     assert on[f"RPC0[{B}]"].spilled_bytes is None
 
@@ -326,8 +344,8 @@ def test_free_memory_is_that_of_the_worker_where_it_has_one_device() -> None:
 @pytest.mark.parametrize(
     ("offload", "expected"),
     [
-        (replace(SPREAD, draft_layers="auto"), {"spilled"}),
-        (replace(SPREAD, devices=("RPC0", "RPC1")), {"spilled"}),
+        (SPREAD.with_layers(drafter="auto"), {"spilled"}),
+        (replace(SPREAD, target=replace(SPREAD.target, devices=("RPC0", "RPC1"))), {"spilled"}),
         (replace(SPREAD, rpc=(A, B, "c:1")), {"spilled", "device-unused"}),
         (replace(SPREAD, rpc=(A, B, "c:1"), tensor_split=(1, 1, 0)), {"spilled"}),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ggufspec.domain import Drafting, Method, ModelFile, Prompt, Role, RunSpec
+from ggufspec.domain import CacheTypes, Drafting, Method, ModelFile, Prompt, Role, RunSpec
 from ggufspec.measure.runplan import Cell, LoadKey, RunPlan
 from ggufspec.measure.sweep import Sweep
 
@@ -59,10 +59,10 @@ def test_arms_are_the_target_each_drafter_and_every_combination() -> None:
 
 
 def test_what_changes_the_baseline_makes_a_block_of_its_own() -> None:
-    sweep = _sweep(target_layers=(0, 20), threads=(1, 2), kv_types=(None, "q8_0"))
+    sweep = _sweep(target_layers=(0, 20), threads=(1, 2), caches=(None, CacheTypes("q8_0", "q8_0")))
     blocks = sweep.blocks()
     assert len(blocks) == 8
-    assert [block.arms[0].offload.target_layers for block in blocks] == [0] * 4 + [20] * 4
+    assert [block.arms[0].offload.target.layers for block in blocks] == [0] * 4 + [20] * 4
     assert all(arm.baseline.key == block.arms[0].key for block in blocks for arm in block.arms[2:])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ggufspec import paths, results, tuning
-from ggufspec.domain import Layers, Method, ModelFile, Prompt, Role, RunSpec
+from ggufspec.domain import CacheTypes, Layers, Method, ModelFile, Prompt, Role, RunSpec
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import Request, api, duration, prepare_session
 from ggufspec.measure.runplan import RunPlan, refuse_endless
@@ -56,7 +56,7 @@ def _sweep(**axes: Any) -> Sweep:
     [
         {},
         {"target_layers": (0, 5, 20, "all"), "draft_layers": (0, 4, "auto"), "threads": (1, 2, 4)},
-        {"kv_types": (None, "q8_0"), "ubatches": (64, 128), "p_mins": (0.0, 0.5, 0.9)},
+        {"caches": (None, CacheTypes("q8_0", "q8_0")), "ubatches": (64, 128), "p_mins": (0.0, 0.5, 0.9)},
         {"methods": (Method.DRAFT_MODEL, Method.NGRAM_MOD, Method.NGRAM_SIMPLE), "draft_sizes": (3, 16)},
         {"methods": (Method.NGRAM_MOD,), "draft_sizes": ()},
         {"drafters": (), "threads": (1, 2)},
@@ -79,10 +79,12 @@ def test_arms_are_counted_without_being_made(axes: dict[str, Any], made: list[Ru
 
 
 def test_blocks_are_those_of_the_axes_in_order() -> None:
-    blocks = _sweep(target_layers=(0, 2, 5, 20), threads=(1, 2), kv_types=(None, "q8_0")).blocks()
+    blocks = _sweep(
+        target_layers=(0, 2, 5, 20), threads=(1, 2), caches=(None, CacheTypes("q8_0", "q8_0"))
+    ).blocks()
     baselines = [block.arms[0] for block in blocks]
     assert [
-        (arm.model.filename, arm.offload.target_layers, arm.kv_type, arm.threads) for arm in baselines
+        (arm.model.filename, arm.offload.target.layers, arm.kv_type, arm.threads) for arm in baselines
     ] == [
         (target, layers, kv_type, threads)
         for target, all_layers in (("t", (0, 2, 5, 20)), ("u", (0, 2, 5)))
@@ -115,7 +117,7 @@ def test_numbers_of_layers_that_mean_the_same_are_tried_once(
 
 def test_layers_beyond_those_of_the_model_collapse_with_a_note(llama: Path) -> None:
     session = prepare_session(Request(pair="demo", ngl=(0, 20, 40, 60, 80), ngld=("all", 50)))
-    assert [block.arms[0].offload.target_layers for block in session.suite.blocks] == [0, 20]
+    assert [block.arms[0].offload.target.layers for block in session.suite.blocks] == [0, 20]
     notes = [note for note in session.notes if note.startswith("layers: ")]
     same = "with its output; {0} {1} would be the same as {0} {2}, which is measured"
     assert notes == [
@@ -124,7 +126,7 @@ def test_layers_beyond_those_of_the_model_collapse_with_a_note(llama: Path) -> N
     ]
     one = prepare_session(Request(pair="demo", ngl=45))
     assert not [note for note in one.notes if note.startswith("layers: ")]
-    assert one.suite.blocks[0].arms[0].offload.target_layers == 45
+    assert one.suite.blocks[0].arms[0].offload.target.layers == 45
 
 
 def test_a_plan_of_millions_makes_few_arms(llama: Path, made: list[RunSpec]) -> None:

@@ -17,6 +17,7 @@ from ggufspec.domain import (
     Drafting,
     Method,
     ModelFile,
+    ModelRun,
     Offload,
     Pair,
     Prompt,
@@ -39,7 +40,7 @@ from tests.support.fakes import recorded_install
 RATES = (0.7, 0.49, 0.343)
 SPEC = replace(
     values.spec(Role.DRAFTING, draft=3, path=Path("T")),
-    offload=Offload(target_layers=45, draft_layers="all"),
+    offload=Offload(target=ModelRun(layers=45), drafter=ModelRun(layers="all")),
     drafting=Drafting(n_max=3, synthetic=RATES),
 )
 

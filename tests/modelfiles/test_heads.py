@@ -16,6 +16,7 @@ from ggufspec.domain import (
     Drafting,
     Method,
     ModelFile,
+    ModelRun,
     NgramSettings,
     Offload,
     Program,
@@ -131,7 +132,7 @@ def test_a_head_gets_the_flags_of_a_drafter_and_layers_of_the_target_do_not() ->
     text = " ".join(commands.argv(mtp, install, program=Program.SIMPLE))
     assert " --spec-type draft-mtp --spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0.5 " in text
     assert "-ngld" not in text
-    quantised = replace(mtp, kv_type="q8_0")
+    quantised = values.with_caches(mtp, "q8_0")
     text = " ".join(commands.argv(quantised, install, program=Program.SIMPLE))
     assert "--spec-draft-type-k q8_0 --spec-draft-type-v q8_0" in text
     assert "--model-draft" not in text
@@ -602,7 +603,7 @@ def test_a_head_counts_with_the_states_that_it_reads(tmp_path: Path) -> None:
 def test_layers_for_mtp_draft_on_the_last_gpu(tmp_path: Path) -> None:
     card = _card(tmp_path, models.with_mtp(n_embd=256, n_ff=512, n_layers=3))
     settings = memory.MemorySettings(context=512)
-    split = Offload(target_layers="all", tensor_split=(1.0, 1.0))
+    split = Offload(target=ModelRun(layers="all"), tensor_split=(1.0, 1.0))
     alone, drafting = (
         memory.plan(card, None, split, replace(settings, mtp=mtp)).target for mtp in (False, True)
     )
@@ -643,4 +644,4 @@ def test_a_roofline_leaves_out_layers_for_mtp(tmp_path: Path) -> None:
 
 def _parts(card: gguf.ModelCard) -> tuple[costs.ModelPart, ...]:
     machines = whatif.Machines.named("rtx-3090", None, n_gpus=0)
-    return whatif.parts_of(card, Offload(target_layers="all"), machines, depth=512)
+    return whatif.parts_of(card, Offload(target=ModelRun(layers="all")), machines, depth=512)

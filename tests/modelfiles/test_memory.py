@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ggufspec.domain import Offload
+from ggufspec.domain import CacheTypes, ModelRun, Offload
 from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import ModelCard, parse_header, read_card
@@ -37,7 +37,7 @@ def _settings(context: int = 512, **changes: Any) -> memory.MemorySettings:
     ("name", "settings", "measured"),
     [
         (TIED, _settings(2048), (727.75, 64.0, 66.01)),
-        (TIED, _settings(8192, kv_type_k="Q8_0", kv_type_v="Q8_0"), (727.75, 136.0, 68.04)),
+        (TIED, _settings(8192, caches=CacheTypes("q8_0", "q8_0")), (727.75, 136.0, 68.04)),
         (TIED, _settings(2048, layout=APRIL_2024), (727.75, 64.0, 254.50)),
         (TIED, _settings(8192, layout=APRIL_2024), (727.75, 256.0, 544.01)),
         (WINDOWS, _settings(4096), (744.89, 38.0, 54.27)),
@@ -52,7 +52,7 @@ def test_plans_agree_with_what_llama_cpp_printed(
     name: str, settings: memory.MemorySettings, measured: tuple[float, float, float]
 ) -> None:
     card = _card(shapes.measured(name))
-    found = memory.plan(card, card, Offload(target_layers=0, draft_layers=0), settings).target.host
+    found = memory.plan(card, card, Offload().on_processor, settings).target.host
     weights, cache, compute = (size / MIB for size in (found.weights, found.cache, found.compute))
     assert weights == pytest.approx(measured[0], abs=0.1)
     assert cache == pytest.approx(measured[1], abs=0.1)
@@ -94,7 +94,7 @@ def gemma() -> ModelCard:
 def test_a_server_keeps_logits_of_the_tokens_that_it_samples(
     gemma: ModelCard, context: int, measured: tuple[float, float, float]
 ) -> None:
-    found = memory.plan(gemma, None, Offload(target_layers=0), _settings(context, n_draft=0)).target.host
+    found = memory.plan(gemma, None, Offload().on_processor, _settings(context, n_draft=0)).target.host
     parts = (found.weights / MIB, found.cache / MIB, found.compute / MIB)
     assert parts == pytest.approx(measured, rel=0.05)
 
@@ -102,14 +102,17 @@ def test_a_server_keeps_logits_of_the_tokens_that_it_samples(
 def test_the_plain_program_and_older_ones_keep_logits_of_a_whole_batch(gemma: ModelCard) -> None:
     logits = 512 * 262_144 * 4
     for settings in (_settings(2048, plain=True), _settings(2048, layout=memory.layout_for(10_475))):
-        assert memory.plan(gemma, None, Offload(target_layers=0), settings).target.host.compute > logits
+        assert memory.plan(gemma, None, Offload().on_processor, settings).target.host.compute > logits
 
 
 def test_every_user_has_logits_of_a_draft_to_verify(gemma: ModelCard) -> None:
     """As many as a batch has tokens, at most."""
     users, most = (
         memory.plan(
-            gemma, gemma, Offload(target_layers=0, draft_layers=0), _settings(2048, n_draft=15, n_slots=slots)
+            gemma,
+            gemma,
+            Offload().on_processor,
+            _settings(2048, n_draft=15, n_slots=slots),
         ).target.host.compute
         for slots in (8, 100)
     )
@@ -170,7 +173,7 @@ def test_the_llama_3_notebook_fits_as_it_was_run(llama3: tuple[ModelCard, ModelC
 
 def test_the_output_copied_for_long_prompts_counts(llama3: tuple[ModelCard, ModelCard]) -> None:
     target, _ = llama3
-    partly = memory.plan(target, None, Offload(target_layers=45), _settings(512, layout=APRIL_2024))
+    partly = memory.plan(target, None, Offload(target=ModelRun(layers=45)), _settings(512, layout=APRIL_2024))
     # "CUDA0 compute buffer size = 1088.45 MiB": output.weight in Q6_K, logits of 512 tokens, and vectors
     assert partly.target.gpu.compute / MIB == pytest.approx(1088.45, rel=0.02)
 
@@ -192,8 +195,8 @@ def test_every_layer_more_takes_more_of_the_gpu_and_less_of_the_host(
 
 def test_builds_of_today_offload_the_output_first() -> None:
     card = _card(models.llama(n_layers=2))
-    now = memory.plan(card, None, Offload(target_layers=1), _settings())
-    then = memory.plan(card, None, Offload(target_layers=1), _settings(layout=APRIL_2024))
+    now = memory.plan(card, None, Offload(target=ModelRun(layers=1)), _settings())
+    then = memory.plan(card, None, Offload(target=ModelRun(layers=1)), _settings(layout=APRIL_2024))
     output = sum(tensor.size_bytes for tensor in card.tensors if tensor.name.startswith("output"))
     layer = sum(tensor.size_bytes for tensor in card.tensors if tensor.name.startswith("blk.1."))
     assert now.target.gpu.weights == output
@@ -203,7 +206,7 @@ def test_builds_of_today_offload_the_output_first() -> None:
 def test_a_tied_embedding_is_copied_to_the_gpu() -> None:
     card = _card(models.llama(tied=True))
     embedding = card.tensors[0].size_bytes
-    whole = memory.plan(card, None, Offload(target_layers="all"), _settings())
+    whole = memory.plan(card, None, Offload(target=ModelRun(layers="all")), _settings())
     assert whole.target.host.weights == embedding
     assert whole.target.gpu.weights == sum(tensor.size_bytes for tensor in card.tensors)
 
@@ -220,7 +223,7 @@ def test_nothing_fits_where_even_the_drafter_does_not(llama3: tuple[ModelCard, M
 def test_quantized_caches_shrink_by_their_type() -> None:
     card = _card(models.llama(n_layers=1, n_embd=256, n_heads=4))
     (full,) = cache_bytes(card, _settings(1024))
-    (mixed,) = cache_bytes(card, _settings(1024, kv_type_k="Q8_0", kv_type_v="Q4_0"))
+    (mixed,) = cache_bytes(card, _settings(1024, caches=CacheTypes("q8_0", "q4_0")))
     assert full == 1024 * 256 * 2 * 2
     assert mixed == 1024 * (256 * 34 // 32 + 256 * 18 // 32)
 

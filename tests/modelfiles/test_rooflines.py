@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 import ggufspec
 from ggufspec.cli import cli
-from ggufspec.domain import Offload
+from ggufspec.domain import ModelRun, Offload
 from ggufspec.forecast import costs, whatif
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.modelfiles.gguf import ModelCard
@@ -41,10 +41,10 @@ def _seconds(card: ModelCard, offload: Offload, *gpus: costs.DevicePeaks, depth:
 
 def test_a_model_on_one_device_takes_what_its_shape_takes(card: ModelCard) -> None:
     shape = whatif.shape(card, depth=512)
-    assert _seconds(card, Offload(target_layers="all"), GPU, depth=512) == pytest.approx(
+    assert _seconds(card, Offload(target=ModelRun(layers="all")), GPU, depth=512) == pytest.approx(
         costs.seconds(shape, GPU, 1, 512)
     )
-    assert _seconds(card, Offload(target_layers=0), GPU, depth=512) == pytest.approx(
+    assert _seconds(card, Offload(target=ModelRun(layers=0)), GPU, depth=512) == pytest.approx(
         costs.seconds(shape, HOST, 1, 512)
     )
 
@@ -52,9 +52,9 @@ def test_a_model_on_one_device_takes_what_its_shape_takes(card: ModelCard) -> No
 @pytest.mark.parametrize(
     "offload",
     [
-        Offload(target_layers=4),
-        Offload(target_layers="all", cpu_moe=3),
-        Offload(target_layers=6, tensor_split=(3.0, 1.0)),
+        Offload(target=ModelRun(layers=4)),
+        Offload(target=ModelRun(layers="all", cpu_moe=3)),
+        Offload(target=ModelRun(layers=6), tensor_split=(3.0, 1.0)),
     ],
     ids=str,
 )
@@ -77,24 +77,26 @@ def test_half_on_the_gpu_by_hand(card: ModelCard) -> None:
     )
     output = sum(tensor.size_bytes for tensor in card.tensors if tensor.name.startswith("output"))
     by_hand = (4 * layer + output) / 1e9 + 4 * layer / 1e8
-    assert _seconds(card, Offload(target_layers=5), GPU) == pytest.approx(by_hand)
+    assert _seconds(card, Offload(target=ModelRun(layers=5)), GPU) == pytest.approx(by_hand)
 
 
 def test_more_layers_on_the_faster_device_are_never_slower(card: ModelCard) -> None:
-    times = [_seconds(card, Offload(target_layers=layers), GPU, depth=512) for layers in range(10)]
+    times = [_seconds(card, Offload(target=ModelRun(layers=layers)), GPU, depth=512) for layers in range(10)]
     assert times == sorted(times, reverse=True)
-    assert _seconds(card, Offload(target_layers="all", cpu_moe="all"), GPU) > _seconds(
-        card, Offload(target_layers="all"), GPU
+    assert _seconds(card, Offload(target=ModelRun(layers="all", cpu_moe="all")), GPU) > _seconds(
+        card, Offload(target=ModelRun(layers="all")), GPU
     )
 
 
 def test_layers_are_split_over_gpus_as_llama_cpp_does(card: ModelCard) -> None:
     """Nine layers with the output, 3 to 1: places 0 to 6 are below 3/4 of 9, so seven go to the first GPU."""
-    distribution = memory.distribute(card, "all", SETTINGS.layout, tensor_split=(3.0, 1.0))
+    distribution = memory.distribute(card, ModelRun(), SETTINGS.layout, tensor_split=(3.0, 1.0))
     assert distribution.caches == (0,) * 7 + (1,)
     assert distribution.output == 1
-    whole = memory.plan(card, None, Offload(target_layers="all"), SETTINGS).target
-    split = memory.plan(card, None, Offload(target_layers="all", tensor_split=(3.0, 1.0)), SETTINGS).target
+    whole = memory.plan(card, None, Offload(target=ModelRun(layers="all")), SETTINGS).target
+    split = memory.plan(
+        card, None, Offload(target=ModelRun(layers="all"), tensor_split=(3.0, 1.0)), SETTINGS
+    ).target
     assert whole.gpus == (whole.gpu,)
     assert (split.gpu.weights, split.gpu.cache) == (whole.gpu.weights, whole.gpu.cache)
     assert split.gpus[0].cache == 7 * split.gpus[1].cache
@@ -102,7 +104,7 @@ def test_layers_are_split_over_gpus_as_llama_cpp_does(card: ModelCard) -> None:
 
 def test_experts_on_the_host_leave_room_on_the_gpu(card: ModelCard) -> None:
     plans = [
-        memory.plan(card, None, Offload(target_layers="all", cpu_moe=layers), SETTINGS).target
+        memory.plan(card, None, Offload(target=ModelRun(layers="all", cpu_moe=layers)), SETTINGS).target
         for layers in (None, 3, "all")
     ]
     experts = sum(t.size_bytes for t in card.tensors if "_exps" in t.name) // 8
@@ -113,7 +115,7 @@ def test_experts_on_the_host_leave_room_on_the_gpu(card: ModelCard) -> None:
 
 
 def test_each_gpu_of_a_split_must_have_room(card: ModelCard) -> None:
-    plan = memory.plan(card, None, Offload(target_layers="all", tensor_split=(3.0, 1.0)), SETTINGS)
+    plan = memory.plan(card, None, Offload(target=ModelRun(layers="all"), tensor_split=(3.0, 1.0)), SETTINGS)
     first, second = plan.each_gpu_bytes
     assert memory.fits(plan, (first, second), 0)
     assert not memory.fits(plan, (first - 1, second + 1), 0)

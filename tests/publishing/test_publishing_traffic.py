@@ -152,7 +152,7 @@ def _forgeries(sample: Sample) -> Iterator[tuple[str, Sample]]:
     """Yield every figure of a sample, and the sample with that figure changed."""
     traffic = sample.traffic
     assert traffic is not None
-    of_placement = {"offloaded_layers", "total_layers", "devices", "placement", "program", "build", "traffic"}
+    of_placement = {"target", "drafter", "devices", "program", "build", "traffic"}
     for field in fields(Sample):
         value = getattr(sample, field.name)
         if value not in (None, ()) and field.name not in of_placement and not field.name.startswith("draft_"):

@@ -110,7 +110,7 @@ def test_acceptance_of_2024_and_of_today_agree(llama: Install, legacy: Install) 
 
 def _sure_counts(llama: Install) -> set[tuple[str, int]]:
     """Return the prompts and draft sizes whose counts no near-tie can change."""
-    spec = embedded.spec(Role.DRAFTING, Offload(target_layers=0, draft_layers=0))
+    spec = embedded.spec(Role.DRAFTING, Offload().on_processor)
     assert spec.draft_source is not None
     long = replace(spec.baseline, n_predict=trace.needed(TOKENS, max(SIZES), Program.TREE))
     sure = set()

@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 
 from ggufspec import engines, paths
-from ggufspec.domain import Drafting, Method, ModelFile, Offload, Pair, Prompt, Role, RunSpec, Sample, Status
+from ggufspec.domain import (
+    Drafting,
+    Method,
+    ModelFile,
+    Offload,
+    Pair,
+    Prompt,
+    Role,
+    RunSpec,
+    Sample,
+    Status,
+)
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.source import index
 from ggufspec.modelfiles.compat import heads
@@ -68,7 +79,7 @@ def _draft(llama: Install, head: Path, kind: str, folder: Path) -> Sample:
         n_predict=40,
         context=256,
         threads=1,
-        offload=Offload(target_layers=0, draft_layers=0),
+        offload=Offload().on_processor,
         drafting=Drafting(n_max=3, method=METHODS[kind]),
     )
     with engines.make("binary-simple", llama, timeout_s=200) as engine:

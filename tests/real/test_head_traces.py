@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 
 from ggufspec import engines, paths, prompts
-from ggufspec.domain import Drafting, Method, ModelFile, Offload, Program, Role, RunSpec, Sample, Status
+from ggufspec.domain import (
+    Drafting,
+    Method,
+    ModelFile,
+    Offload,
+    Program,
+    Role,
+    RunSpec,
+    Sample,
+    Status,
+)
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import DraftLimits, RoundPart
 from ggufspec.forecast import profiles, trace
@@ -40,7 +50,7 @@ def library(llama: Install) -> Iterator[InprocessEngine]:
 
 
 def _spec(pair: str, *, draft: int = LONGEST, p_min: float = 0.0) -> RunSpec:
-    spec = embedded.spec(Role.DRAFTING, Offload(target_layers=0, draft_layers=0))
+    spec = embedded.spec(Role.DRAFTING, Offload().on_processor)
     return replace(
         spec,
         pair=hub.resolve(catalog.find_pair(pair), offline=True),

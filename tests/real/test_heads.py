@@ -60,7 +60,7 @@ def _spec(folder: Path, kind: str) -> RunSpec:
         n_predict=40,
         context=256,
         threads=1,
-        offload=Offload(target_layers=0, draft_layers=0),
+        offload=Offload().on_processor,
         drafting=DRAFTED[kind],
     )
 

@@ -64,7 +64,7 @@ def _spec(role: Role, name: str = CHOSEN[0], *, draft: int | None = None, tokens
         n_predict=tokens,
         context=512,
         threads=1,
-        offload=Offload(target_layers=0, draft_layers=0),
+        offload=Offload().on_processor,
         drafting=Drafting(n_max=draft) if draft else None,
     )
 

@@ -65,7 +65,7 @@ def test_a_complete_llama_that_we_did_not_build_can_be_measured_with(copied: Ins
         n_predict=20,
         context=512,
         threads=1,
-        offload=Offload(target_layers=0, draft_layers=0),
+        offload=Offload().on_processor,
         drafting=Drafting(n_max=3),
     )
     with InprocessEngine(install=copied, timeout_s=120) as engine:

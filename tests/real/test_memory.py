@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import paths, proc
-from ggufspec.domain import Offload, Program
+from ggufspec.domain import CacheTypes, Offload, Program
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import memory
@@ -25,7 +25,7 @@ _DRAFT = 3
 @pytest.mark.parametrize("shape", shapes.NAMES)
 @pytest.mark.parametrize(
     ("context", "kv_type", "flash_attention"),
-    [(512, "F16", True), (4096, "Q8_0", True), (2048, "F16", False)],
+    [(512, "f16", True), (4096, "q8_0", True), (2048, "f16", False)],
 )
 def test_plans_agree_with_llama_cpp(
     llama: Install, tmp_path: Path, shape: str, context: int, kv_type: str, flash_attention: bool
@@ -33,8 +33,7 @@ def test_plans_agree_with_llama_cpp(
     model = models.write_model(tmp_path / "m.gguf", *shapes.small(shape))
     settings = memory.MemorySettings(
         context=context,
-        kv_type_k=kv_type,
-        kv_type_v=kv_type,
+        caches=CacheTypes.parse(kv_type),
         n_draft=_DRAFT,
         layout=replace(memory.TODAY, flash_attention=flash_attention),
     )
@@ -55,7 +54,7 @@ def test_the_embedded_pair_took_as_much_in_april_2024(legacy: Install) -> None:
 
 def _compare(install: Install, target: Path, draft: Path, settings: memory.MemorySettings) -> None:
     cards = validate_file(target), validate_file(draft)
-    plan = memory.plan(*cards, Offload(target_layers=0, draft_layers=0), settings)
+    plan = memory.plan(*cards, Offload().on_processor, settings)
     assert plan.gpu_bytes == 0
     assert plan.host_bytes / (1 << 20) == pytest.approx(
         _reported_mib(install, target, draft, settings), rel=_TOLERANCE
@@ -71,7 +70,7 @@ def _reported_mib(install: Install, target: Path, draft: Path, settings: memory.
     argv += [options.first("--spec-draft-n-max", "--draft") or "--draft", str(_DRAFT)]
     if "--fit" in options:  # today's
         argv += ["-lv", "4", "--fit", "off", "--no-repack", "--load-mode", "mmap"]
-        kv_type = settings.kv_type_k.lower()
+        kv_type = str(settings.caches)
         argv += [word for flag in ("-ctk", "-ctv", "-ctkd", "-ctvd") for word in (flag, kv_type)]
         argv += ["-fa", "on" if settings.layout.flash_attention else "off"]
     with tempfile.TemporaryDirectory() as scratch:

@@ -9,7 +9,19 @@ from pathlib import Path
 import pytest
 
 from ggufspec import engines, prompts
-from ggufspec.domain import Drafting, Method, Offload, Pair, Program, Role, Round, RunSpec, Sample, Status
+from ggufspec.domain import (
+    Drafting,
+    Method,
+    ModelRun,
+    Offload,
+    Pair,
+    Program,
+    Role,
+    Round,
+    RunSpec,
+    Sample,
+    Status,
+)
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import profiles, trace
 from ggufspec.forecast.profiles import TracedTexts
@@ -36,7 +48,7 @@ def _spec(drafting: Drafting | None, tokens: int = TOKENS) -> RunSpec:
         n_predict=tokens,
         context=512,
         threads=1,
-        offload=Offload(target_layers=0),
+        offload=Offload(target=ModelRun(layers=0)),
         drafting=drafting,
     )
 

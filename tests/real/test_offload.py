@@ -8,18 +8,15 @@ from pathlib import Path
 import pytest
 
 from ggufspec import engines
-from ggufspec.domain import Offload, Role, Status
+from ggufspec.domain import ModelRun, Offload, Role, Status
 from ggufspec.llama.install.installs import Install
-from tests.support import embedded
+from tests.support import embedded, values
 
 NOWHERE = Offload(
-    target_layers=0,
-    draft_layers=0,
+    target=ModelRun(layers=0, devices=("none",), cpu_moe=2),
+    drafter=ModelRun(layers=0, cpu_moe="all"),
     fit=False,
-    devices=("none",),
     tensor_split=(3.0, 1.0),
-    cpu_moe=2,
-    draft_cpu_moe="all",
 )
 
 
@@ -28,26 +25,24 @@ def test_every_engine_places_models_and_reads_back_where_they_are(
     llama: Install, tmp_path: Path, name: str
 ) -> None:
     with engines.make(name, llama, timeout_s=120) as engine:
-        for offload in (replace(NOWHERE, devices=()), NOWHERE):
+        for offload in (replace(NOWHERE, target=replace(NOWHERE.target, devices=())), NOWHERE):
             both = embedded.measured(engine, embedded.spec(Role.DRAFTING, offload), tmp_path / "both")
-            (target,), (drafter,) = both.placement, both.draft_placement
+            (target,), (drafter,) = (model.placement for model in values.models_of(both))
             assert (target.device, drafter.device) == ("CPU", "CPU")
-            assert (both.gpu_bytes, both.draft_gpu_bytes) == (0, 0)
+            assert [model.gpu_bytes for model in values.models_of(both)] == [0, 0]
             for one, weights, cache in ((target, 28.19, 8.0), (drafter, 1.70, 0.75)):
                 assert one.model_bytes == round(weights * (1 << 20))
                 assert one.kv_bytes == round(cache * (1 << 20))
                 assert one.compute_bytes
         alone = embedded.measured(engine, embedded.spec(Role.DRAFTER, NOWHERE), tmp_path / "alone")
-        assert alone.placement[0].model_bytes == drafter.model_bytes
-        assert alone.draft_placement == ()
+        assert values.models_of(alone)[0].placement[0].model_bytes == drafter.model_bytes
+        assert alone.drafter is None
 
 
 def test_the_programs_of_2024_tell_it_too(legacy: Install, tmp_path: Path) -> None:
     with engines.make("binary", legacy, timeout_s=120) as engine:
-        measured = engine.measure(
-            embedded.spec(Role.DRAFTING, Offload(target_layers=0, draft_layers=0)), tmp_path / "l"
-        )
-    (target,), (drafter,) = measured.sample.placement, measured.sample.draft_placement
+        measured = engine.measure(embedded.spec(Role.DRAFTING, Offload().on_processor), tmp_path / "l")
+    (target,), (drafter,) = (model.placement for model in values.models_of(measured.sample))
     assert (target.device, drafter.device) == ("CPU", "CPU")
     assert target.model_bytes == round(28.19 * (1 << 20))
     assert drafter.model_bytes == round(1.70 * (1 << 20))
@@ -55,7 +50,7 @@ def test_the_programs_of_2024_tell_it_too(legacy: Install, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["binary", "server", "inprocess"])
 def test_a_device_that_is_not_there_is_a_typed_failure(llama: Install, tmp_path: Path, name: str) -> None:
-    offload = replace(NOWHERE, devices=("CUDA7",))
+    offload = replace(NOWHERE, target=replace(NOWHERE.target, devices=("CUDA7",)))
     with engines.make(name, llama, timeout_s=120) as engine:
         measured = engine.measure(embedded.spec(Role.TARGET, offload), tmp_path / "log")
     assert measured.sample.status is Status.FAILED

@@ -13,6 +13,7 @@ from ggufspec.domain import (
     Drafting,
     Method,
     ModelFile,
+    ModelRun,
     Offload,
     Pair,
     Program,
@@ -48,7 +49,7 @@ def _spec(model: Path, text: str) -> RunSpec:
         n_predict=TOKENS,
         context=1024,
         threads=1,
-        offload=Offload(target_layers=0),
+        offload=Offload(target=ModelRun(layers=0)),
     )
 
 

@@ -28,7 +28,7 @@ def _spec() -> RunSpec:
         n_predict=24,
         context=512,
         threads=1,
-        offload=Offload(target_layers=0, draft_layers=0),
+        offload=Offload().on_processor,
         drafting=Drafting(n_max=3),
     )
 

@@ -63,7 +63,7 @@ def _spec(role: Role, prompt: Prompt, *, draft: int | None = None) -> RunSpec:
         n_predict=TOKENS,
         context=512,
         threads=1,
-        offload=Offload(target_layers=0, draft_layers=0),
+        offload=Offload().on_processor,
         drafting=Drafting(n_max=draft) if draft else None,
     )
 

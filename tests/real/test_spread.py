@@ -16,12 +16,12 @@ import psutil
 import pytest
 
 from ggufspec import engines, prompts, results
-from ggufspec.domain import Failure, Offload, Prompt, Role, RunSpec, Status
+from ggufspec.domain import Failure, ModelRun, Offload, Prompt, Role, RunSpec, Status
 from ggufspec.errors import WorkerError
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.rpc import lending, protocol, workers
 from ggufspec.llama.rpc.lending import WorkerSettings
-from tests.support import embedded, rpc_workers, shell
+from tests.support import embedded, rpc_workers, shell, values
 from tests.support.slow_network import slow_network
 
 _WORKER = "rpc-server"  # the end of its program's name
@@ -53,7 +53,7 @@ def _started(install: Install) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def _spec(role: Role, rpc: tuple[str, ...]) -> RunSpec:
-    return embedded.spec(role, Offload(target_layers="all", draft_layers=0, rpc=rpc))
+    return embedded.spec(role, Offload(target=ModelRun(layers="all"), drafter=ModelRun(layers=0), rpc=rpc))
 
 
 # Texts and places ------------------------------------------------------------------------------------------
@@ -68,12 +68,13 @@ def test_weights_are_on_both_workers_and_the_text_is_the_same(
         with engines.make(name, llama, timeout_s=120, capacity=1) as engine:
             for role in (Role.TARGET, Role.DRAFTING):
                 sample = embedded.measured(engine, _spec(role, rpc), tmp_path / "run")
+                target, drafter = values.models_of(sample)
                 assert sure.is_in(sample.text)
                 on = {
-                    part.device.partition("[")[2].rstrip("]") for part in sample.placement if part.model_bytes
+                    part.device.partition("[")[2].rstrip("]") for part in target.placement if part.model_bytes
                 }
                 assert {*rpc} <= on
-                assert all(part.on_host for part in sample.draft_placement)
+                assert all(part.on_host for part in drafter.placement)
 
 
 def test_a_sweep_compares_with_and_without_workers_and_goes_on_where_one_is_gone(

@@ -17,7 +17,7 @@ from ggufspec.cli import cli
 from ggufspec.cli.options.shared import build_options
 from ggufspec.cli.options.values import BenchOptions
 from ggufspec.cli.steps.tuning import bench_command
-from ggufspec.domain import Offload, Role, Runtime, SplitMode
+from ggufspec.domain import ModelRun, Offload, Role, Runtime, SplitMode
 from ggufspec.errors import ResultsError
 from ggufspec.measure import Request, prepare_session
 from ggufspec.report.html.notebook import comparison_html, results_html
@@ -128,12 +128,13 @@ def _read(command: str) -> Request:
         {"pair": "demo", "engine": "server", "p_min": (0.0, 0.75), "kv_type": "q8_0", "ubatch": 128},
         {
             "pair": "demo",
-            "kv_type": "q8_0",
-            "runtime": Runtime(kv_type_v="f16", flash_attn="off", batch=256, mlock=True, prio=1),
+            "kv_type": "q8_0,f16",
+            "runtime": Runtime(flash_attn="off", batch=256, mlock=True, prio=1),
         },
         {
             "pair": "demo",
-            "runtime": Runtime(draft_kv_type="f16", draft_kv_type_v="q8_0", args=("--no-repack",)),
+            "kv_type_draft": "f16,q8_0",
+            "runtime": Runtime(args=("--no-repack",)),
         },
         {"pair": "demo", "temp": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.05},
         {"pair": "demo", "ngl": (3, "all"), "ngld": (0, "all"), "force": True},
@@ -141,13 +142,11 @@ def _read(command: str) -> Request:
             "pair": "demo",
             "ngl": 2,
             "offload": Offload(
-                devices=("CUDA0", "CUDA1"),
-                draft_devices=("CUDA1",),
+                target=ModelRun(devices=("CUDA0", "CUDA1"), cpu_moe=3),
+                drafter=ModelRun(devices=("CUDA1",), cpu_moe="all"),
                 tensor_split=(3.0, 1.0),
                 split_mode=SplitMode.LAYER,
                 main_gpu=1,
-                cpu_moe=3,
-                draft_cpu_moe="all",
                 fit=False,
             ),
         },

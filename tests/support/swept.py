@@ -102,7 +102,7 @@ def _runs(
                 n_predict=32,
                 context=512,
                 threads=2,
-                offload=Offload(target_layers=0, draft_layers=0),
+                offload=Offload().on_processor,
             )
             tps = 40.0 * slow * (1 + 0.02 * repeat)
             yield _run(alone, repeat, tps, next(seconds), tag, memory=1 << 30)

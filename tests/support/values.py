@@ -16,11 +16,13 @@ from ggufspec.analysis import judge_ratio
 from ggufspec.domain import (
     NO_PROMPT,
     Build,
+    CacheTypes,
     Drafting,
     Estimate,
     FileIdentity,
     FileUse,
     Launch,
+    LoadedModel,
     Machine,
     ModelFile,
     Pair,
@@ -40,6 +42,22 @@ from ggufspec.results import Configuration, PassedOver, Recommendation, ResultSe
 Value = TypeVar("Value")
 BUILD = Build(version="0.3.36", commit="0c1e570", backend="cpu", path="/opt/llama.cpp")
 MACHINE = Machine(hostname="box", system="Linux", cpu="A Processor", cores=2, memory_bytes=24 << 30)
+
+
+def models_of(sample: Sample) -> tuple[LoadedModel, LoadedModel]:
+    """Where the target and the drafter of a run are; one that no log shows is nowhere."""
+    return sample.target or LoadedModel(), sample.drafter or LoadedModel()
+
+
+def with_caches(spec: RunSpec, target: str | None = None, drafter: str | None = None) -> RunSpec:
+    """The same with other types of caches, as ``CacheTypes.parse`` reads them."""
+    own, others = (None if text is None else CacheTypes.parse(text) for text in (target, drafter))
+    offload = replace(
+        spec.offload,
+        target=replace(spec.offload.target, caches=own),
+        drafter=replace(spec.offload.drafter, caches=others),
+    )
+    return replace(spec, offload=offload)
 
 
 def spec(
@@ -91,8 +109,7 @@ def run(
         gen_s=100 / tps,
         n_drafted=drafted if drafting else None,
         n_accepted=accepted if drafting else None,
-        offloaded_layers=0,
-        total_layers=7,
+        target=LoadedModel(offloaded_layers=0, total_layers=7),
         text="words",
     )
     return RunResult(

@@ -94,7 +94,7 @@ def test_a_larger_context_costs_no_layers_on_the_gpu(tmp_path: Path) -> None:
     whole = _choose(cards, vram_bytes=24 * GIB)
     assert whole.context > 4096
     assert _choose(cards, vram_bytes=80 * GIB).context == 131_072
-    few = [replace(arm, offload=replace(arm.offload, target_layers=2)) for arm in _arms()]
+    few = [replace(arm, offload=arm.offload.with_layers(2)) for arm in _arms()]
     assert _choose(cards, vram_bytes=8 * GIB, arms=few).context > 4096
 
 

@@ -18,9 +18,11 @@ from ggufspec import paths, results
 from ggufspec.console import talk
 from ggufspec.domain import (
     NO_PROMPT,
+    CacheTypes,
     Drafting,
     Launch,
     Method,
+    ModelRun,
     Offload,
     Pair,
     Role,
@@ -92,13 +94,18 @@ def _runs(spec: RunSpec) -> list[Any]:
 ARMS = {
     "one drafter": {"n_predict": 32},
     "settings": {
-        "kv_type": "q8_0",
+        "offload": Offload(
+            target=ModelRun(caches=CacheTypes("q8_0", "q8_0")),
+            drafter=ModelRun(caches=CacheTypes("f16", "f16")),
+        ),
         "ubatch": 256,
-        "runtime": Runtime(flash_attn="on", batch=1024, draft_kv_type="f16", draft_kv_type_v="f16"),
+        "runtime": Runtime(flash_attn="on", batch=1024),
         "sampling": Sampling(temperature=0.7, top_k=20, top_p=0.9, seed=1),
     },
     "placement": {
-        "offload": Offload(target_layers=5, draft_layers="all", devices=("CUDA0",), fit=False),
+        "offload": Offload(
+            target=ModelRun(layers=5, devices=("CUDA0",)), drafter=ModelRun(layers="all"), fit=False
+        ),
     },
     "a method without a drafter": {
         "drafter": None,
@@ -232,9 +239,9 @@ def test_a_chat_drafts_as_it_was_tuned() -> None:
 
 
 def test_a_plan_is_of_the_tuned_layers_context_and_caches() -> None:
-    runtime = Runtime(draft_kv_type="f32", draft_kv_type_v="f32")
-    offload = Offload(target_layers=4, draft_layers="all")
-    _store(_spec(runtime=runtime, offload=offload), serving=Serving(context=512, slots=2))
+    drafter = ModelRun(layers="all", caches=CacheTypes("f32", "f32"))
+    offload = Offload(target=ModelRun(layers=4), drafter=drafter)
+    _store(_spec(offload=offload), serving=Serving(context=512, slots=2))
     done = shell.here("plan", "--tuned", "tuned", "--vram", "2G")
     assert done.returncode == 0, done.stderr
     assert "tuned: tuned, for a context of 512 tokens in each of 2 slots" in done.stderr

@@ -18,6 +18,7 @@ from ggufspec.domain import (
     Drafting,
     Method,
     ModelFile,
+    ModelRun,
     Offload,
     Pair,
     Program,
@@ -70,14 +71,16 @@ def _forecast(
     return Forecast(**{**facts, **more})  # type: ignore[arg-type]
 
 
-def _arm(n_max: int = 3, p_min: float = 0.0, drafter: str = "drafter.gguf", **offload: object) -> RunSpec:
+def _arm(
+    n_max: int = 3, p_min: float = 0.0, drafter: str = "drafter.gguf", offload: Offload | None = None
+) -> RunSpec:
     spec = values.spec(Role.DRAFTING, draft=n_max)
     return replace(
         spec,
         pair=replace(spec.pair, draft=ModelFile(filename=drafter)),
         prompt=NO_PROMPT,
         drafting=Drafting(n_max=n_max, p_min=p_min),
-        offload=Offload(**offload),  # type: ignore[arg-type]
+        offload=offload or Offload(),
     )
 
 
@@ -148,13 +151,15 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[ModelFile, object]:
     }
 
 
-def _blocks(cards: dict[ModelFile, object], vram_bytes: int | None, **offload: object) -> tuple[Block, ...]:
-    arm = _arm(**offload)  # type: ignore[arg-type]
+def _blocks(
+    cards: dict[ModelFile, object], vram_bytes: int | None, offload: Offload | None = None
+) -> tuple[Block, ...]:
+    arm = _arm(offload=offload)
     ngram = replace(
         arm,
         pair=Pair(name="tiny", target=arm.pair.target),
         drafting=Drafting(n_max=8, method=Method.NGRAM_SIMPLE),
-        offload=replace(arm.offload, draft_layers="auto"),
+        offload=arm.offload.with_layers(drafter="auto"),
     )
     asked = Block(arms=(arm.baseline, replace(arm, role=Role.DRAFTER, drafting=None), arm, ngram))
     return candidates.blocks((asked,), cards, layout=memory.TODAY, vram_bytes=vram_bytes)  # type: ignore[arg-type]
@@ -169,7 +174,7 @@ def test_without_a_gpu_nothing_is_placed(cards: dict[ModelFile, object]) -> None
 def test_a_drafter_beside_the_gpu_leaves_room_for_the_target(cards: dict[ModelFile, object]) -> None:
     blocks = _blocks(cards, 6 * GIB)
     placed = {
-        (arm.offload.target_layers, arm.offload.draft_layers)
+        (arm.offload.target.layers, arm.offload.drafter.layers)
         for block in blocks
         for arm in block.arms
         if arm.drafter is not None
@@ -180,7 +185,7 @@ def test_a_drafter_beside_the_gpu_leaves_room_for_the_target(cards: dict[ModelFi
     assert isinstance(with_none, int)
     assert 0 < with_all < with_none
     assert blocks[0].arms[0].role is Role.TARGET
-    assert blocks[0].arms[0].offload.target_layers == with_none  # the target alone at its best comes first
+    assert blocks[0].arms[0].offload.target.layers == with_none  # the target alone at its best comes first
     for block in blocks:
         assert [arm.role for arm in block.arms].count(Role.TARGET) == 1
         assert {arm.baseline for arm in block.arms} == {block.arms[0]}
@@ -188,13 +193,14 @@ def test_a_drafter_beside_the_gpu_leaves_room_for_the_target(cards: dict[ModelFi
 
 def test_what_fits_wholly_is_placed_wholly(cards: dict[ModelFile, object]) -> None:
     (block,) = _blocks(cards, 80 * GIB)
-    assert {arm.offload.target_layers for arm in block.arms} == {"all"}
-    assert {arm.offload.draft_layers for arm in block.arms if arm.drafter} == {"all"}
+    assert {arm.offload.target.layers for arm in block.arms} == {"all"}
+    assert {arm.offload.drafter.layers for arm in block.arms if arm.drafter} == {"all"}
 
 
 def test_layers_that_were_asked_for_stay(cards: dict[ModelFile, object]) -> None:
-    (block,) = _blocks(cards, 6 * GIB, target_layers=7, draft_layers=3)
-    assert {arm.offload for arm in block.arms if arm.drafter} == {Offload(target_layers=7, draft_layers=3)}
+    asked = Offload(target=ModelRun(layers=7), drafter=ModelRun(layers=3))
+    (block,) = _blocks(cards, 6 * GIB, asked)
+    assert {arm.offload for arm in block.arms if arm.drafter} == {asked}
 
 
 def test_the_leader_comes_first_and_every_kind_has_its_leader() -> None:

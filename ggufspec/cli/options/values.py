@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ggufspec.choices import Experts, Layers, SplitMode
-from ggufspec.domain import NgramSettings, Offload, Runtime, ServiceLevel
+from ggufspec.domain import ModelRun, NgramSettings, Offload, Runtime, ServiceLevel
 from ggufspec.errors import GgufspecError
 
 if TYPE_CHECKING:
@@ -38,13 +38,11 @@ class PlacementOptions:
         """Return the placement, with llama.cpp's defaults for numbers of layers."""
         return Offload(
             fit=None if self.fit is None else self.fit == "on",
-            devices=self.devices or (),
-            draft_devices=self.draft_devices or (),
+            target=ModelRun(devices=self.devices or (), cpu_moe=self.cpu_moe),
+            drafter=ModelRun(devices=self.draft_devices or (), cpu_moe=self.draft_cpu_moe),
             tensor_split=self.tensor_split or (),
             split_mode=None if self.split_mode is None else SplitMode(self.split_mode),
             main_gpu=self.main_gpu,
-            cpu_moe=self.cpu_moe,
-            draft_cpu_moe=self.draft_cpu_moe,
         )
 
 
@@ -72,34 +70,37 @@ class RuntimeOptions:
     args: str | tuple[str, ...] | None
     draft_args: str | tuple[str, ...] | None
 
-    def to_cache_types(self) -> tuple[str, ...] | None:
-        """Return the types of the K cache, and of the V cache where ``to_runtimes`` names none.
+    def to_caches(self) -> tuple[str, ...] | None:
+        """Return the types of the target's caches, see ``CacheTypes.parse``.
+
+        A type of a cache that llama.cpp leaves at f16 is f16.
 
         Raises:
             GgufspecError: both caches and one of them were given.
         """
         if self.kv_type and (self.cache_type_k or self.cache_type_v):
             raise GgufspecError("--kv-type is for both caches", "give either --kv-type or -ctk and -ctv")
-        return self.kv_type or self.cache_type_k or ((_F16,) if self.cache_type_v else None)
+        return self.kv_type or _pairs(self.cache_type_k, self.cache_type_v)
 
-    def to_runtimes(self) -> Runtime | tuple[Runtime, ...]:
-        """Return every combination of the settings, or the only one.
-
-        A type of a cache that llama.cpp leaves at f16 is f16.
+    def to_draft_caches(self) -> tuple[str, ...] | None:
+        """Return the types of the drafter's caches, likewise.
 
         Raises:
-            GgufspecError: the quotes of arguments are not closed, or both caches of the drafter and one of
-                them were given.
+            GgufspecError: both caches and one of them were given.
         """
         if self.kv_type_draft and (self.cache_type_k_draft or self.cache_type_v_draft):
             raise GgufspecError(
                 "--kv-type-draft is for both caches", "give either --kv-type-draft or -ctkd and -ctvd"
             )
-        draft_k = self.kv_type_draft or self.cache_type_k_draft
+        return self.kv_type_draft or _pairs(self.cache_type_k_draft, self.cache_type_v_draft)
+
+    def to_runtimes(self) -> Runtime | tuple[Runtime, ...]:
+        """Return every combination of the settings, or the only one.
+
+        Raises:
+            GgufspecError: the quotes of arguments are not closed.
+        """
         axes: dict[str, tuple[Any, ...] | None] = {
-            "kv_type_v": self.cache_type_v or ((_F16,) if self.cache_type_k else None),
-            "draft_kv_type": draft_k or ((_F16,) if self.cache_type_v_draft else None),
-            "draft_kv_type_v": self.cache_type_v_draft or ((_F16,) if self.cache_type_k_draft else None),
             "draft_backend_sampling": self.draft_backend_sampling,
             "flash_attn": self.flash_attn,
             "batch": self.batch,
@@ -116,6 +117,13 @@ class RuntimeOptions:
         runtimes = (Runtime(**dict(zip(axes, values, strict=True)), **fixed) for values in combinations)
         first, *others = dict.fromkeys(runtimes)
         return (first, *others) if others else first
+
+
+def _pairs(k: tuple[str, ...] | None, v: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return every pair of types of K and V caches; llama.cpp leaves the one that is not named at f16."""
+    if not k and not v:
+        return None
+    return tuple(f"{one},{other}" for one, other in product(k or (_F16,), v or (_F16,)))
 
 
 def _texts(given: str | tuple[str, ...] | None) -> tuple[str, ...]:
@@ -192,7 +200,8 @@ class RunOptions(PlacementOptions, RuntimeOptions):
             ngld=self.ngld,
             offload=self.to_offload(),
             rpc=self.rpc or None,
-            kv_type=self.to_cache_types(),
+            kv_type=self.to_caches(),
+            kv_type_draft=self.to_draft_caches(),
             ubatch=self.ubatch,
             runtime=self.to_runtimes(),
             ctx=self.ctx,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ggufspec import machine
 from ggufspec.cli.entry.output import echo, iterate_with_progress
-from ggufspec.domain import Offload
+from ggufspec.domain import ModelRun, Offload
 from ggufspec.errors import GgufspecError, OutOfMemoryError
 from ggufspec.llama.install import installs
 from ggufspec.modelfiles import catalog, hub, memory
@@ -29,7 +29,7 @@ def choose_largest(access: hub.Access) -> tuple[str, str]:
             continue
         cards = [hub.read_card(model, access) for model in (target, draft)]
         plan = memory.plan(cards[0], cards[1], offload, memory.MemorySettings(context=CONTEXT))
-        needed = plan.gpu_bytes if offload.target_layers == "all" else plan.host_bytes
+        needed = plan.gpu_bytes if offload.target.layers == "all" else plan.host_bytes
         if needed + memory.RESERVE_BYTES <= available:
             return survey.pair.name, (
                 f"{survey.pair.name} is the largest pair that fits: {format_bytes(needed)} with a context of "
@@ -70,5 +70,5 @@ def _detect_memory() -> tuple[int, str, Offload]:
     """Return the available memory in bytes, its place, and the offload: all layers, or none."""
     vram = sum(gpu.free_bytes for gpu in installs.detect_gpus())
     if vram:
-        return vram, "free on the GPU", Offload(target_layers="all", draft_layers="all")
-    return machine.snapshot().memory_bytes, "of memory", Offload(target_layers=0, draft_layers=0)
+        return vram, "free on the GPU", Offload(target=ModelRun(layers="all"), drafter=ModelRun(layers="all"))
+    return machine.snapshot().memory_bytes, "of memory", Offload().on_processor

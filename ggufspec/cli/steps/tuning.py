@@ -13,7 +13,7 @@ from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import TuneOptions
 from ggufspec.cli.steps import benches, hub_access, limits, measuring
-from ggufspec.domain import Chain, Method, Offload, Program, Role, RunSpec, Runtime, Sampling
+from ggufspec.domain import Chain, Method, Offload, Program, Role, RunSpec, Sampling
 from ggufspec.errors import InconclusiveError
 from ggufspec.harmless import one_line
 from ggufspec.measure import Deadline, Request, api
@@ -252,8 +252,8 @@ def bench_command(request: Request, spec: RunSpec) -> str:
     words += [*_placing(spec), *_sampling(spec.sampling), *_texts(request, spec)]
     words += [word for llama in request.llamas if llama for word in ("--llama", str(llama.absolute()))]
     words += ["--force"] if request.force else []
-    runtime = spec.runtime if spec.drafting is not None else spec.runtime.target_alone
-    return shlex.join([*words, *_cache(spec.kv_type, runtime), *replace(runtime, kv_type_v=None).words])
+    runtime = spec.runtime if spec.drafting is not None else spec.runtime.without_drafting
+    return shlex.join([*words, *_caches(spec), *runtime.words])
 
 
 def _models(spec: RunSpec) -> Iterator[str]:
@@ -278,11 +278,11 @@ def _drafting(spec: RunSpec) -> Iterator[str]:
 def _placing(spec: RunSpec) -> Iterator[str]:
     offload = spec.offload
     options: dict[str, object] = {
-        "--ngl": offload.target_layers if offload.target_layers != "auto" else None,
-        "--ngld": offload.draft_layers if spec.drafter and offload.draft_layers != "auto" else None,
+        "--ngl": offload.target.layers if offload.target.layers != "auto" else None,
+        "--ngld": offload.drafter.layers if spec.drafter and offload.drafter.layers != "auto" else None,
         "--rpc": ",".join(offload.rpc),
-        "--device": ",".join(offload.devices),
-        "--device-draft": ",".join(offload.draft_devices) if spec.drafter else None,
+        "--device": ",".join(offload.target.devices),
+        "--device-draft": ",".join(offload.drafter.devices) if spec.drafter else None,
         "--tensor-split": ",".join(map(str, offload.tensor_split)),
         "--split-mode": offload.split_mode and offload.split_mode.value,
         "--main-gpu": offload.main_gpu,
@@ -297,15 +297,19 @@ def _placing(spec: RunSpec) -> Iterator[str]:
     yield from _experts(offload, is_drafting=spec.drafter is not None)
 
 
-def _cache(kv_type: str | None, runtime: Runtime) -> Iterator[str]:
-    if runtime.kv_type_v is not None:
-        yield from ("-ctk", kv_type or "f16", "-ctv", runtime.kv_type_v)
-    elif kv_type is not None:
-        yield from ("--kv-type", kv_type)
+def _caches(spec: RunSpec) -> Iterator[str]:
+    """Yield the options for the types of the caches."""
+    target = spec.offload.target.caches
+    if target is not None and target.type_k == target.type_v:
+        yield from ("--kv-type", target.type_k)
+    elif target is not None:
+        yield from ("-ctk", target.type_k)
+    offload = spec.offload if spec.drafting is not None else spec.offload.target_alone
+    yield from offload.cache_words
 
 
 def _experts(offload: Offload, *, is_drafting: bool) -> Iterator[str]:
-    kept = {"": offload.cpu_moe, "-draft": offload.draft_cpu_moe if is_drafting else None}
+    kept = {"": offload.target.cpu_moe, "-draft": offload.drafter.cpu_moe if is_drafting else None}
     for whose, experts in kept.items():
         if experts == "all":
             yield f"--cpu-moe{whose}"

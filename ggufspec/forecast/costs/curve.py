@@ -46,7 +46,6 @@ class MeasuredOn:
     head: Method | None = None  # by which the drafter drafts, where it is a head
     offload: Offload | None = None
     threads: int | None = None
-    kv_type: str | None = None
     build: Build | None = None
     machine: Machine | None = None
     note: str | None = None  # how the figures came about where they were not measured

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ggufspec import machine
-from ggufspec.domain import Offload, Pair
+from ggufspec.domain import ModelRun, Offload, Pair
 from ggufspec.errors import GgufspecError, NetworkError
 from ggufspec.forecast import costs
 from ggufspec.forecast.planning.plans import Planned, plan_pair
@@ -167,7 +167,7 @@ def _plan(listed: Pair, pair: Pair, site: Site, access: hub.Access) -> Planned:
     settings = memory.MemorySettings(
         context=CONTEXT, mtp=cards[1] is None and choosing.drafts_by_mtp(method, cards[0])
     )
-    offload = Offload() if site.has_gpu else Offload(target_layers=0, draft_layers=0)
+    offload = Offload() if site.has_gpu else Offload().on_processor
     return plan_pair(
         pair,
         cards,
@@ -184,7 +184,7 @@ def _plan(listed: Pair, pair: Pair, site: Site, access: hub.Access) -> Planned:
 def _read_bytes(planned: Planned, site: Site) -> float:
     """Return what the host reads for one token of the target, with a full context."""
     machines = Machines.named(site.host, site.host, n_gpus=0)
-    parts = parts_of(planned.target, Offload(target_layers=0), machines, depth=CONTEXT)
+    parts = parts_of(planned.target, Offload(target=ModelRun(layers=0)), machines, depth=CONTEXT)
     return sum(part.shape.read_bytes(1, CONTEXT) for part in parts)
 
 

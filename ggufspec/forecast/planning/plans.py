@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ggufspec.domain import Chain, Experts, Layers, Offload, Pair
+from ggufspec.domain import CacheTypes, Chain, Experts, Layers, ModelRun, Offload, Pair
 from ggufspec.forecast.whatif import Machines, parts_of, roofline_rate
 from ggufspec.llama.install import installs
 from ggufspec.llama.rpc import workers
@@ -136,23 +136,19 @@ def plan(
     chosen = choosing.choose_pair(pair, target, draft_model, access)
     target_card, draft_card = choosing.read_cards(chosen, access)
     way = choosing.choose_way(chosen, method, draft_card)
+    caches = CacheTypes(cache_type_k or kv_type, cache_type_v or kv_type)
     draft_k, draft_v = cache_type_k_draft or kv_type_draft, cache_type_v_draft or kv_type_draft
+    draft_caches = CacheTypes(draft_k or caches.type_k, draft_v or caches.type_v)
     settings = memory.MemorySettings(
         context=ctx,
-        kv_type_k=(cache_type_k or kv_type).upper(),
-        kv_type_v=(cache_type_v or kv_type).upper(),
         n_ubatch=ubatch,
         mtp=draft_card is None and choosing.drafts_by_mtp(way, target_card),
         layout=memory.layout_for(build),
-        draft_kv_type_k=draft_k and draft_k.upper(),
-        draft_kv_type_v=draft_v and draft_v.upper(),
     )
     offload = Offload(
-        target_layers=ngl,
-        draft_layers=ngld,
+        target=ModelRun(layers=ngl, cpu_moe=cpu_moe, caches=caches),
+        drafter=ModelRun(layers=ngld, cpu_moe=draft_cpu_moe, caches=draft_caches),
         tensor_split=tuple(tensor_split or ()),
-        cpu_moe=cpu_moe,
-        draft_cpu_moe=draft_cpu_moe,
         rpc=workers.parse_workers(rpc or workers.NO_WORKERS),
     )
     return plan_pair(
@@ -202,15 +198,15 @@ def plan_pair(
     gpus = installs.detect_gpus() if vram is None else ()
     if offload.rpc and vram is None:
         if not gpus and not offload.lends_to_drafter:
-            offload = replace(offload, draft_layers=0)
+            offload = offload.with_layers(drafter=0)
         gpus = (*workers.list_gpus(workers.read_workers(offload.rpc)), *gpus)
     vram_bytes = tuple(gpu.free_bytes for gpu in gpus) if vram is None else _sizes(vram)
     reserve_bytes = parse_memory(reserve)
     plans = memory.plan_each_offload(target_card, draft_card, settings, offload)
     best = memory.best_fit(plans, vram_bytes, reserve_bytes) if vram_bytes else None
     shown = best or plans[0 if vram_bytes else -1]
-    if offload.target_layers != "auto":
-        layers = offload.target_layers
+    if offload.target.layers != "auto":
+        layers = offload.target.layers
         shown = plans[min(layers, len(plans) - 1) if isinstance(layers, int) else -1]
     if machine is None and host is not None:
         raise ValueError("--host needs --machine, the GPU")
@@ -241,7 +237,7 @@ def _rates(
     """Return the estimated tokens/s for each number of layers on the GPU; None where a machine is missing."""
 
     def rate(layers: int) -> float | None:
-        placed = replace(offload, target_layers=layers)
+        placed = offload.with_layers(layers)
         try:
             parts = parts_of(card, placed, machines, depth=settings.context, settings=settings)
         except ValueError:  # layers on a host that is not known

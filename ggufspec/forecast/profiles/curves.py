@@ -135,7 +135,6 @@ def of(
         head=drafter.method if isinstance(drafter, HeadFile) else None,
         offload=layers,
         threads=spec.threads,
-        kv_type=spec.kv_type,
         build=build,
         machine=machine,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggufspec import units
-from ggufspec.domain import Experts, Layers, Offload, Program
+from ggufspec.domain import Experts, Layers, ModelRun, Offload, Program
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.whatif.acceptances import AcceptanceRate, Given, parse_acceptances
 from ggufspec.forecast.whatif.cost_sources import (
@@ -135,11 +135,9 @@ def whatif(
     if not covered:
         raise ValueError("no acceptance or cost is known for drafts of these sizes")
     offload = Offload(
-        target_layers=ngl,
-        draft_layers=ngld,
+        target=ModelRun(layers=ngl, cpu_moe=cpu_moe),
+        drafter=ModelRun(layers=ngld, cpu_moe=draft_cpu_moe),
         tensor_split=tuple(tensor_split or ()),
-        cpu_moe=cpu_moe,
-        draft_cpu_moe=draft_cpu_moe,
     )
     if rtt is not None and flops:
         raise ValueError("with --rtt, --bandwidth is that of the network: name the machine with --machine")

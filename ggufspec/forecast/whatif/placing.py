@@ -82,17 +82,9 @@ def parts_of(
     Raises:
         ValueError: layers stay on the CPU, and the host is not known.
     """
-    used = settings or memory.MemorySettings(context=depth)
-    distribution = memory.distribute(
-        card,
-        offload.target_layers,
-        used.layout,
-        cpu_moe=offload.cpu_moe,
-        tensor_split=offload.tensor_split,
-    )
-    shapes = shapes_by_device(
-        card, distribution, depth=depth, kv_type_k=used.kv_type_k, kv_type_v=used.kv_type_v
-    )
+    used = (settings or memory.MemorySettings(context=depth)).with_caches(offload.target.caches)
+    distribution = memory.distribute(card, offload.target, used.layout, tensor_split=offload.tensor_split)
+    shapes = shapes_by_device(card, distribution, depth=depth, caches=used.caches)
 
     def parts() -> Iterator[ModelPart]:
         for device, shape in shapes.items():

@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Sequence
 
+from ggufspec.domain import CacheTypes
 from ggufspec.forecast.costs import Shape
 from ggufspec.modelfiles.compat import mtp_layers, read_head
 from ggufspec.modelfiles.gguf import ModelCard, Tensor
-from ggufspec.modelfiles.memory import Distribution, MemorySettings, cache_bytes
+from ggufspec.modelfiles.memory import F16, Distribution, MemorySettings, cache_bytes
 
 _LOOKED_UP = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\b")
 _BLOCK = re.compile(r"blk\.(\d+)\.")
@@ -18,7 +19,7 @@ _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _LEAST_DEPTH = 256
 
 
-def shape(card: ModelCard, *, depth: int, kv_type: str = "F16") -> Shape:
+def shape(card: ModelCard, *, depth: int, caches: CacheTypes = F16) -> Shape:
     """Return a model's shape.
 
     Embeddings are looked up, not read, unless they serve for the output, too. Layers with a sliding window
@@ -28,14 +29,14 @@ def shape(card: ModelCard, *, depth: int, kv_type: str = "F16") -> Shape:
     Args:
         card: the model.
         depth: tokens in the context.
-        kv_type: ggml's name of the type of both caches.
+        caches: the types of its caches.
     """
-    settings = _settings(depth, kv_type, kv_type)
+    settings = _settings(depth, caches)
     return _shape_of(card, _read_tensors(card), _layers(card), settings)
 
 
 def shapes_by_device(
-    card: ModelCard, distribution: Distribution, *, depth: int, kv_type_k: str = "F16", kv_type_v: str = "F16"
+    card: ModelCard, distribution: Distribution, *, depth: int, caches: CacheTypes = F16
 ) -> dict[int | None, Shape]:
     """Return the shape of what each device evaluates; a GPU's number, or None for the host, is the key.
 
@@ -45,10 +46,9 @@ def shapes_by_device(
         card: the model.
         distribution: where its tensors and caches are.
         depth: tokens in the context.
-        kv_type_k: ggml's name of the type in which keys are cached.
-        kv_type_v: likewise for values.
+        caches: the types of its caches.
     """
-    settings = _settings(depth, kv_type_k, kv_type_v)
+    settings = _settings(depth, caches)
     held: dict[int | None, list[Tensor]] = {}
     for tensor in _read_tensors(card):
         is_tied_output = _LOOKED_UP.match(tensor.name)
@@ -63,8 +63,8 @@ def shapes_by_device(
     }
 
 
-def _settings(depth: int, kv_type_k: str, kv_type_v: str) -> MemorySettings:
-    return MemorySettings(context=max(depth, _LEAST_DEPTH), kv_type_k=kv_type_k, kv_type_v=kv_type_v)
+def _settings(depth: int, caches: CacheTypes) -> MemorySettings:
+    return MemorySettings(context=max(depth, _LEAST_DEPTH), caches=caches)
 
 
 def _layers(card: ModelCard) -> range:

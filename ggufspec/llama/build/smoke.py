@@ -17,6 +17,7 @@ from ggufspec.domain import (
     Drafting,
     Layers,
     ModelFile,
+    ModelRun,
     Offload,
     Pair,
     Program,
@@ -80,7 +81,7 @@ def _spec(program: Program, *, gpu: bool) -> RunSpec:
         n_predict=8,
         context=256,
         threads=1,  # on a busy machine, more threads wait for each other for minutes
-        offload=Offload(target_layers=layers, draft_layers=layers),
+        offload=Offload(target=ModelRun(layers=layers), drafter=ModelRun(layers=layers)),
         sampling=Sampling(),
         drafting=Drafting(n_max=3) if drafting else None,
     )

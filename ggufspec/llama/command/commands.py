@@ -14,7 +14,7 @@ from ggufspec.domain import Offload, Program, RunSpec
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command.drafting import add_drafting, add_experts, check_chain
 from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
-from ggufspec.llama.command.runtime import add_flash_attention, add_runtime
+from ggufspec.llama.command.runtime import add_flash_attention, add_runtime, name_caches
 from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Executable, Install
 from ggufspec.llama.install.options import ListedFlags
 
@@ -72,7 +72,7 @@ def find_ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str
         "draft_p_min": drafting is not None and drafting.p_min > 0,
         "draft_cache_k": drafting is not None
         and drafting.method.drafts_with_model
-        and spec.kv_type is not None,
+        and spec.offload.drafter_caches is not None,
     }
     executable = install.executable(program)
     return tuple(
@@ -108,12 +108,10 @@ def add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> None
     if remote:  # before anything that may name a device: programs look names up at once
         check_rpc(install)
         arguments.require_flag("rpc", ",".join(offload.rpc))
-    layers = format_layers(offload.target_layers, arguments.options, install, remote=remote)
+    layers = format_layers(offload.target.layers, arguments.options, install, remote=remote)
     arguments.add_flag("layers", layers)
     _add_devices(arguments, offload)
-    for meaning, kv_type in zip(("cache_k", "cache_v"), spec.cache_types, strict=True):
-        if kv_type is None:
-            continue
+    for meaning, kv_type in name_caches(offload.target.caches):
         types = _cache_types(arguments.options, SPELLINGS[meaning][0])
         if types and kv_type not in types:
             raise GgufspecError(
@@ -136,8 +134,8 @@ def _add_devices(arguments: Arguments, offload: Offload) -> None:
     """Add the requested placement beside the layers; a program without --fit needs no "off"."""
     if offload.fit or (offload.fit is False and "--fit" in arguments.options):
         arguments.require_flag("fit", "on" if offload.fit else "off")
-    if offload.devices:
-        arguments.require_flag("devices", ",".join(offload.devices))
+    if offload.target.devices:
+        arguments.require_flag("devices", ",".join(offload.target.devices))
     if offload.tensor_split:
         arguments.require_flag("tensor_split", ",".join(f"{share:g}" for share in offload.tensor_split))
     if offload.split_mode is not None:
@@ -150,7 +148,7 @@ def _add_devices(arguments: Arguments, offload: Offload) -> None:
             )
     if offload.main_gpu is not None:
         arguments.require_flag("main_gpu", offload.main_gpu)
-    add_experts(arguments, offload.cpu_moe)
+    add_experts(arguments, offload.target.cpu_moe)
 
 
 def add_fixed(arguments: Arguments, spec: RunSpec, install: Install) -> None:
@@ -175,7 +173,7 @@ def add_fitting(arguments: Arguments, spec: RunSpec, install: Install) -> None:
     """
     add_flash_attention(arguments, spec)
     if "--fit" in arguments.options and spec.offload.fit is None:
-        layers = {spec.own_offload.target_layers, spec.offload.draft_layers}
+        layers = {spec.own_offload.target.layers, spec.offload.drafter.layers}
         fit = "auto" in layers and (install.gpu is not False or bool(spec.own_offload.rpc))
         arguments.add("--fit", "on" if fit else "off")
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from ggufspec.domain import Chain, Drafting, Experts, Method, NgramSettings, Offload, Program, RunSpec
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command.flags import Arguments, format_layers
+from ggufspec.llama.command.runtime import name_caches
 from ggufspec.llama.install.installs import Executable, Install
 from ggufspec.llama.install.options import ListedFlags
 
@@ -93,21 +94,19 @@ def _add_model(
     if spec.pair.draft is not None:
         arguments.add_flag("draft_model", spec.pair.draft.path)
         remote = spec.offload.lends_to_drafter
-        layers = format_layers(spec.offload.draft_layers, arguments.options, install, remote=remote)
+        layers = format_layers(spec.offload.drafter.layers, arguments.options, install, remote=remote)
         arguments.add_flag("draft_layers", layers)
         devices = drafter_devices(spec.offload, install)
         if devices:
             arguments.require_flag("draft_devices", ",".join(devices))
-        add_experts(arguments, spec.offload.draft_cpu_moe, whose="draft_")
+        add_experts(arguments, spec.offload.drafter.cpu_moe, whose="draft_")
         arguments.add_flag("draft_threads", spec.threads)
         arguments.add_flag("draft_threads_batch", spec.threads)
         arguments.add_flag("draft_context", spec.context)
-    differs = spec.draft_cache_types != spec.cache_types
-    for meaning, kv_type in zip(("draft_cache_k", "draft_cache_v"), spec.draft_cache_types, strict=True):
-        if kv_type is not None and differs:
-            arguments.require_flag(meaning, kv_type)
-        elif kv_type is not None:
-            arguments.add_flag(meaning, kv_type)
+    caches = spec.offload.drafter_caches
+    for meaning, kv_type in name_caches(caches):
+        add = arguments.add_flag if caches == spec.offload.target.caches else arguments.require_flag
+        add(f"draft_{meaning}", kv_type)
     sampling = spec.runtime.draft_backend_sampling
     if sampling is not None:
         arguments.require_flag(f"draft_backend_sampling_{sampling}")

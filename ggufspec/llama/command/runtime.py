@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ggufspec.domain import RunSpec
+from ggufspec.domain import CacheTypes, RunSpec
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command.flags import SPELLINGS, Arguments
 
@@ -125,9 +125,14 @@ def _add_loading(arguments: Arguments, *, locked: bool, mapped: bool) -> None:
         arguments.require_flag("no_mmap")
 
 
+def name_caches(caches: CacheTypes | None) -> tuple[tuple[str, str], ...]:
+    """Return the type of each cache by its meaning in ``SPELLINGS``; nothing for the build's default."""
+    return () if caches is None else (("cache_k", caches.type_k), ("cache_v", caches.type_v))
+
+
 def is_quantised(spec: RunSpec) -> bool:
     """Whether a cache of the model that writes the text is quantised."""
-    return any(kv_type is not None and kv_type not in _FLOAT_TYPES for kv_type in spec.cache_types)
+    return any(kv_type not in _FLOAT_TYPES for _, kv_type in name_caches(spec.caches))
 
 
 def add_flash_attention(arguments: Arguments, spec: RunSpec) -> None:
@@ -139,10 +144,10 @@ def add_flash_attention(arguments: Arguments, spec: RunSpec) -> None:
         GgufspecError: the program cannot do what was requested, or what a quantised cache needs.
     """
     requested, quantised = spec.runtime.flash_attn, is_quantised(spec)
-    _, kv_type_v = spec.cache_types
-    if requested == "off" and kv_type_v is not None and kv_type_v not in _FLOAT_TYPES:
+    if requested == "off" and spec.caches is not None and spec.caches.type_v not in _FLOAT_TYPES:
         raise GgufspecError(
-            f"a V cache of type {kv_type_v} needs flash attention", "leave --flash-attn off out, or -ctv"
+            f"a V cache of type {spec.caches.type_v} needs flash attention",
+            "leave --flash-attn off out, or -ctv",
         )
     if arguments.options.mentions("--flash-attn", "auto"):
         arguments.add("--flash-attn", requested or (_ON if quantised else "auto"))

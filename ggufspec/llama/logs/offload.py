@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from ggufspec.domain import Placement, Sample
+from ggufspec.domain import LoadedModel, Placement, Sample
 from ggufspec.llama.logs.lines import LogLine, hits
 
 _FREE = re.compile(r"\S+: using device (\S+) \((.*)\) - +(\d{1,9}) MiB free")
@@ -63,10 +63,14 @@ class LoggedModel:
         return tuple(dict.fromkeys(names))
 
     @property
-    def placement(self) -> tuple[Placement, ...]:
-        """The memory it uses on each device, in the order of the log."""
+    def loaded(self) -> LoadedModel:
+        """Its layers, and the memory it uses on each device, in the order of the log."""
         buffers = (*self._model, *self._kv, *self._compute, *self._output)
-        return tuple(self._on(device) for device in dict.fromkeys(map(_device, buffers)))
+        return LoadedModel(
+            offloaded_layers=self.offloaded_layers,
+            total_layers=self.total_layers,
+            placement=tuple(self._on(device) for device in dict.fromkeys(map(_device, buffers))),
+        )
 
     def add_free(self, device: str, description: str, mib: int) -> None:
         """Add the memory that was free on a device before the load.
@@ -139,17 +143,9 @@ def with_placement(sample: Sample, head: bytes) -> Sample:
         sample: the run's figures.
         head: the log up to its closing statement.
     """
-    target, drafter = (*find_models(head), LoggedModel(), LoggedModel())[:2]
-    return replace(
-        sample,
-        offloaded_layers=target.offloaded_layers,
-        total_layers=target.total_layers,
-        devices=target.devices,
-        placement=target.placement,
-        draft_offloaded_layers=drafter.offloaded_layers,
-        draft_total_layers=drafter.total_layers,
-        draft_placement=drafter.placement,
-    )
+    models = find_models(head)
+    target, drafter = (*(model.loaded for model in models), None, None)[:2]
+    return replace(sample, devices=models[0].devices if models else (), target=target, drafter=drafter)
 
 
 def _add_buffer(models: list[LoggedModel], buffer: re.Match[str]) -> None:

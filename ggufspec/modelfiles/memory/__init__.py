@@ -12,6 +12,7 @@ from ggufspec.modelfiles.memory.cache import cache_bytes
 from ggufspec.modelfiles.memory.placement import Distribution, Footprint, ModelMemory, distribute
 from ggufspec.modelfiles.memory.settings import (
     DEFAULT_UBATCH,
+    F16,
     TODAY,
     Layout,
     MemorySettings,
@@ -32,6 +33,7 @@ from ggufspec.modelfiles.memory.verdicts import (
 
 __all__ = [
     "DEFAULT_UBATCH",
+    "F16",
     "RESERVE_BYTES",
     "TODAY",
     "Distribution",

@@ -32,7 +32,9 @@ def _layer_bytes(card: ModelCard, layer: int, window: int | None, settings: Memo
         value = 0  # multi-head latent attention caches one compressed vector, from which both are made
     heads = card.n_heads_kv[layer]
     cells = settings.cells if window is None else settings.window_cells(window)
-    k_type, v_type = TYPES_BY_NAME[settings.kv_type_k], TYPES_BY_NAME[settings.kv_type_v]
+    k_type, v_type = (
+        TYPES_BY_NAME[name.upper()] for name in (settings.caches.type_k, settings.caches.type_v)
+    )
     return cells * (k_type.row_bytes(key * heads) + v_type.row_bytes(value * heads))
 
 

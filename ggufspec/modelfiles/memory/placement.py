@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from ggufspec.domain import Experts, Layers
+from ggufspec.domain import ModelRun
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory.cache import cache_bytes, windows
 from ggufspec.modelfiles.memory.settings import Layout, MemorySettings
@@ -133,10 +133,9 @@ class Distribution:
 
 def distribute(
     card: ModelCard,
-    layers: Layers,
+    run: ModelRun,
     layout: Layout,
     *,
-    cpu_moe: Experts | None = None,
     tensor_split: Sequence[float] = (),
 ) -> Distribution:
     """Return which device holds each tensor and each cache, as llama_model::load_tensors decides it.
@@ -146,13 +145,13 @@ def distribute(
 
     Args:
         card: the model.
-        layers: how many layers to offload; "all" and "auto" offload everything.
+        run: how many layers to offload ("all" and "auto" offload everything), and how many, counted from the
+            first, keep their experts on the host.
         layout: how the build in use lays models out.
-        cpu_moe: how many layers, counted from the first, keep their experts on the host.
         tensor_split: proportions of the GPUs; without them there is one.
     """
     top = card.n_layers + 1
-    gpu_layers = min(layers, top) if isinstance(layers, int) else top
+    gpu_layers = min(run.layers, top) if isinstance(run.layers, int) else top
     output_on_gpu = gpu_layers == top or (gpu_layers > 0 and layout.output_first)
     repeating = min(gpu_layers, card.n_layers) - (1 if output_on_gpu and gpu_layers < top else 0)
     first = card.n_layers - repeating
@@ -163,7 +162,7 @@ def distribute(
 
     caches = tuple(gpu_at(layer - first) if layer >= first else None for layer in range(card.n_layers))
     output = gpu_at(gpu_layers - 1) if output_on_gpu else None
-    kept = card.n_layers if cpu_moe == "all" else cpu_moe or 0
+    kept = card.n_layers if run.cpu_moe == "all" else run.cpu_moe or 0
 
     def device_of(name: str) -> int | None:
         if _BLOCK.match(name):
@@ -181,11 +180,10 @@ def distribute(
 
 def place(
     card: ModelCard,
-    layers: Layers,
+    run: ModelRun,
     settings: MemorySettings,
     *,
     n_outputs: int,
-    cpu_moe: Experts | None = None,
     tensor_split: Sequence[float] = (),
     loaded: range | None = None,
 ) -> ModelMemory:
@@ -193,15 +191,16 @@ def place(
 
     Args:
         card: the model.
-        layers: how many layers to offload; "all" and "auto" offload everything, 0 leaves the GPUs unused.
+        run: how many layers to offload ("all" and "auto" offload everything, 0 leaves the GPUs unused), which
+            experts stay on the host, and the types of its caches.
         settings: how it is run.
         n_outputs: tokens of a batch whose logits are wanted.
-        cpu_moe: how many layers keep their experts on the host.
         tensor_split: proportions of the GPUs; without them there is one.
         loaded: the layers whose weights are loaded, and which keep a cache; None for all.
     """
     loaded = range(card.n_layers) if loaded is None else loaded
-    distribution = distribute(card, layers, settings.layout, cpu_moe=cpu_moe, tensor_split=tensor_split)
+    settings = settings.with_caches(run.caches)
+    distribution = distribute(card, run, settings.layout, tensor_split=tensor_split)
     top, n_gpus = card.n_layers + 1, max(1, len(tensor_split))
     weights: dict[int | None, int] = dict.fromkeys((None, *range(n_gpus)), 0)
     largest_on_host = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ggufspec.domain import Method, RunSpec
+from ggufspec.domain import CacheTypes, Method, RunSpec
 from ggufspec.llama.command import longest_draft
 
 DEFAULT_UBATCH = 512
@@ -56,44 +56,37 @@ def layout_for(build: int | None) -> Layout:
     )
 
 
+F16 = CacheTypes("f16", "f16")
+"""The types of caches of every build, unless others are requested."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MemorySettings:
     """How the models are to be run.
 
     Attributes:
         context: tokens that prompt and answer may take together (``-c``).
-        kv_type_k: ggml's name of the type in which keys are cached (``-ctk``).
-        kv_type_v: likewise for values (``-ctv``).
+        caches: the types of the caches of a model whose ``ModelRun`` names none.
         n_ubatch: tokens that are evaluated at once (``-ub``).
         n_draft: the most tokens that are drafted per round (γ).
         mtp: whether the target's own layers for MTP draft.
         layout: how the build in use lays models out.
         plain: whether llama.cpp's plain program runs it, which neither serves nor drafts.
         n_slots: how many requests are answered at once, each with a context of its own.
-        draft_kv_type_k: the type of the drafter's keys (``-ctkd``); None for the target's.
-        draft_kv_type_v: likewise for values (``-ctvd``).
     """
 
     context: int
-    kv_type_k: str = "F16"
-    kv_type_v: str = "F16"
+    caches: CacheTypes = F16
     n_ubatch: int = DEFAULT_UBATCH
     n_draft: int = 16
     mtp: bool = False
     layout: Layout = TODAY
     plain: bool = False
     n_slots: int = 1
-    draft_kv_type_k: str | None = None
-    draft_kv_type_v: str | None = None
 
-    @property
-    def of_drafter(self) -> MemorySettings:
-        """The settings with the drafter's cache types in the fields of a target."""
-        return replace(
-            self,
-            kv_type_k=self.draft_kv_type_k or self.kv_type_k,
-            kv_type_v=self.draft_kv_type_v or self.kv_type_v,
-        )
+    def with_caches(self, caches: CacheTypes | None) -> MemorySettings:
+        """Return the settings of a model with these types of caches; None keeps them."""
+        return self if caches is None else replace(self, caches=caches)
 
     @property
     def n_tokens(self) -> int:
@@ -128,26 +121,20 @@ class MemorySettings:
 
 
 def settings_for(spec: RunSpec, layout: Layout, *, plain: bool = False) -> MemorySettings:
-    """Return the memory settings of a run.
+    """Return the memory settings of a run; the types of its caches are in its offload.
 
     Args:
         spec: the run. What it leaves open is llama.cpp's default.
         layout: how the build in use lays models out.
         plain: whether llama.cpp's plain program runs it.
     """
-    kv_type_k, kv_type_v = ((kv_type or "f16").upper() for kv_type in spec.cache_types)
-    draft_kv_type_k, draft_kv_type_v = ((kv_type or "f16").upper() for kv_type in spec.draft_cache_types)
     ubatch = spec.ubatch or DEFAULT_UBATCH
     return MemorySettings(
         context=spec.context,
-        kv_type_k=kv_type_k,
-        kv_type_v=kv_type_v,
         n_ubatch=min(ubatch, spec.runtime.batch or ubatch),
         n_draft=longest_draft(spec.drafting) if spec.drafting else 0,
         mtp=spec.drafting is not None and spec.drafting.method is Method.DRAFT_MTP and spec.drafter is None,
         layout=layout,
         plain=plain,
         n_slots=spec.n_slots,
-        draft_kv_type_k=draft_kv_type_k,
-        draft_kv_type_v=draft_kv_type_v,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from ggufspec.domain import Method, Offload
+from ggufspec.domain import Method, ModelRun, Offload
 from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles.compat import Head, mtp_layers, read_head
 from ggufspec.modelfiles.gguf import ModelCard
@@ -58,10 +58,9 @@ def plan(
     skips_mtp = settings.layout.skips_mtp and not settings.mtp
     planned = place(
         target,
-        offload.target_layers,
+        offload.target,
         settings,
         n_outputs=settings.outputs(1 + (settings.n_draft if drafts else 0)),
-        cpu_moe=offload.cpu_moe,
         tensor_split=offload.tensor_split,
         loaded=range(target.n_layers - mtp_layers(target)) if skips_mtp else None,
     )
@@ -78,10 +77,9 @@ def plan(
         target=_with_states(planned, target, head, settings),
         draft=place(
             draft,
-            offload.draft_layers,
-            settings.of_drafter,
+            replace(offload.drafter, caches=offload.drafter_caches),
+            settings,
             n_outputs=settings.outputs(settings.n_draft + 1 if is_block else 1),
-            cpu_moe=offload.draft_cpu_moe,
             tensor_split=offload.tensor_split,
             loaded=range(draft.n_layers - mtp_layers(draft), draft.n_layers) if has_cache else None,
         ),
@@ -123,10 +121,9 @@ def plan_each_offload(
 
     ``offload`` is where the rest goes, by default all layers of the drafter to one GPU.
     """
-    rest = offload or Offload(draft_layers="all")
+    rest = offload or Offload(drafter=ModelRun(layers="all"))
     return tuple(
-        plan(target, draft, replace(rest, target_layers=layers), settings)
-        for layers in range(target.n_layers + 2)
+        plan(target, draft, rest.with_layers(layers), settings) for layers in range(target.n_layers + 2)
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 
 from ggufspec.analysis import Arm
+from ggufspec.domain import LoadedModel
 from ggufspec.report.plot import look
 from ggufspec.report.plot.look import Datum, named_arms
 from ggufspec.report.rows.charts import MemorySpeedRow
@@ -72,7 +73,8 @@ def _all_known(sizes: Sequence[int | None]) -> bool:
 
 def _placed(arm: Arm) -> int | None:
     """Return the GPU memory of an arm's models from the log, the drafter included."""
-    sizes = [(output.gpu_bytes, output.draft_gpu_bytes or 0) for output in arm.outputs]
+    models = [(output.target or LoadedModel(), output.drafter or LoadedModel()) for output in arm.outputs]
+    sizes = [(target.gpu_bytes, drafter.gpu_bytes or 0) for target, drafter in models]
     return max((target + drafter for target, drafter in sizes if target is not None), default=None)
 
 

@@ -79,11 +79,11 @@ class SettingsRow(Row):
     target: str | None = column(of=_target)
     draft_model: str | None = column(of=_drafter)
     requested_ngl: str | None = column(
-        of=lambda spec: str(spec.offload.target_layers) if _target(spec) and not spec.servers else None,
+        of=lambda spec: str(spec.offload.target.layers) if _target(spec) and not spec.servers else None,
         help="Layers on the GPU that were asked for; null for a model that the run does not load.",
     )
     requested_ngld: str | None = column(
-        of=lambda spec: str(spec.offload.draft_layers) if _drafter(spec) else None,
+        of=lambda spec: str(spec.offload.drafter.layers) if _drafter(spec) else None,
         help="The same of the drafter.",
     )
     method: str | None = column(of=lambda spec: str(spec.drafting.chain) if spec.drafting else None)

@@ -71,7 +71,7 @@ def tokens_per_round(forecast: Forecast) -> str:
 
 
 def _layers(item: Mapping[str, Any]) -> str:
-    layers = item["prospect"].arm.offload.target_layers
+    layers = item["prospect"].arm.offload.target.layers
     return "" if layers == "auto" else str(layers)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
+from operator import attrgetter
 from typing import Any
 
 from ggufspec import stats, units
 from ggufspec.analysis import Acceptance, Arm, acceptance, review, warnings, windows
-from ggufspec.domain import Estimate, Placement, Prompt, RunOutcome, SpeedJudgement, SpeedVerdict
+from ggufspec.domain import Estimate, LoadedModel, Prompt, RunOutcome, SpeedJudgement, SpeedVerdict
 from ggufspec.report.columns import Row, column
 from ggufspec.report.rows.benches import AcceptanceRow, MethodAcceptance, SettingsRow, list_methods
 from ggufspec.results import Runs
@@ -54,18 +55,15 @@ def _known(numbers: Any) -> list[float | None]:
     return [None if math.isnan(number) else number for number in numbers.tolist()]
 
 
-def _placement(column_name: str) -> Any:
-    """Return the function from runs to a text with a model's bytes on each device."""
+def _of_model(model: str, figure: Callable[[LoadedModel], Any]) -> Callable[[RunColumns], list[Any]]:
+    """Return the function from runs to a figure of their target or drafter; None where no log shows it."""
+    return lambda runs: [None if loaded is None else figure(loaded) for loaded in getattr(runs, model)]
 
-    def texts(runs: RunColumns) -> list[str | None]:
-        placements: list[tuple[Placement, ...]] = getattr(runs, column_name)
-        return [
-            ", ".join(f"{units.format_bytes(part.total_bytes)} on {part.device}" for part in placement)
-            or None
-            for placement in placements
-        ]
 
-    return texts
+def _describe_placement(loaded: LoadedModel) -> str | None:
+    """Return a text with a model's bytes on each device."""
+    parts = (f"{units.format_bytes(part.total_bytes)} on {part.device}" for part in loaded.placement)
+    return ", ".join(parts) or None
 
 
 class RunRow(Row):
@@ -97,14 +95,14 @@ class RunRow(Row):
     ttft_s: float
     itl_s: float
     load_ms: float
-    actual_ngl: int = column(of="offloaded_layers")
-    total_layers: int
-    gpu_bytes: int = column(of=lambda runs: [output.gpu_bytes for output in runs.runs.outputs])
-    placement: str = column(of=_placement("placement"))
-    actual_ngld: int = column(of="draft_offloaded_layers")
-    draft_total_layers: int
-    draft_gpu_bytes: int = column(of=lambda runs: [output.draft_gpu_bytes for output in runs.runs.outputs])
-    draft_placement: str = column(of=_placement("draft_placement"))
+    actual_ngl: int = column(of=_of_model("target", attrgetter("offloaded_layers")))
+    total_layers: int = column(of=_of_model("target", attrgetter("total_layers")))
+    gpu_bytes: int = column(of=_of_model("target", attrgetter("gpu_bytes")))
+    placement: str = column(of=_of_model("target", _describe_placement))
+    actual_ngld: int = column(of=_of_model("drafter", attrgetter("offloaded_layers")))
+    draft_total_layers: int = column(of=_of_model("drafter", attrgetter("total_layers")))
+    draft_gpu_bytes: int = column(of=_of_model("drafter", attrgetter("gpu_bytes")))
+    draft_placement: str = column(of=_of_model("drafter", _describe_placement))
     repeat: int
     warmup: bool
     anchor: bool
@@ -177,10 +175,10 @@ class LogRow(Row):
     draft_s: float | None = column(of="sample.draft_s")
     verify_s: float | None = column(of="sample.verify_s")
     load_ms: float | None = column(of="sample.load_ms")
-    actual_ngl: int | None = column(of="sample.offloaded_layers")
-    total_layers: int | None = column(of="sample.total_layers")
-    gpu_bytes: int | None = column(of="sample.gpu_bytes")
-    draft_gpu_bytes: int | None = column(of="sample.draft_gpu_bytes")
+    actual_ngl: int | None = column(of="sample.target.offloaded_layers")
+    total_layers: int | None = column(of="sample.target.total_layers")
+    gpu_bytes: int | None = column(of="sample.target.gpu_bytes")
+    draft_gpu_bytes: int | None = column(of="sample.drafter.gpu_bytes")
     status: str = column(of="sample.status")
 
 

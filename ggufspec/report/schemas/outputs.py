@@ -49,8 +49,8 @@ class ConfigurationReport(Row):
     method: str | None = column(of=lambda spec: str(spec.drafting.chain) if spec.drafting else None)
     draft: int | None = column(of="drafting.n_max")
     p_min: float | None = column(of="drafting.p_min")
-    requested_ngl: Layers = column(of="offload.target_layers")
-    requested_ngld: Layers = column(of="offload.draft_layers")
+    requested_ngl: Layers = column(of="offload.target.layers")
+    requested_ngld: Layers = column(of="offload.drafter.layers")
 
 
 class ChoiceReport(Row):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ggufspec import units
 from ggufspec.analysis import Arm, arms, review
-from ggufspec.domain import Placement, Role, Sample, Status
+from ggufspec.domain import LoadedModel, Role, Status
 from ggufspec.report.columns import TableLayout
 from ggufspec.report.rows.benches import MachineRow
 from ggufspec.report.text import judgements, tables
@@ -238,29 +238,24 @@ _MOST_PHRASES = 3  # in one line; a sweep over layers has more
 def offload(groups: Sequence[Arm]) -> str | None:
     """Return what is on GPUs: ``offload: 45/81 layers, 17.2 GiB on CUDA0``; None where nothing is."""
     outputs = [(arm.role, output) for arm in groups for output in arm.outputs if output.status is Status.OK]
-    targets = _join(
-        _phrase(output.offloaded_layers, output.total_layers, output.placement)
+    targets = _join(_phrase(output.target) for role, output in outputs if role is not Role.DRAFTER)
+    drafters = _join(
+        _phrase(output.target if role is Role.DRAFTER else output.drafter)
         for role, output in outputs
-        if role is not Role.DRAFTER
+        if role is not Role.TARGET
     )
-    drafters = _join(_drafter_phrase(role, output) for role, output in outputs if role is not Role.TARGET)
     parts = (targets, drafters and f"drafter {drafters}")
     return "offload: " + "; ".join(filter(None, parts)) if any(parts) else None
 
 
-def _drafter_phrase(role: Role, output: Sample) -> str | None:
-    if role is Role.DRAFTER:
-        return _phrase(output.offloaded_layers, output.total_layers, output.placement)
-    return _phrase(output.draft_offloaded_layers, output.draft_total_layers, output.draft_placement)
-
-
-def _phrase(layers: int | None, total: int | None, placement: tuple[Placement, ...]) -> str | None:
+def _phrase(model: LoadedModel | None) -> str | None:
     """Return a model's layers and the memory that it takes on each GPU; None where it is on none."""
-    on_gpus = [device for device in placement if not device.on_host]
-    if not on_gpus:
+    on_gpus = [device for device in model.placement if not device.on_host] if model is not None else []
+    if model is None or not on_gpus:
         return None
     memory = " + ".join(f"{units.format_bytes(device.total_bytes)} on {device.device}" for device in on_gpus)
-    return memory if layers is None else f"{layers}/{total} layers, {memory}"
+    layers = model.offloaded_layers
+    return memory if layers is None else f"{layers}/{model.total_layers} layers, {memory}"
 
 
 def _join(phrases: Iterable[str | None]) -> str:
