@@ -25,7 +25,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from functools import partial
 from statistics import median
 
@@ -141,9 +141,9 @@ def measure_ceiling() -> float:
     async def parse() -> None:
         headers = {"Content-Type": "text/event-stream"}
         transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=answer))
-        async with LoadClient("http://x", transport=transport) as client:
+        async with aclosing(LoadClient("http://x", transport=transport)) as client:
             for _ in range(ANSWERS):
-                await client.stream_events("/", {}, partial(take_event, reply=UserReply()))
+                await client.stream_events("/", {}, partial(take_event, UserReply()))
 
     before = time.process_time()
     asyncio.run(parse())
@@ -162,7 +162,7 @@ def measure_client(url: str) -> float:
 async def send(url: str, n_requests: int, write: Callable[[RequestRecord], None]) -> None:
     """Send requests of all users."""
     traffic = Traffic(users=USERS, prompts=(Prompt(id="p", text="x" * 64),), n_requests=n_requests)
-    async with LoadClient(url) as client:
+    async with aclosing(LoadClient(url)) as client:
         await TrafficRun(
             client=client, traffic=traffic, make_body=lambda prompt: {"prompt": prompt.text}, write=write
         ).run()

@@ -10,12 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
-from typing import Any, Protocol
+from typing import Any
 
 from ggufspec.domain import Failure, Prompt, RequestOutcome, Traffic
 from ggufspec.llama.server import END, LoadClient, RequestError, Timings, read_event
 from ggufspec.serving.dealing import arrival_times
 from ggufspec.serving.records import RequestRecord
+
+_BROKEN = {RequestOutcome.CUT_OFF, RequestOutcome.DISCONNECTED}
+"""How connections end that break."""
 
 
 @dataclass(kw_only=True)
@@ -33,37 +36,47 @@ class UserReply:
         """Say how the request failed."""
         self.outcome, self.reason = outcome, " ".join(str(reason).split())[:300] or None
 
+    def fail_by(self, error: Failure | RequestError) -> None:
+        """Say how the request failed, unless the connection only broke behind a complete answer."""
+        if isinstance(error, Failure):
+            self.fail(RequestOutcome.UNREADABLE, error.reason)
+        elif self.outcome is not RequestOutcome.OK or error.outcome not in _BROKEN:
+            self.fail(
+                error.outcome, error.reason if error.code is None else f"HTTP {error.code}: {error.reason}"
+            )
 
-class Take(Protocol):
-    """Adds an event, which arrived at a time, to a reply; returns whether more may follow."""
 
-    def __call__(self, data: str, arrived_at: float, reply: UserReply) -> bool:
-        """See the class."""
+Take = Callable[[UserReply, str, float], bool]
+"""Adds an event, which arrived at a time, to a reply; returns whether more may follow.
+
+It raises a RequestError where the server reports an error, and a Failure where the event cannot be read.
+"""
 
 
-def take_event(data: str, arrived_at: float, reply: UserReply) -> bool:
-    """Add an event of llama-server's /completion to a reply; return whether more may follow."""
+def take_event(reply: UserReply, data: str, arrived_at: float) -> bool:
+    """Add an event of llama-server's /completion to a reply, see ``Take``."""
     if data == END:
         return True
-    try:
-        event = read_event(data)
-    except Failure as failure:
-        reply.fail(RequestOutcome.UNREADABLE, failure.reason)
-        return False
-    content = event.content
-    if content is None:
-        reported = event.failure
-        if reported is not None:
-            reply.fail(RequestOutcome.SERVER_ERROR, reported.reason)
-            return False
+    event = read_event(data)
+    if event.content is not None:
+        reply.texts.append(event.content)
     else:
-        reply.texts.append(content)
+        raise_reported(event.failure)
     if event.stop:
         reply.outcome, reply.timings, reply.truncated = RequestOutcome.OK, event.timings, event.truncated
-        return False
-    if content is not None:
+    elif event.content is not None:
         reply.arrivals.append(arrived_at)
-    return True
+    return not event.stop
+
+
+def raise_reported(failure: Failure | None) -> None:
+    """Raise the error that a server reports within its answer, if it reports one.
+
+    Raises:
+        RequestError: see above.
+    """
+    if failure is not None:
+        raise RequestError(RequestOutcome.SERVER_ERROR, failure.reason)
 
 
 @dataclass(kw_only=True)
@@ -170,11 +183,9 @@ class TrafficRun:
         reply, sent_at = UserReply(), time.perf_counter()
         try:
             async with asyncio.timeout_at(self._deadline):
-                await self.client.stream_events(self.path, body, partial(self.take, reply=reply))
-        except RequestError as error:
-            if reply.outcome is not RequestOutcome.OK:  # a connection may break behind a complete answer
-                http = "" if error.code is None else f"HTTP {error.code}: "
-                reply.fail(error.outcome, f"{http}{error.reason}")
+                await self.client.stream_events(self.path, body, partial(self.take, reply))
+        except (Failure, RequestError) as error:
+            reply.fail_by(error)
         except TimeoutError:
             reply.fail(RequestOutcome.TIMED_OUT, f"no complete answer within {self.timeout_s:g} s")
         except asyncio.CancelledError:

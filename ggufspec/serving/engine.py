@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -55,7 +56,7 @@ class TrafficEngine(ServerEngine):
             return make_request(spec, prompt, loaded) | {"n_predict": tokens[prompt]}
 
         async def send_all() -> None:
-            async with LoadClient(loaded.server.client.url, loaded.server.client.key) as client:
+            async with aclosing(LoadClient(loaded.server.client.url, loaded.server.client.key)) as client:
                 await TrafficRun(
                     client=client,
                     traffic=traffic,

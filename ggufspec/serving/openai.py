@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ggufspec.domain import Failure, Prompt, RequestOutcome, RunSpec
+from ggufspec.domain import Prompt, RequestOutcome, RunSpec
 from ggufspec.llama.server import END, Timings, read_openai_event
-from ggufspec.serving.client import UserReply
+from ggufspec.serving.client import UserReply, raise_reported
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 NO_COUNTS = "the server does not report how many tokens it generated (usage), and an event may hold several"
@@ -53,22 +53,15 @@ def make_body(spec: RunSpec, prompt: Prompt) -> dict[str, Any]:
     return body
 
 
-def take_openai_event(data: str, arrived_at: float, reply: UserReply) -> bool:
-    """Add an event to a reply; return whether more may follow.
+def take_openai_event(reply: UserReply, data: str, arrived_at: float) -> bool:
+    """Add an event to a reply, see ``Take``.
 
     An event with several tokens is one arrival. The number of all tokens comes last.
     """
     if data == END:
         return False
-    try:
-        event = read_openai_event(data)
-    except Failure as failure:
-        reply.fail(RequestOutcome.UNREADABLE, failure.reason)
-        return False
-    reported = event.failure
-    if reported is not None:
-        reply.fail(RequestOutcome.SERVER_ERROR, reported.reason)
-        return False
+    event = read_openai_event(data)
+    raise_reported(event.failure)
     for choice in event.choices:
         text = choice.delta.text if choice.delta is not None else choice.text or ""
         if text:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -65,7 +66,7 @@ class RunningEngine(Engine):
                 return make_body(spec, prompt) | {"max_tokens": tokens[prompt]}
 
             async def send_all() -> None:
-                async with LoadClient(endpoint.url, key) as sender:
+                async with aclosing(LoadClient(endpoint.url, key)) as sender:
                     await TrafficRun(
                         client=sender,
                         traffic=traffic,

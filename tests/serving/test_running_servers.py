@@ -20,6 +20,7 @@ from ggufspec import results, serving
 from ggufspec.analysis import arms, comparing, guarding
 from ggufspec.domain import (
     Endpoint,
+    Failure,
     Prompt,
     RequestOutcome,
     Role,
@@ -35,7 +36,7 @@ from ggufspec.domain import (
 )
 from ggufspec.errors import GgufspecError, InconclusiveError, NetworkError, ResultsError
 from ggufspec.llama import server
-from ggufspec.llama.server import ServerCounters
+from ggufspec.llama.server import RequestError, ServerCounters
 from ggufspec.measure import Request, Session, api
 from ggufspec.report.text import comparison, overview
 from ggufspec.results import ResultSet
@@ -285,9 +286,12 @@ def test_a_message_goes_to_the_servers_template() -> None:
 
 def _take(*events: str) -> UserReply:
     reply = UserReply()
-    for number, event in enumerate(events):
-        if not serving.take_openai_event(event, float(number), reply):
-            break
+    try:
+        for number, event in enumerate(events):
+            if not serving.take_openai_event(reply, event, float(number)):
+                break
+    except (Failure, RequestError) as error:
+        reply.fail_by(error)
     return reply
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -480,7 +481,7 @@ def test_a_record_that_cannot_be_written_ends_all_users() -> None:
 
     async def send_all() -> None:
         transport = httpx2.MockTransport(lambda _: httpx2.Response(503))
-        async with LoadClient("http://x", transport=transport) as client:
+        async with aclosing(LoadClient("http://x", transport=transport)) as client:
             traffic = Traffic(users=3, prompts=PROMPTS, n_requests=9)
             await serving.TrafficRun(
                 client=client, traffic=traffic, make_body=lambda _: {}, write=write
@@ -496,7 +497,7 @@ def test_several_users_can_be_measured_from_a_notebook() -> None:
 
     async def send_all() -> None:
         transport = httpx2.MockTransport(lambda _: httpx2.Response(503))
-        async with LoadClient("http://x", transport=transport) as client:
+        async with aclosing(LoadClient("http://x", transport=transport)) as client:
             traffic = Traffic(users=3, prompts=PROMPTS, n_requests=9)
             await serving.TrafficRun(
                 client=client, traffic=traffic, make_body=lambda _: {}, write=records.append

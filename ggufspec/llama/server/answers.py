@@ -133,7 +133,7 @@ class ServerProperties(msgspec.Struct, frozen=True):
         return None if settings is None else settings.n_ctx
 
 
-class _SlotState(msgspec.Struct, frozen=True):
+class _ListedSlot(msgspec.Struct, frozen=True):
     speculative: bool | None = None
 
 
@@ -147,10 +147,7 @@ def decode(content: bytes | str, expected: type[T]) -> T:
     Raises:
         Failure: it is not JSON, or a field has the wrong type.
     """
-    try:
-        return msgspec.json.decode(content, type=expected)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise unreadable(error) from error
+    return _decode_by(msgspec.json.Decoder(expected), content)
 
 
 def decode_or_none(content: bytes | None, expected: type[T]) -> T | None:
@@ -170,7 +167,7 @@ def read_properties(content: bytes | None) -> ServerProperties:
 
 def read_slot_drafts(content: bytes | None) -> bool | None:
     """Return whether a slot drafts, according to /slots; None if it does not say or cannot be read."""
-    slots = decode_or_none(content, list[_SlotState])
+    slots = decode_or_none(content, list[_ListedSlot])
     return slots[0].speculative if slots else None
 
 
@@ -199,10 +196,7 @@ def read_event(text: str) -> CompletionEvent:
     Raises:
         Failure: it is not JSON, or a field has the wrong type.
     """
-    try:
-        return _completion_decoder.decode(text)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise unreadable(error) from error
+    return _decode_by(_completion_decoder, text)
 
 
 def read_openai_event(text: str) -> OpenAIEvent:
@@ -211,8 +205,12 @@ def read_openai_event(text: str) -> OpenAIEvent:
     Raises:
         Failure: it is not JSON, or a field has the wrong type.
     """
+    return _decode_by(_openai_decoder, text)
+
+
+def _decode_by(decoder: msgspec.json.Decoder[T], content: bytes | str) -> T:
     try:
-        return _openai_decoder.decode(text)
+        return decoder.decode(content)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise unreadable(error) from error
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import aclosing
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import httpx2
 
@@ -81,12 +80,8 @@ class ServerClient:
             limits=httpx2.Limits(max_keepalive_connections=0),
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close what is open."""
         self._client.close()
 
     def ask(
@@ -175,12 +170,8 @@ class LoadClient:
             transport=transport,
         )
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def aclose(self) -> None:
+        """Close all connections."""
         await self._client.aclose()
 
     async def stream_events(

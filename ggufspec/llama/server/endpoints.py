@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -73,9 +74,9 @@ def sends_in_clear(url: str, key: str | None) -> bool:
     return key is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK
 
 
-def connect(url: str, key: str | None) -> ServerClient:
-    """Return a client for questions about a server."""
-    return ServerClient(url, key, timeout_s=_ANSWER_S)
+def connect(url: str, key: str | None) -> closing[ServerClient]:
+    """Return the context of a client for questions about a server."""
+    return closing(ServerClient(url, key, timeout_s=_ANSWER_S))
 
 
 class _ModelMeta(msgspec.Struct, frozen=True):

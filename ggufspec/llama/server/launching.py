@@ -7,7 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -240,7 +240,9 @@ def _spawn(
                 most_file_bytes=MOST_SERVER_LOG_BYTES,
             )
         )
-    client = resources.enter_context(ServerClient(f"http://{_HOST}:{port}", key, timeout_s=timeout_s))
+    client = resources.enter_context(
+        closing(ServerClient(f"http://{_HOST}:{port}", key, timeout_s=timeout_s))
+    )
     return Server(
         client=client,
         log=log,
