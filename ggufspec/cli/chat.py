@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     help="Folder of a llama.cpp installation.",
 )
 @click.option("--force", is_flag=True, help="Run even if the models do not fit into memory.")
-@click.option("--once", metavar="PROMPT", help="Answer this prompt and exit; - reads standard input.")
+@click.option("--once", metavar="PROMPT", help="ChatAnswer this prompt and exit; - reads standard input.")
 @click.option(
     "-o",
     "--output",

@@ -32,7 +32,7 @@ class ChatSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ChatAnswer:
     """One answer, complete or stopped, with its measurements."""
 
     role: Role
@@ -58,7 +58,7 @@ class Turn:
     """A prompt and its answer."""
 
     prompt: str
-    answer: Answer
+    answer: ChatAnswer
     settings: ChatSettings
 
 
@@ -67,10 +67,10 @@ class AnswerComparison:
     """Answers of target, drafter and drafting to one prompt, outside the conversation."""
 
     prompt: str
-    answers: tuple[Answer, ...]
+    answers: tuple[ChatAnswer, ...]
     settings: ChatSettings
 
-    def of(self, role: Role) -> Answer | None:
+    def of(self, role: Role) -> ChatAnswer | None:
         """Return the answer of a role; None without one."""
         return next((answer for answer in self.answers if answer.role is role), None)
 
@@ -119,7 +119,7 @@ class Conversation:
         return tuple(entry for entry in since if isinstance(entry, Turn))
 
     @property
-    def answers(self) -> Iterator[tuple[ChatSettings, Answer]]:
+    def answers(self) -> Iterator[tuple[ChatSettings, ChatAnswer]]:
         """Every answer with its settings, those of comparisons included."""
         for entry in self.entries:
             if isinstance(entry, Turn):
@@ -155,7 +155,7 @@ def _join(text: str, prompt: str) -> str:
     return f"{text} {prompt}" if touching else text + prompt
 
 
-def read_answer(stream: Stream) -> Answer:
+def read_answer(stream: Stream) -> ChatAnswer:
     """Return the answer that a stream has brought so far."""
     spans: list[Span] = []
     for span in filter(lambda span: span.text, stream.spans_so_far):
@@ -163,7 +163,7 @@ def read_answer(stream: Stream) -> Answer:
             spans[-1] = Span(spans[-1].text + span.text, span.drafted)
         else:
             spans.append(span)
-    return Answer(
+    return ChatAnswer(
         role=stream.spec.role,
         spans=tuple(spans),
         sample=stream.sample,
@@ -232,7 +232,7 @@ def progress(sample: Sample) -> list[str]:
     return words
 
 
-def figures(answer: Answer) -> list[str]:
+def figures(answer: ChatAnswer) -> list[str]:
     """Return the measurements of a finished answer."""
     sample = answer.sample
     words = progress(sample)

@@ -9,14 +9,14 @@ from typing import Any
 
 from rich.console import Console
 
-from ggufspec.console.conversation import Answer, figures, read_answer
+from ggufspec.console.conversation import ChatAnswer, figures, read_answer
 from ggufspec.console.talk import Talk
 from ggufspec.console.transcript import SCHEMA, answer_to_json
 from ggufspec.console.views import mark_tokens
 from ggufspec.harmless import harmless, to_json
 
 
-def show(talk: Talk, prompt: str, facts: Mapping[str, Any], *, as_json: bool) -> Answer:
+def show(talk: Talk, prompt: str, facts: Mapping[str, Any], *, as_json: bool) -> ChatAnswer:
     """Write the answer to standard output as it is generated, and a line of measurements to standard error.
 
     Args:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from ggufspec.console.commands import Command, SetDrafting, SetDraftSize, SetSystem
 from ggufspec.console.conversation import (
-    Answer,
     AnswerComparison,
+    ChatAnswer,
     ChatSettings,
     Cleared,
     Conversation,
@@ -108,7 +108,7 @@ class Talk:
         text = self._render(self.conversation.messages(prompt)) if self.uses_template else ""
         return self.engine.stream(self.spec(self.role, text or self.conversation.raw(prompt)))
 
-    def add_turn(self, prompt: str, answer: Answer) -> None:
+    def add_turn(self, prompt: str, answer: ChatAnswer) -> None:
         """Add an answer to the conversation; a stopped one without text is dropped."""
         if answer.spans or answer.ending is not AnswerEnd.STOPPED:
             turn = Turn(prompt=prompt, answer=answer, settings=self.settings)
@@ -126,7 +126,7 @@ class Talk:
         for role in self.arms:
             yield role, self.engine.stream(self.spec(role, text), cold=True)
 
-    def add_comparison(self, prompt: str, answers: tuple[Answer, ...]) -> AnswerComparison:
+    def add_comparison(self, prompt: str, answers: tuple[ChatAnswer, ...]) -> AnswerComparison:
         """Add a comparison to the conversation, and return it."""
         comparison = AnswerComparison(prompt=prompt, answers=answers, settings=self.settings)
         self.conversation = self.conversation.add(comparison)

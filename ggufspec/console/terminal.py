@@ -35,7 +35,7 @@ from ggufspec.console.commands import (
     complete,
     parse_line,
 )
-from ggufspec.console.conversation import Answer, figures, progress, read_answer
+from ggufspec.console.conversation import ChatAnswer, figures, progress, read_answer
 from ggufspec.console.talk import Talk
 from ggufspec.domain import Failure, Role, Status
 from ggufspec.engines.server import AnswerEnd, Stream
@@ -221,7 +221,7 @@ class Terminal:
         self._console.print()
 
     def _compare(self, prompt: str) -> None:
-        answers: list[Answer] = []
+        answers: list[ChatAnswer] = []
         try:
             with self._console.status("loading") as status:
                 for role, stream in self._talk.stream_comparison(prompt):
@@ -232,7 +232,7 @@ class Terminal:
                 stream_comparison = self._talk.add_comparison(prompt, tuple(answers))
                 self._console.print(views.comparison(stream_comparison, self._console))
 
-    def _read_arm(self, role: Role, stream: Stream, show: Callable[[str], object]) -> Answer:
+    def _read_arm(self, role: Role, stream: Stream, show: Callable[[str], object]) -> ChatAnswer:
         """Return an answer, and show its measurements meanwhile."""
         with closing(stream.spans()) as spans:
             for _ in spans:

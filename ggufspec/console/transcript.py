@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ggufspec.console.conversation import (
-    Answer,
     AnswerComparison,
+    ChatAnswer,
     ChatSettings,
     Conversation,
     Entry,
@@ -64,7 +64,7 @@ def to_json(entry: Entry) -> dict[str, Any]:
     return {"kind": "cleared"}
 
 
-def answer_to_json(answer: Answer) -> dict[str, Any]:
+def answer_to_json(answer: ChatAnswer) -> dict[str, Any]:
     """Return an answer as JSON, with the field names of stored results."""
     sample = answer.sample
     return {
@@ -100,11 +100,11 @@ def _markdown(entry: Entry) -> str:
     return "\n---\n\nNew conversation.\n"
 
 
-def _heading(answer: Answer) -> str:
+def _heading(answer: ChatAnswer) -> str:
     return answer.role.value.capitalize() + (f", γ={answer.sample.n_draft}" if answer.sample.n_draft else "")
 
 
-def _answer(answer: Answer) -> str:
+def _answer(answer: ChatAnswer) -> str:
     return f"{_fenced(answer.text)}\n{' · '.join(figures(answer))}\n"
 
 
@@ -117,7 +117,7 @@ def _table(conversation: Conversation) -> str:
     return "\n## Measured\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in table)
 
 
-def _cells(settings: ChatSettings, answer: Answer) -> tuple[str, ...]:
+def _cells(settings: ChatSettings, answer: ChatAnswer) -> tuple[str, ...]:
     sample = answer.sample
     return (
         _heading(answer).lower(),

@@ -8,12 +8,12 @@ from ggufspec.domain.failures import Failure
 from ggufspec.domain.judgements import Missing, SpeedJudgement, SpeedVerdict
 from ggufspec.domain.machines import Build, FileIdentity, FileUse, Machine, MachineDetails, RpcWorker
 from ggufspec.domain.measurements import (
-    Answer,
     Conditions,
     Difference,
     LoadedModel,
     MethodCounts,
     Placement,
+    PromptAnswer,
     RequestOutcome,
     Round,
     RunOutcome,
@@ -52,7 +52,6 @@ __all__ = [
     "ENGINES",
     "LLAMA_SERVER",
     "NO_PROMPT",
-    "Answer",
     "Build",
     "CacheTypes",
     "Chain",
@@ -82,6 +81,7 @@ __all__ = [
     "Placement",
     "Program",
     "Prompt",
+    "PromptAnswer",
     "RequestOutcome",
     "Role",
     "Round",

@@ -119,7 +119,7 @@ class UserRequest(NamedTuple):
     token_s: float | None = None
 
 
-class Answer(NamedTuple):
+class PromptAnswer(NamedTuple):
     """What was answered to a prompt; ``prompt`` counts the prompts of ``RunSpec.traffic`` from 0."""
 
     prompt: int
@@ -147,7 +147,7 @@ class TrafficSample:
     """
 
     requests: tuple[UserRequest, ...]
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[PromptAnswer, ...] = ()
     window_tokens: int = 0
     burst_share: float | None = None
     client_share: float | None = None

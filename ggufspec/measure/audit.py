@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ggufspec.domain import (
-    Answer,
     Difference,
     Failure,
     Program,
+    PromptAnswer,
     Role,
     RunResult,
     RunSpec,
@@ -63,13 +63,13 @@ def has_text(sample: Sample) -> bool:
     return sample.text is not None or (sample.status is Status.OK and sample.traffic is not None)
 
 
-def pair_answers(drafting: TrafficSample, target: TrafficSample) -> list[tuple[Answer, Answer]]:
+def pair_answers(drafting: TrafficSample, target: TrafficSample) -> list[tuple[PromptAnswer, PromptAnswer]]:
     """Return the answers to the prompts that both runs have answered, the first one of each prompt."""
     alone = {answer.prompt: answer for answer in target.answers}
     return [(answer, alone[answer.prompt]) for answer in drafting.answers if answer.prompt in alone]
 
 
-def is_same_answer(drafting: Answer, target: Answer, *, n_predict: int) -> bool:
+def is_same_answer(drafting: PromptAnswer, target: PromptAnswer, *, n_predict: int) -> bool:
     """Return whether two answers are the same; one that was cut after ``n_predict`` tokens may be shorter."""
     if compare(drafting.text, target.text) is not None:
         return False
@@ -205,7 +205,7 @@ class _Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Answer:
+class _AnsweredTokens:
     target: TokenCandidate
     drafting: TokenCandidate | None  # None where it is not among the likeliest
 
@@ -239,9 +239,9 @@ def _question(run: RunResult, own: Sample | None) -> _Question | None:
 
 def _answers(
     load: RunSpec, questions: Sequence[_Question], install: Install, deadline: Deadline
-) -> tuple[dict[_Question, _Answer | None], str | None]:
+) -> tuple[dict[_Question, _AnsweredTokens | None], str | None]:
     """Return the answers by question, each asked once, and why there are no more; None for all of them."""
-    answers: dict[_Question, _Answer | None] = {}
+    answers: dict[_Question, _AnsweredTokens | None] = {}
     if Program.SERVER not in install.programs:
         return answers, f"the llama.cpp in {install.root} has no server"
     if deadline.is_over():
@@ -261,7 +261,7 @@ def _answers(
     return answers, None
 
 
-def _ask(question: _Question, rank: Rank) -> _Answer | None:
+def _ask(question: _Question, rank: Rank) -> _AnsweredTokens | None:
     """Ask for the place where both part; None where the target's own token is not found there.
 
     Where only texts are known, the likeliest token that begins the rest of a text is taken for what was
@@ -271,7 +271,7 @@ def _ask(question: _Question, rank: Rank) -> _Answer | None:
         likely = {one.token: one for one in rank(question.prompt, question.common)}
         target = likely.get(question.target) if isinstance(question.target, int) else None
         drafting = likely.get(question.drafting) if isinstance(question.drafting, int) else None
-        return None if target is None else _Answer(target=target, drafting=drafting)
+        return None if target is None else _AnsweredTokens(target=target, drafting=drafting)
     own, other = question.target.encode(), question.drafting.encode()
     common: list[int] = []
     for _ in range(_LONGEST_WORD):
@@ -280,7 +280,7 @@ def _ask(question: _Question, rank: Rank) -> _Answer | None:
         if target is None or target.token is None:
             return None
         if target != drafting:
-            return _Answer(target=target, drafting=drafting)
+            return _AnsweredTokens(target=target, drafting=drafting)
         own, other = own[len(target.piece) :], other[len(target.piece) :]
         common.append(target.token)
     return None
@@ -291,7 +291,7 @@ def _beginning(text: bytes, likely: Iterable[TokenCandidate]) -> TokenCandidate 
     return max(fitting, key=lambda one: one.logprob, default=None)
 
 
-def _judged(difference: Difference | None, answer: _Answer | None) -> Difference | None:
+def _judged(difference: Difference | None, answer: _AnsweredTokens | None) -> Difference | None:
     """Add a verdict; a drafting token that is not among the likeliest is a divergence without a margin."""
     if difference is None or answer is None:
         return difference

@@ -44,9 +44,10 @@ class Request:
     Decoding is greedy unless ``temp`` is positive, or left out and ``top_k``, ``top_p`` or ``min_p`` ask for
     sampling, then at temperature 1; ``top_k`` defaults to llama.cpp's 40 there. ``synthetic_accept``
     simulates acceptance: each token's probability, or the shares of rounds that accept each position.
-    ``offload`` is what places the
-    models beside ``ngl`` and ``ngld``, ``runtime`` llama.cpp's other settings. ``ctx`` and ``threads``
-    default to what fits and to the usable physical cores; ``timeout`` (of one run) and ``max_time`` (of the
+    ``offload`` is what places the models beside ``ngl`` and ``ngld``, ``runtime`` llama.cpp's other settings.
+    ``kv_type`` is the type of the target's caches, or of its K and its V cache (``q8_0,f16``),
+    ``kv_type_draft`` that of the drafter's. ``ctx`` and ``threads`` default to what fits and to the usable
+    physical cores; ``timeout`` (of one run) and ``max_time`` (of the
     bench) are in seconds; ``precision`` is half of the speed-up's interval over the speed-up. With ``until``
     "decided", arms are repeated until every verdict is sure, ``max_repeats`` times at most. ``chat`` says
     whether the target's chat template makes the prompts; without it the suite decides. ``repeats`` is 5, or 3

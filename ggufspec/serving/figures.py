@@ -11,8 +11,8 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from ggufspec.domain import (
-    Answer,
     Program,
+    PromptAnswer,
     RequestOutcome,
     RunSpec,
     Sample,
@@ -123,7 +123,7 @@ class _Tally:
         self._n_requests, self._window, self._asked = n_requests, window, asked
         self.contradiction: str | None = None  # the first of a server's account with what its clients saw
         self.served: list[tuple[int, UserRequest]] = []
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, PromptAnswer] = {}
         self._window_tokens = 0.0
         self._followers = self._burst = 0
         self._n_prompt = self._prompt_s = 0.0
@@ -166,7 +166,7 @@ class _Tally:
             end_s=record.end_s - record.sent_s,
         )
         self._truncated = self._truncated or record.truncated
-        answer = Answer(record.prompt, record.text, record.tokens)
+        answer = PromptAnswer(record.prompt, record.text, record.tokens)
         self._answers.setdefault(record.prompt, answer)
         timings = record.timings
         if timings is None:

@@ -32,8 +32,8 @@ from ggufspec.console.commands import (
     parse_line,
 )
 from ggufspec.console.conversation import (
-    Answer,
     AnswerComparison,
+    ChatAnswer,
     ChatSettings,
     Cleared,
     Conversation,
@@ -160,7 +160,7 @@ def test_settings_change_one_at_a_time() -> None:
 
 def _answer(
     text: str, role: Role = Role.DRAFTING, *, ending: AnswerEnd = AnswerEnd.LENGTH, tps: float = 50.0
-) -> Answer:
+) -> ChatAnswer:
     size = 3 if role is Role.DRAFTING else None
     sample = Sample(
         status=Status.OK,
@@ -175,7 +175,7 @@ def _answer(
         ttft_s=0.25,
     )
     spans = (Span(text[:1], drafted=False), Span(text[1:], drafted=True))
-    return Answer(role=role, spans=spans, sample=sample, ending=ending, cached_tokens=2, wall_s=0.5)
+    return ChatAnswer(role=role, spans=spans, sample=sample, ending=ending, cached_tokens=2, wall_s=0.5)
 
 
 def _said(*turns: tuple[str, str], ending: AnswerEnd = AnswerEnd.LENGTH) -> Conversation:
@@ -341,7 +341,7 @@ def _engine(folder: Path, behaviour: Behaviour | None = None, *, timeout_s: floa
     return StreamingEngine(install=installs.find_install(folder), capacity=3, timeout_s=timeout_s)
 
 
-def _whole(stream: Stream) -> Answer:
+def _whole(stream: Stream) -> ChatAnswer:
     for _ in stream.spans():
         pass
     return read_answer(stream)

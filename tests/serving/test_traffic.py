@@ -29,9 +29,9 @@ from ggufspec import paths, proc, serving, stats
 from ggufspec.analysis import arms, review, traffic, warnings
 from ggufspec.cli.options.axes import Limits
 from ggufspec.domain import (
-    Answer,
     Method,
     Prompt,
+    PromptAnswer,
     RequestOutcome,
     Role,
     RunResult,
@@ -670,7 +670,7 @@ def _served(
     )
     sample = TrafficSample(
         requests=(*requests, UserRequest(0, RequestOutcome.REFUSED, True, 0)),
-        answers=(Answer(0, "same words" if same else "other words", 32),),
+        answers=(PromptAnswer(0, "same words" if same else "other words", 32),),
         window_tokens=round(1000 * users * rate),
         burst_share=0.25,
         client_share=0.03,
@@ -795,13 +795,13 @@ def test_a_bench_stores_a_run_for_each_load(llama: Path) -> None:
 
 
 def test_answers_are_compared_prompt_by_prompt() -> None:
-    own, same = Answer(0, "one two three", 8), Answer(0, "one two three", 8)
+    own, same = PromptAnswer(0, "one two three", 8), PromptAnswer(0, "one two three", 8)
     assert audit.is_same_answer(same, own, n_predict=8)
     assert not audit.is_same_answer(same._replace(text="one two four"), own, n_predict=8)
     assert audit.is_same_answer(same._replace(text="one two"), own, n_predict=8)  # it was cut
     assert not audit.is_same_answer(same._replace(text="one two", tokens=5), own, n_predict=8)
-    first = TrafficSample(requests=(), answers=(own, Answer(2, "x", 1)))
-    second = TrafficSample(requests=(), answers=(same, Answer(1, "y", 1)))
+    first = TrafficSample(requests=(), answers=(own, PromptAnswer(2, "x", 1)))
+    second = TrafficSample(requests=(), answers=(same, PromptAnswer(1, "y", 1)))
     assert audit.pair_answers(second, first) == [(same, own)]
 
 
