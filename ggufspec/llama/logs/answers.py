@@ -111,6 +111,7 @@ def _rate(figures: dict[str, float], unit: str) -> _TokenRate | None:
     if not (1 <= tokens <= 1 << 31 and 0 < ms < math.inf):
         return None
     tps = figures.get(f"{unit}_per_second", 1000 * tokens / ms)
+    # one token for the first, and 1 % because times of short answers are printed with few digits
     if not abs(tps * ms / 1000 - tokens) <= 1 + 0.01 * tokens:
         return None
     return _TokenRate(int(tokens), ms / 1000, tps)

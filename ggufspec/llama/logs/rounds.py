@@ -211,6 +211,8 @@ def _counts(line: Statistics, n_accepted: int) -> tuple[int, ...] | None:
         return ()
     counts: list[int] = []
     for rate in line.rates:
+        # the rate is rounded to 0.0005, so the count is off by one at most up to 2,000 drafts; of more,
+        # several counts print the same rate, and none is taken
         near = round(float(rate) * line.judged)
         fits = [
             count

@@ -294,6 +294,7 @@ def _fits_counts(n_accepted: int, n_drafted: int, percents: Sequence[float]) -> 
         return False
     if not n_drafted:
         return all(math.isnan(percent) for percent in percents)
+    # three decimals of a 32-bit quotient are printed: off by some 0.0005, and rounded once more where quoted
     return all(abs(percent - 100 * n_accepted / n_drafted) < 0.002 for percent in percents)
 
 
