@@ -219,10 +219,10 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(
     tuned = tuning.tune(asked)
     assert not tuned.overall.drafts
     assert tuned.overall.arm.role is Role.TARGET
-    assert tuned.overall.is_decided
-    assert tuned.refusal is not None
-    assert tuned.refusal.reason is not None
-    assert tuned.refusal.needs is not None
+    assert [prospect.overall.speedup.value < 1 for prospect in tuned.outlook.prospects] == [True]
+    assert tuned.selection is not None
+    selecting = tuned.selection.results.current  # the drafter was measured, and not chosen
+    assert {spec.role for spec in selecting.specs} == {Role.TARGET, Role.DRAFTING}
 
 
 def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Install) -> None:
