@@ -4,7 +4,7 @@
 
 Each release of llama-cpp-python is built for the processor by `ggufspec build`, unless that build is there
 (with --again, every one is built, into a cache of its own), and runs the embedded pair once, with and without
-drafting. A row says how long it took to build, which programs and whether the library and its binding are
+drafting. A row says how long it took to build, which programs and whether the library is
 there, the engines that ran, the acceptance rate, and whether drafting left the text unchanged. The greedy
 acceptance rate is the same for every release that evaluates the pair alike.
 
@@ -117,7 +117,7 @@ def _engines(release: str, programs: Sequence[str]) -> list[str]:
     engines = ["binary"] if "speculative" in programs else []
     engines += ["binary-simple"] if "speculative-simple" in programs else []
     engines += ["server"] if "server" in programs and commands.reports_drafts(number) else []
-    return engines + (["inprocess"] if releases.has_binding(release) else [])
+    return engines + (["inprocess"] if releases.has_library(release) else [])
 
 
 def _measure(engine: str, folder: str, environment: dict[str, str]) -> tuple[list[dict[str, Any]], str]:

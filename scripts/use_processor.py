@@ -86,7 +86,7 @@ def replace_library(built: Built, files: list[Path]) -> None:
         old.unlink()
     for file in files:
         shutil.copy2(file, built.bin, follow_symlinks=False)
-    store.adopt(built)
+    store.record_files(built)
 
 
 def main() -> int:

@@ -63,7 +63,7 @@ def test_what_uv_is_told_already_stays(tmp_path: Path) -> None:
     assert not [line for line in printed if line.startswith("UV_FIND_LINKS")]
 
 
-def test_what_the_binding_depends_on_is_installed() -> None:
+def test_what_llama_cpp_python_depends_on_is_installed() -> None:
     for line in importlib.metadata.requires("llama-cpp-python") or []:
         requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):

@@ -60,9 +60,9 @@ def command(
 ) -> None:
     """Build llama.cpp for this machine, or list and remove builds.
 
-    A build contains the programs, and the library with its Python binding. An existing build is reused. The
-    source is verified before compiling, and the programs are tested afterwards. If the CUDA compiler is
-    missing, it is installed from the package index.
+    A build contains the programs and the library. An existing build is reused. The source is verified before
+    compiling, and the programs are tested afterwards. If the CUDA compiler is missing, it is installed from
+    the package index.
 
     \b
     ggufspec build                   the newest version that was tested
@@ -113,7 +113,7 @@ def command(
     )
     name = request.key()
     state = "already built" if store.find_build(name) else "built"
-    finished = building.find_finished(request, name)
+    finished = store.find_build(name)
     if finished is None:
         built = steps.build_with_progress(building.build(request), state)
     else:

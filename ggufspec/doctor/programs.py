@@ -68,7 +68,7 @@ def find_installs(named: Setting | None) -> tuple[tuple[Install, ...], tuple[Ski
 
 
 def library(present: Sequence[Install]) -> Finding:
-    """Report whether the in-process engine has a library with the Python binding for it.
+    """Report whether the in-process engine has a library that it can use.
 
     Args:
         present: the installs.

@@ -37,11 +37,11 @@ def check_library(install: Install) -> None:
     """Make sure that the engine ``inprocess`` can use an install's library.
 
     Raises:
-        NoInstallError: it has no library, or no Python binding matches the library.
+        NoInstallError: it has no library, or one that cannot be used.
     """
-    from ggufspec.engines.library import belonging  # only this engine needs it
+    from ggufspec.engines.library import admitting  # only this engine needs it
 
-    belonging.check_library(install)
+    admitting.check_library(install)
 
 
 def check_synthetic(engine: str, install: Install, methods: Sequence[Method]) -> None:

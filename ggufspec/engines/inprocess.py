@@ -29,14 +29,13 @@ from ggufspec.domain import (
 )
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.library import reading
-from ggufspec.engines.library.belonging import check_library
+from ggufspec.engines.library.admitting import check_library
 from ggufspec.engines.library.commandline import WORKER, format_command, format_library
 from ggufspec.engines.library.messages import (
     DEFAULT_LIMITS,
     Curve,
     CurveRun,
     DraftLimits,
-    Library,
     LibraryRecord,
     ModelLoad,
     RecordedTrace,
@@ -52,7 +51,7 @@ from ggufspec.engines.placement import as_drafter, with_placement
 from ggufspec.engines.pool import Pool
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command import drafter_devices
-from ggufspec.llama.install import Install, binding_files
+from ggufspec.llama.install import Install
 from ggufspec.llama.rpc import workers
 
 _ALL_LAYERS = 999  # more than any model has
@@ -76,7 +75,7 @@ class InprocessEngine(Engine):
     with_mtp: bool = False
     _workers: Pool[Hashable, HostedWorker] = field(init=False)
     _worker_numbers: Iterator[int] = field(default_factory=count)
-    _checked: Library | None = field(init=False, default=None)
+    _checked: Path | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._workers = Pool(capacity=self.capacity)
@@ -300,14 +299,14 @@ class InprocessEngine(Engine):
             self._workers.put(key, worker)
         return worker
 
-    def _library(self) -> Library:
-        """Return the library for a worker, and its Python binding.
+    def _library(self) -> Path:
+        """Return the folder of the library for a worker.
 
         Raises:
-            Failure: there is none, or no binding matches it.
+            Failure: there is none, or it cannot be used.
         """
         if self.command != WORKER:
-            return _place(self.install)  # another worker has its own binding
+            return _place(self.install)  # another worker checks its own
         if self._checked is None:
             try:
                 self._checked = check_library(self.install)
@@ -401,7 +400,6 @@ def _layers(layers: Layers, install: Install, *, remote: bool) -> int | None:
     return _ALL_LAYERS if layers == "all" else layers
 
 
-def _place(install: Install) -> Library:
-    """Return where to look for an install's library and its binding."""
-    folder = install.library or install.root
-    return Library(folder=folder, binding=install.binding or folder / binding_files.FOLDER)
+def _place(install: Install) -> Path:
+    """Return where to look for an install's library."""
+    return install.library or install.root

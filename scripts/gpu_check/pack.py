@@ -1,4 +1,4 @@
-"""What a machine without a network needs: wheels, the binding's Python files, and llama.cpp's source."""
+"""What a machine without a network needs: wheels, and llama.cpp's source."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 import subprocess
 import sys
 import tarfile
-import zipfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.source import index
+from ggufspec.llama.source import choose_source, index
+from ggufspec.llama.source.sources import Sdist
 from gpu_check.llama import SOURCE
 
 WHEELS = (
@@ -25,14 +25,8 @@ WHEELS = (
 """What a check imports, and what builds; the package's other dependencies draw and print only."""
 
 _PLATFORMS = tuple(f"manylinux{name}_x86_64" for name in ("_2_28", "_2_27", "_2_17", "2014"))
-_OURS = (
-    "llama-cpp-python",
-    "ggufspec",
-)  # the binding's library comes from the build, our code with the repository
-_BINDING = "llama-cpp-python"
-_WHEEL = "Wheel-Version: 1.0\nGenerator: gpu_check\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _LEFT_OUT = re.compile(r"/vendor/llama\.cpp/(docs|media|models|tests|benches|gguf-py)/")
-_KEPT = re.compile(r"^[^/]+/(LICENSE\.md|llama_cpp/(llama_cpp|_ctypes_extensions)\.py|vendor/llama\.cpp/.*)$")
+_KEPT = re.compile(r"^[^/]+/(LICENSE\.md|vendor/llama\.cpp/.*)$")
 
 
 def pack(folder: Path, *, without: str, limit_mib: float, python: str | None) -> str:
@@ -45,8 +39,9 @@ def pack(folder: Path, *, without: str, limit_mib: float, python: str | None) ->
     wheels.mkdir(parents=True, exist_ok=True)
     left_out = {name.strip() for name in without.split(",")}
     _download([name for name in WHEELS if name not in left_out], wheels, python)
-    _python_files(_BINDING, wheels)
-    _source(_last(index.download(metadata.version(_BINDING))), folder / SOURCE)
+    source = choose_source(None, None)
+    assert isinstance(source, Sdist), "the default"
+    _source(_last(index.download(source.version)), folder / SOURCE)
     sizes = {path.name: path.stat().st_size / 2**20 for path in folder.rglob("*") if path.is_file()}
     size = sum(sizes.values())
     if size > limit_mib:
@@ -86,19 +81,6 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _python_files(name: str, wheels: Path) -> None:
-    """Make a wheel of an installed package's Python files; the binding's library comes from our build."""
-    distribution = metadata.distribution(name)
-    stem = f"{name.replace('-', '_')}-{distribution.version}"
-    with zipfile.ZipFile(wheels / f"{stem}-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
-        for file in distribution.files or ():
-            if file.suffix == ".py" and ".." not in file.parts:
-                wheel.write(str(distribution.locate_file(file)), str(file))
-        wheel.writestr(f"{stem}.dist-info/METADATA", distribution.read_text("METADATA") or "")
-        wheel.writestr(f"{stem}.dist-info/WHEEL", _WHEEL)
-        wheel.writestr(f"{stem}.dist-info/RECORD", "")
 
 
 def _source(sdist: Path, into: Path) -> None:

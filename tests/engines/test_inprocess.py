@@ -34,7 +34,7 @@ from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import commandline, reading
 from ggufspec.engines.library.decoding import PlayedRound, kept_tokens
 from ggufspec.engines.library.drafting import Greedy, ProposedDraft, confidence, likeliest, propose
-from ggufspec.engines.library.messages import Library, LibraryRecord, ModelLoad, RoundRecord, WorkerRun
+from ggufspec.engines.library.messages import LibraryRecord, ModelLoad, RoundRecord, WorkerRun
 from ggufspec.engines.library.model import Logits
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.installs import Install
@@ -323,7 +323,7 @@ def test_a_command_describes_its_run(drafts: bool) -> None:
         sampling=Sampling(temperature=0.6, top_k=0, top_p=0.9, min_p=0.05, seed=3),
         drafting=Drafting(n_max=4, n_min=1, p_min=0.25) if drafts else None,
     )
-    library = Library(folder=Path("/lib"), binding=Path("/lib/llama_cpp"))
+    library = Path("/lib")
     assert commandline.parse_command(commandline.format_command(run, library)) == (library, run)
 
 
@@ -334,7 +334,6 @@ def test_the_command_is_known_without_a_library(tmp_path: Path, install: Install
     assert words[words.index("--model") + 1] == str(tmp_path / "t.gguf")
     assert words[words.index("--model-draft") + 1] == str(tmp_path / "drafter.gguf")
     assert words[words.index("--library") + 1] == str(install.root)
-    assert words[words.index("--binding") + 1] == str(install.root / "llama_cpp")
 
 
 def _logits(*likeliest_tokens: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -239,53 +238,6 @@ def test_a_damaged_build_is_built_again(tmp_path: Path) -> None:
     assert result.stderr.endswith("built: llama.cpp local-tree (cpu)\n")
     assert store.find_build(built.path.name) is not None
     assert not list((paths.builds_dir() / ".work").iterdir())
-
-
-def as_earlier(built: Built) -> None:
-    """Leave a build as an earlier ggufspec would have: nothing is known of its files."""
-    manifest = built.path / store.MANIFEST
-    facts = json.loads(manifest.read_text())
-    del facts["files"], facts["environment"]
-    manifest.write_text(json.dumps(facts | {"schema": 1}))
-
-
-def test_a_build_of_an_earlier_version_is_tested_and_recorded_instead_of_built_again(tmp_path: Path) -> None:
-    count = tmp_path / "count"
-    tree = scripts(tmp_path / "tree", compiler=f"echo once >> {count}")
-    built, _ = run(tree)
-    as_earlier(built)
-    words = ["--backend", "cpu", "--source", str(tree)]
-    first = CliRunner().invoke(command, words, catch_exceptions=False)
-    assert "an older ggufspec made this build and did not record its files: testing it first" in first.stderr
-    assert first.stderr.endswith("already built: llama.cpp local-tree (cpu)\n")
-    again = CliRunner().invoke(command, words, catch_exceptions=False)
-    assert again.stderr == "already built: llama.cpp local-tree (cpu)\n"
-    adopted = store.find_build(built.path.name)
-    assert adopted is not None
-    assert adopted.files == built.files
-    assert count.read_text() == "once\n"
-    assert not list((paths.builds_dir() / ".logs").iterdir())
-
-
-def test_a_build_of_an_earlier_version_that_fails_its_test_is_built_again(tmp_path: Path) -> None:
-    tree = scripts(tmp_path / "tree")
-    built, _ = run(tree)
-    program = built.bin / "llama-completion"
-    program.write_text(program.read_text().replace("*) exit 0 ;;", "*) exit 3 ;;"))
-    as_earlier(built)
-    rebuilt, seen = run(tree)
-    assert any("built again, because llama-completion fails on the embedded pair" in at.line for at in seen)
-    assert "exit 3" not in program.read_text()
-    assert rebuilt.files == built.files
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_build_of_an_earlier_version_in_a_folder_of_others_is_used_as_it_is(tmp_path: Path) -> None:
-    tree = scripts(tmp_path / "tree")
-    built, _ = run(tree)
-    as_earlier(built)
-    built.path.chmod(0o555)
-    assert run(tree)[0] == replace(built, files=None, environment=None)
 
 
 def test_a_changed_tree_is_built_beside_the_old_one(tmp_path: Path) -> None:

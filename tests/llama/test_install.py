@@ -199,7 +199,7 @@ def test_programs_that_no_longer_start_are_a_reason() -> None:
     built = own_build("a")
     for name in ("llama-completion", "llama-speculative", "llama-speculative-simple"):
         (built.bin / name).write_text("#!/bin/sh\nexit 127\n")
-    store.adopt(built)
+    store.record_files(built)
     with pytest.raises(NoInstallError, match="its programs do not start"):
         install.find_install()
 
@@ -215,18 +215,6 @@ def test_the_list_says_what_is_not_used_and_why() -> None:
     (row,) = json.loads(table(installs, "json", skipped))
     assert row["skipped"].startswith("llama-completion has 0 bytes")
     assert (row["path"], row["can"]) == (str(built.path), [])
-
-
-@pytest.mark.usefixtures("no_path")
-def test_a_build_without_a_record_says_how_to_get_one() -> None:
-    built = own_build("a")
-    manifest = built.path / store.MANIFEST
-    facts = json.loads(manifest.read_text())
-    del facts["files"], facts["environment"]
-    manifest.write_text(json.dumps(facts | {"schema": 1}))
-    assert "`ggufspec build --version 1.0.0 --backend cpu` tests and records them" in str(
-        install.find_install().note
-    )
 
 
 def test_the_users_settings_do_not_reach_llama(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,14 +13,15 @@ import pytest
 from ggufspec import engines
 from ggufspec.doctor import FindingStatus, programs
 from ggufspec.domain import Program
-from ggufspec.engines.library.messages import Library
+from ggufspec.engines.library import admitting
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install, installs
 from ggufspec.measure import Request, prepare_session
 from ggufspec.report.text.installs import table
 from ggufspec.tuning import TuneRequest, prepare_tuning
 from tests.support import fakes
-from tests.support.packages import compile_library, write_package
+from tests.support.libraries import CONTEXT, compile_source, library_source
+from tests.support.packages import DEVICES, compile_library, write_package
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 MACH_O = bytes.fromhex("cffaedfe0c000001") + bytes(4096)
@@ -71,8 +72,11 @@ def test_its_gpus_are_those_that_the_library_lists(site: Path, tmp_path: Path) -
     assert (install.version, install.commit) == ("0.3.36", None)
 
 
-def test_the_doctor_and_the_list_of_builds_show_it(site: Path, library: bytes) -> None:
+def test_the_doctor_and_the_list_of_builds_show_it(
+    site: Path, library: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = write_package(site, {"libllama.so": library})
+    monkeypatch.setattr(admitting, "_problem", lambda file: None)
     usable, skipped = installs.survey_installs()
     (finding,) = programs.installs(usable, ())
     assert finding.status is FindingStatus.OK
@@ -89,10 +93,6 @@ def _without_library(site: Path, library: bytes) -> None:
 
 def _with_lost_library(site: Path, library: bytes) -> None:
     (write_package(site, {"libllama.so": library, "libggml.so": library}) / "lib/libggml.so").unlink()
-
-
-def _with_lost_binding(site: Path, library: bytes) -> None:
-    (write_package(site, {"libllama.so": library}) / "llama_cpp.py").unlink()
 
 
 def _without_record(site: Path, library: bytes) -> None:
@@ -125,7 +125,6 @@ def compile_empty(folder: Path) -> bytes:
 REFUSED: dict[Callable[[Path, bytes], None], str] = {
     _without_library: r"llama-cpp-python 0\.3\.36 was installed without its library",
     _with_lost_library: r"0\.3\.36 is only half installed: llama_cpp/lib/libggml\.so is missing",
-    _with_lost_binding: r"0\.3\.36 is only half installed: llama_cpp/llama_cpp\.py is missing",
     _cut_short: r"0\.3\.36 is only half installed: libllama\.so is cut short",
     _too_old: r"0\.3\.9 is older than 0\.3\.10, the first that can be used with its own library",
     _of_another_platform: r"0\.3\.36 has a library that does not load here: .*libllama\.dylib",
@@ -177,28 +176,22 @@ def test_a_package_that_only_has_python_files_is_no_llama(site: Path) -> None:
 
 
 @pytest.fixture
-def package(site: Path, library: bytes) -> Install:
-    """A package that is as its wheel was."""
+def package(site: Path, library: bytes, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """A package whose library, which computes nothing, counts as one that passes its test."""
     write_package(site, {"libllama.so": library})
+    monkeypatch.setattr(admitting, "_problem", lambda file: None)
     return installs.find_install()
 
 
-def test_the_binding_is_the_packages_own_while_both_are_as_they_were_installed(package: Install) -> None:
-    from ggufspec.engines.library import belonging
-
-    assert package.library is not None
-    expected = Library(folder=package.library, binding=package.root)
-    assert belonging.check_library(package) == expected
+def test_the_library_of_a_package_is_taken(package: Install) -> None:
+    assert admitting.check_library(package) == package.library
 
 
-@pytest.mark.parametrize("name", ["llama_cpp.py", "lib/libllama.so"])
-def test_a_library_or_a_binding_that_was_changed_is_compared_with_the_other(
-    package: Install, name: str
-) -> None:
-    with (package.root / name).open("ab") as file:
-        file.write(b"\n")
-    with pytest.raises(NoInstallError, match=r"does not match the Python binding in .*llama_cpp"):
-        engines.check_library(package)
+def test_a_package_with_the_library_of_an_unknown_llama_is_refused(site: Path, tmp_path: Path) -> None:
+    source = library_source(context=[("n_cells", "int32_t", 1), *CONTEXT], more=DEVICES)
+    write_package(site, {"libllama.so": compile_source(source, tmp_path).read_bytes()})
+    with pytest.raises(NoInstallError, match=r"llama\.h is unknown"):
+        engines.check_library(installs.find_install())
 
 
 def test_a_bench_measures_in_process_and_says_why(package: Install) -> None:

@@ -195,7 +195,7 @@ def test_a_version_is_known_however_it_is_spelled() -> None:
     assert choose_source(None, "v0.3.036") == Sdist("0.3.36")
 
 
-def test_the_installed_binding_decides_by_default() -> None:
+def test_the_installed_release_decides_by_default() -> None:
     from importlib.metadata import version
 
     assert choose_source(None, None) == Sdist(version("llama-cpp-python"))

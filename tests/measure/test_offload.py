@@ -26,7 +26,7 @@ from ggufspec.domain import (
     offloading,
 )
 from ggufspec.engines.library import commandline
-from ggufspec.engines.library.messages import Library, ModelLoad, WorkerRun
+from ggufspec.engines.library.messages import ModelLoad, WorkerRun
 from ggufspec.engines.server import load_of
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
@@ -215,7 +215,7 @@ def test_a_worker_is_told_all_of_it(experts: Experts | None) -> None:
         sampling=spec.sampling,
         drafting=spec.drafting,
     )
-    library = Library(folder=Path("/lib"), binding=Path("/lib/llama_cpp"))
+    library = Path("/lib")
     assert commandline.parse_command(commandline.format_command(run, library)) == (library, run)
 
 

@@ -30,7 +30,7 @@ from ggufspec.domain import (
 )
 from ggufspec.engines.failures import failure_error
 from ggufspec.engines.library import commandline
-from ggufspec.engines.library.messages import Library, ModelLoad, WorkerRun
+from ggufspec.engines.library.messages import ModelLoad, WorkerRun
 from ggufspec.errors import GgufspecError, NoInstallError, OutOfMemoryError, WorkerError
 from ggufspec.forecast import planning
 from ggufspec.llama.command import commands
@@ -142,7 +142,7 @@ def test_the_library_gets_workers_as_programs_do() -> None:
         sampling=values.spec().sampling,
         drafting=Drafting(n_max=3),
     )
-    library = Library(folder=Path("lib"), binding=Path("binding"))
+    library = Path("lib")
     words = commandline.format_command(run, library)
     assert f"--rpc {A},{B}" in " ".join(words)
     assert commandline.parse_command(words) == (library, run)

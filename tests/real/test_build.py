@@ -45,19 +45,6 @@ def test_a_build_has_what_a_bench_needs(built: Built) -> None:
     assert {"speculative", "server", "bench", "batched-bench", "quantize", "tokenize"} <= names
 
 
-@pytest.mark.parametrize("built", [one for one in BUILT if one.version == BINDING], indirect=True)
-def test_the_binding_loads_the_library_of_its_version(built: Built) -> None:
-    assert built.binding is not None
-    code = (
-        "import sys; from pathlib import Path; from ggufspec.engines.library import binding, messages; "
-        "library = messages.Library(folder=Path(sys.argv[1]), binding=Path(sys.argv[2])); "
-        "print(binding.load_binding(library).llama_max_devices())"
-    )
-    words = [sys.executable, "-c", code, str(built.lib), str(built.binding)]
-    assert int(subprocess.check_output(words, text=True)) >= 1
-    assert not list(built.bin.rglob("__pycache__"))
-
-
 def test_what_is_built_is_not_built_again() -> None:
     places = {f"{built.bin}\n" for built in BUILT if built.version == BINDING}
     if not places:

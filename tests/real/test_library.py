@@ -1,4 +1,4 @@
-"""The real library, copied to where this ggufspec did not build it, and bindings that do not fit it."""
+"""The real library, copied to where this ggufspec did not build it, and layouts that do not fit it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ import pytest
 from ggufspec import engines, paths, prompts, tuning
 from ggufspec.domain import Drafting, Offload, Role, RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
+from ggufspec.engines.library import admitting
+from ggufspec.engines.library.llama_h import NEEDED
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import installs, releases
 from ggufspec.llama.install.installs import Install
@@ -28,24 +30,28 @@ HIDDEN = {"no_host", "no_alloc", "load_mtp", "kv_unified"}
 
 WITHOUT_A_FIELD = """
 import ctypes, json, sys
-from pathlib import Path
-from ggufspec.engines.library.binding import import_binding
-from ggufspec.engines.library.messages import Library
-from ggufspec.engines.library.shapes import find_difference
-folder = Path(sys.argv[1])
-binding = import_binding(Library(folder=folder, binding=folder / "llama_cpp"))
+from dataclasses import replace
+from ggufspec.engines.library.layouts import find_difference, find_layout
+functions = ctypes.CDLL(sys.argv[1])
+layout = find_layout(functions)
 unnoticed = []
-for function, struct in (
-    ("llama_model_default_params", binding.llama_model_params),
-    ("llama_context_default_params", binding.llama_context_params),
-):
-    assert find_difference(binding._lib, {function: struct}) is None
-    for name, _ in struct._fields_:
-        fields = [field for field in struct._fields_ if field[0] != name]
+for name, struct in (("model", layout.model), ("context", layout.context)):
+    for field, _ in struct._fields_:
+        fields = [item for item in struct._fields_ if item[0] != field]
         other = type(struct.__name__, (ctypes.Structure,), {"_fields_": fields})
-        if find_difference(binding._lib, {function: other}) is None:
-            unnoticed.append(name)
+        defaults = {**layout.defaults, other: layout.defaults[struct]}
+        if find_difference(functions, replace(layout, **{name: other}, defaults=defaults)) is None:
+            unnoticed.append(field)
 print(json.dumps(unnoticed))
+"""
+
+
+EXPECTS_ANOTHER_TEXT = """
+import sys
+from pathlib import Path
+from ggufspec.engines.library import selftest
+selftest._ANSWER = " in the garden"
+print(selftest.check(Path(sys.argv[1])))
 """
 
 
@@ -80,47 +86,40 @@ def test_a_complete_llama_that_we_did_not_build_can_be_tuned(copied: Install) ->
     assert plan.session.install.root == copied.root
 
 
+@pytest.mark.parametrize("version", [None, "0.5.0-dev", "b11434", "0.3.99"])
+def test_a_library_is_taken_whatever_its_programs_report(copied: Install, version: str | None) -> None:
+    engines.check_library(replace(copied, version=version, build_number=None, commit=None))
+
+
+def test_a_library_that_computes_something_else_is_refused(
+    copied: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admitting, "PROBE", (sys.executable, "-c", EXPECTS_ANOTHER_TEXT))
+    with pytest.raises(NoInstallError, match="the embedded model writes"):
+        engines.check_library(copied)
+
+
 def test_an_older_llama_is_refused_by_name(legacy: Install, tmp_path: Path) -> None:
     folder = shutil.copytree(legacy.root, tmp_path / "legacy", symlinks=True)
-    with pytest.raises(NoInstallError, match="it is from commit 0e4802b, the binding from") as caught:
+    with pytest.raises(NoInstallError, match="it lacks llama_") as caught:
         engines.check_library(installs.find_install(folder))
     assert "--engine server" in str(caught.value.hint)
 
 
-def test_a_binding_that_lacks_any_field_does_not_fit(copied: Install) -> None:
+def test_a_layout_that_lacks_any_field_does_not_fit(copied: Install) -> None:
     if platform.machine() != "x86_64":
         pytest.skip("the size of a struct is seen on x86-64 only")
-    words = [sys.executable, "-c", WITHOUT_A_FIELD, str(copied.library)]
+    words = [sys.executable, "-c", WITHOUT_A_FIELD, str(installs.find_library(copied.root))]
     unnoticed = json.loads(subprocess.check_output(words, text=True))
     assert set(unnoticed) == HIDDEN
 
 
-def calls_of(*names: str) -> set[str]:
-    """Return the functions of llama.cpp that files of the engine call through the binding."""
-    folder = Path(engines.__file__).parent / "library"
-    return {call for name in names for call in re.findall(r"\blib\.(llama_\w+)", (folder / name).read_text())}
-
-
-def defined_in(archive: Path) -> set[str]:
-    """Return what the binding in a source archive defines."""
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
+def test_the_oldest_library_is_that_of_the_first_release_with_all_that_every_run_calls(archive: Path) -> None:
     with tarfile.open(archive) as tar:
-        names = (member for member in tar if member.name.endswith("/llama_cpp/llama_cpp.py"))
-        binding = tar.extractfile(next(names))
-        assert binding is not None
-        return set(re.findall(r"^(?:def |class )?(llama_\w+)", binding.read().decode(), re.MULTILINE))
-
-
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
-def test_the_oldest_binding_is_the_first_with_all_that_the_engine_calls(archive: Path) -> None:
-    folder = Path(engines.__file__).parent / "library"
-    calls = calls_of(*(file.name for file in folder.glob("*.py") if file.name != "heads.py"))
+        names = ("llama.cpp/include/llama.h", "llama.cpp/llama.h")
+        header = tar.extractfile(next(member for member in tar if member.name.endswith(names)))
+        assert header is not None
+        declared = set(re.findall(r"\b(llama_\w+)\s*\(", header.read().decode()))
     release = archive.name.removeprefix("llama_cpp_python-").removesuffix(".tar.gz")
-    assert "llama_get_memory" in calls
-    assert (calls <= defined_in(archive)) == releases.has_binding(release)
-
-
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
-def test_a_binding_that_heads_accept_has_all_that_they_call(archive: Path) -> None:
-    calls, defined = calls_of("heads.py"), defined_in(archive)
-    assert "llama_batch_ext_init" in calls
-    assert (calls <= defined) == ("llama_process" in defined)
+    assert ({*NEEDED} <= declared) == releases.has_library(release)

@@ -28,13 +28,11 @@ def package(llama: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     if llama.library is None:
         pytest.skip("this llama.cpp has no shared library")
     distribution = metadata.distribution("llama-cpp-python")
-    python = Path(str(distribution.locate_file("llama_cpp")))
     site = tmp_path / "site packages"
     folder = write_package(
         site,
         {path.name: path.read_bytes() for path in llama.library.iterdir() if _LIBRARY.match(path.name)},
         version=distribution.version,
-        binding={path.name: path.read_text(encoding="utf-8") for path in python.glob("*.py")},
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH")))))
     monkeypatch.setenv("GGUFSPEC_CACHE", str(tmp_path / "cache"))

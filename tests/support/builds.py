@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.llama.install import binding_files, processor, store
+from ggufspec.llama.install import processor, store
 from ggufspec.llama.install.store import Built
 
 
@@ -13,7 +13,6 @@ def make_build(
     backend: str = "cpu",
     at: str = "2026-01-01T00:00:00+00:00",
     commit: str | None = None,
-    binding: bool = False,
 ) -> Built:
     """Put a build into the folder of builds; its programs are one line each."""
     place = store.place(name)
@@ -38,10 +37,6 @@ def make_build(
             (final / "bin" / program).write_text(f"#!/bin/sh\n# {program}\n")
             (final / "bin" / program).chmod(0o755)
         (final / "bin" / "libllama.so").symlink_to("libllama.so.0.5.0")
-        if binding:
-            (final / "bin" / binding_files.FOLDER).mkdir()
-            for file in binding_files.FILES:
-                (final / "bin" / binding_files.FOLDER / file).write_text(f"# {file}\n")
         log = store.log_path(name)
         log.write_text("all went well\n")
         return store.publish(name, final, built, log)

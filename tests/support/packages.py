@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-BINDING = {"__init__.py": "", "llama_cpp.py": "# structs\n", "_ctypes_extensions.py": "# loads\n"}
+from tests.support.libraries import compile_source, library_source
 
-_DEVICES = """
+_PYTHON = ("__init__.py", "llama_cpp.py")
+
+DEVICES = """
 #include <stddef.h>
 static int types[] = {0, 1}; /* the processor, a GPU */
+#ifndef COUNT
+#define COUNT 1
+#endif
 size_t ggml_backend_dev_count(void) { return COUNT; }
 void *ggml_backend_dev_get(size_t i) { return &types[i]; }
 int ggml_backend_dev_type(void *device) { return *(int *) device; }
@@ -26,11 +30,9 @@ void ggml_backend_dev_memory(void *device, size_t *free, size_t *total) {
 
 
 def compile_library(folder: Path, *, has_gpu: bool = False) -> bytes:
-    """Return a libllama that only lists devices: the processor, and a GPU if asked for."""
-    source, library = folder / "llama.c", folder / "libllama.so"
-    source.write_text(_DEVICES.replace("COUNT", "2" if has_gpu else "1"))
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    return library.read_bytes()
+    """Return a libllama that can be loaded and lists devices: the processor, and a GPU if asked for."""
+    more = f"#define COUNT {2 if has_gpu else 1}\n{DEVICES}"
+    return compile_source(library_source(more=more), folder).read_bytes()
 
 
 def write_package(
@@ -38,7 +40,6 @@ def write_package(
     libraries: Mapping[str, bytes],
     *,
     version: str = "0.3.36",
-    binding: Mapping[str, str] = BINDING,
 ) -> Path:
     """Install llama-cpp-python into a folder; return the package's own.
 
@@ -46,10 +47,9 @@ def write_package(
         site: the folder of packages.
         libraries: by their names in the package's ``lib``.
         version: of the distribution.
-        binding: the package's Python files by their names.
     """
     package = site / "llama_cpp"
-    files = {f"llama_cpp/{name}": text.encode() for name, text in binding.items()}
+    files = {f"llama_cpp/{name}": b"" for name in _PYTHON}
     files |= {f"llama_cpp/lib/{name}": content for name, content in libraries.items()}
     info = f"llama_cpp_python-{version}.dist-info"
     files[f"{info}/METADATA"] = (

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ggufspec.domain import Drafting, Experts, Sampling
-from ggufspec.engines.library.messages import Library, ModelLoad, WorkerRun
+from ggufspec.engines.library.messages import ModelLoad, WorkerRun
 
 WORKER = (sys.executable, "-P", "-m", "ggufspec.engines.library.worker")
 
 
-def format_library(library: Library) -> tuple[str, ...]:
-    """Return the arguments that name a library and its Python binding."""
-    return ("--library", str(library.folder), "--binding", str(library.binding))
+def format_library(library: Path) -> tuple[str, ...]:
+    """Return the arguments that name the folder of a library."""
+    return ("--library", str(library))
 
 
-def format_command(run: WorkerRun, library: Library) -> tuple[str, ...]:
+def format_command(run: WorkerRun, library: Path) -> tuple[str, ...]:
     """Return the arguments that describe a run; flags have the names of llama.cpp's programs."""
     target, drafter, sampling, drafting = run.target, run.drafter, run.sampling, run.drafting
     values: dict[str, object] = {
@@ -59,11 +59,10 @@ def format_command(run: WorkerRun, library: Library) -> tuple[str, ...]:
     )
 
 
-def parse_command(argv: Sequence[str]) -> tuple[Library, WorkerRun | None]:
-    """Return the library, and the run if the arguments describe one."""
+def parse_command(argv: Sequence[str]) -> tuple[Path, WorkerRun | None]:
+    """Return the folder of the library, and the run if the arguments describe one."""
     parser = argparse.ArgumentParser(prog="python -m ggufspec.engines.library.worker")
     parser.add_argument("--library", type=Path, required=True)
-    parser.add_argument("--binding", type=Path, required=True)
     for name in ("model", "model-draft", "prompt", "cache-type", "split-mode"):
         parser.add_argument(f"--{name}")
     for name in ("n-gpu-layers", "n-gpu-layers-draft", "ubatch-size", "draft-max", "main-gpu"):
@@ -79,9 +78,8 @@ def parse_command(argv: Sequence[str]) -> tuple[Library, WorkerRun | None]:
     for name, share in (("temp", 0.0), ("top-p", 1.0), ("min-p", 0.0), ("draft-p-min", 0.0)):
         parser.add_argument(f"--{name}", type=float, default=share)
     options = parser.parse_args(argv)
-    library = Library(folder=options.library, binding=options.binding)
     if options.model is None:
-        return library, None
+        return options.library, None
 
     def load(
         path: str,
@@ -126,7 +124,7 @@ def parse_command(argv: Sequence[str]) -> tuple[Library, WorkerRun | None]:
         if drafts
         else None,
     )
-    return library, run
+    return options.library, run
 
 
 def _names(text: str) -> tuple[str, ...]:

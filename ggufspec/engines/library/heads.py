@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ggufspec.domain import Failure, Method, Status
 from ggufspec.engines.library import model as models
+from ggufspec.engines.library.llama_h import Embeddings, Llama
 from ggufspec.engines.library.messages import ModelLoad
 from ggufspec.engines.library.model import Logits, Model, Threadpools
 
@@ -55,7 +56,7 @@ class LoadedHead:
     """
 
     def __init__(
-        self, lib: Any, threadpools: Threadpools, target: Model, load: ModelLoad, *, threads: int
+        self, lib: Llama, threadpools: Threadpools, target: Model, load: ModelLoad, *, threads: int
     ) -> None:
         """Load the head, or make a context for the layers inside the target.
 
@@ -151,14 +152,14 @@ class LoadedHead:
 
     def _logits(self, count: int) -> Logits:
         """Return the logits of the last evaluation's outputs, of which there are ``count``."""
-        return _rows(_address(self._lib.llama_get_logits_ith(self._context, 0)), count, self._n_vocab)
+        return _rows(self._lib.llama_get_logits_ith(self._context, 0), count, self._n_vocab)
 
     def _finish(self, index: int, at: int, *, is_output: bool) -> None:
         self._lib.llama_batch_ext_set_pos(self._batch, index, (ctypes.c_int32 * 1)(at))
         self._lib.llama_batch_ext_set_output_logits(self._batch, index, is_output)
 
     def _embedding(self, row: States) -> Any:
-        return self._lib.llama_embd(row.ctypes.data_as(ctypes.POINTER(ctypes.c_float)), 1, row.size)
+        return Embeddings(row.ctypes.data_as(ctypes.POINTER(ctypes.c_float)), 1, row.size)
 
     def _process(self, operation: int, count: int) -> None:
         code = self._lib.llama_process(self._context, operation, self._batch)
@@ -252,7 +253,7 @@ class BlockHead(LoadedHead):
     """
 
     def __init__(
-        self, lib: Any, threadpools: Threadpools, target: Model, load: ModelLoad, *, threads: int
+        self, lib: Llama, threadpools: Threadpools, target: Model, load: ModelLoad, *, threads: int
     ) -> None:
         """Load the head; see ``LoadedHead``."""
         super().__init__(lib, threadpools, target, load, threads=threads)
@@ -320,7 +321,7 @@ Drafter = Model | ChainedHead | BlockHead
 
 
 def make_head(
-    lib: Any, threadpools: Threadpools, target: Model, load: ModelLoad, *, threads: int
+    lib: Llama, threadpools: Threadpools, target: Model, load: ModelLoad, *, threads: int
 ) -> ChainedHead | BlockHead:
     """Load a head by its method; see ``LoadedHead``.
 
@@ -359,21 +360,17 @@ def read_block(target: Model, head: BlockHead, tokens: Sequence[int], at: int) -
         head.absorb(head.features(len(piece)), at + start)
 
 
-def _functions(lib: Any) -> dict[str, Any]:
+def _functions(lib: Llama) -> dict[str, Any]:
     """Return the functions of the staging header, by our names for them.
 
     Raises:
-        Failure: the library or its binding lacks one.
+        Failure: the library lacks one.
     """
-    library = ctypes.CDLL(lib._lib._name)  # noqa: SLF001  # its path is not public
-    functions = {}
-    for name, (symbol, result, arguments) in _SYMBOLS.items():
-        function = getattr(library, symbol, None)
-        if function is None or not hasattr(lib, "llama_process"):
-            raise Failure(Status.FAILED, "the library returns no hidden states, which heads read")
-        function.restype, function.argtypes = result, arguments
-        functions[name] = function
-    return functions
+    try:
+        lib.llama_process  # noqa: B018  # which takes the states that the others return
+        return {name: lib.symbol(*declared) for name, declared in _SYMBOLS.items()}
+    except AttributeError as error:
+        raise Failure(Status.FAILED, "the library returns no hidden states, which heads read") from error
 
 
 def _rows(address: int | None, count: int, width: int) -> States:
@@ -386,7 +383,3 @@ def _rows(address: int | None, count: int, width: int) -> States:
         raise Failure(Status.FAILED, "the library returned no hidden states")
     flat = np.ctypeslib.as_array((ctypes.c_float * (count * width)).from_address(address))
     return flat.reshape(count, width).copy()
-
-
-def _address(pointer: Any) -> int | None:
-    return ctypes.cast(pointer, ctypes.c_void_p).value

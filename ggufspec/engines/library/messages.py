@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ggufspec.domain import Drafting, Experts, Method, Program, Sampling, Status
@@ -21,14 +20,6 @@ Before a text's first token, that layer takes the target's last state, which lla
 request before (``pending_h`` of common/speculative.cpp in b11312; neither ``/slots?action=erase`` nor
 ``cache_prompt: false`` clears it). After the same request, it is the same in every run.
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Library:
-    """The folder of llama.cpp's library, and that of the Python binding that describes it."""
-
-    folder: Path
-    binding: Path
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec.domain import Failure, Method, Sampling, Status
-from ggufspec.engines.library import binding, offload
+from ggufspec.engines.library import offload
+from ggufspec.engines.library.llama_h import CACHE_TYPES, FLASH_ATTENTION_ON, Batch, Llama
 from ggufspec.engines.library.messages import ModelLoad
 from ggufspec.engines.library.vocabulary import ModelVocabulary
 
@@ -46,7 +47,7 @@ class Model:
         busy_s: seconds spent in llama.cpp so far, evaluating, sampling and rolling back.
     """
 
-    def __init__(self, lib: Any, threadpools: Threadpools, load: ModelLoad, *, threads: int) -> None:
+    def __init__(self, lib: Llama, threadpools: Threadpools, load: ModelLoad, *, threads: int) -> None:
         """Load and warm up.
 
         Raises:
@@ -62,11 +63,10 @@ class Model:
         self._memory = lib.llama_get_memory(self.context)
         self.vocabulary = ModelVocabulary(lib, self.handle)
         self.n_context = int(lib.llama_n_ctx(self.context))
-        window = getattr(lib, "llama_model_n_swa", None)  # the oldest bindings lack it
-        self.n_window = int(window(self.handle)) if window is not None else 0
+        self.n_window = int(lib.llama_model_n_swa(self.handle))
         self.n_ubatch = int(lib.llama_n_ubatch(self.context))
         self._n_batch = int(lib.llama_n_batch(self.context))
-        self._logits = binding.address_of_logits(lib)
+        self._logits = lib.llama_get_logits
         self._sampler = make_sampler(lib, None)
         self._views: dict[int, Logits] = {}
         self._fill_batch()
@@ -155,7 +155,7 @@ class Model:
         self._wanted = (ctypes.c_int8 * size)()
         self._sequence = (ctypes.c_int32 * 1)(0)
         pointer = ctypes.cast(self._sequence, ctypes.POINTER(ctypes.c_int32))
-        batch = self._batch = self._lib.llama_batch()
+        batch = self._batch = Batch()
         batch.token, batch.pos, batch.logits = self._token, self._position, self._wanted
         batch.embd = None
         batch.n_seq_id = (ctypes.c_int32 * size)(*[1] * size)
@@ -198,7 +198,7 @@ class Model:
         self._lib.llama_memory_clear(self._memory, True)
 
 
-def open_model(lib: Any, load: ModelLoad) -> Any:
+def open_model(lib: Llama, load: ModelLoad) -> Any:
     """Load a model.
 
     Raises:
@@ -217,7 +217,7 @@ def open_model(lib: Any, load: ModelLoad) -> Any:
     return model
 
 
-def make_context(lib: Any, model: Any, load: ModelLoad, **settings: Any) -> Any:
+def make_context(lib: Llama, model: Any, load: ModelLoad, **settings: Any) -> Any:
     """Return a context for a model; ``settings`` are further fields of llama_context_params.
 
     Raises:
@@ -232,13 +232,13 @@ def make_context(lib: Any, model: Any, load: ModelLoad, **settings: Any) -> Any:
     params.n_outputs_max_per_seq = OUTPUTS
     params.swa_full = False
     if load.kv_type is not None:
-        cache_type = getattr(lib, f"GGML_TYPE_{load.kv_type.upper()}", None)
+        cache_type = CACHE_TYPES.get(load.kv_type)
         if cache_type is None:
             raise Failure(Status.FAILED, f"the library does not support the cache type {load.kv_type}")
         params.type_k = params.type_v = cache_type
         if load.kv_type not in _FLOAT_TYPES:
-            if hasattr(lib, "LLAMA_FLASH_ATTN_TYPE_ENABLED"):
-                params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
+            if hasattr(params, "flash_attn_type"):
+                params.flash_attn_type = FLASH_ATTENTION_ON
             else:  # before llama.cpp b6325
                 params.flash_attn = True
     for name, value in settings.items():
@@ -250,7 +250,7 @@ def make_context(lib: Any, model: Any, load: ModelLoad, **settings: Any) -> Any:
     return context
 
 
-def make_sampler(lib: Any, sampling: Sampling | None) -> Any:
+def make_sampler(lib: Llama, sampling: Sampling | None) -> Any:
     """Return the samplers of a run in llama.cpp's order (common/sampling.cpp); None: those of a drafter."""
     links = [lib.llama_sampler_init_top_k(LIKELIEST)]
     if sampling is not None:
@@ -289,23 +289,18 @@ class Threadpools:
     number of threads, shared by all contexts, which never evaluate at the same time.
     """
 
-    def __init__(self, lib: Any) -> None:
+    def __init__(self, lib: Llama) -> None:
         self._pools: dict[int, int] = {}
-        self._symbols: ctypes.CDLL | None = ctypes.CDLL(lib._lib._name)  # noqa: SLF001  # and its dependencies
-        try:
-            self._symbols.ggml_threadpool_new.restype = ctypes.c_void_p
-        except AttributeError:  # a plug-in backend does not export it
-            self._symbols = None
+        self._lib = lib
+        self._can_keep = hasattr(lib, "ggml_threadpool_new")  # a plug-in backend does not export it
 
     def attach(self, context: Any, threads: int) -> None:
         """Attach the pool with so many threads to a context, if the library can create one."""
-        if self._symbols is None:
+        if not self._can_keep:
             return
         pool = self._pools.get(threads)
         if pool is None:
             params = _Params()
-            self._symbols.ggml_threadpool_params_init(ctypes.byref(params), ctypes.c_int(threads))
-            pool = self._pools[threads] = self._symbols.ggml_threadpool_new(ctypes.byref(params))
-        self._symbols.llama_attach_threadpool(
-            ctypes.c_void_p(context), ctypes.c_void_p(pool), ctypes.c_void_p(None)
-        )
+            self._lib.ggml_threadpool_params_init(ctypes.byref(params), threads)
+            pool = self._pools[threads] = self._lib.ggml_threadpool_new(ctypes.byref(params))
+        self._lib.llama_attach_threadpool(context, pool, None)

@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from ggufspec.domain import Failure, Status
+from ggufspec.engines.library.llama_h import Llama
 
 _FIRST_COMPARED = 5  # SPEC_VOCAB_CHECK_START_TOKEN_ID in llama.cpp's common/speculative.cpp
 _MOST_APART = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE
@@ -17,7 +18,7 @@ _MOST_APART = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE
 class ModelVocabulary:
     """A model's vocabulary, read through the library."""
 
-    def __init__(self, lib: Any, model: Any) -> None:
+    def __init__(self, lib: Llama, model: Any) -> None:
         self._lib = lib
         self._vocab = lib.llama_model_get_vocab(model)
         self.n_tokens = int(lib.llama_vocab_n_tokens(self._vocab))

@@ -12,17 +12,18 @@ import sys
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from ggufspec.domain import Failure, Status
-from ggufspec.engines.library import binding, commandline
+from ggufspec.engines.library import commandline
 from ggufspec.engines.library.costing import curve
 from ggufspec.engines.library.decoding import write
 from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, make_head
+from ggufspec.engines.library.layouts import load_library
+from ggufspec.engines.library.llama_h import Llama
 from ggufspec.engines.library.messages import (
     CurveRun,
-    Library,
     LibraryRecord,
     ModelLoad,
     Prepare,
@@ -45,9 +46,9 @@ _Key = tuple[ModelLoad, bool]  # the second: the target drafts for itself and ne
 class Worker:
     """All loaded models, by the request that loaded them."""
 
-    def __init__(self, library: Library) -> None:
-        self._library = library
-        self._lib: Any = None
+    def __init__(self, library: Path) -> None:
+        self._library = library  # its folder
+        self._lib: Llama | None = None
         self._threadpools: Threadpools | None = None
         self._models: dict[_Key, Model] = {}
         self._heads: dict[tuple[ModelLoad, ModelLoad], ChainedHead | BlockHead] = {}  # by target and head
@@ -107,8 +108,8 @@ class Worker:
         return Prepared(load_s=perf_counter() - begun if is_new else None)
 
     def _model(self, key: _Key, threads: int) -> Model:
-        if self._threadpools is None:
-            self._lib = binding.load_binding(self._library)
+        if self._lib is None or self._threadpools is None:
+            self._lib = load_library(self._library)
             self._threadpools = Threadpools(self._lib)
         model = self._models.get(key)
         if model is None:
@@ -117,13 +118,14 @@ class Worker:
 
     def _load_head(self, target: ModelLoad, load: ModelLoad, threads: int) -> None:
         if (target, load) not in self._heads:
+            assert self._lib is not None
             assert self._threadpools is not None
             model = self._models[target, False]
             model.check_rollback()
             self._heads[target, load] = make_head(self._lib, self._threadpools, model, load, threads=threads)
 
 
-def serve(channel: Connection, library: Library) -> None:
+def serve(channel: Connection, library: Path) -> None:
     """Answer requests one by one until the channel is closed."""
     worker = Worker(library)
     gc.disable()  # it must not run during a measurement
@@ -137,7 +139,7 @@ def serve(channel: Connection, library: Library) -> None:
         gc.freeze()  # what remains is kept, and later collections skip it
 
 
-def run_once(run: WorkerRun, library: Library) -> int:
+def run_once(run: WorkerRun, library: Path) -> int:
     """Make one run and print its record; return the exit code."""
     worker = Worker(library)
     drafters = () if run.drafter is None else (run.drafter,)

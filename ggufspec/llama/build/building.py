@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
-import shutil
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
@@ -12,13 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ggufspec import proc
-from ggufspec.errors import BuildError, DiskFullError, SourceError
+from ggufspec.errors import BuildError, DiskFullError
 from ggufspec.llama.build import compilation, recipes, smoke, toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
 from ggufspec.llama.build.compilation import Compiled, compile_tree
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
-from ggufspec.llama.install import binding_files, options, processor, store
+from ggufspec.llama.install import options, processor, store
 from ggufspec.llama.install.store import Backend, Built, Skipped
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import choose_source
@@ -27,8 +25,6 @@ from ggufspec.llama.source.sources import Source, Tree
 
 _POLL_S = 0.5
 _NO_GPU = "tested on the CPU only: no NVIDIA driver was found"
-_UNRECORDED = "an older ggufspec made this build and did not record its files: testing it first"
-_NO_BINDING = "an older ggufspec made this build without its Python binding: adding it from the source"
 _UNSEEN = "its programs find no GPU: CUDA_VISIBLE_DEVICES may be empty, or the driver too old"
 _NO_ARCHITECTURE = (
     "no GPU was found: compiling for llama.cpp's own list of GPUs, which takes long; "
@@ -76,10 +72,7 @@ def choose_default() -> tuple[BuildRequest, str]:
 def build(request: BuildRequest) -> Generator[BuildProgress, None, Built]:
     """Return the requested build; build it if it does not exist.
 
-    A damaged build is built again. A build by an older ggufspec, which did not record its files, is tested
-    like a new one; then its files are recorded. The Python binding is added where it is missing.
-
-    Close the generator to stop: no process and no incomplete build is left.
+    A damaged build is built again. Close the generator to stop: no process and no incomplete build is left.
 
     Raises:
         SourceError: the source is not available.
@@ -87,83 +80,26 @@ def build(request: BuildRequest) -> Generator[BuildProgress, None, Built]:
         DiskFullError: the disk is full.
     """
     name = request.key()
-    if built := find_finished(request, name):
+    if built := store.find_build(name):
         return built
     store.sweep()
     waiting = False
     while True:
         with store.try_lock(name) as is_locked:
-            if built := find_finished(request, name):
+            if built := store.find_build(name):
                 return built
             if is_locked:
-                return (yield from _adopt_or_build(request, name))
+                damaged = store.examine(store.place(name))
+                if isinstance(damaged, Skipped):
+                    line = f"built again, because {damaged.reason}"
+                    yield BuildProgress(step=BuildStep.WAIT, line=line, notice=True)
+                return (yield from _build(request, name))
         if not waiting:
             yield BuildProgress(
                 step=BuildStep.WAIT, line=f"{name} is being built by another process: waiting", notice=True
             )
             waiting = True
         time.sleep(_POLL_S)
-
-
-def find_finished(request: BuildRequest, name: str) -> Built | None:
-    """Return a build that is ready to use; None if it is absent, damaged or incomplete."""
-    built = store.find_build(name)
-    if built is None:
-        return None
-    is_complete = built.files is not None and not _lacks_binding(request, built)
-    return built if is_complete or not os.access(built.path, os.W_OK) else None
-
-
-def _lacks_binding(request: BuildRequest, built: Built) -> bool:
-    return built.binding is None and source.has_binding(request.source)
-
-
-def _adopt_or_build(request: BuildRequest, name: str) -> Generator[BuildProgress, None, Built]:
-    present = store.examine(store.place(name))
-    if isinstance(present, Built):
-        reason: str | None = None
-        if present.files is None:
-            yield BuildProgress(step=BuildStep.TEST, line=_UNRECORDED, notice=True)
-            reason = yield from _retest(request, present, store.log_path(name))
-        if reason is None:
-            if _lacks_binding(request, present):
-                yield from _add_binding(request, present)
-            return store.adopt(present)
-        present = Skipped(path=present.path, reason=reason, command=present.command, built=present)
-    if present is not None:
-        yield BuildProgress(step=BuildStep.WAIT, line=f"built again, because {present.reason}", notice=True)
-    return (yield from _build(request, name))
-
-
-def _retest(request: BuildRequest, built: Built, log: Path) -> Generator[BuildProgress, None, str | None]:
-    """Return why an older build cannot be used; None if it passes its test."""
-    scratch = store.workplace(built.path.name) / "scratch"
-    scratch.mkdir()
-    plain = next((name for name in recipes.PROGRAMS[0] if name in built.programs), None)
-    if plain is None:
-        return "it has no program that generates text"
-    try:
-        signal = yield from _test(request, built.bin, plain, scratch, log)
-    except BuildError as error:
-        return error.message
-    shutil.rmtree(scratch)
-    log.unlink(missing_ok=True)
-    return signal and f"its programs crash with {signal}"
-
-
-def _add_binding(request: BuildRequest, built: Built) -> Generator[BuildProgress, None, None]:
-    """Copy the Python binding from the source that a build was compiled from; a notice where that fails."""
-    yield BuildProgress(step=BuildStep.UNPACK, line=_NO_BINDING, notice=True)
-    into, log = store.workplace(built.path.name) / "source", store.log_path(built.path.name)
-    into.mkdir()
-    try:
-        tree = yield from source.prepare_tree(request.source, into, log)
-    except SourceError as error:
-        line = f"the Python binding is missing, which --engine inprocess needs: {error.message}"
-        yield BuildProgress(step=BuildStep.UNPACK, line=line, notice=True)
-        return
-    if tree.package is not None:
-        binding_files.copy_binding(tree.package, built.bin)
 
 
 def _build(request: BuildRequest, name: str) -> Generator[BuildProgress, None, Built]:
@@ -175,8 +111,6 @@ def _build(request: BuildRequest, name: str) -> Generator[BuildProgress, None, B
         toolkit = yield from _toolkit(request, work, log)
         tree = yield from source.prepare_tree(request.source, work / "source", log)
         compiled, note = yield from _compile_what_runs(request, tree, toolkit, work, log)
-        if tree.package is not None:
-            binding_files.copy_binding(tree.package, work / "final" / "bin")
         home = store.place(name)
         built = Built(
             path=home,

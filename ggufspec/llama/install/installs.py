@@ -46,7 +46,6 @@ WITHOUT_RPC_HINT = "`ggufspec build` makes one with it; `ggufspec build --list` 
 _PROGRAMS_HINT = "name the folder with llama-completion and llama-speculative (or main and speculative)"
 _SUBFOLDERS = (".", "bin", "build/bin")
 _COMPILER = re.compile(r"^built with (.+)$", re.MULTILINE)
-_UNRECORDED = "an older ggufspec made it and did not record its files"
 _CHAT_CLIENT = "--show-timings"  # only the llama-cli that became a chat client (b7348) has it
 
 
@@ -62,7 +61,7 @@ class Executable:
 class Install:
     """A llama.cpp that can be used for measurements. Missing programs are missing keys.
 
-    An installed llama-cpp-python has none, only a library and the binding that came with it.
+    An installed llama-cpp-python has none, only a library.
     """
 
     root: Path
@@ -80,7 +79,6 @@ class Install:
     has_rpc: bool | None = None  # whether it uses workers elsewhere; None where nothing shows it
     library: Path | None = None  # the folder of the shared libraries beside the programs
     release: str | None = None  # of llama-cpp-python, whose source a build of our own was made from
-    binding: Path | None = None  # the folder of the Python binding from that source, or of the package
     note: str | None = None  # a note for the user about an own build
     compiler: str | None = None  # what the programs report
     flags: tuple[str, ...] = ()  # options and variables of a build of our own
@@ -312,7 +310,6 @@ def _of_package(package: Package, origin: str) -> Install:
         devices=tuple(device.name for device in package.devices),
         gpus=options.gpus(package.devices, backend),
         library=package.library,
-        binding=package.folder,
     )
 
 
@@ -351,8 +348,7 @@ def _assemble(
         has_rpc=built.has_rpc if built else True if worker else None,
         library=library.parent if (library := find_library(root)) else None,
         release=built.version if built and built.source.startswith("sdist ") else None,
-        binding=built.binding if built else None,
-        note=_note(built) if built else None,
+        note=built.note if built else None,
         compiler=reported.compiler,
         flags=_flags(built) if built else (),
         added=built.added if built else (),
@@ -391,14 +387,6 @@ def _age(built: Built | None) -> tuple[int, float]:
     number = releases.build_number(built.version)
     built_at = datetime.fromisoformat(built.built_at).timestamp()
     return (0 if number is None else -number + _FAR_FUTURE), -built_at
-
-
-def _note(built: Built) -> str | None:
-    """Return a note for the user about a build of our own."""
-    unrecorded = (
-        None if built.files is not None else f"{_UNRECORDED}: `{built.command}` tests and records them"
-    )
-    return "; ".join(filter(None, (built.note, unrecorded))) or None
 
 
 def _guess(programs: Mapping[Program, Executable]) -> int | None:

@@ -1,4 +1,4 @@
-"""llama-cpp-python as it is installed: its own library, with the Python binding that came with it.
+"""llama-cpp-python as it is installed: its own library.
 
 A package that cannot be used is refused by name. One that was installed without its library is no llama.cpp.
 """
@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from packaging.version import InvalidVersion, Version
 
 from ggufspec import proc, temporary
-from ggufspec.llama.install import binding_files, contents, device_list, options, releases
+from ggufspec.llama.install import contents, device_list, options, releases
 from ggufspec.llama.install.contents import FileRecord
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.store import Skipped
@@ -24,10 +24,10 @@ from ggufspec.llama.install.store import Skipped
 NAME = "llama-cpp-python"
 LIBRARIES = ("libllama.so", "libllama.dylib")
 
+_PACKAGE = "llama_cpp"
 _FOLDER = "lib"  # in the package
-_INITIAL = "__init__.py"  # a build of our own has the binding without it
+_INITIAL = "__init__.py"
 _LIBRARY = re.compile(r".+\.(?:so|dylib)(?:\.[\d.]+)?")
-_BINDING = frozenset(f"{binding_files.FOLDER}/{name}" for name in binding_files.FILES)
 _INSTALL = f"pip install --force-reinstall {NAME}"
 
 
@@ -36,7 +36,7 @@ class Package:
     """An installed llama-cpp-python whose library loads.
 
     Attributes:
-        folder: of the package, with the binding's files.
+        folder: of the package.
         library: the folder of its libraries.
         version: as it was released, such as ``0.3.36`` or ``0.3.16+cu124``.
         devices: the GPUs that its library lists.
@@ -59,7 +59,7 @@ def find_package() -> Package | Skipped | None:
         distribution = metadata.distribution(NAME)
     except metadata.PackageNotFoundError:
         return None
-    folder = Path(str(distribution.locate_file(binding_files.FOLDER)))
+    folder = Path(str(distribution.locate_file(_PACKAGE)))
     has_library = (folder / _FOLDER).is_dir() or any(map(_is_library, _recorded(distribution)))
     return _examine(folder, distribution) if has_library else None
 
@@ -67,16 +67,9 @@ def find_package() -> Package | Skipped | None:
 def find_package_in(path: Path) -> Package | Skipped | None:
     """Return the llama-cpp-python whose folder, or folder of libraries, is given, or why it is not used."""
     folder = path.parent if path.name == _FOLDER else path
-    if folder.name != binding_files.FOLDER or not (folder / _INITIAL).is_file():
+    if folder.name != _PACKAGE or not (folder / _INITIAL).is_file():
         return None
     return _examine(folder, _distribution_of(folder))
-
-
-def is_as_installed(folder: Path) -> bool:
-    """Whether the libraries and the binding in a package's folder are those that its wheel held."""
-    distribution = _distribution_of(folder)
-    recorded = {} if distribution is None else _recorded(distribution)
-    return bool(recorded) and contents.find_damage(folder.parent, recorded) is None
 
 
 def _distribution_of(folder: Path) -> metadata.Distribution | None:
@@ -95,14 +88,12 @@ def _examine(folder: Path, distribution: metadata.Distribution | None) -> Packag
         release = Version(version).base_version
     except InvalidVersion:
         return refuse("without its metadata is only half installed")
-    if not releases.has_binding(release):
+    if not releases.has_library(release):
         return refuse(
-            f" is older than {releases.OLDEST_BINDING}, the first that can be used with its own library",
+            f" is older than {releases.OLDEST_LIBRARY}, the first that can be used with its own library",
             f"pip install --upgrade {NAME}",
         )
     absent = next((name for name in recorded if not (folder.parent / name).exists()), None)
-    if absent is None and binding_files.find_binding(folder.parent) is None:
-        absent = "its Python binding"
     if absent is not None:
         return refuse(f" is only half installed: {absent} is missing")
     file = next((path for name in LIBRARIES if (path := folder / _FOLDER / name).exists()), None)
@@ -118,7 +109,7 @@ def _examine(folder: Path, distribution: metadata.Distribution | None) -> Packag
 
 
 def _recorded(distribution: metadata.Distribution) -> dict[str, FileRecord]:
-    """Return the libraries and the binding's files that a wheel held, by their path in site-packages.
+    """Return the libraries that a wheel held, by their path in site-packages.
 
     Empty where the installer wrote no RECORD (Python Packaging User Guide, "Recording installed projects").
     """
@@ -126,7 +117,7 @@ def _recorded(distribution: metadata.Distribution) -> dict[str, FileRecord]:
     entries = {}
     for name, digest, size in (row for row in rows if len(row) == 3):
         algorithm, _, encoded = digest.partition("=")
-        if (_is_library(name) or name in _BINDING) and algorithm == "sha256" and size:
+        if _is_library(name) and algorithm == "sha256" and size:
             sha256 = base64.urlsafe_b64decode(f"{encoded}==").hex()
             entries[name] = FileRecord(size_bytes=int(size), sha256=sha256)
     return entries
@@ -135,7 +126,7 @@ def _recorded(distribution: metadata.Distribution) -> dict[str, FileRecord]:
 def _is_library(name: str) -> bool:
     """Whether a file of a wheel is a library of llama.cpp; older releases have no folder for them."""
     path = PurePosixPath(name)
-    folders = {(binding_files.FOLDER,), (binding_files.FOLDER, _FOLDER)}
+    folders = {(_PACKAGE,), (_PACKAGE, _FOLDER)}
     return path.parts[:-1] in folders and bool(_LIBRARY.fullmatch(path.name))
 
 

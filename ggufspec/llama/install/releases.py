@@ -52,16 +52,16 @@ READS_STATES = frozenset({11312})
 """Builds whose library was seen to return a target's hidden states as heads read them, through C++ names."""
 
 
-OLDEST_BINDING = "0.3.10"
-"""The first release whose Python binding has all that the engine ``inprocess`` calls.
+OLDEST_LIBRARY = "0.3.10"
+"""The first release whose library has all that the engine ``inprocess`` calls.
 
 That of 0.3.9 lacks llama_get_memory, llama_memory_clear and llama_memory_seq_rm.
 """
 
 
-def has_binding(release: str) -> bool:
-    """Whether the engine ``inprocess`` can use the binding of a release."""
-    return Version(release) >= Version(OLDEST_BINDING)
+def has_library(release: str) -> bool:
+    """Whether the engine ``inprocess`` can use the library of a release."""
+    return Version(release) >= Version(OLDEST_LIBRARY)
 
 
 def parts(release: str) -> tuple[int, int, int] | None:

@@ -1,6 +1,6 @@
 """The folder of builds: each build is complete or absent; several may run at once.
 
-builds/<key>/bin/          programs, libraries, and the Python binding in bin/llama_cpp/
+builds/<key>/bin/          programs and libraries
 builds/<key>/build.json    its properties and files; written last, before the folder gets its name
 builds/<key>/build.log     the output of the compilers
 builds/.work/<key>/        a build in progress, cleaned up by the next holder of its lock
@@ -26,7 +26,7 @@ import filelock
 
 from ggufspec import paths
 from ggufspec.errors import BuildError
-from ggufspec.llama.install import binding_files, contents, processor
+from ggufspec.llama.install import contents, processor
 from ggufspec.llama.install.contents import FileRecord
 from ggufspec.redaction import without_credentials
 
@@ -34,7 +34,7 @@ MANIFEST = "build.json"
 OWN_BUILD = "own build"
 """The origin of builds of our own; others are named after where they were found."""
 
-_SCHEMA = 2  # 1 recorded neither files nor environment
+_SCHEMA = 2
 _ARCHITECTURES = "CMAKE_CUDA_ARCHITECTURES="
 _LIBRARY = re.compile(r"\.(?:so|dylib)(?:\.|$)")
 
@@ -56,9 +56,8 @@ class Built:
     ``bin`` holds the programs; ``lib`` the shared libraries, as LLAMA_CPP_LIB_PATH wants it. They are the
     same folder. ``note`` is for the user, such as a feature that was left out. ``cpu`` holds the processor
     features that the programs need, ``added`` the options of CMake that the user added to ``options``.
-    ``environment`` holds the variables that were set for the
-    build and may have changed it, ``files`` what ``bin`` held when it was made; both are None for a build of
-    an older ggufspec, which recorded neither.
+    ``environment`` holds the variables that were set for the build and may have changed it, ``files`` what
+    ``bin`` held when it was made.
     """
 
     path: Path
@@ -73,20 +72,14 @@ class Built:
     note: str | None
     cpu: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
-    environment: Mapping[str, str] | None = field(default=None, hash=False)
-    files: Mapping[str, FileRecord] | None = field(default=None, hash=False)
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    files: Mapping[str, FileRecord] = field(default_factory=dict, hash=False)
 
     @property
     def programs(self) -> tuple[str, ...]:
         """The names of the programs, in alphabetical order."""
         files = (path for path in self.bin.iterdir() if path.is_file())
         return tuple(sorted(path.name for path in files if not _LIBRARY.search(path.name)))
-
-    @property
-    def binding(self) -> Path | None:
-        """The folder with the Python binding; None where the source has none or it was not recorded."""
-        names = {f"{binding_files.FOLDER}/{name}" for name in binding_files.FILES}
-        return self.bin / binding_files.FOLDER if names <= (self.files or {}).keys() else None
 
     @property
     def has_rpc(self) -> bool:
@@ -276,8 +269,8 @@ def publish(name: str, folder: Path, built: Built, log: Path) -> Built:
     return built
 
 
-def adopt(built: Built) -> Built:
-    """Record the files of a build by an older ggufspec as they are now: tested, or with a binding added.
+def record_files(built: Built) -> Built:
+    """Record the files of a build as they are now, after one was replaced.
 
     Raises:
         OSError: the folder cannot be written.
@@ -301,7 +294,7 @@ def _folders() -> list[Path]:
 
 def _write(folder: Path, built: Built) -> None:
     facts = {name: value for name, value in asdict(built).items() if name not in {"path", "bin", "lib"}}
-    files = {name: _known(asdict(entry)) for name, entry in (built.files or {}).items()}
+    files = {name: _known(asdict(entry)) for name, entry in built.files.items()}
     text = json.dumps({"schema": _SCHEMA, **facts, "files": files}, indent=2)
     aside = folder / f".{MANIFEST}"
     aside.write_text(text + "\n", encoding="utf-8")
@@ -318,17 +311,14 @@ def _read(folder: Path) -> Built | None:
     """Return the build that a folder's manifest describes, without checking its files."""
     try:
         facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        schema = facts.pop("schema")
-        if schema not in {1, _SCHEMA}:
-            return None
-        files = facts.pop("files") if schema > 1 else None
-        if files is not None and not files:
+        files = facts.pop("files")
+        if facts.pop("schema") != _SCHEMA or not files:
             return None
         return Built(
             path=folder,
             bin=folder / "bin",
             lib=folder / "bin",
-            files=None if files is None else {name: FileRecord(**entry) for name, entry in files.items()},
+            files={name: FileRecord(**entry) for name, entry in files.items()},
             **facts
             | {
                 "options": tuple(facts["options"]),
@@ -344,8 +334,6 @@ def _read(folder: Path) -> Built | None:
 def _damage(built: Built) -> str | None:
     if not built.bin.is_dir():
         return "its programs are missing"
-    if built.files is None:
-        return contents.find_cut_short(built.bin)
     return contents.find_damage(built.bin, built.files)
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from ggufspec import paths
 from ggufspec.errors import SourceError
-from ggufspec.llama.install import binding_files, releases
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import git, index
 
@@ -110,17 +109,13 @@ Source = Sdist | Git | Local
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """A private copy of llama.cpp's source, and its version, as far as it is known.
-
-    ``package`` is the folder of llama-cpp-python's Python files; None where the source has none.
-    """
+    """A private copy of llama.cpp's source, and its version, as far as it is known."""
 
     root: Path
     version: str
     number: int | None = None
     commit: str | None = None
     history: bool = False  # the tree has the complete git history
-    package: Path | None = None
 
 
 def choose_source(text: str | None, version: str | None) -> Source:
@@ -175,18 +170,6 @@ def prepare_tree(source: Source, into: Path, log: Path) -> Generator[BuildProgre
             return _copy(root, into, version=source.label)
 
 
-def has_binding(source: Source) -> bool:
-    """Whether a source has a Python binding that the engine ``inprocess`` can use, as far as is known."""
-    match source:
-        case Sdist(version):
-            return releases.has_binding(version)
-        case Local(path):
-            root = find_root(path)
-            return root is not None and _package(root) is not None
-        case Git():
-            return False
-
-
 def unpack(archive: Path, into: Path, *, version: str) -> Tree:
     """Unpack an archive; no file is written outside ``into``.
 
@@ -204,7 +187,7 @@ def unpack(archive: Path, into: Path, *, version: str) -> Tree:
     root = find_root(tops[0]) if len(tops) == 1 else None
     if root is None:
         raise SourceError(f"{archive.name} contains no source of llama.cpp", "use another archive")
-    return Tree(root=root, version=version, commit=_vendored_commit(tops[0]), package=_package(root))
+    return Tree(root=root, version=version, commit=_vendored_commit(tops[0]))
 
 
 def find_root(folder: Path) -> Path | None:
@@ -253,11 +236,11 @@ def _copy(root: Path, into: Path, *, version: str) -> Tree:
         shutil.copy2(file, target, follow_symlinks=False)
     if (root / ".git").is_dir():
         (copy / ".git").write_text(f"gitdir: {root / '.git'}\n")
-        source = replace(_with_history(copy, version), package=_package(root))
+        source = _with_history(copy, version)
         unchanged = git.succeeds("-C", str(root), "diff", "--quiet", "HEAD")
         return source if unchanged else replace(source, commit=f"{source.commit}-dirty")
     commit = _vendored_commit(root.parent.parent)
-    return Tree(root=copy, version=version, commit=commit, package=_package(root))
+    return Tree(root=copy, version=version, commit=commit)
 
 
 def _with_history(root: Path, version: str | None) -> Tree:
@@ -306,11 +289,6 @@ def _vendored_commit(package: Path) -> str | None:
     except OSError:
         return None
     return text if re.fullmatch(r"[0-9a-f]{40}", text) else None
-
-
-def _package(root: Path) -> Path | None:
-    """Return the binding's folder in the tree of llama-cpp-python around a llama.cpp; None where none is."""
-    return binding_files.find_binding(root.parent.parent) if root.match(str(_VENDORED)) else None
 
 
 def _default_version() -> str:

@@ -1,0 +1,229 @@
+"""llama.h for ctypes: the functions that the worker calls, and the structs that they take.
+
+The two structs of parameters change from build to build. ``layouts.json`` has their fields in order, with the
+values that the library sets by default, as read from the headers and sources of many builds by
+``scripts/write_layouts.py``. A library is used with the newest layout whose defaults it sets, whatever it is
+called and wherever it came from; ``layouts.find_layout`` compares them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+LAYOUTS = Path(__file__).with_name("layouts.json")
+
+_POINTER, _TEXT, _FLAG, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_bool, ctypes.c_size_t
+_INT, _COUNT, _FLOAT = ctypes.c_int32, ctypes.c_uint32, ctypes.c_float
+_TYPES: Mapping[str, Any] = {
+    "pointer": _POINTER,
+    "int32": _INT,  # enumerations, too
+    "uint32": _COUNT,
+    "float": _FLOAT,
+    "bool": _FLAG,
+    "size": _SIZE,
+}
+
+SPLIT_MODES: Mapping[str, int] = {"none": 0, "layer": 1, "row": 2, "tensor": 3}
+"""enum llama_split_mode."""
+
+CACHE_TYPES: Mapping[str, int] = {
+    "f32": 0,
+    "f16": 1,
+    "q4_0": 2,
+    "q4_1": 3,
+    "q5_0": 6,
+    "q5_1": 7,
+    "q8_0": 8,
+    "iq4_nl": 20,
+    "bf16": 30,
+}
+"""enum ggml_type, whose numbers stand in GGUF files and never change: those that a cache may have."""
+
+FLASH_ATTENTION_ON = 1
+"""LLAMA_FLASH_ATTN_TYPE_ENABLED; before b6325 a flag."""
+
+Default = int | float | bool | None
+"""The value of a field; None for a pointer that is null."""
+
+
+class Batch(ctypes.Structure):
+    """struct llama_batch; unchanged since b1400."""
+
+    _fields_ = (
+        ("n_tokens", _INT),
+        ("token", ctypes.POINTER(_INT)),
+        ("embd", ctypes.POINTER(_FLOAT)),
+        ("pos", ctypes.POINTER(_INT)),
+        ("n_seq_id", ctypes.POINTER(_INT)),
+        ("seq_id", ctypes.POINTER(ctypes.POINTER(_INT))),
+        ("logits", ctypes.POINTER(ctypes.c_int8)),
+    )
+
+
+class Embeddings(ctypes.Structure):
+    """struct llama_embd: rows of hidden states."""
+
+    _fields_ = (("data", ctypes.POINTER(_FLOAT)), ("n_rows", _SIZE), ("n_embd", _SIZE))
+
+
+class _ChainParams(ctypes.Structure):
+    """struct llama_sampler_chain_params."""
+
+    _fields_ = (("no_perf", _FLAG),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The structs of parameters as builds have them from ``since`` on, until the next layout.
+
+    Attributes:
+        since: the first build that was seen to have it.
+        model: struct llama_model_params.
+        context: struct llama_context_params.
+        defaults: what ``llama_model_default_params`` and ``llama_context_default_params`` set, by field.
+    """
+
+    since: int
+    model: type[ctypes.Structure]
+    context: type[ctypes.Structure]
+    defaults: Mapping[type[ctypes.Structure], Mapping[str, Default]]
+
+
+@cache
+def layouts() -> tuple[Layout, ...]:
+    """Return all layouts that are known, the newest first."""
+    entries = json.loads(LAYOUTS.read_text(encoding="utf-8"))
+    return tuple(_layout(entry) for entry in reversed(entries))
+
+
+def _layout(entry: Mapping[str, Any]) -> Layout:
+    model, context = (_struct(f"llama_{name}_params", entry[name]) for name in ("model", "context"))
+    defaults = {
+        struct: {field: default for field, _, default in entry[name]}
+        for name, struct in (("model", model), ("context", context))
+    }
+    return Layout(since=entry["since"], model=model, context=context, defaults=defaults)
+
+
+def _struct(name: str, fields: list[tuple[str, str, Default]]) -> type[ctypes.Structure]:
+    return type(name, (ctypes.Structure,), {"_fields_": [(field, _TYPES[kind]) for field, kind, _ in fields]})
+
+
+_PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
+    "llama_backend_init": (None, ()),
+    "llama_max_devices": (_SIZE, ()),
+    "llama_model_get_vocab": (_POINTER, (_POINTER,)),
+    "llama_model_n_layer": (_INT, (_POINTER,)),
+    "llama_model_n_embd": (_INT, (_POINTER,)),
+    "llama_model_n_embd_out": (_INT, (_POINTER,)),
+    "llama_model_n_swa": (_INT, (_POINTER,)),
+    "llama_model_meta_val_str": (_INT, (_POINTER, _TEXT, _POINTER, _SIZE)),
+    "llama_n_ctx": (_COUNT, (_POINTER,)),
+    "llama_n_batch": (_COUNT, (_POINTER,)),
+    "llama_n_ubatch": (_COUNT, (_POINTER,)),
+    "llama_set_n_threads": (None, (_POINTER, _INT, _INT)),
+    "llama_set_causal_attn": (None, (_POINTER, _FLAG)),
+    "llama_synchronize": (None, (_POINTER,)),
+    "llama_decode": (_INT, (_POINTER, Batch)),
+    "llama_get_logits": (_POINTER, (_POINTER,)),
+    "llama_get_logits_ith": (_POINTER, (_POINTER, _INT)),
+    "llama_get_memory": (_POINTER, (_POINTER,)),
+    "llama_memory_clear": (None, (_POINTER, _FLAG)),
+    "llama_memory_seq_rm": (_FLAG, (_POINTER, _INT, _INT, _INT)),
+    "llama_memory_seq_pos_max": (_INT, (_POINTER, _INT)),
+    "llama_vocab_type": (_INT, (_POINTER,)),
+    "llama_vocab_n_tokens": (_INT, (_POINTER,)),
+    "llama_vocab_bos": (_INT, (_POINTER,)),
+    "llama_vocab_eos": (_INT, (_POINTER,)),
+    "llama_vocab_mask": (_INT, (_POINTER,)),
+    "llama_vocab_get_add_bos": (_FLAG, (_POINTER,)),
+    "llama_vocab_get_add_eos": (_FLAG, (_POINTER,)),
+    "llama_vocab_is_eog": (_FLAG, (_POINTER, _INT)),
+    "llama_vocab_get_text": (_TEXT, (_POINTER, _INT)),
+    "llama_tokenize": (_INT, (_POINTER, _TEXT, _INT, _POINTER, _INT, _FLAG, _FLAG)),
+    "llama_token_to_piece": (_INT, (_POINTER, _INT, _POINTER, _INT, _INT, _FLAG)),
+    "llama_sampler_chain_default_params": (_ChainParams, ()),
+    "llama_sampler_chain_init": (_POINTER, (_ChainParams,)),
+    "llama_sampler_chain_add": (None, (_POINTER, _POINTER)),
+    "llama_sampler_init_top_k": (_POINTER, (_INT,)),
+    "llama_sampler_init_top_p": (_POINTER, (_FLOAT, _SIZE)),
+    "llama_sampler_init_min_p": (_POINTER, (_FLOAT, _SIZE)),
+    "llama_sampler_init_temp": (_POINTER, (_FLOAT,)),
+    "llama_sampler_init_dist": (_POINTER, (_COUNT,)),
+    "llama_sampler_sample": (_INT, (_POINTER, _POINTER, _INT)),
+    "llama_sampler_free": (None, (_POINTER,)),
+    "llama_attach_threadpool": (None, (_POINTER, _POINTER, _POINTER)),
+    "llama_batch_ext_init": (_POINTER, (_POINTER,)),
+    "llama_batch_ext_clear": (None, (_POINTER,)),
+    "llama_batch_ext_add_token": (_INT, (_POINTER, _INT, _INT)),
+    "llama_batch_ext_add_embd": (_INT, (_POINTER, _INT, Embeddings)),
+    "llama_batch_ext_set_embd_token": (_FLAG, (_POINTER, _INT, Embeddings)),
+    "llama_batch_ext_set_pos": (_FLAG, (_POINTER, _INT, _POINTER)),
+    "llama_batch_ext_set_output_logits": (_FLAG, (_POINTER, _INT, _FLAG)),
+    "llama_process": (_INT, (_POINTER, _INT, _POINTER)),
+    "ggml_threadpool_params_init": (None, (_POINTER, _INT)),
+    "ggml_threadpool_new": (_POINTER, (_POINTER,)),
+    "ggml_backend_reg_by_name": (_POINTER, (_TEXT,)),
+    "ggml_backend_reg_get_proc_address": (_POINTER, (_POINTER, _TEXT)),
+    "ggml_backend_register": (None, (_POINTER,)),
+    "ggml_backend_dev_by_name": (_POINTER, (_TEXT,)),
+    "ggml_backend_cpu_buffer_type": (_POINTER, ()),
+}
+"""What a function returns and takes, by its name; pointers are addresses, or None."""
+
+_FOR_HEADS = (
+    "llama_batch_ext_",
+    "llama_process",
+    "llama_model_n_embd_out",
+    "llama_vocab_mask",
+)  # b11218 has all
+
+NEEDED = tuple(name for name in _PROTOTYPES if name.startswith("llama_") and not name.startswith(_FOR_HEADS))
+"""The functions that every run calls; b5763 has all of them, b5308 has not."""
+
+
+class Llama:
+    """A library of llama.cpp, and its functions by their names; those of ggml come with it."""
+
+    def __init__(self, functions: ctypes.CDLL, layout: Layout) -> None:
+        self._functions = functions
+        self.layout = layout
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a function.
+
+        Raises:
+            AttributeError: the library lacks it.
+        """
+        function = self.symbol(name, *self._prototype(name))
+        setattr(self, name, function)
+        return function
+
+    def _prototype(self, name: str) -> tuple[Any, tuple[Any, ...]]:
+        layout = self.layout
+        by_struct = {
+            "llama_model_default_params": (layout.model, ()),
+            "llama_context_default_params": (layout.context, ()),
+            "llama_model_load_from_file": (_POINTER, (_TEXT, layout.model)),
+            "llama_init_from_model": (_POINTER, (_POINTER, layout.context)),
+        }
+        found = by_struct.get(name) or _PROTOTYPES.get(name)
+        if found is None:
+            raise AttributeError(name)
+        return found
+
+    def symbol(self, name: str, result: Any, arguments: tuple[Any, ...]) -> Any:
+        """Return a function by the name that the library exports.
+
+        Raises:
+            AttributeError: the library lacks it.
+        """
+        function = self._functions[name]
+        function.restype, function.argtypes = result, arguments
+        return function
