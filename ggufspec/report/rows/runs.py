@@ -66,6 +66,22 @@ def _describe_placement(loaded: LoadedModel) -> str | None:
     return ", ".join(parts) or None
 
 
+class MeasuredRow(Row):
+    """What a program says of a run, or as lists of several runs."""
+
+    prompt_tokens: int | None
+    prompt_tps: float | None
+    gen_tokens: int | None
+    gen_tps: float | None = column("tokens/s", units.format_rate)
+    n_drafted: int | None
+    n_accepted: int | None
+    accept_rate: float | None = column("accepted", units.format_percent)
+    n_rounds: int | None
+    draft_s: float | None
+    verify_s: float | None
+    load_ms: float | None
+
+
 class RunRow(Row):
     """A run: its settings, what was measured, and the machine meanwhile. Sources are lists over all runs."""
 
@@ -79,22 +95,12 @@ class RunRow(Row):
     decode_tps: float = column(
         "tokens/s", units.format_rate, of=lambda runs: _known(windows.decode_rates(runs.runs))
     )
-    prompt_tokens: int
-    prompt_tps: float
-    gen_tokens: int
+    measured: MeasuredRow = column(of=lambda runs: runs)
     gen_s: float
-    gen_tps: float
     sampling_s: float
     prompt_in_gen_s: float = column(of=lambda runs: _known(windows.prompt_in_window(runs.runs)))
-    n_drafted: int
-    n_accepted: int
-    n_rounds: int
-    accept_rate: float = column("accepted", units.format_percent)
-    draft_s: float
-    verify_s: float
     ttft_s: float
     itl_s: float
-    load_ms: float
     actual_ngl: int = column(of=_of_model("target", attrgetter("offloaded_layers")))
     total_layers: int = column(of=_of_model("target", attrgetter("total_layers")))
     gpu_bytes: int = column(of=_of_model("target", attrgetter("gpu_bytes")))
@@ -162,19 +168,9 @@ class LogRow(Row):
     lines: str | None = column(of=lambda run: run.lines and "-".join(map(str, run.lines)))
     program: str | None = column(of="sample.program")
     build: str | None = column(show=str, of="sample.build")
-    prompt_tokens: int | None = column(of="sample.prompt_tokens")
-    prompt_tps: float | None = column(of="sample.prompt_tps")
-    gen_tokens: int | None = column(of="sample.gen_tokens")
-    gen_tps: float | None = column(of="sample.gen_tps")
     draft: int | None = column(of="sample.n_draft")
-    n_drafted: int | None = column(of="sample.n_drafted")
-    n_accepted: int | None = column(of="sample.n_accepted")
-    accept_rate: float | None = column("accepted", units.format_percent, of="sample.accept_rate")
-    n_rounds: int | None = column(of="sample.n_rounds")
+    sample: MeasuredRow
     by_method: list[MethodAcceptance] | None = column(of=lambda run: list_methods(run.sample.by_method))
-    draft_s: float | None = column(of="sample.draft_s")
-    verify_s: float | None = column(of="sample.verify_s")
-    load_ms: float | None = column(of="sample.load_ms")
     actual_ngl: int | None = column(of="sample.target.offloaded_layers")
     total_layers: int | None = column(of="sample.target.total_layers")
     gpu_bytes: int | None = column(of="sample.target.gpu_bytes")
