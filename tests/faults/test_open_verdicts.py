@@ -33,7 +33,6 @@ from ggufspec.llama.install import installs
 from ggufspec.measure import NO_DEADLINE
 from ggufspec.publishing import derived
 from ggufspec.report.text import configuration, crossovers, overview, precision, reasons
-from ggufspec.report.text import listing as bench_list
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import CrossoverAxes, ResultSet
@@ -119,7 +118,7 @@ def _texts(bench: ResultSet) -> Iterator[str]:
         yield precision.checks(bench, output)
         yield precision.variance(bench, output)
     yield reasons.why(bench)
-    yield bench_list.table([listing.summarize(bench)])
+    yield overview.bench_list([listing.summarize(bench)])
     rows = boards.list_rows(bench, bundle="b", sha256="ab", state=BundleState.VERIFIED)
     yield " ".join(row.verdict or "" for row in rows)
 

@@ -20,7 +20,7 @@ from ggufspec.measure import measuring
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.report.rows.listing import ranges
-from ggufspec.report.text.listing import table
+from ggufspec.report.text.overview import bench_list
 from ggufspec.results import ResultSet
 from tests.support import damage, shell, values
 from tests.support.scripted import INSTALL, Scripted
@@ -76,7 +76,7 @@ def test_the_list_says_what_was_measured_how_fast_it_was_and_whether_it_is_compl
     assert done.speedup == pytest.approx(1.5)
     assert done.draft_size == 3
     assert [bench.is_complete for bench in listed.values()] == [False, True, False, None, False, None]
-    rows = [line.split("|")[1:-1] for line in table(listed.values()).splitlines()[2:]]
+    rows = [line.split("|")[1:-1] for line in bench_list(listed.values()).splitlines()[2:]]
     assert [row[5].strip() for row in rows] == [
         "0 of 4 runs",
         "yes",

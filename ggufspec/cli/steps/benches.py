@@ -96,12 +96,11 @@ def print_list(output: str, out: Path | None) -> None:
     """Print or write the list of stored benches."""
     from ggufspec.analysis import listing
     from ggufspec.report import frames
-    from ggufspec.report.text import formats, tables
-    from ggufspec.report.text import listing as bench_list
+    from ggufspec.report.text import formats, overview, tables
 
     benches = listing.stored_benches()
     if output in tables.FOR_PEOPLE:
-        emit(bench_list.table(benches, output), out)
+        emit(overview.bench_list(benches, output), out)
     else:
         emit(formats.render(frames.benches(benches), output, title="benches"), out)
 

@@ -230,16 +230,10 @@ def _print_plan(cluster: Cluster, order: Order, where: Where, output: str, out: 
     rows = []
     for machine, host in plan.hosts.items():
         jobs = [job for job in plan.simulation.measured if job.machine == machine]
-        rows.append(
-            {
-                "machine": machine,
-                "host": host,
-                "blocks": str(len(jobs)),
-                "time": units.format_duration(max((job.until_s for job in jobs), default=0.0)),
-            }
-        )
+        time = units.format_duration(max((job.until_s for job in jobs), default=0.0))
+        rows.append((machine, host, str(len(jobs)), time))
     lines = [
-        tables.table(("machine", "host", "blocks", "time"), rows, output),
+        tables.grid(("machine", "host", "blocks", "time"), rows, output),
         "",
         f"About {units.format_duration(plan.simulation.makespan_s)}.",
         *(f"{host} would take no part: {reason}." for host, reason in plan.refused.items()),

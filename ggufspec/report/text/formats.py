@@ -91,9 +91,8 @@ def for_people(frame: DataFrame, output: str) -> str:
         output: ``md``, or ``table`` for the terminal.
     """
     rows = [{name: _text(name, value) for name, value in row.items()} for row in records(frame)]
-    present = list(frame.columns)
-    columns = [name for name in present if any(row[name] for row in rows)] or present
-    return tables.table(columns, rows, output, labels=LABELS) + "\n"
+    names = [name for name in frame.columns if any(row[name] for row in rows)] or list(frame.columns)
+    return tables.grid(names, [[row[name] for name in names] for row in rows], output, labels=LABELS) + "\n"
 
 
 def _csv(frame: DataFrame, _title: str) -> str:

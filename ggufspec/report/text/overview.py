@@ -1,4 +1,4 @@
-"""A bench for people: one table of at most ten columns, what its numbers rest on, and the warnings."""
+"""Benches for people: a table of at most ten columns, what its numbers rest on, warnings; and their list."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ggufspec import units
-from ggufspec.analysis import Arm, arms, review
+from ggufspec.analysis import Arm, ListedBench, arms, review
 from ggufspec.domain import LoadedModel, Role, Status
 from ggufspec.report.columns import TableLayout
 from ggufspec.report.rows.benches import MachineRow
+from ggufspec.report.rows.listing import ListedBenchRow
 from ggufspec.report.text import judgements, tables
 from ggufspec.report.text.figures import engine, extent, llama_cpp
 from ggufspec.report.text.users import describe_servers, describe_users
@@ -34,6 +35,16 @@ ARMS = TableLayout(
     labels=("machine", "what", "draft", "users", *_IF_VARIED),
 )
 """The arms of one machine or of several; the rows are of ``list_arms``."""
+
+
+_LISTED = ("name", "date", "model_names", "sizes", "gain", "is_complete")
+_BENCHES = TableLayout(row=ListedBenchRow, names=_LISTED, always=_LISTED)
+
+
+def bench_list(benches: Iterable[ListedBench], output: str = "md") -> str:
+    """Return one row per stored bench, in Markdown or for the terminal; times are UTC."""
+    filled = _BENCHES.fill(benches)
+    return f"{tables.render(filled, output)}\n" if filled.rows else "No bench is stored yet.\n"
 
 
 def list_arms(groups: Sequence[Arm], machine: str = "") -> list[Mapping[str, object]]:

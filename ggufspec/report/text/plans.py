@@ -51,8 +51,8 @@ def sweep_plan(suite: RunPlan, output: str, engine: str) -> str | bytes:
 
 def _axes(blocks: Blocks, output: str) -> str:
     """Return one row per axis that has several values."""
-    rows = [{"axis": name, "values": f"{count:,}"} for name, count in sizes(blocks.sweep).items()]
-    return tables.table(("axis", "values"), rows, output)
+    rows = [[name, f"{count:,}"] for name, count in sizes(blocks.sweep).items()]
+    return tables.grid(("axis", "values"), rows, output)
 
 
 def _summary(suite: RunPlan, seconds: float) -> str:

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, TYPE_CHECKING
@@ -76,17 +76,6 @@ class _TextColumn:
         cells = [text.replace(" [", "\n[") for text in self.cells]
         fits = _width([self.heading]) <= _width("\n".join(cells).split("\n"))
         return _TextColumn(heading=self.heading if fits else _LONG_UNIT.sub("/\n", self.heading), cells=cells)
-
-
-def table(
-    columns: Sequence[str],
-    rows: Sequence[Mapping[str, str]],
-    output: str = "md",
-    *,
-    labels: Sequence[str] = (),
-) -> str:
-    """Return some columns of rows as a table; see ``grid``."""
-    return grid(columns, [[row[name] for name in columns] for row in rows], output, labels=labels)
 
 
 def render(table: FilledTable, output: str = "md") -> str:
