@@ -86,7 +86,7 @@ def summarize_traffic(runs: Runs) -> TrafficFigures | None:
 
 
 def uncertain_percentiles(figures: TrafficFigures) -> dict[int, int]:
-    """Return beyond how many requests each percentile lies whose interval holds less often than it says."""
+    """Return the percentiles that few slow requests decide, with how many lie beyond each."""
     beyond = {percent: round(figures.steady * (100 - percent) / 100) for percent in figures.ttft_s}
     return {percent: count for percent, count in beyond.items() if count < stats.FEW_BEYOND}
 

@@ -196,8 +196,8 @@ ADVICE = {
         "table of users counts them, and the logs of the runs have their reasons"
     ),
     MeasurementWarning.FEW_BEYOND: (
-        "fewer than 60 requests lie beyond a percentile, so few slow ones decide it, and its interval may be "
-        "too narrow: take more requests, with more prompts or --repeats"
+        "fewer than 60 requests lie beyond a percentile, so few slow ones decide it: take more requests, "
+        "with more prompts or --repeats"
     ),
     MeasurementWarning.CLIENT_BUSY: (
         "the client took more than 2 % of the time between two tokens, which may slow the server down: leave "

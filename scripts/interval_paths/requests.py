@@ -1,7 +1,7 @@
-"""Several users: percentiles of the time to the first token, and the share of good requests.
+"""Several users: the 95th percentile of the time to the first token.
 
 Times are log-normal with a standard deviation of 0.5, as far as a server's are from their median, and loads
-differ by chance. Fewer than 60 requests beyond a percentile have the note ``few-beyond``, and no goal.
+differ by chance.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ PATHS = tuple(
             f"p95 over {users.loads} loads, {users.beyond} requests beyond, loads differ by {users.load:.0%}"
         ),
         simulate=partial(simulate, users),
-        least_holds=0.93 if users.beyond >= stats.FEW_BEYOND else None,
     )
     for users in _DESIGNS
 )
