@@ -31,12 +31,12 @@ from statistics import median
 
 import httpx2
 import psutil
+import stream_server
 
 from ggufspec.domain import Prompt, RequestOutcome, Traffic
 from ggufspec.llama.server import LoadClient
 from ggufspec.serving import RequestRecord, TrafficRun, UserReply
 from ggufspec.serving.client import take_event
-from tests.support import stream_server
 
 USERS = 64
 TOKENS = 4096

@@ -347,7 +347,7 @@ def _of_builds(after: Arm, threshold: float | None) -> Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Session:
+class _SessionRate:
     """The mean log rate of an arm in a session, and its variance from what repeats differ by."""
 
     mean: float
@@ -379,12 +379,12 @@ def _by_unit(side: Sequence[Arm], numbers: Sequence[int]) -> list[list[Arm]]:
     return list(units.values())
 
 
-def _summarize(benches: Sequence[Arm], prompts: Collection[str]) -> _Session:
+def _summarize(benches: Sequence[Arm], prompts: Collection[str]) -> _SessionRate:
     """Return a session's mean over some prompts, all of which each of its benches measured."""
     tables = [np.log(arm.rates.of_prompts(prompts).table) for arm in benches]
     repeats = [mean for table in tables for mean in stats.mean_of_loads(table)]
     count = len(repeats)
-    return _Session(
+    return _SessionRate(
         mean=fmean(
             float(np.nanmean(np.nanmean(table[~np.isnan(table).all(axis=1)], axis=1))) for table in tables
         ),
@@ -394,8 +394,8 @@ def _summarize(benches: Sequence[Arm], prompts: Collection[str]) -> _Session:
 
 
 def _of_sessions(
-    before: Sequence[_Session],
-    after: Sequence[_Session],
+    before: Sequence[_SessionRate],
+    after: Sequence[_SessionRate],
     design: Design,
     threshold: float | None,
     disturbance: float,
@@ -420,7 +420,7 @@ def _of_sessions(
 
 
 def _assume_spread(
-    before: Sequence[_Session], after: Sequence[_Session], disturbance: float
+    before: Sequence[_SessionRate], after: Sequence[_SessionRate], disturbance: float
 ) -> stats.Estimate:
     """Return the ratio of few sessions, with an interval that assumes how much they differ."""
     parts = [

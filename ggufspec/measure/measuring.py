@@ -63,7 +63,7 @@ def record(
     """
     if deadline is None:
         deadline = Deadline.start(suite.max_time_s)
-    session = _Session(
+    session = _CellRunner(
         recorder=Recorder(
             engine=engine,
             install=install,
@@ -97,7 +97,7 @@ def record(
         results.close(session.recorder.results)
 
 
-def _measure(suite: RunPlan, session: _Session, render: Render | None) -> Iterator[ResultSet]:
+def _measure(suite: RunPlan, session: _CellRunner, render: Render | None) -> Iterator[ResultSet]:
     engine = session.recorder.engine
     prompts = yield from _turns(suite, session, render)
     suite = replace(suite, prompts=prompts)
@@ -112,7 +112,7 @@ def _measure(suite: RunPlan, session: _Session, render: Render | None) -> Iterat
                 yield from _remeasure(suite, session, block, repeats.stop)
 
 
-def _remeasure(suite: RunPlan, session: _Session, block: Block, n_repeats: int) -> Iterator[ResultSet]:
+def _remeasure(suite: RunPlan, session: _CellRunner, block: Block, n_repeats: int) -> Iterator[ResultSet]:
     """Measure all arms again on each prompt and repeat of which a run collapsed.
 
     This is done once: what collapses again is kept. Every arm is measured, as a rule that replaced only the
@@ -138,7 +138,7 @@ def _remeasure(suite: RunPlan, session: _Session, block: Block, n_repeats: int) 
 
 
 @dataclass(kw_only=True)
-class _Session:
+class _CellRunner:
     """Runs cells that are not finished yet, until one would not end within the time limit."""
 
     recorder: Recorder
@@ -242,7 +242,7 @@ def _enough(suite: RunPlan, block: Block, repeat: int, so_far: ResultSet) -> boo
 
 
 def _turns(
-    suite: RunPlan, session: _Session, render: Render | None
+    suite: RunPlan, session: _CellRunner, render: Render | None
 ) -> Generator[ResultSet, None, tuple[Prompt, ...]]:
     """Return each turn of the suite's conversations as a prompt; the target's answers stand between turns."""
     target_alone = suite.blocks[0].arms[0]

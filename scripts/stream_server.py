@@ -1,6 +1,6 @@
 """A stand-in for llama-server that answers at once, with bytes that were built before: to measure clients.
 
-    python stream_server.py TOKENS blocks|chunks
+    python scripts/stream_server.py TOKENS blocks|chunks
 
 It prints its port and serves until its standard input ends. With ``blocks``, an answer is one piece of
 bytes; with ``chunks``, each event is an HTTP chunk of its own, as llama-server sends it. Every path gets the
