@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from ggufspec.forecast.planning import plan
     from ggufspec.forecast.whatif import whatif
     from ggufspec.llama.logs import parse
-    from ggufspec.measure import Request, bench
+    from ggufspec.measure import bench
     from ggufspec.modelfiles.api import check, convert, fetch, suggest
+    from ggufspec.options import BenchOptions
     from ggufspec.publishing.api import board, publish, verify
     from ggufspec.report import frames, plot
     from ggufspec.report.frames import runs, summary
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from ggufspec.tuning import auto, crossover, tune
 
 __all__ = [
-    "Request",
+    "BenchOptions",
     "ResultSet",
     "Sample",
     "auto",
@@ -71,7 +72,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Request": "ggufspec.measure",
+    "BenchOptions": "ggufspec.options",
     "ResultSet": "ggufspec.results",
     "Sample": "ggufspec.domain",
     "auto": "ggufspec.tuning",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import collections.abc
-import sys
 import types
 from collections.abc import Iterator, Mapping
-from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -23,7 +21,7 @@ def find_fitting(value: object, annotation: str, names: Mapping[str, Any]) -> tu
         names: of the module in which it is written; an annotation with others is taken to fit.
     """
     try:
-        hint = _evaluate(annotation, names["__name__"])
+        hint = _evaluate(annotation, names)
     except NameError:
         return True, value
     for candidate in _candidates(value):
@@ -32,24 +30,37 @@ def find_fitting(value: object, annotation: str, names: Mapping[str, Any]) -> tu
     return False, value
 
 
-@cache
-def _evaluate(annotation: str, module: str) -> Any:
-    return eval(annotation, vars(sys.modules[module]))  # noqa: S307  # the text is from our own code
+_evaluated: dict[tuple[str, str], Any] = {}
+
+
+def _evaluate(annotation: str, names: Mapping[str, Any]) -> Any:
+    key = (names["__name__"], annotation)
+    if key not in _evaluated:
+        _evaluated[key] = eval(annotation, dict(names))  # noqa: S307  # the text is from our own code
+    return _evaluated[key]
 
 
 def _candidates(value: Any) -> Iterator[object]:
-    """Yield a value, and what may be meant by it; numpy's whole numbers cannot be stored."""
-    is_foreign = issubclass(type(value), Integral) and not isinstance(value, int)
-    yield int(value) if is_foreign else value
+    """Yield a value, and what may be meant by it."""
+    value = _plain(value)
+    yield value
     if isinstance(value, str):
         yield Path(value)
     if isinstance(value, list | tuple):
-        yield tuple(value)
+        value = tuple(map(_plain, value))
+        yield value
+        yield (value,)
         yield tuple(Path(part) if isinstance(part, str) else part for part in value)
     else:
         yield (value,)
         if isinstance(value, str):
             yield (Path(value),)
+
+
+def _plain(value: Any) -> Any:
+    """Return numpy's whole numbers as Python's: those cannot be stored."""
+    is_foreign = issubclass(type(value), Integral) and not isinstance(value, int)
+    return int(value) if is_foreign else value
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -13,6 +13,15 @@ Layers = int | Literal["all", "auto"]
 Experts = int | Literal["all"]
 """How many layers, counted from the first, keep the experts of a mixture on the processor."""
 
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+"""Types of a KV cache, in llama.cpp's spelling."""
+
+SUITES = ("demo", "domains", "general", "seven", "work")
+"""The built-in prompt suites."""
+
+ON_HUB = "hf:"
+"""How the name of a suite on the Hub begins: ``hf:USER/DATASET``, with ``@REVISION`` and ``:PART``."""
+
 
 class Role(StrEnum):
     """What a run measures."""
@@ -136,6 +145,69 @@ class ServerFormat(StrEnum):
     LLAMA_SWAP = "llama-swap"
     PRESET = "preset"  # llama.cpp's INI file for --models-preset
     ENV = "env"  # variables that llama-server reads
+
+
+class Backend(StrEnum):
+    """What computes in a build of llama.cpp."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+    METAL = "metal"
+    VULKAN = "vulkan"
+    HIP = "hip"
+
+
+class Quantity(StrEnum):
+    """What is compared between versions; more of it is better."""
+
+    SPEED_UP = "speed-up"
+    TARGET = "target"
+    DRAFTER = "drafter"
+    DRAFTING = "drafting"
+    ACCEPTANCE = "acceptance"
+
+    @property
+    def roles(self) -> frozenset[Role]:
+        """The arms that have to be measured."""
+        match self:
+            case Quantity.SPEED_UP:
+                return frozenset({Role.TARGET, Role.DRAFTING})
+            case Quantity.TARGET:
+                return frozenset({Role.TARGET})
+            case Quantity.DRAFTER:
+                return frozenset({Role.DRAFTER})
+            case Quantity.DRAFTING | Quantity.ACCEPTANCE:
+                return frozenset({Role.DRAFTING})
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether versions are compared by a ratio of speeds; otherwise by a difference of fractions."""
+        return self is not Quantity.ACCEPTANCE
+
+
+class OutputFormat(StrEnum):
+    """How a table is written."""
+
+    TERMINAL = "table"  # fits the terminal
+    MARKDOWN = "md"
+    CSV = "csv"
+    JSON = "json"
+    JSONL = "jsonl"
+    SQL = "sql"
+    PARQUET = "parquet"
+
+
+class StorageKind(StrEnum):
+    """The kinds of stored items; a kind is the first part of an item's name."""
+
+    BUILDS = "builds"
+    SOURCES = "sources"
+    CUDA = "cuda"
+    MODELS = "models"
+    DIGESTS = "digests"
+    OTHER = "other"
+    PROFILES = "profiles"
+    RESULTS = "results"
 
 
 class Where(StrEnum):

@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
+from numbers import Real
 from typing import Any, ParamSpec, TypeVar
 
 from ggufspec.errors import GgufspecError
@@ -85,6 +87,20 @@ def fit_fields(values: Any) -> None:
     for field in dataclasses.fields(values):
         value = getattr(values, field.name)
         object.__setattr__(values, field.name, fit_value(field.name, value, str(field.type), names))
+
+
+def check_finite(name: str, value: object) -> None:
+    """Raise where a value, a part of it or a field of it is a number that is not finite.
+
+    Raises:
+        GgufspecError: naming the value.
+    """
+    if dataclasses.is_dataclass(value):
+        for field, part in vars(value).items():
+            check_finite(field, part)
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, Real) and not math.isfinite(number):
+            raise GgufspecError(f"{name} is {number}", f"give a finite number for {name}, or leave it out")
 
 
 def check_options(function: str, options: Iterable[str], names: Collection[str]) -> None:

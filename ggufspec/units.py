@@ -19,7 +19,7 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)(?:in|our|ec)?\s*", re.IGN
 _LEAST_MEMORY = 1 << 20  # bytes; fewer without a unit are a mistake
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([MGTP])\s*(?:B(?:/s)?|FLOPS)?\s*", re.IGNORECASE)
 _MOST_PER_S = 1e21  # bytes or operations: a million times what the fastest machines do
-_POWERS = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_POWERS = {"M": "e6", "G": "e9", "T": "e12", "P": "e15"}
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
 
 
@@ -92,7 +92,7 @@ def parse_quantity(text: str) -> float:
         ValueError: the text is not such a quantity.
     """
     match = _QUANTITY.fullmatch(text)
-    quantity = float(match[1]) * _POWERS[match[2].upper()] if match else 0.0
+    quantity = float(match[1] + _POWERS[match[2].upper()]) if match else 0.0
     if not 0 < quantity <= _MOST_PER_S:
         raise ValueError(f"{_quote(text)} is not a quantity; examples: 936G, 71T")
     return quantity

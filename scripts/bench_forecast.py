@@ -19,8 +19,8 @@ from validate_forecast import DEMO, quantized
 
 from ggufspec import tuning
 from ggufspec.domain import Role
-from ggufspec.measure import Request, prepare_session
-from ggufspec.tuning import default
+from ggufspec.measure import prepare_session
+from ggufspec.options import BenchOptions, TuneOptions
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
         print("| draft sizes | drafters | tracing | measuring each once | ratio | goal |")
         print("|---|---|---|---|---|---|")
         for sizes, drafters, wanted in ((range(1, 13), three[:1], 8), (range(1, 17), three, 20)):
-            request = default(
+            request = BenchOptions(
                 target=DEMO / "target.gguf",
                 draft_model=drafters,
                 suite="demo",
@@ -53,13 +53,13 @@ def main() -> int:
     return 0
 
 
-def _look(request: Request) -> tuning.TuningForecast:
+def _look(request: BenchOptions) -> tuning.TuningForecast:
     """Trace, time the costs and forecast every configuration, with one short run of the target."""
-    asked = tuning.TuneRequest(request=request, methods=("draft-model",), max_time_s=None, fresh=True)
+    asked = request.to(TuneOptions, method="draft-model", max_time=None, fresh=True)
     return tuning.outlook(tuning.prepare_tuning(asked), forecast_only=True)
 
 
-def _measured_s(request: Request, folder: Path) -> float:
+def _measured_s(request: BenchOptions, folder: Path) -> float:
     session = prepare_session(request)
     begun = time.perf_counter()
     with session.engine as engine:

@@ -24,7 +24,8 @@ from ggufspec.engines.library import commandline
 from ggufspec.engines.library.messages import LibraryRecord, Prepare
 from ggufspec.engines.library.worker import Worker
 from ggufspec.llama.install.installs import Install
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
+from ggufspec.options import BenchOptions
 
 ATTEMPTS = 6  # the program loses the end of a log now and then
 FEWEST = 10  # pairs, before an interval is believed
@@ -35,7 +36,7 @@ def main() -> int:
     models = {"target": asked.target, "draft_model": asked.drafter} if asked.target else {"pair": "demo"}
     sizes = tuple(map(int, asked.draft.split(",")))
     session = prepare_session(
-        Request(
+        BenchOptions(
             **models,
             draft=sizes,
             threads=asked.threads,

@@ -32,11 +32,11 @@ from ggufspec import stats, tuning
 from ggufspec.analysis import THRESHOLD, arms
 from ggufspec.analysis.arm import Arm
 from ggufspec.domain import Role, RunSpec
-from ggufspec.measure import Request, api, identify, prepare_session
+from ggufspec.measure import api, identify, prepare_session
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Block
+from ggufspec.options import BenchOptions, TuneOptions
 from ggufspec.results import ResultSet
-from ggufspec.tuning import default
 
 P_MINS = (0.0, 0.5, 0.8)
 SHARE = 0.1  # of the sweep's time, for a tuning
@@ -72,7 +72,7 @@ def main() -> int:
     asked = _arguments()
     with tempfile.TemporaryDirectory() as name:
         sources = _SOURCES[asked.sources]
-        request = default(
+        request = BenchOptions(
             target=DEMO / "target.gguf",
             draft_model=sources.models(Path(name)),
             method=sources.methods,
@@ -120,7 +120,7 @@ def main() -> int:
     return 0
 
 
-def _sweep(request: Request) -> tuple[dict[RunSpec, Arm], float]:
+def _sweep(request: BenchOptions) -> tuple[dict[RunSpec, Arm], float]:
     session = prepare_session(request)
     (block,) = session.suite.blocks
     kept = Block(arms=tuple(arm for arm in block.arms if arm.role is not Role.DRAFTER))
@@ -131,7 +131,7 @@ def _sweep(request: Request) -> tuple[dict[RunSpec, Arm], float]:
     }, time.monotonic() - begun
 
 
-def _measured(request: Request, suite: RunPlan) -> ResultSet:
+def _measured(request: BenchOptions, suite: RunPlan) -> ResultSet:
     session = identify(replace(prepare_session(request), suite=suite))
     store = api.begin(session, command=("bench_tune",))
     with session.engine:
@@ -140,14 +140,12 @@ def _measured(request: Request, suite: RunPlan) -> ResultSet:
 
 
 def _tunings(
-    request: Request, methods: tuple[str, ...], time_s: float, count: int
+    request: BenchOptions, methods: tuple[str, ...], time_s: float, count: int
 ) -> tuple[list[RunSpec], list[float]]:
     chosen, seconds = [], []
     for seed in range(1, count + 1):
         begun = time.monotonic()
-        asked = tuning.TuneRequest(
-            request=replace(request, seed=seed), methods=methods, max_time_s=time_s, fresh=True
-        )
+        asked = request.to(TuneOptions, seed=seed, method=methods, max_time=time_s, fresh=True)
         choice = tuning.tune(asked).overall.arm.spec
         seconds.append(time.monotonic() - begun)
         chosen.append(choice)
@@ -189,7 +187,7 @@ def _one_repeat(arm: Arm, repeat: int) -> tuple[float, float]:
     )
 
 
-def _final(request: Request, specs: Mapping[RunSpec, None], repeats: int) -> dict[RunSpec, Arm]:
+def _final(request: BenchOptions, specs: Mapping[RunSpec, None], repeats: int) -> dict[RunSpec, Arm]:
     session = prepare_session(request)
     (block,) = session.suite.blocks
     suite = replace(session.suite, blocks=(Block(arms=(block.arms[0], *specs)),), repeats=repeats, seed=99)

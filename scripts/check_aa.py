@@ -19,8 +19,9 @@ from dataclasses import replace
 from ggufspec import stats
 from ggufspec.analysis import arms, judge_ratio
 from ggufspec.domain import ENGINES, RunSpec
-from ggufspec.measure import Request, api, identify, prepare_session
+from ggufspec.measure import api, identify, prepare_session
 from ggufspec.measure.sweep import Block
+from ggufspec.options import BenchOptions
 from ggufspec.results import ResultSet
 
 ALPHA = 0.05
@@ -31,7 +32,7 @@ def main() -> int:
     options = _options()
     session = identify(
         prepare_session(
-            Request(
+            BenchOptions(
                 pair="demo",
                 draft=3,
                 n_predict=options.n_predict,

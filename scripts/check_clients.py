@@ -34,7 +34,8 @@ import ggufspec
 from ggufspec import results, stats
 from ggufspec.domain import Program, Role, UserRequest
 from ggufspec.llama.server import launching
-from ggufspec.measure import Request, Session, prepare_session
+from ggufspec.measure import Session, prepare_session
+from ggufspec.options import BenchOptions
 
 BENCHY = """
 import aiohttp
@@ -105,7 +106,7 @@ class Figures(NamedTuple):
 def main() -> int:
     asked = _arguments()
     session = prepare_session(
-        Request(pair="demo", per_category=asked.per_category, n_predict=asked.n_predict)
+        BenchOptions(pair="demo", per_category=asked.per_category, n_predict=asked.n_predict)
     )
     prompts = [prompt.text for prompt in session.suite.prompts]
     clients = {"ggufspec": _measure_ggufspec}

@@ -25,7 +25,8 @@ from ggufspec.domain import Program, RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import profiles, trace
 from ggufspec.llama.install import Install
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
+from ggufspec.options import BenchOptions
 
 ENGINES = ("inprocess", "binary-simple", "binary", "server")
 ATTEMPTS = 4  # programs lose the end of a log now and then
@@ -51,7 +52,7 @@ def main() -> int:
     sizes = tuple(map(int, asked.draft.split(",")))
     p_mins = tuple(map(float, asked.p_min.split(",")))
     session = prepare_session(
-        Request(
+        BenchOptions(
             pair="demo", draft=sizes, p_min=p_mins, threads=1, n_predict=asked.tokens, engine="binary-simple"
         )
     )

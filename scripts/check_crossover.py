@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 
 import ggufspec
-from ggufspec import tuning
 from ggufspec.analysis import CrossoverCell, map_crossover
-from ggufspec.cli.options.axes import Axis, Depths
 from ggufspec.domain import SpeedVerdict
+from ggufspec.options import BenchOptions, CrossoverOptions
+from ggufspec.options.kinds import Axis, Depths
 from ggufspec.results import CrossoverAxes
 
 HEAD = ("users", "depth", "map", "measured completely", "agrees")
@@ -31,16 +31,17 @@ def main() -> int:
     asked = _arguments()
     asked.work.mkdir(parents=True, exist_ok=True)
     os.environ["GGUFSPEC_DATA"] = str((asked.work / "data").absolute())
-    users = Axis("users", least=1).convert(asked.parallel, None, None)
-    depths = Depths().convert(asked.depth, None, None)
-    request = tuning.crossover_request(
-        pair=asked.pair, parallel=users, depth=depths, threads=asked.threads, repeats=asked.repeats
+    users, depths = Axis("users", least=1).parse(asked.parallel), Depths().parse(asked.depth)
+    request = CrossoverOptions(
+        pair=asked.pair, parallel=users, depth=depths, threads=asked.threads, max_time=asked.max_time
     )
     began = time.monotonic()
-    found = ggufspec.crossover(request, max_time=asked.max_time)
+    found = ggufspec.crossover(request)
     print(f"map in {time.monotonic() - began:.0f} s: {len(found.undecided)} cells undecided", file=sys.stderr)
     axes = CrossoverAxes(users=found.users, depths=found.depths)
-    complete = map_crossover(ggufspec.bench(request), axes)
+    complete = map_crossover(
+        ggufspec.bench(request.to(BenchOptions, repeats=asked.repeats, max_time=None)), axes
+    )
     print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
     wrong = 0
     for cell, truth in zip(found.cells, complete.cells, strict=True):

@@ -27,7 +27,8 @@ from ggufspec import engines, proc, stats
 from ggufspec.domain import Program, Prompt, Role, RunSpec, Sample, Status
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import Install
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
+from ggufspec.options import BenchOptions
 
 _ATTEMPTS = 6
 _LONG_CONTEXT = 2048  # tokens; longer than the embedded pair was trained for, which changes no time
@@ -108,7 +109,7 @@ def _prompt_s(sample: Sample) -> float:
 def _block(
     n_predict: int, threads: int | None, text: str, *, context: int | None = None
 ) -> tuple[Sequence[RunSpec], Install]:
-    asked = Request(pair="demo", prompt=(text,), n_predict=n_predict, threads=threads, ctx=context)
+    asked = BenchOptions(pair="demo", prompt=(text,), n_predict=n_predict, threads=threads, ctx=context)
     session = prepare_session(asked)
     (prompt,) = session.suite.prompts
     return session.suite.blocks[0].on(Prompt(id=prompt.id, text=prompt.text)), session.install

@@ -27,7 +27,8 @@ sys.path.insert(0, str(ROOT))
 from ggufspec import fleet  # noqa: E402
 from ggufspec.analysis import comparing  # noqa: E402
 from ggufspec.choices import Where  # noqa: E402
-from ggufspec.measure import Request, api  # noqa: E402
+from ggufspec.measure import api  # noqa: E402
+from ggufspec.options import BenchOptions  # noqa: E402
 from ggufspec.report.text import comparison  # noqa: E402
 from ggufspec.results import ResultSet  # noqa: E402
 from tests.support.ray_nodes import start_cluster  # noqa: E402
@@ -37,7 +38,7 @@ def main() -> int:
     options = _options()
     if find_spec("ray") is None:
         sys.exit("Ray is not installed: pip install 'ggufspec[fleet]'")
-    request = Request(
+    request = BenchOptions(
         pair="demo",
         draft=3,
         n_predict=options.n_predict,
@@ -63,7 +64,7 @@ def main() -> int:
     return 0
 
 
-def measure_in_fleet(request: Request, name: str) -> ResultSet:
+def measure_in_fleet(request: BenchOptions, name: str) -> ResultSet:
     """Measure a request on a fleet of this machine alone."""
     with start_cluster() as nodes:
         nodes.add("node")

@@ -49,8 +49,9 @@ from ggufspec.domain import (
     SpeedJudgement,
     SpeedVerdict,
 )
-from ggufspec.measure import Request, api, identify, prepare_session
+from ggufspec.measure import api, identify, prepare_session
 from ggufspec.measure.sweep import Block
+from ggufspec.options import BenchOptions
 from ggufspec.results import ResultSet
 
 PROMPTS, REPEATS = 8, 5
@@ -125,7 +126,7 @@ def record(options: argparse.Namespace) -> int:
     """Measure a piece and append its runs to the file."""
     session = identify(
         prepare_session(
-            Request(
+            BenchOptions(
                 pair="demo",
                 draft=options.draft,
                 n_predict=options.n_predict,

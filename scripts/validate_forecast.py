@@ -55,8 +55,9 @@ from ggufspec.forecast import concurrency, profiles, trace
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.trace import DraftTrace
 from ggufspec.llama.install import installs
-from ggufspec.measure import Block, Request, RunPlan, Session, api, identify, prepare_session
-from ggufspec.tuning import Plan, Prospect, TuneRequest, TuningForecast
+from ggufspec.measure import Block, RunPlan, Session, api, identify, prepare_session
+from ggufspec.options import BenchOptions, TuneOptions
+from ggufspec.tuning import Plan, Prospect, TuningForecast
 
 SUITES = ("demo", "general", "seven")
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
@@ -279,8 +280,8 @@ def _step(pair: Pair, suite: str, asked: argparse.Namespace, number: int) -> lis
 
 def _request(
     target: Path, drafter: Path | None, suite: str, asked: argparse.Namespace, method: Method
-) -> TuneRequest:
-    request = tuning.default(
+) -> TuneOptions:
+    return TuneOptions(
         target=target,
         draft_model=drafter,
         suite=suite,
@@ -290,8 +291,9 @@ def _request(
         n_predict=asked.tokens,
         threads=asked.threads,
         per_category=asked.per_category,
+        method=method,
+        max_time=None,
     )
-    return TuneRequest(request=request, methods=(method,), max_time_s=None)
 
 
 def _misses(plan: Plan, outlook: TuningForecast, name: str, repeats: int) -> list[Miss]:
@@ -413,7 +415,7 @@ def _validate_users(asked: argparse.Namespace) -> int:
 def _users_misses(
     target: Path, drafter: Path, asked: argparse.Namespace, *, simulated: bool
 ) -> list[UsersMiss]:
-    request = Request(
+    request = BenchOptions(
         target=target,
         draft_model=drafter,
         suite="demo",
@@ -494,7 +496,7 @@ def _accepting(traces: Sequence[DraftTrace], size: int, tokens: int, length: flo
     return draw(min(range(DRAWS), key=off))
 
 
-def _look_at_users(session: Session, request: Request) -> tuple[list[DraftTrace], CostCurve]:
+def _look_at_users(session: Session, request: BenchOptions) -> tuple[list[DraftTrace], CostCurve]:
     """Return the traces of all prompts, and the costs as ``tune`` corrects them by runs of one user."""
     block = session.suite.blocks[0]
     alone, drafting = block.arms[0], block.arms[1]
@@ -508,19 +510,17 @@ def _look_at_users(session: Session, request: Request) -> tuple[list[DraftTrace]
         texts = [*profiles.traces(engine, spec, load.prompts, [drafting.drafter])]
     plan = tuning.identify(
         tuning.prepare_tuning(
-            TuneRequest(
-                request=tuning.default(
-                    target=request.target,
-                    draft_model=request.draft_model,
-                    suite="demo",
-                    chat=False,
-                    draft=(*USERS_SIZES, max(USERS) * (max(USERS_SIZES) + 1) - 1),
-                    p_min=0.0,
-                    n_predict=request.n_predict,
-                    threads=request.threads,
-                ),
-                methods=("draft-model",),
-                max_time_s=None,
+            TuneOptions(
+                target=request.target,
+                draft_model=request.draft_model,
+                suite="demo",
+                chat=False,
+                draft=(*USERS_SIZES, max(USERS) * (max(USERS_SIZES) + 1) - 1),
+                p_min=0.0,
+                n_predict=request.n_predict,
+                threads=request.threads,
+                method="draft-model",
+                max_time=None,
             )
         )
     )

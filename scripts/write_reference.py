@@ -19,8 +19,9 @@ from typing import Any
 import click
 
 import ggufspec
-from ggufspec import cli, errors, paths, results, settings
+from ggufspec import cli, errors, paths, results
 from ggufspec.llama import server
+from ggufspec.options import settings
 from ggufspec.report.schemas.outputs import output_schemas
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -203,7 +204,8 @@ def environment() -> Iterator[str]:
     yield "## Settings\n"
     yield "| key | variable | without it |"
     yield "|---|---|---|"
-    for key, (_, default, _) in settings.KEYS.items():
+    for key, option in settings.KEYS.items():
+        default = option.shown or option.kind.format(option.default).lower()
         yield f"| `{key}` | `{variables[key]}` | {default} |"
     yield "\n## Places\n"
     yield "| variable | what lies there | default |"

@@ -41,7 +41,7 @@ def test_bench_load_summary_and_runs() -> None:
 
 
 def test_bench_takes_a_request_too() -> None:
-    request = ggufspec.Request(pair="demo", prompt=("Once",), n_predict=32, repeats=1, warmup=0)
+    request = ggufspec.BenchOptions(pair="demo", prompt=("Once",), n_predict=32, repeats=1, warmup=0)
     assert len(ggufspec.bench(request).current) == 3
 
 
@@ -148,11 +148,11 @@ def test_an_unknown_option_is_a_type_error_with_the_nearest_name(
 @pytest.mark.parametrize(
     ("name", "arguments", "options", "message", "hint"),
     [
-        ("bench", (), {"draft": "2"}, "draft is '2', a str", "it takes int | tuple[int, ...]"),
-        ("bench", (), {"draft": True}, "draft is True, a bool", "it takes int"),
+        ("bench", (), {"draft": "2"}, "draft is '2', a str", "it takes tuple[int, ...]"),
+        ("bench", (), {"draft": True}, "draft is True, a bool", "it takes tuple[int, ...]"),
         ("bench", (), {"n_predict": 2.5}, "n_predict is 2.5, a float", "it takes int"),
-        ("tune", (), {"max_time": "1m"}, "max_time_s is '1m', a str", "it takes float"),
-        ("crossover", (), {"parallel": "4"}, "parallel is '4', a str", "it takes int"),
+        ("tune", (), {"max_time": "1m"}, "max_time is '1m', a str", "it takes float"),
+        ("crossover", (), {"parallel": "4"}, "parallel is '4', a str", "it takes tuple[int, ...]"),
         ("publish", (["id"],), {}, "publish(): benches is ['id'], a list", "ggufspec.load(NAME)"),
         ("publish", ("id",), {}, "publish(): benches is 'id', a str", "ggufspec.load(NAME)"),
         ("summary", ("id",), {}, "summary(): results is 'id', a str", "ggufspec.load(NAME)"),
@@ -175,16 +175,16 @@ def test_a_value_of_the_wrong_type_is_our_error(
 def test_what_is_meant_is_taken(tmp_path: Path) -> None:
     file = tmp_path / "prompts.txt"
     meant: dict[str, Any] = {"draft": [3, 5], "ngl": np.int64(4), "prompt": "A cat", "prompt_file": str(file)}
-    request = ggufspec.Request(**meant)
-    assert request == ggufspec.Request(draft=(3, 5), ngl=4, prompt=("A cat",), prompt_file=(file,))
-    assert type(request.ngl) is int
+    request = ggufspec.BenchOptions(**meant)
+    assert request == ggufspec.BenchOptions(draft=(3, 5), ngl=4, prompt=("A cat",), prompt_file=(file,))
+    assert type(request.ngl[0]) is int
     bench = values.bench(values.run())
     assert ggufspec.frames.origin(bench) == ggufspec.frames.origin(bench.meta)
 
 
 def test_a_request_and_options_exclude_each_other() -> None:
     with pytest.raises(TypeError, match="draft"):
-        ggufspec.bench(ggufspec.Request(pair="demo"), draft=3)
+        ggufspec.bench(ggufspec.BenchOptions(pair="demo"), draft=3)
 
 
 @pytest.mark.parametrize(

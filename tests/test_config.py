@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 import pytest
 
-from ggufspec import paths, settings
+from ggufspec import paths
 from ggufspec.cli import cli
 from ggufspec.cli.entry import defaults as command_defaults
-from ggufspec.settings import SettingSource
+from ggufspec.options import settings
+from ggufspec.options.settings import SettingSource
 from tests.support import fakes, shell
 
 DEMO = ("--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "1")

@@ -99,7 +99,7 @@ def test_the_site_documents_every_public_class_and_function(site: Path) -> None:
         f"{path}.{name}": getattr(module, name) for path, module in modules.items() for name in module.__all__
     }
     public = {path for path, value in values.items() if inspect.isclass(value) or inspect.isfunction(value)}
-    assert {"ggufspec.Request", "ggufspec.bench", "ggufspec.frames.logs", "ggufspec.plot.curve"} < public
+    assert {"ggufspec.BenchOptions", "ggufspec.bench", "ggufspec.frames.logs", "ggufspec.plot.curve"} < public
     assert public - set(re.findall(r'<h\d id="([^"]+)"', page)) == set()
 
 

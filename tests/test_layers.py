@@ -31,13 +31,24 @@ MODULES = {
         "proc",
         "redaction",
     },
-    *{"settings", "steps", "temporary", "units", "userfiles"},
+    *{"steps", "temporary", "units", "userfiles"},
 }
 """At the bottom, beside ``__init__`` and ``__main__``, which are at the top."""
 
 ROOMS = (
-    *("domain", "stats", "machine", "llama", "modelfiles", "prompts", "engines", "serving", "results"),
-    *("forecast", "analysis", "measure", "tuning", "report", "console", "doctor", "publishing", "fleet"),
+    *("domain", "options", "stats", "machine", "llama", "modelfiles", "prompts", "engines", "serving"),
+    *(
+        "results",
+        "forecast",
+        "analysis",
+        "measure",
+        "tuning",
+        "report",
+        "console",
+        "doctor",
+        "publishing",
+        "fleet",
+    ),
     "cli",
 )
 """From the bottom up: a room may import from rooms to its left."""
@@ -61,7 +72,7 @@ OWNERS = {
     "httpx2": {"llama/server"},
     "llama_cpp": {"engines/library"},
     "jinja2": {"prompts", "report/html"},
-    "tomlkit": {"settings"},
+    "tomlkit": {"options/settings"},
     "yaml": {"report/text"},
     "altair": {"report/plot"},
     "pyarrow": {"prompts"},

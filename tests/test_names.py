@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import click
 import pytest
 
 from ggufspec.cli import COMMANDS, cli
-from ggufspec.measure import Request
+from ggufspec.options import BenchOptions
 from ggufspec.report.columns import Row
 from ggufspec.report.rows import benches, plans, runs
 from ggufspec.results import SCHEMA_VERSION
@@ -102,7 +101,7 @@ def _stored_fields() -> set[str]:
 
 def test_the_glossary_names_what_there_is() -> None:
     present = {name for _, option in _options() for name in option.opts}
-    python = {field.name for field in fields(Request)}
+    python = {*BenchOptions.options}
     stored = _stored_fields()
     listed = _glossary("Names")
     assert len(listed) > 15
@@ -122,7 +121,7 @@ def test_no_two_things_of_the_glossary_share_a_name() -> None:
 
 def test_a_setting_has_its_option_s_name_in_python_and_in_tables() -> None:
     options = {option.name for path, option in _options() if path in {"bench", "sweep"}}
-    assert {field.name for field in fields(Request)} - {"offload", "runtime"} <= options | {"method"}
+    assert {*BenchOptions.options} <= options
     own = {"role", "settings", "llama_build"}  # of an arm, of all other settings together, of several builds
     own.add(
         "users"

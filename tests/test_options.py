@@ -1,91 +1,302 @@
-"""The edge of the command line: options become frozen values with the same names, and then requests."""
+"""Options are fields: from each follow its words, its value, its help and its place in a call."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+import inspect
+import itertools
+import pickle
+import string
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
 
+import ggufspec
+from ggufspec import options as declared
+from ggufspec.choices import SUITES, Method
 from ggufspec.cli import COMMANDS, GROUPS, cli
-from ggufspec.cli.options.shared import build_options, pass_options
-from ggufspec.cli.options.values import (
-    BenchOptions,
-    PlanOptions,
-    RunOptions,
-    TuneOptions,
-    WhatIfOptions,
-)
-from ggufspec.domain import ModelRun, Offload, SplitMode
-from ggufspec.measure import Request
-from ggufspec.tuning import default
-from tests.support import shell
+from ggufspec.cli.entry.command import command_of
+from ggufspec.domain import ModelRun, NgramSettings, Offload, Runtime, ServiceLevel, SplitMode
+from ggufspec.errors import GgufspecError
+from ggufspec.measure import options_of, prepare_session
+from ggufspec.options import BenchOptions, Option, Options, SweepOptions, TuneOptions, kinds, option, takes
+from ggufspec.options.kinds import Count, Flag
+from tests.support import command_lines, fakes, shell
+
+ALL = dict(command_lines.commands())
+MOST_LINES = 60  # of --help
+
+_words = st.text(string.ascii_letters, min_size=1, max_size=6)
+_texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
+_counts = st.integers(1, 64)
 
 
-def _command(name: str) -> click.Command:
-    command = cli.get_command(click.Context(cli), name)
-    assert command is not None
-    return command
+def _numbers(least: float, most: float) -> st.SearchStrategy[float]:
+    return st.floats(least, most, allow_subnormal=False).filter(lambda number: number == 0 or number >= 1e-9)
 
 
-def _bench_options(*words: str, command: str = "bench") -> BenchOptions:
-    return build_options(BenchOptions, _command(command).make_context(command, [*words]).params)
+def _limits() -> st.SearchStrategy[ServiceLevel]:
+    limits = _numbers(1e-3, 1e3)
+    return st.builds(ServiceLevel, ttft_s=limits, token_s=st.none() | limits)
+
+
+def _of_kind(kind: kinds.Kind) -> st.SearchStrategy[Any]:
+    """Return single values of a kind."""
+    if kind.words:
+        return st.sampled_from(kind.words)
+    if isinstance(kind, kinds.Count):
+        return st.integers(int(kind.least or 0), int(kind.most or 2**31 - 1))
+    strategies: dict[type, st.SearchStrategy[Any]] = {
+        kinds.Kind: _texts,
+        kinds.Number: _numbers(1, 1),
+        kinds.LayersOf: st.integers(0, 9999) | st.just("all"),
+        kinds.Fraction: st.floats(0.0001, 0.999),
+        kinds.Duration: st.floats(1, 20 * 86400),
+        kinds.Latency: _numbers(0, 1e6),
+        kinds.Size: st.integers(0, 1 << 50),
+        kinds.Sizes: st.lists(st.integers(0, 1 << 50), min_size=1).map(tuple),
+        kinds.PerSecond: st.floats(1e3, 1e21),
+        kinds.Numbers: st.lists(st.floats(1e-6, 1e6), min_size=1).map(tuple),
+        kinds.Proportions: st.lists(st.floats(0, 1e8), min_size=1).filter(any).map(tuple),
+        kinds.FilePath: _words.map(lambda word: Path(f"{word}.gguf")),
+        kinds.DeviceList: st.lists(_words, min_size=1, unique=True).map(tuple),
+        kinds.WorkerList: st.lists(_words.map("{}:50052".format), min_size=1, unique=True).map(",".join),
+        kinds.Quants: st.lists(st.sampled_from(("Q8_0", "Q4_0")), min_size=1, unique=True).map(tuple),
+        kinds.NgramList: st.builds(NgramSettings, size_n=_counts, min_hits=st.none() | _counts),
+        kinds.Shares: _numbers(0, 1).map(lambda share: (share, share)),
+        kinds.LatencyLimits: _limits(),
+        kinds.PassedOn: st.lists(_texts.filter(lambda text: text != "|"), max_size=3).map(tuple),
+        kinds.Depths: st.integers(0, 1 << 24),
+        kinds.Methods: st.sampled_from([*Method, "ngram-mod+draft-mtp"]).map(str),
+    }
+    if isinstance(kind, kinds.Axis) and type(kind) is kinds.Axis:
+        examples = [
+            number
+            for text in ("1", "0.5", "f16", "on", "all", "-1", "isolate")
+            if _reads(kind, text)
+            for number in kind.parse(text)
+        ]
+        return st.sampled_from(examples)
+    return strategies[type(kind)]
+
+
+def _reads(kind: kinds.Kind, text: str) -> bool:
+    try:
+        kind.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _values(field: Option, *, several: bool) -> st.SearchStrategy[Any]:
+    """Return values of a field."""
+    if isinstance(field.kind, Flag):
+        return st.booleans()
+    if field.python_name == "logs":  # which must exist
+        return st.just((Path(__file__),))
+    single = _of_kind(field.kind) | st.sampled_from([value for value, _ in field.constant.values()] or [None])
+    single = single.filter(lambda value: value is not None)
+    if field.is_argument:
+        single = single.filter(lambda value: str(value)[:1] not in {"", "-"})
+    if field.passed_on:
+        single = st.sampled_from(("--port", "-v"))
+    if field.axis:
+        return st.lists(single, min_size=1, max_size=3 if several else 1, unique=True).map(tuple)
+    return st.lists(single, min_size=1, max_size=3).map(tuple) if field.repeated else single
+
+
+@st.composite
+def _options(draw: st.DrawFn, cls: type[Options]) -> Options:
+    """Return options of a class, of which a few have another value than by default."""
+    fields = [field for field in cls.options.values() if not field.secret]
+    required = [field for field in fields if field.required]
+    others = draw(st.lists(st.sampled_from(fields), max_size=5, unique=True)) if fields else []
+    chosen = {field.python_name: field for field in (*required, *others)}
+    values = {
+        name: draw(_values(field, several=cls.several is None or name in cls.several))
+        for name, field in chosen.items()
+    }
+    try:
+        return cls(**values)
+    except GgufspecError:  # two of them contradict each other
+        reject()
+
+
+@pytest.mark.parametrize("path", ALL)
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_words_are_read_as_the_options_that_they_were_made_of(path: str, data: st.DataObject) -> None:
+    asked = data.draw(_options(ALL[path].options))
+    assert command_lines.read(path, *asked.to_argv()) == asked
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_a_short_help_has_what_most_people_need_and_the_long_one_everything(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    short, complete = (
+        CliRunner().invoke(cli, [*path.split(), flag]).output for flag in ("--help", "--help-all")
+    )
+    assert short.count("\n") <= MOST_LINES
+    for field in ALL[path].options.options.values():
+        for name in field.names if not field.is_argument else ():
+            assert name.partition("/")[0] in complete
+            assert name.partition("/")[0] in short or not field.common
+
+
+def test_a_bench_without_options_is_the_default_of_benches() -> None:
+    assert command_lines.read("bench") == BenchOptions()
+    assert command_lines.read("sweep") == SweepOptions()
+    assert command_lines.read("tune") == TuneOptions()
+    assert BenchOptions().to_argv() == ()
+
+
+def test_words_become_options() -> None:
+    words = "-m t.gguf --draft 1-3 --draft 8 --temp 0.5 --raw --precision 2% --max-time 10m"
+    placement = "-dev A,B -sm row -ncmoe 2 --fit off"
+    asked = command_lines.read("bench", *words.split(), *placement.split(), "--", "--no-repack")
+    assert asked.target == ("t.gguf",)
+    assert asked.draft == (1, 2, 3, 8)
+    assert (asked.temp, asked.chat, asked.precision, asked.max_time) == (0.5, False, 0.02, 600)
+    assert asked.offload == Offload(
+        target=ModelRun(devices=("A", "B"), cpu_moe=2), split_mode=SplitMode.ROW, fit=False
+    )
+    assert asked.runtimes == (Runtime(args=("--no-repack",)),)
 
 
 @pytest.mark.parametrize(
-    ("name", "options_class"),
+    ("words", "message"),
     [
-        ("bench", BenchOptions),
-        ("sweep", BenchOptions),
-        ("tune", TuneOptions),
-        ("chat", RunOptions),
-        ("whatif", WhatIfOptions),
-        ("plan", PlanOptions),
+        ("bench --threads 1,2", "`ggufspec sweep` accepts several"),
+        ("bench --tuned last --ngl 3", "--tuned decides --ngl: leave one of them out"),
+        ("bench --url http://x --ngl 3", "decides --ngl"),
+        ("bench --name a --resume b", "use one of them"),
+        ("tune --parallel 1,2", "`ggufspec crossover` compares several"),
+        ("plan --tuned last --ngl 3", "--tuned decides --ngl"),
+        ("serve hello", "options for llama-server follow --"),
     ],
 )
-def test_every_field_is_an_option_of_its_command(name: str, options_class: type) -> None:
-    assert {field.name for field in fields(options_class)} <= {param.name for param in _command(name).params}
+def test_what_contradicts_itself_is_refused_before_anything_runs(words: str, message: str) -> None:
+    done = CliRunner().invoke(cli, words.split())
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.split())
 
 
-def test_a_bench_without_options_is_the_default_request() -> None:
-    request = _bench_options().to_request()
-    assert replace(request, ngl="auto", ngld="auto") == Request()
-    assert (request.ngl, request.ngld) == (("auto",), ("auto",))
-    assert _bench_options(command="sweep").to_request() == request
+class Fruit(Options, section="Fruit"):
+    """What tests declare: a hidden spelling, a value that is no text, and a section."""
 
-
-def test_a_tuning_without_options_is_the_default_of_tunings() -> None:
-    params = _command("tune").make_context("tune", []).params
-    request = build_options(TuneOptions, params).to_request()
-    assert replace(request, ngl="auto", ngld="auto") == default()
-
-
-def test_options_become_a_request() -> None:
-    words = "-m t.gguf --draft 1-3 --draft 8 --temp 0.5 --raw --precision 2% --max-time 10m"
-    placement = "-dev A,B -sm row -ncmoe 2 --fit off"
-    request = _bench_options(*words.split(), *placement.split()).to_request()
-    assert request.target == "t.gguf"
-    assert request.draft == (1, 2, 3, 8)
-    assert (request.temp, request.chat, request.precision, request.max_time) == (0.5, False, 0.02, 600)
-    assert request.offload == Offload(
-        target=ModelRun(devices=("A", "B"), cpu_moe=2),
-        split_mode=SplitMode.ROW,
-        drafter=ModelRun(cpu_moe=None),
-        fit=False,
+    ngram: tuple[NgramSettings, ...] | None = option(
+        None, "--ngram", kind=kinds.NgramList(), axis=True, hidden=("--spec-ngram",), help="A value."
     )
+    count: int = option(3, "--count", "-c", kind=Count(1, 9), help="How many.", common=True)
+    token: str | None = option(None, "--token", secret=True, help="A secret.")
 
 
-def test_options_are_passed_before_the_others() -> None:
-    calls = []
+class Basket(Fruit, several=None):
+    """The same with another default, which only says what differs."""
 
-    @pass_options
-    def run(options: BenchOptions, *, name: str) -> None:
-        calls.append((options, name))
+    count: int = option(4)
 
-    options = _bench_options("-n", "7")
-    run(**{field.name: getattr(options, field.name) for field in fields(options)}, name="a")
-    assert calls == [(options, "a")]
+
+def _run(*words: str) -> Basket:
+    found: list[Basket] = []
+    command = command_of(Basket, name="run")(found.append)
+    CliRunner().invoke(command, words, obj=None, catch_exceptions=False)
+    return found[0]
+
+
+def test_a_field_is_all_that_an_option_takes() -> None:
+    assert _run("--spec-ngram", "size-n=3", "-c", "5", "--token", "x") == Basket(
+        ngram=NgramSettings(size_n=3), count=5, token="x"
+    )
+    shown = CliRunner().invoke(command_of(Basket, name="run")(lambda asked: None), ["--help"]).output
+    assert "--spec-ngram" not in shown
+    assert "-c, --count N How many. [default: 4; 1<=x<=9]" in " ".join(shown.split())
+    assert (Fruit().count, Basket().count, Basket.options["count"].help) == (3, 4, "How many.")
+
+
+def test_a_secret_is_neither_shown_nor_in_words() -> None:
+    asked = Fruit(token="hf_secret", count=2)
+    assert repr(asked) == "Fruit(count=2)"
+    assert asked.to_argv() == ("--count", "2")
+
+
+def test_options_are_values() -> None:
+    asked = Fruit(count=2)
+    assert {asked, Fruit(count=2)} == {asked}
+    assert asked != Basket(count=2)
+    assert asked.replace(count=5).to(Basket) == Basket(count=5)
+    assert pickle.loads(pickle.dumps(asked)) == asked
+    with pytest.raises(FrozenInstanceError):
+        asked.count = 3
+    with pytest.raises(TypeError, match=r"Fruit\(\) has no option 'cout'; did you mean 'count'\?"):
+        Fruit(cout=3)
+    with pytest.raises(GgufspecError, match="ngram is 3, a int"):
+        Fruit(ngram=3)
+
+
+def test_a_function_takes_options_and_documents_them() -> None:
+    @takes(Fruit)
+    def count(asked: Fruit) -> int:
+        """Count.
+
+        Returns:
+            The number.
+        """
+        return asked.count
+
+    assert count() == 3
+    assert count(count=5) == count(Fruit(count=5)) == 5
+    assert inspect.getdoc(count) == (
+        "Count.\n\nArgs:\n    ngram: A value.\n    count: How many.\n    token: A secret.\n\n"
+        "Returns:\n    The number."
+    )
+    assert [*inspect.signature(count).parameters] == ["ngram", "count", "token"]
+    with pytest.raises(TypeError, match="did you mean 'count'"):
+        count(cuont=1)
+    with pytest.raises(TypeError, match="has no option 'count'"):
+        count(Fruit(), count=1)
+
+
+@pytest.mark.parametrize("name", ["auto", "bench", "crossover", "tune"])
+def test_the_functions_of_notebooks_have_the_options_of_their_commands(name: str) -> None:
+    function = getattr(ggufspec, name)
+    fields = ALL["sweep" if name == "bench" else name].options.options
+    assert {*inspect.signature(function).parameters} == {key for key, field in fields.items() if field.python}
+    assert all(f"    {key}: " in function.__doc__ for key, field in fields.items() if field.python)
+
+
+def test_a_configuration_becomes_the_options_that_measure_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fakes.install(tmp_path / "llama")
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    asked = BenchOptions(pair="demo", ngl=3, kv_type="q8_0", flash_attn="on", threads=2, prompt="Hi")
+    for arm in prepare_session(asked).suite.blocks[0].arms[::2]:
+        again = BenchOptions(**options_of(arm), prompt="Hi")
+        assert arm.key in {other.key for other in prepare_session(again).suite.blocks[0].arms}
+
+
+def test_every_suite_is_a_choice() -> None:
+    from ggufspec import prompts
+
+    assert sorted(prompts.BUILT_IN) == sorted(SUITES)
+
+
+def test_classes_of_options_are_exported_and_light() -> None:
+    classes = {command.options.__name__ for command in ALL.values()}
+    assert classes <= {*declared.__all__}
+    code = "import ggufspec.options, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    listed = done.stdout.split()
+    assert not {"numpy", "pandas", "ggufspec.domain"} & {*listed}
 
 
 def test_commands_are_listed_by_group() -> None:
@@ -102,12 +313,21 @@ def test_help_uses_the_terminal_up_to_110_columns(
     monkeypatch: pytest.MonkeyPatch, columns: int, longest: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    lines = shell.ggufspec("bench", "--help").stdout.splitlines()
+    lines = shell.ggufspec("bench", "--help-all").stdout.splitlines()
     assert longest - 12 < max(map(len, lines)) <= longest
 
 
 def test_the_help_names_every_backend() -> None:
-    from ggufspec.llama.install import Backend
+    from ggufspec.choices import Backend
 
     text = CliRunner().invoke(cli, ["build", "--help"]).output
     assert all(backend.value in text for backend in Backend)
+
+
+def test_pairs_of_names_are_unique_in_a_command() -> None:
+    for path, command in ALL.items():
+        spellings = itertools.chain.from_iterable(
+            (*param.opts, *param.secondary_opts) for param in command.params
+        )
+        options = [name for name in spellings if name.startswith("-")]
+        assert len(options) == len({*options}), path

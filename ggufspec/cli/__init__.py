@@ -16,7 +16,6 @@ from typing import NoReturn
 import click
 
 from ggufspec.cli.entry import output, signals, verbosity
-from ggufspec.cli.entry.command import Command
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.entry.signals import SIGNALLED
 from ggufspec.errors import GgufspecError
@@ -93,7 +92,7 @@ class LazyGroup(click.Group):
         command = importlib.import_module(f"ggufspec.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         command.name = cmd_name
-        return Command.of(command)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

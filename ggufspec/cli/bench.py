@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-import click
-
-from ggufspec.cli.options.bench import measure_options
-from ggufspec.cli.options.shared import output_options, pass_options, strict_option
-from ggufspec.cli.options.tuned import tuned_option
-
-if TYPE_CHECKING:
-    from ggufspec.cli.options.values import BenchOptions
+from ggufspec.cli.entry.command import command_of
+from ggufspec.options import BenchOptions
 
 
-@click.command()
-@measure_options(many=False)
-@tuned_option("Measure the configuration of this tuning: models, drafting, placement, context and engine.")
-@click.option("--dry-run", is_flag=True, help="Print the commands, ready to paste, without running them.")
-@strict_option
-@output_options
-@pass_options
-def command(
-    options: BenchOptions,
-    *,
-    tuned: str | None,
-    dry_run: bool,
-    name: str | None,
-    resume: str | None,
-    strict: bool,
-    output: str,
-    out: Path | None,
-) -> None:
+@command_of(BenchOptions)
+def command(asked: BenchOptions) -> None:
     """Measure the target alone, the drafter alone, and drafting, and print a table.
 
     \b
@@ -44,8 +19,8 @@ def command(
     """
     from ggufspec.cli.steps import measuring
 
-    session = measuring.prepare_bench(options, tuned)
-    if dry_run:
-        measuring.show_commands(session, out)
-        return
-    measuring.run_bench(session, name=name, resume=resume, output=output, out=out, strict=strict)
+    session = measuring.prepare_bench(asked)
+    if asked.dry_run:
+        measuring.show_commands(session, asked.out)
+    else:
+        measuring.run_bench(session, asked)

@@ -2,63 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-import click
-
-from ggufspec.cli.options.bench import measure_options
-from ggufspec.cli.options.shared import Count, LazyChoice, backend_option, output_options, pass_options
-
-if TYPE_CHECKING:
-    from ggufspec.cli.options.values import BisectOptions
+from ggufspec.cli.entry.command import command_of
+from ggufspec.options import BisectOptions
 
 
-def _quantities() -> list[str]:
-    from ggufspec.tuning.bisect import Quantity
-
-    return [quantity.value for quantity in Quantity]
-
-
-@click.command()
-@click.argument("good")
-@click.argument("bad")
-@click.option(
-    "--quantity",
-    type=LazyChoice("quantity", _quantities),
-    default="speed-up",
-    show_default=True,
-    help="What became worse: speed-up; tokens/s of target, drafter or drafting; or acceptance.",
-)
-@click.option(
-    "--source",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Git repository of llama.cpp on this machine: GOOD and BAD are its commits, tags or branches. "
-    "[default: releases of llama-cpp-python]",
-)
-@backend_option
-@click.option("-j", "--jobs", type=Count(1), help="Parallel compiler jobs. [default: as memory allows]")
-@click.option(
-    "--max-repeats",
-    type=Count(4),
-    default=28,
-    show_default=True,
-    help="Most repeats of one comparison.",
-)
-@click.option("--resume", metavar="NAME", help="Continue an interrupted bisection.")
-@measure_options(many=False, repeating=False, llama=False)
-@output_options
-@pass_options
-def command(
-    options: BisectOptions,
-    *,
-    good: str,
-    bad: str,
-    name: str | None,
-    resume: str | None,
-    output: str,
-    out: Path | None,
-) -> None:
+@command_of(BisectOptions)
+def command(asked: BisectOptions) -> None:
     """Find the version of llama.cpp between GOOD and BAD at which drafting became slower or accepted less.
 
     GOOD and BAD are releases of llama-cpp-python, or with --source commits. First, the two are compared. Then
@@ -71,4 +20,4 @@ def command(
     """
     from ggufspec.cli.steps import bisecting
 
-    bisecting.run_bisection(options, good, bad, name=name, resume=resume, output=output, out=out)
+    bisecting.run_bisection(asked)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import click
-
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options.shared import check_file, emit
+from ggufspec.cli.entry.tables import check_file, emit
+from ggufspec.options import BoardOptions
 
 
-@click.command()
-@click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE...", type=click.Path(path_type=Path))
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default="board.html",
-    show_default=True,
-    help="File for the page.",
-)
-@click.option("--verify", is_flag=True, help="Verify every bundle, and show the result.")
-def command(*, bundles: tuple[Path, ...], out: Path, verify: bool) -> None:
+@command_of(BoardOptions)
+def command(asked: BoardOptions) -> None:
     """Write a page with the configurations of many bundles: a table that sorts and filters.
 
     BUNDLE is a folder or zip that `ggufspec publish` wrote. Every arm that drafts is a row: pair, machine,
@@ -36,10 +25,10 @@ def command(*, bundles: tuple[Path, ...], out: Path, verify: bool) -> None:
     from ggufspec.cli.entry.output import iterate_with_progress
     from ggufspec.report.html import board as page
 
-    check_file(out)
+    check_file(asked.out)
     read = [
-        publishing.read_bundle(bundle, verifies=verify)
-        for bundle in iterate_with_progress(bundles, lambda bundle: bundle.name)
+        publishing.read_bundle(bundle, verifies=asked.verify)
+        for bundle in iterate_with_progress(asked.bundles, lambda bundle: bundle.name)
     ]
     made = boards.make_board(read)
     for bundle in read:
@@ -47,7 +36,7 @@ def command(*, bundles: tuple[Path, ...], out: Path, verify: bool) -> None:
             echo(f"note: {bundle.name} is left out: another bundle here has the same SHA-256", err=True)
         for finding in bundle.findings:
             echo(f"warning: {bundle.name} does not verify: {finding}", err=True)
-    emit(page.html(made, out.parent).encode(), out)
+    emit(page.html(made, asked.out.parent).encode(), asked.out)
     for sentence in page.sentences(made):
         echo(sentence)
-    echo(f"written: {out}", err=True)
+    echo(f"written: {asked.out}", err=True)

@@ -8,35 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.choices import StorageKind
 from ggufspec.cli.entry import verbosity
+from ggufspec.cli.entry.command import command_of, group_of
 from ggufspec.cli.entry.output import echo, echo_json, echo_table
-from ggufspec.cli.options.shared import LazyChoice, text_or_json
+from ggufspec.options import AnswerOptions, CacheListOptions, PruneOptions
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from ggufspec.doctor import storage
 
 
-def _kinds() -> list[str]:
-    from ggufspec.doctor import storage
-
-    return [kind.value for kind in storage.StorageKind]
-
-
-def _complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    from ggufspec.doctor import storage
-
-    names = [*_kinds(), *(item.name for item in storage.list_items())]
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
-
-
-@click.group(invoke_without_command=True)
-@text_or_json
-@click.pass_context
-def command(ctx: click.Context, /, *, output: str) -> None:
+@group_of(AnswerOptions)
+def command(asked: AnswerOptions) -> None:
     """Show the disk space of builds, sources, models and results, and free it.
 
     The kinds are builds, sources, cuda, models, digests, other, profiles and results. Profiles and results
@@ -48,14 +31,11 @@ def command(ctx: click.Context, /, *, output: str) -> None:
     ggufspec cache list builds
     ggufspec cache prune sources builds/0.2.63-cpu-ba7f74e6
     """
-    if ctx.invoked_subcommand is None:
-        _print_overview(output)
+    _print_overview(asked.output)
 
 
-@command.command("list")
-@click.argument("kinds", nargs=-1, metavar="[KIND]...", type=LazyChoice("kind", _kinds))
-@text_or_json
-def listed(*, kinds: Sequence[str], output: str) -> None:
+@command_of(CacheListOptions, group=command, name="list")
+def listed(asked: CacheListOptions) -> None:
     """List the items of each KIND, or of all kinds, with the names that `prune` accepts.
 
     \b
@@ -64,8 +44,8 @@ def listed(*, kinds: Sequence[str], output: str) -> None:
     """
     from ggufspec.doctor import storage
 
-    items = storage.list_items([storage.StorageKind(kind) for kind in kinds] or tuple(storage.StorageKind))
-    if output == "json":
+    items = storage.list_items([*map(StorageKind, asked.kinds)] or tuple(StorageKind))
+    if asked.output == "json":
         rows = [
             {
                 "name": item.name,
@@ -82,11 +62,8 @@ def listed(*, kinds: Sequence[str], output: str) -> None:
     _print_items(items)
 
 
-@command.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=_complete_names)
-@click.option("-y", "--yes", is_flag=True, help="Delete without confirmation.")
-@click.pass_context
-def prune(ctx: click.Context, /, *, names: Sequence[str], yes: bool) -> None:
+@command_of(PruneOptions, group=command, name="prune")
+def prune(asked: PruneOptions) -> None:
     """Delete each NAME after confirmation: a complete kind, or a single item as `list` names it.
 
     Models must be named one by one.
@@ -98,13 +75,17 @@ def prune(ctx: click.Context, /, *, names: Sequence[str], yes: bool) -> None:
     from ggufspec.doctor import storage
     from ggufspec.units import format_bytes
 
-    items = storage.select(names)
+    items = storage.select(asked.names)
     if not items:
         echo("nothing to delete", err=True)
         return
     sizes = {item.name: item.size_bytes for item in items}
-    if not yes:
-        _confirm(items, format_bytes(sum(sizes.values())), quiet=verbosity.current(ctx).quiet)
+    if not asked.yes:
+        _confirm(
+            items,
+            format_bytes(sum(sizes.values())),
+            quiet=verbosity.current(click.get_current_context()).quiet,
+        )
     for item in items:
         storage.remove(item)
         echo(f"deleted {item.name} ({format_bytes(sizes[item.name])})")
@@ -126,14 +107,14 @@ def _print_overview(output: str) -> None:
     from ggufspec.doctor import storage
     from ggufspec.units import format_bytes
 
-    rows = [(kind, *_total(storage.list_items([kind]))) for kind in storage.StorageKind]
+    rows = [(kind, *_total(storage.list_items([kind]))) for kind in StorageKind]
     if output == "json":
         facts = [
             {
                 "kind": kind.value,
                 "items": count,
                 "size_bytes": size_bytes,
-                "shared": kind is storage.StorageKind.MODELS,
+                "shared": kind is StorageKind.MODELS,
                 "path": str(storage.root(kind)),
             }
             for kind, count, size_bytes in rows
@@ -143,7 +124,7 @@ def _print_overview(output: str) -> None:
     cells = [
         [kind.value, str(count), format_bytes(size), _describe_folder(kind)] for kind, count, size in rows
     ]
-    total = format_bytes(sum(size for kind, _, size in rows if kind is not storage.StorageKind.MODELS))
+    total = format_bytes(sum(size for kind, _, size in rows if kind is not StorageKind.MODELS))
     echo_table(["kind", "items", "size", "where"], cells)
     echo(f"{total} without the models; `ggufspec cache list` lists every item", err=True)
 
@@ -152,12 +133,10 @@ def _total(items: Sequence[storage.StoredItem]) -> tuple[int, int]:
     return len(items), sum(item.size_bytes for item in items)
 
 
-def _describe_folder(kind: storage.StorageKind) -> str:
+def _describe_folder(kind: StorageKind) -> str:
     from ggufspec.doctor import storage
 
-    return f"{storage.root(kind)}" + (
-        " (shared with other programs)" if kind is storage.StorageKind.MODELS else ""
-    )
+    return f"{storage.root(kind)}" + (" (shared with other programs)" if kind is StorageKind.MODELS else "")
 
 
 def _print_items(items: Sequence[storage.StoredItem]) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ggufspec.choices import Program
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo, echo_json
-from ggufspec.cli.options import completions
-from ggufspec.cli.options.references import model_options
-from ggufspec.cli.options.shared import Count, text_or_json
+from ggufspec.options import CheckOptions, only
 
 if TYPE_CHECKING:
     from ggufspec.modelfiles.compat import CompatVerdict
@@ -21,37 +19,8 @@ if TYPE_CHECKING:
 _PROGRAMS = [program.value for program in (Program.TREE, Program.SIMPLE, Program.SERVER)]
 
 
-@click.command()
-@click.argument("model", metavar="[TARGET]", required=False, shell_complete=completions.models_and_pairs)
-@click.argument("drafter", metavar="[DRAFTER]", required=False, shell_complete=completions.models)
-@model_options()
-@click.option(
-    "--llama",
-    type=click.Path(path_type=Path),
-    shell_complete=completions.installs,
-    help="Folder of a llama.cpp installation.",
-)
-@click.option("--build", type=Count(1), help="Use the rule of this build of llama.cpp, such as 2697.")
-@click.option(
-    "--program",
-    type=click.Choice(_PROGRAMS),
-    help="Program that drafts. [default: speculative; server for a head]",
-)
-@text_or_json
-def command(
-    *,
-    model: str | None,
-    drafter: str | None,
-    pair: str | None,
-    target: str | None,
-    draft_model: str | None,
-    llama: Path | None,
-    build: int | None,
-    program: str | None,
-    offline: bool,
-    token: str | None,
-    output: str,
-) -> None:
+@command_of(CheckOptions)
+def command(asked: CheckOptions) -> None:
     """Check whether llama.cpp accepts DRAFTER for TARGET; if not, print the reason and what would help.
 
     Both are files, user/repo:QUANT or halves of a pair (demo:target), also as -m and -md. DRAFTER is a draft
@@ -67,14 +36,18 @@ def command(
     from ggufspec.modelfiles.compat import judging
 
     try:
-        names = _name_models((model, drafter), pair, target, draft_model)
-        access = hub.Access(token=token, offline=offline)
-        checked = api.check_models(*names, access, llama=llama, build=build, program=program)
+        checked = api.check_models(
+            *_name_models(asked),
+            hub.Access.of(asked),
+            llama=only(asked.llama),
+            build=asked.build,
+            program=asked.program,
+        )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     verdict, chosen = checked.verdict, checked.program
     cards = {"target": checked.target, "drafter": checked.drafter}
-    if output == "json":
+    if asked.output == "json":
         echo_json(_format_json(verdict, chosen, cards))
     else:
         echo(_format_text(verdict, chosen, cards))
@@ -82,9 +55,7 @@ def command(
         raise judging.refusal(verdict)
 
 
-def _name_models(
-    names: tuple[str | None, str | None], pair: str | None, target: str | None, draft_model: str | None
-) -> tuple[str | None, str | None, str | None]:
+def _name_models(asked: CheckOptions) -> tuple[str | None, str | None, str | None]:
     """Return a pair's name, a target and a drafter, from arguments or from options.
 
     Raises:
@@ -92,10 +63,10 @@ def _name_models(
     """
     from ggufspec.modelfiles import catalog, hub
 
-    first, second = names
+    first, second = asked.model, asked.drafter
     if first is None:
-        return pair, target, draft_model
-    if pair or target or draft_model:
+        return asked.pair, only(asked.target), only(asked.draft_model)
+    if asked.pair or asked.target or asked.draft_model:
         raise click.UsageError("name the models as arguments or with options, not both")
     if second is not None:
         return None, first, second

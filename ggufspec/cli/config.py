@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
-import click
-
+from ggufspec.cli.entry.command import command_of, group_of
 from ggufspec.cli.entry.output import echo, echo_json
-from ggufspec.cli.options.shared import text_or_json
+from ggufspec.options import AnswerOptions, KeyArgument, Options, SetOptions
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
-    from ggufspec.settings import Setting, Value
-
-_CHECKED_BY = {"offline": "plan"}  # the command whose option checks a key's value; bench for the others
+    from ggufspec.options import settings
 
 
-def _complete_keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    from ggufspec import settings
-
-    return [CompletionItem(key) for key in settings.KEYS if key.startswith(incomplete)]
-
-
-_KEY = click.argument("key", shell_complete=_complete_keys)
-
-
-@click.group(invoke_without_command=True)
-@text_or_json
-@click.pass_context
-def command(ctx: click.Context, /, *, output: str) -> None:
+@group_of(AnswerOptions)
+def command(asked: AnswerOptions) -> None:
     """Show and change the settings of all commands, with their sources.
 
     The command line has precedence over the environment (GGUFSPEC_PAIR and so on), and the environment over
@@ -44,88 +25,81 @@ def command(ctx: click.Context, /, *, output: str) -> None:
     ggufspec config set engine server
     ggufspec config set llama ~/llama.cpp/build/bin
     """
-    if ctx.invoked_subcommand is None:
-        _print_settings(output)
+    _print_settings(asked.output)
 
 
-@command.command("list")
-@text_or_json
-def listed(*, output: str) -> None:
+@command_of(AnswerOptions, group=command, name="list")
+def listed(asked: AnswerOptions) -> None:
     """List every key with its value and source.
 
     \b
     ggufspec config list
     ggufspec config list -o json
     """
-    _print_settings(output)
+    _print_settings(asked.output)
 
 
-@command.command()
-@_KEY
-def get(*, key: str) -> None:
+@command_of(KeyArgument, group=command, name="get")
+def get(asked: KeyArgument) -> None:
     """Print the value of KEY; nothing if it is not set.
 
     \b
     ggufspec config get engine
     ggufspec config get pair
     """
-    from ggufspec import settings
+    from ggufspec.options import settings
 
-    settings.refuse_unknown(key, "config get")
-    value = settings.read_settings()[key].value
+    settings.refuse_unknown(asked.key, "config get")
+    value = settings.read_settings()[asked.key].value
     if value is not None:
         echo(_format_value(value))
 
 
-@command.command("set")
-@_KEY
-@click.argument("value")
-def assign(*, key: str, value: str) -> None:
+@command_of(SetOptions, group=command, name="set")
+def assign(asked: SetOptions) -> None:
     """Write VALUE for KEY into the settings file.
 
     \b
     ggufspec config set pair llama-3-70b
     ggufspec config set threads 8
     """
-    from ggufspec import paths, settings
+    from ggufspec import paths
     from ggufspec.cli.entry import defaults
     from ggufspec.modelfiles import catalog
-    from ggufspec.settings import Setting, SettingSource
+    from ggufspec.options import settings
 
-    settings.refuse_unknown(key, settings.SET)
-    parsed = settings.parse_setting(key, value, settings.SET)
-    if key == "pair":
-        catalog.find_pair(value)
-    if key == "llama":
-        parsed = str(paths.expanded(value, settings.SET))
-    checking = importlib.import_module(f"ggufspec.cli.{_CHECKED_BY.get(key, 'bench')}").command
-    param = next(param for param in checking.params if param.name == key)
-    defaults.check_setting(
-        param, Setting(key=key, value=parsed, source=SettingSource.FILE, where=settings.SET)
-    )
-    settings.change(paths.config_file(), key, parsed)
-    _warn_of_environment(key)
+    settings.refuse_unknown(asked.key, settings.SET)
+    parsed = settings.parse_setting(asked.key, asked.value, settings.SET)
+    if asked.key == "pair":
+        catalog.find_pair(asked.value)
+    if asked.key == "llama":
+        parsed = str(paths.expanded(asked.value, settings.SET))
+    source = settings.SettingSource.FILE
+    setting = settings.Setting(key=asked.key, value=parsed, source=source, where=settings.SET)
+    defaults.check_setting(settings.KEYS[asked.key], setting)
+    settings.change(paths.config_file(), asked.key, parsed)
+    _warn_of_environment(asked.key)
 
 
-@command.command()
-@_KEY
-def unset(*, key: str) -> None:
+@command_of(KeyArgument, group=command, name="unset")
+def unset(asked: KeyArgument) -> None:
     """Remove KEY from the settings file.
 
     \b
     ggufspec config unset engine
     ggufspec config unset threads
     """
-    from ggufspec import paths, settings
+    from ggufspec import paths
+    from ggufspec.options import settings
 
-    if key not in settings.KEYS and key not in settings.keys_in(paths.config_file()):
-        settings.refuse_unknown(key, "config unset")
-    settings.change(paths.config_file(), key, None)
-    _warn_of_environment(key)
+    if asked.key not in settings.KEYS and asked.key not in settings.keys_in(paths.config_file()):
+        settings.refuse_unknown(asked.key, "config unset")
+    settings.change(paths.config_file(), asked.key, None)
+    _warn_of_environment(asked.key)
 
 
-@command.command()
-def path() -> None:
+@command_of(Options, group=command, name="path")
+def path(asked: Options) -> None:
     """Print the path of the settings file, even if it does not exist.
 
     \b
@@ -138,7 +112,8 @@ def path() -> None:
 
 
 def _print_settings(output: str) -> None:
-    from ggufspec import paths, settings
+    from ggufspec import paths
+    from ggufspec.options import settings
 
     current = settings.read_settings()
     if output == "json":
@@ -161,20 +136,26 @@ def _print_settings(output: str) -> None:
         echo(f"note: the variable {name} is not a setting{guess}", err=True)
 
 
-def _describe_value(setting: Setting) -> str:
-    from ggufspec import settings
+def _describe_value(setting: settings.Setting) -> str:
 
-    return settings.KEYS[setting.key][1] if setting.value is None else _format_value(setting.value)
+    return _describe_default(setting.key) if setting.value is None else _format_value(setting.value)
 
 
-def _format_value(value: Value) -> str:
+def _describe_default(key: str) -> str:
+    from ggufspec.options import settings
+
+    option = settings.KEYS[key]
+    return option.shown or _format_value(option.default)
+
+
+def _format_value(value: settings.Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _warn_of_environment(key: str) -> None:
     import os
 
-    from ggufspec import settings
+    from ggufspec.options import settings
 
     variable = settings.PREFIX + key.upper()
     if os.environ.get(variable):

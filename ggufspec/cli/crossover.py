@@ -2,44 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-import click
-
-from ggufspec.cli.options import completions
-from ggufspec.cli.options.bench import grid_options, measure_options
-from ggufspec.cli.options.shared import Duration, output_options, pass_options, strict_option
-
-if TYPE_CHECKING:
-    from ggufspec.cli.options.values import CrossoverOptions
+from ggufspec.cli.entry.command import command_of
+from ggufspec.options import CrossoverOptions
 
 
-@click.command()
-@measure_options(many=False, repeating=False, engine="server", n_predict=96)
-@grid_options
-@click.option(
-    "--max-time",
-    type=Duration(),
-    default="5m",
-    show_default=True,
-    help="Time limit for the complete crossover: 10m, 2h.",
-)
-@click.option(
-    "--resume", metavar="BENCH", shell_complete=completions.runs, help="Continue an interrupted crossover."
-)
-@strict_option
-@output_options
-@pass_options
-def command(
-    options: CrossoverOptions,
-    *,
-    name: str | None,
-    resume: str | None,
-    strict: bool,
-    output: str,
-    out: Path | None,
-) -> None:
+@command_of(CrossoverOptions)
+def command(asked: CrossoverOptions) -> None:
     """Map the best γ and its speed-up over users and context depth, and say where drafting stops paying.
 
     The server is computed for all cells first, from a trace of the prompts and timed costs. The ends of both
@@ -56,4 +24,4 @@ def command(
     """
     from ggufspec.cli.steps import crossing
 
-    crossing.run_crossover(options, name=name, resume=resume, output=output, out=out, strict=strict)
+    crossing.run_crossover(asked)

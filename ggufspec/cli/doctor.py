@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-import click
-
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo, terminal_width
-from ggufspec.cli.options.references import offline_option
-from ggufspec.cli.options.shared import text_or_json
+from ggufspec.options import DoctorOptions
 
 
-@click.command()
-@offline_option
-@text_or_json
-def command(*, offline: bool, output: str) -> None:
+@command_of(DoctorOptions)
+def command(asked: DoctorOptions) -> None:
     """Check what is installed, and print the command that fixes each problem.
 
     `missing` means that something cannot work, `remark` is for information. The exit code is 1 only if no
@@ -29,8 +25,8 @@ def command(*, offline: bool, output: str) -> None:
     from ggufspec.errors import GgufspecError
 
     with _show_status():
-        report = doctor.examine(offline=offline)
-    echo(finding.render(report, output, width=terminal_width()), nl=False)
+        report = doctor.examine(offline=asked.offline)
+    echo(finding.render(report, asked.output, width=terminal_width()), nl=False)
     missing = [item for item in report.findings if item.status is finding.FindingStatus.MISSING]
     if not report.can_run:
         missing = [item for item in missing if item.name != "settings"]

@@ -4,65 +4,23 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ggufspec.cli.entry import verbosity
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options import completions
-from ggufspec.cli.options.references import (
-    offline_option,
-    reference_options,
-    token_option,
-    yes_option,
-)
-from ggufspec.cli.options.shared import add_options
 from ggufspec.errors import RemoteFileNotFoundError
+from ggufspec.options import FetchOptions, only
 
 if TYPE_CHECKING:
     from ggufspec.domain import Pair
     from ggufspec.modelfiles import hub
 
 
-@click.command()
-@click.argument("pair", required=False, shell_complete=completions.pairs)
-@add_options(*reference_options())
-@click.option(
-    "--largest", is_flag=True, help="Choose the largest pair of the catalogue that fits into memory."
-)
-@click.option("--revision", help="Branch, tag or commit of all files.")
-@token_option
-@offline_option
-@click.option(
-    "--local-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Store the files here instead of in the Hub's cache.",
-)
-@click.option("--dry-run", is_flag=True, help="Print files, sizes and free disk space without downloading.")
-@click.option("--no-check", is_flag=True, help="Do not check first whether the two models match.")
-@click.option(
-    "--repin",
-    is_flag=True,
-    help="Accept files of PAIR that differ from the catalogue's or the first fetch's.",
-)
-@yes_option
-def command(
-    *,
-    pair: str | None,
-    target: str | None,
-    draft_model: str | None,
-    largest: bool,
-    revision: str | None,
-    token: str | None,
-    offline: bool,
-    local_dir: Path | None,
-    dry_run: bool,
-    no_check: bool,
-    repin: bool,
-    yes: bool,
-) -> None:
+@command_of(FetchOptions)
+def command(asked: FetchOptions) -> None:
     """Download a pair of models into the Hub's cache, and verify the files.
 
     The first fetch of a pair pins its files by SHA-256, unless the catalogue does; later ones refuse others.
@@ -77,34 +35,35 @@ def command(
     ggufspec fetch unsloth/Qwen3-8B-GGUF
     ggufspec fetch --target unsloth/Qwen3-8B-GGUF:Q4_K_M --draft-model unsloth/Qwen3-0.6B-GGUF:Q8_0
     """
+    pair = asked.pair
     from ggufspec.cli.steps import hub_access
     from ggufspec.modelfiles import api, hub, pins
 
     quiet = verbosity.current(click.get_current_context()).quiet
-    access = hub.Access(token=token, offline=offline, local_dir=local_dir)
-    if largest:
+    access = replace(hub.Access.of(asked), local_dir=asked.local_dir)
+    if asked.largest:
         from ggufspec.cli.steps import fitting
 
-        if pair is not None or target is not None:
+        if pair is not None or asked.target is not None:
             raise click.UsageError("--largest chooses the pair; do not name one")
         pair, reason = fitting.choose_largest(access)
         echo(reason, err=True)
-    survey = _survey_models(pair, target, draft_model, revision, access)
-    if revision is None and not repin:
+    survey = _survey_models(pair, only(asked.target), only(asked.draft_model), asked.revision, access)
+    if asked.revision is None and not asked.repin:
         pins.check_pins(survey)
     _warn_of_method(survey.pair)
-    if dry_run or not quiet:
-        hub_access.print_survey(survey, err=not dry_run)
-    if dry_run:
+    if asked.dry_run or not quiet:
+        hub_access.print_survey(survey, err=not asked.dry_run)
+    if asked.dry_run:
         _print_next_step(survey, quiet=True)
         return
     hub.check_room(survey)
-    hub_access.confirm_download(survey, yes=yes, quiet=quiet)
-    if not no_check:
+    hub_access.confirm_download(survey, yes=asked.yes, quiet=quiet)
+    if not asked.no_check:
         api.check_survey(survey, access)
     fetched = hub_access.download_pair(survey, access, quiet=quiet)
-    if revision is None:
-        hub_access.pin_files(survey, replace=repin, quiet=quiet)
+    if asked.revision is None:
+        hub_access.pin_files(survey, replace=asked.repin, quiet=quiet)
     for role, model in (("target", fetched.target), ("drafter", fetched.draft)):
         if model is not None:
             echo(model.path if quiet else f"{role:<8} {model.path}")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from contextlib import closing
-from pathlib import Path
-
-import click
 
 from ggufspec.cli.entry import output
+from ggufspec.cli.entry.command import command_of, group_of
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options import completions
-from ggufspec.cli.options.placement import Devices
-from ggufspec.cli.options.shared import Count
 from ggufspec.cli.steps import fleets
+from ggufspec.options import Options, WorkerOptions, only
 
 _OPEN = """\
 warning: RPC has neither encryption nor access control. Whoever reaches {address} can use this worker, and
@@ -24,8 +20,8 @@ that measures, reach it through a tunnel:
     ggufspec bench --rpc 127.0.0.1:{port}"""
 
 
-@click.group()
-def command() -> None:
+@group_of(Options)
+def command(asked: Options) -> None:
     """Measure on several machines, or lend this one to another.
 
     \b
@@ -35,43 +31,8 @@ def command() -> None:
     """
 
 
-@command.command()
-@click.option(
-    "--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="IPv4 address to listen on."
-)
-@click.option(
-    "--port", type=click.IntRange(1, 65535), default=50052, show_default=True, help="Port to listen on."
-)
-@click.option(
-    "-t", "--threads", type=Count(1), help="CPU threads, if the CPU is lent. [default: all physical cores]"
-)
-@click.option(
-    "-dev",
-    "--device",
-    "devices",
-    type=Devices(),
-    help="Devices to lend, such as CUDA0,CUDA1 or CPU. [default: all GPUs, or the CPU]",
-)
-@click.option(
-    "--cache",
-    is_flag=True,
-    help="Keep tensors on the disk (~/.cache/llama.cpp/rpc). Without it, every load sends all weights again.",
-)
-@click.option(
-    "--llama",
-    type=click.Path(path_type=Path),
-    shell_complete=completions.installs,
-    help="Folder of a llama.cpp installation with ggml-rpc-server.",
-)
-def worker(
-    *,
-    host: str,
-    port: int,
-    threads: int | None,
-    devices: tuple[str, ...] | None,
-    cache: bool,
-    llama: Path | None,
-) -> None:
+@command_of(WorkerOptions, group=command, name="worker")
+def worker(asked: WorkerOptions) -> None:
     """Lend this machine's devices to another machine.
 
     Bench there with --rpc HOST:PORT. Both machines need the same llama.cpp, as `ggufspec build` makes it.
@@ -88,20 +49,21 @@ def worker(
     from ggufspec.units import format_bytes
 
     settings = lending.WorkerSettings(
-        host=host,
-        port=port,
-        threads=threads or machine.usable_cores(),
-        devices=devices or (),
-        cache=cache,
+        host=asked.host,
+        port=asked.port,
+        threads=asked.threads or machine.usable_cores(),
+        devices=asked.devices or (),
+        cache=asked.cache,
     )
-    install = installs.find_install(llama)
-    echo((_TUNNEL if settings.is_local else _OPEN).format(address=f"{host}:{port}", port=port), err=True)
+    install = installs.find_install(only(asked.llama))
+    address = f"{asked.host}:{asked.port}"
+    echo((_TUNNEL if settings.is_local else _OPEN).format(address=address, port=asked.port), err=True)
     with lending.start_worker(install, settings) as running:
         names = running.devices or tuple(f"device {number}" for number in range(len(running.report.devices)))
         for name, memory in zip(names, running.report.devices, strict=True):
             total, free = format_bytes(memory.total_bytes), format_bytes(memory.free_bytes)
             echo(f"{name}, {total}, {free} free")
-        echo(f"worker: {host}:{port}, RPC {running.report.version}, {install.version or 'unknown version'}")
+        echo(f"worker: {address}, RPC {running.report.version}, {install.version or 'unknown version'}")
         output.flush()
         with closing(running.watch()) as lines:
             for line in lines:

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo, echo_json, echo_sentence, echo_table
-from ggufspec.cli.options import completions
-from ggufspec.cli.options.placement import machine_options
-from ggufspec.cli.options.references import offline_option, token_option
-from ggufspec.cli.options.shared import Sizes, text_or_json
+from ggufspec.options import PairsOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,29 +20,8 @@ if TYPE_CHECKING:
     from ggufspec.modelfiles import catalog, hub
 
 
-@click.command()
-@click.argument("name", required=False, shell_complete=completions.pairs)
-@click.option("--verify", is_flag=True, help="Check on the Hub that the files exist and are unchanged.")
-@click.option("--fits", is_flag=True, help="Show which pairs fit this machine, and estimated tokens/s.")
-@click.option(
-    "--vram", type=Sizes(), help="GPU memory for --fits: 24G, or 24G,12G for two. [default: free memory]"
-)
-@machine_options
-@offline_option
-@token_option
-@text_or_json
-def command(
-    *,
-    name: str | None,
-    verify: bool,
-    fits: bool,
-    vram: tuple[int, ...] | None,
-    machine: str | None,
-    host: str | None,
-    offline: bool,
-    token: str | None,
-    output: str,
-) -> None:
+@command_of(PairsOptions)
+def command(asked: PairsOptions) -> None:
     """List the known pairs of models, or print the details of one.
 
     With --fits, headers and lists of files are read from the Hub where they are not here. "quant that fits"
@@ -64,23 +41,23 @@ def command(
     from ggufspec.modelfiles import catalog
 
     entries = catalog.entries()
-    if name is not None:
-        catalog.find_pair(name)
-        entries = {name: entries[name]}
-    if verify and fits:
+    if asked.name is not None:
+        catalog.find_pair(asked.name)
+        entries = {asked.name: entries[asked.name]}
+    if asked.verify and asked.fits:
         raise click.UsageError("use either --verify or --fits")
-    if not fits and any(option is not None for option in (vram, machine, host)):
+    if not asked.fits and any(option is not None for option in (asked.vram, asked.machine, asked.host)):
         raise click.UsageError("--vram, --machine and --host are for --fits")
-    if fits:
+    if asked.fits:
         from ggufspec.modelfiles import hub
 
-        _show_fits(entries, vram, machine, host, hub.Access(token=token, offline=offline), output)
-    elif verify:
-        _verify_pairs(entries, token, output)
-    elif output == "json":
+        _show_fits(entries, asked.vram, asked.machine, asked.host, hub.Access.of(asked), asked.output)
+    elif asked.verify:
+        _verify_pairs(entries, asked.token, asked.output)
+    elif asked.output == "json":
         echo_json([_format_json(entry) for entry in entries.values()])
-    elif name is not None:
-        echo(_format_details(entries[name]), nl=False)
+    elif asked.name is not None:
+        echo(_format_details(entries[asked.name]), nl=False)
     else:
         echo_table(["pair", "target", "drafter", "licence"], _list_cells(entries))
         echo(f"your own pairs: {catalog.user_file()}", err=True)

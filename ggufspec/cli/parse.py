@@ -5,27 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import click
-
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options.shared import File, choose_columns, emit, output_options
+from ggufspec.cli.entry.tables import choose_columns, emit
+from ggufspec.options import ParseOptions
 
 
-@click.command()
-@click.argument(
-    "logs",
-    metavar="LOG...",
-    nargs=-1,
-    required=True,
-    type=File(allow_dash=True),
-)
-@click.option(
-    "--columns",
-    metavar="NAMES",
-    help="Columns to print, such as file,gen_tps,accept_rate, or all. [default: those with a value]",
-)
-@output_options
-def command(*, logs: tuple[Path, ...], columns: str | None, output: str, out: Path | None) -> None:
+@command_of(ParseOptions)
+def command(asked: ParseOptions) -> None:
     """Read logs of any version of llama.cpp into a table.
 
     Accepts the logs of main, llama-cli, speculative, speculative-simple and server, with or without the
@@ -46,13 +33,13 @@ def command(*, logs: tuple[Path, ...], columns: str | None, output: str, out: Pa
     from ggufspec.report import frames
     from ggufspec.report.text import formats
 
-    readings = [(str(log), read(_load(log), str(log))) for log in logs]
+    readings = [(str(log), read(_load(log), str(log))) for log in asked.logs]
     runs = [run for _, reading in readings for run in reading.runs]
     if runs:
         table = frames.logs(runs)
-        if columns is not None:
-            table = table[choose_columns(columns, list(table.columns))]
-        emit(formats.render(table, output, title="logs"), out)
+        if asked.columns is not None:
+            table = table[choose_columns(asked.columns, list(table.columns))]
+        emit(formats.render(table, asked.output, title="logs"), asked.out)
     for name, reading in readings:
         for note in reading.notes:
             echo(f"note: {name}: {note}", err=True)

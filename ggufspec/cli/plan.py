@@ -2,81 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo, echo_sentence
-from ggufspec.cli.options.axes import Methods
-from ggufspec.cli.options.placement import layer_options, machine_options, rpc_option, share_options
-from ggufspec.cli.options.references import model_options
-from ggufspec.cli.options.shared import KV_TYPES, Count, Size, Sizes, emit, output_options, pass_options
-from ggufspec.cli.options.tuned import tuned_option
+from ggufspec.cli.entry.tables import emit
+from ggufspec.options import PlanOptions
 from ggufspec.units import format_bytes, format_rate
 
 if TYPE_CHECKING:
-    from ggufspec.cli.options.values import PlanOptions
     from ggufspec.forecast import planning
 
 
-@click.command()
-@tuned_option("Plan the configuration of this tuning.")
-@model_options()
-@click.option(
-    "--method",
-    metavar="METHOD",
-    type=Methods().single(),
-    help="What drafts, such as draft-mtp for layers of the target. [default: the pair's own]",
-)
-@layer_options()
-@share_options
-@rpc_option(many=False)
-@machine_options
-@click.option(
-    "--vram", type=Sizes(), help="GPU memory to plan with: 24G, or 24G,12G for two. [default: free memory]"
-)
-@click.option("--reserve", type=Size(), default="1G", show_default=True, help="GPU memory to leave free.")
-@click.option("-c", "--ctx", type=Count(16), default=4096, show_default=True, help="Context size in tokens.")
-@click.option(
-    "--kv-type", type=click.Choice(KV_TYPES), default="f16", show_default=True, help="Type of both KV caches."
-)
-@click.option(
-    "-ctk", "--cache-type-k", type=click.Choice(KV_TYPES), help="Type of the K cache. [default: --kv-type]"
-)
-@click.option(
-    "-ctv", "--cache-type-v", type=click.Choice(KV_TYPES), help="Type of the V cache. [default: --kv-type]"
-)
-@click.option(
-    "--kv-type-draft",
-    type=click.Choice(KV_TYPES),
-    help="Type of both KV caches of the drafter. [default: the target's]",
-)
-@click.option(
-    "-ctkd",
-    "--cache-type-k-draft",
-    type=click.Choice(KV_TYPES),
-    help="Type of the drafter's K cache. [default: --kv-type-draft]",
-)
-@click.option(
-    "-ctvd",
-    "--cache-type-v-draft",
-    type=click.Choice(KV_TYPES),
-    help="Type of the drafter's V cache. [default: --kv-type-draft]",
-)
-@click.option(
-    "-ub",
-    "--ubatch-size",
-    "ubatch",
-    type=Count(1),
-    default=512,
-    show_default=True,
-    help="Physical batch size in tokens.",
-)
-@click.option("--build", type=Count(1), help="Plan for this build number of llama.cpp. [default: the newest]")
-@output_options
-@pass_options
-def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path | None) -> None:
+@command_of(PlanOptions)
+def command(asked: PlanOptions) -> None:
     """Plan memory for each device, and for each number of layers on the GPU.
 
     Only the headers of the models are read. Without --pair or -m, the pair is the one fetched last, otherwise
@@ -98,7 +39,7 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
     from ggufspec.report.text import formats, plans, tables
 
     try:
-        planned = options.ask() if tuned is None else _plan_tuned(options, tuned)
+        planned = _plan(asked) if asked.tuned is None else _plan_tuned(asked, asked.tuned)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     for gpu in planned.gpus:
@@ -113,13 +54,22 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
             echo(f"note: the memory for the {role} is uncertain: {doubt}", err=True)
     for note in planned.notes:
         echo_sentence(note, err=True)
-    if output not in tables.FOR_PEOPLE:
-        emit(formats.render(frames.memory_plans(planned), output, title="plan", schema="plan"), out)
+    if asked.output not in tables.FOR_PEOPLE:
+        rows = frames.memory_plans(planned)
+        emit(formats.render(rows, asked.output, title="plan", schema="plan"), asked.out)
         return
-    emit(f"{_describe_fit(planned)}\n\n{plans.memory_plan(planned, output)}", out)
+    emit(f"{_describe_fit(planned)}\n\n{plans.memory_plan(planned, asked.output)}", asked.out)
 
 
-def _plan_tuned(options: PlanOptions, tuned: str) -> planning.Planned:
+def _plan(asked: PlanOptions) -> planning.Planned:
+    from ggufspec.forecast import planning
+
+    keywords = asked.keywords()
+    del keywords["tuned"]
+    return planning.plan(**keywords)
+
+
+def _plan_tuned(asked: PlanOptions, tuned: str) -> planning.Planned:
     """Return the plan of a tuned configuration.
 
     Raises:
@@ -138,13 +88,13 @@ def _plan_tuned(options: PlanOptions, tuned: str) -> planning.Planned:
     pair = locate_models(configuration)
     return planning.plan_pair(
         pair,
-        choosing.read_cards(pair, hub.Access(token=options.token, offline=options.offline)),
+        choosing.read_cards(pair, hub.Access.of(asked)),
         spec.offload,
-        memory.settings_for(spec, memory.layout_for(options.build)),
-        vram=options.vram,
-        reserve=options.reserve,
-        machine=options.machine,
-        host=options.host,
+        memory.settings_for(spec, memory.layout_for(asked.build)),
+        vram=asked.vram,
+        reserve=asked.reserve,
+        machine=asked.machine,
+        host=asked.host,
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from ggufspec.choices import SUITES
+from ggufspec.cli.entry.command import command_of, group_of
 from ggufspec.cli.entry.output import echo, echo_json, echo_table
-from ggufspec.cli.options.shared import SuiteName, suite_names, text_or_json
+from ggufspec.options import Options, PromptsOptions
 
 if TYPE_CHECKING:
     from ggufspec.prompts import PromptSuite
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _WORDS = 8  # of a prompt that are shown
 
 
-@click.group()
-def command() -> None:
+@group_of(Options)
+def command(asked: Options) -> None:
     """Show what the built-in prompt suites hold. Measure with one by `--suite NAME`.
 
     \b
@@ -26,12 +26,8 @@ def command() -> None:
     """
 
 
-@command.command("list")
-@click.option(
-    "--suite", type=SuiteName(), help="List the prompts of this suite, also of hf:USER/DATASET[:PART]."
-)
-@text_or_json
-def listed(*, suite: str | None, output: str) -> None:
+@command_of(PromptsOptions, group=command, name="list")
+def listed(asked: PromptsOptions) -> None:
     """List the suites, or the prompts of one. Lengths are in characters, without followups.
 
     \b
@@ -40,18 +36,18 @@ def listed(*, suite: str | None, output: str) -> None:
     """
     from ggufspec import prompts
 
-    if suite is None:
-        rows = [_describe_suite(prompts.suite(name)) for name in suite_names()]
+    if asked.suite is None:
+        rows = [_describe_suite(prompts.suite(name)) for name in SUITES]
     else:
-        rows = _describe_prompts(prompts.suite(suite))
-    if output == "json":
+        rows = _describe_prompts(prompts.suite(asked.suite))
+    if asked.output == "json":
         echo_json(rows)
         return
     echo_table(
         [heading.replace("_", " ") for heading in rows[0]],
         [[*map(_format_cell, row.values())] for row in rows],
     )
-    if suite is None:
+    if asked.suite is None:
         echo("the prompts of one: ggufspec prompts list --suite NAME", err=True)
 
 

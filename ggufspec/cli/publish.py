@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options import completions
-from ggufspec.cli.options.references import offline_option, token_option
-from ggufspec.cli.options.shared import check_file
+from ggufspec.cli.entry.tables import check_file
+from ggufspec.options import PublishOptions
 
 
-@click.command()
-@click.argument("runs", nargs=-1, metavar="[BENCH]...", shell_complete=completions.runs)
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the bundle; the zip gets the same name.  [default: ID-bundle]",
-)
-@click.option(
-    "--with-texts",
-    is_flag=True,
-    help="Also publish prompts that are not built into ggufspec, and the answers to them.",
-)
-@click.option("--author", metavar="NAMES", help="Author of the BibTeX entry.")
-@click.option(
-    "--to-hub", metavar="USER/DATASET", help="Also upload the bundle to the Hub, as a new private dataset."
-)
-@click.option("--public", is_flag=True, help="Let everybody see the dataset.")
-@offline_option
-@token_option
-@click.option("-y", "--yes", is_flag=True, help="Upload without confirmation.")
-def command(
-    *,
-    runs: tuple[str, ...],
-    out: Path | None,
-    with_texts: bool,
-    author: str | None,
-    to_hub: str | None,
-    public: bool,
-    offline: bool,
-    token: str | None,
-    yes: bool,
-) -> None:
+@command_of(PublishOptions)
+def command(asked: PublishOptions) -> None:
     """Write benches as a folder and a zip that others can read and verify.
 
     The bundle has the runs, raw logs, tables, charts, report, methods, a BibTeX entry and hashes. Names of
@@ -67,23 +35,28 @@ def command(
     from ggufspec.modelfiles import hub
     from ggufspec.publishing import api
 
-    if to_hub is None and (public or yes):
-        raise click.UsageError(f"{'--public' if public else '--yes'} needs --to-hub")
-    if to_hub is not None and offline:
+    if asked.to_hub is None and (asked.public or asked.yes):
+        raise click.UsageError(f"{'--public' if asked.public else '--yes'} needs --to-hub")
+    if asked.to_hub is not None and asked.offline:
         raise click.UsageError("use either --to-hub or --offline")
-    access = hub.Access(token=token, offline=offline)
-    if to_hub is not None:
-        steps.check_upload(to_hub, access, yes=yes)
-    stored = [benches.load_bench(run) for run in runs or ("last",)]
-    folder = out or api.default_folder(stored)
+    access = hub.Access.of(asked)
+    if asked.to_hub is not None:
+        steps.check_upload(asked.to_hub, access, yes=asked.yes)
+    stored = [benches.load_bench(run) for run in asked.runs or ("last",)]
+    folder = asked.out or api.default_folder(stored)
     check_file(folder.with_name(f"{folder.name}.zip"))
     private = steps.find_private(publishing.named_repositories(stored), access)
     with written(folder):
         bundle = api.write_bundle(
-            stored, folder, private=private, with_texts=with_texts, author=author, token=token
+            stored,
+            folder,
+            private=private,
+            with_texts=asked.with_texts,
+            author=asked.author,
+            token=asked.token,
         )
     echo(publishing.describe_bundle(bundle), nl=False)
-    if to_hub is not None:
-        steps.confirm_upload(bundle, to_hub, access, public=public, yes=yes)
-        uploaded = api.upload(bundle, to_hub, access, public=public)
-        echo(f"Uploaded: {uploaded.address} ({'public' if public else 'private'}).")
+    if asked.to_hub is not None:
+        steps.confirm_upload(bundle, asked.to_hub, access, public=asked.public, yes=asked.yes)
+        uploaded = api.upload(bundle, asked.to_hub, access, public=asked.public)
+        echo(f"Uploaded: {uploaded.address} ({'public' if asked.public else 'private'}).")

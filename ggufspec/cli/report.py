@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import check_file, emit, strict_option
-from ggufspec.cli.options.tuned import tuned_option
+from ggufspec.cli.entry.tables import check_file, emit
 from ggufspec.errors import GgufspecError
+from ggufspec.options import ReportOptions
 
 if TYPE_CHECKING:
     from ggufspec.results import ResultSet
@@ -22,32 +22,8 @@ _LONGEST_ID = 100  # characters
 _FORMATS = ("html", "png", "svg")
 
 
-@click.command()
-@click.argument("runs", nargs=-1, metavar="[BENCH]...", shell_complete=completions.runs)
-@click.option(
-    "-o",
-    "--output",
-    default="html",
-    show_default=True,
-    type=click.Choice(_FORMATS),
-    help="Write a report, or only its charts as pictures.",
-)
-@click.option(
-    "--out",
-    type=click.Path(allow_dash=True, path_type=Path),
-    help="File for the report, - for standard output; or folder for the charts. "
-    "[default: report.html, or charts]",
-)
-@tuned_option("Report the bench that confirmed this tuning, before any BENCH.", decides=False)
-@strict_option
-def command(
-    *,
-    runs: tuple[str, ...],
-    tuned: str | None,
-    output: str,
-    out: Path | None,
-    strict: bool,
-) -> None:
+@command_of(ReportOptions)
+def command(asked: ReportOptions) -> None:
     """Write an HTML report of a bench: verdict, tables, charts and exact commands.
 
     The report is one file that works offline. BENCH is the id of a stored bench, the beginning of one, or its
@@ -58,18 +34,19 @@ def command(
     ggufspec report b9102 today --out both.html   compare two benches
     ggufspec report -o svg --out charts      write the charts into the folder charts
     """
+    runs = asked.runs
     from ggufspec.cli.steps import benches
 
-    page = (out or Path("report.html")) if output == "html" else None
+    page = (asked.out or Path("report.html")) if asked.output == "html" else None
     if page is not None and str(page) != "-":
         if page.is_dir():
             raise click.UsageError(f"--out {page} is a folder; the report is a file")
         check_file(page)
-    if tuned is not None:
-        runs = (benches.find_tuned(tuned), *runs)
+    if asked.tuned is not None:
+        runs = (benches.find_tuned(asked.tuned), *runs)
     stored = [benches.load_bench(run) for run in runs or ("last",)]
     if page is None:
-        _write_charts(stored, out or Path("charts"), output)
+        _write_charts(stored, asked.out or Path("charts"), asked.output)
     else:
         from ggufspec.report.html import sections
 
@@ -78,7 +55,7 @@ def command(
         content = sections.html(stored, forecasts, configurations).encode()
         emit(content, None if str(page) == "-" else page)
         _print_path(page)
-    if strict:
+    if asked.strict:
         benches.refuse_doubtful(stored)
 
 

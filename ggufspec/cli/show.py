@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import choose_columns, emit, output_options, strict_option
+from ggufspec.cli.entry.tables import choose_columns, emit
+from ggufspec.options import ShowOptions
 
 if TYPE_CHECKING:
     from ggufspec.results import ResultSet
@@ -18,64 +18,8 @@ _TABLES = {name: f"{name}s" for name in ("prompt", "run", "position", "round")} 
 ROWS = ("arm", *_TABLES)
 
 
-@click.command()
-@click.argument("bench", metavar="[BENCH]", default="last", shell_complete=completions.runs)
-@click.option(
-    "--per",
-    type=click.Choice(ROWS),
-    default="arm",
-    show_default=True,
-    help="Rows of the table: arms, prompts, runs, draft positions, rounds or categories.",
-)
-@click.option("--runs", "per", flag_value="run", help="Same as --per run.")
-@click.option(
-    "--columns",
-    metavar="NAMES",
-    help="Columns to print, such as prompt,draft,n_accepted,gen_s, or all. "
-    "[default: at most ten for people, all for programs]",
-)
-@click.option(
-    "--all",
-    "checks",
-    is_flag=True,
-    help="Print each speed-up also by medians, by equal work and without exclusions, acceptance with "
-    "intervals, and all that is recorded about build, software and machine.",
-)
-@click.option(
-    "--variance",
-    is_flag=True,
-    help="Print what the speed-ups vary by, and whether more prompts or more loads would help.",
-)
-@click.option("--plot", is_flag=True, help="Draw tokens/s over γ as a text chart.")
-@click.option("--salvage", is_flag=True, help="Print the readable part of a damaged bench.")
-@click.option(
-    "--list",
-    "listing",
-    is_flag=True,
-    help="List the stored benches, oldest first.",
-)
-@click.option(
-    "--delete", metavar="BENCH", shell_complete=completions.runs, help="Delete a stored bench with its logs."
-)
-@click.option("-y", "--yes", is_flag=True, help="Delete without confirmation.")
-@strict_option
-@output_options
-def command(
-    *,
-    bench: str,
-    per: str,
-    columns: str | None,
-    checks: bool,
-    variance: bool,
-    plot: bool,
-    salvage: bool,
-    listing: bool,
-    delete: str | None,
-    yes: bool,
-    strict: bool,
-    output: str,
-    out: Path | None,
-) -> None:
+@command_of(ShowOptions)
+def command(asked: ShowOptions) -> None:
     """Print the table of a stored bench; list or delete stored benches.
 
     A bench that confirmed a tuning begins with the verdict and the tuned configuration, a crossover with its
@@ -91,22 +35,22 @@ def command(
     """
     from ggufspec.cli.steps import benches
 
-    if listing and delete is not None:
+    if asked.listing and asked.delete is not None:
         raise click.UsageError("--list and --delete exclude each other")
-    if listing:
-        benches.print_list(output, out)
+    if asked.listing:
+        benches.print_list(asked.output, asked.out)
         return
-    if delete is not None:
-        benches.delete_bench(delete, yes=yes)
+    if asked.delete is not None:
+        benches.delete_bench(asked.delete, yes=asked.yes)
         return
-    stored = benches.load_bench(bench, salvage=salvage)
-    if checks or variance or plot:
-        emit(_render_details(stored, output, checks=checks, variance=variance), out)
+    stored = benches.load_bench(asked.bench, salvage=asked.salvage)
+    if asked.checks or asked.variance or asked.plot:
+        emit(_render_details(stored, asked.output, checks=asked.checks, variance=asked.variance), asked.out)
     else:
-        page = _render_table(stored, per, columns, output)
+        page = _render_table(stored, asked.per, asked.columns, asked.output)
         if page is not None:
-            emit(page, out)
-    if strict:
+            emit(page, asked.out)
+    if asked.strict:
         benches.refuse_doubtful([stored])
 
 

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo, echo_json, echo_table
-from ggufspec.cli.options import completions
-from ggufspec.cli.options.references import offline_option, token_option
-from ggufspec.cli.options.shared import Count, text_or_json
 from ggufspec.errors import GgufspecError
+from ggufspec.options import SuggestOptions
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
     from ggufspec.modelfiles import api
 
 
-@click.command()
-@click.argument("target", metavar="TARGET", shell_complete=completions.models)
-@click.option(
-    "--most",
-    type=Count(1),
-    default=6,
-    show_default=True,
-    help="Maximum number of repositories to check, of draft models and of heads.",
-)
-@offline_option
-@token_option
-@text_or_json
-def command(*, target: str, most: int, offline: bool, token: str | None, output: str) -> None:
+@command_of(SuggestOptions)
+def command(asked: SuggestOptions) -> None:
     """Find drafters for TARGET: its layers for MTP, heads, and smaller models of the same family.
 
     TARGET is user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, half of a pair or a local path. Only
@@ -44,12 +30,12 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
     from ggufspec.modelfiles import api, hub
     from ggufspec.redaction import redact
 
-    access = hub.Access(token=token, offline=offline)
-    model, card = api.find_target(target, access)
+    access = hub.Access.of(asked)
+    model, card = api.find_target(asked.target, access)
     rules = api.find_rules()
     layers = api.suggest_layers(model, card, rules)
     checked: list[api.SuggestedDrafter] = [layers] if layers else []
-    candidates = api.find_candidates(model, card, access, most=most)
+    candidates = api.find_candidates(model, card, access, most=asked.most)
     for candidate in iterate_with_progress(candidates, lambda candidate: candidate.repo):
         try:
             drafter = api.check_candidate(candidate, card, rules, access)
@@ -58,13 +44,13 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
         else:
             checked += [drafter] if drafter else []
     drafters = api.rank_drafters(checked, model)
-    if output == "json":
+    if asked.output == "json":
         echo_json([_format_json(drafter) for drafter in drafters])
     else:
         headings = ["drafter", "drafts by", "size", "ratio", "downloads", "llama.cpp"]
         echo_table(headings, [_format_cells(drafter) for drafter in drafters])
     for drafter in [drafter for drafter in drafters if not drafter.is_refused][:3]:
-        echo(_format_command(redact(target), drafter), err=True)
+        echo(_format_command(redact(asked.target), drafter), err=True)
 
 
 def _format_command(target: str, drafter: api.SuggestedDrafter) -> str:

@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-import click
-
-from ggufspec.cli.options.bench import measure_options
-from ggufspec.cli.options.serving import capacity_options
-from ggufspec.cli.options.shared import output_options, pass_options, strict_option
-from ggufspec.cli.options.tuning import tuning_options
-
-if TYPE_CHECKING:
-    from ggufspec.cli.options.values import TuneOptions
+from ggufspec.cli.entry.command import command_of
+from ggufspec.options import TuneOptions
 
 
-@click.command()
-@measure_options(many=True, repeating=False, by_default="server; inprocess where llama.cpp has no programs")
-@capacity_options
-@tuning_options
-@click.option("--forecast", is_flag=True, help="Print the forecast for every configuration, and stop.")
-@strict_option
-@output_options
-@pass_options
-def command(
-    options: TuneOptions,
-    *,
-    forecast: bool,
-    name: str | None,
-    strict: bool,
-    output: str,
-    out: Path | None,
-) -> None:
+@command_of(TuneOptions)
+def command(asked: TuneOptions) -> None:
     """Find the fastest drafter, draft size and offload, or report that drafting does not pay off.
 
     A short measurement of target and drafters forecasts every configuration. The best few are then measured,
@@ -56,4 +31,4 @@ def command(
     """
     from ggufspec.cli.steps import tuning
 
-    tuning.run_tuning(options, name=name, forecast=forecast, output=output, out=out, strict=strict)
+    tuning.run_tuning(asked)

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import click
-
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
+from ggufspec.options import VerifyOptions
 
 
-@click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
-@click.option(
-    "--sha256",
-    metavar="DIGEST",
-    help="The bundle's SHA-256, as `publish` printed it; its publisher should give it outside of the bundle.",
-)
-def command(*, bundle: Path, sha256: str | None) -> None:
+@command_of(VerifyOptions)
+def command(asked: VerifyOptions) -> None:
     """Check that the figures of a bundle follow from its raw logs, and its files from the figures.
 
     BUNDLE is a folder or zip that `ggufspec publish` wrote. Nothing in it is executed. The exit code is 0 if
@@ -31,10 +23,10 @@ def command(*, bundle: Path, sha256: str | None) -> None:
     from ggufspec.errors import VerificationError
     from ggufspec.units import counted
 
-    verification = publishing.verify(bundle, sha256=sha256)
+    verification = publishing.verify(asked.bundle, sha256=asked.sha256)
     echo(publishing.describe_verification(verification), nl=False)
     if verification.findings:
         raise VerificationError(
-            f"{bundle} does not verify: {counted(len(verification.findings), 'finding')}",
+            f"{asked.bundle} does not verify: {counted(len(verification.findings), 'finding')}",
             "do not rely on its figures; ask who published it",
         )

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ggufspec.choices import Program
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo, echo_sentence
-from ggufspec.cli.options.axes import Axis, Depths
-from ggufspec.cli.options.placement import layer_options, machine_options, share_options
-from ggufspec.cli.options.references import model_options
-from ggufspec.cli.options.shared import Count, Number, emit, output_options, pass_options
+from ggufspec.cli.entry.tables import emit
+from ggufspec.options import WhatIfOptions
 from ggufspec.units import parse_quantity
-
-if TYPE_CHECKING:
-    from ggufspec.cli.options.values import WhatIfOptions
 
 _MOST = 1e6
 _LATENCY = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<unit>us|ms|s)")
@@ -71,98 +66,8 @@ class Numbers(click.ParamType[tuple[float, ...]]):
         return numbers
 
 
-@click.command()
-@click.option(
-    "--accept",
-    metavar="A",
-    help="Acceptance rate at every γ: 0.7, 0.5-0.9; at one γ: 0.708@3; by position: 0.9,0.8,0.7.",
-)
-@click.option("--alpha", metavar="A", help="Probability that each drafted token is accepted: 0.8 or 0.5-0.9.")
-@click.option(
-    "--draft",
-    type=Axis("draft sizes", least=1, most=64),
-    metavar="SIZES",
-    default="1-16",
-    show_default=True,
-    help="Draft sizes γ in tokens: 3 or 3,5,8 or 1-8.",
-)
-@click.option("--target-tps", type=Number(0, min_open=True), help="Tokens/s of the target alone.")
-@click.option("--drafter-tps", type=Number(0, min_open=True), help="Tokens/s of the drafter alone.")
-@click.option(
-    "--verify-cost", type=Numbers(), help="Relative cost of verifying 1, 2, … tokens, such as 1,1.1,1.25."
-)
-@click.option("--verify-ratio", type=Number(1), help="Relative cost of verifying a draft of any size.")
-@click.option("--observed", type=Number(0, min_open=True), help="Tokens/s measured with drafting.")
-@model_options(finds_head=False)
-@layer_options()
-@share_options
-@click.option(
-    "--profile",
-    metavar="ID",
-    help="Use the costs of a profile of `tune`: its id, or last; `list` prints them all.",
-)
-@click.option(
-    "--like",
-    metavar="BUNDLE",
-    type=click.Path(path_type=Path),
-    help="Forecast for the machine of a published bundle, from the costs in it.",
-)
-@machine_options
-@click.option(
-    "--bandwidth",
-    type=Quantity(),
-    help="Memory bandwidth in bytes/s, such as 936G; with --rtt that of the network, such as 1G.",
-)
-@click.option("--flops", type=Quantity(), help="Arithmetic in operations/s, such as 71T.")
-@click.option("-c", "--ctx", type=Count(0), default=1024, show_default=True, help="Context depth in tokens.")
-@click.option(
-    "--depth",
-    type=Depths().single(),
-    metavar="TOKENS",
-    help="Context depth in tokens, as in `bench`. [default: that of --ctx]",
-)
-@click.option(
-    "-np",
-    "--parallel",
-    type=Axis("users", least=1, most=1024).single(),
-    metavar="USERS",
-    help="Users who are served at once; tokens/s are of all together. [default: 1]",
-)
-@click.option(
-    "--overhead",
-    type=Number(0),
-    default=0.0,
-    show_default=True,
-    help="Other time per round, in milliseconds.",
-)
-@click.option(
-    "--rtt",
-    type=Latency(),
-    help="Round trip to the workers that hold the target, such as 2ms. [default: the target is here]",
-)
-@click.option(
-    "--round-trips",
-    type=Number(0),
-    default=1.0,
-    show_default=True,
-    help="Round trips of each pass of the target, with --rtt.",
-)
-@click.option(
-    "--token-bytes",
-    type=Quantity(),
-    help="Bytes that each token of a pass sends and gets, with --rtt. [default: embedding and logits, where "
-    "headers are read]",
-)
-@click.option(
-    "--program",
-    type=click.Choice(_PROGRAMS),
-    default="server",
-    show_default=True,
-    help="Program that drafts.",
-)
-@output_options
-@pass_options
-def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
+@command_of(WhatIfOptions)
+def command(asked: WhatIfOptions) -> None:
     """Forecast the speed-up from drafting for each γ, the best γ, and the acceptance needed to break even.
 
     --accept is the acceptance rate: accepted over drafted tokens, as llama.cpp prints it. 0.708 is the
@@ -200,23 +105,23 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     from ggufspec.report import frames
     from ggufspec.report.text import formats, projections, tables
 
-    if options.machine == "list":
+    if asked.machine == "list":
         lines = (f"{key:12} {whatif.describe_device(device)}\n" for key, device in costs.DEVICES.items())
-        emit("".join(lines), out)
+        emit("".join(lines), asked.out)
         return
-    if options.profile == "list":
+    if asked.profile == "list":
         stored = whatif.list_profiles()
         if not stored:
             echo("no profile of a pair is stored yet; `ggufspec tune` measures one", err=True)
-        emit(stored, out)
+        emit(stored, asked.out)
         return
     try:
-        answer = options.ask()
+        answer = whatif.whatif(**asked.keywords())
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     for note in answer.notes:
         echo_sentence(note, err=True)
-    if output in tables.FOR_PEOPLE:
-        emit(projections.surface(answer, output), out)
+    if asked.output in tables.FOR_PEOPLE:
+        emit(projections.surface(answer, asked.output), asked.out)
     else:
-        emit(formats.render(frames.outlooks(answer), output), out)
+        emit(formats.render(frames.outlooks(answer), asked.output), asked.out)

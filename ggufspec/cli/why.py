@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import click
-
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo, terminal_width
-from ggufspec.cli.options import completions
+from ggufspec.options import WhyOptions
 
 
-@click.command()
-@click.argument("run", metavar="[BENCH]", default="last", shell_complete=completions.runs)
-def command(*, run: str) -> None:
+@command_of(WhyOptions)
+def command(asked: WhyOptions) -> None:
     """Show where the time goes: drafting, verification and the rest, and the change that would pay most.
 
     Of the arms that draft, the fastest one is shown, with its target alone. BENCH is the id of a stored
@@ -24,4 +22,4 @@ def command(*, run: str) -> None:
     from ggufspec.cli.steps import benches
     from ggufspec.report.text import reasons
 
-    echo(reasons.why(benches.load_bench(run), width=terminal_width()), nl=False)
+    echo(reasons.why(benches.load_bench(asked.run), width=terminal_width()), nl=False)

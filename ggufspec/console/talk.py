@@ -19,8 +19,9 @@ from ggufspec.console.conversation import (
 from ggufspec.domain import Prompt, Role, RunSpec
 from ggufspec.engines.server import AnswerEnd, ServerEngine, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import Request, Session, prepare_session, texts, with_tuned
+from ggufspec.measure import Session, prepare_session, texts, with_tuned
 from ggufspec.modelfiles import gguf
+from ggufspec.options import BenchOptions, TalkOptions
 from ggufspec.prompts import Message, chat
 
 _CONTEXT = 4096  # tokens; the default, if the models allow as many
@@ -170,20 +171,19 @@ class Talk:
         return chat.render(self.card, [messages], system=self.settings.system)[0]
 
 
-def begin(request: Request) -> Talk:
-    """Check a request as a bench does, and return the chat; no model is loaded yet.
+def begin(asked: TalkOptions) -> Talk:
+    """Check options as a bench does, and return the chat; no model is loaded yet.
 
     Args:
-        request: one value for every axis; ``chat``, ``system`` and ``n_predict`` are the first settings.
-            Without ``ctx``, the context is the longest that both models allow, at most 4096 tokens.
+        asked: ``chat``, ``system`` and ``n_predict`` are the first settings. Without ``ctx``, the context is
+            the longest that both models allow, at most 4096 tokens.
 
     Raises:
-        GgufspecError: the request cannot work; the subclass says why.
+        GgufspecError: they cannot work; the subclass says why.
     """
-    request, _ = with_tuned(request, compares=False)
+    request, _ = with_tuned(asked.to(BenchOptions), compares=False)
     # The prompts come later; this one passes the checks of everything else.
-    bare = replace(
-        request,
+    bare = request.replace(
         engine="server",
         prompt=("x",),
         n_predict=_LEAST,
@@ -198,7 +198,7 @@ def begin(request: Request) -> Talk:
     ]
     most = min((card.context_length for card in cards if card.context_length), default=None)
     if request.ctx is None:
-        session = prepare_session(replace(bare, ctx=min(most or _CONTEXT, _CONTEXT)))
+        session = prepare_session(bare.replace(ctx=min(most or _CONTEXT, _CONTEXT)))
     uses_template = chat.has_template(cards[0]) and request.chat is not False
     if request.system and not uses_template:
         raise GgufspecError("a system prompt needs a chat template", "remove --system")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ggufspec import machine, paths, settings
+from ggufspec import machine, paths
 from ggufspec.doctor import building, machines, models, programs
 from ggufspec.doctor.finding import Checkup, Finding, FindingStatus, missing, ok, remark
 from ggufspec.errors import GgufspecError
 from ggufspec.machine import nvml
 from ggufspec.modelfiles import hub
-from ggufspec.settings import Setting
+from ggufspec.options import settings
 
 __all__ = ["Checkup", "Finding", "FindingStatus", "examine"]
 
@@ -47,7 +47,7 @@ def examine(*, offline: bool = False) -> Checkup:
     return Checkup(findings=findings, can_run=misnamed is None and bool(installs or can_build))
 
 
-def _settings() -> tuple[Finding, Mapping[str, Setting]]:
+def _settings() -> tuple[Finding, Mapping[str, settings.Setting]]:
     try:
         current = settings.read_settings()
     except GgufspecError as error:

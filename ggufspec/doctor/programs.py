@@ -11,7 +11,7 @@ from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import Install, Skipped, store
 from ggufspec.llama.install import installs as install_survey
 from ggufspec.machine import Gpu
-from ggufspec.settings import Setting, SettingSource
+from ggufspec.options import settings
 
 _NAME = "llama.cpp"
 _BUILD = "ggufspec build"
@@ -43,7 +43,9 @@ def skipped(builds: Sequence[Skipped]) -> Iterator[Finding]:
         yield judge(_NAME, f"{build.path} is not used: {build.reason}", build.command)
 
 
-def find_installs(named: Setting | None) -> tuple[tuple[Install, ...], tuple[Skipped, ...], Finding | None]:
+def find_installs(
+    named: settings.Setting | None,
+) -> tuple[tuple[Install, ...], tuple[Skipped, ...], Finding | None]:
     """Return the installs, the builds that cannot be used, and what is wrong with the named one.
 
     The first install is the one that is used.
@@ -58,7 +60,7 @@ def find_installs(named: Setting | None) -> tuple[tuple[Install, ...], tuple[Ski
     first = install_survey.probe(paths.expanded(str(named.value), where), where)
     if first is not None:
         return (first, *(other for other in present if other.root != first.root)), unusable, None
-    from_file = named.source is SettingSource.FILE
+    from_file = named.source is settings.SettingSource.FILE
     wrong = missing(
         _NAME,
         f"{where} is {named.value}, which has no working llama.cpp program",

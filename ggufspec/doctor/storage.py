@@ -11,31 +11,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
-from enum import StrEnum
 from pathlib import Path
 
 import filelock
 
 from ggufspec import paths
+from ggufspec.choices import StorageKind
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install import Built, store
 from ggufspec.modelfiles import hub
 from ggufspec.results import Lock
 
 _UNFINISHED = "unfinished-builds"
-
-
-class StorageKind(StrEnum):
-    """The kinds of stored items; a kind is the first part of an item's name."""
-
-    BUILDS = "builds"
-    SOURCES = "sources"
-    CUDA = "cuda"
-    MODELS = "models"
-    DIGESTS = "digests"
-    OTHER = "other"
-    PROFILES = "profiles"
-    RESULTS = "results"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from ggufspec.choices import ENGINES, Chain, Experts, Layers, Method, Program, Role, SplitMode
+from ggufspec.domain.acceptances import (
+    Acceptance,
+    AcceptanceRate,
+    GivenAcceptance,
+    Positions,
+    Steady,
+    parse_acceptances,
+)
 from ggufspec.domain.estimate import Estimate
 from ggufspec.domain.failures import Failure
 from ggufspec.domain.judgements import Missing, SpeedJudgement, SpeedVerdict
@@ -52,6 +60,8 @@ __all__ = [
     "ENGINES",
     "LLAMA_SERVER",
     "NO_PROMPT",
+    "Acceptance",
+    "AcceptanceRate",
     "Build",
     "CacheTypes",
     "Chain",
@@ -64,6 +74,7 @@ __all__ = [
     "Failure",
     "FileIdentity",
     "FileUse",
+    "GivenAcceptance",
     "HeadFile",
     "Launch",
     "Layers",
@@ -79,6 +90,7 @@ __all__ = [
     "Offload",
     "Pair",
     "Placement",
+    "Positions",
     "Program",
     "Prompt",
     "PromptAnswer",
@@ -100,11 +112,13 @@ __all__ = [
     "SpeedVerdict",
     "SplitMode",
     "Status",
+    "Steady",
     "StoppingRule",
     "TextAudit",
     "TextVerdict",
     "Traffic",
     "TrafficSample",
     "UserRequest",
+    "parse_acceptances",
     "schedule_looks",
 ]

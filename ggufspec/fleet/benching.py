@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
+from typing import TypeVar
 
 from ggufspec import doctor, machine, measure, paths, results, temporary, tuning
 from ggufspec.domain import RunResult
@@ -37,10 +38,13 @@ from ggufspec.fleet.orders import (
 )
 from ggufspec.llama.build import building
 from ggufspec.llama.install import installs
-from ggufspec.measure import Request, Session, api, duration, identify, naming
+from ggufspec.measure import Session, api, duration, identify, naming
 from ggufspec.modelfiles import hub
+from ggufspec.options import BenchOptions, RunOptions, TuneOptions
 from ggufspec.results import Meta, ResultSet, Runs
 from ggufspec.units import format_bytes
+
+T = TypeVar("T", bound=RunOptions)
 
 MOST_BYTES = 10_000_000_000
 """The size of a download above which the driver's --yes is needed."""
@@ -176,12 +180,12 @@ class Bencher:
             GgufspecError: there is none, or nothing can be tuned.
         """
         order = self._open_order()
-        assert order.tuning is not None, "the order is to measure blocks"
         self._separate_results()
         _build_missing(order)
         with temporary.folder() as folder:
-            asked = _fetch(unpack_texts(order, Path(folder)), order)
-            tuned = tuning.tune(replace(order.tuning, request=asked))
+            asked = unpack_texts(order, Path(folder))
+            assert isinstance(asked, TuneOptions), "the order is to measure blocks"
+            tuned = tuning.tune(_fetch(asked, order))
         bench = results.load(tuned.results.meta.id)
         logs = sorted((bench.folder / "logs").iterdir())
         return TunedHere(
@@ -203,6 +207,7 @@ class Bencher:
         _build_missing(order)
         with temporary.folder() as folder:
             asked = unpack_texts(order, Path(folder))
+            assert isinstance(asked, BenchOptions), "the order is to tune"
             session = identify(api.prepare(_fetch(asked, order)))
         self._session = replace(session, suite=replace(session.suite, max_time_s=None))
         self._keys = tuple(block_key(block.arms[0]) for block in session.suite.blocks)
@@ -291,7 +296,7 @@ def _machine_of(session: Session) -> str:
     return identify_machine(machine.snapshot(session.devices))
 
 
-def _fetch(asked: Request, order: Order) -> Request:
+def _fetch(asked: T, order: Order) -> T:
     """Return a request after downloading the models that it names by reference; a plan downloads nothing.
 
     Raises:
@@ -299,17 +304,18 @@ def _fetch(asked: Request, order: Order) -> Request:
         ConsentNeededError: the download is large, and the driver was not started with --yes.
         GgufspecError: a model is not found, or cannot be downloaded.
     """
+    access = hub.Access.of(asked)
     if order.plans:
-        texts = [name for name in asked.models if isinstance(name, str)]
-        return asked.with_models({text: naming.find_model(text, asked.access) for text in texts})
-    for survey in measure.survey_models(asked.models, asked.access).values():
+        texts = [name for name in naming.list_names(asked) if isinstance(name, str)]
+        return naming.with_models(asked, {text: naming.find_model(text, access) for text in texts})
+    for survey in measure.survey_models(naming.list_names(asked), access).values():
         if survey.missing_bytes > MOST_BYTES and not order.yes:
             raise ConsentNeededError(
                 f"its download of {format_bytes(survey.missing_bytes)} needs confirmation", "add --yes"
             )
         if survey.missing_bytes:
             hub.check_room(survey)
-    return asked.with_models(measure.fetch_models(asked.models, asked.access))
+    return naming.with_fetched(asked)
 
 
 def _begins_with(runs: Runs, n_known: int, last_log: str | None) -> bool:

@@ -6,9 +6,9 @@ import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ggufspec import userfiles
 from ggufspec.choices import Where
@@ -16,9 +16,12 @@ from ggufspec.doctor import Checkup
 from ggufspec.domain import Difference, FileUse, Machine, RunResult, TextAudit
 from ggufspec.errors import GgufspecError
 from ggufspec.fleet.machines import describe_hardware, identify_machine
-from ggufspec.measure import Request, naming
+from ggufspec.measure import naming
+from ggufspec.modelfiles import hub
+from ggufspec.options import BenchOptions, RunOptions, TuneOptions
 from ggufspec.results import Configuration, Meta
-from ggufspec.tuning import TuneRequest
+
+T = TypeVar("T", bound=RunOptions)
 
 _TEXTS = ("prompt_file", "context_file", "replay")  # fields of a request whose files travel with it
 
@@ -30,24 +33,27 @@ class Order:
     Attributes:
         fleet: its name, on the driver's machine.
         id: unique. Machines keep their runs under it: drivers on several machines may use the same name.
-        request: without a token, unless the user shares it.
+        request: what each machine measures or tunes; without a token, unless the user shares it.
         command: the driver's command line.
         texts: path on the driver's machine -> content of each file of prompts that the request names.
         builds: whether a machine without llama.cpp builds it.
         yes: whether a machine downloads models of any size.
         plans: whether nothing is downloaded, built, stored or measured.
-        tuning: what to tune, instead of blocks to measure; its request is that of the order.
     """
 
     fleet: str
     id: str = field(default_factory=lambda: secrets.token_hex(8))
-    request: Request
+    request: BenchOptions | TuneOptions
     command: tuple[str, ...]
     texts: Mapping[str, bytes] = field(default_factory=dict)
     builds: bool = False
     yes: bool = False
     plans: bool = False
-    tuning: TuneRequest | None = None
+
+    @property
+    def tunes(self) -> bool:
+        """Whether each machine tunes, instead of measuring blocks."""
+        return isinstance(self.request, TuneOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,14 +166,13 @@ Message = (
 
 def make_order(
     fleet: str,
-    request: Request,
+    request: BenchOptions | TuneOptions,
     *,
     command: tuple[str, ...] = (),
     shares_token: bool = False,
     builds: bool = False,
     yes: bool = False,
     plans: bool = False,
-    tuning: TuneRequest | None = None,
 ) -> Order:
     """Return a request as it travels: with its files of prompts, without a token that is not shared.
 
@@ -177,52 +182,47 @@ def make_order(
         GgufspecError: it names what other machines do not have: a running server or a tuned configuration;
             or workers of RPC, which serve one machine at a time.
     """
-    if request.rpc is not None or request.offload.rpc:
+    if request.rpc is not None:
         raise GgufspecError(
             "a fleet and workers of RPC cannot be used at once: each machine of a fleet measures alone",
             "leave out --rpc; `ggufspec bench --rpc` measures with workers",
         )
-    if request.names_servers or request.api_key_file:
+    if isinstance(request, BenchOptions) and (request.names_servers or request.api_key_file):
         raise GgufspecError(
             "a fleet does not measure servers that run already", "leave out --url, --url-drafting and keys"
         )
-    if request.tuned is not None:
+    if isinstance(request, BenchOptions) and request.tuned is not None:
         raise GgufspecError(
             "a tuned configuration belongs to one machine", "name the models and settings instead of --tuned"
         )
     texts = {str(path): _read_text(path) for path in list_texts(request)}
-    if tuning is not None:
-        tuning = replace(tuning, request=Request())  # the order has it, without what must not travel
-    token = request.access.known_token if shares_token else None
+    token = hub.Access.of(request).known_token if shares_token else None
     return Order(
         fleet=fleet,
-        request=replace(_with_absolute_paths(request), token=token),
+        request=_with_absolute_paths(request).replace(token=token, name=None),
         command=command,
         texts=texts,
         builds=builds,
         yes=yes,
         plans=plans,
-        tuning=tuning,
     )
 
 
-def _with_absolute_paths(request: Request) -> Request:
+def _with_absolute_paths(request: T) -> T:
     def absolute(name: naming.ModelName) -> naming.ModelName:
         is_path = isinstance(name, Path) or (isinstance(name, str) and Path(name).is_file())
         return Path(str(name)).absolute() if is_path else name
 
-    llamas = tuple(None if path is None else path.absolute() for path in request.llamas)
-    return replace(
-        request,
-        target=tuple(map(absolute, naming.list_names(request.target))) or None,
-        draft_model=tuple(map(absolute, naming.list_names(request.draft_model))) or None,
-        llama=None if llamas == (None,) else tuple(filter(None, llamas)),
+    return request.replace(
+        target=tuple(map(absolute, request.target or ())),
+        draft_model=tuple(map(absolute, request.draft_model or ())),
+        llama=tuple(path.absolute() for path in request.llama or ()),
     )
 
 
-def list_texts(request: Request) -> tuple[Path, ...]:
+def list_texts(request: BenchOptions | TuneOptions) -> tuple[Path, ...]:
     """Return the files of prompts that a request names."""
-    named = (getattr(request, name) for name in _TEXTS)
+    named = (getattr(request, name, None) for name in _TEXTS)
     return tuple(
         path
         for value in named
@@ -231,7 +231,7 @@ def list_texts(request: Request) -> tuple[Path, ...]:
     )
 
 
-def unpack_texts(order: Order, folder: Path) -> Request:
+def unpack_texts(order: Order, folder: Path) -> BenchOptions | TuneOptions:
     """Write an order's files of prompts into a folder, and return the request that names them there.
 
     Each has its own folder, because prompts are named after files.
@@ -247,8 +247,9 @@ def unpack_texts(order: Order, folder: Path) -> Request:
             return tuple(files[str(path)] for path in value)
         return None if value is None else files[str(value)]
 
-    changes: dict[str, Any] = {name: moved(getattr(order.request, name)) for name in _TEXTS}
-    return replace(order.request, **changes)
+    asked = order.request
+    changes = {name: moved(getattr(asked, name)) for name in _TEXTS if name in asked.options}
+    return asked.replace(**changes)
 
 
 def choose_plan(prepared: Iterable[Preparation], where: Where) -> CommonSetup:

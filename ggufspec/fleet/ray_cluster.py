@@ -117,7 +117,7 @@ class RayCluster:
             .remote(order=pickle.dumps(order), software=list_software(), unset=_SET_BY_RAY)
         )
         self._workers[name] = _RayWorker(actor=actor, number=int(number))
-        method = "examine" if order is None else "prepare" if order.tuning is None else "tune"
+        method = "examine" if order is None else "tune" if order.tunes else "prepare"
         self._ask(node, method)
 
     def measure(self, node: str, block: int, n_known: int, last_log: str | None) -> None:

@@ -6,9 +6,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from ggufspec import machine, results
 from ggufspec.analysis import warnings as measurement_warnings
@@ -16,37 +15,31 @@ from ggufspec.domain import NO_PROMPT, FileIdentity, FileUse, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install import switches
 from ggufspec.measure import identity, measuring, naming, running
-from ggufspec.measure.request import Request
 from ggufspec.measure.runplan import RunPlan, refuse_endless
 from ggufspec.measure.session import Session, identify, prepare_session
-from ggufspec.notebooks import check_options
+from ggufspec.options import BenchOptions, SweepOptions, takes
 from ggufspec.results import ResultSet
 
 
-def bench(request: Request | None = None, **options: Any) -> ResultSet:
+@takes(SweepOptions)
+def bench(asked: BenchOptions) -> ResultSet:
     """Measure target alone, drafter alone and drafting, as ``ggufspec bench`` and ``ggufspec sweep`` do.
 
-    Args:
-        request: what to measure; without it, ``options`` are its fields, e.g. ``draft=(3, 5), ngl=45``.
-        **options: fields of Request; tuples are axes.
+    Every combination of several values is measured. Models that are named by a reference such as
+    ``user/repo:Q4_K_M`` are downloaded if they are not here.
 
     Returns:
         The runs, already stored; ``ggufspec.load(results.meta.id)`` reads them again.
 
-    Models that are named by a reference such as ``user/repo:Q4_K_M`` are downloaded if they are not here.
-
     Raises:
-        TypeError: an option is unknown; the most similar one is named.
         GgufspecError: something cannot work, said before any model is loaded; failing runs are rows instead.
     """
-    check_options("bench", options, [] if request else [field.name for field in fields(Request)])
-    asked = (request or Request(**options)).with_head()
-    models = naming.fetch_models(asked.models, asked.access)
-    session = identify(prepare(asked.with_models(models)))
-    return run(session, begin(session, command=("ggufspec.bench", repr(asked))))
+    session = identify(prepare(naming.with_fetched(asked)))
+    command = ("ggufspec.bench", repr(asked))
+    return run(session, begin(session, command=command, name=asked.name, resume=asked.resume))
 
 
-def prepare(request: Request) -> Session:
+def prepare(request: BenchOptions) -> Session:
     """Turn a request into something that can run, with models that are loaded or servers that run already.
 
     Raises:

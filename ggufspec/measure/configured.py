@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ggufspec import digests, machine
-from ggufspec.domain import CacheTypes, FileUse, ModelFile, NgramSettings, Pair, RunSpec
+from ggufspec.domain import CacheTypes, FileUse, ModelFile, Pair, RunSpec
 from ggufspec.errors import ModelFileError
 from ggufspec.llama.install import Install
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.prompts import EMBEDDED
 from ggufspec.results import Configuration
 
-DECIDED = (
-    *("pair", "target", "draft_model", "method", "ngram", "draft", "p_min", "ngl", "ngld", "offload"),
-    *("rpc", "kv_type", "kv_type_draft", "ubatch", "runtime", "threads", "ctx"),
+_SAME_IN_RUNTIME = (
+    *("draft_backend_sampling", "flash_attn", "batch", "override_tensor"),
+    *("numa", "cpu_mask", "prio", "poll"),
 )
-"""Fields of a request that a tuned configuration decides, beside the engine."""
+"""Settings of ``Runtime`` that have an option of their name."""
 
 
 def fields_of(configuration: Configuration, *, compares: bool) -> dict[str, Any]:
-    """Return the fields of a request that a configuration decides.
+    """Return the options that a configuration decides, with the models where they lie on this machine.
 
     Args:
         configuration: as it is stored.
@@ -32,29 +33,62 @@ def fields_of(configuration: Configuration, *, compares: bool) -> dict[str, Any]
         ModelFileError: a model is not here, or another file is in its place.
     """
     spec = configuration.compared if compares else configuration.spec
-    pair, drafting = _locate_pair(spec), spec.drafting
-    return {
-        "target": pair.target.path,
-        "draft_model": pair.draft.path if pair.draft is not None else None,
-        "method": None if drafting is None else str(drafting.chain),
-        "ngram": NgramSettings() if drafting is None else drafting.ngram,
-        "draft": () if drafting is None else drafting.n_max,
-        "p_min": None if drafting is None else drafting.p_min,
-        "ngl": spec.offload.target.layers,
-        "ngld": spec.offload.drafter.layers,
-        "offload": spec.offload,
-        "kv_type": _text(spec.offload.target.caches),
-        "kv_type_draft": _text(spec.offload.drafter.caches),
-        "ubatch": spec.ubatch,
-        "runtime": spec.runtime,
+    return options_of(replace(spec, pair=_locate_pair(spec))) | {"engine": configuration.engine}
+
+
+def options_of(spec: RunSpec) -> dict[str, Any]:
+    """Return the options with which a bench measures a configuration, without prompts, length and sampling.
+
+    They are the inverse of ``DeviceOptions.offload``, ``RuntimeOptions.caches`` and ``runtimes``.
+    """
+    drafting, drafter = spec.drafting, spec.drafter
+    offload = spec.offload if drafting is not None else spec.offload.target_alone
+    runtime = spec.runtime if drafting is not None else spec.runtime.without_drafting
+    options: dict[str, Any] = {
+        "target": spec.pair.target.path,
+        "draft_model": None if drafter is None else drafter.path,
         "threads": spec.threads,
         "ctx": spec.context,
-        "engine": configuration.engine,
+        "ngl": offload.target.layers,
+        "devices": offload.target.devices or None,
+        "cpu_moe": offload.target.cpu_moe,
+        "rpc": ",".join(offload.rpc) or None,
+        "fit": None if offload.fit is None else "on" if offload.fit else "off",
+        "tensor_split": offload.tensor_split or None,
+        "split_mode": offload.split_mode,
+        "main_gpu": offload.main_gpu,
+        **_options_of_caches(offload.target.caches, ""),
+        **_options_of_caches(offload.drafter.caches, "_draft"),
+        "ubatch": spec.ubatch,
+        "mlock": bool(runtime.mlock),
+        "no_mmap": runtime.mmap is False,
+        **{name: getattr(runtime, name) for name in _SAME_IN_RUNTIME},
+        "args": (runtime.args,) if runtime.args else None,
+        "draft_args": (runtime.draft_args,) if runtime.draft_args else None,
     }
+    if drafter is not None:
+        options |= {
+            "ngld": offload.drafter.layers,
+            "draft_devices": offload.drafter.devices or None,
+            "draft_cpu_moe": offload.drafter.cpu_moe,
+        }
+    if drafting is not None:
+        options |= {
+            "method": str(drafting.chain),
+            "ngram": (drafting.ngram,) if str(drafting.ngram) else None,
+            "draft": drafting.n_max,
+            "p_min": drafting.p_min or None,
+        }
+    return options
 
 
-def _text(caches: CacheTypes | None) -> str | None:
-    return None if caches is None else str(caches)
+def _options_of_caches(caches: CacheTypes | None, whose: str) -> dict[str, str | None]:
+    """Return the options for the types of the caches of one model."""
+    if caches is None:
+        return {}
+    if caches.type_k == caches.type_v:
+        return {f"kv_type{whose}": caches.type_k}
+    return {f"cache_type_k{whose}": caches.type_k, f"cache_type_v{whose}": caches.type_v}
 
 
 def users_of(configuration: Configuration) -> int | None:

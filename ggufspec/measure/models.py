@@ -1,4 +1,4 @@
-"""Which models a request means, and what drafts with them: Request -> ChosenModels."""
+"""Which models a request means, and what drafts with them: BenchOptions -> ChosenModels."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ggufspec import engines
-from ggufspec.domain import Chain, Drafting, Method, ModelFile, Pair, Program
+from ggufspec.domain import Chain, Drafting, Method, ModelFile, NgramSettings, Pair, Program
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import draft_sizes, longest_draft, unused_settings
 from ggufspec.measure import naming
-from ggufspec.measure.request import Request, list_axis
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import Head, read_head, usable_methods
+from ggufspec.options import BenchOptions, RunOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class ChosenModels:
         return self.pair is not None and catalog.is_embedded(self.pair.name)
 
 
-def choose_models(request: Request) -> ChosenModels:
+def choose_models(request: RunOptions) -> ChosenModels:
     """Choose the models: named files, a named pair, the last fetched one, the embedded one.
 
     Drafters are left out where no method loads one.
@@ -78,7 +78,7 @@ def _heads(cards: Mapping[ModelFile, gguf.ModelCard]) -> dict[ModelFile, Head]:
     return {model: head for model, card in cards.items() if (head := read_head(card)) is not None}
 
 
-def find_methods(request: Request) -> tuple[str, ...]:
+def find_methods(request: RunOptions) -> tuple[str, ...]:
     """Return what the models of a request draft by: the pair's own method, or what the headers say.
 
     Layers for MTP in a target count, too. Only headers are read.
@@ -99,7 +99,7 @@ def find_methods(request: Request) -> tuple[str, ...]:
     return tuple(map(str, ways))
 
 
-def find_drafters(request: Request) -> tuple[ModelFile, ...]:
+def find_drafters(request: RunOptions) -> tuple[ModelFile, ...]:
     """Return the drafters of a request, which are on this machine: those that are named, or the pair's own.
 
     Raises:
@@ -108,7 +108,7 @@ def find_drafters(request: Request) -> tuple[ModelFile, ...]:
     return _named(request).drafters
 
 
-def _stated_ways(request: Request) -> tuple[Chain, ...]:
+def _stated_ways(request: RunOptions) -> tuple[Chain, ...]:
     """Return what drafts by the request or the catalogue; nothing where the headers of the files decide.
 
     Raises:
@@ -118,7 +118,7 @@ def _stated_ways(request: Request) -> tuple[Chain, ...]:
         GgufspecError: a method is unknown.
     """
     if request.method is not None:
-        return tuple(dict.fromkeys(map(_parse_way, list_axis(request.method))))
+        return tuple(dict.fromkeys(map(_parse_way, request.method)))
     if request.target is not None or request.draft_model is not None:
         return ()
     pair, _ = _pair(request)
@@ -126,7 +126,7 @@ def _stated_ways(request: Request) -> tuple[Chain, ...]:
     return () if way is None or catalog.entry_of(pair) is None else (way,)
 
 
-def with_pairs_drafting(request: Request, engine: str) -> tuple[Request, tuple[str, ...]]:
+def with_pairs_drafting(request: BenchOptions, engine: str) -> tuple[BenchOptions, tuple[str, ...]]:
     """Return a request with the draft size and p-min of the pair's catalogue entry, where it names none.
 
     The entry's values are for its own drafter and method. Notes say what the engine cannot do.
@@ -136,13 +136,13 @@ def with_pairs_drafting(request: Request, engine: str) -> tuple[Request, tuple[s
     entry = catalog.entry_of(_pair(request)[0])
     if entry is None or (request.method is not None and _stated_ways(request) != (entry.chain,)):
         return request, ()
-    request = replace(request, draft=request.draft or entry.gamma or ())
+    request = request.replace(draft=request.draft or entry.gamma or ())
     if request.p_min is not None or not entry.p_min:
         return request, ()
     if engines.ENGINES[engine] is Program.TREE:
         why = f"the engine {engine} has none; --engine server does"
         return request, (f"p-min: {entry.p_min:g} of the pair is left out, because {why}",)
-    return replace(request, p_min=entry.p_min), ()
+    return request.replace(p_min=entry.p_min), ()
 
 
 def _parse_way(name: str) -> Chain:
@@ -160,7 +160,7 @@ def _infer_ways(drafters: Sequence[ModelFile], heads: Mapping[ModelFile, Head]) 
     return tuple(dict.fromkeys(map(Chain, methods)))
 
 
-def _drafting_by(request: Request, models: ChosenModels) -> tuple[ModelFile, ...]:
+def _drafting_by(request: RunOptions, models: ChosenModels) -> tuple[ModelFile, ...]:
     """Return the drafters that draft by one of the methods.
 
     Raises:
@@ -193,16 +193,16 @@ def _drafting_by(request: Request, models: ChosenModels) -> tuple[ModelFile, ...
     return used
 
 
-def check_draft_sizes(request: Request, ways: tuple[Chain, ...]) -> tuple[int, tuple[str, ...]]:
+def check_draft_sizes(request: RunOptions, ways: tuple[Chain, ...]) -> tuple[int, tuple[str, ...]]:
     """Return the longest draft of all arms in tokens, and notes on sizes at which a method drafts nothing.
 
     Raises:
         GgufspecError: a method drafts at no draft size, or no method has a setting of n-grams.
     """
-    asked = list_axis(request.draft)
+    asked = request.draft
     longest = 0
     notes: dict[str, None] = {}
-    for ngram in list_axis(request.ngram):
+    for ngram in request.ngram or (NgramSettings(),):
         unused = unused_settings(ways, ngram)
         if unused:
             raise GgufspecError(
@@ -226,13 +226,13 @@ def check_draft_sizes(request: Request, ways: tuple[Chain, ...]) -> tuple[int, t
     return longest, tuple(notes)
 
 
-def _named(request: Request) -> ChosenModels:
+def _named(request: RunOptions) -> ChosenModels:
     if request.target is not None:
-        targets, drafters = _files(request, request.target), _files(request, request.draft_model)
+        targets, drafters = (_files(request, names) for names in (request.target, request.draft_model))
         stems = [Path(model.filename).stem for model in (*targets, *drafters)]
         name = " + ".join(stems) if len(stems) <= 2 else f"{stems[0]} + {len(stems) - 1} more"
         return ChosenModels(name=name, targets=targets, drafters=drafters, reason="as given")
-    drafters = tuple(naming.find_model(name, request.access) for name in request.models)
+    drafters = _files(request, naming.list_names(request))
     listed, reason = _pair(request)
     pair = hub.resolve(listed, offline=request.offline)
     own = (pair.draft,) if pair.draft else ()
@@ -241,7 +241,7 @@ def _named(request: Request) -> ChosenModels:
     )
 
 
-def _pair(request: Request) -> tuple[Pair, str]:
+def _pair(request: RunOptions) -> tuple[Pair, str]:
     """Return the pair that is meant where no target is named; its files need not be here."""
     if request.pair is not None:
         return catalog.find_pair(request.pair), "as named"
@@ -251,7 +251,5 @@ def _pair(request: Request) -> tuple[Pair, str]:
     return catalog.find_pair(catalog.EMBEDDED), "the embedded pair, as nothing was fetched yet"
 
 
-def _files(
-    request: Request, names: naming.ModelName | tuple[naming.ModelName, ...] | None
-) -> tuple[ModelFile, ...]:
-    return tuple(naming.find_model(name, request.access) for name in naming.list_names(names))
+def _files(request: RunOptions, names: tuple[naming.ModelName, ...] | None) -> tuple[ModelFile, ...]:
+    return tuple(naming.find_model(name, hub.Access.of(request)) for name in dict.fromkeys(names or ()))

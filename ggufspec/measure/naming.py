@@ -4,18 +4,68 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from ggufspec.domain import ModelFile
-from ggufspec.errors import NotCachedError
+from ggufspec.errors import GgufspecError, NotCachedError
 from ggufspec.modelfiles import choosing, hub
+from ggufspec.options import RunOptions
 
 ModelName = str | Path | ModelFile
 """A path, or a text as ``hub.parse_reference`` reads it: ``user/repo:Q4_K_M``, ``demo:target``, a path."""
 
 
-def list_names(names: ModelName | tuple[ModelName, ...] | None) -> tuple[ModelName, ...]:
-    """Return the names on one axis, each once."""
-    return () if names is None else tuple(dict.fromkeys(names if isinstance(names, tuple) else (names,)))
+T = TypeVar("T", bound=RunOptions)
+
+
+def list_names(asked: RunOptions) -> tuple[ModelName, ...]:
+    """Return the names of all targets and drafters.
+
+    Raises:
+        GgufspecError: a drafter is named without a target.
+    """
+    if asked.draft_model is not None and asked.target is None and asked.pair is None:
+        raise GgufspecError("a drafter was given without a target", "add --target")
+    return tuple(dict.fromkeys((*(asked.target or ()), *(asked.draft_model or ()))))
+
+
+def with_head(asked: T) -> T:
+    """Return options with the name of the head beside the target in place of the drafter ``auto``.
+
+    Raises:
+        DrafterRefusedError: no head beside the target belongs to it.
+        GgufspecError: there are several targets, or none, or one is not available.
+    """
+    names = asked.draft_model or ()
+    if choosing.AUTO not in names:
+        return asked
+    of_pair = () if asked.pair is None else (f"{asked.pair}:target",)
+    targets = asked.target or of_pair
+    if len(targets) != 1:
+        raise GgufspecError(
+            "-md auto finds the head beside one target", "name one with --target, or a pair with --pair"
+        )
+    head = find_head(targets[0], hub.Access.of(asked))
+    return asked.replace(draft_model=tuple(head if name == choosing.AUTO else name for name in names))
+
+
+def with_models(asked: T, models: Mapping[str, ModelFile]) -> T:
+    """Return options with model files in place of the texts that name them."""
+
+    def files(names: tuple[ModelName, ...] | None) -> tuple[ModelName, ...]:
+        return tuple(models.get(name, name) if isinstance(name, str) else name for name in names or ())
+
+    return asked.replace(target=files(asked.target), draft_model=files(asked.draft_model))
+
+
+def with_fetched(asked: T) -> T:
+    """Return options with the files of the models that they name, after downloading those that are not here.
+
+    Raises:
+        GgufspecError: a model is not found, not available offline, or the download fails.
+    """
+    asked = with_head(asked)
+    return with_models(asked, fetch_models(list_names(asked), hub.Access.of(asked)))
 
 
 def survey_models(names: Iterable[ModelName], access: hub.Access) -> Mapping[str, hub.Survey]:

@@ -14,9 +14,9 @@ from ggufspec.llama.command import check_chain, commands
 from ggufspec.llama.install import Install
 from ggufspec.measure import traffic
 from ggufspec.measure.models import ChosenModels
-from ggufspec.measure.request import Request
 from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles.compat import judging, usable_methods
+from ggufspec.options import BenchOptions
 
 _LIMITS = {
     "server": "it measures memory for a process, not for a run",
@@ -33,7 +33,7 @@ class ChosenEngine(NamedTuple):
 
 
 def find_engine(
-    request: Request, installs: Sequence[Install], ways: tuple[Chain, ...], *, drafting: bool
+    request: BenchOptions, installs: Sequence[Install], ways: tuple[Chain, ...], *, drafting: bool
 ) -> ChosenEngine:
     """Return the engine that is named, or the first one that can measure.
 
@@ -147,7 +147,7 @@ def _describe_choice(name: str, failures: dict[str, GgufspecError]) -> tuple[str
 
 def make_engine(
     name: str,
-    request: Request,
+    request: BenchOptions,
     install: Install,
     builds: Mapping[str, Install],
     capacity: int,

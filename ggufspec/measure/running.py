@@ -21,25 +21,18 @@ from ggufspec.domain import (
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.llama import server
-from ggufspec.measure import configured, loading, texts, traffic
-from ggufspec.measure.request import Request, choose_sampling, list_axis, read_replay
+from ggufspec.measure import loading, texts, traffic
+from ggufspec.measure.request import choose_sampling, read_replay
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.session import Session
 from ggufspec.measure.sweep import Block
+from ggufspec.options import BenchOptions
 from ggufspec.units import counted
 
-LOADED = (
-    *configured.DECIDED,
-    *("tuned", "offline", "token", "synthetic_accept", "llama", "loads", "warmup", "force"),
-)
-"""Fields of a request that mean nothing to a server that runs already, beside the engine."""
-
-_DEFAULT = Request()
-_SERVER_ENGINES = {_DEFAULT.engine, "server", serving.RUNNING}
 _LEAST_REPEATS = 2
 
 
-def prepare_session(request: Request) -> Session:
+def prepare_session(request: BenchOptions) -> Session:
     """Ask the servers of a request what they serve, and plan what they are sent.
 
     Raises:
@@ -52,9 +45,9 @@ def prepare_session(request: Request) -> Session:
     recording = read_replay(request)
     if recording is None:
         prompts, is_chat, origin = _read_prompts(request, servers, keys)
-        traffic.check_service_level(request.slo, list_axis(request.rate))
+        traffic.check_service_level(request.slo, request.rate or (None,))
         planned = traffic.plan_traffics(
-            prompts, request.users, list_axis(request.rate), service_level=request.slo, seed=request.seed
+            prompts, request.users, request.rate or (None,), service_level=request.slo, seed=request.seed
         )
         traffics = tuple(one for one in planned if one is not None)
     else:
@@ -104,7 +97,7 @@ def prepare_session(request: Request) -> Session:
 
 
 def _read_prompts(
-    request: Request, servers: RunningServers, keys: Mapping[str, str]
+    request: BenchOptions, servers: RunningServers, keys: Mapping[str, str]
 ) -> tuple[dict[int, tuple[Prompt, ...]], bool, str | None]:
     """Return the prompts behind each depth of other text, whether they are messages, and their origin."""
     counter = _make_counter(servers, keys)
@@ -112,38 +105,28 @@ def _read_prompts(
     is_chat, origin = False, None
     for depth in request.depths:
         preface = texts.read_preface(request.context_file, depth, counter)
-        suite, is_chat = texts.read_for_servers(replace(request.text_sources, preface=preface))
+        suite, is_chat = texts.read_for_servers(request, preface)
         prompts[depth], origin = suite.prompts, suite.origin
     return prompts, is_chat, origin
 
 
-def _refuse_options(request: Request) -> None:
-    """Raise where a field of a request means nothing to a server that runs already."""
+def _refuse_options(request: BenchOptions) -> None:
+    """Raise where a rule of stopping needs one request after another."""
     if request.until is not None or request.max_repeats is not None:
         raise GgufspecError(
             "--until decided measures one request after another",
             "at servers that run already, use --repeats or --precision",
         )
-    named = []
-    for name in LOADED:
-        default = getattr(_DEFAULT, name)
-        if getattr(request, name) not in (default, (default,)):
-            named.append(name)
-    named += ["engine"] if request.engine not in _SERVER_ENGINES else []
-    if named:
-        raise GgufspecError(
-            f"a server that runs already decides {named[0]} itself", f"leave {named[0]} or url out"
-        )
 
 
-def _read_keys(request: Request) -> dict[str, str]:
+def _read_keys(request: BenchOptions) -> dict[str, str]:
     """Return the key for each address.
 
     Raises:
         GgufspecError: an address or a key file is wrong, or there are more key files than servers.
     """
-    urls = [server.check_url(url) for url in (*_list(request.url), *_list(request.url_drafting))]
-    files = request.api_key_file if isinstance(request.api_key_file, tuple) else (request.api_key_file,)
+    urls = [server.check_url(url) for url in (*(request.url or ()), *(request.url_drafting or ()))]
+    files = request.api_key_file
     if len(files) > len(urls):
         raise GgufspecError(
             f"{len(files)} key files are more than {counted(len(urls), 'server')}",
@@ -156,7 +139,7 @@ def _read_keys(request: Request) -> dict[str, str]:
     return {url: key for url, key in zip(urls, keys, strict=True) if key is not None}
 
 
-def _describe(request: Request, keys: Mapping[str, str]) -> RunningServers:
+def _describe(request: BenchOptions, keys: Mapping[str, str]) -> RunningServers:
     """Return what the servers say, each in its place.
 
     A single server that drafts has no target alone to be compared with.
@@ -166,8 +149,8 @@ def _describe(request: Request, keys: Mapping[str, str]) -> RunningServers:
             serve different targets.
     """
 
-    def ask(texts: str | tuple[str, ...] | None) -> list[Endpoint]:
-        urls = map(server.check_url, _list(texts))
+    def ask(texts: tuple[str, ...] | None) -> list[Endpoint]:
+        urls = map(server.check_url, texts or ())
         return [server.describe_server(url, keys.get(url), model=request.served_model) for url in urls]
 
     alone, drafting = ask(request.url), ask(request.url_drafting)
@@ -200,10 +183,6 @@ def _describe(request: Request, keys: Mapping[str, str]) -> RunningServers:
         more_alone=tuple(alone[1:]),
         more_drafting=tuple(drafting[1:]),
     )
-
-
-def _list(texts: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    return texts if isinstance(texts, tuple) else () if texts is None else (texts,)
 
 
 def _refuse_repeated(endpoints: Sequence[Endpoint]) -> None:
@@ -243,7 +222,7 @@ def _make_counter(servers: RunningServers, keys: Mapping[str, str]) -> Callable[
     return count
 
 
-def _make_block(request: Request, servers: RunningServers, sent: Traffic) -> Block:
+def _make_block(request: BenchOptions, servers: RunningServers, sent: Traffic) -> Block:
     """Return the target alone, drafting, or both, under the same traffic."""
     first = servers.endpoints[0]
     target = ModelFile(filename=first.file_name, size_bytes=first.model_bytes)

@@ -1,4 +1,4 @@
-"""A request, checked before anything runs: Request -> Session."""
+"""A request, checked before anything runs: BenchOptions -> Session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from pathlib import Path
 
 from ggufspec import engines, machine
 from ggufspec.analysis import MeasurementWarning
-from ggufspec.domain import Build, FileIdentity, Offload, Prompt, RunningServers, Runtime, Traffic
+from ggufspec.domain import (
+    Build,
+    FileIdentity,
+    NgramSettings,
+    Offload,
+    Prompt,
+    RunningServers,
+    Runtime,
+    Traffic,
+)
 from ggufspec.llama.command import check_arguments
 from ggufspec.llama.install import installs
 from ggufspec.llama.rpc import WorkerReport, workers
@@ -25,9 +34,10 @@ from ggufspec.measure import (
 )
 from ggufspec.measure.deadline import Deadline
 from ggufspec.measure.models import ChosenModels, check_draft_sizes, choose_models, with_pairs_drafting
-from ggufspec.measure.request import Request, choose_sampling, list_axis, list_caches, read_replay, with_tuned
+from ggufspec.measure.request import choose_sampling, read_replay, with_tuned
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
+from ggufspec.options import BenchOptions
 from ggufspec.prompts import Recording, Render
 
 _MOST_LOADS = 32  # at once; more would only be processes that wait
@@ -89,7 +99,7 @@ def describe_servers(servers: RunningServers) -> Build:
     return Build(version=version or None, commit=commit or None, backend=None, path=endpoint.url)
 
 
-def prepare_session(request: Request) -> Session:
+def prepare_session(request: BenchOptions) -> Session:
     """Turn a request into something that can run.
 
     Raises:
@@ -106,13 +116,13 @@ def prepare_session(request: Request) -> Session:
     request, left_out = with_pairs_drafting(request, used)
     recording = read_replay(request)
     if recording is None:
-        traffic.check_service_level(request.slo, list_axis(request.rate))
+        traffic.check_service_level(request.slo, request.rate or (None,))
     devices.check_rpc(rpcs, every)
     rpc_workers, unusable = devices.measure_workers(rpcs, install)
     for one in every:
         _check_install(request, models, one, used, rpc_workers)
     builds = identity.name_builds(every, used) if len(every) > 1 else {}
-    runtimes = list_axis(request.runtime)
+    runtimes = request.runtimes
     for runtime in runtimes:
         check_arguments((*runtime.args, *runtime.draft_args))
     longest_draft, never_drafting_notes = check_draft_sizes(request, models.ways)
@@ -196,7 +206,7 @@ def prepare_session(request: Request) -> Session:
 
 
 def _check_install(
-    request: Request,
+    request: BenchOptions,
     models: ChosenModels,
     install: installs.Install,
     engine: str,
@@ -228,7 +238,7 @@ class _Asked:
 
 
 def _read_texts(
-    request: Request, models: ChosenModels, install: installs.Install, recording: Recording | None
+    request: BenchOptions, models: ChosenModels, install: installs.Install, recording: Recording | None
 ) -> _Asked:
     """Return the prompts, rendered for the first target.
 
@@ -243,17 +253,15 @@ def _read_texts(
         rendered = texts.render_recording(recording, card)
         plain = texts.PreparedTexts(prompts=rendered, warmups=(), render=None, notes=())
     else:
-        sources = request.text_sources
-        plain = texts.read_texts(sources, card, embedded=embedded)
+        plain = texts.read_texts(request, card, embedded=embedded)
         for depth, preface in prefaces.items() if request.users else ():
-            after = replace(sources, preface=preface)
-            behind[depth] = texts.read_texts(after, card, embedded=embedded).prompts
+            behind[depth] = texts.read_texts(request, card, embedded=embedded, preface=preface).prompts
     most_turns = max(len(preface.turns) for preface in prefaces.values())
     return _Asked(plain=plain, behind=behind, most_turns=most_turns, recording=recording)
 
 
 def _plan_sweep(
-    request: Request,
+    request: BenchOptions,
     models: ChosenModels,
     install: installs.Install,
     asked: _Asked,
@@ -283,22 +291,22 @@ def _plan_sweep(
             depth=max(request.depths),
             turns=asked.most_turns,
         ),
-        target_layers=list_axis(request.ngl),
-        draft_layers=list_axis(request.ngld),
+        target_layers=request.ngl,
+        draft_layers=request.ngld,
         layer_counts={model: card.n_layers + 1 for model, card in cards.items()},
         methods=tuple(way.method for way in models.ways if not way.first),
         chains=tuple(way for way in models.ways if way.first),
         heads=heads,
-        ngrams=list_axis(request.ngram),
-        draft_sizes=list_axis(request.draft),
-        p_mins=list_axis(request.p_min or 0.0),
-        synthetic=_rates(request.synthetic_accept),
-        threads=list_axis(request.threads or machine.usable_cores()),
-        caches=list_caches(request.kv_type),
-        draft_caches=list_caches(request.kv_type_draft),
-        ubatches=list_axis(request.ubatch),
+        ngrams=request.ngram or (NgramSettings(),),
+        draft_sizes=request.draft,
+        p_mins=request.p_min or (0.0,),
+        synthetic=request.synthetic_accept,
+        threads=request.threads or (machine.usable_cores(),),
+        caches=request.caches,
+        draft_caches=request.draft_caches,
+        ubatches=request.ubatch or (None,),
         sampling=choose_sampling(request),
-        runtimes=list_axis(request.runtime),
+        runtimes=request.runtimes,
         offload=request.offload,
         rpcs=request.rpcs,
         builds=builds or (None,),
@@ -306,7 +314,7 @@ def _plan_sweep(
     )
 
 
-def _plan_traffics(request: Request, asked: _Asked) -> Iterable[Traffic | None]:
+def _plan_traffics(request: BenchOptions, asked: _Asked) -> Iterable[Traffic | None]:
     if asked.recording is not None:
         return traffic.plan_replays(
             asked.recording,
@@ -318,7 +326,7 @@ def _plan_traffics(request: Request, asked: _Asked) -> Iterable[Traffic | None]:
     return traffic.plan_traffics(
         asked.behind,
         request.users,
-        list_axis(request.rate),
+        request.rate or (None,),
         service_level=request.slo,
         seed=request.seed,
     )
@@ -348,7 +356,3 @@ def identify(session: Session) -> Session:
 def unread_files(session: Session) -> Mapping[Path, int]:
     """Return the files of models that ``identify`` has to read, and their sizes in bytes."""
     return identity.unread(identity.models(session.suite.blocks))
-
-
-def _rates(accept: float | tuple[float, ...] | None) -> tuple[float, ...] | None:
-    return (accept,) if isinstance(accept, float | int) else accept

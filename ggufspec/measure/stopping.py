@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from ggufspec.domain import Role, StoppingRule
 from ggufspec.errors import GgufspecError
-from ggufspec.measure.request import Request
 from ggufspec.measure.sweep import Sweep
+from ggufspec.options import BenchOptions
 
 _DECIDED = "decided"
 _MOST_REPEATS = 20  # unless --max-repeats says otherwise
 
 
-def check_until(request: Request) -> None:
+def check_until(request: BenchOptions) -> None:
     """Refuse what contradicts measuring until verdicts are decided.
 
     Raises:
@@ -43,11 +43,11 @@ def check_until(request: Request) -> None:
         )
 
 
-def _most_repeats(request: Request) -> int:
+def _most_repeats(request: BenchOptions) -> int:
     return _MOST_REPEATS if request.max_repeats is None else request.max_repeats
 
 
-def plan_stopping(request: Request, sweep: Sweep) -> StoppingRule | None:
+def plan_stopping(request: BenchOptions, sweep: Sweep) -> StoppingRule | None:
     """Return when a bench is looked at, if it is measured until its verdicts are decided.
 
     Raises:

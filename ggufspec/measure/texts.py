@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import tokens
 from ggufspec.llama.install import Install
 from ggufspec.modelfiles import gguf, hub
+from ggufspec.options import MeasureOptions
 from ggufspec.prompts import Message, PromptSuite, Recording, Render, chat
 
 _JOINT_TEXT = "\n\n"  # between other text and a prompt
@@ -43,26 +44,6 @@ NO_PREFACE = Preface()
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSources:
-    """Where prompts come from: texts, files and a named suite, in this order; without any, a suite that fits.
-
-    ``per_category`` takes that many prompts of each category of each file or suite, drawn with ``seed``.
-    ``chat`` says whether the target's chat template makes the prompts; without it the suites decide.
-    ``preface`` stands before each prompt. ``access`` is for suites on the Hub.
-    """
-
-    prompt: tuple[str, ...] = ()
-    prompt_file: tuple[Path, ...] = ()
-    suite: str | None = None
-    per_category: int | None = None
-    seed: int = 1
-    chat: bool | None = None
-    system: str | None = None
-    preface: Preface = NO_PREFACE
-    access: hub.Access = field(default_factory=hub.Access)
-
-
-@dataclass(frozen=True, kw_only=True)
 class PreparedTexts:
     """Prompts as the models will read them; ``render`` makes the later turns of conversations.
 
@@ -76,21 +57,29 @@ class PreparedTexts:
     origin: str | None = None
 
 
-def read_texts(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) -> PreparedTexts:
+def read_texts(
+    asked: MeasureOptions, target: gguf.ModelCard, *, embedded: bool, preface: Preface = NO_PREFACE
+) -> PreparedTexts:
     """Collect what is asked for, and put it into the target's chat template where that is due.
+
+    Args:
+        asked: texts, files and a named suite, in this order; without any, a suite that fits.
+        target: the target.
+        embedded: it comes with ggufspec.
+        preface: stands before each prompt.
 
     Raises:
         GgufspecError: nothing to read, ids that repeat, or no template where one is needed.
     """
     has_template = chat.has_template(target)
-    suite, wanted = _read_suite(sources, embedded=embedded, has_template=has_template)
+    suite, wanted = _read_suite(asked, preface, embedded=embedded, has_template=has_template)
     about = describe_origin(suite.origin)
     if not wanted:
         return PreparedTexts(
             prompts=suite.prompts, warmups=suite.warmups, render=None, notes=about, origin=suite.origin
         )
     if not has_template:
-        if sources.chat or sources.system is not None:
+        if asked.chat or asked.system is not None:
             raise GgufspecError("the target has no chat template", "use --raw, or a model that has one")
         note = "prompts: as they are, because the target has no chat template"
         return PreparedTexts(
@@ -101,16 +90,14 @@ def read_texts(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) 
             origin=suite.origin,
         )
     everything = (*suite.prompts, *suite.warmups)
-    rendered = chat.render(
-        target, [sources.preface.messages(each.text) for each in everything], system=sources.system
-    )
+    rendered = chat.render(target, [preface.messages(each.text) for each in everything], system=asked.system)
     made = tuple(
         replace(each, text=text, message=each.text) for each, text in zip(everything, rendered, strict=True)
     )
     return PreparedTexts(
         prompts=made[: len(suite.prompts)],
         warmups=made[len(suite.prompts) :],
-        render=partial(_render, target, sources.system),
+        render=partial(_render, target, asked.system),
         notes=(*about, "prompts: in the target's own chat template"),
         origin=suite.origin,
     )
@@ -121,22 +108,22 @@ def describe_origin(origin: str | None) -> tuple[str, ...]:
     return () if origin is None else (f"suite: {origin}",)
 
 
-def read_for_servers(sources: TextSources) -> tuple[PromptSuite, bool]:
+def read_for_servers(asked: MeasureOptions, preface: Preface) -> tuple[PromptSuite, bool]:
     """Return a suite for servers that run already, and whether these put it into their chat template.
 
     Raises:
         GgufspecError: there is nothing to read, or ids repeat.
     """
-    suite, is_chat = _read_suite(sources, embedded=False, has_template=True)
-    if not sources.preface.turns:
+    suite, is_chat = _read_suite(asked, preface, embedded=False, has_template=True)
+    if not preface.turns:
         return suite, is_chat
-    system = [] if sources.system is None else [("system", sources.system)]
+    system = [] if asked.system is None else [("system", asked.system)]
     behind = (
         replace(
             prompt,
             messages=(
                 *system,
-                *((turn.role, turn.content) for turn in sources.preface.messages(prompt.text)),
+                *((turn.role, turn.content) for turn in preface.messages(prompt.text)),
             ),
         )
         for prompt in suite.prompts
@@ -291,42 +278,44 @@ def check_text(text: str, what: str) -> str:
         raise GgufspecError(str(problem), problem.hint or _OTHER_TEXT) from problem
 
 
-def _read_suite(sources: TextSources, *, embedded: bool, has_template: bool) -> tuple[PromptSuite, bool]:
+def _read_suite(
+    asked: MeasureOptions, preface: Preface, *, embedded: bool, has_template: bool
+) -> tuple[PromptSuite, bool]:
     """Return the prompts behind the preface, and whether they are messages for a chat template."""
-    suite = _suite(sources, embedded=embedded, has_template=has_template)
-    if sources.preface.text:
-        before = f"{sources.preface.text}{_JOINT_TEXT}"
+    suite = _suite(asked, embedded=embedded, has_template=has_template)
+    if preface.text:
+        before = f"{preface.text}{_JOINT_TEXT}"
         suite = replace(
             suite, prompts=tuple(replace(prompt, text=before + prompt.text) for prompt in suite.prompts)
         )
-    wanted = suite.instructions if sources.chat is None else sources.chat
-    if sources.preface.turns and not (wanted and has_template):
+    wanted = suite.instructions if asked.chat is None else asked.chat
+    if preface.turns and not (wanted and has_template):
         raise GgufspecError(
             "a conversation before the prompts needs a chat template",
             "add --chat, or give a plain text with --context-file",
         )
-    if sources.system is not None and not wanted:
+    if asked.system is not None and not wanted:
         raise GgufspecError("a system prompt needs a chat template", "add --chat, or leave --system out")
-    if sources.system is not None:
-        check_text(sources.system, "the system prompt")
+    if asked.system is not None:
+        check_text(asked.system, "the system prompt")
     return suite, wanted
 
 
-def _suite(sources: TextSources, *, embedded: bool, has_template: bool) -> PromptSuite:
+def _suite(asked: MeasureOptions, *, embedded: bool, has_template: bool) -> PromptSuite:
     """Put texts, files and a named suite together; without any, take the suite that fits the pair."""
     given = tuple(
         Prompt(id=f"p{i}", text=check_text(text, f"prompt p{i}"))
-        for i, text in enumerate(sources.prompt, start=1)
+        for i, text in enumerate(asked.prompt, start=1)
     )
-    read = [prompts.load(file) for file in sources.prompt_file]
+    read = [prompts.load(file) for file in asked.prompt_file]
     if len(read) > 1:  # each is a category of its own name, so that a verdict can say whether they differ
         read = [each.with_category(each.name) for each in read]
-    if sources.suite is not None:
-        read.append(prompts.suite(sources.suite, sources.access))
+    if asked.suite is not None:
+        read.append(prompts.suite(asked.suite, hub.Access.of(asked)))
     elif not (given or read):
         read.append(prompts.default(embedded=embedded, has_template=has_template))
-    if sources.per_category is not None:
-        read = [each.sample(sources.per_category, seed=sources.seed) for each in read]
+    if asked.per_category is not None:
+        read = [each.sample(asked.per_category, seed=asked.seed) for each in read]
     every = (*given, *(prompt for each in read for prompt in each.prompts))
     names = [prompt.id for prompt in every]
     if len(set(names)) < len(names):

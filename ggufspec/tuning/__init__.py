@@ -5,12 +5,10 @@ from __future__ import annotations
 from ggufspec.tuning.automatic import auto
 from ggufspec.tuning.crossing import (
     CrossoverPlan,
-    CrossoverRequest,
     CrossoverStep,
     begin_crossover,
     coarse_points,
     crossover,
-    crossover_request,
     expect_cells,
     identify_crossover,
     measure_crossover,
@@ -18,11 +16,11 @@ from ggufspec.tuning.crossing import (
 )
 from ggufspec.tuning.launching import ServerCommand, ServerOption, prepare_server
 from ggufspec.tuning.looking import forecast_configurations, outlook
-from ggufspec.tuning.planning import TuneRequest, default, identify, prepare_tuning
+from ggufspec.tuning.planning import identify, prepare_tuning
 from ggufspec.tuning.recommending import configuration_of
 from ggufspec.tuning.resuming import Attempt, find_attempt
 from ggufspec.tuning.running import (
-    Bench,
+    NextBench,
     confirmation,
     finals,
     follow_edge,
@@ -31,20 +29,18 @@ from ggufspec.tuning.running import (
     tune,
 )
 from ggufspec.tuning.serving import choose_serving, serve
-from ggufspec.tuning.sources import AutoRequest, DraftSource, DraftSources, find_sources
+from ggufspec.tuning.sources import DraftSource, DraftSources, find_sources
 from ggufspec.tuning.values import Choice, Plan, Prospect, Selection, Spent, Stage, Tuned, TuningForecast
 from ggufspec.tuning.verdicts import judge_finalists, select_arms, why_unusable
 
 __all__ = [
     "Attempt",
-    "AutoRequest",
-    "Bench",
     "Choice",
     "CrossoverPlan",
-    "CrossoverRequest",
     "CrossoverStep",
     "DraftSource",
     "DraftSources",
+    "NextBench",
     "Plan",
     "Prospect",
     "Selection",
@@ -52,7 +48,6 @@ __all__ = [
     "ServerOption",
     "Spent",
     "Stage",
-    "TuneRequest",
     "Tuned",
     "TuningForecast",
     "auto",
@@ -62,8 +57,6 @@ __all__ = [
     "configuration_of",
     "confirmation",
     "crossover",
-    "crossover_request",
-    "default",
     "expect_cells",
     "finals",
     "find_attempt",

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from ggufspec.analysis import LOOKS, CellSource, CrossoverCell, CrossoverMap, map_crossover
 from ggufspec.errors import GgufspecError
@@ -25,14 +24,13 @@ from ggufspec.measure import (
     RUN_SHARE,
     Block,
     Deadline,
-    Request,
     Session,
     api,
-    fetch_models,
     prepare_session,
+    with_fetched,
 )
 from ggufspec.measure import identify as identified
-from ggufspec.notebooks import check_options
+from ggufspec.options import BenchOptions, CrossoverOptions, takes
 from ggufspec.results import CrossoverAxes, ResultSet, load, write_crossover_axes
 from ggufspec.steps import finish
 from ggufspec.tuning import budgeting, expecting
@@ -46,28 +44,6 @@ _REPEATS = LOOKS[0]  # of each cell that is measured
 _AT_ONCE = 4  # cells, before the map is made again
 _LOAD_S = 2.0  # of a run beside its requests
 _ENDING_S = 1.0  # to make the map and print it
-_DEFAULTS: Mapping[str, Any] = {
-    "engine": "server",
-    "parallel": (1, 2, 4, 8),
-    "depth": (0,),
-    "draft": (2, 4, 8),
-    "n_predict": 96,
-}
-_MOST_TIME_S = 300.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class CrossoverRequest:
-    """What to map, and for how long.
-
-    Attributes:
-        request: models, prompts and settings as for a bench; its ``parallel``, ``depth`` and ``draft`` are
-            the axes.
-        max_time_s: for everything together; None for as long as verdicts are in doubt.
-    """
-
-    request: Request
-    max_time_s: float | None = _MOST_TIME_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,17 +75,7 @@ class CrossoverStep:
     resume: str | None = None
 
 
-def crossover_request(**options: Any) -> Request:
-    """Return a request with a crossover's own defaults: four numbers of users, and three draft sizes."""
-    given = {
-        name: value
-        for name, value in options.items()
-        if name not in _DEFAULTS or (value is not None and value != ())
-    }
-    return Request(**{**_DEFAULTS, **given})
-
-
-def prepare_crossover(asked: CrossoverRequest, deadline: Deadline | None = None) -> CrossoverPlan:
+def prepare_crossover(asked: CrossoverOptions, deadline: Deadline | None = None) -> CrossoverPlan:
     """Check what was asked for; memory and context are planned for the largest cell.
 
     Args:
@@ -120,16 +86,13 @@ def prepare_crossover(asked: CrossoverRequest, deadline: Deadline | None = None)
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
     if deadline is None:
-        deadline = Deadline.start(asked.max_time_s, run_share=RUN_SHARE)
-    threads, about_threads = choose_threads(asked.request.threads)
-    request = replace(
-        asked.request, threads=threads, repeats=_REPEATS, loads=None, max_time=None, precision=None
+        deadline = Deadline.start(asked.max_time, run_share=RUN_SHARE)
+    threads, about_threads = choose_threads(asked.threads)
+    users, depths = tuple(sorted({*(asked.parallel or (1,))})), tuple(sorted({*asked.depths}))
+    request = asked.to(
+        BenchOptions, threads=threads, parallel=users, depth=depths, repeats=_REPEATS, max_time=None
     )
-    users = tuple(sorted(set(request.users)))
-    depths = tuple(sorted({*(request.depth if isinstance(request.depth, tuple) else (request.depth or 0,))}))
-    if request.rate is not None:
-        raise GgufspecError("a crossover is of users who wait for their answers", "leave --rate out")
-    session = prepare_session(replace(request, parallel=users, depth=depths))
+    session = prepare_session(request)
     axes = CrossoverAxes(users=users, depths=depths)
     plan = CrossoverPlan(session=session, axes=axes, deadline=deadline)
     _check_arms(plan)
@@ -374,37 +337,20 @@ def _check_arms(plan: CrossoverPlan) -> None:
         )
 
 
-def crossover(
-    request: Request | None = None,
-    *,
-    max_time: float | None = _MOST_TIME_S,
-    name: str | None = None,
-    resume: str | None = None,
-    **options: Any,
-) -> CrossoverMap:
+@takes(CrossoverOptions)
+def crossover(asked: CrossoverOptions) -> CrossoverMap:
     """Map where drafting pays over users and depth, as ``ggufspec crossover`` does.
-
-    Args:
-        request: what to map; without it, ``options`` are fields of Request, e.g. ``parallel=(1, 2, 4, 8)``,
-            ``depth=(0, 4096)``, ``draft=(2, 4, 8)``.
-        max_time: seconds for everything together; None for as long as verdicts are in doubt.
-        name: the name of the stored bench.
-        resume: a stored crossover to continue.
-        **options: fields of Request.
 
     Returns:
         The map; ``ggufspec.load(map.bench)`` returns the runs.
 
     Raises:
-        TypeError: an option is unknown; the most similar one is named.
         GgufspecError: something cannot work; failing runs are rows instead.
     """
-    check_options("crossover", options, [] if request else [field.name for field in fields(Request)])
-    asked = (request or crossover_request(**options)).with_head()
-    models = fetch_models(asked.models, asked.access)
-    whole = CrossoverRequest(request=asked.with_models(models), max_time_s=max_time)
-    deadline = Deadline.start(max_time, run_share=RUN_SHARE)  # downloads do not count
-    plan = identify_crossover(prepare_crossover(whole, deadline))
+    name, resume = asked.name, asked.resume
+    fetched = with_fetched(asked)
+    deadline = Deadline.start(asked.max_time, run_share=RUN_SHARE)  # downloads do not count
+    plan = identify_crossover(prepare_crossover(fetched, deadline))
     plan = finish(expect_cells(plan, resume=resume))
 
     def measure(step: CrossoverStep) -> ResultSet:

@@ -1,11 +1,10 @@
-"""What a tuning may choose from, checked before anything runs: TuneRequest -> Plan."""
+"""What a tuning may choose from, checked before anything runs: TuneOptions -> Plan."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from ggufspec import machine, units
 from ggufspec.analysis import warnings
@@ -22,9 +21,7 @@ from ggufspec.measure import (
     RUN_SHARE,
     Block,
     Deadline,
-    Request,
     Session,
-    check_finite,
     describe_engine,
     find_methods,
     identity,
@@ -33,7 +30,7 @@ from ggufspec.measure import (
 from ggufspec.measure import identify as identified
 from ggufspec.measure import prepare_session as checked
 from ggufspec.modelfiles import gguf, memory
-from ggufspec.notebooks import fit_fields
+from ggufspec.options import BenchOptions, TuneOptions
 from ggufspec.tuning import candidates, prospects, quantizing, serving
 from ggufspec.tuning.values import Plan
 
@@ -41,55 +38,9 @@ _ENGINE, _LIBRARY_ENGINE = "server", "inprocess"  # the latter where llama.cpp i
 _SIZES = tuple(range(1, 17))  # of drafts by a model
 _LOOKUP_SIZES = (8, 12, 16, 32, 48)  # of drafts from the text so far
 _BEYOND = (20, 24, 32, 48)  # further sizes of drafts by a model, tried where the largest one is the best
-_P_MINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TuneRequest:
-    """What to choose from, and for how long.
-
-    Attributes:
-        request: models, prompts and settings as for a bench; its tuples are what may be chosen. The
-            engine is the one that the choice will be used with: by default the server, or ``inprocess`` for
-            a llama.cpp without programs. Without ``draft``, all sizes up to 16 are.
-        methods: what may draft, as for a bench; None for whatever the engine's program can.
-        serve_ctx: tokens of context that the choice must serve in each slot; None for the largest default
-            that fits, see ``serving.choose_serving``.
-        serve_parallel: slots, requests that are served at once; ``request.parallel``, if that is given. With
-            ``request.parallel``, the choice is for that many users: it is forecast and measured so.
-        quantize_drafter: quantizations to make of each drafter, as further drafters to choose from.
-        vram_bytes: plan with this much GPU memory instead of what is free.
-        max_time_s: for everything together; None for as long as it takes.
-        precision: half of the speed-ups' intervals over the speed-ups.
-        fresh: measure costs again, even if they are stored.
-    """
-
-    request: Request = field(default_factory=lambda: default())
-    methods: tuple[str, ...] | None = None
-    serve_ctx: int | None = None
-    serve_parallel: int = 1
-    quantize_drafter: tuple[str, ...] = ()
-    vram_bytes: int | None = None
-    max_time_s: float | None = 300.0
-    precision: float | None = 0.02
-    fresh: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse what the command line refuses, too.
-
-        Raises:
-            GgufspecError: a value has the wrong type, or a number is NaN or infinite.
-        """
-        fit_fields(self)
-        check_finite(self)
-
-
-def default(**options: Any) -> Request:
-    """Return a request with tuning's own default: several p_min."""
-    return Request(**{"p_min": _P_MINS, **options})
-
-
-def prepare_tuning(asked: TuneRequest, deadline: Deadline | None = None) -> Plan:
+def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan:
     """Check what was asked for, and lay out what may be chosen.
 
     Args:
@@ -99,34 +50,29 @@ def prepare_tuning(asked: TuneRequest, deadline: Deadline | None = None) -> Plan
     Raises:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
-    if asked.request.synthetic_accept is not None:
-        raise GgufspecError(
-            "a tuning asks what the drafters are worth, and synthetic acceptance would decide that",
-            "leave it out, or measure with `ggufspec sweep --synthetic-accept`",
-        )
     if deadline is None:
-        deadline = Deadline.start(asked.max_time_s, run_share=RUN_SHARE)
-    users = _users(asked)
-    llama, *others = asked.request.llamas
+        deadline = Deadline.start(asked.max_time, run_share=RUN_SHARE)
+    users = asked.users
+    llama, *others = asked.llamas
     if others:
         raise GgufspecError("a tuning uses one llama.cpp", "name one, and compare two with `ggufspec bench`")
     install = installs.find_install(llama)
-    engine = asked.request.engine or (_ENGINE if install.programs else _LIBRARY_ENGINE)
+    engine = asked.engine or (_ENGINE if install.programs else _LIBRARY_ENGINE)
     begun_s = deadline.elapsed_s
-    with_quantized, about_drafters = quantizing.add_quantized(asked.request, asked.quantize_drafter, install)
+    with_quantized, about_drafters = quantizing.add_quantized(asked, install)
     if asked.quantize_drafter:  # like downloads, this is done once, and does not count
         deadline = deadline.without(deadline.elapsed_s - begun_s)
-    threads, about_threads = choose_threads(asked.request.threads)
-    methods = asked.methods or _methods(install, with_quantized, engine)
+    threads, about_threads = choose_threads(asked.threads)
+    methods = asked.method or _methods(install, with_quantized, engine)
     usable = methods if users is None else tuple(filter(_serves_users, methods))
     sizes = sorted({*_SIZES, *_LOOKUP_SIZES, *_BEYOND})
-    request = replace(
-        with_quantized,
+    request = with_quantized.to(
+        BenchOptions,
         engine=engine,
         threads=threads,
-        p_min=0.0 if ENGINES[engine] is Program.TREE else asked.request.p_min,  # it knows none
+        p_min=(0.0,) if ENGINES[engine] is Program.TREE else asked.p_min,  # it knows none
         method=usable,
-        draft=asked.request.draft or tuple(size for size in sizes if _fits_batch(asked.request, users, size)),
+        draft=asked.draft or tuple(size for size in sizes if _fits_batch(asked, users, size)),
         precision=asked.precision,
         max_time=None,
         ctx=_slot_context(asked),
@@ -134,7 +80,7 @@ def prepare_tuning(asked: TuneRequest, deadline: Deadline | None = None) -> Plan
     if not usable:
         raise _nothing_drafts()
     if _keeps_drafter_on_processor(request, install):
-        request = replace(request, ngld=0)
+        request = request.replace(ngld=0)
     session = checked(request)
     refuse_endless(session.suite)
     check_library(session.install)  # looking ahead needs it, whatever the engine
@@ -173,18 +119,18 @@ def prepare_tuning(asked: TuneRequest, deadline: Deadline | None = None) -> Plan
     )
     context = to_serve.total_context if users is None else to_serve.context
     if context != session.suite.blocks[0].arms[0].context:
-        session = checked(replace(request, ctx=context))
+        session = checked(request.replace(ctx=context))
     blocks = candidates.blocks(session.suite.blocks, cards, layout=layout, vram_bytes=vram)
     if users is not None:
         session, blocks = _one_at_a_time(session, blocks, to_serve)
     beyond: tuple[RunSpec, ...] = ()
-    if not asked.request.draft:
+    if not asked.draft:
         beyond = tuple(arm for arm in prospects.drafting_arms(blocks) if _is_beyond(arm))
         blocks = tuple(Block(arms=tuple(arm for arm in block.arms if _is_usual(arm))) for block in blocks)
     if not prospects.drafting_arms(blocks):
         raise _nothing_drafts()
-    notes = tuple(note for note in session.notes if asked.request.draft or not note.startswith("draft sizes"))
-    chosen = () if asked.request.engine else describe_engine(engine, install)
+    notes = tuple(note for note in session.notes if asked.draft or not note.startswith("draft sizes"))
+    chosen = () if asked.engine else describe_engine(engine, install)
     about_users = _describe_users(users, [name for name in methods if name not in usable])
     return Plan(
         session=replace(
@@ -209,7 +155,7 @@ def prepare_tuning(asked: TuneRequest, deadline: Deadline | None = None) -> Plan
     )
 
 
-Threads = int | tuple[int, ...] | None
+Threads = tuple[int, ...] | None
 
 
 def choose_threads(asked: Threads) -> tuple[Threads, str | None]:
@@ -220,11 +166,11 @@ def choose_threads(asked: Threads) -> tuple[Threads, str | None]:
     """
     cores = machine.usable_cores()
     free = warnings.free_cores(cores, machine.busy_cores())
-    most = cores if asked is None else max(asked) if isinstance(asked, tuple) else asked
+    most = cores if asked is None else max(asked)
     if most <= free:
         return asked, None
     if asked is None:
-        return free, f"threads: {free} of {cores}, because other programs are busy; -t {cores} uses all"
+        return (free,), f"threads: {free} of {cores}, because other programs are busy; -t {cores} uses all"
     cores_free = units.counted(free, "core")
     return asked, (
         f"threads: {most} as requested, but other programs leave {cores_free} free, so runs may take many "
@@ -239,33 +185,6 @@ def _nothing_drafts() -> GgufspecError:
     )
 
 
-def _users(asked: TuneRequest) -> int | None:
-    """Return how many users send requests at once; None for one request after another.
-
-    Raises:
-        GgufspecError: there are several numbers of users, other traffic, or another number of slots.
-    """
-    request = asked.request
-    for name in ("depth", "rate", "replay", "url", "url_drafting"):
-        if getattr(request, name) is not None:
-            raise GgufspecError(
-                f"a tuning does not measure --{name.replace('_', '-')}",
-                "leave it out; `ggufspec bench` and `ggufspec crossover` measure other traffic",
-            )
-    if len(request.users) > 1:
-        raise GgufspecError(
-            "a tuning is for one number of users",
-            "give one with --parallel; `ggufspec crossover` compares several",
-        )
-    users = request.users[0] if request.users else None
-    if users is not None and asked.serve_parallel not in {1, users}:
-        raise GgufspecError(
-            f"--parallel {users} and --serve-parallel {asked.serve_parallel} differ",
-            "a tuning for several users measures the slots that are to be served: leave --serve-parallel out",
-        )
-    return users
-
-
 def _serves_users(method: str) -> bool:
     """Whether several users can measure a method: their prompts are sent more than once."""
     try:
@@ -274,10 +193,9 @@ def _serves_users(method: str) -> bool:
         return True
 
 
-def _fits_batch(request: Request, users: int | None, size: int) -> bool:
+def _fits_batch(request: TuneOptions, users: int | None, size: int) -> bool:
     """Whether the drafts of all users fit into a batch."""
-    runtimes = request.runtime if isinstance(request.runtime, tuple) else (request.runtime,)
-    batch = min(runtime.batch or BATCH for runtime in runtimes)
+    batch = min(runtime.batch or BATCH for runtime in request.runtimes)
     return users is None or most_rows(users, size) <= batch
 
 
@@ -310,18 +228,18 @@ def _describe_users(users: int | None, left_out: Sequence[str]) -> Iterator[str]
         )
 
 
-def _slot_context(asked: TuneRequest) -> int | None:
+def _slot_context(asked: TuneOptions) -> int | None:
     """Return the requested context of a slot; --ctx is that, too.
 
     Raises:
         GgufspecError: two were given.
     """
-    if asked.serve_ctx is not None and asked.request.ctx not in {None, asked.serve_ctx}:
+    if asked.serve_ctx is not None and asked.ctx not in {None, asked.serve_ctx}:
         raise GgufspecError(
-            f"--ctx {asked.request.ctx} and --serve-ctx {asked.serve_ctx} differ",
+            f"--ctx {asked.ctx} and --serve-ctx {asked.serve_ctx} differ",
             "a tuning measures at the context that is to be served: leave --ctx out",
         )
-    return asked.serve_ctx or asked.request.ctx
+    return asked.serve_ctx or asked.ctx
 
 
 def _serving_note(to_serve: Serving, why: str) -> str:
@@ -345,7 +263,7 @@ def identify(plan: Plan) -> Plan:
     )
 
 
-def _methods(install: Install, request: Request, engine: str) -> tuple[str, ...]:
+def _methods(install: Install, request: TuneOptions, engine: str) -> tuple[str, ...]:
     """Return what the models draft by, and the n-gram methods of the engine at some of the given draft sizes.
 
     Raises:
@@ -353,9 +271,8 @@ def _methods(install: Install, request: Request, engine: str) -> tuple[str, ...]
     """
     methods = dict.fromkeys((Method.DRAFT_MODEL.value, *find_methods(request)))
     program = ENGINES[engine]
-    sizes = request.draft if isinstance(request.draft, tuple) else (request.draft,)
     for method in Method:
-        if method.drafts_with_model or engine == "inprocess" or not draft_sizes(method, sizes):
+        if method.drafts_with_model or engine == "inprocess" or not draft_sizes(method, request.draft):
             continue
         with suppress(GgufspecError):
             check_chain(install, program, Chain(method))
@@ -381,24 +298,24 @@ def _plain(session: Session) -> tuple[RunSpec, ...]:
     return tuple(block.arms[0] for block in session.suite.blocks)
 
 
-def _keeps_drafter_on_processor(request: Request, install: Install) -> bool:
+def _keeps_drafter_on_processor(request: BenchOptions, install: Install) -> bool:
     """Whether workers have the target's layers, and this machine, where the drafter is, has no GPU."""
-    is_open = request.ngld == "auto" and not request.offload.drafter.devices
+    is_open = request.ngld == ("auto",) and not request.offload.drafter.devices
     return is_open and install.gpu is False and any(request.rpcs)
 
 
-def _vram_bytes(asked: TuneRequest, install: Install) -> int | None:
+def _vram_bytes(asked: TuneOptions, install: Install) -> int | None:
     """Return the GPU memory to plan with, that of workers included; None where nothing can be offloaded.
 
     Raises:
         GgufspecError: GPU memory was named for a build that uses none.
     """
     if install.gpu is False:
-        if asked.vram_bytes is not None:
+        if asked.vram is not None:
             raise GgufspecError(
                 f"the llama.cpp in {install.root} is built for the processor alone",
                 "leave --vram out, or build one for the GPU: `ggufspec build --backend cuda`",
             )
         return None
     free_bytes = sum(gpu.free_bytes for gpu in machine.memory(install.gpus).gpus)
-    return asked.vram_bytes or free_bytes or None
+    return asked.vram or free_bytes or None

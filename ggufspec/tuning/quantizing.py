@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import replace
 
 from ggufspec import machine, paths
 from ggufspec.domain import ModelFile
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import quantizing
 from ggufspec.llama.install import Install
-from ggufspec.measure import Request, find_drafters, identity
+from ggufspec.measure import find_drafters, identity
 from ggufspec.modelfiles import gguf
+from ggufspec.options import TuneOptions
 
 _NAMED = re.compile(r"[-.](?:I?Q\d\w*|BF16|F16|F32)$", re.IGNORECASE)
 
 
-def add_quantized(
-    request: Request, quants: Sequence[str], install: Install
-) -> tuple[Request, tuple[str, ...]]:
-    """Return a request with further drafters, and notes on where they come from.
+def add_quantized(asked: TuneOptions, install: Install) -> tuple[TuneOptions, tuple[str, ...]]:
+    """Return options with further drafters, and notes on where they come from.
 
-    A drafter is made from each of the request's, in each quantization that has fewer bits than its own.
+    A drafter is made from each of the drafters, in each quantization that has fewer bits than its own.
 
     Args:
-        request: names the drafters, or a pair that has one.
-        quants: quantizations, such as ``Q4_0``.
+        asked: names the drafters, or a pair that has one, and the quantizations.
         install: its llama-quantize makes them.
 
     Raises:
         NoInstallError: the install lacks llama-quantize.
         GgufspecError: there is no drafter, or it cannot be quantized so.
     """
-    if not quants:
-        return request, ()
-    drafters = find_drafters(request)
+    if not asked.quantize_drafter:
+        return asked, ()
+    drafters = find_drafters(asked)
     if not drafters:
         raise GgufspecError("there is no drafter to quantize", "name one with --draft-model")
     made: list[ModelFile] = []
@@ -44,7 +40,7 @@ def add_quantized(
     for drafter in drafters:
         assert drafter.path is not None
         own_quant = gguf.read_card(drafter.path).quant
-        for quant in quants:
+        for quant in asked.quantize_drafter:
             if own_quant is not None and (quant == own_quant or _bits(quant) > _bits(own_quant)):
                 notes.append(
                     f"drafters: {drafter.filename} is {own_quant}, so {quant} of it would add nothing"
@@ -58,7 +54,7 @@ def add_quantized(
                 f"drafters: {made[-1].filename} was made from {drafter.filename} by llama-quantize"
                 + (f"; it is {card.described_quant}" if card.described_quant != card.quant else "")
             )
-    return replace(request, draft_model=(*drafters, *made)), tuple(notes)
+    return asked.replace(draft_model=(*drafters, *made)), tuple(notes)
 
 
 def _quantize_drafter(drafter: ModelFile, quant: str, install: Install) -> ModelFile:

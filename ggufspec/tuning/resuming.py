@@ -9,16 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from ggufspec import machine, paths, results
 from ggufspec.llama.install import switches
 from ggufspec.measure import Deadline, identity
+from ggufspec.options import TuneOptions
 from ggufspec.results import Configuration
-from ggufspec.tuning.planning import TuneRequest, identify, prepare_tuning
-from ggufspec.tuning.running import Bench
+from ggufspec.tuning.planning import identify, prepare_tuning
+from ggufspec.tuning.running import NextBench
 from ggufspec.tuning.values import Plan, TuningForecast
 
 _DIGITS = 8  # of the key in a name
@@ -61,7 +62,7 @@ class Attempt:
         """The configuration that it has stored; None while it is unfinished."""
         return _read_finished(self.name)
 
-    def place_bench(self, bench: Bench) -> tuple[str | None, str | None]:
+    def place_bench(self, bench: NextBench) -> tuple[str | None, str | None]:
         """Return the name of a new bench, or that of the stored one to go on with; the other is None."""
         name = bench.resume or (
             f"{self.name}{'' if bench.confirms else '-selection'}{'' if bench.note is None else '-again'}"
@@ -90,7 +91,7 @@ class Attempt:
         _file(self.name).unlink(missing_ok=True)
 
 
-def find_attempt(asked: TuneRequest, deadline: Deadline | None = None) -> Attempt:
+def find_attempt(asked: TuneOptions, deadline: Deadline | None = None) -> Attempt:
     """Return a new tuning, or the one that the same request began; with ``fresh``, none that is finished.
 
     The models are read for their checksums.
@@ -109,21 +110,16 @@ def find_attempt(asked: TuneRequest, deadline: Deadline | None = None) -> Attemp
         return Attempt(name=name, plan=plan)
     before = (progress.serve_ctx, progress.vram_bytes, progress.threads)
     if before != (plan.serving.context, plan.vram_bytes, plan.alone.threads):
-        same = replace(
-            asked,
-            request=replace(asked.request, threads=progress.threads),
-            serve_ctx=progress.serve_ctx,
-            vram_bytes=progress.vram_bytes,
-        )
+        same = asked.replace(threads=progress.threads, serve_ctx=progress.serve_ctx, vram=progress.vram_bytes)
         plan = identify(prepare_tuning(same, plan.deadline))
     return Attempt(name=name, plan=plan, outlook=progress.outlook)
 
 
-def _name(asked: TuneRequest, plan: Plan) -> str:
+def _name(asked: TuneOptions, plan: Plan) -> str:
     """Return a name that stands for a request, the content of all files, and this machine."""
     here = machine.snapshot(plan.session.install.devices)
     facts = [
-        repr(replace(asked, fresh=False)),
+        repr(asked.replace(fresh=False)),
         [(file.use, file.name, file.sha256) for file in plan.session.files or ()],
         identity.of_prompts(plan.session.suite.prompts),
         [here.cpu, here.cores, here.gpus],

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator, Set
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from ggufspec import machine, units
 from ggufspec.domain import Program, Prompt, Role, RunSpec
@@ -16,30 +15,20 @@ from ggufspec.measure import (
     RUN_SHARE,
     Block,
     Deadline,
-    Request,
     RunPlan,
     Session,
     api,
-    fetch_models,
     traffic,
+    with_fetched,
 )
-from ggufspec.notebooks import check_options
+from ggufspec.options import TuneOptions, takes
 from ggufspec.results import ResultSet, write_configuration
 from ggufspec.steps import finish
 from ggufspec.tuning import budgeting, looking, prospects, recommending, serving, values, verdicts
 from ggufspec.tuning.budgeting import Budget, Stages
-from ggufspec.tuning.planning import TuneRequest, default, identify, prepare_tuning
+from ggufspec.tuning.planning import identify, prepare_tuning
 from ggufspec.tuning.values import Plan, Selection, Tuned, TuningForecast
 
-_TUNING_OPTIONS = {
-    "max_time": "max_time_s",
-    "precision": "precision",
-    "vram": "vram_bytes",
-    "fresh": "fresh",
-    "serve_ctx": "serve_ctx",
-    "serve_parallel": "serve_parallel",
-    "quantize_drafter": "quantize_drafter",
-}
 _LAST_ROUNDS = 0.5  # of the time beyond what is planned, for the selection; the rest confirms
 _QUIETER = "stop other programs, or allow more time with --max-time, and tune again"
 
@@ -239,29 +228,22 @@ def _bench(
     return replace(plan.session, suite=suite, deadline=deadline)
 
 
-def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
+@takes(TuneOptions)
+def tune(asked: TuneOptions) -> Tuned:
     """Find the fastest way to run a target, as ``ggufspec tune`` does.
 
-    Args:
-        request: what to choose from; without it, ``options`` are fields of Request, e.g. ``draft=(1, 2, 3)``.
-        **options: fields of Request, and ``max_time``, ``precision``, ``vram`` and ``fresh`` for those of
-            TuneRequest.
-
     Raises:
-        TypeError: an option is unknown; the most similar one is named.
         GgufspecError: something cannot work; failing runs of finalists are rows instead.
     """
-    known = {field.name for field in fields(Request)} | _TUNING_OPTIONS.keys()
-    check_options("tune", options, [] if request else sorted(known))
-    asked = request or _asked(options)
-    named = asked.request.with_head()
-    models = fetch_models(named.models, named.access)  # downloads do not count
-    deadline = Deadline.start(asked.max_time_s, run_share=RUN_SHARE)
-    plan = identify(prepare_tuning(replace(asked, request=named.with_models(models)), deadline))
+    fetched = with_fetched(asked)  # downloads do not count
+    deadline = Deadline.start(asked.max_time, run_share=RUN_SHARE)
+    plan = identify(prepare_tuning(fetched, deadline))
     command = ("ggufspec.tune", repr(asked))
 
-    def measure(bench: Bench) -> ResultSet:
-        return api.run(bench.session, api.begin(bench.session, command=command, resume=bench.resume))
+    def measure(bench: NextBench) -> ResultSet:
+        name = asked.name if bench.confirms else None
+        opened = api.begin(bench.session, command=command, name=name, resume=bench.resume)
+        return api.run(bench.session, opened)
 
     tuned = serving.serve(plan, finish(measure_finalists(plan, looking.outlook(plan)), measure))
     keep(tuned)
@@ -269,7 +251,7 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
+class NextBench:
     """A bench that a tuning needs next.
 
     Attributes:
@@ -285,7 +267,7 @@ class Bench:
     note: str | None = None
 
 
-def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[Bench, ResultSet | None, Tuned]:
+def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[NextBench, ResultSet | None, Tuned]:
     """Yield each bench to measure, take its results, and return the verdict.
 
     Where no run of the target alone can be used, the bench is measured once more, if there is time, with at
@@ -299,24 +281,24 @@ def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[Bench, R
     def elapsed_s() -> float:
         return time.monotonic() - begun
 
-    selected = yield Bench(session=finals(plan, outlook))
+    selected = yield NextBench(session=finals(plan, outlook))
     assert selected is not None
     if (cause := verdicts.why_unusable(selected)) is not None:
         _refuse_late(selected, plan, outlook, cause)
         plan, outlook, note = _with_fewer_threads(plan, outlook, cause)
-        selected = yield Bench(session=finals(plan, outlook), note=note)
+        selected = yield NextBench(session=finals(plan, outlook), note=note)
         assert selected is not None
         _refuse_unusable(selected, plan, outlook)
     while further := follow_edge(plan, outlook, selected, measuring_s=elapsed_s()):
-        selected = yield Bench(session=further, resume=selected.meta.id)
+        selected = yield NextBench(session=further, resume=selected.meta.id)
         assert selected is not None
     selection = verdicts.select_arms(selected)
-    confirmed = yield Bench(session=confirmation(plan, outlook, selection), confirms=True)
+    confirmed = yield NextBench(session=confirmation(plan, outlook, selection), confirms=True)
     assert confirmed is not None
     if (cause := verdicts.why_unusable(confirmed)) is not None:
         _refuse_late(confirmed, plan, outlook, cause)
         plan, outlook, note = _with_fewer_threads(plan, outlook, cause)
-        confirmed = yield Bench(session=confirmation(plan, outlook, selection), confirms=True, note=note)
+        confirmed = yield NextBench(session=confirmation(plan, outlook, selection), confirms=True, note=note)
         assert confirmed is not None
         _refuse_unusable(confirmed, plan, outlook)
     return verdicts.judge_finalists(outlook, selection, confirmed, measuring_s=elapsed_s())
@@ -379,16 +361,3 @@ def keep(tuned: Tuned) -> None:
     ]
     profiles.keep(forecasts, tuned.results.folder)
     write_configuration(recommending.configuration_of(tuned), tuned.results.folder)
-
-
-def _asked(options: dict[str, Any]) -> TuneRequest:
-    """Tell a tuning's own options from those of its benches; both have the command line's names."""
-    methods = options.pop("method", None)
-    tuning_options = {field: options.pop(name) for name, field in _TUNING_OPTIONS.items() if name in options}
-    if isinstance(kind := tuning_options.get("quantize_drafter"), str):
-        tuning_options["quantize_drafter"] = (kind,)
-    return TuneRequest(
-        request=default(**options),
-        methods=(methods,) if isinstance(methods, str) else methods,
-        **tuning_options,
-    )

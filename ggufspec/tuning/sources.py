@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from ggufspec import machine, measure
 from ggufspec.domain import Chain, Method, ModelFile, ModelRun, Offload, Program
@@ -17,53 +16,11 @@ from ggufspec.llama.rpc import WorkerReport, workers
 from ggufspec.modelfiles import api, catalog, hub, memory, pins
 from ggufspec.modelfiles.compat import judging, read_head, usable_methods
 from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.options import AutoOptions, TuneOptions
 from ggufspec.prompts import EMBEDDED
-from ggufspec.tuning.planning import TuneRequest, default
 from ggufspec.units import format_bytes
 
 _CONTEXT = 4096  # tokens of each request, where none are asked for and the models were trained for as many
-
-
-@dataclass(frozen=True, kw_only=True)
-class AutoRequest:
-    """What to serve, what may be downloaded for it, and how long the tuning may take.
-
-    Attributes:
-        target: a model reference, a file, or a pair of the catalogue.
-        draft_model: drafters to try besides those that are found.
-        drafters: most drafters to try of those that are found.
-        max_download_bytes: of the target and the drafters together; None for no limit.
-        max_time_s: of the tuning; None for no limit.
-        serve_ctx: tokens of context for each request; None for a default that fits.
-        serve_parallel: requests that are served at once; ``parallel``, if that is given.
-        parallel: users for whom to tune, who send requests at once; None for one request after another.
-        threads: of the processor; None for all physical cores.
-        llama: folder of a llama.cpp; None for the one that is found.
-        offline: use only cached files.
-        token: access token for the Hub.
-        fresh: tune again, even if the same tuning is stored.
-        rpc: workers that lend their devices to the target, such as ``a:50052,b:50052``; None for none.
-    """
-
-    target: str
-    draft_model: tuple[str, ...] = ()
-    drafters: int = 3
-    max_download_bytes: int | None = None
-    max_time_s: float | None = 300.0
-    serve_ctx: int | None = None
-    serve_parallel: int = 1
-    parallel: int | None = None
-    threads: int | None = None
-    llama: Path | None = None
-    offline: bool = False
-    token: str | None = field(default=None, repr=False)
-    fresh: bool = False
-    rpc: str | None = None
-
-    @property
-    def access(self) -> hub.Access:
-        """Access to the Hub."""
-        return hub.Access(token=self.token, offline=self.offline)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,48 +79,40 @@ class DraftSources:
         surveys = (self.target, *(source.survey for source in self.tried if source.survey is not None))
         return tuple(map(measure.file_of, surveys))
 
-    def tune_request(self, asked: AutoRequest) -> TuneRequest:
+    def tune_options(self, asked: AutoOptions) -> TuneOptions:
         """Return what to tune once everything is on this machine."""
         target, *drafters = self.models
-        return TuneRequest(
-            request=default(
-                target=target,
-                draft_model=tuple(drafters) or None,
-                engine="server",
-                threads=asked.threads,
-                llama=asked.llama,
-                rpc=asked.rpc,
-                suite=EMBEDDED if catalog.is_embedded(asked.target) else None,
-                parallel=asked.parallel,
-            ),
-            methods=tuple(dict.fromkeys(source.method.value for source in self.tried)),
-            serve_ctx=asked.serve_ctx,
-            serve_parallel=asked.serve_parallel,
-            max_time_s=asked.max_time_s,
-            fresh=asked.fresh,
+        return asked.to(
+            TuneOptions,
+            target=target,
+            draft_model=drafters,
+            engine="server",
+            suite=EMBEDDED if catalog.is_embedded(asked.target) else None,
+            method=tuple(dict.fromkeys(source.method.value for source in self.tried)),
+            offline=False,
         )
 
 
-def find_sources(asked: AutoRequest) -> DraftSources:
+def find_sources(asked: AutoOptions) -> DraftSources:
     """Find what may draft for a target, and whether it fits; only headers are read.
 
     Raises:
         NoInstallError: there is no llama.cpp with a server.
         OutOfMemoryError: the target cannot fit into memory.
         WorkerError: a worker cannot be used.
-        ConsentNeededError: the target alone exceeds ``max_download_bytes``.
+        ConsentNeededError: the target alone exceeds ``max_download``.
         ChangedFileError: the Hub's files are not those to which a pair of a catalogue is pinned.
         GgufspecError: the target, or a drafter that was named, is not available.
     """
-    rpc = workers.parse_workers(asked.rpc or workers.NO_WORKERS)
-    install = installs.find_install(asked.llama)
+    (rpc,), (llama,) = asked.rpcs, asked.llamas
+    install = installs.find_install(llama)
     install.executable(Program.SERVER)
     pair = catalog.load_catalogue().get(asked.target)
     target = asked.target if pair is None else f"{asked.target}:target"
-    survey = hub.survey_model(target, asked.access)
+    survey = hub.survey_model(target, hub.Access.of(asked))
     if pair is not None:
         survey = replace(survey, pair=replace(survey.pair, name=pair.name))  # which has pins
-    card = hub.read_card(survey.pair.target, asked.access)
+    card = hub.read_card(survey.pair.target, hub.Access.of(asked))
     fitting = _DrafterJudge(asked=asked, target=card, install=install, lent=workers.read_workers(rpc))
     fit = fitting.judge_memory(None)
     if fit.outcome is memory.MemoryFit.IMPOSSIBLE:
@@ -180,8 +129,8 @@ def find_sources(asked: AutoRequest) -> DraftSources:
         if not drafter.in_target and (drafter.file.repo, drafter.file.filename) not in seen
     ]
     all_sources = [*named, *_judge_suggested(others, fitting, asked.drafters)]
-    sources = [*_within_download(all_sources, survey.missing_bytes, asked.max_download_bytes)]
-    sources += [*_without_files(card, install, asked.parallel)]
+    sources = [*_within_download(all_sources, survey.missing_bytes, asked.max_download)]
+    sources += [*_without_files(card, install, asked.users)]
     chosen = DraftSources(
         target=survey,
         sources=tuple(sorted(sources, key=lambda source: source.left_out is not None)),
@@ -194,11 +143,11 @@ def find_sources(asked: AutoRequest) -> DraftSources:
     return chosen
 
 
-def _refuse_large_target(survey: hub.Survey, asked: AutoRequest) -> None:
-    if asked.max_download_bytes is not None and survey.missing_bytes > asked.max_download_bytes:
+def _refuse_large_target(survey: hub.Survey, asked: AutoOptions) -> None:
+    if asked.max_download is not None and survey.missing_bytes > asked.max_download:
         raise ConsentNeededError(
             f"the target alone needs a download of {format_bytes(survey.missing_bytes)}, more than "
-            f"{format_bytes(asked.max_download_bytes)}",
+            f"{format_bytes(asked.max_download)}",
             "raise --max-download, or name a smaller quant",
         )
 
@@ -209,7 +158,7 @@ def _model_key(source: DraftSource) -> tuple[str | None, str]:
     return model.repo, model.filename
 
 
-def _suggest(target: str, asked: AutoRequest) -> tuple[tuple[api.SuggestedDrafter, ...], tuple[str, ...]]:
+def _suggest(target: str, asked: AutoOptions) -> tuple[tuple[api.SuggestedDrafter, ...], tuple[str, ...]]:
     """Return the drafters that the Hub or the cache has for a target, or a note why there are none."""
     try:
         return api.suggest(target, offline=asked.offline, token=asked.token), ()
@@ -286,7 +235,7 @@ class _DrafterJudge:
     ``lent`` are the workers on which layers of the target may be.
     """
 
-    asked: AutoRequest
+    asked: AutoOptions
     target: ModelCard
     install: Install
     lent: tuple[WorkerReport, ...] = ()
@@ -297,8 +246,8 @@ class _DrafterJudge:
         Raises:
             GgufspecError: it is not available.
         """
-        survey = hub.survey_model(name, self.asked.access)
-        card = hub.read_card(survey.pair.target, self.asked.access)
+        survey = hub.survey_model(name, hub.Access.of(self.asked))
+        card = hub.read_card(survey.pair.target, hub.Access.of(self.asked))
         method = usable_methods(read_head(card))[0]
         source = DraftSource(name=name, method=method, survey=survey)
         build = self.install.build_number
@@ -323,7 +272,7 @@ class _DrafterJudge:
         install, asked = workers.with_devices(self.install, self.lent), self.asked
         context = min(asked.serve_ctx or _CONTEXT, self.target.context_length)
         settings = memory.MemorySettings(
-            context=context * (asked.parallel or asked.serve_parallel),
+            context=context * (asked.users or asked.serve_parallel),
             layout=memory.layout_for(install.build_number),
         )
         offload = Offload(

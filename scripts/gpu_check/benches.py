@@ -11,7 +11,8 @@ from typing import Any
 from ggufspec.analysis import arms, review
 from ggufspec.analysis.arm import Arm
 from ggufspec.domain import Layers, Role, RunSpec, Status
-from ggufspec.measure import Request, api, identify, prepare_session
+from ggufspec.measure import api, identify, prepare_session
+from ggufspec.options import BenchOptions
 from ggufspec.results import ResultSet
 from gpu_check.presets import ALPHA, PROMPTS, Pairing, Preset
 from gpu_check.steps import NOT_RUN, Row, Section
@@ -29,11 +30,10 @@ class Bench:
     gpu: bool
 
     def run(
-        self, asked: Request, seconds: float, *, drafter_alone: bool = True
+        self, asked: BenchOptions, seconds: float, *, drafter_alone: bool = True
     ) -> tuple[ResultSet, tuple[RunSpec, ...]]:
         """Measure for some seconds at most; return the results, and the arms that were asked for."""
-        shared = replace(
-            asked,
+        shared = asked.replace(
             threads=self.preset.threads,
             llama=self.llama,
             max_time=max(1.0, seconds),
@@ -51,10 +51,10 @@ class Bench:
                 store = latest  # the last one has everything
         return store, tuple(arm for block in wanted for arm in block.arms)
 
-    def demo(self, engine: str, sizes: tuple[int, ...], *, pair: str = "demo", **also: Any) -> Request:
+    def demo(self, engine: str, sizes: tuple[int, ...], *, pair: str = "demo", **also: Any) -> BenchOptions:
         """Ask for an embedded pair with its own acceptance, all of it on the GPU."""
         texts = self.preset.demo_texts
-        return Request(
+        return BenchOptions(
             pair=pair,
             engine=engine,
             ngl="all" if self.gpu else 0,
@@ -67,9 +67,9 @@ class Bench:
             **also,
         )
 
-    def random(self, pairing: Pairing, layers: Layers, sizes: tuple[int, ...], **also: Any) -> Request:
+    def random(self, pairing: Pairing, layers: Layers, sizes: tuple[int, ...], **also: Any) -> BenchOptions:
         """Ask for a random pair; its drafter is on the GPU whole, unless nothing else is."""
-        return Request(
+        return BenchOptions(
             target=self.models / f"{pairing.target.name}.gguf",
             draft_model=self.models / f"{pairing.drafter.name}.gguf",
             ngl=layers,

@@ -14,6 +14,7 @@ from ggufspec.domain import Layers, Program, Role
 from ggufspec.forecast import profiles, whatif
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.llama.install import installs
+from ggufspec.options import TuneOptions
 from gpu_check.benches import Bench, Measured, doubts
 from gpu_check.steps import Bar, NotRunError, Row, Section
 
@@ -26,14 +27,11 @@ _REPEATS = 2
 
 def embedded(bench: Bench, seconds: float) -> Section:
     """Look ahead at the embedded pair, then measure every γ by a program that has no HTTP in its time."""
-    asked = replace(
-        bench.demo("binary-simple", bench.preset.sizes, repeats=_REPEATS, warmup=1),
+    asked = bench.demo("binary-simple", bench.preset.sizes, repeats=_REPEATS, warmup=1).replace(
         llama=bench.llama,
         threads=bench.preset.threads,
     )
-    plan = tuning.prepare_tuning(
-        tuning.TuneRequest(request=asked, methods=("draft-model",), max_time_s=None, fresh=True)
-    )
+    plan = tuning.prepare_tuning(asked.to(TuneOptions, method="draft-model", max_time=None, fresh=True))
     outlook = tuning.outlook(plan)
     foretold = {each.arm.drafting.n_max: each.overall for each in outlook.prospects if each.arm.drafting}
     results, _ = bench.run(asked, seconds)

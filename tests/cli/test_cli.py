@@ -25,7 +25,8 @@ from ggufspec.cli import COMMANDS, cli
 from ggufspec.cli.steps import benches
 from ggufspec.domain import Conditions
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import Request, measuring, prepare_session
+from ggufspec.measure import measuring, prepare_session
+from ggufspec.options import BenchOptions
 from ggufspec.report import frames
 from ggufspec.report.rows.benches import SummaryRow
 from tests.support import fake_server, fakes, shell
@@ -228,11 +229,11 @@ def test_a_long_prompt_file_is_measured(llama: Path, tmp_path: Path, engine: str
 @pytest.mark.parametrize(
     ("request_", "name"),
     [
-        (Request(pair="demo", prompt=("fine", "a \0 b")), "prompt p2"),
-        (Request(pair="demo", prompt=("fine",), chat=True, system="be \0 brief"), "the system prompt"),
+        (BenchOptions(pair="demo", prompt=("fine", "a \0 b")), "prompt p2"),
+        (BenchOptions(pair="demo", prompt=("fine",), chat=True, system="be \0 brief"), "the system prompt"),
     ],
 )
-def test_a_prompt_with_a_nul_is_refused_by_its_name(llama: Path, request_: Request, name: str) -> None:
+def test_a_prompt_with_a_nul_is_refused_by_its_name(llama: Path, request_: BenchOptions, name: str) -> None:
     with pytest.raises(GgufspecError, match=f"{name} contains a NUL character") as refused:
         prepare_session(request_)
     assert refused.value.hint
@@ -380,7 +381,9 @@ def test_a_bench_goes_on_with_the_command_that_began_it(
     assert shlex.split(again or "") == ["ggufspec", *flags, "sweep", *kept, "--resume", "it is"]
 
 
-@pytest.mark.parametrize("argv", [("ggufspec.bench", "Request()"), ("ggufspec", "tune"), ("ggufspec",), ()])
+@pytest.mark.parametrize(
+    "argv", [("ggufspec.bench", "BenchOptions()"), ("ggufspec", "tune"), ("ggufspec",), ()]
+)
 def test_what_cannot_go_on_has_no_command(argv: tuple[str, ...]) -> None:
     with click.Context(cli):
         assert benches.command_line(argv, "a") is None

@@ -97,7 +97,7 @@ def test_many_options_stand_in_sections_and_each_of_them_once(name: str) -> None
     if isinstance(found, click.Group):
         assert len(options) < 9  # its commands have the others
         return
-    text = CliRunner().invoke(cli, [name, "--help"], terminal_width=200).output
+    text = CliRunner().invoke(cli, [name, "--help-all"], terminal_width=200).output
     sections = [part for part in text.split("\n\n") if part.split("\n")[0].endswith(":")]
     lines = [line.strip() for part in sections for line in part.splitlines() if line.startswith("  -")]
     listed = [word.rstrip(",") for line in lines for word in line.split("  ")[0].split()]
@@ -120,7 +120,7 @@ def test_help_imports_at_most_twice_what_click_does(words: tuple[str, ...]) -> N
 
 
 def test_the_help_names_every_suite() -> None:
-    assert all(name in CliRunner().invoke(cli, ["bench", "--help"]).output for name in prompts.BUILT_IN)
+    assert all(name in CliRunner().invoke(cli, ["bench", "--help-all"]).output for name in prompts.BUILT_IN)
 
 
 def test_version() -> None:

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from ggufspec import paths, settings
+from ggufspec import paths
 from ggufspec.doctor import building, machines, models, programs
 from ggufspec.doctor.building import Cuda
 from ggufspec.doctor.finding import Checkup, Finding, FindingStatus, install_command, missing, ok, render
 from ggufspec.llama.install import installs
 from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles import hub
+from ggufspec.options import settings
 from tests.support import fakes, shell
 
 NVCC = Path("/usr/local/cuda/bin/nvcc")

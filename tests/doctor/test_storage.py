@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ggufspec import paths
+from ggufspec.choices import StorageKind
 from ggufspec.cli import cli
 from ggufspec.doctor import storage
-from ggufspec.doctor.storage import StorageKind
 from ggufspec.errors import ConsentNeededError, GgufspecError
 from ggufspec.llama.install import store
 from ggufspec.modelfiles import hub

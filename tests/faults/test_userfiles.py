@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import paths, prompts, settings, userfiles
+from ggufspec import paths, prompts, userfiles
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.server import endpoints
 from ggufspec.modelfiles import catalog
+from ggufspec.options import settings
 from tests.support import shell
 
 READERS: dict[str, Callable[[Path], object]] = {

@@ -25,7 +25,8 @@ from ggufspec.fleet import AttemptEnding, Drive, benching, make_order
 from ggufspec.fleet.benching import Bencher, list_software
 from ggufspec.fleet.locking import hold_host
 from ggufspec.fleet.orders import BlockMeasured, OrderFailure, Preparation, unpack_texts
-from ggufspec.measure import Request, api
+from ggufspec.measure import api
+from ggufspec.options import BenchOptions
 from ggufspec.results import CellKey, ResultSet
 from tests.support import values
 from tests.support.fleets import N_BLOCKS, FakeCluster, FakeNode, drive, order
@@ -233,7 +234,7 @@ def test_a_fleet_is_resumed_as_it_was_begun(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_no_token_travels_unless_it_is_shared() -> None:
-    asked = Request(token="hf_secret")
+    asked = BenchOptions(token="hf_secret")
     assert make_order("nightly", asked).request.token is None
     assert make_order("nightly", asked, shares_token=True).request.token == "hf_secret"
 
@@ -241,14 +242,14 @@ def test_no_token_travels_unless_it_is_shared() -> None:
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
-        (Request(url="http://x"), "--url"),
-        (Request(tuned="big"), "--tuned"),
-        (Request(rpc="a:50052,b:50052"), "--rpc"),
-        (Request(rpc=("none", "a:50052")), "--rpc"),
-        (Request(offload=Offload(rpc=("a:50052",))), "--rpc"),
+        (BenchOptions(url="http://x"), "--url"),
+        (BenchOptions(tuned="big"), "--tuned"),
+        (BenchOptions(rpc="a:50052,b:50052"), "--rpc"),
+        (BenchOptions(rpc=("none", "a:50052")), "--rpc"),
+        (BenchOptions(offload=Offload(rpc=("a:50052",))), "--rpc"),
     ],
 )
-def test_what_machines_of_a_fleet_cannot_use_is_refused(asked: Request, named: str) -> None:
+def test_what_machines_of_a_fleet_cannot_use_is_refused(asked: BenchOptions, named: str) -> None:
     with pytest.raises(GgufspecError) as error:
         make_order("nightly", asked)
     assert named in str(error.value.hint)
@@ -257,7 +258,7 @@ def test_what_machines_of_a_fleet_cannot_use_is_refused(asked: Request, named: s
 def test_paths_are_absolute_for_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "target.gguf").touch()
-    asked = Request(
+    asked = BenchOptions(
         target=("target.gguf", "user/repo:Q4_K_M"), draft_model=Path("drafter.gguf"), llama=Path("bin")
     )
     sent = make_order("nightly", asked).request
@@ -268,7 +269,7 @@ def test_paths_are_absolute_for_machines(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_files_of_prompts_travel(tmp_path: Path) -> None:
     (tmp_path / "story.txt").write_text("Once upon a time")
-    sent = make_order("nightly", Request(prompt_file=(tmp_path / "story.txt",)))
+    sent = make_order("nightly", BenchOptions(prompt_file=(tmp_path / "story.txt",)))
     (tmp_path / "story.txt").unlink()
     (path,) = unpack_texts(sent, tmp_path / "there").prompt_file
     assert (path.name, path.read_text()) == ("story.txt", "Once upon a time")
@@ -351,7 +352,7 @@ def test_a_fleet_in_which_no_machine_takes_part_is_an_error(
 def test_a_plan_says_what_each_machine_would_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = FakeNode(host="odd", hardware="Another Processor")
     machines = cluster(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b"), odd)
-    planned = make_order("nightly", Request(), plans=True)
+    planned = make_order("nightly", BenchOptions(), plans=True)
     plan = fleet.plan_fleet(*fleet.prepare_nodes(machines, planned), Where.SAME)
     assert sorted(job.block for job in plan.simulation.measured) == list(range(N_BLOCKS))
     assert set(plan.hosts.values()) == {"a", "b"}

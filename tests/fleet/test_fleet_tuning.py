@@ -11,9 +11,8 @@ from ggufspec import fleet, paths, results, tuning
 from ggufspec.domain import Machine, Role
 from ggufspec.errors import GgufspecError, InconclusiveError
 from ggufspec.fleet import make_order, tune_nodes
-from ggufspec.measure import Request
+from ggufspec.options import TuneOptions
 from ggufspec.results import Configuration
-from ggufspec.tuning import TuneRequest
 from tests.support import values
 from tests.support.fleets import FakeCluster, FakeNode
 
@@ -36,15 +35,15 @@ def tune(
     hosts = {f"node{number}": node for number, node in enumerate(nodes)}
     cluster = FakeCluster(root=tmp_path / "hosts", monkeypatch=monkeypatch, nodes=hosts)
 
-    def answer(asked: TuneRequest) -> SimpleNamespace:
+    def answer(asked: TuneOptions) -> SimpleNamespace:
         here = next(node for node in nodes if paths.data_dir().name == node.host)
-        assert asked.max_time_s == 60.0
+        assert asked.max_time == 60.0
         if here.host == unable:
             raise InconclusiveError("nothing can be used")
         return tuned_on(here.machine)
 
     monkeypatch.setattr(tuning, "tune", answer)
-    order = make_order("office", Request(), tuning=TuneRequest(max_time_s=60.0))
+    order = make_order("office", TuneOptions(max_time=60.0))
     return dict(tune_nodes(cluster, order))
 
 

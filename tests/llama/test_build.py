@@ -17,12 +17,13 @@ import pytest
 from click.testing import CliRunner
 
 from ggufspec import paths
+from ggufspec.choices import Backend
 from ggufspec.cli.build import command
 from ggufspec.errors import BuildError, SourceError
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.build.building import BuildRequest, build
 from ggufspec.llama.install import store
-from ggufspec.llama.install.store import Backend, Built
+from ggufspec.llama.install.store import Built
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source.sources import Local
 from tests.support import cuda_parts

@@ -16,9 +16,10 @@ from ggufspec.domain import Program
 from ggufspec.engines.library import admitting
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install, installs
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
+from ggufspec.options import BenchOptions, TuneOptions
 from ggufspec.report.text.installs import table
-from ggufspec.tuning import TuneRequest, prepare_tuning
+from ggufspec.tuning import prepare_tuning
 from tests.support import fakes
 from tests.support.libraries import CONTEXT, compile_source, library_source
 from tests.support.packages import DEVICES, compile_library, write_package
@@ -195,7 +196,7 @@ def test_a_package_with_the_library_of_an_unknown_llama_is_refused(site: Path, t
 
 
 def test_a_bench_measures_in_process_and_says_why(package: Install) -> None:
-    session = prepare_session(Request(pair="demo"))
+    session = prepare_session(BenchOptions(pair="demo"))
     assert session.engine.name == "inprocess"
     assert session.notes[0] == (
         f"engine: inprocess, because the llama.cpp in {package.root} has no llama-completion; "
@@ -206,7 +207,7 @@ def test_a_bench_measures_in_process_and_says_why(package: Install) -> None:
 @pytest.mark.parametrize("name", ["binary", "server"])
 def test_an_engine_that_is_named_is_never_replaced(package: Install, name: str) -> None:
     with pytest.raises(NoInstallError, match=r"has no llama-") as caught:
-        prepare_session(Request(pair="demo", engine=name))
+        prepare_session(BenchOptions(pair="demo", engine=name))
     assert caught.value.hint == "it is a library alone; `ggufspec build` makes a complete one"
 
 
@@ -214,12 +215,12 @@ def test_what_a_library_cannot_draft_by_is_said(package: Install) -> None:
     with pytest.raises(
         GgufspecError, match="the engine inprocess drafts only with a draft model, not by ngram-mod"
     ) as caught:
-        prepare_session(Request(pair="demo", method="ngram-mod", draft=8))
+        prepare_session(BenchOptions(pair="demo", method="ngram-mod", draft=8))
     assert caught.value.hint == "`ggufspec build` makes a llama.cpp with programs that can"
 
 
 def test_a_tuning_measures_in_process_where_there_are_no_programs(package: Install) -> None:
-    plan = prepare_tuning(TuneRequest(request=replace(TuneRequest().request, pair="demo")))
+    plan = prepare_tuning(TuneOptions(pair="demo"))
     assert plan.session.engine.name == "inprocess"
     assert plan.session.notes[0].startswith(
         f"engine: inprocess, because the llama.cpp in {package.root} has no programs"

@@ -14,6 +14,7 @@ from ggufspec.domain import Failure, Status
 from ggufspec.errors import GgufspecError, NoInstallError, WorkerError
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.rpc import workers
+from ggufspec.options import parse_workers
 from tests.support import fakes, rpc_workers
 from tests.support.rpc_workers import MIB
 from tests.support.slow_network import slow_network
@@ -37,7 +38,7 @@ def problem(address: str, timeout_s: float = 0.3) -> Failure:
     ],
 )
 def test_addresses_are_read(text: str, addresses: tuple[str, ...]) -> None:
-    assert workers.parse_workers(text) == addresses
+    assert parse_workers(text) == addresses
 
 
 @pytest.mark.parametrize(
@@ -61,13 +62,13 @@ def test_addresses_are_read(text: str, addresses: tuple[str, ...]) -> None:
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(GgufspecError) as refused:
-        workers.parse_workers(text)
+        parse_workers(text)
     assert "examples: 192.168.0.7:50052" in (refused.value.hint or "")
 
 
 def test_an_ipv6_address_is_refused_by_name() -> None:
     with pytest.raises(GgufspecError, match="reaches no worker at the IPv6 address"):
-        workers.parse_workers("[fe80::1]:50052")
+        parse_workers("[fe80::1]:50052")
 
 
 # What a worker says -----------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from ggufspec import paths, results
-from ggufspec.cli.options.values import RuntimeOptions
 from ggufspec.domain import (
     NO_PROMPT,
     CacheTypes,
@@ -28,6 +27,8 @@ from ggufspec.llama.command import check_arguments, commands
 from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import validate_file
+from ggufspec.options import RuntimeOptions
+from ggufspec.options.kinds import PassedOn
 from tests.support import fakes, shell, values
 from tests.support.fakes import recorded_install
 
@@ -139,33 +140,36 @@ def test_what_would_break_a_measurement_is_refused_by_name(word: str, named: str
     assert named in f"{refused.value.message}; {refused.value.hint}"
 
 
+def _texts(caches: tuple[CacheTypes | None, ...]) -> list[str]:
+    return [*map(str, caches)]
+
+
 def _options(**given: object) -> RuntimeOptions:
-    absent = dict.fromkeys(RuntimeOptions.__dataclass_fields__)
-    return RuntimeOptions(**{**absent, "mlock": False, "no_mmap": False, **given})  # type: ignore[arg-type]
+    return RuntimeOptions(**given)
 
 
 def test_both_caches_of_the_drafter_have_one_type_of_their_own() -> None:
-    assert _options(kv_type_draft=("q8_0", "f16")).to_draft_caches() == ("q8_0", "f16")
+    assert _texts(_options(kv_type_draft=("q8_0", "f16")).draft_caches) == ["q8_0", "f16"]
     spec = values.with_caches(values.spec(Role.DRAFTING, draft=3), None, "q8_0")
     assert (spec.caches, spec.offload.drafter_caches) == (None, CacheTypes("q8_0", "q8_0"))
     assert spec.drafter_alone.caches == CacheTypes("q8_0", "q8_0")
     with pytest.raises(GgufspecError, match="--kv-type-draft is for both caches"):
-        _options(kv_type_draft=("q8_0",), cache_type_v_draft=("f16",)).to_draft_caches()
+        _options(kv_type_draft=("q8_0",), cache_type_v_draft=("f16",))
 
 
 def test_one_type_leaves_the_other_cache_at_f16_and_the_old_option_sets_both() -> None:
-    assert _options(cache_type_k=("q8_0",)).to_caches() == ("q8_0,f16",)
-    assert _options(cache_type_v=("q8_0",)).to_caches() == ("f16,q8_0",)
-    assert _options(cache_type_v_draft=("q8_0", "f32")).to_draft_caches() == ("f16,q8_0", "f16,f32")
-    assert _options(kv_type=("q8_0",)).to_caches() == ("q8_0",)
+    assert _texts(_options(cache_type_k=("q8_0",)).caches) == ["q8_0,f16"]
+    assert _texts(_options(cache_type_v=("q8_0",)).caches) == ["f16,q8_0"]
+    assert _texts(_options(cache_type_v_draft=("q8_0", "f32")).draft_caches) == ["f16,q8_0", "f16,f32"]
+    assert _texts(_options(kv_type=("q8_0",)).caches) == ["q8_0"]
     assert CacheTypes.parse("q8_0") == CacheTypes("q8_0", "q8_0")
-    assert _options().to_caches() is None
+    assert _options().caches == (None,)
     with pytest.raises(GgufspecError, match="--kv-type is for both caches"):
-        _options(kv_type=("q8_0",), cache_type_v=("f16",)).to_caches()
+        _options(kv_type=("q8_0",), cache_type_v=("f16",))
 
 
 def test_arguments_are_an_axis() -> None:
-    runtimes = _options(args=("-- --no-repack | ",), flash_attn=("on", "off")).to_runtimes()
+    runtimes = _options(args=PassedOn().parse("-- --no-repack | "), flash_attn=("on", "off")).runtimes
     assert isinstance(runtimes, tuple)
     assert [(runtime.flash_attn, runtime.args) for runtime in runtimes] == [
         ("on", ("--no-repack",)),
@@ -173,8 +177,8 @@ def test_arguments_are_an_axis() -> None:
         ("off", ("--no-repack",)),
         ("off", ()),
     ]
-    with pytest.raises(GgufspecError, match="cannot be read"):
-        _options(args="--x 'y").to_runtimes()
+    with pytest.raises(ValueError, match="cannot be read"):
+        PassedOn().parse("--x 'y")
 
 
 def _sweep(

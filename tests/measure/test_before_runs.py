@@ -13,7 +13,8 @@ import pytest
 
 from ggufspec import machine, paths, results
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
+from ggufspec.options import BenchOptions
 from tests.support import fakes, shell
 
 DEMO = paths.models_dir() / "demo"
@@ -80,7 +81,7 @@ def test_parquet_without_its_library_is_refused_first(
     missing = {"pyarrow", "fastparquet"}
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        "ggufspec.cli.options.shared.find_spec", lambda name: None if name in missing else found(name)
+        "ggufspec.cli.entry.tables.find_spec", lambda name: None if name in missing else found(name)
     )
     said = _refused(llama, *words, "-o", "parquet", "--out", str(tmp_path / "table.parquet"))
     assert said == "error: -o parquet needs pyarrow, which is not installed\nhint: pip install pyarrow"
@@ -191,7 +192,7 @@ def test_a_target_without_a_drafter_is_named_as_that(llama: Path) -> None:
 
 def test_what_is_doubtful_is_a_part_of_the_session(llama: Path) -> None:
     session = prepare_session(
-        Request(target=DEMO / "target.gguf", ngl=45, repeats=1, threads=1, prompt=("Hi",))
+        BenchOptions(target=DEMO / "target.gguf", ngl=45, repeats=1, threads=1, prompt=("Hi",))
     )
     assert session.doubts == (MeasurementWarning.GPU_LESS_BUILD, MeasurementWarning.FEW_REPEATS)
 

@@ -20,7 +20,8 @@ from ggufspec.cli.steps import measuring
 from ggufspec.domain import FileIdentity, FileUse, MachineDetails, ModelFile, Prompt, Role
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install import installs
-from ggufspec.measure import Request, identify, identity, prepare_session
+from ggufspec.measure import identify, identity, prepare_session
+from ggufspec.options import BenchOptions
 from ggufspec.results import ResultSet
 from tests.support import builds, fake_server, fakes, models, shell, values
 from tests.support.fake_server import Behaviour
@@ -493,7 +494,7 @@ def test_a_dry_run_shows_the_same_environment(setup: Setup, monkeypatch: pytest.
 
 
 def test_a_session_is_identified_before_it_is_measured(setup: Setup) -> None:
-    asked = Request(
+    asked = BenchOptions(
         target=setup.target, draft_model=setup.drafter, prompt=(TEXT,), threads=1, ctx=128, n_predict=32
     )
     session = prepare_session(asked)

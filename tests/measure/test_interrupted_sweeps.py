@@ -19,9 +19,10 @@ import pytest
 
 from ggufspec import paths, results
 from ggufspec.domain import ModelFile, Prompt
-from ggufspec.measure import Request, identify, measuring, prepare_session
+from ggufspec.measure import identify, measuring, prepare_session
 from ggufspec.measure.runplan import Cell, RunPlan
 from ggufspec.measure.sweep import Sweep
+from ggufspec.options import BenchOptions
 from ggufspec.results import ResultSet
 from tests.support import fakes, shell, values
 from tests.support.scripted import INSTALL, Scripted
@@ -81,7 +82,7 @@ def _words(prompts: tuple[str, ...] = PROMPTS, sizes: tuple[int, ...] = SIZES) -
 
 def _expected(prompts: tuple[str, ...] = PROMPTS, sizes: tuple[int, ...] = SIZES) -> set[results.CellKey]:
     """Say what the sweep has to measure, cell by cell."""
-    asked = Request(
+    asked = BenchOptions(
         pair="demo", prompt=prompts, n_predict=32, ctx=256, repeats=2, threads=1, draft=sizes, ngl=LAYERS
     )
     session = identify(prepare_session(asked))

@@ -14,9 +14,10 @@ from ggufspec.console import talk
 from ggufspec.domain import Chain, Drafting, Method, Pair, Program, Role
 from ggufspec.errors import CatalogError, GgufspecError, NoInstallError, UnsupportedMethodError
 from ggufspec.llama.install import Install
-from ggufspec.measure import Request, Session, prepare_session
+from ggufspec.measure import Session, prepare_session
 from ggufspec.modelfiles import catalog
-from ggufspec.tuning import TuneRequest, planning
+from ggufspec.options import BenchOptions, TalkOptions, TuneOptions
+from ggufspec.tuning import planning
 from tests.support import fake_server, fakes, hub_client, models, shell
 from tests.support.fakes import numbered_install
 from tests.support.hub_client import Run
@@ -78,46 +79,50 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def drafting(asked: Request) -> list[Drafting]:
+def drafting(asked: BenchOptions) -> list[Drafting]:
     arms = prepare_session(asked).suite.blocks[0].arms
     return [arm.drafting for arm in arms if arm.drafting is not None]
 
 
 @pytest.mark.parametrize("engine", ["binary-simple", "server"])
 def test_a_pairs_method_is_measured(engine: str) -> None:
-    assert drafting(Request(pair="lookup", engine=engine)) == [Drafting(n_max=64, method=Method.NGRAM_MOD)]
-    assert drafting(Request(pair="both", engine=engine)) == [Drafting(n_max=48, method=Method.NGRAM_SIMPLE)]
-    assert drafting(Request(pair="demo", engine=engine)) == [Drafting(n_max=3)]
-    assert drafting(Request(pair="alone", engine=engine)) == []
+    assert drafting(BenchOptions(pair="lookup", engine=engine)) == [
+        Drafting(n_max=64, method=Method.NGRAM_MOD)
+    ]
+    assert drafting(BenchOptions(pair="both", engine=engine)) == [
+        Drafting(n_max=48, method=Method.NGRAM_SIMPLE)
+    ]
+    assert drafting(BenchOptions(pair="demo", engine=engine)) == [Drafting(n_max=3)]
+    assert drafting(BenchOptions(pair="alone", engine=engine)) == []
     chain = Drafting(n_max=3, first=(Method.NGRAM_MOD,))
-    assert drafting(Request(pair="chain", engine=engine)) == [chain]
+    assert drafting(BenchOptions(pair="chain", engine=engine)) == [chain]
 
 
 def test_what_the_command_line_names_comes_first() -> None:
-    named = Request(pair="lookup", method="ngram-simple", engine="server")
+    named = BenchOptions(pair="lookup", method="ngram-simple", engine="server")
     assert drafting(named) == [Drafting(n_max=48, method=Method.NGRAM_SIMPLE)]
-    assert drafting(Request(pair="heads", method="ngram-mod", engine="server")) == [
+    assert drafting(BenchOptions(pair="heads", method="ngram-mod", engine="server")) == [
         Drafting(n_max=64, method=Method.NGRAM_MOD)
     ]
-    assert drafting(Request(pair="heads", draft_model=DEMO / "drafter.gguf")) == [Drafting(n_max=3)]
+    assert drafting(BenchOptions(pair="heads", draft_model=DEMO / "drafter.gguf")) == [Drafting(n_max=3)]
 
 
 def test_a_pairs_draft_size_and_p_min_are_measured_where_none_are_named() -> None:
-    assert drafting(Request(pair="tuned", engine="server")) == [Drafting(n_max=15, p_min=0.7)]
-    named = Request(pair="tuned", engine="server", draft=4, p_min=0.0)
+    assert drafting(BenchOptions(pair="tuned", engine="server")) == [Drafting(n_max=15, p_min=0.7)]
+    named = BenchOptions(pair="tuned", engine="server", draft=4, p_min=0.0)
     assert drafting(named) == [Drafting(n_max=4)]
-    other_method = Request(pair="tuned", engine="server", method="ngram-simple")
+    other_method = BenchOptions(pair="tuned", engine="server", method="ngram-simple")
     assert drafting(other_method) == [Drafting(n_max=48, method=Method.NGRAM_SIMPLE)]
-    other_drafter = Request(pair="tuned", engine="server", draft_model=DEMO / "drafter.gguf")
+    other_drafter = BenchOptions(pair="tuned", engine="server", draft_model=DEMO / "drafter.gguf")
     assert drafting(other_drafter) == [Drafting(n_max=3)]
-    chat = talk.begin(Request(pair="tuned"))
+    chat = talk.begin(TalkOptions(pair="tuned"))
     assert chat.arms[Role.DRAFTING].drafting == Drafting(n_max=15, p_min=0.7)
     chat.close()
 
 
 def test_a_note_says_that_the_tree_program_ignores_the_pairs_p_min() -> None:
-    session = prepare_session(Request(pair="tuned", engine="binary"))
-    assert drafting(Request(pair="tuned", engine="binary")) == [Drafting(n_max=15)]
+    session = prepare_session(BenchOptions(pair="tuned", engine="binary"))
+    assert drafting(BenchOptions(pair="tuned", engine="binary")) == [Drafting(n_max=15)]
     assert [note for note in session.notes if note.startswith("p-min")] == [
         "p-min: 0.7 of the pair is left out, because the engine binary has none; --engine server does"
     ]
@@ -128,7 +133,7 @@ def test_a_named_engine_that_does_not_know_the_method_is_refused() -> None:
         with pytest.raises(
             GgufspecError, match=r"drafts only with a draft model, not by ngram-mod"
         ) as caught:
-            prepare_session(Request(pair="lookup", engine=engine))
+            prepare_session(BenchOptions(pair="lookup", engine=engine))
         assert "server" in (caught.value.hint or "")
 
 
@@ -179,32 +184,32 @@ def test_a_head_that_is_not_in_the_files_is_not_left_out_in_silence(
     name: str, problem: str, engine: str
 ) -> None:
     with pytest.raises(GgufspecError, match=problem):
-        prepare_session(Request(pair=name, engine=engine))
+        prepare_session(BenchOptions(pair=name, engine=engine))
     with pytest.raises(GgufspecError, match=problem):
-        planning.prepare_tuning(TuneRequest(request=Request(pair=name, engine=engine)))
+        planning.prepare_tuning(TuneOptions(request=BenchOptions(pair=name, engine=engine)))
 
 
 def test_a_tuning_measures_the_pairs_method_or_refuses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    checked: list[Request] = []
+    checked: list[BenchOptions] = []
 
-    def noted(asked: Request) -> Session:
+    def noted(asked: BenchOptions) -> Session:
         checked.append(asked)
         return prepare_session(asked)
 
     monkeypatch.setattr("ggufspec.tuning.planning.checked", noted)
     with pytest.raises(NoInstallError, match="has no shared library"):  # the fakes have none
-        planning.prepare_tuning(TuneRequest(request=Request(pair="lookup", engine="server")))
+        planning.prepare_tuning(TuneOptions(request=BenchOptions(pair="lookup", engine="server")))
     assert "ngram-mod" in (checked[0].method or ())
     for engine in ("binary", "inprocess"):
         with pytest.raises(GgufspecError, match="not by ngram-mod"):
-            planning.prepare_tuning(TuneRequest(request=Request(pair="lookup", engine=engine)))
+            planning.prepare_tuning(TuneOptions(request=BenchOptions(pair="lookup", engine=engine)))
 
 
 def test_a_chat_drafts_by_the_pairs_method(llama: Path) -> None:
     done = shell.here("chat", "--once", "Hello", "--pair", "lookup")
     assert done.returncode == 0, done.stderr
     assert "--spec-type ngram-mod" in " ".join(fake_server.starts(llama)[-1]["argv"])
-    asked = talk.begin(Request(pair="lookup"))
+    asked = talk.begin(TalkOptions(pair="lookup"))
     assert asked.spec(Role.DRAFTING).drafting == Drafting(n_max=64, method=Method.NGRAM_MOD)
     asked.close()
 
@@ -249,7 +254,7 @@ def test_a_fetched_pair_whose_target_drafts_is_never_measured_without_drafting(h
 def test_a_fetch_advises_a_bench_that_measures_what_drafts(hub: Hub, run: Run) -> None:
     assert run("fetch", "remote-pair")[2].endswith("\nmeasure it: ggufspec bench\n")
     assert run("fetch", "remote-lookup")[2].endswith("\nmeasure it: ggufspec bench\n")
-    assert drafting(Request()) == [Drafting(n_max=64, method=Method.NGRAM_MOD)]
+    assert drafting(BenchOptions()) == [Drafting(n_max=64, method=Method.NGRAM_MOD)]
     _, _, err = run("fetch", "--target", hub_client.TARGET)
     assert "note: this target has no drafter; find one: ggufspec suggest me/T-GGUF/" in err
     assert "ggufspec bench" not in err
@@ -326,7 +331,7 @@ def test_no_pair_of_the_catalogue_is_measured_without_drafting(
     for build, engine in itertools.product(RECORDED, chosen):
         install = _use_install(numbered_install(build), monkeypatch)
         is_able = RECORDED.index(build) >= RECORDED.index(FIRST[str(way)])
-        session = _prepare(Request(pair=name, engine=engine, prompt=("Hello",), chat=False))
+        session = _prepare(BenchOptions(pair=name, engine=engine, prompt=("Hello",), chat=False))
         if isinstance(session, GgufspecError):
             assert "\n" not in session.message, (build, engine)
             assert session.hint, (build, engine)
@@ -340,7 +345,7 @@ def test_no_pair_of_the_catalogue_is_measured_without_drafting(
         assert str(install.executable(engines.ENGINES[session.engine.name]).path) in words
 
 
-def _prepare(asked: Request) -> Session | GgufspecError:
+def _prepare(asked: BenchOptions) -> Session | GgufspecError:
     try:
         return prepare_session(asked)
     except GgufspecError as error:
@@ -352,7 +357,7 @@ def _prepare(asked: Request) -> Session | GgufspecError:
     [("demo-eagle3", "draft-eagle3"), ("demo-mtp", "draft-mtp"), ("demo-dflash", "draft-dflash")],
 )
 def test_the_embedded_heads_draft_for_their_targets_without_a_network(name: str, method: str) -> None:
-    session = prepare_session(Request(pair=name, offline=True))
+    session = prepare_session(BenchOptions(pair=name, offline=True))
     drafting_arms = [arm for arm in session.suite.blocks[0].arms if arm.drafting]
     assert [str(arm.drafting.chain) for arm in drafting_arms if arm.drafting] == [method]
     assert session.engine.name == "binary-simple"
@@ -371,10 +376,10 @@ def test_a_method_that_no_program_of_a_build_knows_is_refused_by_the_nearest_pro
 ) -> None:
     _use_install(numbered_install("0.3.16"), monkeypatch)
     with pytest.raises(GgufspecError, match=r"this llama-speculative-simple cannot draft by draft-eagle3"):
-        prepare_session(Request(pair="demo-eagle3"))
+        prepare_session(BenchOptions(pair="demo-eagle3"))
     _use_install(numbered_install("0.2.63"), monkeypatch)
     with pytest.raises(GgufspecError, match=r"this server cannot draft by draft-eagle3") as caught:
-        prepare_session(Request(pair="demo-eagle3"))
+        prepare_session(BenchOptions(pair="demo-eagle3"))
     assert "b9606 and newer" in (caught.value.hint or "")
 
 
@@ -396,7 +401,7 @@ def test_the_default_engine_is_the_first_one_whose_programs_are_there(
     kept = {program: there for program, there in install.programs.items() if program not in missing}
     _use_install(replace(install, programs=kept), monkeypatch)
     monkeypatch.setattr("ggufspec.engines.check_library", lambda install: None)
-    session = prepare_session(Request(pair=pair))
+    session = prepare_session(BenchOptions(pair=pair))
     assert session.engine.name == engine
     first = session.notes[0]
     if not reason:
@@ -407,7 +412,7 @@ def test_the_default_engine_is_the_first_one_whose_programs_are_there(
     limits = {"server": "; it measures memory for a process, not for a run", "inprocess": "; it drafts only"}
     assert limits[engine] in first
     with pytest.raises(GgufspecError):
-        prepare_session(Request(pair=pair, engine="binary"))
+        prepare_session(BenchOptions(pair=pair, engine="binary"))
 
 
 def test_where_no_engine_can_measure_the_first_one_says_what_is_missing(
@@ -417,9 +422,9 @@ def test_where_no_engine_can_measure_the_first_one_says_what_is_missing(
     plain = {Program.PLAIN: install.programs[Program.PLAIN]}
     _use_install(replace(install, programs=plain), monkeypatch)
     with pytest.raises(NoInstallError, match=r"(?m)has no llama-speculative$"):
-        prepare_session(Request(pair="demo"))
+        prepare_session(BenchOptions(pair="demo"))
     with pytest.raises(NoInstallError, match=r"(?m)^no program of .* drafts by draft-mtp$"):
-        prepare_session(Request(pair="demo-mtp"))
+        prepare_session(BenchOptions(pair="demo-mtp"))
 
 
 def test_another_pair_of_the_same_name_is_not_the_catalogues(tmp_path: Path) -> None:

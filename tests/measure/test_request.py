@@ -8,7 +8,8 @@ import pytest
 from ggufspec import machine, paths
 from ggufspec.domain import Drafting, Method, ModelRun, Offload, Sampling
 from ggufspec.errors import ContextTooSmallError, DrafterRefusedError, GgufspecError, ModelFileError
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
+from ggufspec.options import BenchOptions
 from tests.support import fakes
 
 DEMO = paths.models_dir() / "demo"
@@ -23,13 +24,13 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _context(asked: Request) -> int:
+def _context(asked: BenchOptions) -> int:
     (context,) = {arm.context for arm in prepare_session(asked).suite.blocks[0].arms}
     return context
 
 
 def test_nothing_asked_is_the_embedded_pair_on_its_own_suite() -> None:
-    session = prepare_session(Request())
+    session = prepare_session(BenchOptions())
     suite = session.suite
     (block,) = suite.blocks
     target, _, drafting = block.arms
@@ -44,7 +45,9 @@ def test_nothing_asked_is_the_embedded_pair_on_its_own_suite() -> None:
 
 def test_named_files_are_a_pair_of_their_own() -> None:
     session = prepare_session(
-        Request(target=DEMO / "target.gguf", draft_model=DEMO / "drafter.gguf", ngl=45, ngld="all", temp=0.8)
+        BenchOptions(
+            target=DEMO / "target.gguf", draft_model=DEMO / "drafter.gguf", ngl=45, ngld="all", temp=0.8
+        )
     )
     assert session.name == "target + drafter"
     drafting = session.suite.blocks[0].arms[2]
@@ -71,28 +74,28 @@ def test_named_files_are_a_pair_of_their_own() -> None:
 def test_a_sampler_without_a_temperature_samples_at_one(
     asked: dict[str, Any], temperature: float, top_k: int
 ) -> None:
-    session = prepare_session(Request(pair="demo", **asked))
+    session = prepare_session(BenchOptions(pair="demo", **asked))
     sampling = session.suite.blocks[0].arms[0].sampling
     assert (sampling.temperature, sampling.top_k) == (temperature, top_k)
 
 
 def test_a_target_needs_no_drafter() -> None:
-    session = prepare_session(Request(target=DEMO / "target.gguf", prompt=("Hello",)))
+    session = prepare_session(BenchOptions(target=DEMO / "target.gguf", prompt=("Hello",)))
     assert [arm.role.value for arm in session.suite.blocks[0].arms] == ["target"]
 
 
 @pytest.mark.parametrize(("tokens", "context"), [(32, 256), (248, 256), (249, 512), (600, 768)])
 def test_context_is_what_is_needed(tokens: int, context: int) -> None:
-    assert _context(Request(prompt=("A" * 200,), n_predict=tokens, draft=(8,))) >= tokens + 208
-    assert _context(Request(prompt=("A",), n_predict=tokens)) == context
+    assert _context(BenchOptions(prompt=("A" * 200,), n_predict=tokens, draft=(8,))) >= tokens + 208
+    assert _context(BenchOptions(prompt=("A",), n_predict=tokens)) == context
 
 
 def test_context_that_is_given_is_checked_by_tokens() -> None:
-    assert _context(Request(prompt=("A" * 500,), n_predict=32, ctx=64)) == 64
+    assert _context(BenchOptions(prompt=("A" * 500,), n_predict=32, ctx=64)) == 64
     with pytest.raises(
         ContextTooSmallError, match=r"prompt p1 \(10 tokens\) and 52 tokens .* context of 64"
     ) as caught:
-        prepare_session(Request(prompt=("A" * 500,), n_predict=52, ctx=64))
+        prepare_session(BenchOptions(prompt=("A" * 500,), n_predict=52, ctx=64))
     assert caught.value.hint
 
 
@@ -100,9 +103,9 @@ def test_models_are_checked_before_anything_runs(tmp_path: Path) -> None:
     cut = tmp_path / "cut.gguf"
     cut.write_bytes((DEMO / "target.gguf").read_bytes()[:-1000])
     with pytest.raises(ModelFileError, match="truncated"):
-        prepare_session(Request(target=cut))
+        prepare_session(BenchOptions(target=cut))
     with pytest.raises(ModelFileError):
-        prepare_session(Request(target=tmp_path / "missing.gguf"))
+        prepare_session(BenchOptions(target=tmp_path / "missing.gguf"))
 
 
 def test_drafters_that_llama_will_refuse_are_refused_first(tmp_path: Path) -> None:
@@ -112,25 +115,27 @@ def test_drafters_that_llama_will_refuse_are_refused_first(tmp_path: Path) -> No
     assert token in data
     stranger.write_bytes(data.replace(token, token[:-3] + b"eht", 1))
     with pytest.raises(DrafterRefusedError, match="refuses this drafter"):
-        prepare_session(Request(target=DEMO / "target.gguf", draft_model=stranger))
+        prepare_session(BenchOptions(target=DEMO / "target.gguf", draft_model=stranger))
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (Request(draft_model=DEMO / "drafter.gguf"), "without a target"),
-        (Request(prompt=("",)), "prompt p1 is empty"),
-        (Request(pair="dmo"), "no pair is called 'dmo'"),
+        (BenchOptions(draft_model=DEMO / "drafter.gguf"), "without a target"),
+        (BenchOptions(prompt=("",)), "prompt p1 is empty"),
+        (BenchOptions(pair="dmo"), "no pair is called 'dmo'"),
     ],
 )
-def test_requests_that_make_no_sense(asked: Request, message: str) -> None:
+def test_requests_that_make_no_sense(asked: BenchOptions, message: str) -> None:
     with pytest.raises(GgufspecError, match=message) as caught:
         prepare_session(asked)
     assert caught.value.hint
 
 
 def test_axes_multiply_and_single_values_do_not() -> None:
-    session = prepare_session(Request(pair="demo", draft=(1, 2), p_min=(0.0, 0.5), threads=(1, 2), ngl=0))
+    session = prepare_session(
+        BenchOptions(pair="demo", draft=(1, 2), p_min=(0.0, 0.5), threads=(1, 2), ngl=0)
+    )
     assert [len(block.arms) for block in session.suite.blocks] == [2 + 4, 2 + 4]
     assert session.suite.n_runs == 2 * 6 * 8 * 5
 
@@ -138,7 +143,7 @@ def test_axes_multiply_and_single_values_do_not() -> None:
 def test_a_pair_can_be_measured_with_other_drafters(tmp_path: Path) -> None:
     copy = tmp_path / "other.gguf"
     copy.write_bytes((DEMO / "drafter.gguf").read_bytes())
-    session = prepare_session(Request(pair="demo", draft_model=(DEMO / "drafter.gguf", copy)))
+    session = prepare_session(BenchOptions(pair="demo", draft_model=(DEMO / "drafter.gguf", copy)))
     drafters = [arm.drafter.filename for arm in session.suite.blocks[0].arms if arm.drafter]
     assert drafters == ["drafter.gguf", "other.gguf"]
 
@@ -146,14 +151,16 @@ def test_a_pair_can_be_measured_with_other_drafters(tmp_path: Path) -> None:
 def test_turns_of_a_conversation_need_room_for_answers(tmp_path: Path) -> None:
     suite = tmp_path / "talk.toml"
     suite.write_text('[[prompt]]\nid = "talk"\ntext = "A"\nfollowups = ["B", "C"]\n')
-    session = prepare_session(Request(pair="demo", prompt_file=(suite,), n_predict=100))
+    session = prepare_session(BenchOptions(pair="demo", prompt_file=(suite,), n_predict=100))
     assert session.suite.blocks[0].arms[0].context >= 3 * 100
     assert session.suite.n_runs == 3 * 3 * 5
 
 
 def test_a_target_alone_drafts_from_its_own_text() -> None:
     session = prepare_session(
-        Request(target=DEMO / "target.gguf", prompt=("Hello",), method="ngram-simple", engine="binary-simple")
+        BenchOptions(
+            target=DEMO / "target.gguf", prompt=("Hello",), method="ngram-simple", engine="binary-simple"
+        )
     )
     alone, drafting = session.suite.blocks[0].arms
     assert (alone.drafting, drafting.pair.draft) == (None, None)
@@ -162,7 +169,7 @@ def test_a_target_alone_drafts_from_its_own_text() -> None:
 
 
 def test_draft_sizes_at_which_a_method_drafts_nothing_are_left_out_and_named() -> None:
-    asked = Request(
+    asked = BenchOptions(
         pair="demo", method=("draft-model", "ngram-simple"), draft=(3, 16), engine="binary-simple"
     )
     session = prepare_session(asked)
@@ -174,17 +181,20 @@ def test_draft_sizes_at_which_a_method_drafts_nothing_are_left_out_and_named() -
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (Request(method="ngram-simple", engine="binary"), "drafts only with a draft model"),
-        (Request(method="ngram-mod", engine="inprocess"), "no library|drafts only with a draft model"),
-        (Request(method="ngram-simple", draft=(3, 8), engine="binary-simple"), "drafts nothing at γ 3, 8"),
-        (Request(method="lookahead"), "no drafting method is called 'lookahead'"),
+        (BenchOptions(method="ngram-simple", engine="binary"), "drafts only with a draft model"),
+        (BenchOptions(method="ngram-mod", engine="inprocess"), "no library|drafts only with a draft model"),
         (
-            Request(method="ngram-mod", target=DEMO / "target.gguf", draft_model=DEMO / "drafter.gguf"),
+            BenchOptions(method="ngram-simple", draft=(3, 8), engine="binary-simple"),
+            "drafts nothing at γ 3, 8",
+        ),
+        (BenchOptions(method="lookahead"), "no drafting method is called 'lookahead'"),
+        (
+            BenchOptions(method="ngram-mod", target=DEMO / "target.gguf", draft_model=DEMO / "drafter.gguf"),
             "no method that drafts with one",
         ),
     ],
 )
-def test_methods_that_cannot_be_measured_are_refused_first(asked: Request, message: str) -> None:
+def test_methods_that_cannot_be_measured_are_refused_first(asked: BenchOptions, message: str) -> None:
     with pytest.raises(GgufspecError, match=message) as caught:
         prepare_session(asked)
     assert caught.value.hint

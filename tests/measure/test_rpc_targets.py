@@ -37,8 +37,9 @@ from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.logs.offload import with_placement
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
 from ggufspec.measure.sweep import Sweep
+from ggufspec.options import AutoOptions, BenchOptions
 from ggufspec.report import frames
 from ggufspec.report.text import formats, provenance
 from tests.support import fake_server, fakes, rpc_workers, values
@@ -194,7 +195,7 @@ def two() -> Iterator[tuple[str, str]]:
 
 
 def prepared(**asked: object) -> tuple[list[RunSpec], tuple[str, ...]]:
-    session = prepare_session(Request(pair="demo", prompt=("Hi",), ngl=1, **asked))  # type: ignore[arg-type]
+    session = prepare_session(BenchOptions(pair="demo", prompt=("Hi",), ngl=1, **asked))
     return [arm for block in session.suite.blocks for arm in block.arms], session.notes
 
 
@@ -260,7 +261,7 @@ def test_a_plan_with_memory_that_is_given_asks_no_worker() -> None:
 def test_auto_asks_its_workers_before_it_looks_for_drafters(llama: Path) -> None:
     fake_server.program(llama / "llama-server")
     target = str(paths.models_dir() / "demo" / "target.gguf")
-    asked = tuning.AutoRequest(target=target, rpc=rpc_workers.nobody(), offline=True)
+    asked = AutoOptions(target=target, rpc=rpc_workers.nobody(), offline=True)
     with pytest.raises(WorkerError, match="cannot connect to the worker"):
         tuning.find_sources(asked)
 

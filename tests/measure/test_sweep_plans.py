@@ -11,9 +11,10 @@ import pytest
 from ggufspec import paths, results, tuning
 from ggufspec.domain import CacheTypes, Layers, Method, ModelFile, Prompt, Role, RunSpec
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import Request, api, duration, prepare_session
+from ggufspec.measure import api, duration, prepare_session
 from ggufspec.measure.runplan import RunPlan, refuse_endless
 from ggufspec.measure.sweep import Blocks, Sweep, distinct_layers, sizes
+from ggufspec.options import BenchOptions, TuneOptions
 from tests.support import fakes, shell
 
 DEMO = paths.models_dir() / "demo"
@@ -116,7 +117,7 @@ def test_numbers_of_layers_that_mean_the_same_are_tried_once(
 
 
 def test_layers_beyond_those_of_the_model_collapse_with_a_note(llama: Path) -> None:
-    session = prepare_session(Request(pair="demo", ngl=(0, 20, 40, 60, 80), ngld=("all", 50)))
+    session = prepare_session(BenchOptions(pair="demo", ngl=(0, 20, 40, 60, 80), ngld=("all", 50)))
     assert [block.arms[0].offload.target.layers for block in session.suite.blocks] == [0, 20]
     notes = [note for note in session.notes if note.startswith("layers: ")]
     same = "with its output; {0} {1} would be the same as {0} {2}, which is measured"
@@ -124,7 +125,7 @@ def test_layers_beyond_those_of_the_model_collapse_with_a_note(llama: Path) -> N
         f"layers: target.gguf has 9 {same.format('--ngl', '40, 60, 80', '20')}",
         f"layers: drafter.gguf has 3 {same.format('--ngld', '50', 'all')}",
     ]
-    one = prepare_session(Request(pair="demo", ngl=45))
+    one = prepare_session(BenchOptions(pair="demo", ngl=45))
     assert not [note for note in one.notes if note.startswith("layers: ")]
     assert one.suite.blocks[0].arms[0].offload.target.layers == 45
 
@@ -168,14 +169,14 @@ def test_a_plan_that_nobody_reads_is_shown_as_its_axes(llama: Path) -> None:
 
 
 def test_the_time_of_a_large_sweep_is_that_of_its_arms(llama: Path) -> None:
-    asked = Request(pair="demo", prompt=("Hi", "Ho"), draft=(1, 2, 3, 4), ubatch=tuple(range(64, 90)))
+    asked = BenchOptions(pair="demo", prompt=("Hi", "Ho"), draft=(1, 2, 3, 4), ubatch=tuple(range(64, 90)))
     suite = prepare_session(asked).suite
     known = duration.Experience(bytes_per_s=1e9)
     assert duration.total(suite, known) == pytest.approx(sum(duration.expect(suite, known).values()))
 
 
 def test_too_many_runs_are_refused_unless_a_time_ends_them(llama: Path) -> None:
-    session = prepare_session(Request(pair="demo", prompt=("Hi",), repeats=10**6))
+    session = prepare_session(BenchOptions(pair="demo", prompt=("Hi",), repeats=10**6))
     with pytest.raises(
         GgufspecError, match=r"3,000,003 runs are more than 1,000,000.*1,000,000 repeats"
     ) as error:
@@ -185,14 +186,16 @@ def test_too_many_runs_are_refused_unless_a_time_ends_them(llama: Path) -> None:
     with pytest.raises(GgufspecError, match="are more than"):
         api.begin(session, command=("test",))
     assert not results.ids()
-    refuse_endless(prepare_session(Request(pair="demo", prompt=("Hi",), repeats=10**6, max_time=60.0)).suite)
-    warm = prepare_session(Request(pair="demo", prompt=("Hi",), warmup=10**6))
+    refuse_endless(
+        prepare_session(BenchOptions(pair="demo", prompt=("Hi",), repeats=10**6, max_time=60.0)).suite
+    )
+    warm = prepare_session(BenchOptions(pair="demo", prompt=("Hi",), warmup=10**6))
     with pytest.raises(GgufspecError, match="1,000,000 warm-ups"):
         refuse_endless(warm.suite)
 
 
 def test_a_tuning_of_too_many_configurations_is_refused(llama: Path, made: list[RunSpec]) -> None:
-    asked = tuning.TuneRequest(request=Request(pair="demo", ubatch=tuple(range(1, 10_000)), engine="binary"))
+    asked = TuneOptions(request=BenchOptions(pair="demo", ubatch=tuple(range(1, 10_000)), engine="binary"))
     with pytest.raises(GgufspecError, match="arms are more than 100,000"):
         tuning.prepare_tuning(asked)
     assert len(made) < 2000

@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from ggufspec import results, tuning
 from ggufspec.analysis import arms, comparing, review
-from ggufspec.cli.options.axes import Shares
 from ggufspec.domain import (
     Drafting,
     Method,
@@ -29,8 +27,10 @@ from ggufspec.engines import check_synthetic
 from ggufspec.engines.server.request import body
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
 from ggufspec.measure.sweep import Sweep, shares
+from ggufspec.options import BenchOptions
+from ggufspec.options.kinds import Shares
 from ggufspec.report import frames
 from ggufspec.report.text import formats
 from ggufspec.results import ResultSet
@@ -226,9 +226,9 @@ def test_it_is_never_compared_with_what_the_target_accepted() -> None:
     assert [row.texts_equal for row in both.rows] == [2, None]
 
 
-def test_tune_refuses_it() -> None:
-    with pytest.raises(GgufspecError, match="what the drafters are worth"):
-        tuning.prepare_tuning(tuning.TuneRequest(request=Request(synthetic_accept=0.7)))
+def test_a_tuning_has_no_such_option() -> None:
+    with pytest.raises(TypeError, match="no option 'synthetic_accept'"):
+        tuning.tune(synthetic_accept=0.7)
 
 
 @pytest.mark.parametrize(
@@ -246,18 +246,18 @@ def test_a_request_that_cannot_work_fails_before_anything_runs(
     fakes.program(folder / "llama-server", "", help_from="llama-server")
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
     with pytest.raises(GgufspecError, match=said):
-        prepare_session(Request(**{"synthetic_accept": 0.7, **asked}))
+        prepare_session(BenchOptions(**{"synthetic_accept": 0.7, **asked}))
 
 
 def test_the_command_line_takes_a_chance_a_rate_at_a_draft_size_or_shares() -> None:
     kind = Shares()
-    assert kind.convert("0.7", None, None) == (0.7,)
-    assert kind.convert("0.9,0.8,0.7", None, None) == (0.9, 0.8, 0.7)
-    (alpha,) = kind.convert("0.708@3", None, None)
+    assert kind.parse("0.7") == (0.7,)
+    assert kind.parse("0.9,0.8,0.7") == (0.9, 0.8, 0.7)
+    (alpha,) = kind.parse("0.708@3")
     assert sum(shares((alpha,), 3) or ()) / 3 == pytest.approx(0.708, abs=1e-6)
 
 
 @pytest.mark.parametrize("text", ["often", "1.2", "-0.1", "0.7,0.8", "0.7@", "0.7@0", "nan", ""])
 def test_the_command_line_refuses_what_is_no_acceptance(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="not an acceptance from 0 to 1"):
-        Shares().convert(text, None, None)
+    with pytest.raises(ValueError, match="not an acceptance from 0 to 1"):
+        Shares().parse(text)

@@ -14,7 +14,8 @@ from ggufspec import results
 from ggufspec.analysis import arms
 from ggufspec.domain import Role
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
+from ggufspec.options import BenchOptions
 from ggufspec.report import frames
 from tests.support import fakes, shell, values
 
@@ -110,7 +111,7 @@ def test_a_bench_of_two_builds_goes_on_with_the_same_two(
 
 
 def test_equal_builds_are_arms_of_their_own_and_named(builds: tuple[Path, Path]) -> None:
-    session = prepare_session(Request(pair="demo", llama=(builds[0], builds[0]), prompt=("Hi",)))
+    session = prepare_session(BenchOptions(pair="demo", llama=(builds[0], builds[0]), prompt=("Hi",)))
     first, second = session.builds
     assert second == f"{first}-2"
     assert (
@@ -129,7 +130,7 @@ def test_what_one_of_two_builds_lacks_is_refused_by_name(builds: tuple[Path, Pat
         )
         program.write_text(text)
     with pytest.raises(GgufspecError, match=r"speculative has no --spec-draft-p-min") as refused:
-        prepare_session(Request(pair="demo", llama=(old, new), p_min=0.5, prompt=("Hi",)))
+        prepare_session(BenchOptions(pair="demo", llama=(old, new), p_min=0.5, prompt=("Hi",)))
     assert str(old) in refused.value.message
     assert str(new) not in refused.value.message
 
@@ -137,6 +138,6 @@ def test_what_one_of_two_builds_lacks_is_refused_by_name(builds: tuple[Path, Pat
 def test_a_program_that_one_of_two_builds_lacks_is_refused(builds: tuple[Path, Path]) -> None:
     old, new = builds
     with pytest.raises(GgufspecError, match="has no llama-server"):
-        prepare_session(Request(pair="demo", llama=(old, new), engine="server", prompt=("Hi",)))
+        prepare_session(BenchOptions(pair="demo", llama=(old, new), engine="server", prompt=("Hi",)))
     with pytest.raises(GgufspecError, match="inprocess measures one llama"):
-        prepare_session(Request(pair="demo", llama=(old, new), engine="inprocess", prompt=("Hi",)))
+        prepare_session(BenchOptions(pair="demo", llama=(old, new), engine="inprocess", prompt=("Hi",)))

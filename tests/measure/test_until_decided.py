@@ -27,9 +27,10 @@ from ggufspec.domain import (
     schedule_looks,
 )
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.measure import Request, api, measuring, prepare_session
+from ggufspec.measure import api, measuring, prepare_session
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
+from ggufspec.options import BenchOptions
 from ggufspec.report.text import overview, precision
 from ggufspec.results import ResultSet
 from ggufspec.tuning.bisect.decisions import VersionDifference
@@ -287,24 +288,24 @@ def test_a_request_that_contradicts_itself_is_refused(
     llama: Path, fields: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(GgufspecError, match=problem):
-        prepare_session(Request(pair="demo", prompt=("A cat",), threads=1, **fields))
+        prepare_session(BenchOptions(pair="demo", prompt=("A cat",), threads=1, **fields))
 
 
 def test_several_llama_cpps_and_a_target_alone_have_no_verdict_to_wait_for(
     llama: Path, tmp_path: Path
 ) -> None:
     other = fakes.install(tmp_path / "other", **fakes.AT_ONCE)
-    two = Request(pair="demo", prompt=("A cat",), threads=1, until="decided", llama=(llama, other))
+    two = BenchOptions(pair="demo", prompt=("A cat",), threads=1, until="decided", llama=(llama, other))
     with pytest.raises(GgufspecError, match="--until decided measures one llama"):
         prepare_session(two)
     target = Path(results.__file__).parents[2] / "models" / "demo" / "target.gguf"
     with pytest.raises(GgufspecError, match="nothing drafts"):
-        prepare_session(Request(target=str(target), prompt=("A cat",), threads=1, until="decided"))
+        prepare_session(BenchOptions(target=str(target), prompt=("A cat",), threads=1, until="decided"))
 
 
 def test_servers_that_run_already_are_not_measured_until_decided() -> None:
     with pytest.raises(GgufspecError, match="--until decided measures one request after another"):
-        api.prepare(Request(url="http://127.0.0.1:9", until="decided"))
+        api.prepare(BenchOptions(url="http://127.0.0.1:9", until="decided"))
 
 
 def test_a_bench_without_looks_cannot_be_resumed_with_them(llama: Path) -> None:
@@ -313,7 +314,7 @@ def test_a_bench_without_looks_cannot_be_resumed_with_them(llama: Path) -> None:
 
     session = identify(
         prepare_session(
-            Request(pair="demo", prompt=("Once upon a time",), n_predict=32, threads=1, until="decided")
+            BenchOptions(pair="demo", prompt=("Once upon a time",), n_predict=32, threads=1, until="decided")
         )
     )
     with pytest.raises(ResultsError, match="was begun without --until"):

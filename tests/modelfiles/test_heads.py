@@ -28,11 +28,12 @@ from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.forecast import costs, whatif
 from ggufspec.llama.command import canonical_ngram, check_arguments, commands, draft_sizes, longest_draft
 from ggufspec.llama.install import Install
-from ggufspec.measure import Request, find_methods, prepare_session
+from ggufspec.measure import find_methods, prepare_session
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.modelfiles.compat import Head, heads, judging, read_head
+from ggufspec.options import BenchOptions
 from tests.support import fake_server, fakes, models, shell, values
 from tests.support.fakes import numbered_install
 
@@ -193,7 +194,7 @@ def test_what_is_no_chain_is_refused(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Chain.parse(text)
     with pytest.raises(GgufspecError, match=problem):
-        prepare_session(Request(pair="demo", method=text))
+        prepare_session(BenchOptions(pair="demo", method=text))
     done = shell.here("sweep", "--dry-run", "--pair", "demo", "--method", text)
     assert done.returncode == 2
     assert problem in " ".join(done.stderr.split())
@@ -466,8 +467,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _request(files: Path, target: str, *drafters: str, **options: Any) -> Request:
-    return Request(
+def _request(files: Path, target: str, *drafters: str, **options: Any) -> BenchOptions:
+    return BenchOptions(
         **{
             "target": files / f"{target}.gguf",
             "draft_model": tuple(files / f"{name}.gguf" for name in drafters) or None,
@@ -479,7 +480,7 @@ def _request(files: Path, target: str, *drafters: str, **options: Any) -> Reques
     )
 
 
-def _measured(asked: Request) -> list[tuple[str, str | None, int]]:
+def _measured(asked: BenchOptions) -> list[tuple[str, str | None, int]]:
     arms = prepare_session(asked).suite.blocks[0].arms
     return [
         (str(arm.drafting.chain), arm.drafter.filename if arm.drafter else None, arm.drafting.n_max)

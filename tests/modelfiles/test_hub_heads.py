@@ -12,10 +12,11 @@ import pytest
 import ggufspec
 from ggufspec.choices import Chain
 from ggufspec.domain import Method
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session, with_head
 from ggufspec.modelfiles import hub as modelhub
 from ggufspec.modelfiles.hub import choice
 from ggufspec.modelfiles.hub.choice import RepoFile
+from ggufspec.options import BenchOptions
 from tests.support import fake_server, fakes, models
 from tests.support.hub_client import Run
 from tests.support.hub_server import Hub
@@ -129,7 +130,7 @@ def test_a_fetch_names_the_head_beside_a_target(served: Hub, run: Run, llama: Pa
     assert code == 0
     assert "eagle3-m-Q8_0.gguf" in out
     assert err.endswith("\nmeasure it: ggufspec bench\n")
-    session = prepare_session(Request(prompt=("Hello",), chat=False, n_predict=32))
+    session = prepare_session(BenchOptions(prompt=("Hello",), chat=False, n_predict=32))
     assert {str(arm.drafting.chain) for arm in session.suite.blocks[0].arms if arm.drafting} == {
         "draft-eagle3"
     }
@@ -147,7 +148,7 @@ def test_a_fetch_says_that_layers_of_the_target_draft(served: Hub, run: Run, lla
     assert code == 0
     assert err.endswith("measure it: ggufspec bench --method draft-mtp\n")
     assert "no drafter" not in err
-    asked = Request(method="draft-mtp", prompt=("Hello",), chat=False, n_predict=32)
+    asked = BenchOptions(method="draft-mtp", prompt=("Hello",), chat=False, n_predict=32)
     arms = prepare_session(asked).suite.blocks[0].arms
     assert [str(arm.drafting.chain) for arm in arms if arm.drafting] == ["draft-mtp"]
 
@@ -299,7 +300,7 @@ def test_auto_finds_the_head_in_the_folder_of_a_file(tmp_path: Path, run: Run, l
     planned = ggufspec.plan(target=str(target), draft_model="auto", vram="24G")
     assert planned.pair.draft is not None
     assert planned.pair.draft.path == tmp_path / "eagle3-t.gguf"  # the one before it is of another target
-    asked = Request(target=target, draft_model="auto").with_head().draft_model
+    asked = with_head(BenchOptions(target=target, draft_model="auto")).draft_model
     assert asked == (planned.pair.draft,)
     code, out, err = run("bench", "--dry-run", "-m", str(target), "-md", "auto", "-p", "Hi", "-n", "32")
     assert code == 0, err

@@ -8,8 +8,9 @@ import pytest
 
 import ggufspec
 from ggufspec import errors, redaction, results
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
 from ggufspec.modelfiles import hub as modelhub
+from ggufspec.options import BenchOptions
 from tests.support import fakes, hub_client
 from tests.support.hub_client import Run
 from tests.support.hub_server import Hub
@@ -67,7 +68,7 @@ def test_tokens_are_sent_and_not_stored(hub: Hub, run: Run) -> None:
 
 
 def test_a_notebook_names_them_too(hub: Hub) -> None:
-    request = Request(target="me/T-GGUF:Q4_K_M", prompt=("Once",), n_predict=32, repeats=1, warmup=0)
+    request = BenchOptions(target="me/T-GGUF:Q4_K_M", prompt=("Once",), n_predict=32, repeats=1, warmup=0)
     with pytest.raises(errors.NotCachedError, match=r"me/T-GGUF/t-Q4_K_M.gguf is not on this machine"):
         prepare_session(request)
     assert len(ggufspec.bench(request).current) == 1

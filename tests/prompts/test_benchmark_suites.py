@@ -25,8 +25,9 @@ from ggufspec.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
 from ggufspec.modelfiles import hub
+from ggufspec.options import BenchOptions
 from ggufspec.prompts import datasets
 from tests.support import fake_server, fakes
 from tests.support.hub_client import Run
@@ -242,7 +243,7 @@ def test_a_bench_measures_a_suite_of_the_hub_and_its_hash_knows_the_commit(
     folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     fake_server.program(folder / "llama-server")
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    asked = Request(
+    asked = BenchOptions(
         engine="server", draft=3, n_predict=8, repeats=1, threads=1, suite=f"hf:{NAME}:qualitative"
     )
     session = prepare_session(asked)
@@ -252,7 +253,7 @@ def test_a_bench_measures_a_suite_of_the_hub_and_its_hash_knows_the_commit(
     assert {spec.prompt.category for spec in stored.current.specs} == {"coding", "roleplay"}
     local = tmp_path / "qualitative.parquet"
     local.write_bytes(_parquet(QUALITATIVE))
-    same = Request(
+    same = BenchOptions(
         engine="server", draft=3, n_predict=8, repeats=1, threads=1, prompt_file=(local,), suite=None
     )
     other = ggufspec.load(ggufspec.bench(same).meta.id)

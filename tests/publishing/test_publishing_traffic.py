@@ -26,7 +26,7 @@ from ggufspec.domain import (
     TrafficSample,
     UserRequest,
 )
-from ggufspec.measure import Request
+from ggufspec.options import BenchOptions
 from ggufspec.publishing import Bundle, Identity, Verification, copying
 from ggufspec.results import ResultSet, archive
 from tests.support import fake_server, fakes, published
@@ -58,7 +58,7 @@ def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _measure(**options: Any) -> ResultSet:
     asked: dict[str, Any] = {"n_predict": 16, "repeats": 2, "prompt": (SECRET, "hi")}
-    return ggufspec.load(ggufspec.bench(Request(**asked | options)).meta.id)
+    return ggufspec.load(ggufspec.bench(BenchOptions(**asked | options)).meta.id)
 
 
 def _measure_users(**options: Any) -> ResultSet:

@@ -19,13 +19,13 @@ else:
     from backports import tarfile  # type: ignore[no-redef]
 
 from ggufspec import paths, proc
+from ggufspec.choices import Backend
 from ggufspec.llama.build import recipes, toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.cuda import wheels
 from ggufspec.llama.install import processor
-from ggufspec.llama.install.store import Backend
 from ggufspec.llama.source import sources
 
 CACHE = paths.cache_dir()  # the user's: each test gets a home of its own later

@@ -23,6 +23,7 @@ from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import installs, releases
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
+from ggufspec.options import TuneOptions
 
 ARCHIVES = sorted(paths.cache_dir().glob("sources/*/llama_cpp_python-*.tar.gz"))  # tests have their own
 HIDDEN = {"no_host", "no_alloc", "load_mtp", "kv_unified"}
@@ -79,10 +80,7 @@ def test_a_complete_llama_that_we_did_not_build_can_be_measured_with(copied: Ins
 
 
 def test_a_complete_llama_that_we_did_not_build_can_be_tuned(copied: Install) -> None:
-    asked = tuning.TuneRequest()
-    plan = tuning.prepare_tuning(
-        replace(asked, request=replace(asked.request, pair="demo", llama=copied.root))
-    )
+    plan = tuning.prepare_tuning(TuneOptions(pair="demo", llama=copied.root))
     assert plan.session.install.root == copied.root
 
 

@@ -9,8 +9,9 @@ import pytest
 from ggufspec import engines
 from ggufspec.domain import Role, Status
 from ggufspec.llama.install.installs import Install
-from ggufspec.measure import Request, find_drafters, prepare_session
+from ggufspec.measure import find_drafters, prepare_session
 from ggufspec.modelfiles import gguf
+from ggufspec.options import BenchOptions, TuneOptions
 from ggufspec.tuning import quantizing
 
 
@@ -20,13 +21,13 @@ def test_a_quantized_drafter_drafts(
 ) -> None:
     monkeypatch.setenv("GGUFSPEC_CACHE", str(home / "cache"))
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
-    asked, _ = quantizing.add_quantized(Request(pair=pair, n_predict=40), ("Q4_0",), llama)
+    asked, _ = quantizing.add_quantized(TuneOptions(pair=pair, n_predict=40, quantize_drafter="Q4_0"), llama)
     original, made = find_drafters(asked)
     assert original.path is not None
     assert made.path is not None
     assert gguf.validate_file(made.path).quant == "Q4_0"
     assert made.path.stat().st_size < original.path.stat().st_size
-    session = prepare_session(asked)
+    session = prepare_session(asked.to(BenchOptions))
     arms = session.suite.blocks[0].on(session.suite.prompts[0])
     [spec] = [arm for arm in arms if arm.role is Role.DRAFTING and arm.drafter == made]
     with engines.make("server", llama, timeout_s=200) as engine:

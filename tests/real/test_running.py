@@ -15,8 +15,8 @@ from ggufspec.llama import server
 from ggufspec.llama.command import commands
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.server import launching
-from ggufspec.measure import Request
 from ggufspec.modelfiles import catalog, hub
+from ggufspec.options import BenchOptions
 from tests.support import embedded
 
 
@@ -55,7 +55,7 @@ def test_running_servers_are_measured_as_they_describe_themselves(
     assert alone.n_params is not None
     assert alone.slots == 2
     assert alone.context is not None
-    asked = Request(
+    asked = BenchOptions(
         url=servers[0],
         url_drafting=servers[1],
         parallel=2,

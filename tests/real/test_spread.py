@@ -21,6 +21,7 @@ from ggufspec.errors import WorkerError
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.rpc import lending, protocol, workers
 from ggufspec.llama.rpc.lending import WorkerSettings
+from ggufspec.options import split_address
 from tests.support import embedded, rpc_workers, shell, values
 from tests.support.slow_network import slow_network
 
@@ -205,7 +206,7 @@ def _answers(address: str) -> bool:
 def test_asking_a_busy_worker_does_not_end_it(llama: Install) -> None:
     """It looks at the connection later, and dies of SIGPIPE where it answers one that was closed."""
     with _bare_worker(llama) as address:
-        with protocol.connect(*workers.split_address(address), timeout_s=5):
+        with protocol.connect(*split_address(address), timeout_s=5):
             assert not _answers(address)
         shell.wait_until(lambda: _answers(address))
         workers.check_workers((address,))

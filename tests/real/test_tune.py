@@ -22,7 +22,7 @@ from ggufspec.cli import cli
 from ggufspec.domain import Role, TextVerdict
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
-from ggufspec.tuning import default
+from ggufspec.options import TuneOptions
 from tests.support import imagined_times
 from tests.support.imagined_times import PATIENT
 
@@ -200,7 +200,7 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(
     assert target.path is not None
     copy = tmp_path / "copy.gguf"
     copy.write_bytes(target.path.read_bytes())
-    request = default(
+    asked = TuneOptions(
         target=target.path,
         draft_model=copy,
         draft=(2,),
@@ -209,11 +209,8 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(
         per_category=1,
         n_predict=24,
         threads=1,
-    )
-    asked = tuning.TuneRequest(
-        request=request,
-        methods=("draft-model",),  # one that looks words up may be as fast as the target alone
-        max_time_s=600.0,
+        method="draft-model",  # one that looks words up may be as fast as the target alone
+        max_time=600.0,
         precision=0.9,
     )
     tuned = tuning.tune(asked)

@@ -8,22 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from ggufspec import engines, paths, results
 from ggufspec.analysis import comparing
-from ggufspec.cli import cli
-from ggufspec.cli.options.shared import build_options
-from ggufspec.cli.options.values import BenchOptions
 from ggufspec.cli.steps.tuning import bench_command
-from ggufspec.domain import ModelRun, Offload, Role, Runtime, SplitMode
+from ggufspec.domain import Role
 from ggufspec.errors import ResultsError
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
+from ggufspec.options import BenchOptions
 from ggufspec.report.html.notebook import comparison_html, results_html
 from ggufspec.report.html.sections import html
 from ggufspec.report.text import figures
-from tests.support import fake_server, fakes, shell
+from tests.support import command_lines, fake_server, fakes, shell
 from tests.support.swept import swept
 
 DEMO = paths.models_dir() / "demo"
@@ -109,13 +106,12 @@ def test_one_engine_gives_a_verdict() -> None:
     assert {row["verdict"] for row in rows} == {"undecided", "faster"}
 
 
-def _read(command: str) -> Request:
+def _read(command: str) -> BenchOptions:
     """Return what a command line of ``bench`` asks for."""
     program, name, *words = shlex.split(command)
     assert (program, name) == ("ggufspec", "bench")
-    bench = cli.get_command(click.Context(cli), "bench")
-    assert bench is not None
-    return build_options(BenchOptions, bench.make_context("bench", words).params).to_request()
+    asked: BenchOptions = command_lines.read("bench", *words)
+    return asked
 
 
 @pytest.mark.parametrize(
@@ -128,34 +124,39 @@ def _read(command: str) -> Request:
         {"pair": "demo", "engine": "server", "p_min": (0.0, 0.75), "kv_type": "q8_0", "ubatch": 128},
         {
             "pair": "demo",
-            "kv_type": "q8_0,f16",
-            "runtime": Runtime(flash_attn="off", batch=256, mlock=True, prio=1),
+            "cache_type_k": "q8_0",
+            "cache_type_v": "f16",
+            "flash_attn": "off",
+            "batch": 256,
+            "mlock": True,
+            "prio": 1,
         },
         {
             "pair": "demo",
-            "kv_type_draft": "f16,q8_0",
-            "runtime": Runtime(args=("--no-repack",)),
+            "cache_type_k_draft": "f16",
+            "cache_type_v_draft": "q8_0",
+            "args": ("--no-repack",),
         },
         {"pair": "demo", "temp": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.05},
         {"pair": "demo", "ngl": (3, "all"), "ngld": (0, "all"), "force": True},
         {
             "pair": "demo",
             "ngl": 2,
-            "offload": Offload(
-                target=ModelRun(devices=("CUDA0", "CUDA1"), cpu_moe=3),
-                drafter=ModelRun(devices=("CUDA1",), cpu_moe="all"),
-                tensor_split=(3.0, 1.0),
-                split_mode=SplitMode.LAYER,
-                main_gpu=1,
-                fit=False,
-            ),
+            "devices": ("CUDA0", "CUDA1"),
+            "draft_devices": ("CUDA1",),
+            "tensor_split": (3.0, 1.0),
+            "split_mode": "layer",
+            "main_gpu": 1,
+            "cpu_moe": 3,
+            "draft_cpu_moe": "all",
+            "fit": "off",
         },
         {"pair": "demo", "engine": "binary-simple", "method": ("draft-model", "ngram-mod", "ngram-cache")},
     ],
     ids=str,
 )
 def test_the_command_that_repeats_a_choice_measures_it(llama: Path, asked: dict[str, Any]) -> None:
-    wanted = Request(**{"engine": "server", **asked})
+    wanted = BenchOptions(**{"engine": "server", **asked})
     session = prepare_session(wanted)
     for block in session.suite.blocks:
         for arm in (arm for arm in block.arms if arm.role is not Role.DRAFTER):
@@ -173,10 +174,12 @@ def test_files_and_builds_are_named_by_paths_that_hold_everywhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a prompt.txt").write_text("Once")
-    wanted = Request(pair="demo", prompt_file=(Path("a prompt.txt"),), llama=Path("llama"), engine="binary")
+    wanted = BenchOptions(
+        pair="demo", prompt_file=(Path("a prompt.txt"),), llama=Path("llama"), engine="binary"
+    )
     arm = prepare_session(wanted).suite.blocks[0].arms[-1]
     words = shlex.split(bench_command(wanted, replace(arm, n_predict=40)))
-    assert words[words.index("-f") + 1] == str(tmp_path / "a prompt.txt")
+    assert words[words.index("--prompt-file") + 1] == str(tmp_path / "a prompt.txt")
     assert words[words.index("--llama") + 1] == str(tmp_path / "llama")
-    assert words[words.index("-n") + 1] == "40"
-    assert words[words.index("-md") + 1] == str(DRAFTER)
+    assert words[words.index("--n-predict") + 1] == "40"
+    assert words[words.index("--draft-model") + 1] == str(DRAFTER)

@@ -15,7 +15,8 @@ from ggufspec import prompts, serving
 from ggufspec.analysis import arms
 from ggufspec.domain import Prompt, RequestOutcome, ServiceLevel, Status, Traffic
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import Request, api, prepare_session
+from ggufspec.measure import api, prepare_session
+from ggufspec.options import BenchOptions
 from ggufspec.prompts import Message, RecordedRequest
 from ggufspec.report.text import overview
 from ggufspec.units import format_duration
@@ -258,12 +259,14 @@ def test_a_conversation_stands_before_each_prompt(
     file = tmp_path / "chat.jsonl"
     file.write_text(json.dumps({"messages": CHAT}))
     with fake_server.serve(FakeServer()) as fake:
-        asked = Request(url=fake.url, prompt=("Ask",), chat=True, depth=depth, context_file=file, system="Hm")
+        asked = BenchOptions(
+            url=fake.url, prompt=("Ask",), chat=True, depth=depth, context_file=file, system="Hm"
+        )
         (block,) = api.prepare(asked).suite.blocks
         with pytest.raises(GgufspecError, match="needs a chat template"):
-            api.prepare(replace(asked, chat=None, system=None))
+            api.prepare(asked.replace(chat=None, system=None))
         with pytest.raises(GgufspecError, match="has 12 tokens, fewer than a depth of 13"):
-            api.prepare(replace(asked, depth=13))
+            api.prepare(asked.replace(depth=13))
     traffic = block.arms[0].traffic
     assert traffic is not None
     assert [prompt.messages for prompt in traffic.prompts] == [(("system", "Hm"), *before)]
@@ -300,7 +303,7 @@ def test_a_running_server_gets_the_recorded_chats(tmp_path: Path) -> None:
     rows[0]["messages"].insert(0, {"role": "system", "content": "Be brief"})
     file = _write(tmp_path, *rows)
     with fake_server.serve(FakeServer()) as fake:
-        asked = Request(url=fake.url, replay=file, n_predict=16, repeats=1, slo=ServiceLevel(ttft_s=9.0))
+        asked = BenchOptions(url=fake.url, replay=file, n_predict=16, repeats=1, slo=ServiceLevel(ttft_s=9.0))
         notes = api.prepare(asked).notes
         stored = ggufspec.load(ggufspec.bench(asked).meta.id)
         bodies = fake.completions
@@ -330,7 +333,7 @@ def test_a_running_server_gets_the_recorded_chats(tmp_path: Path) -> None:
 def test_more_slots_than_requests_still_have_a_window(tmp_path: Path) -> None:
     file = _write(tmp_path, *_rows(4))
     with fake_server.serve(FakeServer()) as fake:
-        asked = Request(url=fake.url, replay=file, n_predict=16, repeats=1, parallel=8)
+        asked = BenchOptions(url=fake.url, replay=file, n_predict=16, repeats=1, parallel=8)
         (run,) = ggufspec.load(ggufspec.bench(asked).meta.id).current
     assert run.sample.status is Status.OK, run.error
 
@@ -348,7 +351,9 @@ def test_our_own_server_gets_recorded_texts(llama: Path, tmp_path: Path) -> None
         {"arrival_s": number / 20, "prompt": f"Recorded {number}", "max_tokens": 9} for number in range(8)
     ]
     file = _write(tmp_path, *rows)
-    asked = Request(engine="server", replay=file, draft=3, n_predict=16, repeats=1, threads=1, parallel=2)
+    asked = BenchOptions(
+        engine="server", replay=file, draft=3, n_predict=16, repeats=1, threads=1, parallel=2
+    )
     runs = ggufspec.load(ggufspec.bench(asked).meta.id).current
     for run in runs:
         assert run.sample.status is Status.OK, run.error
@@ -359,14 +364,14 @@ def test_our_own_server_gets_recorded_texts(llama: Path, tmp_path: Path) -> None
 
 
 def test_chats_need_the_targets_template(llama: Path, tmp_path: Path) -> None:
-    asked = Request(engine="server", replay=_write(tmp_path, *_rows(3)))
+    asked = BenchOptions(engine="server", replay=_write(tmp_path, *_rows(3)))
     with pytest.raises(GgufspecError, match="has no chat template"):
         prepare_session(asked)
 
 
 def test_a_replay_needs_the_server(llama: Path, tmp_path: Path) -> None:
     with pytest.raises(GgufspecError, match="neither several users"):
-        prepare_session(Request(replay=_write(tmp_path, {"timestamp": 1, "prompt": "x"})))
+        prepare_session(BenchOptions(replay=_write(tmp_path, {"timestamp": 1, "prompt": "x"})))
 
 
 @pytest.mark.parametrize(
@@ -379,6 +384,6 @@ def test_a_replay_needs_the_server(llama: Path, tmp_path: Path) -> None:
 def test_what_the_recording_decides_is_refused_by_name(
     llama: Path, tmp_path: Path, field: str, value: Any
 ) -> None:
-    asked = Request(engine="server", replay=_write(tmp_path, {"timestamp": 1, "prompt": "x"}))
+    asked = BenchOptions(engine="server", replay=_write(tmp_path, {"timestamp": 1, "prompt": "x"}))
     with pytest.raises(GgufspecError, match=f"recorded requests decide --{field.replace('_', '-')}"):
-        prepare_session(replace(asked, **{field: value}))
+        prepare_session(asked.replace(**{field: value}))

@@ -37,7 +37,8 @@ from ggufspec.domain import (
 from ggufspec.errors import GgufspecError, InconclusiveError, NetworkError, ResultsError
 from ggufspec.llama import server
 from ggufspec.llama.server import RequestError, ServerCounters
-from ggufspec.measure import Request, Session, api
+from ggufspec.measure import Session, api
+from ggufspec.options import BenchOptions
 from ggufspec.report.text import comparison, overview
 from ggufspec.results import ResultSet
 from ggufspec.serving import CounterPair, UserReply
@@ -82,8 +83,8 @@ def _pair(servers: ExitStack, software: str = "vLLM") -> tuple[FakeServer, FakeS
     return _start(servers, alone), _start(servers, drafting)
 
 
-def _request(alone: FakeServer, drafting: FakeServer | None = None) -> Request:
-    return Request(
+def _request(alone: FakeServer, drafting: FakeServer | None = None) -> BenchOptions:
+    return BenchOptions(
         url=alone.url,
         url_drafting=None if drafting is None else drafting.url,
         prompt=("one", "two"),
@@ -93,7 +94,7 @@ def _request(alone: FakeServer, drafting: FakeServer | None = None) -> Request:
     )
 
 
-def _measure(asked: Request) -> ResultSet:
+def _measure(asked: BenchOptions) -> ResultSet:
     return ggufspec.load(ggufspec.bench(asked).meta.id)
 
 
@@ -510,7 +511,7 @@ def test_sessions_of_servers_that_were_not_started_again_are_one() -> None:
 
 def test_percentiles_of_one_server_have_no_interval(servers: ExitStack) -> None:
     alone, drafting = _pair(servers)
-    target, _ = arms.group(_measure(replace(_request(alone, drafting), repeats=4, parallel=8)))
+    target, _ = arms.group(_measure(_request(alone, drafting).replace(repeats=4, parallel=8)))
     assert target.traffic is not None
     assert target.traffic.ttft_s
     assert all(estimate.lo is None for estimate in target.traffic.ttft_s.values())
@@ -519,14 +520,14 @@ def test_percentiles_of_one_server_have_no_interval(servers: ExitStack) -> None:
 def test_servers_that_are_named_several_times_are_loads(servers: ExitStack) -> None:
     pairs = [_pair(servers) for _ in range(3)]
     urls = [tuple(fake.url for fake in side) for side in zip(*pairs, strict=True)]
-    asked = replace(_request(*pairs[0]), url=urls[0], url_drafting=urls[1], repeats=4)
+    asked = _request(*pairs[0]).replace(url=urls[0], url_drafting=urls[1], repeats=4)
     stored = _measure(asked)
     _, drafted = arms.group(stored)
     assert drafted.gain is not None
     assert (drafted.gain.components.loads, drafted.gain.gap) == (3, None)
     assert {run.argv[1].rpartition("/v1/")[0] for run in stored.current} == {*urls[0], *urls[1]}
     with pytest.raises(GgufspecError, match="--url names 3 servers and --url-drafting 2"):
-        api.prepare(replace(asked, url_drafting=urls[1][:2]))
+        api.prepare(asked.replace(url_drafting=urls[1][:2]))
 
 
 def test_sglangs_acceptance_follows_from_its_counts(servers: ExitStack) -> None:
@@ -551,11 +552,11 @@ def test_llama_server_reports_drafts_with_its_answers(servers: ExitStack) -> Non
 def test_messages_and_continuations_go_to_their_paths(servers: ExitStack) -> None:
     alone = _start(servers)
     for asked, path in (
-        (replace(_request(alone), chat=True, system="Be brief"), "/v1/chat/completions"),
+        (_request(alone).replace(chat=True, system="Be brief"), "/v1/chat/completions"),
         (_request(alone), "/v1/completions"),
     ):
         alone.requests.clear()
-        _measure(replace(asked, repeats=1))
+        _measure(asked.replace(repeats=1))
         assert {sent for sent, _, _ in alone.requests if sent.endswith("completions")} == {path}
 
 
@@ -573,7 +574,7 @@ def test_one_server_has_no_speed_up(servers: ExitStack) -> None:
 def test_one_server_that_drafts_has_an_acceptance_and_no_speed_up(servers: ExitStack, option: str) -> None:
     drafting = _start(servers, FakeServer(gamma=3))
     urls: dict[str, Any] = {"url": None, option: drafting.url}
-    asked = replace(_request(drafting), **urls)
+    asked = _request(drafting).replace(**urls)
     stored = _measure(asked)
     (arm,) = arms.group(stored)
     assert (arm.role, arm.gain) == (Role.DRAFTING, None)
@@ -597,14 +598,14 @@ def test_users_rates_and_depths_work_as_elsewhere(servers: ExitStack, tmp_path: 
     alone, drafting = _pair(servers)
     book = tmp_path / "book.txt"
     book.write_text(" ".join(f"word{number}" for number in range(50)))
-    asked = replace(_request(alone, drafting), parallel=(1, 2), depth=(0, 10), context_file=book, repeats=1)
+    asked = _request(alone, drafting).replace(parallel=(1, 2), depth=(0, 10), context_file=book, repeats=1)
     session = api.prepare(asked)
     traffics = [block.arms[0].traffic for block in session.suite.blocks]
     assert [(sent.users, sent.depth) for sent in traffics if sent] == [(1, 0), (2, 0), (1, 10), (2, 10)]
     deep = traffics[-1]
     assert deep is not None
     assert {len(prompt.text.split()) for prompt in deep.prompts} == {11}
-    rated = replace(_request(alone), rate=50.0, parallel=2, slo=ServiceLevel(ttft_s=5.0), repeats=1)
+    rated = _request(alone).replace(rate=50.0, parallel=2, slo=ServiceLevel(ttft_s=5.0), repeats=1)
     (arm,) = arms.group(_measure(rated))
     assert arm.traffic is not None
     assert arm.traffic.goodput is not None
@@ -613,25 +614,25 @@ def test_users_rates_and_depths_work_as_elsewhere(servers: ExitStack, tmp_path: 
 def test_a_depth_needs_a_server_that_counts_tokens(servers: ExitStack) -> None:
     alone = _start(servers, FakeServer(answers={"/tokenize": "no"}))
     with pytest.raises(GgufspecError, match="has no /tokenize"):
-        api.prepare(replace(_request(alone), depth=10))
+        api.prepare(_request(alone).replace(depth=10))
 
 
 def test_fewer_slots_than_users_are_named(servers: ExitStack) -> None:
     alone = _start(servers, FakeServer(software="llama-server"))
-    notes = api.prepare(replace(_request(alone), parallel=(1, 5))).notes
+    notes = api.prepare(_request(alone).replace(parallel=(1, 5))).notes
     assert f"server: {alone.url} answers 2 requests at once, so 3 of 5 users wait" in notes
 
 
 def test_a_server_without_token_counts_is_a_failed_run(servers: ExitStack) -> None:
     alone = _start(servers, FakeServer(software="other", counts=False))
-    runs = _measure(replace(_request(alone), repeats=1)).current
+    runs = _measure(_request(alone).replace(repeats=1)).current
     assert [run.sample.status for run in runs] == [Status.FAILED]
     assert "does not report how many tokens" in (runs[0].error or "")
 
 
 def test_a_target_alone_that_drafts_is_a_failed_run(servers: ExitStack) -> None:
     alone = _start(servers, FakeServer(software="llama-server", gamma=3, answers={"/slots": "hidden"}))
-    runs = _measure(replace(_request(alone), repeats=1)).current
+    runs = _measure(_request(alone).replace(repeats=1)).current
     assert [run.sample.status for run in runs] == [Status.FAILED]
     assert "the server drafts" in (runs[0].error or "")
 
@@ -639,7 +640,7 @@ def test_a_target_alone_that_drafts_is_a_failed_run(servers: ExitStack) -> None:
 def test_a_server_that_drafted_nothing_is_a_failed_run(servers: ExitStack) -> None:
     alone = _start(servers, FakeServer(software="llama-server"))
     drafting = _start(servers, FakeServer(software="llama-server", answers={"/slots": "hidden"}))
-    runs = _measure(replace(_request(alone, drafting), repeats=1)).current
+    runs = _measure(_request(alone, drafting).replace(repeats=1)).current
     status = {run.spec.role: run.sample.status for run in runs}
     assert status == {Role.TARGET: Status.OK, Role.DRAFTING: Status.DRAFTING_INACTIVE}
 
@@ -656,7 +657,7 @@ def test_a_server_that_drafted_nothing_is_a_failed_run(servers: ExitStack) -> No
 )
 def test_a_request_that_fails_has_an_outcome(servers: ExitStack, fault: str, outcome: RequestOutcome) -> None:
     alone = _start(servers)
-    (run,) = _measure(replace(_request(alone), prompt=("fine", fault), repeats=1)).current
+    (run,) = _measure(_request(alone).replace(prompt=("fine", fault), repeats=1)).current
     assert run.sample.status is Status.OK
     assert run.sample.traffic is not None
     outcomes = {request.outcome for request in run.sample.traffic.requests}
@@ -667,20 +668,20 @@ def test_a_request_that_fails_has_an_outcome(servers: ExitStack, fault: str, out
 def test_nobody_waits_for_a_server_that_hangs(servers: ExitStack) -> None:
     alone = _start(servers)
     started = time.monotonic()
-    (run,) = _measure(replace(_request(alone), prompt=("fine", "@hang"), repeats=1, timeout=1.0)).current
+    (run,) = _measure(_request(alone).replace(prompt=("fine", "@hang"), repeats=1, timeout=1.0)).current
     assert time.monotonic() - started < 30
     assert run.sample.status is Status.TIMED_OUT
 
 
 def test_the_server_is_none_of_the_programs_that_disturb(servers: ExitStack) -> None:
     alone = _start(servers)
-    (run,) = _measure(replace(_request(alone), repeats=1)).current
+    (run,) = _measure(_request(alone).replace(repeats=1)).current
     assert not {"busy-machine", "threads-above-free-cores"} & {*run.doubts}
 
 
 def test_other_clients_give_a_warning(servers: ExitStack) -> None:
     alone = _start(servers)
-    (quiet,) = _measure(replace(_request(alone), repeats=1)).current
+    (quiet,) = _measure(_request(alone).replace(repeats=1)).current
     assert "other-clients" not in quiet.doubts
     stop = threading.Event()
 
@@ -692,7 +693,7 @@ def test_other_clients_give_a_warning(servers: ExitStack) -> None:
     other = threading.Thread(target=use)
     other.start()
     try:
-        (run,) = _measure(replace(_request(alone), repeats=1)).current
+        (run,) = _measure(_request(alone).replace(repeats=1)).current
     finally:
         stop.set()
         other.join()
@@ -743,13 +744,13 @@ def test_keys_are_sent_and_never_stored(
     for key in (KEY, other):
         assert key.encode() not in stored
         assert key not in done.stdout + done.stderr
-    assert KEY not in repr(api.prepare(replace(_request(alone), api_key_file=files[0])))
+    assert KEY not in repr(api.prepare(_request(alone).replace(api_key_file=files[0])))
 
 
 def test_more_keys_than_servers_are_refused(servers: ExitStack, tmp_path: Path) -> None:
     alone = _start(servers)
     with pytest.raises(GgufspecError, match="2 key files are more than 1 server"):
-        api.prepare(replace(_request(alone), api_key_file=(tmp_path / "a", tmp_path / "b")))
+        api.prepare(_request(alone).replace(api_key_file=(tmp_path / "a", tmp_path / "b")))
 
 
 def test_a_dry_run_sends_no_prompt(servers: ExitStack) -> None:
@@ -795,9 +796,9 @@ def test_two_targets_are_refused(servers: ExitStack) -> None:
     ],
 )
 def test_what_the_server_decides_is_refused_by_name(field: str, value: Any) -> None:
-    asked = replace(Request(url="http://127.0.0.1:1"), **{field: value})
-    with pytest.raises(GgufspecError, match=f"a server that runs already decides {field} itself"):
-        api.prepare(asked)
+    name = BenchOptions.options[field].name
+    with pytest.raises(GgufspecError, match=rf"(?m)a server that runs already \(--url\) decides {name}$"):
+        BenchOptions(url="http://127.0.0.1:1", **{field: value})
 
 
 @pytest.mark.parametrize(
@@ -838,7 +839,7 @@ def test_benches_of_servers_are_compared_by_what_they_report(servers: ExitStack)
     )
     text = comparison.comparison(compared, first.meta, second.meta)
     assert "No checksum of their files is known" in text
-    other_prompts = _measure(replace(_request(other), prompt=("one", "three")))
+    other_prompts = _measure(_request(other).replace(prompt=("one", "three")))
     with pytest.raises(ResultsError, match="no arm in common"):
         comparing.compare(first, other_prompts)
     larger = _start(servers, FakeServer(software="llama-server", n_params=2000))
@@ -873,7 +874,7 @@ def test_every_page_shows_a_bench_of_servers(servers: ExitStack, tmp_path: Path)
 
 def test_ctrl_c_ends_within_two_seconds(servers: ExitStack) -> None:
     alone = _start(servers, FakeServer(token_s=0.05))
-    session = api.prepare(replace(_request(alone), parallel=4, n_predict=400, repeats=1))
+    session = api.prepare(_request(alone).replace(parallel=4, n_predict=400, repeats=1))
     ended = _interrupt(session, alone)
     assert ended < 2
 

@@ -16,7 +16,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import click
 import httpx2
 import msgspec
 import numpy as np
@@ -27,7 +26,6 @@ from hypothesis import strategies as st
 import ggufspec
 from ggufspec import paths, proc, serving, stats
 from ggufspec.analysis import arms, review, traffic, warnings
-from ggufspec.cli.options.axes import Limits
 from ggufspec.domain import (
     Method,
     Prompt,
@@ -50,9 +48,11 @@ from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
 from ggufspec.llama.server import LoadClient, Timings
-from ggufspec.measure import Request, audit, prepare_session, scoring
+from ggufspec.measure import audit, prepare_session, scoring
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
+from ggufspec.options import BenchOptions
+from ggufspec.options.kinds import LatencyLimits
 from ggufspec.report import frames
 from ggufspec.report.text import overview
 from ggufspec.serving import RequestRecord
@@ -546,12 +546,12 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_several_users_need_the_server(llama: Path) -> None:
     with pytest.raises(GgufspecError, match="neither several users") as caught:
-        prepare_session(Request(parallel=4))
+        prepare_session(BenchOptions(parallel=4))
     assert caught.value.hint == "add --engine server for --parallel and --depth"
 
 
 def test_every_number_of_users_has_its_own_target_alone(llama: Path) -> None:
-    session = prepare_session(Request(engine="server", parallel=(1, 4), draft=(3, 5)))
+    session = prepare_session(BenchOptions(engine="server", parallel=(1, 4), draft=(3, 5)))
     suite = session.suite
     assert [[(arm.role, arm.n_slots) for arm in block.arms] for block in suite.blocks] == [
         [(Role.TARGET, users), (Role.DRAFTING, users), (Role.DRAFTING, users)] for users in (1, 4)
@@ -574,7 +574,7 @@ def tokenizer(llama: Path) -> None:
 
 
 def test_text_before_prompts_has_as_many_tokens_as_asked_for(llama: Path, tokenizer: None) -> None:
-    session = prepare_session(Request(engine="server", parallel=(1, 2), depth=(0, 300)))
+    session = prepare_session(BenchOptions(engine="server", parallel=(1, 2), depth=(0, 300)))
     traffics = [block.arms[0].traffic for block in session.suite.blocks]
     assert [(each.depth, each.users) for each in traffics if each] == [(0, 1), (0, 2), (300, 1), (300, 2)]
     shallow, deep = (each for each in traffics if each and each.users == 1)
@@ -586,15 +586,15 @@ def test_text_before_prompts_has_as_many_tokens_as_asked_for(llama: Path, tokeni
 
 
 def test_one_user_is_measured_where_only_a_depth_is_given(llama: Path, tokenizer: None) -> None:
-    (block,) = prepare_session(Request(engine="server", depth=10)).suite.blocks
+    (block,) = prepare_session(BenchOptions(engine="server", depth=10)).suite.blocks
     assert block.arms[0].n_slots == 1
     with pytest.raises(GgufspecError, match="neither several users nor other text"):
-        prepare_session(Request(depth=10))
+        prepare_session(BenchOptions(depth=10))
 
 
 def test_a_depth_beyond_the_trained_context_is_refused_in_the_plan(llama: Path, tokenizer: None) -> None:
     with pytest.raises(ContextTooSmallError, match="1000 tokens of other text") as caught:
-        prepare_session(Request(engine="server", depth=(0, 1000)))
+        prepare_session(BenchOptions(engine="server", depth=(0, 1000)))
     assert caught.value.hint is not None
     assert "a smaller --depth" in caught.value.hint
 
@@ -602,24 +602,24 @@ def test_a_depth_beyond_the_trained_context_is_refused_in_the_plan(llama: Path, 
 def test_a_file_gives_the_text_and_may_be_too_short(llama: Path, tokenizer: None, tmp_path: Path) -> None:
     file = tmp_path / "book.txt"
     file.write_text("one two three four five six")
-    asked = Request(engine="server", depth=3, context_file=file, prompt=("go on",))
+    asked = BenchOptions(engine="server", depth=3, context_file=file, prompt=("go on",))
     traffic = prepare_session(asked).suite.blocks[0].arms[0].traffic
     assert traffic is not None
     assert [prompt.text for prompt in traffic.prompts] == ["one two three\n\ngo on"]
-    assert prepare_session(replace(asked, depth=6)).suite.blocks[0].arms[0].traffic is not None
+    assert prepare_session(asked.replace(depth=6)).suite.blocks[0].arms[0].traffic is not None
     with pytest.raises(GgufspecError, match=r"book.txt has 6 tokens, fewer than a depth of 7"):
-        prepare_session(replace(asked, depth=7))
+        prepare_session(asked.replace(depth=7))
 
 
 def test_a_depth_needs_a_tokenizer(llama: Path) -> None:
     with pytest.raises(GgufspecError, match="no tokenizer program"):
-        prepare_session(Request(engine="server", depth=3))
+        prepare_session(BenchOptions(engine="server", depth=3))
 
 
 def test_rates_are_an_axis_and_limits_need_one(llama: Path) -> None:
     level = ServiceLevel(ttft_s=0.5)
     session = prepare_session(
-        Request(engine="server", parallel=2, rate=(0.5, 2.0), slo=level, method="draft-model")
+        BenchOptions(engine="server", parallel=2, rate=(0.5, 2.0), slo=level, method="draft-model")
     )
     traffics = [block.arms[0].traffic for block in session.suite.blocks]
     assert [(each.users, each.rate, each.service_level) for each in traffics if each] == [
@@ -627,7 +627,7 @@ def test_rates_are_an_axis_and_limits_need_one(llama: Path) -> None:
         (2, 2.0, level),
     ]
     with pytest.raises(GgufspecError, match="no goodput"):
-        prepare_session(Request(engine="server", parallel=2, slo=level))
+        prepare_session(BenchOptions(engine="server", parallel=2, slo=level))
 
 
 @pytest.mark.parametrize(
@@ -638,17 +638,17 @@ def test_rates_are_an_axis_and_limits_need_one(llama: Path) -> None:
     ],
 )
 def test_limits_are_read(text: str, limits: ServiceLevel) -> None:
-    assert Limits().convert(text, None, None) == limits
+    assert LatencyLimits().parse(text) == limits
 
 
 @pytest.mark.parametrize("text", ["", "ttft", "ttft=5", "ttft=0ms", "ttft=1s,ttft=2s", "itl=-1s", "p99=1s"])
 def test_other_limits_are_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="not a list of limits"):
-        Limits().convert(text, None, None)
+    with pytest.raises(ValueError, match="not a list of limits"):
+        LatencyLimits().parse(text)
 
 
 def test_methods_that_learn_from_requests_are_named(llama: Path) -> None:
-    asked = Request(engine="server", parallel=2, method=("draft-model", Method.NGRAM_MOD.value), draft=3)
+    asked = BenchOptions(engine="server", parallel=2, method=("draft-model", Method.NGRAM_MOD.value), draft=3)
     notes = prepare_session(asked).notes
     assert any("ngram-mod learns from earlier requests" in note for note in notes)
 
@@ -780,7 +780,7 @@ def test_the_frame_has_what_users_saw(served: list[RunResult]) -> None:
 
 
 def test_a_bench_stores_a_run_for_each_load(llama: Path) -> None:
-    asked = Request(
+    asked = BenchOptions(
         engine="server", parallel=(1, 2), draft=3, n_predict=16, repeats=2, prompt=("one", "two"), threads=1
     )
     runs = ggufspec.load(ggufspec.bench(asked).meta.id).current  # on a busy machine some are measured again

@@ -18,7 +18,8 @@ from ggufspec.fleet import Drive, FleetProgress, Order, Reply, benching, make_or
 from ggufspec.fleet.benching import Bencher, list_software
 from ggufspec.fleet.orders import Message
 from ggufspec.llama.install.installs import Install
-from ggufspec.measure import Block, Request, RunPlan, Session, api
+from ggufspec.measure import Block, RunPlan, Session, api
+from ggufspec.options import BenchOptions
 from ggufspec.results import ResultSet
 from tests.support.scripted import INSTALL, Scripted
 from tests.support.values import MACHINE, spec
@@ -110,7 +111,7 @@ class FakeCluster:
         here.bencher = Bencher(
             order=pickle.dumps(order), software=here.software, moves_data=False, lock=folder / "lock"
         )
-        if order is not None and order.tuning is not None:
+        if order is not None and order.tunes:
             here.stream = here.bencher.tune()
         else:
             here.stream = here.bencher.prepare() if order is not None else here.bencher.examine()
@@ -178,7 +179,7 @@ class FakeCluster:
 
 def order(name: str = "nightly") -> Order:
     """An order without models to fetch."""
-    return make_order(name, Request(), command=("ggufspec", "fleet", "sweep"))
+    return make_order(name, BenchOptions(), command=("ggufspec", "fleet", "sweep"))
 
 
 def drive(

@@ -19,8 +19,8 @@ from ggufspec.engines import Engine, InprocessEngine, Measurement
 from ggufspec.engines.library import RoundPart, Timing
 from ggufspec.engines.library.messages import Curve
 from ggufspec.engines.server.engine import ServerEngine
-from ggufspec.measure import Request
-from ggufspec.tuning import TuneRequest, budgeting, pricing, sources
+from ggufspec.options import TuneOptions, option
+from ggufspec.tuning import budgeting, pricing, sources
 
 PATIENT = ("--max-time", "30m")
 """More than a short tuning of the embedded pair takes on a slow, busy machine; it ends when it is done."""
@@ -50,7 +50,7 @@ def use(set_attribute: Callable[[Any, str, Any], object], *, drafted_s: float = 
     set_attribute(InprocessEngine, "curve", imagined)
     for engine in (InprocessEngine, ServerEngine):
         set_attribute(engine, "measure", _timed(engine.measure, drafted_s))
-    set_attribute(sources, "TuneRequest", _short_request)
+    set_attribute(sources, "TuneOptions", ShortTuning)
     set_attribute(pricing, "_affordable", _two_batches)
     for name, number in _FEWER.items():
         set_attribute(budgeting, name, number)
@@ -84,11 +84,12 @@ def _two_batches(_: float, __: object, most: int, ___: int, *, few: bool) -> tup
     return tuple(sorted({1, most})), 1
 
 
-def _short_request(*, request: Request, **fields: Any) -> TuneRequest:
-    """Return a tuning of short texts that ends after the fewest repeats; ``auto`` has no such options."""
-    return TuneRequest(
-        request=replace(request, n_predict=_N_PREDICT, per_category=1), precision=None, **fields
-    )
+class ShortTuning(TuneOptions):
+    """A tuning of short texts that ends after the fewest repeats; ``auto`` has no such options."""
+
+    n_predict: int = option(_N_PREDICT)
+    per_category: int | None = option(1)
+    precision: float | None = option(None)
 
 
 def _imagined_s(timing: Timing, drafted_s: float) -> float:

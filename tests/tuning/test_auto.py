@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,11 @@ from ggufspec.errors import (
     OutOfMemoryError,
     RevisionNotFoundError,
 )
-from ggufspec.measure import Request, api, prepare_session
+from ggufspec.measure import api, prepare_session
 from ggufspec.modelfiles import hub, memory
+from ggufspec.options import AutoOptions, BenchOptions, TuneOptions
 from ggufspec.results import Configuration, ResultSet
-from ggufspec.tuning import AutoRequest, TuneRequest, looking, serving, sources
+from ggufspec.tuning import looking, serving, sources
 from tests.support import fake_server, fakes, hub_client, models, quick_look, shell
 from tests.support.hub_client import Run
 from tests.support.hub_server import Fault, Hub
@@ -69,7 +69,7 @@ def family(loopback: Hub, llama: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
 
 
 def test_everything_that_may_draft_is_found_by_its_header(family: Hub, llama: Path) -> None:
-    found = tuning.find_sources(AutoRequest(target=TARGET))
+    found = tuning.find_sources(AutoOptions(target=TARGET))
     by_name = {source.name: source for source in found.sources if source.survey or source.left_out}
     assert by_name[DRAFTER].left_out is None
     assert by_name[DRAFTER].method is Method.DRAFT_MODEL
@@ -90,7 +90,7 @@ def test_a_head_beside_a_target_and_layers_inside_it_are_found(
     target = models.write_model(tmp_path / "m.gguf", *models.with_mtp(n_ff=4096, context=4096))
     head = models.write_model(tmp_path / "h.gguf", *models.eagle3())
     loopback.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": target, "eagle3-m-Q8_0.gguf": head})
-    found = tuning.find_sources(AutoRequest(target=TARGET))
+    found = tuning.find_sources(AutoOptions(target=TARGET))
     drafting = [
         (source.name, source.method) for source in found.tried if source.method and source.method.is_head
     ]
@@ -101,31 +101,31 @@ def test_a_head_beside_a_target_and_layers_inside_it_are_found(
 
 
 def test_no_secret_is_stored_with_a_tuning() -> None:
-    assert "hf_secret" not in repr(AutoRequest(target=TARGET, token="hf_secret"))
+    assert "hf_secret" not in repr(AutoOptions(target=TARGET, token="hf_secret"))
     words = ["auto", "m", "--token", "hf_secret", "--serve", "--", "--api-key", "x", "--port", "1"]
     assert redaction.without_token_option(words) == ("auto", "m", "--serve", "--", "--port", "1")
 
 
 def test_drafters_beyond_the_number_or_the_download_are_left_out(family: Hub, llama: Path) -> None:
-    none = tuning.find_sources(AutoRequest(target=TARGET, drafters=0))
+    none = tuning.find_sources(AutoOptions(target=TARGET, drafters=0))
     (reason,) = (source.left_out for source in none.sources if source.name == DRAFTER)
     assert reason == "not among the first 0 (--drafters)"
     target_bytes = none.target.missing_bytes
-    tight = tuning.find_sources(AutoRequest(target=TARGET, max_download_bytes=target_bytes + 1))
+    tight = tuning.find_sources(AutoOptions(target=TARGET, max_download=target_bytes + 1))
     (reason,) = (source.left_out for source in tight.sources if source.name == DRAFTER)
     assert "the download would exceed" in str(reason)
     assert tight.survey.missing_bytes == target_bytes
     with pytest.raises(ConsentNeededError, match="the target alone needs a download of"):
-        tuning.find_sources(AutoRequest(target=TARGET, max_download_bytes=target_bytes - 1))
+        tuning.find_sources(AutoOptions(target=TARGET, max_download=target_bytes - 1))
 
 
 def test_a_drafter_that_is_named_comes_first_and_is_not_found_twice(family: Hub, llama: Path) -> None:
-    found = tuning.find_sources(AutoRequest(target=TARGET, draft_model=(DRAFTER,), drafters=0))
+    found = tuning.find_sources(AutoOptions(target=TARGET, draft_model=(DRAFTER,), drafters=0))
     assert [source.name for source in found.sources].count(DRAFTER) == 1
     assert found.tried[0].name == DRAFTER
     family.add("me/Heads", {"readme.gguf": b"no model"})
     with pytest.raises(ModelFileError):
-        tuning.find_sources(AutoRequest(target=TARGET, draft_model=("me/Heads/readme.gguf",)))
+        tuning.find_sources(AutoOptions(target=TARGET, draft_model=("me/Heads/readme.gguf",)))
 
 
 def test_heads_are_judged_by_their_headers(loopback: Hub, llama: Path, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_heads_are_judged_by_their_headers(loopback: Hub, llama: Path, tmp_path:
     fits = models.write_model(tmp_path / "eagle3.gguf", *models.eagle3(target_layers=(1, 2, 3)))
     other = models.write_model(tmp_path / "other.gguf", *models.eagle3(target_layers=(1, 2, 3), width=128))
     named = (str(fits), str(other))
-    found = tuning.find_sources(AutoRequest(target=str(target), draft_model=named, offline=True))
+    found = tuning.find_sources(AutoOptions(target=str(target), draft_model=named, offline=True))
     by_name = {source.name: source for source in found.sources if source.name != "the text so far"}
     assert by_name[str(fits)].left_out is None
     assert by_name[str(fits)].method is Method.DRAFT_EAGLE3
@@ -141,9 +141,9 @@ def test_heads_are_judged_by_their_headers(loopback: Hub, llama: Path, tmp_path:
     assert by_name["layers of the target"].method is Method.DRAFT_MTP
     assert by_name["layers of the target"].left_out is None
     assert loopback.seen == []
-    asked = found.tune_request(AutoRequest(target=str(target)))
-    assert asked.methods is not None
-    assert {*asked.methods} >= {"draft-eagle3", "draft-mtp", "ngram-simple"}
+    asked = found.tune_options(AutoOptions(target=str(target)))
+    assert asked.method is not None
+    assert {*asked.method} >= {"draft-eagle3", "draft-mtp", "ngram-simple"}
 
 
 def test_a_head_beside_the_target_and_layers_in_it_are_found(
@@ -152,7 +152,7 @@ def test_a_head_beside_the_target_and_layers_in_it_are_found(
     target = models.write_model(tmp_path / "target.gguf", *models.with_mtp(n_layers=5))
     head = models.write_model(tmp_path / "eagle3.gguf", *models.eagle3(target_layers=(1, 2, 3)))
     loopback.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": target, "eagle3-m-Q4_K_M.gguf": head})
-    found = tuning.find_sources(AutoRequest(target=TARGET))
+    found = tuning.find_sources(AutoOptions(target=TARGET))
     with_weights = {source.name: source.method for source in found.tried if source.method.is_head}
     assert with_weights == {
         "me/Model-3-8B-GGUF/eagle3-m-Q4_K_M.gguf": Method.DRAFT_EAGLE3,
@@ -167,7 +167,7 @@ def test_a_build_that_is_older_than_a_method_leaves_it_out(
     folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     fake_server.program(folder / "llama-server", version="0.3.16")
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    found = tuning.find_sources(AutoRequest(target="demo"))
+    found = tuning.find_sources(AutoOptions(target="demo"))
     assert [source.name for source in found.tried] == ["demo:drafter"]
     assert all("is older than that method" in str(source.left_out) for source in found.sources[1:])
 
@@ -176,7 +176,7 @@ def test_a_repository_that_breaks_does_not_end_the_search(family: Hub, llama: Pa
     suggested = ggufspec.suggest(TARGET)
     assert suggested[0].name == DRAFTER
     family.faults.append(Fault(where="api/models/a/Model-3-1B-GGUF", times=99, status=404))
-    found = tuning.find_sources(AutoRequest(target=TARGET))
+    found = tuning.find_sources(AutoOptions(target=TARGET))
     assert all(source.survey is None for source in found.tried)
     assert found.tried
 
@@ -184,7 +184,7 @@ def test_a_repository_that_breaks_does_not_end_the_search(family: Hub, llama: Pa
 def test_without_a_hub_the_text_so_far_is_left(family: Hub, llama: Path, run: Run) -> None:
     assert run("fetch", "-q", "--target", TARGET)[0] == 0
     family.faults.append(Fault(where="api/models", times=99, status=404))
-    found = tuning.find_sources(AutoRequest(target=TARGET))
+    found = tuning.find_sources(AutoOptions(target=TARGET))
     assert found.notes
     assert found.notes[0].startswith("drafters: ")
     assert not [source for source in found.tried if source.method.drafts_with_model]
@@ -200,10 +200,10 @@ def test_what_cannot_run_is_refused_before_a_download(
 
     monkeypatch.setattr(memory, "verdict", verdict)
     with pytest.raises(OutOfMemoryError, match="too large"):
-        tuning.find_sources(AutoRequest(target=TARGET))
+        tuning.find_sources(AutoOptions(target=TARGET))
     (llama / "llama-server").unlink()
     with pytest.raises(NoInstallError, match="has no llama-server"):
-        tuning.find_sources(AutoRequest(target=TARGET))
+        tuning.find_sources(AutoOptions(target=TARGET))
 
 
 def test_a_download_needs_a_yes(family: Hub, llama: Path, run: Run) -> None:
@@ -239,11 +239,11 @@ def test_the_command_ends_with_the_verdict_and_how_to_serve_it(family: Hub, llam
     assert again[1].splitlines()[-2:] == lines[-2:]
     assert f"tuned already: {configuration.id}; --fresh tunes again" in again[2]
     assert len(fake_server.requests(llama)) == before
-    asked = AutoRequest(target=TARGET, max_time_s=60.0, threads=1, serve_ctx=1024)
-    same = tuning.find_sources(asked).tune_request(asked)
+    asked = AutoOptions(target=TARGET, max_time=60.0, threads=1, serve_ctx=1024)
+    same = tuning.find_sources(asked).tune_options(asked)
     assert tuning.find_attempt(same).finished == configuration
-    assert tuning.find_attempt(replace(same, fresh=True)).name == f"{name}-2"
-    other = tuning.find_attempt(replace(same, serve_ctx=512))
+    assert tuning.find_attempt(same.replace(fresh=True)).name == f"{name}-2"
+    other = tuning.find_attempt(same.replace(serve_ctx=512))
     assert other.finished is None
     assert other.name != name
 
@@ -252,7 +252,7 @@ def test_for_several_users_it_measures_and_serves_as_many_slots(
     family: Hub, llama: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # what users get together is timed here, and on no machine as precise as a tuning wants it
-    monkeypatch.setattr(sources, "TuneRequest", partial(TuneRequest, precision=None))
+    monkeypatch.setattr(sources, "TuneOptions", partial(TuneOptions, precision=None))
     code, out, err = run("auto", TARGET, "--yes", *QUICK, "--parallel", "2")
     assert code == 0, err
     configuration = results.read_configuration()
@@ -268,10 +268,10 @@ def test_for_several_users_it_measures_and_serves_as_many_slots(
     assert {spec.traffic.users for spec in bench.runs.specs if spec.traffic} == {2}
     learning = next(line for line in err.splitlines() if "ngram-mod" in line)
     assert "learns from earlier requests" in learning
-    session = prepare_session(Request(tuned=configuration.id, n_predict=16))
+    session = prepare_session(BenchOptions(tuned=configuration.id, n_predict=16))
     arms = [arm for block in session.suite.blocks for arm in block.arms]
     assert {(arm.traffic.users, arm.context) for arm in arms if arm.traffic} == {(2, 1024)}
-    three = prepare_session(Request(tuned=configuration.id, n_predict=16, parallel=3))
+    three = prepare_session(BenchOptions(tuned=configuration.id, n_predict=16, parallel=3))
     assert {arm.n_slots for block in three.suite.blocks for arm in block.arms} == {3}
 
 
@@ -399,7 +399,7 @@ def _is_healthy(process: subprocess.Popen[str], port: int) -> bool:
 
 def test_the_embedded_pair_is_not_looked_for_on_the_hub(family: Hub, llama: Path) -> None:
     family.seen.clear()
-    found = tuning.find_sources(AutoRequest(target="demo"))
+    found = tuning.find_sources(AutoOptions(target="demo"))
     assert found.tried[0].name == "demo:drafter"
     assert not found.survey.missing_bytes
     assert family.seen == []
@@ -421,10 +421,10 @@ def test_the_pins_of_a_catalogue_are_checked_and_made(
 
     write(f", sha256 = '{'0' * 64}'")
     with pytest.raises(ChangedFileError, match=rf"SHA-256 {'0' * 64} there, {listed} on the Hub"):
-        tuning.find_sources(AutoRequest(target="mine"))
+        tuning.find_sources(AutoOptions(target="mine"))
     write(", revision = 'a-commit-that-is-gone'")
     with pytest.raises(RevisionNotFoundError):
-        tuning.find_sources(AutoRequest(target="mine"))
+        tuning.find_sources(AutoOptions(target="mine"))
     write()
     code, _, err = run("auto", "mine", "--yes", *QUICK)
     assert code == 0, err

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from ggufspec import results
+from ggufspec.choices import Quantity
 from ggufspec.errors import SourceError
 from ggufspec.llama.source import commits_between, releases_between
-from ggufspec.tuning.bisect import Quantity, read_trial
+from ggufspec.tuning.bisect import read_trial
 from tests.support import fake_builds, shell
 
 VERSIONS = tuple(f"0.3.{number}" for number in range(1, 8))

@@ -10,13 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import click
 import pytest
 
 import ggufspec
 from ggufspec import results, tuning
 from ggufspec.analysis import LOOKS, CellSource, CrossoverMap, map_crossover, read_crossover
-from ggufspec.cli.options.axes import Depths
 from ggufspec.domain import Conditions, Prompt, RunSpec, SpeedVerdict
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.forecast import profiles
@@ -24,7 +22,9 @@ from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.profiles import ExpectedRound, TracedTexts
 from ggufspec.forecast.trace import DraftTrace
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
+from ggufspec.options import BenchOptions, CrossoverOptions
+from ggufspec.options.kinds import Depths
 from ggufspec.report import frames, plot, schemas
 from ggufspec.report.html import sections
 from ggufspec.report.rows.plans import CrossoverRow
@@ -427,7 +427,7 @@ def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.
     monkeypatch.setattr("ggufspec.tuning.looking.measure_start", start)
     monkeypatch.setattr("ggufspec.forecast.profiles.traces", traces)
     monkeypatch.setattr("ggufspec.tuning.pricing.curves", curves)
-    plan = _finish(tuning.expect_cells(_plan(max_time_s=500.0)))
+    plan = _finish(tuning.expect_cells(_plan(max_time=500.0)))
     assert plan.session.notes[-1].startswith("forecasts: the server is computed for every cell")
     assert any(note.startswith("--max-time 500s: 4 cells first, 3 repeats of") for note in plan.session.notes)
     places = [(one.users, one.depth, one.draft) for one in plan.rounds]
@@ -458,10 +458,9 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _plan(max_time_s: float | None = None, **options: Any) -> CrossoverPlan:
+def _plan(max_time: float | None = None, **options: Any) -> CrossoverPlan:
     given = {"pair": "demo", "parallel": (1, 2, 4, 8), "depth": (0, 64), "draft": (2, 8), "threads": 1}
-    request = tuning.crossover_request(**{**given, **options})
-    return tuning.prepare_crossover(tuning.CrossoverRequest(request=request, max_time_s=max_time_s))
+    return tuning.prepare_crossover(CrossoverOptions(**{**given, "max_time": max_time, **options}))
 
 
 def _finish(steps: Generator[Any, None, CrossoverPlan]) -> CrossoverPlan:
@@ -522,9 +521,9 @@ def test_a_cell_that_stays_in_doubt_is_not_measured_for_ever(llama: Path) -> Non
 
 
 def test_without_time_only_the_ends_are_measured(llama: Path) -> None:
-    asked, _ = _run_steps(_plan(max_time_s=3600), lambda users, depth, draft: 1.0, wall_s=1e6)
+    asked, _ = _run_steps(_plan(max_time=3600), lambda users, depth, draft: 1.0, wall_s=1e6)
     assert len(asked) == 2
-    asked, _ = _run_steps(_plan(max_time_s=0.0), lambda users, depth, draft: 1.0)
+    asked, _ = _run_steps(_plan(max_time=0.0), lambda users, depth, draft: 1.0)
     assert len(asked) == 1
 
 
@@ -552,7 +551,7 @@ def test_drafts_of_all_users_must_fit_into_a_batch(llama: Path) -> None:
     with pytest.raises(
         GgufspecError, match="300 users with drafts of 8 tokens have batches of 2,700"
     ) as caught:
-        prepare_session(Request(engine="server", parallel=(1, 300), draft=(2, 8), n_predict=16))
+        prepare_session(BenchOptions(engine="server", parallel=(1, 300), draft=(2, 8), n_predict=16))
     assert caught.value.hint == "use -b 2700 or more, shorter drafts or fewer users"
 
 
@@ -594,13 +593,13 @@ def test_a_crossover_is_a_call_for_notebooks(llama: Path) -> None:
     ],
 )
 def test_depths_are_read(text: str, depths: tuple[int, ...]) -> None:
-    assert Depths().convert(text, None, None) == depths
+    assert Depths().parse(text) == depths
 
 
 @pytest.mark.parametrize("text", ["k", "32k-0", "1.5k", "-3", "99999k"])
 def test_other_depths_are_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        Depths().convert(text, None, None)
+    with pytest.raises(ValueError, match=r"range|number"):
+        Depths().parse(text)
 
 
 def test_several_users_share_batches_in_a_whatif() -> None:

@@ -28,7 +28,8 @@ from ggufspec.engines import Measurement
 from ggufspec.errors import InconclusiveError
 from ggufspec.forecast import Forecast
 from ggufspec.llama.install import installs
-from ggufspec.measure import Deadline, Request, Session, measuring, prepare_session
+from ggufspec.measure import Deadline, Session, measuring, prepare_session
+from ggufspec.options import BenchOptions
 from ggufspec.report import frames
 from ggufspec.report.rows.plans import FinalistRow
 from ggufspec.report.text import tuned as tuned_report
@@ -111,7 +112,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     fake_server.program(folder / "llama-server")
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    session = prepare_session(Request(pair="demo", engine="server"))
+    session = prepare_session(BenchOptions(pair="demo", engine="server"))
     drafting = [_arm(size) for size in (3, 8)]
     block = replace(session.suite.blocks[0], arms=(drafting[0].baseline, *drafting))
     return Plan(
@@ -123,7 +124,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     )
 
 
-def _threads(bench: tuning.Bench) -> set[int]:
+def _threads(bench: tuning.NextBench) -> set[int]:
     return {arm.threads for block in bench.session.suite.blocks for arm in block.arms}
 
 
@@ -388,7 +389,7 @@ def test_where_nothing_can_be_served_the_choice_stays_without_a_command(
 
 
 def test_the_choice_for_another_engine_stays(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = replace(plan, session=prepare_session(Request(pair="demo", engine="binary-simple")))
+    other = replace(plan, session=prepare_session(BenchOptions(pair="demo", engine="binary-simple")))
     served = _serve(other, _tuned(g3=1.5, g8=1.3), monkeypatch, working={8})
     assert served.overall.arm.draft_size == 3
 

@@ -16,7 +16,8 @@ from ggufspec.engines.library.messages import Curve
 from ggufspec.errors import InconclusiveError, TimeLimitError
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.forecast.trace import DraftTrace
-from ggufspec.measure import Deadline, Request, prepare_session
+from ggufspec.measure import Deadline, prepare_session
+from ggufspec.options import BenchOptions
 from ggufspec.stats import Estimate
 from ggufspec.tuning import Plan, TuningForecast, looking, planning
 from tests.support import fake_server, fakes, scripted, timed
@@ -144,7 +145,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     fake_server.program(folder / "llama-server")
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    session = prepare_session(Request(pair="demo", engine="server", n_predict=250))
+    session = prepare_session(BenchOptions(pair="demo", engine="server", n_predict=250))
     first, *_ = session.suite.blocks
     arms = [arm for arm in first.arms if arm.role is not Role.DRAFTER]
     block = replace(first, arms=tuple(arms))

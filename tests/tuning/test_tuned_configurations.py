@@ -33,7 +33,8 @@ from ggufspec.domain import (
     Traffic,
 )
 from ggufspec.errors import GgufspecError, ModelFileError
-from ggufspec.measure import Request, prepare_session
+from ggufspec.measure import prepare_session
+from ggufspec.options import BenchOptions, TalkOptions
 from ggufspec.results import Configuration, Recommendation
 from tests.support import fake_server, fakes, shell, values
 
@@ -119,12 +120,12 @@ ARMS = {
 def test_a_bench_measures_the_configuration_as_it_was_tuned(changes: dict[str, Any]) -> None:
     spec = _spec(**changes, known=False)
     _store(spec, engine="server")
-    session = prepare_session(Request(tuned="tuned", n_predict=32))
+    session = prepare_session(BenchOptions(tuned="tuned", n_predict=32))
     assert session.engine.name == "server"
     measured = {arm.key for block in session.suite.blocks for arm in block.arms}
     assert replace(spec, n_predict=32).key in measured
     assert {arm.role for arm in session.suite.blocks[0].arms} >= {spec.role, Role.TARGET}
-    assert session.suite.prompts == prepare_session(Request(pair="demo")).suite.prompts
+    assert session.suite.prompts == prepare_session(BenchOptions(pair="demo")).suite.prompts
     assert session.notes[0] == "tuned: tuned, made on 2026-01-02"
 
 
@@ -183,13 +184,10 @@ def test_notebooks_take_it_and_get_the_same_refusal() -> None:
     _store(_spec())
     measured = ggufspec.bench(tuned="tuned", prompt=("Once",), n_predict=32, repeats=1)
     assert {spec.drafting for spec in measured.current.specs} == {None, Drafting(n_max=5, p_min=0.7)}
-    for request in (
-        Request(tuned="tuned", draft=3),
-        Request(tuned="tuned", engine="inprocess"),
-        Request(tuned="tuned", threads=2),
-    ):
-        with pytest.raises(GgufspecError, match=r"the tuned configuration tuned decides (draft|engine|thr)"):
-            ggufspec.bench(request)
+    others: tuple[dict[str, Any], ...] = ({"draft": 3}, {"engine": "inprocess"}, {"threads": 2})
+    for other in others:
+        with pytest.raises(GgufspecError, match=r"--tuned decides --(draft|engine|threads)"):
+            ggufspec.bench(tuned="tuned", **other)
 
 
 def test_the_llama_cpp_that_was_tuned_is_used_where_it_is_still_there(
@@ -198,10 +196,10 @@ def test_the_llama_cpp_that_was_tuned_is_used_where_it_is_still_there(
     tuned = fakes.install(tmp_path / "other", **fakes.AT_ONCE)
     fake_server.program(tuned / "llama-server")
     _store(_spec(), build=replace(values.BUILD, path=str(tuned)))
-    assert prepare_session(Request(tuned="tuned")).install.root == tuned
-    assert prepare_session(Request(tuned="tuned", llama=llama)).install.root == llama
+    assert prepare_session(BenchOptions(tuned="tuned")).install.root == tuned
+    assert prepare_session(BenchOptions(tuned="tuned", llama=llama)).install.root == llama
     shutil.rmtree(tuned)
-    assert prepare_session(Request(tuned="tuned")).install.root == llama
+    assert prepare_session(BenchOptions(tuned="tuned")).install.root == llama
 
 
 @pytest.mark.parametrize(
@@ -220,16 +218,16 @@ def test_a_model_that_is_not_the_tuned_one_is_refused(
     spec = _spec(target)
     sized = replace(spec.pair.target, size_bytes=target.stat().st_size)
     _store(replace(spec, pair=replace(spec.pair, target=sized)))
-    prepare_session(Request(tuned="tuned"))
+    prepare_session(BenchOptions(tuned="tuned"))
     damage(target)
     with pytest.raises(ModelFileError, match=reason):
-        prepare_session(Request(tuned="tuned"))
+        prepare_session(BenchOptions(tuned="tuned"))
     assert shell.here(command, "--tuned", "tuned").returncode == ModelFileError.exit_code
 
 
 def test_a_chat_drafts_as_it_was_tuned() -> None:
     _store(_spec())
-    chat = talk.begin(Request(tuned="tuned"))
+    chat = talk.begin(TalkOptions(tuned="tuned"))
     assert chat.arms[Role.DRAFTING].drafting == Drafting(n_max=5, p_min=0.7)
     assert chat.context == 1024
     chat.close()
@@ -257,13 +255,13 @@ def test_a_plan_is_of_the_tuned_layers_context_and_caches() -> None:
 def test_a_configuration_for_users_is_benched_for_as_many_planned_for_all_and_chats_with_one() -> None:
     spec = _spec(traffic=Traffic(users=2), context=512)
     _store(spec, engine="server", serving=Serving(context=512, slots=2))
-    session = prepare_session(Request(tuned="tuned", n_predict=32))
+    session = prepare_session(BenchOptions(tuned="tuned", n_predict=32))
     arms = [arm for block in session.suite.blocks for arm in block.arms]
     assert {(arm.n_slots, arm.context) for arm in arms} == {(2, 512)}
     done = shell.here("show", "tuned", "-o", "md")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Draft with drafter.gguf, γ = 5, p-min 0.7 for 2 users at once: 1.60×")
-    chat = talk.begin(Request(tuned="tuned"))
+    chat = talk.begin(TalkOptions(tuned="tuned"))
     assert {(arm.traffic, arm.context) for arm in chat.arms.values()} == {(None, 512)}
     chat.close()
 

@@ -35,6 +35,7 @@ from ggufspec.measure import NO_DEADLINE
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
+from ggufspec.options import TuneOptions
 from ggufspec.report import frames
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.serving import plan_traffic
@@ -254,8 +255,7 @@ def test_what_no_tuning_for_users_can_measure_is_refused(
 
 
 def test_a_tuning_for_users_looks_at_one_request_and_measures_all(llama: Path) -> None:
-    request = tuning.default(pair="demo", parallel=4, n_predict=32)
-    plan = tuning.prepare_tuning(tuning.TuneRequest(request=request, serve_ctx=512))
+    plan = tuning.prepare_tuning(TuneOptions(pair="demo", parallel=4, n_predict=32, serve_ctx=512))
     assert (plan.users, plan.serving.slots, plan.serving.context) == (4, 4, 512)
     looked_at = [arm for block in plan.blocks for arm in block.arms]
     assert {(arm.traffic, arm.context) for arm in looked_at} == {(None, 2048)}
@@ -285,8 +285,7 @@ def test_a_tuning_for_users_looks_at_one_request_and_measures_all(llama: Path) -
 
 
 def test_drafts_that_no_batch_of_all_users_holds_are_not_tried(llama: Path) -> None:
-    request = tuning.default(pair="demo", parallel=128, n_predict=32)
-    plan = tuning.prepare_tuning(tuning.TuneRequest(request=request, serve_ctx=512))
+    plan = tuning.prepare_tuning(TuneOptions(pair="demo", parallel=128, n_predict=32, serve_ctx=512))
     sizes = {arm.drafting.n_max for block in plan.blocks for arm in block.arms if arm.drafting}
     assert max(sizes) == 15  # 128 drafts of 15 tokens and one more each are a batch of 2,048
     assert not plan.beyond

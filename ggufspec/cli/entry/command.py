@@ -1,75 +1,52 @@
-"""A command with its options in sections, and with the flags that all commands share."""
+"""A command: its options are the fields of a class, in sections, with the flags that all commands share."""
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 
 from ggufspec.cli.entry import verbosity
+from ggufspec.cli.entry.parameters import DASHES, FieldOption, make_parameters, read_options
+from ggufspec.options import Options, TableOptions
 
 _MOST_WITHOUT_SECTIONS = 9  # options
+_MOST_LINES = 60  # of --help; of longer ones, it shows what most people need, and --help-all the rest
 _SEVERAL_LETTERS = re.compile(r"-[A-Za-z]{2}")
-_SECTIONS = {
-    "Models": "tuned pair target draft_model drafters max_download largest revision token offline "
-    "local_dir no_check repin outtype",
-    "Drafting": "draft p_min accept alpha method ngram draft_sizes synthetic_accept draft_backend_sampling "
-    "quantize_drafter",
-    "Placement": "ngl ngld threads ctx serve_ctx serve_parallel vram reserve force",
-    "Cache and batches": "kv_type cache_type_k cache_type_v kv_type_draft cache_type_k_draft "
-    "cache_type_v_draft flash_attn batch ubatch",
-    "Processor": "override_tensor mlock no_mmap numa cpu_mask prio poll",
-    "GPUs": "fit devices draft_devices tensor_split split_mode main_gpu cpu_moe draft_cpu_moe rpc",
-    "Text": "suite prompt prompt_file per_category chat system n_predict",
-    "Traffic": "parallel depth rate slo replay context_file",
-    "Running servers": "url url_drafting served_model api_key_file",
-    "Fleet": "address where build_missing share_token",
-    "Sampling": "temp top_k top_p min_p seed",
-    "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile like machine host bandwidth "
-    "flops overhead rtt round_trips token_bytes",
-    "Measuring": "quantity repeats loads warmup precision until max_repeats max_time timeout name resume "
-    "dry_run fresh",
-    "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove "
-    "torch cmake",
-    "Publishing": "with_texts author to_hub public",
-    "Output": "verify fits output out per runs columns checks variance plot salvage delete listing forecast "
-    "export serve html png svg open once fail_slower threshold strict",
-    "General": "yes quiet verbose debug",
-}
-_PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER"}
-_SECTION_OF = {name: title for title, names in _SECTIONS.items() for name in names.split()}
+_GENERAL = "General"
+_IS_SHORT = "ggufspec.is_short"  # a key of click's context
 
-
-BETWEEN = "\0--\0"
-"""What ``--`` becomes as a value of a ``DividedArgument``; no command line can hold it."""
-
-
-class DividedArgument(click.Argument):
-    """An argument of several values that ``--`` divides. Options may follow it, unlike elsewhere."""
+T = TypeVar("T", bound=Options)
 
 
 class Command(click.Command):
-    """A command with sections of options; ``of`` makes one from a click command."""
+    """A command whose parameters are the fields of a class of options.
 
-    @classmethod
-    def of(cls, plain: click.Command) -> click.Command:
-        """Return the command with the shared flags; its own options take precedence. A group is unchanged."""
-        if isinstance(plain, click.Group | Command):
-            return plain
-        taken = {name for param in plain.params for name in param.opts}
-        shared = [option for option in verbosity.options() if not taken & set(option.opts)]
-        return cls(
-            name=plain.name,
-            context_settings=plain.context_settings,
-            callback=plain.callback,
-            params=[*plain.params, *shared],
-            help=plain.help,
-            epilog=plain.epilog,
-            options_metavar=plain.options_metavar,
-            no_args_is_help=plain.no_args_is_help,
+    Args:
+        name: of the command.
+        function: takes the options; its docstring is the help.
+        options: their class.
+    """
+
+    def __init__(self, name: str | None, function: Callable[[T], None], options: type[T]) -> None:
+        self.options = options
+        parameters = [*make_parameters(options)]
+        taken = {spelling for parameter in parameters for spelling in parameter.opts}
+        shared = [flag for flag in verbosity.options() if not taken & set(flag.opts)]
+        shared.append(_all_option())
+
+        def call(**values: Any) -> None:
+            function(_with_format(read_options(options, values)))
+
+        super().__init__(
+            name=name,
+            callback=call,
+            params=[*parameters, *shared],
+            help=function.__doc__,
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -78,35 +55,37 @@ class Command(click.Command):
         Raises:
             NoSuchOption: an unknown option such as -ot. Click would read it as -o with the value t.
         """
-        if any(isinstance(param, DividedArgument) for param in self.params):  # click would drop the ``--``
-            return super().parse_args(ctx, [BETWEEN if word == "--" else word for word in args])
-        options = {
+        fields = self.options.options.values()
+        if any(field.divided for field in fields):  # click would drop the ``--``
+            return super().parse_args(ctx, [DASHES if word == "--" else word for word in args])
+        spellings = {
             name: param for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)
         }
-        end = _find_end(args, options, ctx)
-        if "--args" in options and end < len(args):
-            args = [*args[:end], "--args", shlex.join(args[end + 1 :])]
+        end = _find_end(args, spellings, ctx)
+        if "--args" in spellings and end < len(args):
+            args = [*args[:end], "--args", shlex.join(args[end:])]
         return super().parse_args(ctx, args)
 
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the complete help if it is short enough, otherwise what most people need."""
+        complete = super().get_help(ctx)
+        if complete.count("\n") < _MOST_LINES:
+            return complete
+        ctx.meta[_IS_SHORT] = True
+        return super().get_help(ctx)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the command does; in short its first paragraph and its examples."""
+        paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
+        if ctx.meta.get(_IS_SHORT):
+            paragraphs = [text for place, text in enumerate(paragraphs) if not place or text[0] == "\b"]
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text("\n\n".join(paragraphs))
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the options by section, in the order of the table; a few options need no sections."""
-        params = self.get_params(ctx)
-        options = [param for param in params if isinstance(param, click.Option) and not param.hidden]
-        grouped = len(options) > _MOST_WITHOUT_SECTIONS
-        sections: dict[str, list[tuple[str, str]]] = {
-            title: [] for title in ("Options", *_SECTIONS) if grouped or title == "Options"
-        }
-        for option in options:
-            record = option.get_help_record(ctx)
-            if record is not None:
-                title = (
-                    "General" if "--help" in option.opts else _SECTION_OF.get(option.name or "", "Options")
-                )
-                sections[title if grouped else "Options"].append((_simplify_names(record[0]), record[1]))
-        for title, records in sections.items():
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
+        """List the options by section, in the order of the fields; a few options need no sections."""
+        format_options(self, ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; with ``-v``, log first which settings apply and where they were set."""
@@ -116,6 +95,106 @@ class Command(click.Command):
 
             defaults.log_settings(ctx)
         return super().invoke(ctx)
+
+
+class Group(click.Group):
+    """Commands with a common name; without one of them, it does something itself if it has options."""
+
+    def __init__(self, function: Callable[[T], None], options: type[T]) -> None:
+        def call(**values: Any) -> None:
+            if click.get_current_context().invoked_subcommand is None:
+                function(read_options(options, values))
+
+        super().__init__(
+            callback=call,
+            params=[*make_parameters(options)],
+            help=function.__doc__,
+            invoke_without_command=bool(options.options),
+        )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options, and then the commands."""
+        format_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+def command_of(
+    options: type[T], *, group: click.Group | None = None, name: str | None = None
+) -> Callable[[Callable[[T], None]], Command]:
+    """Return a decorator that makes a command of a function, which takes the options.
+
+    Args:
+        options: their class.
+        group: what the command belongs to.
+        name: of the command in the group; None for that of the function.
+    """
+
+    def make(function: Callable[[T], None]) -> Command:
+        made = Command(name, function, options)
+        if group is not None:
+            group.add_command(made)
+        return made
+
+    return make
+
+
+def group_of(options: type[T]) -> Callable[[Callable[[T], None]], Group]:
+    """Return a decorator that makes a group of commands of a function, which takes the group's options."""
+    return lambda function: Group(function, options)
+
+
+def format_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Write the options of a command by section; of many options those that most people need."""
+    params = command.get_params(ctx)
+    options = [param for param in params if isinstance(param, click.Option) and not param.hidden]
+    grouped = len(options) > _MOST_WITHOUT_SECTIONS
+    is_short = ctx.meta.get(_IS_SHORT, False)
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for option in options:
+        field = option.option if isinstance(option, FieldOption) else None
+        if field is not None and is_short and not field.common:
+            continue
+        title = (field.section if field is not None else _GENERAL) if grouped else ""
+        record = option.get_help_record(ctx)
+        if record is not None:
+            sections.setdefault(title or "Options", []).append(record)
+    if is_short:
+        sections[_GENERAL].insert(0, ("--help-all", f"Show all {len(options)} options."))
+    if _GENERAL in sections:
+        sections[_GENERAL] = sections.pop(_GENERAL)  # last
+    for title, records in sections.items():
+        with formatter.section(title):
+            formatter.write_dl(records)
+
+
+def _with_format(asked: T) -> T:
+    """Return options with the format of their table, after checking that it can be written."""
+    if not isinstance(asked, TableOptions):
+        return asked
+    from ggufspec.cli.entry import tables
+
+    output = asked.output or tables.default_output(asked.out)
+    tables.check_output(output, asked.out)
+    return asked.replace(output=output)
+
+
+def _all_option() -> click.Option:
+    def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # click's form
+        if value and not ctx.resilient_parsing:
+            from ggufspec.cli.entry.output import echo
+
+            echo(click.Command.get_help(ctx.command, ctx))
+            ctx.exit()
+
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        hidden=True,
+        callback=show,
+        help="Show all options.",
+    )
 
 
 def _takes_value(option: click.Parameter) -> bool:
@@ -166,10 +245,3 @@ class _UnknownOption(click.NoSuchOption):
             if self._passed_on
             else message
         )
-
-
-def _simplify_names(names: str) -> str:
-    """Return an option's names with a plain word in place of click's name for a type."""
-    for technical, plain in _PLAIN_NAMES.items():
-        names = names.replace(f" {technical}", f" {plain}")
-    return names

@@ -8,18 +8,13 @@ from typing import Any
 
 import click
 
-from ggufspec import paths, settings
+from ggufspec import paths
+from ggufspec.choices import OutputFormat
 from ggufspec.cli.entry import verbosity
+from ggufspec.cli.entry.parameters import FieldArgument, FieldOption
 from ggufspec.errors import CatalogError, GgufspecError
-from ggufspec.report.text import formats
-from ggufspec.settings import Setting, SettingSource
+from ggufspec.options import Option, settings
 
-_REPLACED_BY = {"pair": ("target", "largest"), "suite": ("prompt", "prompt_file", "replay")}
-"""Setting -> options that replace it, as they choose the same thing in another way."""
-_IGNORED = {("pair", "whatif"), ("engine", "tune"), ("engine", "crossover"), ("engine", "chat")}
-"""Settings that a command ignores: a what-if can do with rates, the others choose their own engine."""
-_CONFIGURED_GROUPS = {"fleet"}
-"""Groups whose subcommands take settings. The others have options of the same name that ask for something."""
 _SEARCHED = "llama"  # the search for llama.cpp reads this key itself, also for commands without --llama
 
 
@@ -29,31 +24,33 @@ def read_defaults(command: click.Command) -> Mapping[str, Any]:
     Raises:
         GgufspecError: the file, a variable or a value is wrong; the message says where.
     """
-    params = {param.name: param for param in command.params}
     values: dict[str, object] = {}
-    for key, setting in settings.read_settings().items():
-        param = params.get(key)
-        if param is None or setting.value is None or key == _SEARCHED or (key, command.name) in _IGNORED:
+    current = settings.read_settings()
+    for param in command.params:
+        option = param.option if isinstance(param, FieldOption | FieldArgument) else None
+        if option is None or option.setting is None or option.python_name == _SEARCHED:
             continue
-        if key == "output" and not _has_format(param, setting):
+        setting = current[option.python_name]
+        if setting.value is None or (setting.key == "output" and not _has_format(option, setting)):
             continue
-        check_setting(param, setting)
-        values[key] = _make_default(_REPLACED_BY.get(key, ()), param, setting)
-    if isinstance(command, click.Group) and command.name in _CONFIGURED_GROUPS:
+        check_setting(option, setting)
+        values[setting.key] = _make_default(option, setting, is_many=param.multiple)
+    if isinstance(command, click.Group):
         values |= {name: read_defaults(inner) for name, inner in command.commands.items()}
     return values
 
 
-def check_setting(param: click.Parameter, setting: Setting) -> None:
-    """Check a setting with the type of its option.
+def check_setting(option: Option, setting: settings.Setting) -> None:
+    """Check a setting with the kind of its option.
 
     Raises:
         GgufspecError: the value is wrong; the message says where it was set.
     """
     try:
-        param.type.convert(_format_value(setting), None, None)
-    except click.BadParameter as error:
-        raise _make_error(setting, error.message) from error
+        if not isinstance(setting.value, bool):
+            option.kind.parse(_format_value(setting))
+    except ValueError as error:
+        raise _make_error(setting, str(error)) from error
 
 
 def log_settings(ctx: click.Context) -> None:
@@ -65,42 +62,43 @@ def log_settings(ctx: click.Context) -> None:
         where = "command line" if source is click.core.ParameterSource.COMMANDLINE else current[key].where
         value = current[key].value if key == _SEARCHED and not ctx.params[key] else ctx.params[key]
         if value is not None:
-            log.info("%s: %s (%s)", key, value, where or SettingSource.DEFAULT)
+            log.info("%s: %s (%s)", key, value, where or settings.SettingSource.DEFAULT)
 
 
-def _format_value(setting: Setting) -> str:
+def _format_value(setting: settings.Setting) -> str:
     if setting.key == "llama":
         return str(paths.expanded(str(setting.value), setting.where or setting.key))
     return str(setting.value)
 
 
-def _has_format(param: click.Parameter, setting: Setting) -> bool:
+def _has_format(option: Option, setting: settings.Setting) -> bool:
     """Return whether the command has this output format; it ignores formats of other commands.
 
     Raises:
         GgufspecError: no command has it.
     """
-    if setting.value not in {*formats.FORMATS, "text"}:
-        raise _make_error(setting, f"{setting.value!r} is not one of {', '.join((*formats.FORMATS, 'text'))}")
-    return isinstance(param.type, click.Choice) and setting.value in param.type.choices
+    formats = (*OutputFormat, "text")
+    if setting.value not in formats:
+        raise _make_error(setting, f"{setting.value!r} is not one of {', '.join(formats)}")
+    return setting.value in option.kind.words
 
 
-def _make_default(others: tuple[str, ...], param: click.Parameter, setting: Setting) -> Callable[[], Any]:
+def _make_default(option: Option, setting: settings.Setting, *, is_many: bool) -> Callable[[], Any]:
     """Return a default that is None if one of the other options was given; click parses those first."""
 
     def default() -> Any:
         ctx, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
-        if any(ctx.get_parameter_source(name) is typed for name in others):
+        if any(ctx.get_parameter_source(name) is typed for name in option.replaced_by):
             return None
         if setting.key == "pair":
             _check_pair(setting)
         value: Any = setting.value if isinstance(setting.value, bool) else _format_value(setting)
-        return [value] if param.multiple else value
+        return [value] if is_many else value
 
     return default
 
 
-def _check_pair(setting: Setting) -> None:
+def _check_pair(setting: settings.Setting) -> None:
     """Raise if no pair has this name; the catalogue is read only if the setting applies."""
     from ggufspec.modelfiles import catalog
 
@@ -112,7 +110,7 @@ def _check_pair(setting: Setting) -> None:
         ) from error
 
 
-def _make_error(setting: Setting, message: str) -> GgufspecError:
+def _make_error(setting: settings.Setting, message: str) -> GgufspecError:
     return GgufspecError(
         f"{setting.where}: {setting.key}: {message}", settings.remedy(setting.key, setting.where)
     )

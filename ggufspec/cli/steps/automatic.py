@@ -11,19 +11,20 @@ import click
 from ggufspec import tuning
 from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.output import echo, echo_sentence, echo_table
-from ggufspec.cli.options.shared import emit
+from ggufspec.cli.entry.tables import emit
 from ggufspec.cli.steps import benches, hub_access, limits, measuring
 from ggufspec.cli.steps import tuning as steps
 from ggufspec.measure import Deadline, identity
 from ggufspec.modelfiles import hub
+from ggufspec.options import AutoOptions
 from ggufspec.report.text import configuration as sentences
 from ggufspec.report.text import overview, tables
 from ggufspec.results import Configuration, read_configuration
-from ggufspec.tuning import AutoRequest, DraftSource, DraftSources
+from ggufspec.tuning import DraftSource, DraftSources
 from ggufspec.units import format_bytes
 
 
-def find_sources(asked: AutoRequest) -> DraftSources:
+def find_sources(asked: AutoOptions) -> DraftSources:
     """Find what may draft for a target, and list it.
 
     Raises:
@@ -54,7 +55,7 @@ def explain_interruption() -> Iterator[None]:
         raise
 
 
-def fetch_sources(sources: DraftSources, asked: AutoRequest, deadline: Deadline, *, yes: bool) -> Deadline:
+def fetch_sources(sources: DraftSources, asked: AutoOptions, deadline: Deadline) -> Deadline:
     """Download the target and the drafters that are tried, after one question.
 
     Returns the time limit, in which neither the download nor the question counts.
@@ -71,13 +72,13 @@ def fetch_sources(sources: DraftSources, asked: AutoRequest, deadline: Deadline,
     if not quiet:
         hub_access.print_survey(survey, err=True)
     hub.check_room(survey)
-    hub_access.confirm_download(survey, yes=yes, quiet=quiet, above_bytes=0)
-    hub_access.download_pair(survey, asked.access, quiet=quiet, remember=False)
+    hub_access.confirm_download(survey, yes=asked.yes, quiet=quiet, above_bytes=0)
+    hub_access.download_pair(survey, hub.Access.of(asked), quiet=quiet, remember=False)
     hub_access.pin_files(survey, quiet=quiet)
     return limits.without_network(deadline, since_s)
 
 
-def tune_sources(sources: DraftSources, asked: AutoRequest, deadline: Deadline) -> Configuration:
+def tune_sources(sources: DraftSources, asked: AutoOptions, deadline: Deadline) -> Configuration:
     """Tune, from where an earlier attempt stopped, print the result, and return the stored configuration.
 
     Raises:
@@ -85,7 +86,7 @@ def tune_sources(sources: DraftSources, asked: AutoRequest, deadline: Deadline) 
         GgufspecError: something cannot work, or a bench cannot be stored.
     """
     measuring.announce_files(identity.unread(sources.models))
-    attempt = tuning.find_attempt(sources.tune_request(asked), deadline)
+    attempt = tuning.find_attempt(sources.tune_options(asked), deadline)
     if (finished := attempt.finished) is not None:
         echo(f"tuned already: {finished.id}; --fresh tunes again", err=True)
         _print_finished(finished)
@@ -104,7 +105,7 @@ def tune_sources(sources: DraftSources, asked: AutoRequest, deadline: Deadline) 
     tuned = steps.measure_finalists(finalists, warnings, attempt.place_bench, plan.deadline)
     tuned = steps.serve_and_keep(plan, tuned)
     attempt.discard_outlook()
-    emit(steps.render_text(plan, tuned, sources.tune_request(asked).request, tables.TERMINAL), None)
+    emit(steps.render_text(plan, tuned, sources.tune_options(asked), tables.TERMINAL), None)
     return read_configuration(tuned.results.meta.id)
 
 

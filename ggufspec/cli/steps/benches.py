@@ -12,7 +12,7 @@ import click
 
 from ggufspec import results
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options.shared import emit
+from ggufspec.cli.entry.tables import emit
 from ggufspec.errors import ConsentNeededError, DoubtfulError, ResultsError
 from ggufspec.results import ResultSet
 

@@ -8,12 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import click
-
 from ggufspec import paths, results, units
+from ggufspec.choices import Backend, Quantity
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options.shared import emit
-from ggufspec.cli.options.values import BisectOptions
+from ggufspec.cli.entry.tables import emit
 from ggufspec.cli.steps import benches, hub_access, measuring
 from ggufspec.cli.steps import building as build_steps
 from ggufspec.errors import (
@@ -26,51 +24,42 @@ from ggufspec.errors import (
     SourceError,
 )
 from ggufspec.llama.build import building, toolchain
-from ggufspec.llama.install import Backend, store
+from ggufspec.llama.install import store
 from ggufspec.llama.source import choose_source
-from ggufspec.measure import Request, Session, api, identify
+from ggufspec.measure import Session, api, identify
+from ggufspec.options import BisectOptions
 from ggufspec.report import frames
 from ggufspec.report.text import bisection as text
 from ggufspec.report.text import formats, tables
 from ggufspec.results import ResultSet
 from ggufspec.tuning import bisect
-from ggufspec.tuning.bisect import BisectFinding, Bisection, Measure, Quantity, Trial, Verdict
+from ggufspec.tuning.bisect import BisectFinding, Bisection, Measure, Trial, Verdict
 
 _NO_VERDICT = {BisectFinding.NO_DIFFERENCE, BisectFinding.UNDECIDED}
 
 
-def run_bisection(
-    options: BisectOptions,
-    good: str,
-    bad: str,
-    *,
-    name: str | None,
-    resume: str | None,
-    output: str,
-    out: Path | None,
-) -> None:
+def run_bisection(asked: BisectOptions) -> None:
     """Build and measure versions until the step is found, and print the verdict.
 
     Raises:
         InconclusiveError: the ends do not differ, or the allowed repeats do not decide.
         GgufspecError: the bad version is the better one, or one of both cannot be measured.
     """
-    if name is not None and resume is not None:
-        raise click.UsageError("--name is for a new bisection and --resume for a stored one: use one of them")
-    bisection = _open(options, good, bad, name, resume)
-    request = hub_access.fetch_models(options.to_request(), yes=options.yes)
-    builds = _Builds(options, bisection)
+    bisection = _open(asked)
+    fetched = hub_access.fetch_models(asked)
+    builds = _Builds(asked, bisection)
     builds.announce()
     try:
-        verdict, bisection = _bisect(request, bisection, builds)
+        verdict, bisection = _bisect(fetched, bisection, builds)
     except BaseException:
         command = benches.command_line(measuring.command_line(), bisection.name)
         echo(f"Interrupted.{benches.describe_command(command)}", err=True)
         raise
-    if output in tables.FOR_PEOPLE:
-        emit(text.bisection(bisection, verdict, output), out)
+    if asked.output in tables.FOR_PEOPLE:
+        emit(text.bisection(bisection, verdict, asked.output), asked.out)
     else:
-        emit(formats.render(frames.bisection(bisection, verdict), output, title="bisection"), out)
+        rows = frames.bisection(bisection, verdict)
+        emit(formats.render(rows, asked.output, title="bisection"), asked.out)
     if verdict.finding in _NO_VERDICT:
         raise InconclusiveError(
             text.conclusion(bisection, verdict),
@@ -80,35 +69,36 @@ def run_bisection(
         raise GgufspecError(text.conclusion(bisection, verdict), "name a newer version that is worse")
 
 
-def _open(options: BisectOptions, good: str, bad: str, name: str | None, resume: str | None) -> Bisection:
+def _open(asked: BisectOptions) -> Bisection:
     """Return a new bisection, or a stored one that asks the same."""
-    versions = bisect.find_versions(good, bad, options.source)
-    asked = Bisection(
+    name, resume = asked.name, asked.resume
+    versions = bisect.find_versions(asked.good, asked.bad, asked.source)
+    wanted = Bisection(
         name=name or resume or f"bisect-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
-        source=None if options.source is None else str(options.source.absolute()),
+        source=None if asked.source is None else str(asked.source.absolute()),
         versions=versions,
-        quantity=Quantity(options.quantity),
-        most_repeats=options.max_repeats,
+        quantity=Quantity(asked.quantity),
+        most_repeats=asked.max_repeats,
     )
     if resume is None:
-        if bisect.is_stored(asked.name):
+        if bisect.is_stored(wanted.name):
             raise ResultsError(f"there is a bisection {name} already", f"continue it with --resume {name}")
-        bisect.save_bisection(asked)
-        return asked
+        bisect.save_bisection(wanted)
+        return wanted
     stored = bisect.load_bisection(resume)
     ends = (stored.versions[0], stored.versions[-1])
-    if replace(stored, versions=(), skipped={}) != replace(asked, versions=()) or ends != (
+    if replace(stored, versions=(), skipped={}) != replace(wanted, versions=()) or ends != (
         versions[0],
         versions[-1],
     ):
         raise ResultsError(
             f"the bisection {resume} compares {stored.quantity} of {ends[0]} and {ends[1]} in other ways",
-            "resume it with the same versions and options, or start a new one",
+            "resume it with the same versions and asked, or start a new one",
         )
     return stored
 
 
-def _bisect(request: Request, bisection: Bisection, builds: _Builds) -> tuple[Verdict, Bisection]:
+def _bisect(asked: BisectOptions, bisection: Bisection, builds: _Builds) -> tuple[Verdict, Bisection]:
     """Measure trials until there is a verdict; return it, and the bisection with what was skipped."""
     trials: list[Trial] = []
     while True:
@@ -121,7 +111,7 @@ def _bisect(request: Request, bisection: Bisection, builds: _Builds) -> tuple[Ve
         if isinstance(step, Verdict):
             return step, bisection
         try:
-            trial = _measure(request, bisection, step, builds)
+            trial = _measure(asked, bisection, step, builds)
         except _CannotMeasureError as failure:
             bisection = replace(bisection, skipped={**bisection.skipped, failure.version: failure.reason})
             bisect.save_bisection(bisection)
@@ -130,7 +120,7 @@ def _bisect(request: Request, bisection: Bisection, builds: _Builds) -> tuple[Ve
         trials[step.number :] = [trial]
 
 
-def _measure(request: Request, bisection: Bisection, step: Measure, builds: _Builds) -> Trial:
+def _measure(asked: BisectOptions, bisection: Bisection, step: Measure, builds: _Builds) -> Trial:
     """Measure a trial up to some repeats and read it.
 
     Raises:
@@ -142,7 +132,7 @@ def _measure(request: Request, bisection: Bisection, step: Measure, builds: _Bui
     inner = [place for place in step.places if 0 < place < len(bisection.versions) - 1]
     candidate = bisection.versions[inner[0]] if len(inner) == 1 else None
     try:
-        session = bisect.prepare_trial(request, bisection.quantity, llamas, step.repeats)
+        session = bisect.prepare_trial(asked, llamas, step.repeats)
         bench = _record(identify(session), bisection.bench(step.number, step.places))
         return bisect.read_trial(step.places, bench, bisection.quantity, step.repeats)
     except GgufspecError as error:

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from ggufspec import units
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.steps import building, measuring
 from ggufspec.llama import progress
 from ggufspec.llama.install import installs
-from ggufspec.measure import Request
+from ggufspec.options import BenchOptions, DemoOptions
 
 _PAIR, _DRAFT_SIZES = "demo", (3, 8)
 _SOURCE = (progress.BuildStep.FETCH, progress.BuildStep.UNPACK)
 
 
-def run_demo(
-    *, repeats: int, threads: int | None, environment_s: float | None, output: str, out: Path | None
-) -> None:
+def run_demo(asked: DemoOptions) -> None:
     """Build llama.cpp where none is found, and measure the embedded pair.
-
-    Args:
-        repeats: of each prompt.
-        threads: None for all physical cores.
-        environment_s: seconds that were spent before on the Python environment; None if that is not known.
-        output: the format of the table.
-        out: the table's file; None for standard output.
 
     Raises:
         GgufspecError: it cannot be built or measured.
@@ -35,10 +25,10 @@ def run_demo(
     if not installs.is_any_found():
         building.build_with_progress(building.start_default_build(), "built", seconds=steps)
     started = time.monotonic()
-    request = Request(pair=_PAIR, draft=_DRAFT_SIZES, repeats=repeats, threads=threads)
-    measuring.run_bench(measuring.prepare_request(request), name=None, resume=None, output=output, out=out)
+    bench = asked.to(BenchOptions, pair=_PAIR, draft=_DRAFT_SIZES)
+    measuring.run_bench(measuring.prepare_bench(bench), bench)
     measured_s = time.monotonic() - started
-    echo(describe_time(steps, environment_s=environment_s, measured_s=measured_s), err=True)
+    echo(describe_time(steps, environment_s=asked.environment_s, measured_s=measured_s), err=True)
 
 
 def describe_time(

@@ -2,73 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ggufspec.choices import Where
-from ggufspec.cli.entry.command import Command
+from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options import completions
-from ggufspec.cli.options.bench import measure_options
-from ggufspec.cli.options.serving import capacity_options
-from ggufspec.cli.options.shared import add_options, emit, output_options, pass_options
-from ggufspec.cli.options.tuning import tuning_options
+from ggufspec.cli.entry.tables import emit
 from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.options import (
+    AddressOption,
+    FleetBenchOptions,
+    FleetMergeOptions,
+    FleetShowOptions,
+    FleetSweepOptions,
+    FleetTuneOptions,
+)
 
 if TYPE_CHECKING:
-    from ggufspec.cli.options.values import BenchOptions, TuneOptions
     from ggufspec.fleet import Cluster, Order
-
-_ADDRESS = click.option(
-    "--address",
-    default="auto",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Ray cluster; auto is the one that runs on this machine.",
-)
 
 
 def register(group: click.Group) -> None:
     """Add the subcommands to a group."""
     for command in (doctor, sweep, bench, tune, merge, show):
-        group.add_command(Command.of(command))
+        group.add_command(command)
 
 
-_machine_options = add_options(
-    _ADDRESS,
-    click.option("--build-missing", is_flag=True, help="Build llama.cpp on machines that have none."),
-    click.option("--share-token", is_flag=True, help="Send the token for the Hub to all machines."),
-)
-
-
-def _fleet_options(where: Where) -> Callable[[Any], Any]:
-    """Add the options that say where a request is measured; ``where`` is the default."""
-    return add_options(
-        _machine_options,
-        click.option(
-            "--where",
-            type=click.Choice([value.value for value in Where]),
-            default=where.value,
-            show_default=True,
-            help="same: spread the blocks over equal machines; each: measure everything on each machine.",
-        ),
-        click.option(
-            "--dry-run",
-            is_flag=True,
-            help="Print which machine would measure what, and how long, without measuring or downloading.",
-        ),
-    )
-
-
-@click.command()
-@measure_options(many=True)
-@_fleet_options(Where.SAME)
-@output_options
-@pass_options
-def sweep(options: BenchOptions, **values: Any) -> None:
+@command_of(FleetSweepOptions, name="sweep")
+def sweep(asked: FleetSweepOptions) -> None:
     """Measure every combination of settings on several machines; options are those of `ggufspec sweep`.
 
     A block is a target with one value of each setting that changes it, and everything that is compared with
@@ -81,63 +45,45 @@ def sweep(options: BenchOptions, **values: Any) -> None:
     ggufspec fleet sweep --pair demo --threads 1-4 --draft 1-8 --name nightly
     ggufspec fleet sweep --pair demo --threads 1-4 --draft 1-8 --resume nightly
     """
-    _measure(options, **values)
+    _measure(asked)
 
 
-@click.command()
-@measure_options(many=False)
-@_fleet_options(Where.EACH)
-@output_options
-@pass_options
-def bench(options: BenchOptions, **values: Any) -> None:
+@command_of(FleetBenchOptions, name="bench")
+def bench(asked: FleetBenchOptions) -> None:
     """Measure the same on each machine, and print one table; options are those of `ggufspec bench`.
 
     \b
     ggufspec fleet bench --pair demo --draft 3 --address 10.0.0.1:6379
     """
-    _measure(options, **values)
+    _measure(asked)
 
 
-def _measure(
-    options: BenchOptions,
-    *,
-    address: str,
-    where: str,
-    build_missing: bool,
-    share_token: bool,
-    dry_run: bool,
-    name: str | None,
-    resume: str | None,
-    output: str,
-    out: Path | None,
-) -> None:
+def _measure(asked: FleetSweepOptions) -> None:
     """Measure on a fleet, with a line for everything that happens, and print its table."""
     from ggufspec import fleet, units
     from ggufspec.cli.steps import measuring
 
-    measuring.refuse_two_names(name, resume)
-    _refuse_token(options.token, is_shared=share_token)
-    stored = None if resume is None else fleet.read_fleet(resume).fleet
-    request = options.to_request()
+    _refuse_token(asked)
+    name = None if asked.resume is None else fleet.read_fleet(asked.resume).fleet.name
     order = fleet.make_order(
-        (name or fleet.new_name()) if stored is None else stored.name,
-        request,
+        name or asked.name or fleet.new_name(),
+        asked,
         command=measuring.command_line(),
-        shares_token=share_token,
-        builds=build_missing,
-        yes=options.yes,
-        plans=dry_run,
+        shares_token=asked.share_token,
+        builds=asked.build_missing,
+        yes=asked.yes,
+        plans=asked.dry_run,
     )
-    with fleet.RayCluster(address=address) as cluster:
-        if dry_run:
-            _print_plan(cluster, order, Where(where), output, out)
+    with fleet.RayCluster(address=asked.address) as cluster:
+        if asked.dry_run:
+            _print_plan(cluster, order, asked)
             return
         drive = fleet.Drive(
             cluster=cluster,
             order=order,
-            where=Where(where),
-            resumes=resume is not None,
-            max_time_s=request.max_time,
+            where=Where(asked.where),
+            resumes=asked.resume is not None,
+            max_time_s=asked.max_time,
         )
         try:
             for progress in drive.run():
@@ -146,7 +92,7 @@ def _measure(
         except KeyboardInterrupt:
             echo(f"Interrupted. Continue with the same command and --resume {order.fleet}.", err=True)
             raise
-    print_fleet(order.fleet, output, out)
+    print_fleet(order.fleet, asked.output, asked.out)
     n_unmeasured = len(fleet.list_unmeasured(fleet.read_fleet(order.fleet)))
     if n_unmeasured:
         raise GgufspecError(
@@ -155,33 +101,18 @@ def _measure(
         )
 
 
-def _refuse_token(token: str | None, *, is_shared: bool) -> None:
+def _refuse_token(asked: FleetSweepOptions | FleetTuneOptions) -> None:
     """Refuse a token on the command line, which Ray shows to all nodes.
 
     Raises:
         UsageError: there is one, and it is not shared.
     """
-    if token is not None and not is_shared:
+    if asked.token is not None and not asked.share_token:
         raise click.UsageError("--token would be sent to all machines: use HF_TOKEN, or add --share-token")
 
 
-@click.command()
-@measure_options(many=True, repeating=False, engine="server")
-@capacity_options
-@tuning_options
-@_machine_options
-@output_options
-@pass_options
-def tune(
-    options: TuneOptions,
-    *,
-    address: str,
-    build_missing: bool,
-    share_token: bool,
-    name: str | None,
-    output: str,
-    out: Path | None,
-) -> None:
+@command_of(FleetTuneOptions, name="tune")
+def tune(asked: FleetTuneOptions) -> None:
     """Find the fastest configuration of each machine; options are those of `ggufspec tune`.
 
     Each configuration is stored as NAME.MACHINE: `ggufspec show NAME.MACHINE` prints it.
@@ -190,42 +121,40 @@ def tune(
     ggufspec fleet tune --pair demo --name office
     """
     from ggufspec import fleet
-    from ggufspec.cli.steps import measuring, tuning
+    from ggufspec.cli.steps import measuring
 
-    _refuse_token(options.token, is_shared=share_token)
-    request = options.to_request()
+    _refuse_token(asked)
     order = fleet.make_order(
-        name or fleet.new_name(),
-        request,
+        asked.name or fleet.new_name(),
+        asked,
         command=measuring.command_line(),
-        shares_token=share_token,
-        builds=build_missing,
-        yes=options.yes,
-        tuning=tuning.make_request(options, request),
+        shares_token=asked.share_token,
+        builds=asked.build_missing,
+        yes=asked.yes,
     )
     missing: list[str] = []
-    with fleet.RayCluster(address=address) as cluster:
+    with fleet.RayCluster(address=asked.address) as cluster:
         for host, answer in fleet.tune_nodes(cluster, order):
             if isinstance(answer, str):
                 missing.append(host)
                 echo(f"{host}: no configuration: {answer}", err=True)
             else:
                 echo(f"{host}: tuned, stored as {answer.id}", err=True)
-    print_fleet(order.fleet, output, out)
+    print_fleet(order.fleet, asked.output, asked.out)
     if missing:
         raise GgufspecError(f"no configuration was found for {', '.join(missing)}", "see the reasons above")
 
 
-def _print_plan(cluster: Cluster, order: Order, where: Where, output: str, out: Path | None) -> None:
+def _print_plan(cluster: Cluster, order: Order, asked: FleetSweepOptions) -> None:
     """Print which machine would measure what: for people its blocks and time, otherwise a row per block."""
     from ggufspec import fleet, units
     from ggufspec.report import frames
     from ggufspec.report.text import formats, tables
 
-    plan = fleet.plan_fleet(*fleet.prepare_nodes(cluster, order), where)
-    if output not in tables.FOR_PEOPLE:
+    plan = fleet.plan_fleet(*fleet.prepare_nodes(cluster, order), Where(asked.where))
+    if asked.output not in tables.FOR_PEOPLE:
         blocks = ({**job._asdict(), "host": plan.hosts[job.machine]} for job in plan.simulation.measured)
-        emit(formats.render(frames.planned_blocks(blocks), output, title="blocks"), out)
+        emit(formats.render(frames.planned_blocks(blocks), asked.output, title="blocks"), asked.out)
         return
     rows = []
     for machine, host in plan.hosts.items():
@@ -233,17 +162,16 @@ def _print_plan(cluster: Cluster, order: Order, where: Where, output: str, out: 
         time = units.format_duration(max((job.until_s for job in jobs), default=0.0))
         rows.append((machine, host, str(len(jobs)), time))
     lines = [
-        tables.grid(("machine", "host", "blocks", "time"), rows, output),
+        tables.grid(("machine", "host", "blocks", "time"), rows, asked.output),
         "",
         f"About {units.format_duration(plan.simulation.makespan_s)}.",
         *(f"{host} would take no part: {reason}." for host, reason in plan.refused.items()),
     ]
-    emit("\n".join(lines) + "\n", out)
+    emit("\n".join(lines) + "\n", asked.out)
 
 
-@click.command()
-@_ADDRESS
-def doctor(*, address: str) -> None:
+@command_of(AddressOption, name="doctor")
+def doctor(asked: AddressOption) -> None:
     """Check all machines of a fleet, and print the command that fixes each problem.
 
     \b
@@ -253,7 +181,7 @@ def doctor(*, address: str) -> None:
     from ggufspec.doctor import finding
 
     able = 0
-    with fleet.RayCluster(address=address) as cluster:
+    with fleet.RayCluster(address=asked.address) as cluster:
         for host, message in fleet.examine_nodes(cluster):
             echo(f"{host}")
             if isinstance(message, str):
@@ -268,11 +196,8 @@ def doctor(*, address: str) -> None:
     echo(f"machines that can measure: {able}", err=True)
 
 
-@click.command()
-@click.argument("benches", nargs=-1, required=True, metavar="BENCH...", shell_complete=completions.runs)
-@click.option("--name", help="Name of the fleet. [default: from the time]")
-@output_options
-def merge(*, benches: tuple[str, ...], name: str | None, output: str, out: Path | None) -> None:
+@command_of(FleetMergeOptions, name="merge")
+def merge(asked: FleetMergeOptions) -> None:
     """Join the benches of several machines, and print one table of them.
 
     BENCHES are folders that were copied from other machines, or ids of stored benches. They are copied and
@@ -286,20 +211,18 @@ def merge(*, benches: tuple[str, ...], name: str | None, output: str, out: Path 
     from ggufspec import fleet
     from ggufspec.cli.steps import measuring
 
-    stored = fleet.merge(benches, name=name, command=measuring.command_line())
+    stored = fleet.merge(asked.benches, name=asked.name, command=measuring.command_line())
     echo(f"fleet: {stored.fleet.name}", err=True)
-    print_fleet(stored.fleet.name, output, out)
+    print_fleet(stored.fleet.name, asked.output, asked.out)
 
 
-@click.command()
-@click.argument("name", default="last", metavar="[FLEET]")
-@output_options
-def show(*, name: str, output: str, out: Path | None) -> None:
+@command_of(FleetShowOptions, name="show")
+def show(asked: FleetShowOptions) -> None:
     """Print what several machines measured: a row for each arm of each machine.
 
     FLEET is the name of a stored fleet. [default: the last one]
     """
-    print_fleet(name, output, out)
+    print_fleet(asked.name, asked.output, asked.out)
 
 
 def print_comparisons(before: str, after: str, *, threshold: float, output: str, out: Path | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 from rich.console import Console
@@ -24,13 +24,12 @@ from ggufspec.domain import Pair
 from ggufspec.errors import ConsentNeededError
 from ggufspec.harmless import one_line
 from ggufspec.modelfiles import hub
+from ggufspec.options import RunOptions
 from ggufspec.steps import finish
 from ggufspec.units import format_bytes
 
-if TYPE_CHECKING:
-    from ggufspec.measure import Request
-
 T = TypeVar("T")
+Asked = TypeVar("Asked", bound=RunOptions)
 
 ASK_ABOVE_BYTES = 10_000_000_000
 
@@ -89,12 +88,8 @@ def confirm_bytes(missing_bytes: int, *, yes: bool, quiet: bool, above_bytes: in
     click.confirm(f"Download {format_bytes(missing_bytes)}?", abort=True, err=True)
 
 
-def fetch_models(request: Request, *, yes: bool) -> Request:
-    """Return a request after downloading the models that it names and that are not here.
-
-    Args:
-        request: what to measure.
-        yes: do not ask before a large download.
+def fetch_models(asked: Asked) -> Asked:
+    """Return options after downloading the models that it names and that are not here.
 
     Raises:
         ConsentNeededError: the download is large, and there is no terminal to ask on.
@@ -103,16 +98,16 @@ def fetch_models(request: Request, *, yes: bool) -> Request:
     from ggufspec import measure
 
     quiet = verbosity.current(click.get_current_context()).quiet
-    request = request.with_head()
-    surveys = measure.survey_models(request.models, request.access)
+    asked, access = measure.with_head(asked), hub.Access.of(asked)
+    surveys = measure.survey_models(measure.list_names(asked), access)
     for survey in surveys.values():
         if survey.missing_bytes:
             if not quiet:
                 print_survey(survey, err=True)
             hub.check_room(survey)
-            confirm_download(survey, yes=yes, quiet=quiet)
-            download_pair(survey, request.access, quiet=quiet, remember=False)
-    return request.with_models({text: measure.file_of(survey) for text, survey in surveys.items()})
+            confirm_download(survey, yes=asked.yes, quiet=quiet)
+            download_pair(survey, access, quiet=quiet, remember=False)
+    return measure.with_models(asked, {text: measure.file_of(survey) for text, survey in surveys.items()})
 
 
 def download_pair(survey: hub.Survey, access: hub.Access, *, quiet: bool, remember: bool = True) -> Pair:

@@ -10,16 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import click
-
 from ggufspec import errors, redaction, units
 from ggufspec.analysis import Arm, MeasurementWarning, arms, warnings
 from ggufspec.cli.entry.live import LiveText
 from ggufspec.cli.entry.output import echo, echo_sentence
-from ggufspec.cli.options.running import with_servers
-from ggufspec.cli.options.shared import emit
-from ggufspec.cli.options.tuned import with_configuration
-from ggufspec.cli.options.values import BenchOptions
+from ggufspec.cli.entry.tables import emit
 from ggufspec.cli.steps import benches, building, hub_access, limits
 from ggufspec.domain import RunResult, Status
 from ggufspec.engines import failures
@@ -28,13 +23,13 @@ from ggufspec.llama.install import environment
 from ggufspec.measure import (
     NO_DEADLINE,
     Deadline,
-    Request,
     Session,
     api,
     identify,
     refuse_endless,
     unread_files,
 )
+from ggufspec.options import BenchOptions
 from ggufspec.report.text import formats, growing, overview, tables
 from ggufspec.results import ResultSet
 
@@ -49,30 +44,16 @@ _PRINTED_AT_ONCE = {MeasurementWarning.THREADS_ABOVE_FREE_CORES.value}
 """Warnings that are printed before the table: they can make hours of measuring useless."""
 
 
-def prepare_bench(options: BenchOptions, tuned: str | None = None) -> Session:
-    """Check the options of a bench; print what was chosen, and the warnings that are known already.
-
-    Args:
-        options: what to measure.
-        tuned: the name of a tuned configuration, which decides the rest.
-    """
-    return prepare_request(with_servers(with_configuration(options.to_request(), tuned)), yes=options.yes)
-
-
-def prepare_request(asked: Request, *, yes: bool = False) -> Session:
+def prepare_bench(asked: BenchOptions) -> Session:
     """Check a bench; print what was chosen, and the warnings that are known already.
 
     On a terminal, offers to build llama.cpp where none is found.
-
-    Args:
-        asked: what to measure.
-        yes: do not ask before a large download.
     """
     if asked.llamas == (None,) and not asked.names_servers:
         building.offer_build()
     deadline = limits.begin_limit(asked.max_time)
     since_s = deadline.elapsed_s
-    models = hub_access.fetch_models(asked, yes=yes)
+    models = hub_access.fetch_models(asked)
     deadline = limits.without_network(deadline, since_s)
     session = api.prepare(models)
     print_notes(session)
@@ -141,36 +122,29 @@ def announce_files(sizes: Mapping[Path, int]) -> None:
         echo(f"reading {files} once to compute checksums: about {seconds}", err=True)
 
 
-def run_bench(
-    session: Session,
-    *,
-    name: str | None,
-    resume: str | None,
-    output: str,
-    out: Path | None,
-    strict: bool = False,
-) -> None:
+def run_bench(session: Session, asked: BenchOptions) -> None:
     """Measure while the table grows on the terminal, and print it at the end, even after an interruption.
 
     Raises:
         DoubtfulError: ``strict`` is set, and a warning puts a verdict in doubt.
         GgufspecError: the class that belongs to the first failed run.
     """
-    refuse_two_names(name, resume)
     refuse_endless(session.suite)  # before reading large models
     announce_reading(session)
     session = identify(session)
     warnings = check_machine(session)
-    opened = api.begin(session, command=command_line(), name=name, resume=resume, warnings=warnings)
+    opened = api.begin(
+        session, command=command_line(), name=asked.name, resume=asked.resume, warnings=warnings
+    )
 
     def show_table(results: ResultSet) -> str:
-        emit(table(results, output), out)
+        emit(table(results, asked.output), asked.out)
         return describe_continuing(results)
 
     finished = measure(session, opened, show_table)
-    emit(table(finished, output), out)
+    emit(table(finished, asked.output), asked.out)
     raise_for_failures(finished)
-    if strict:
+    if asked.strict:
         benches.refuse_doubtful([finished])
 
 
@@ -201,16 +175,6 @@ def measure(
                 how = describe_ended(screen.results)
                 echo(f"{_describe_end(error, screen.results)}{how}", err=True)
         raise
-
-
-def refuse_two_names(name: str | None, resume: str | None) -> None:
-    """Make sure that a bench is either new or continued.
-
-    Raises:
-        UsageError: it has a name, and the name of a stored one.
-    """
-    if name is not None and resume is not None:
-        raise click.UsageError("--name is for a new result and --resume for a stored one: use one of them")
 
 
 def check_machine(session: Session) -> dict[str, str]:

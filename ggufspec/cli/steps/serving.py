@@ -10,6 +10,7 @@ from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.steps import measuring
 from ggufspec.llama.rpc import workers
 from ggufspec.measure import configured, identity
+from ggufspec.options import NO_WORKERS, parse_workers
 from ggufspec.results import LATEST, read_configuration
 from ggufspec.tuning import ServerCommand
 
@@ -43,5 +44,5 @@ def run_server(server: ServerCommand) -> NoReturn:
         WorkerError: a worker cannot be used; llama-server would wait for a busy one without end.
         ChildCrashedError: the system cannot start it.
     """
-    workers.read_workers(workers.parse_workers(server.value("--rpc") or workers.NO_WORKERS))
+    workers.read_workers(parse_workers(server.value("--rpc") or NO_WORKERS))
     proc.replace_process(server.argv, server.full_environment())

@@ -3,124 +3,88 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Generator, Mapping
 from typing import TypeVar
 
 from ggufspec import tuning
 from ggufspec.cli.entry.output import echo, echo_sentence
-from ggufspec.cli.options.shared import emit
-from ggufspec.cli.options.values import TuneOptions
+from ggufspec.cli.entry.tables import emit
 from ggufspec.cli.steps import benches, hub_access, limits, measuring
-from ggufspec.domain import Chain, Method, Offload, Program, Role, RunSpec, Sampling
+from ggufspec.domain import Chain, Method, Program, Role, RunSpec
 from ggufspec.errors import InconclusiveError
 from ggufspec.harmless import one_line
-from ggufspec.measure import Deadline, Request, api
+from ggufspec.measure import Deadline, api, options_of
 from ggufspec.modelfiles import catalog
+from ggufspec.options import BenchOptions, MeasureOptions, TuneOptions
 from ggufspec.prompts import EMBEDDED
 from ggufspec.report.text import formats, tables
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.results import ResultSet
 from ggufspec.steps import finish
-from ggufspec.tuning import Bench, Stage, Tuned, TuningForecast
+from ggufspec.tuning import NextBench, Stage, Tuned, TuningForecast
 from ggufspec.units import counted
 
 T = TypeVar("T")
 
 
-def run_tuning(
-    options: TuneOptions,
-    *,
-    name: str | None,
-    forecast: bool,
-    output: str,
-    out: Path | None,
-    strict: bool = False,
-) -> None:
+def run_tuning(asked: TuneOptions) -> None:
     """Forecast every configuration, measure the best, and print the winner.
-
-    Args:
-        options: what to choose from.
-        name: the name of the stored result.
-        forecast: print the forecasts and stop.
-        output: the table's format.
-        out: a file for the table; None for standard output.
-        strict: raise an error if a warning puts the verdict in doubt.
 
     Raises:
         DoubtfulError: ``strict`` is set, and a warning puts the verdict in doubt.
         InconclusiveError: nothing that was measured can be used; the forecast is printed.
         GgufspecError: something cannot work, or the first of the finalists failed.
     """
-    deadline = limits.begin_tuning(options.max_time)
+    deadline = limits.begin_tuning(asked.max_time)
     since_s = deadline.elapsed_s
-    request = hub_access.fetch_models(options.to_request(), yes=options.yes)
+    fetched = hub_access.fetch_models(asked)
     deadline = limits.without_network(deadline, since_s)
-    plan = tuning.prepare_tuning(make_request(options, request), deadline)
+    plan = tuning.prepare_tuning(fetched, deadline)
     limits.announce_limit(plan.deadline)
     measuring.print_notes(plan.session)
     measuring.announce_reading(plan.session)
     plan = tuning.identify(plan)
     warnings = measuring.check_machine(plan.session)
-    outlook = look_with_progress(tuning.forecast_configurations(plan, forecast_only=forecast), plan.deadline)
+    steps = tuning.forecast_configurations(plan, forecast_only=asked.forecast)
+    outlook = look_with_progress(steps, plan.deadline)
     for note in outlook.notes:
         echo_sentence(note, err=True)
-    if forecast:
-        emit(_render_forecasts(outlook, plan.session.engine.name, output), out)
+    if asked.forecast:
+        emit(_render_forecasts(outlook, plan.session.engine.name, asked.output), asked.out)
         return
     try:
         tuned = measure_finalists(
-            tuning.measure_finalists(plan, outlook), warnings, _place_confirmation(name), plan.deadline
+            tuning.measure_finalists(plan, outlook), warnings, _place_confirmation(asked.name), plan.deadline
         )
     except InconclusiveError:
         echo("The forecast, which no measurement confirms:", err=True)
-        emit(_render_forecasts(outlook, plan.session.engine.name, output), out)
+        emit(_render_forecasts(outlook, plan.session.engine.name, asked.output), asked.out)
         raise
     tuned = serve_and_keep(plan, tuned)
-    if output in tables.FOR_PEOPLE:
-        emit(render_text(plan, tuned, request, output), out)
-    elif output == "json":
-        emit(tuned_report.as_json(tuned, plan.session.install, _bench_command(plan, tuned, request)), out)
+    if asked.output in tables.FOR_PEOPLE:
+        emit(render_text(plan, tuned, fetched, asked.output), asked.out)
+    elif asked.output == "json":
+        command = _bench_command(plan, tuned, fetched)
+        emit(tuned_report.as_json(tuned, plan.session.install, command), asked.out)
     else:
-        emit(_render_finalists(tuned, output), out)
+        emit(_render_finalists(tuned, asked.output), asked.out)
     measuring.raise_for_failures(tuned.results)
-    if strict:
+    if asked.strict:
         open_ids = () if tuned.overall.is_decided else (tuned.results.meta.id,)
         benches.refuse_doubtful([tuned.results], undecided=open_ids)
 
 
-def render_text(plan: tuning.Plan, tuned: Tuned, request: Request, output: str) -> str:
+def render_text(plan: tuning.Plan, tuned: Tuned, asked: TuneOptions, output: str) -> str:
     """Return what ``tune`` and ``auto`` print of a tuning: verdict, table, commands, warnings."""
-    return tuned_report.text(tuned, plan.session.install, _bench_command(plan, tuned, request), output)
+    return tuned_report.text(tuned, plan.session.install, _bench_command(plan, tuned, asked), output)
 
 
-def _bench_command(plan: tuning.Plan, tuned: Tuned, request: Request) -> str:
+def _bench_command(plan: tuning.Plan, tuned: Tuned, asked: TuneOptions) -> str:
     """Return the command that measures the choice again; while it is undecided, the candidate."""
     overall = tuned.overall
     open_arm = None if overall.is_decided else overall.candidate
     spec = (open_arm or overall.arm).spec
-    return bench_command(replace(request, engine=plan.session.engine.name), spec)
-
-
-def make_request(options: TuneOptions, request: Request) -> tuning.TuneRequest:
-    """Return what to choose from, and for how long.
-
-    Args:
-        options: as they were given.
-        request: their request; its models may be files already.
-    """
-    return tuning.TuneRequest(
-        request=request,
-        methods=options.method,
-        serve_ctx=options.serve_ctx,
-        serve_parallel=options.serve_parallel,
-        quantize_drafter=options.quantize_drafter or (),
-        vram_bytes=options.vram,
-        max_time_s=options.max_time,
-        precision=options.precision,
-        fresh=options.fresh,
-    )
+    return bench_command(asked.replace(engine=plan.session.engine.name), spec)
 
 
 def serve_and_keep(plan: tuning.Plan, tuned: Tuned) -> Tuned:
@@ -133,20 +97,20 @@ def serve_and_keep(plan: tuning.Plan, tuned: Tuned) -> Tuned:
     return tuned
 
 
-def _place_confirmation(name: str | None) -> Callable[[Bench], tuple[str | None, str | None]]:
+def _place_confirmation(name: str | None) -> Callable[[NextBench], tuple[str | None, str | None]]:
     """Return what names the bench that confirms, and continues benches as they ask."""
     names = iter((name,) if name is not None else ())
 
-    def place(bench: Bench) -> tuple[str | None, str | None]:
+    def place(bench: NextBench) -> tuple[str | None, str | None]:
         return (next(names, None) if bench.confirms else None), bench.resume
 
     return place
 
 
 def measure_finalists(
-    steps: Generator[Bench, ResultSet | None, Tuned],
+    steps: Generator[NextBench, ResultSet | None, Tuned],
     warnings: Mapping[str, str],
-    place: Callable[[Bench], tuple[str | None, str | None]],
+    place: Callable[[NextBench], tuple[str | None, str | None]],
     deadline: Deadline,
 ) -> Tuned:
     """Measure each bench that a tuning asks for, and return the verdict.
@@ -162,7 +126,7 @@ def measure_finalists(
         GgufspecError: a bench cannot be stored.
     """
 
-    def measure(bench: Bench) -> ResultSet:
+    def measure(bench: NextBench) -> ResultSet:
         if bench.note is not None:
             echo(bench.note, err=True)
         echo(f"{_describe_bench(bench)} · {limits.describe_left(deadline)}", err=True)
@@ -178,7 +142,7 @@ def measure_finalists(
     return finish(steps, measure)
 
 
-def _describe_bench(bench: Bench) -> str:
+def _describe_bench(bench: NextBench) -> str:
     """Return what is measured next."""
     suite = bench.session.suite
     candidates = counted(suite.n_arms[Role.DRAFTING], "candidate")
@@ -239,111 +203,35 @@ def _render_forecasts(outlook: TuningForecast, engine: str, output: str) -> str 
     return formats.render(frames.prospects(outlook.prospects), output, title="forecasts")
 
 
-def bench_command(request: Request, spec: RunSpec) -> str:
+def bench_command(asked: MeasureOptions, spec: RunSpec) -> str:
     """Return the command that measures a configuration with the target alone beside it.
 
     Args:
-        request: what it was chosen for; its engine, prompts and llama.cpp are those of the command.
+        asked: what it was chosen for; its engine, prompts and llama.cpp are those of the command.
         spec: the configuration; the target alone where drafting does not pay.
     """
-    words = ["ggufspec", "bench", *(("--engine", request.engine) if request.engine else ())]
-    words += ["--parallel", str(spec.n_slots)] if spec.traffic is not None else []
-    words += [*_models(spec), *_drafting(spec)]
-    words += [*_placing(spec), *_sampling(spec.sampling), *_texts(request, spec)]
-    words += [word for llama in request.llamas if llama for word in ("--llama", str(llama.absolute()))]
-    words += ["--force"] if request.force else []
-    runtime = spec.runtime if spec.drafting is not None else spec.runtime.without_drafting
-    return shlex.join([*words, *_caches(spec), *runtime.words])
-
-
-def _models(spec: RunSpec) -> Iterator[str]:
-    yield from ("-m", str(spec.pair.target.path))
-    if spec.drafter is not None:
-        yield from ("-md", str(spec.drafter.path))
-
-
-def _drafting(spec: RunSpec) -> Iterator[str]:
-    drafting = spec.drafting
-    if drafting is None:
-        return
-    if drafting.chain != Chain(Method.DRAFT_MODEL):
-        yield from ("--method", str(drafting.chain))
-    if str(drafting.ngram):
-        yield from ("--ngram", str(drafting.ngram))
-    yield from ("--draft", str(drafting.n_max))
-    if drafting.p_min:
-        yield from ("--p-min", str(drafting.p_min))
-
-
-def _placing(spec: RunSpec) -> Iterator[str]:
-    offload = spec.offload
-    options: dict[str, object] = {
-        "--ngl": offload.target.layers if offload.target.layers != "auto" else None,
-        "--ngld": offload.drafter.layers if spec.drafter and offload.drafter.layers != "auto" else None,
-        "--rpc": ",".join(offload.rpc),
-        "--device": ",".join(offload.target.devices),
-        "--device-draft": ",".join(offload.drafter.devices) if spec.drafter else None,
-        "--tensor-split": ",".join(map(str, offload.tensor_split)),
-        "--split-mode": offload.split_mode and offload.split_mode.value,
-        "--main-gpu": offload.main_gpu,
-        "--fit": None if offload.fit is None else "on" if offload.fit else "off",
-        "-t": spec.threads,
-        "-c": spec.context,
-        "--ubatch-size": spec.ubatch,
-    }
-    for option, value in options.items():
-        if value not in {None, ""}:
-            yield from (option, str(value))
-    yield from _experts(offload, is_drafting=spec.drafter is not None)
-
-
-def _caches(spec: RunSpec) -> Iterator[str]:
-    """Yield the options for the types of the caches."""
-    target = spec.offload.target.caches
-    if target is not None and target.type_k == target.type_v:
-        yield from ("--kv-type", target.type_k)
-    elif target is not None:
-        yield from ("-ctk", target.type_k)
-    offload = spec.offload if spec.drafting is not None else spec.offload.target_alone
-    yield from offload.cache_words
-
-
-def _experts(offload: Offload, *, is_drafting: bool) -> Iterator[str]:
-    kept = {"": offload.target.cpu_moe, "-draft": offload.drafter.cpu_moe if is_drafting else None}
-    for whose, experts in kept.items():
-        if experts == "all":
-            yield f"--cpu-moe{whose}"
-        elif experts is not None:
-            yield from (f"--n-cpu-moe{whose}", str(experts))
-
-
-def _sampling(sampling: Sampling) -> Iterator[str]:
-    values = {
-        "--temp": (sampling.temperature, 0.0),
-        "--top-k": (sampling.top_k, 1),
-        "--top-p": (sampling.top_p, 1.0),
-        "--min-p": (sampling.min_p, 0.0),
-        "--seed": (sampling.seed, 1),
-    }
-    for option, (value, usual) in values.items():
-        if value != usual:
-            yield from (option, str(value))
-
-
-def _texts(request: Request, spec: RunSpec) -> Iterator[str]:
-    """Yield what makes the same prompts; files that are named have no suite of their own as a pair has."""
-    yield from ("-n", str(spec.n_predict))
-    named = request.suite is not None or request.prompt or request.prompt_file
-    suite = EMBEDDED if not named and catalog.is_embedded(spec.pair.name) else request.suite
-    if suite is not None:
-        yield from ("--suite", suite)
-    for text in request.prompt:
-        yield from ("-p", text)
-    for file in request.prompt_file:
-        yield from ("-f", str(file.absolute()))
-    if request.per_category is not None:
-        yield from ("--per-category", str(request.per_category))
-    if request.chat is not None:
-        yield "--chat" if request.chat else "--raw"
-    if request.system is not None:
-        yield from ("--system", request.system)
+    sampling, found = spec.sampling, options_of(spec)
+    if spec.drafting is not None and spec.drafting.chain == Chain(Method.DRAFT_MODEL):
+        del found["method"]  # that of a draft model, which its header says
+    is_unnamed = asked.suite is None and not asked.prompt and not asked.prompt_file
+    bench = BenchOptions(
+        **found,
+        engine=asked.engine,
+        parallel=None if spec.traffic is None else spec.n_slots,
+        temp=sampling.temperature or None,
+        top_k=None if sampling.top_k == 1 else sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        seed=sampling.seed,
+        n_predict=spec.n_predict,
+        # files that are named have no suite of their own as a pair has
+        suite=EMBEDDED if is_unnamed and catalog.is_embedded(spec.pair.name) else asked.suite,
+        prompt=asked.prompt,
+        prompt_file=[file.absolute() for file in asked.prompt_file],
+        per_category=asked.per_category,
+        chat=asked.chat,
+        system=asked.system,
+        llama=[llama.absolute() for llama in asked.llama or ()],
+        force=asked.force,
+    )
+    return shlex.join(["ggufspec", "bench", *bench.to_argv()])

@@ -14,6 +14,7 @@ from ggufspec.modelfiles import choosing, hub, memory
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory import MemoryPlan
 from ggufspec.notebooks import named_options
+from ggufspec.options import NO_WORKERS, parse_workers
 from ggufspec.units import parse_memory
 
 Size = str | int
@@ -149,7 +150,7 @@ def plan(
         target=ModelRun(layers=ngl, cpu_moe=cpu_moe, caches=caches),
         drafter=ModelRun(layers=ngld, cpu_moe=draft_cpu_moe, caches=draft_caches),
         tensor_split=tuple(tensor_split or ()),
-        rpc=workers.parse_workers(rpc or workers.NO_WORKERS),
+        rpc=parse_workers(rpc or NO_WORKERS),
     )
     return plan_pair(
         chosen,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.forecast.whatif.acceptances import Acceptance, AcceptanceRate, Positions, Steady
+from ggufspec.domain import Acceptance, AcceptanceRate, Positions, Steady
 from ggufspec.forecast.whatif.asking import WhatIf, whatif
 from ggufspec.forecast.whatif.cost_sources import CostSource, list_profiles
 from ggufspec.forecast.whatif.network import Network

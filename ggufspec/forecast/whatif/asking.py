@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggufspec import units
-from ggufspec.domain import Experts, Layers, ModelRun, Offload, Program
+from ggufspec.domain import (
+    AcceptanceRate,
+    Experts,
+    GivenAcceptance,
+    Layers,
+    ModelRun,
+    Offload,
+    Program,
+    parse_acceptances,
+)
 from ggufspec.forecast.costs import CostCurve
-from ggufspec.forecast.whatif.acceptances import AcceptanceRate, Given, parse_acceptances
 from ggufspec.forecast.whatif.cost_sources import (
     CostSource,
     choose_machines,
@@ -49,8 +57,8 @@ class WhatIf:
 def whatif(
     pair: str | None = None,
     *,
-    accept: Given | None = None,
-    alpha: Given | None = None,
+    accept: GivenAcceptance | None = None,
+    alpha: GivenAcceptance | None = None,
     draft: int | Sequence[int] = tuple(range(1, 17)),
     target_tps: float | None = None,
     drafter_tps: float | None = None,

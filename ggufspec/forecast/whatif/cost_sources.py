@@ -8,11 +8,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from ggufspec import units
-from ggufspec.domain import Offload, Pair, Program
+from ggufspec.domain import Acceptance, Offload, Pair, Program
 from ggufspec.forecast import costs, profiles
 from ggufspec.forecast.costs import CostCurve, DevicePeaks, MeasuredOn
 from ggufspec.forecast.profiles import Profile
-from ggufspec.forecast.whatif.acceptances import Acceptance
 from ggufspec.forecast.whatif.network import bytes_of_token
 from ggufspec.forecast.whatif.outlooks import implied_verify_ratio
 from ggufspec.forecast.whatif.placing import Machines, parts_of

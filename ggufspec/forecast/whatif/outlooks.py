@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ggufspec.domain import Program
+from ggufspec.domain import Acceptance, Program, Steady
 from ggufspec.forecast.concurrency import ServerCosts, equal_round_seconds
 from ggufspec.forecast.costs import CostCurve, CurveKind
-from ggufspec.forecast.whatif.acceptances import Acceptance, Steady
 from ggufspec.forecast.whatif.network import Network
 
 

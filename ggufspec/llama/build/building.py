@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ggufspec import proc
+from ggufspec.choices import Backend
 from ggufspec.errors import BuildError, DiskFullError
 from ggufspec.llama.build import compilation, recipes, smoke, toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
@@ -17,7 +18,7 @@ from ggufspec.llama.build.compilation import Compiled, compile_tree
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import options, processor, store
-from ggufspec.llama.install.store import Backend, Built, Skipped
+from ggufspec.llama.install.store import Built, Skipped
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import choose_source
 from ggufspec.llama.source import sources as source

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ggufspec.choices import Backend
 from ggufspec.errors import SourceError
 from ggufspec.llama.build.definitions import add_definitions, refuse_definitions
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import processor
-from ggufspec.llama.install.store import Backend
 
 REVISION = 2
 """Increased when a change of these recipes requires builds to be made again."""

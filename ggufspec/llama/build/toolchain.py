@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggufspec import proc
+from ggufspec.choices import Backend
 from ggufspec.errors import BuildError
 from ggufspec.llama.cuda import driver as cuda_driver
 from ggufspec.llama.cuda import wheels
 from ggufspec.llama.cuda.driver import format_release
-from ggufspec.llama.install.store import Backend
 from ggufspec.redaction import without_secrets
 
 CMAKE_MINIMUM = (3, 24)  # knows CUDA's "native" architecture

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ggufspec.choices import Backend
 from ggufspec.llama.install.environment import program_environment, switches
 from ggufspec.llama.install.flushing import flush_variables
 from ggufspec.llama.install.installs import Install, find_library
-from ggufspec.llama.install.store import Backend, Built, Skipped
+from ggufspec.llama.install.store import Built, Skipped
 
 __all__ = [
     "Backend",

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from ggufspec import machine, paths, proc, settings, temporary
+from ggufspec import machine, paths, proc, temporary
 from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import options, packages, releases, store
@@ -21,6 +21,7 @@ from ggufspec.llama.install.options import ListedFlags, parse_help
 from ggufspec.llama.install.packages import Package
 from ggufspec.llama.install.store import Built, Skipped
 from ggufspec.machine import Gpu
+from ggufspec.options import settings
 
 NAMES: Mapping[Program, tuple[str, ...]] = {
     Program.PLAIN: ("llama-completion", "llama-cli", "main"),

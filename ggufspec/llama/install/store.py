@@ -18,13 +18,13 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import filelock
 
 from ggufspec import paths
+from ggufspec.choices import Backend
 from ggufspec.errors import BuildError
 from ggufspec.llama.install import contents, processor
 from ggufspec.llama.install.contents import FileRecord
@@ -37,16 +37,6 @@ OWN_BUILD = "own build"
 _SCHEMA = 2
 _ARCHITECTURES = "CMAKE_CUDA_ARCHITECTURES="
 _LIBRARY = re.compile(r"\.(?:so|dylib)(?:\.|$)")
-
-
-class Backend(StrEnum):
-    """What computes."""
-
-    CPU = "cpu"
-    CUDA = "cuda"
-    METAL = "metal"
-    VULKAN = "vulkan"
-    HIP = "hip"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import TypeVar
 
 from ggufspec import proc, temporary
 from ggufspec.domain import Failure, RpcWorker, RunSpec, Status
-from ggufspec.errors import GgufspecError, NoInstallError, WorkerError
+from ggufspec.errors import NoInstallError, WorkerError
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Install
 from ggufspec.llama.install.options import DEVICES_FLAG
@@ -21,12 +20,10 @@ from ggufspec.llama.logs import parsing
 from ggufspec.llama.rpc import protocol
 from ggufspec.llama.rpc.protocol import Connection, DeviceMemory, ProtocolVersion
 from ggufspec.machine import Gpu
+from ggufspec.options import split_address
 
 DEFAULT_PORT = 50052
 """The port on which llama.cpp's worker listens by default."""
-
-NO_WORKERS = "none"
-"""The word for no workers, as a value of an axis."""
 
 HINTS: Mapping[Status, str] = {
     Status.WORKER_UNREACHABLE: "start one there with `ggufspec fleet worker`, and check --rpc, the "
@@ -39,8 +36,6 @@ HINTS: Mapping[Status, str] = {
 """Status -> what to do about it."""
 
 _LOG = logging.getLogger("ggufspec")
-_ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252}):(?P<port>\d{1,5})")
-_EXAMPLES = "examples: 192.168.0.7:50052; a:50052,b:50052; none"
 _ANSWER_S = 5.0  # for a worker that is not busy
 _ROUND_TRIPS = 21
 _BYTES = (1 << 16, 1 << 20, 1 << 23)  # of transfers; after one that takes long, there is no other
@@ -84,36 +79,6 @@ class WorkerReport:
             rtt_s=self.rtt_s,
             bytes_per_s=self.bytes_per_s,
         )
-
-
-def parse_workers(text: str) -> tuple[str, ...]:
-    """Return the addresses in a text such as ``a:50052,b:50052``; none for ``none``.
-
-    Raises:
-        GgufspecError: it is not a list of addresses, or has one of them twice.
-    """
-    if text.strip() == NO_WORKERS:
-        return ()
-    addresses = tuple(part.strip() for part in text.split(","))
-    for address in addresses:
-        split_address(address)
-    if len(set(addresses)) < len(addresses):
-        raise GgufspecError(f"{text!r} names a worker twice", _EXAMPLES)
-    return addresses
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of an address. llama.cpp takes names and IPv4 addresses.
-
-    Raises:
-        GgufspecError: it is not HOST:PORT.
-    """
-    match = _ADDRESS.fullmatch(address)
-    if match is None and (address.startswith("[") or "::" in address):
-        raise GgufspecError(f"llama.cpp reaches no worker at the IPv6 address {address!r}", _EXAMPLES)
-    if match is None or not 0 < int(match["port"]) < 1 << 16:
-        raise GgufspecError(f"{address!r} is not the address of a worker", _EXAMPLES)
-    return match["host"], int(match["port"])
 
 
 def with_devices(install: Install, reports: Sequence[WorkerReport]) -> Install:

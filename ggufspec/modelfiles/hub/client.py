@@ -38,6 +38,7 @@ from ggufspec.errors import (
 from ggufspec.modelfiles.hub import limits
 from ggufspec.modelfiles.hub.choice import RepoFile
 from ggufspec.modelfiles.hub.limits import BrokenAnswerError, SlowAnswerError
+from ggufspec.options import HubOptions
 from ggufspec.redaction import Redacting, redact
 from ggufspec.units import format_duration
 
@@ -96,6 +97,11 @@ class Access:
     endpoint: str = field(
         default_factory=lambda: (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/"), repr=False
     )
+
+    @classmethod
+    def of(cls, options: HubOptions) -> Access:
+        """Return the access that options ask for."""
+        return cls(token=options.token, offline=options.offline)
 
     @property
     def is_offline(self) -> bool:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 
 from ggufspec import units
+from ggufspec.choices import Quantity
 from ggufspec.report.columns import TableLayout, shown
 from ggufspec.report.rows.plans import BisectionRow, list_trials
 from ggufspec.report.text import tables
 from ggufspec.tuning.bisect import (
     BisectFinding,
     Bisection,
-    Quantity,
     Verdict,
     VersionDifference,
     schedule_looks,

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
+from ggufspec.choices import OutputFormat
 from ggufspec.harmless import markdown, one_line
 
 if TYPE_CHECKING:  # tables of commands that measure nothing need no columns
     from ggufspec.report.columns import FilledTable
 
-TERMINAL = "table"
+TERMINAL = OutputFormat.TERMINAL.value
 """The output format of a table that fits the terminal."""
 
 PLAIN = "plain"
@@ -26,7 +27,7 @@ PLAIN = "plain"
 LATEX = "latex"
 """The format of a table for LaTeX that needs no package."""
 
-FOR_PEOPLE = (TERMINAL, "md")
+FOR_PEOPLE = (TERMINAL, OutputFormat.MARKDOWN.value)
 """The output formats that people read; all others are for programs."""
 
 _TEXT_WIDTH = 14  # letters to which a column of text is folded before columns move to another table

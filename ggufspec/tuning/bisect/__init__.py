@@ -20,7 +20,7 @@ from ggufspec.tuning.bisect.running import (
     read_trial,
     save_bisection,
 )
-from ggufspec.tuning.bisect.values import Bisection, Quantity, find_versions
+from ggufspec.tuning.bisect.values import Bisection, find_versions
 
 __all__ = [
     "ERROR",
@@ -28,7 +28,6 @@ __all__ = [
     "Bisection",
     "Judgement",
     "Measure",
-    "Quantity",
     "Side",
     "Trial",
     "Verdict",

@@ -11,12 +11,14 @@ from statistics import fmean
 
 from ggufspec import paths, results
 from ggufspec.analysis import Arm, arms
+from ggufspec.choices import Quantity
 from ggufspec.domain import Role
 from ggufspec.errors import ResultsError
-from ggufspec.measure import Block, Request, Session, prepare_session
+from ggufspec.measure import Block, Session, prepare_session
+from ggufspec.options import BenchOptions, BisectOptions
 from ggufspec.results import ResultSet
 from ggufspec.tuning.bisect.decisions import Trial
-from ggufspec.tuning.bisect.values import Bisection, Quantity
+from ggufspec.tuning.bisect.values import Bisection
 
 _ENDING = ".json"
 
@@ -57,15 +59,15 @@ def is_stored(name: str) -> bool:
     return _file(name).exists()
 
 
-def prepare_trial(request: Request, quantity: Quantity, llamas: Sequence[Path], repeats: int) -> Session:
+def prepare_trial(asked: BisectOptions, llamas: Sequence[Path], repeats: int) -> Session:
     """Return the session that measures some builds in turn, only the arms that a quantity needs.
 
     Raises:
         GgufspecError: something cannot work with one of the builds.
     """
-    session = prepare_session(replace(request, llama=tuple(llamas), repeats=repeats))
+    session = prepare_session(asked.to(BenchOptions, llama=tuple(llamas), repeats=repeats, max_repeats=None))
     suite = session.suite
-    roles = {*quantity.roles}
+    roles = {*Quantity(asked.quantity).roles}
     if any(prompt.followups for prompt in suite.prompts):
         roles.add(Role.TARGET)  # its answers stand between the turns of a conversation
     blocks = tuple(

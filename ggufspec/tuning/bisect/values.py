@@ -4,43 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 
-from ggufspec.domain import Role
+from ggufspec.choices import Quantity
 from ggufspec.errors import SourceError
 from ggufspec.llama.source import LEGACY, commits_between, releases_between
 
 _COMMIT_DIGITS = 12
 _COMMIT_LENGTH = 40
-
-
-class Quantity(StrEnum):
-    """What is compared between versions; more of it is better."""
-
-    SPEED_UP = "speed-up"
-    TARGET = "target"
-    DRAFTER = "drafter"
-    DRAFTING = "drafting"
-    ACCEPTANCE = "acceptance"
-
-    @property
-    def roles(self) -> frozenset[Role]:
-        """The arms that have to be measured."""
-        match self:
-            case Quantity.SPEED_UP:
-                return frozenset({Role.TARGET, Role.DRAFTING})
-            case Quantity.TARGET:
-                return frozenset({Role.TARGET})
-            case Quantity.DRAFTER:
-                return frozenset({Role.DRAFTER})
-            case Quantity.DRAFTING | Quantity.ACCEPTANCE:
-                return frozenset({Role.DRAFTING})
-
-    @property
-    def is_ratio(self) -> bool:
-        """Whether versions are compared by a ratio of speeds; otherwise by a difference of fractions."""
-        return self is not Quantity.ACCEPTANCE
 
 
 @dataclass(frozen=True, kw_only=True)

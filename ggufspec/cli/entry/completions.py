@@ -77,6 +77,22 @@ def models_and_pairs(ctx: click.Context, param: click.Parameter, incomplete: str
     return catalogued + local or _delegate("file", incomplete)
 
 
+def keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+    """Offer the keys of settings."""
+    from ggufspec.options import settings
+
+    return _items((key, None) for key in settings.KEYS if key.startswith(incomplete))
+
+
+def stored_items(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+    """Offer the kinds of stored items, and their names."""
+    from ggufspec.choices import StorageKind
+    from ggufspec.doctor import storage
+
+    names = [*StorageKind, *(item.name for item in storage.list_items())]
+    return _items((name, None) for name in names if name.startswith(incomplete))
+
+
 def _list_folder(incomplete: str) -> Offered:
     if incomplete.startswith(_PATH_LIKE):
         return []

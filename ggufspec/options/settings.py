@@ -16,21 +16,29 @@ from pathlib import Path
 
 from ggufspec import paths, userfiles
 from ggufspec.errors import GgufspecError
+from ggufspec.options.fields import Option
+from ggufspec.options.groups import (
+    EngineOption,
+    HubOptions,
+    LlamaOption,
+    PairOption,
+    SuiteOption,
+    TableOptions,
+    ThreadsOption,
+)
 
 Value = str | int | bool
 
 PREFIX = "GGUFSPEC_"
 SET = "config set"
-KEYS: Mapping[str, tuple[type[Value], str, str]] = {
-    "pair": (str, "the pair fetched last, else the embedded one", "llama-3-70b"),
-    "llama": (str, "our newest build, else the PATH", "~/llama.cpp/build/bin"),
-    "engine": (str, "the first one that can measure the pair", "server"),
-    "suite": (str, "the prompts that fit the pair", "domains"),
-    "threads": (int, "all physical cores", "8"),
-    "offline": (bool, "false", "true"),
-    "output": (str, "md, or text", "json"),
+_DECLARED = (PairOption, LlamaOption, EngineOption, SuiteOption, ThreadsOption, HubOptions, TableOptions)
+KEYS: Mapping[str, Option] = {
+    name: option
+    for group in _DECLARED
+    for name, option in group.options.items()
+    if option.setting is not None
 }
-"""Key -> type, default and example. A key has the name of its command-line option."""
+"""The options that have a setting. A key has the name of its option."""
 
 _WORDS = {
     "1": True,
@@ -125,7 +133,7 @@ def parse_setting(key: str, text: str, where: str) -> Value:
     Raises:
         GgufspecError: the value has the wrong type; ``where`` starts the message.
     """
-    value_type = KEYS[key][0]
+    value_type = KEYS[key].kind.stored_as
     if value_type is bool and text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if value_type is int and text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER:
@@ -142,7 +150,7 @@ def remedy(key: str, where: str | None) -> str:
         key: one of KEYS.
         where: ``Setting.where``, or the command that got the value.
     """
-    variable, example = PREFIX + key.upper(), KEYS[key][2]
+    variable, example = PREFIX + key.upper(), KEYS[key].setting
     if where == variable:
         return f"export {variable}={example} sets another value, unset {variable} removes it"
     assign = f"`ggufspec config set {key} {example}`"
@@ -234,7 +242,7 @@ def _variable(key: str, environ: Mapping[str, str]) -> Setting | None:
 
 def _setting(key: str, value: object, where: str) -> Setting:
     refuse_unknown(key, where)
-    value_type = KEYS[key][0]
+    value_type = KEYS[key].kind.stored_as
     if type(value) is not value_type:  # isinstance would accept a bool as an int
         raise GgufspecError(
             f"{where}: {key} must be {_TYPE_NAMES[value_type]}, not {value!r}", remedy(key, where)

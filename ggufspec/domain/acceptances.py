@@ -15,7 +15,7 @@ _RATES, _ALPHAS = "0.7, 0.708@3, 0.5-0.9, 0.9,0.8,0.7", "0.7, 0.5-0.9"
 _LONGEST = 1000  # tokens of a draft
 _STEPS = 60  # halvings of an interval of 1: as fine as a float
 
-Given = float | str | Sequence[float]
+GivenAcceptance = float | str | Sequence[float]
 """An acceptance: a number, several by position, or a text such as ``0.5-0.9`` or ``0.708@3``."""
 
 
@@ -117,7 +117,7 @@ def _solve(rising: Callable[[float], float], wanted: float) -> float:
     return high
 
 
-def parse_acceptances(accept: Given | None, alpha: Given | None) -> list[Acceptance]:
+def parse_acceptances(accept: GivenAcceptance | None, alpha: GivenAcceptance | None) -> list[Acceptance]:
     """Return the acceptances of ``accept`` or of ``alpha``.
 
     Args:

@@ -1,0 +1,168 @@
+"""Fields of options -> click's parameters, and what click has parsed -> options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ggufspec.cli.entry import completions
+from ggufspec.errors import GgufspecError
+from ggufspec.options import Option, Options, kinds
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+T = TypeVar("T", bound=Options)
+
+DASHES = "\0--\0"
+"""What stands for ``--`` while click reads it as a value; no command line can hold this."""
+
+
+class FieldType(click.ParamType[Any]):
+    """The type of a parameter: its kind parses the texts."""
+
+    def __init__(self, kind: kinds.Kind, complete: str | None) -> None:
+        self.name = kind.placeholder or "flag"
+        self._kind, self._complete = kind, complete
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value that a text stands for."""
+        try:
+            return self._kind.parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer words, what the option names, or files."""
+        from click.shell_completion import CompletionItem
+
+        if self._complete is not None:
+            offer = getattr(completions, self._complete)
+            offered: list[CompletionItem] = offer(ctx, param, incomplete)
+            return offered
+        if isinstance(self._kind, kinds.FilePath):
+            is_folder = self._kind.placeholder == "FOLDER"
+            return [CompletionItem(incomplete, type="dir" if is_folder else "file")]
+        return [CompletionItem(word) for word in self._kind.words if word.startswith(incomplete)]
+
+
+class FieldOption(click.Option):
+    """A field as an option of a command.
+
+    Args:
+        option: what is known of it.
+        is_many: the command takes several values.
+        constant: of the spellings without a value, the one that this parameter is; None for the field itself.
+    """
+
+    def __init__(self, option: Option, *, is_many: bool, constant: str | None = None) -> None:
+        self.option, self.is_many, self.constant = option, is_many, constant
+        name = option.python_name
+        shared: dict[str, Any] = {"hidden": not option.names, "required": option.required}
+        if constant is not None:
+            value, shared["help"] = option.constant[constant]
+            place = [*option.constant].index(constant)
+            super().__init__([*constant.split(), f"{name}__{place}"], flag_value=value, **shared)
+            return
+        shared["help"] = option.help
+        spellings = [*option.names, *option.hidden, name]
+        if isinstance(option.kind, kinds.Flag):
+            default = None if "/" in option.names[0] else False
+            super().__init__(spellings, is_flag=True, default=default, **shared)
+            return
+        kind = FieldType(option.kind, option.complete)
+        super().__init__(spellings, type=kind, multiple=is_many, callback=_join_values, **shared)
+
+    @property
+    def section(self) -> str:
+        """The title under which the help lists it."""
+        return self.option.section
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return its names and what they mean, with the default and the range of values."""
+        if self.hidden:
+            return None
+        option = self.option
+        names = (self.constant or "").split() or sorted(option.names, key=lambda name: name.startswith("--"))
+        shown = ", ".join(" / ".join(name.split("/")) for name in names)
+        if self.constant is not None:
+            return shown, option.constant[self.constant][1]
+        placeholder = option.metavar or option.kind.placeholder
+        default = option.shown
+        if default is None and option.default not in {None, (), False}:
+            default = option.kind.format(option.default)
+        extra = "; ".join(text for text in (default and f"default: {default}", option.kind.bounds) if text)
+        return f"{shown} {placeholder}".rstrip(), f"{option.help} [{extra}]" if extra else option.help
+
+
+class FieldArgument(click.Argument):
+    """A field as a positional argument."""
+
+    def __init__(self, option: Option) -> None:
+        self.option = option
+        is_many = option.repeated
+        kind = click.UNPROCESSED if option.passed_on else FieldType(option.kind, option.complete)
+        super().__init__(
+            [option.python_name],
+            type=kind,
+            nargs=-1 if is_many else 1,
+            required=option.required,
+            metavar=option.metavar,
+            callback=_restore_dashes if option.divided else None,
+        )
+
+
+def _join_values(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Return the value of a field: of an axis a tuple, in which each value stands once."""
+    assert isinstance(param, FieldOption)
+    option = param.option
+    if not (param.is_many or option.axis) or value is None or value == ():
+        return value
+    given = value if param.is_many else (value,)
+    values = tuple(part for one in given for part in (one if isinstance(one, tuple) else (one,)))
+    if not option.axis:
+        return values
+    if not param.is_many and len({*values}) != 1:
+        text = option.kind.format(value)
+        raise click.BadParameter(
+            f"{text!r} is more than one value; `ggufspec sweep` accepts several", ctx, param
+        )
+    return tuple(dict.fromkeys(values))
+
+
+def _restore_dashes(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Return the value of an argument with ``--`` where it stood."""
+    return value and tuple("--" if word == DASHES else word for word in value)
+
+
+def make_parameters(options: type[Options]) -> Iterator[click.Parameter]:
+    """Yield the parameters of a command with these options; what follows ``--`` comes last."""
+    for name, option in sorted(options.options.items(), key=lambda item: item[1].passed_on):
+        if option.is_argument:
+            yield FieldArgument(option)
+            continue
+        is_many = option.repeated or (option.axis and (options.several is None or name in options.several))
+        for constant in option.constant:
+            yield FieldOption(option, is_many=False, constant=constant)
+        yield FieldOption(option, is_many=is_many)
+
+
+def read_options(options: type[T], values: Mapping[str, Any]) -> T:
+    """Return what click has parsed as one value.
+
+    Raises:
+        UsageError: two options contradict each other.
+    """
+    given = {
+        name.partition("__")[0]: value
+        for name, value in values.items()
+        if value is not None and value != () and name.partition("__")[0] in options.options
+    }
+    try:
+        return options(**given)
+    except GgufspecError as error:
+        raise click.UsageError(f"{error.message}: {error.hint}") from error

@@ -1,1 +1,0 @@
-"""The options of the commands, and how their texts become values."""

@@ -1,0 +1,280 @@
+"""The mechanism: an option is one field of a class, and what a person needs to know of it stands there."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import FrozenInstanceError, dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, ClassVar, Self, TypeVar
+
+from ggufspec import notebooks
+from ggufspec.errors import GgufspecError
+from ggufspec.options.kinds import TEXT, Flag, Kind
+
+T = TypeVar("T", bound="Options")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Option:
+    """An option of the command line, which is a field, a keyword argument and perhaps a setting.
+
+    Attributes:
+        python_name: its name in Python.
+        section: of the help.
+        default: its value where it is not given.
+        names: as the help shows them; printed commands have the first one. ``--chat/--raw`` is a switch, and
+            a name without dashes is that of a positional argument.
+        hidden: further spellings, such as llama.cpp's, that are understood but not shown.
+        kind: of its values.
+        axis: whether its value is a tuple; how many values a command takes is said by ``Options.several``.
+        repeated: whether it is a tuple because it can be repeated, in every command.
+        constant: spellings without a value -> the value that each stands for, and its help.
+        metavar: what stands for the value in the help; None for the kind's placeholder.
+        help: one or two sentences.
+        shown: the default in the help, where it is not the value itself; an empty text shows none.
+        common: most people need it: ``--help`` shows it, and not only ``--help-all``.
+        secret: never stored, printed or sent.
+        setting: an example of a value, where the settings file can have its default.
+        replaced_by: options that choose the same thing in another way, so that a setting gives way.
+        required: whether it must be given.
+        complete: what completes its values in a shell.
+        python: whether it is a keyword argument of the function, too, and not only of the command.
+        passed_on: whether it is the words after ``--``, which are for another program.
+        divided: whether ``--`` is one of its values.
+    """
+
+    python_name: str = ""
+    section: str = ""
+    default: Any = None
+    names: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    kind: Kind = TEXT
+    axis: bool = False
+    repeated: bool = False
+    constant: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+    metavar: str | None = None
+    help: str = ""
+    shown: str | None = None
+    common: bool = False
+    secret: bool = False
+    setting: str | None = None
+    replaced_by: tuple[str, ...] = ()
+    required: bool = False
+    complete: str | None = None
+    python: bool = True
+    passed_on: bool = False
+    divided: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name in messages and printed commands."""
+        return (*self.names, *self.hidden)[0].partition("/")[0]
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it stands on the command line without a name."""
+        return not self.name.startswith("-")
+
+    def to_argv(self, value: Any) -> Iterator[str]:
+        """Yield the words of a command line that give it a value."""
+        if isinstance(self.kind, Flag):
+            yes, _, no = self.names[0].partition("/")
+            yield yes if value else no
+            return
+        for spelling, (constant, _) in self.constant.items():
+            if value == constant:
+                yield spelling.split()[0]
+                return
+        is_one_text = not self.repeated and not (self.axis and type(self.kind).format is Kind.format)
+        for one in (value,) if is_one_text or not isinstance(value, tuple) else value:
+            text = self.kind.format(one)
+            yield from (text,) if self.is_argument else (self.name, text)
+
+
+def option(default: Any, *names: str, **known: Any) -> Any:
+    """Return the field of an option; see ``Option`` for what can be said of it.
+
+    A field that is declared again in a class of its own only says what differs, such as the default.
+    """
+    return _Declared({"default": default, **({"names": names} if names else {}), **known})
+
+
+class _Declared:
+    def __init__(self, known: dict[str, Any]) -> None:
+        self.known = known
+
+
+class Options:
+    """Options as one value, which does not change: what a command line or a call asks for.
+
+    ``Class(name=value)`` takes what is meant: a list for a tuple, one value for several, a text for a path.
+
+    Each class is declared as a dataclass is. It is none, because a generated ``__init__`` of 70 parameters
+    takes as long as everything else that ``--help`` needs.
+
+    Attributes:
+        options: of the class, in the order of its help.
+        several: axes of which the command takes several values; None for all. Python takes them of all.
+    """
+
+    options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
+    several: ClassVar[frozenset[str] | None] = frozenset()
+
+    def __init_subclass__(
+        cls, section: str = "", several: str | None = "", without: str = "", **other: Any
+    ) -> None:
+        """Collect the options of a class and of those before it.
+
+        Args:
+            section: of the options that the class itself declares.
+            several: the names of ``Options.several``; an empty text leaves those of the class before it.
+            without: names of options of those classes that this one does not have.
+            other: for other classes.
+        """
+        super().__init_subclass__(**other)
+        if several != "":
+            cls.several = None if several is None else frozenset(several.split())
+        options: dict[str, Option] = {}
+        for base in cls.__bases__:
+            for name, option_ in getattr(base, "options", {}).items():
+                options.setdefault(name, option_)
+        for name in inspect.get_annotations(cls):
+            declared = cls.__dict__.get(name)
+            if isinstance(declared, _Declared):
+                inherited = options.get(name) or Option(python_name=name, section=section)
+                options[name] = replace(inherited, **declared.known)
+                setattr(cls, name, options[name].default)
+        for name in without.split():
+            del options[name]
+        cls.options = MappingProxyType(options)
+
+    def __init__(self, **values: Any) -> None:
+        """Check the values as the command line does.
+
+        Raises:
+            TypeError: an option is unknown, and the most similar one is named; or a required one is missing.
+            GgufspecError: a value has the wrong type, is NaN or infinite, or contradicts another one.
+        """
+        if values.keys() - self.options.keys():
+            notebooks.check_options(type(self).__name__, values, self.options)
+        for name, option_ in self.options.items():
+            if option_.required and name not in values:
+                raise TypeError(f"{type(self).__name__}() needs {name}")
+            value = values.get(name, option_.default)
+            if value is not option_.default:
+                value = notebooks.fit_value(name, value, *_annotations(type(self))[name])
+                notebooks.check_finite(name, value)
+                if value == () and option_.default is None and (option_.axis or option_.repeated):
+                    value = None
+            object.__setattr__(self, name, value)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse values that contradict each other.
+
+        Raises:
+            GgufspecError: naming two of them.
+        """
+
+    def refuse(self, names: Collection[str], what_decides: str) -> None:
+        """Refuse options that something else decides; ``what_decides`` them is the begin of the message.
+
+        Raises:
+            GgufspecError: one of them is given.
+        """
+        for name in self.given:
+            if name in names:
+                raise GgufspecError(f"{what_decides} {self.options[name].name}", "leave one of them out")
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that have another value than by default, and those that are required."""
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if value != self.options[name].default or self.options[name].required
+        }
+
+    def replace(self, **changes: Any) -> Self:
+        """Return the options with changes."""
+        return type(self)(**{**vars(self), **changes})
+
+    def to(self, other: type[T], **changes: Any) -> T:
+        """Return the same options for another command, without those that it lacks, and with changes."""
+        shared = {name: value for name, value in vars(self).items() if name in other.options}
+        return other(**{**shared, **changes})
+
+    def to_argv(self) -> tuple[str, ...]:
+        """Return the words of a command line that are read as these options.
+
+        Secret values are left out.
+        """
+        words: list[str] = []
+        arguments: list[str] = []
+        passed_on: list[str] = []
+        for name, value in self.given.items():
+            option_ = self.options[name]
+            if not option_.secret and value is not None:
+                place = passed_on if option_.passed_on else arguments if option_.is_argument else words
+                place.extend(option_.to_argv(value))
+        return (*words, *arguments, *(("--", *passed_on) if passed_on else ()))
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the keyword arguments of the function for these options.
+
+        Axes of which there is one value are that value.
+        """
+        several = self.options.keys() if self.several is None else self.several
+        return {
+            name: value[0] if option_.axis and name not in several and value else value
+            for name, option_ in self.options.items()
+            if option_.python
+            for value in (getattr(self, name),)
+        }
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).values()))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{name}={value!r}" for name, value in self.given.items() if not self.options[name].secret
+        )
+        return f"{type(self).__name__}({shown})"
+
+
+def only(values: tuple[Any, ...] | None) -> Any:
+    """Return the value of an axis of which a command takes one; None where it is not given."""
+    return values[0] if values else None
+
+
+def annotation_of(options: type[Options], name: str) -> str:
+    """Return the annotation of a field, as it is written."""
+    declared = (inspect.get_annotations(base).get(name) for base in options.__mro__)
+    return str(next(annotation for annotation in declared if annotation is not None))
+
+
+_resolved: dict[type, dict[str, tuple[str, Mapping[str, Any]]]] = {}
+
+
+def _annotations(cls: type[Options]) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
+    """Return the annotation of each field, with the names in the module that declares it."""
+    if cls not in _resolved:
+        from ggufspec import domain  # not earlier: its classes take longer than ``--help`` has
+
+        found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        for base in reversed(cls.__mro__):
+            names = {**vars(domain), **vars(sys.modules[base.__module__])}
+            found |= {name: (str(text), names) for name, text in inspect.get_annotations(base).items()}
+        _resolved[cls] = found
+    return _resolved[cls]

@@ -1,0 +1,641 @@
+"""Kinds of values: how an option's text becomes a value, and how the value is written as text again."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ggufspec.choices import ON_HUB, SUITES, Chain, Method
+from ggufspec.errors import GgufspecError
+from ggufspec.units import parse_duration, parse_memory, parse_quantity
+
+MOST_LAYERS = 9999
+_MOST = 2**31 - 1  # the largest integer that llama.cpp accepts
+_MOST_VALUES = 1000  # of one axis
+_LEAST_FRACTION = 0.0001
+_SMALLEST, _LARGEST = 1e-9, 1e12  # besides 0; others overflow in computations
+_LONGEST_S = 20 * 86400  # within the limits of all waiting functions
+_LONGEST_DRAFT = 64  # tokens
+_LONGEST_NGRAM = 1024  # tokens, the most that llama.cpp accepts
+_NGRAM = {"size-n": 1, "size-m": 1, "min-hits": 1, "n-min": 0}  # settings, with the least value of each
+_RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:(?P<operator>[+*])(?P<step>[\d.]+))?")
+_LIMIT = re.compile(r"(?P<name>ttft|itl)=(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s)")
+_THOUSANDS = re.compile(r"(?P<number>\d+)k")
+_LATENCY = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,20})?)(?P<unit>us|ms|s)")
+_MILLISECONDS = {"us": "e-3", "ms": "", "s": "e3"}  # as a power of ten, so that nothing is lost by rounding
+_ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252}):(?P<port>\d{1,5})")
+_WORKERS = "examples: 192.168.0.7:50052; a:50052,b:50052; none"
+_MOST_RATIO = 1e6  # of two times
+_BETWEEN_VALUES = "|"  # of arguments that are passed on
+
+NO_WORKERS = "none"
+"""The word for no workers, as a value of ``--rpc``."""
+
+
+class Kind:
+    """A kind of values. ``parse`` raises ValueError with a sentence that says what is accepted.
+
+    ``placeholder`` stands for a value in the help, ``words`` are the only values where there are few, and
+    ``stored_as`` is the type of a value in the settings file.
+    """
+
+    placeholder = "TEXT"
+    words: tuple[str, ...] = ()
+    stored_as: type[str] | type[int] | type[bool] = str
+
+    @property
+    def bounds(self) -> str | None:
+        """The range of the values, as the help shows it."""
+        return None
+
+    def parse(self, text: str) -> Any:
+        """Return the value that a text stands for."""
+        return text
+
+    def format(self, value: Any) -> str:
+        """Return a text that ``parse`` reads as this value."""
+        return str(value)
+
+
+TEXT = Kind()
+"""Any text."""
+
+
+class Flag(Kind):
+    """Yes or no; there is no text."""
+
+    placeholder = ""
+    stored_as = bool
+
+
+class Word(Kind):
+    """One of a few words."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = tuple(map(str, words))
+        self.placeholder = f"[{'|'.join(self.words)}]"
+
+    def parse(self, text: str) -> str:
+        """Return the word."""
+        if text not in self.words:
+            raise ValueError(f"{text!r} is not one of {', '.join(map(repr, self.words))}.")
+        return text
+
+
+class SuiteName(Word):
+    """A built-in prompt suite, or a dataset on the Hub."""
+
+    def __init__(self) -> None:
+        super().__init__(*SUITES)
+        self.placeholder = "NAME"
+
+    def parse(self, text: str) -> str:
+        """Return the name of a built-in suite, or one that begins as those of datasets do."""
+        return text if text.startswith(ON_HUB) else super().parse(text)
+
+
+class Number(Kind):
+    """A finite number from ``least`` to ``most``; ``is_open`` leaves out the former itself."""
+
+    placeholder = "X"
+
+    def __init__(
+        self, least: float | None = None, most: float | None = None, *, is_open: bool = False
+    ) -> None:
+        self.least, self.most, self._is_open = least, most, is_open
+
+    @property
+    def bounds(self) -> str | None:
+        """The range, such as ``0<=x<=1``."""
+        sign = "<" if self._is_open else "<="
+        match self.least, self.most:
+            case None, None:
+                return None
+            case least, None:
+                return f"x{sign.replace('<', '>')}{least}"
+            case None, most:
+                return f"x<={most}"
+            case least, most:
+                return f"{least}{sign}x<={most}"
+
+    def parse(self, text: str) -> Any:
+        """Return the number."""
+        try:
+            number = float(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a number") from None
+        if not math.isfinite(number):
+            raise ValueError(f"{text!r} is not a finite number")
+        self._check(number)
+        if number and not _SMALLEST <= abs(number) <= _LARGEST:
+            raise ValueError(f"{text!r} is neither 0 nor between {_SMALLEST:g} and {_LARGEST:g}")
+        return number
+
+    def _check(self, number: float) -> None:
+        is_low = self.least is not None and (number < self.least or (self._is_open and number == self.least))
+        if is_low or (self.most is not None and number > self.most):
+            raise ValueError(f"{number} is not in the range {self.bounds}.")
+
+
+class Count(Number):
+    """A whole number, up to the largest that llama.cpp accepts."""
+
+    placeholder = "N"
+
+    def parse(self, text: str) -> int:
+        """Return the number."""
+        sign, digits = text[:1] == "-", text.removeprefix("-")
+        if not (digits.isascii() and digits.isdecimal()):
+            raise ValueError(f"{text!r} is not a whole number")
+        if len(digits) > len(str(_MOST)):
+            raise ValueError(f"{text} is more than {_MOST:,}")
+        number = -int(digits) if sign else int(digits)
+        self._check(number)
+        if number > _MOST:
+            raise ValueError(f"{text} is more than {_MOST:,}")
+        return number
+
+
+class LayersOf(Kind):
+    """A number of layers, or one of some words."""
+
+    placeholder = "LAYERS"
+
+    def __init__(self, *words: str) -> None:
+        self._accepted = words
+
+    def parse(self, text: str) -> int | str:
+        """Return the number, or the word itself."""
+        if text in self._accepted:
+            return text
+        is_count = text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_LAYERS))
+        if not is_count:
+            examples = ", ".join(("12", *self._accepted))
+            raise ValueError(f"{text!r} is not a number of layers; examples: {examples}")
+        return int(text)
+
+
+class Fraction(Kind):
+    """A percentage or fraction such as ``2%`` or ``0.02``."""
+
+    placeholder = "PERCENTAGE"
+
+    def parse(self, text: str) -> float:
+        """Return the fraction."""
+        text = text.strip()
+        try:
+            fraction = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            fraction = 0.0
+        if not _LEAST_FRACTION <= fraction < 1:
+            raise ValueError(f"{text!r} is not a percentage between 0.01% and 100%; examples: 2%, 0.02")
+        return fraction
+
+
+class Duration(Kind):
+    """A time such as ``10m``, in seconds."""
+
+    placeholder = "TIME"
+
+    def parse(self, text: str) -> float:
+        """Return the seconds."""
+        seconds = parse_duration(text)
+        if not 1 <= seconds <= _LONGEST_S:
+            raise ValueError(f"{text!r} is not between 1 second and {_LONGEST_S // 3600} hours")
+        return seconds
+
+    def format(self, value: float) -> str:
+        """Return the seconds, without an exponent, in the largest unit that loses nothing."""
+        for unit, size in (("h", 3600), ("m", 60)):
+            if value % size == 0:
+                return f"{value / size:.0f}{unit}"
+        return f"{_decimal(value)}s"
+
+
+class Latency(Kind):
+    """A short time such as ``2ms``, ``0.5ms``, ``200us`` or ``0.02s``, in milliseconds."""
+
+    placeholder = "TIME"
+
+    def parse(self, text: str) -> float:
+        """Return the milliseconds."""
+        match = _LATENCY.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not a time; examples: 2ms, 200us, 0.02s")
+        return float(f"{match['number']}{_MILLISECONDS[match['unit']]}")
+
+    def format(self, value: float) -> str:
+        """Return the milliseconds."""
+        return f"{_decimal(value)}ms"
+
+
+class Size(Kind):
+    """An amount of memory such as ``24G``, in bytes."""
+
+    placeholder = "SIZE"
+
+    def parse(self, text: str) -> int:
+        """Return the bytes."""
+        return parse_memory(text)
+
+    def format(self, value: int) -> str:
+        """Return the bytes, with a unit: few bytes without one are taken for a mistake."""
+        for unit, size in (("G", 1 << 30), ("M", 1 << 20)):
+            if value and value % size == 0:
+                return f"{value // size}{unit}"
+        return f"{value}B"
+
+
+class Sizes(Size):
+    """An amount of memory, or one for each GPU: ``24G``, ``24G,12G``."""
+
+    placeholder = "SIZES"
+
+    def parse(self, text: str) -> Any:
+        """Return the bytes of each."""
+        return tuple(map(parse_memory, text.split(",")))
+
+    def format(self, value: Any) -> str:
+        """Return the amounts, separated by commas."""
+        return ",".join(map(super().format, value))
+
+
+class PerSecond(Kind):
+    """Bytes or operations per second such as ``936G``, in powers of ten as in data sheets."""
+
+    placeholder = "QUANTITY"
+
+    def parse(self, text: str) -> float:
+        """Return the number."""
+        return parse_quantity(text)
+
+    def format(self, value: float) -> str:
+        """Return the number in millions."""
+        return f"{_decimal(value, -6)}M"
+
+
+class Numbers(Kind):
+    """Positive numbers, separated by commas."""
+
+    placeholder = "NUMBERS"
+
+    def parse(self, text: str) -> tuple[float, ...]:
+        """Return the numbers in their order."""
+        try:
+            numbers = tuple(float(part) for part in text.split(","))
+        except ValueError:
+            numbers = ()
+        if not numbers or not all(1 / _MOST_RATIO <= number <= _MOST_RATIO for number in numbers):
+            raise ValueError(f"{text!r} is not a list of positive numbers; example: 1,1.1,1.25")
+        return numbers
+
+    def format(self, value: Sequence[float]) -> str:
+        """Return the numbers, separated by commas."""
+        return ",".join(map(str, value))
+
+
+class Proportions(Numbers):
+    """Proportions of devices such as ``3,1``."""
+
+    placeholder = "PROPORTIONS"
+
+    def parse(self, text: str) -> tuple[float, ...]:
+        """Return the numbers."""
+        try:
+            numbers = tuple(map(float, text.split(",")))
+        except ValueError:
+            numbers = ()
+        if not numbers or not all(0 <= number < 1e9 for number in numbers) or not any(numbers):
+            raise ValueError(f"{text!r} is not a list of proportions; example: 3,1")
+        return numbers
+
+
+class FilePath(Kind):
+    """A path of a file, of a folder, or of either.
+
+    Args:
+        placeholder: ``FILE``, ``FOLDER``, or ``PATH`` for either.
+        exists: refuse a file that does not exist.
+        dash: accept ``-`` for a standard stream.
+    """
+
+    def __init__(self, placeholder: str = "FILE", *, exists: bool = False, dash: bool = False) -> None:
+        self.placeholder = placeholder
+        self._exists, self._dash = exists, dash
+
+    def parse(self, text: str) -> Path:
+        """Return the path."""
+        path = Path(text)
+        if self._dash and text == "-":
+            return path
+        if self.placeholder == "FILE" and path.is_dir():
+            raise ValueError(f"File {text!r} is a directory.")
+        if self.placeholder == "FOLDER" and path.is_file():
+            raise ValueError(f"Directory {text!r} is a file.")
+        if self._exists and not path.exists():
+            from ggufspec import paths
+
+            close = paths.beside(path)
+            meant = "" if close is None else f" Did you mean {str(close)!r}?"
+            raise ValueError(f"File {text!r} does not exist.{meant}")
+        return path
+
+
+class DeviceList(Kind):
+    """Devices as ``llama-server --list-devices`` names them: ``CUDA0,CUDA1``, or ``none``."""
+
+    placeholder = "DEVICES"
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        """Return the names."""
+        names = tuple(name.strip() for name in text.split(","))
+        if not all(names) or len(set(names)) < len(names) or ("none" in names and len(names) > 1):
+            raise ValueError(f"{text!r} is not a list of devices; examples: CUDA0, CUDA0,CUDA1, none")
+        return names
+
+    def format(self, value: Sequence[str]) -> str:
+        """Return the names, separated by commas."""
+        return ",".join(value)
+
+
+class WorkerList(Kind):
+    """Workers on other machines: ``a:50052,b:50052``, or ``none``."""
+
+    placeholder = "HOST:PORT,…"
+
+    def parse(self, text: str) -> str:
+        """Return the addresses as one text without spaces."""
+        try:
+            return ",".join(parse_workers(text)) or NO_WORKERS
+        except GgufspecError as error:
+            raise ValueError(f"{error.message}; {error.hint}") from error
+
+
+class Quants(Kind):
+    """Quantizations that llama-quantize makes without an importance matrix: ``Q8_0,Q4_0``."""
+
+    placeholder = "TYPES"
+    _KNOWN = (
+        *("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_1", "Q4_0"),
+        *("IQ4_NL", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K", "F16", "BF16"),
+    )
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        """Return the names in llama.cpp's spelling, each once."""
+        quants = tuple(dict.fromkeys(part.strip().upper() for part in text.split(",")))
+        unknown = next((quant for quant in quants if quant not in self._KNOWN), None)
+        if unknown is not None:
+            raise ValueError(f"{unknown!r} is not one of {', '.join(self._KNOWN)}")
+        return quants
+
+    def format(self, value: Sequence[str]) -> str:
+        """Return the names, separated by commas."""
+        return ",".join(value)
+
+
+class NgramList(Kind):
+    """Settings of n-gram methods: ``size-n=12,size-m=48,min-hits=1``."""
+
+    placeholder = "SETTINGS"
+
+    def parse(self, text: str) -> Any:
+        """Return the settings; those that are not given are None."""
+        from ggufspec.domain import NgramSettings
+
+        settings: dict[str, int] = {}
+        for part in text.split(","):
+            name, _, number = (word.strip() for word in part.partition("="))
+            least = _NGRAM.get(name, _LONGEST_NGRAM + 1)
+            if not number.isdecimal() or not least <= int(number) <= _LONGEST_NGRAM:
+                raise ValueError(
+                    f"{part!r} is not a setting of n-grams from 1 to {_LONGEST_NGRAM}; "
+                    "example: size-n=12,size-m=48,min-hits=1,n-min=0"
+                )
+            settings[name.replace("-", "_")] = int(number)
+        return NgramSettings(**settings)
+
+
+class Shares(Kind):
+    """An acceptance: each token's probability, a rate at a draft size (0.708@3), or shares by position."""
+
+    placeholder = "RATE"
+
+    def parse(self, text: str) -> tuple[float, ...]:
+        """Return each token's probability alone, or the share of rounds that accept each position."""
+        from ggufspec.domain import Positions, Steady
+
+        rate, separator, size = text.partition("@")
+        try:
+            if separator:
+                return (Steady.from_rate(float(rate), _draft_size(size)).alpha,)
+            return Positions(tuple(float(part) for part in rate.split(","))).shares
+        except ValueError:
+            examples = "0.7, 0.708@3 (the acceptance rate at γ 3), 0.9,0.8,0.7 (by position)"
+            raise ValueError(f"{text!r} is not an acceptance from 0 to 1; examples: {examples}") from None
+
+    def format(self, value: Sequence[float]) -> str:
+        """Return the shares, separated by commas."""
+        return ",".join(map(str, value))
+
+
+class LatencyLimits(Kind):
+    """Limits for requests: ``ttft=500ms,itl=50ms``, the time to the first token and between tokens."""
+
+    placeholder = "LIMITS"
+
+    def parse(self, text: str) -> Any:
+        """Return the limits in seconds."""
+        from ggufspec.domain import ServiceLevel
+
+        limits: dict[str, float] = {}
+        for part in text.split(","):
+            match = _LIMIT.fullmatch(part.strip())
+            if match is None or match["name"] in limits or not float(match["number"]):
+                raise ValueError(f"{text!r} is not a list of limits; examples: ttft=500ms,itl=50ms; ttft=2s")
+            limits[match["name"]] = float(match["number"]) / (1000 if match["unit"] == "ms" else 1)
+        return ServiceLevel(ttft_s=limits.get("ttft"), token_s=limits.get("itl"))
+
+    def format(self, value: Any) -> str:
+        """Return the limits in seconds."""
+        limits = {"ttft": value.ttft_s, "itl": value.token_s}
+        return ",".join(f"{name}={_decimal(limit)}s" for name, limit in limits.items() if limit is not None)
+
+
+class PassedOn(Kind):
+    """Arguments for llama.cpp in quotes, as in a shell; `` | `` separates values of an axis."""
+
+    placeholder = "ARGS"
+
+    def parse(self, text: str) -> tuple[tuple[str, ...], ...]:
+        """Return the arguments of each value; ``--`` may stand before them."""
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise ValueError(f"the arguments {text!r} cannot be read: {error}; close the quotes") from error
+        values: list[list[str]] = [[]]
+        for word in words[1:] if words[:1] == ["--"] else words:
+            if word == _BETWEEN_VALUES:
+                values.append([])
+            else:
+                values[-1].append(word)
+        return tuple(map(tuple, values))
+
+    def format(self, value: Sequence[Sequence[str]]) -> str:
+        """Return the arguments of all values; ``--`` stands before them, as one of them may be it."""
+        return f"-- {f' {_BETWEEN_VALUES} '.join(map(shlex.join, value))}".rstrip()
+
+
+class Axis(Kind):
+    """One or several values: ``3``, ``3,5,8``, ``1-8``, ``0-80+20``, ``1-16*2``, or words such as ``all``.
+
+    Args:
+        name: what the values are, as error messages name them.
+        number: int or float; None where only words are accepted.
+        words: accepted words.
+        least: the smallest number.
+        most: the largest number.
+        value: what a word stands for, where that is no text.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        number: type[int] | type[float] | None = int,
+        words: Sequence[str] = (),
+        least: float = 0,
+        most: float = MOST_LAYERS,
+        value: Callable[[str], Any] = str,
+    ) -> None:
+        self.name = name
+        self.placeholder = name.upper()
+        self._number, self._words, self._least, self._most = number, tuple(words), least, most
+        self._value = value
+        self.stored_as = int if number is int and not words else str
+
+    def parse(self, text: str) -> tuple[Any, ...]:
+        """Return the distinct values in the given order."""
+        return tuple(dict.fromkeys(value for part in text.split(",") for value in self._values(part.strip())))
+
+    def format(self, value: Sequence[Any]) -> str:
+        """Return the values, separated by commas."""
+        return ",".join(map(str, value))
+
+    def _values(self, text: str) -> Iterator[Any]:
+        if text in self._words:
+            yield self._value(text)
+            return
+        if self._number is None:
+            raise ValueError(f"{text!r} is not one of {', '.join(self._words)}")
+        match = _RANGE.fullmatch(text)
+        try:
+            first = self._number(match["first"] if match else text)
+            last = self._number(match["last"]) if match else first
+            step = self._number(match["step"] or 1) if match else self._number(1)
+        except ValueError:
+            words = "".join(f"; {word}" for word in self._words)
+            examples = "0.4; 0,0.4,0.8" if self._number is float else f"3; 3,5,8; 1-8; 0-80+20{words}"
+            raise ValueError(f"{text!r} is not a number, a list or a range; examples: {examples}") from None
+        if not self._least <= first <= last <= self._most:
+            raise ValueError(
+                f"{text!r} is out of range: {self.name} are from {self._least:g} to {self._most:g}, "
+                "and a range starts with its lower end"
+            )
+        multiplies = bool(match and match["operator"] == "*")
+        if multiplies and first == 0:
+            raise ValueError(f"the range {text!r} multiplies and cannot start at 0")
+        if step <= multiplies:
+            raise ValueError(f"the step in {text!r} must be greater than {int(multiplies)}")
+        count = 0
+        while first <= last:
+            yield first
+            first = self._number(round(first * step if multiplies else first + step, 9))
+            count += 1
+            if count > _MOST_VALUES:
+                raise ValueError(f"{text!r} has more than {_MOST_VALUES} values")
+
+
+class Depths(Axis):
+    """Tokens of context, also in units of 1024: ``0,16k``. A range doubles: ``0-32k`` is 0, 4096, …, 32768.
+
+    Between its ends, a range without a step has a half, a quarter and an eighth of the upper one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("tokens", most=1 << 24)
+
+    def _values(self, text: str) -> Iterator[Any]:
+        plain = _THOUSANDS.sub(lambda match: str(int(match["number"]) * 1024), text)
+        match = _RANGE.fullmatch(plain)
+        if match is None or match["operator"] or match["first"] == match["last"]:
+            yield from super()._values(plain)
+            return
+        first = int(next(super()._values(match["first"])))
+        last = int(next(super()._values(match["last"])))
+        if first > last:
+            raise ValueError(f"{text!r} is out of range: a range starts with its lower end")
+        between = (last // part for part in (8, 4, 2))
+        yield from (first, *(number for number in between if number > first), last)
+
+
+class Methods(Axis):
+    """One or several drafting methods, or chains of them such as ``ngram-mod+draft-mtp``."""
+
+    def __init__(self) -> None:
+        super().__init__("method", number=None, words=tuple(Method))
+
+    def _values(self, text: str) -> Iterator[str]:
+        yield str(Chain.parse(text))
+
+
+def parse_workers(text: str) -> tuple[str, ...]:
+    """Return the addresses in a text such as ``a:50052,b:50052``; none for ``none``.
+
+    Raises:
+        GgufspecError: it is not a list of addresses, or has one of them twice.
+    """
+    if text.strip() == NO_WORKERS:
+        return ()
+    addresses = tuple(part.strip() for part in text.split(","))
+    for address in addresses:
+        split_address(address)
+    if len(set(addresses)) < len(addresses):
+        raise GgufspecError(f"{text!r} names a worker twice", _WORKERS)
+    return addresses
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of an address. llama.cpp takes names and IPv4 addresses.
+
+    Raises:
+        GgufspecError: it is not HOST:PORT.
+    """
+    match = _ADDRESS.fullmatch(address)
+    if match is None and (address.startswith("[") or "::" in address):
+        raise GgufspecError(f"llama.cpp reaches no worker at the IPv6 address {address!r}", _WORKERS)
+    if match is None or not 0 < int(match["port"]) < 1 << 16:
+        raise GgufspecError(f"{address!r} is not the address of a worker", _WORKERS)
+    return match["host"], int(match["port"])
+
+
+def _draft_size(text: str) -> int:
+    """Return a draft size γ.
+
+    Raises:
+        ValueError: it is not a number, or larger than any draft.
+    """
+    size = int(text)
+    if size > _LONGEST_DRAFT:
+        raise ValueError(f"a draft has at most {_LONGEST_DRAFT} tokens, not {size}")
+    return size
+
+
+def _decimal(number: float, power: int = 0) -> str:
+    """Return a number times a power of ten without an exponent, with all its digits."""
+    from decimal import Decimal
+
+    return f"{Decimal(str(number)).scaleb(power).normalize():f}"

@@ -1,0 +1,539 @@
+"""The options of commands that measure, and of those that serve what was found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ggufspec.choices import Quantity, ServerFormat, Where
+from ggufspec.errors import GgufspecError
+from ggufspec.options import groups, kinds
+from ggufspec.options.fields import Options, option
+from ggufspec.options.groups import (
+    CapacityOptions,
+    ChatOptions,
+    ContextOption,
+    DeviceOption,
+    DeviceOptions,
+    DraftingOptions,
+    EngineOption,
+    FreshOption,
+    HubOptions,
+    LayerOptions,
+    LengthOption,
+    LlamaOption,
+    ModelOptions,
+    NameOption,
+    ResumeOption,
+    RpcOption,
+    RuntimeOptions,
+    SamplingOptions,
+    StrictOption,
+    TableOptions,
+    TextOptions,
+    ThreadsOption,
+    TimeLimitOption,
+    TrafficOptions,
+    TunedOption,
+    YesOption,
+)
+from ggufspec.options.kinds import Count, FilePath, Flag, Word
+
+_LISTS = "draft method ngram args draft_args"  # axes of which a bench takes several values, too
+
+LOADED = groups.DECIDED | {
+    *("tuned", "offline", "token", "synthetic_accept", "llama", "loads", "warmup", "force")
+}
+"""What means nothing to a server that runs already."""
+
+
+class RunOptions(
+    ModelOptions,
+    DraftingOptions,
+    LayerOptions,
+    ThreadsOption,
+    ContextOption,
+    DeviceOptions,
+    RuntimeOptions,
+    LlamaOption,
+    LengthOption,
+    ChatOptions,
+    SamplingOptions,
+    YesOption,
+):
+    """A pair and how it runs: what a bench and a chat have in common."""
+
+    force: bool = option(
+        False,
+        "--force",
+        section="Placement",
+        kind=Flag(),
+        help="Run even if the models do not fit into memory.",
+    )
+
+
+class MeasureOptions(RunOptions, groups.PMinOption, TextOptions, EngineOption, section="Measuring"):
+    """What a bench, a sweep and a tuning have in common."""
+
+    timeout: float = option(3600.0, "--timeout", kind=kinds.Duration(), help="Time limit for one run.")
+
+
+class BenchOptions(
+    TunedOption,
+    MeasureOptions,
+    TrafficOptions,
+    groups.ServerOptions,
+    ResumeOption,
+    groups.DryRunOption,
+    StrictOption,
+    TableOptions,
+    section="Measuring",
+    several=f"{_LISTS} parallel depth rate llama",
+):
+    """What a bench measures. Every combination of the values of axes is measured.
+
+    Without ``method``, the catalogue's entry of the pair or the drafter's header says what drafts; without
+    ``draft`` and ``p_min``, the entry decides, otherwise each method has its own size, and no draft ends
+    early. Several paths of ``llama`` compare the first one with each other one.
+
+    ``tuned`` decides the models, how they draft, where they are, llama.cpp's settings, the context and the
+    engine. A server that runs already (``url``) decides them, too.
+    """
+
+    synthetic_accept: tuple[float, ...] | None = option(
+        None,
+        "--synthetic-accept",
+        section="Drafting",
+        kind=kinds.Shares(),
+        help="Simulate acceptance with this probability: 0.7 for each token, 0.708@3 for an acceptance rate "
+        "at γ 3, or 0.9,0.8,0.7 by position.",
+    )
+    repeats: int | None = option(
+        None,
+        "--repeats",
+        "-r",
+        kind=Count(1),
+        common=True,
+        help="Measured runs of each prompt.",
+        shown="5, or 3 where loads take long",
+    )
+    loads: int | None = option(
+        None,
+        "--loads",
+        kind=Count(1),
+        help="How often to load the models of each arm, with --engine server or inprocess.",
+        shown="for every repeat",
+    )
+    warmup: int = option(
+        1,
+        "--warmup",
+        kind=Count(0),
+        help="Discarded runs before the measured ones of each load.",
+    )
+    precision: float | None = option(
+        None,
+        "--precision",
+        kind=kinds.Fraction(),
+        help="Repeat until speed-ups are within this margin, such as 2%.",
+    )
+    until: str | None = option(
+        None,
+        "--until",
+        kind=Word("decided"),
+        help="Repeat until every speed-up is decided: faster, slower or the same within 1 %.",
+    )
+    max_repeats: int | None = option(
+        None,
+        "--max-repeats",
+        kind=Count(4),
+        help="Most repeats with --until decided.",
+        shown="20",
+    )
+    max_time: float | None = option(
+        None,
+        "--max-time",
+        kind=kinds.Duration(),
+        help="Time limit for the complete bench: 10m, 2h.",
+    )
+
+    @property
+    def users(self) -> tuple[int, ...]:
+        """The numbers of users to measure; empty for one request after another."""
+        if self.parallel is None:
+            asks_for_it = (self.depth, self.rate, self.replay, self.url, self.url_drafting)
+            return (1,) if any(value is not None for value in asks_for_it) else ()
+        return self.parallel
+
+    def check(self) -> None:
+        """Refuse what means nothing to servers that run already.
+
+        Raises:
+            GgufspecError: naming it.
+        """
+        super().check()
+        if self.names_servers:
+            self.refuse(LOADED, "a server that runs already (--url) decides")
+
+
+class SweepOptions(BenchOptions, several=None):
+    """What a sweep measures: as a bench, with several values of every axis."""
+
+
+class TuneOptions(
+    MeasureOptions,
+    CapacityOptions,
+    TimeLimitOption,
+    FreshOption,
+    NameOption,
+    StrictOption,
+    TableOptions,
+    section="Measuring",
+    several=None,
+):
+    """What a tuning chooses from, and for how long.
+
+    Without ``draft``, all sizes up to 16 are tried; without ``method``, whatever the engine's program can.
+    With ``parallel``, the choice is for that many users: it is forecast and measured so.
+    """
+
+    p_min: tuple[float, ...] | None = option((0.0, 0.3, 0.5, 0.7, 0.8, 0.9))
+    engine: str | None = option(None, shown="server; inprocess where llama.cpp has no programs", setting=None)
+    quantize_drafter: tuple[str, ...] = option(
+        (),
+        "--quantize-drafter",
+        section="Drafting",
+        kind=kinds.Quants(),
+        help="Try the drafters in these quantizations, too: Q8_0,Q5_K_M,Q4_0. llama-quantize makes them "
+        "once.",
+    )
+    vram: int | None = option(
+        None,
+        "--vram",
+        section="Placement",
+        kind=kinds.Size(),
+        help="GPU memory to plan with, such as 24G.",
+        shown="free memory",
+    )
+    precision: float | None = option(
+        0.02, "--precision", kind=kinds.Fraction(), help="Wanted margin of the speed-ups."
+    )
+    forecast: bool = option(
+        False,
+        "--forecast",
+        section="Output",
+        kind=Flag(),
+        python=False,
+        common=True,
+        help="Print the forecast for every configuration, and stop.",
+    )
+
+
+class ServedWords(Options):
+    """Options for llama-server, which follow ``--``."""
+
+    words: tuple[str, ...] = option(
+        (), "words", repeated=True, metavar="[-- OPTIONS]", python=False, passed_on=True
+    )
+
+    def check(self) -> None:
+        """Refuse other arguments.
+
+        Raises:
+            GgufspecError: naming the first.
+        """
+        super().check()
+        if self.words and not self.words[0].startswith("-"):
+            raise GgufspecError(
+                f"unexpected argument {self.words[0]!r}", "options for llama-server follow --"
+            )
+
+
+class AutoOptions(
+    RpcOption, ThreadsOption, LlamaOption, HubOptions, CapacityOptions, TimeLimitOption, ServedWords
+):
+    """What to serve, what may be downloaded for it, and how long the tuning may take."""
+
+    target: str = option("", "target", required=True, metavar="TARGET", complete="models_and_pairs")
+    draft_model: tuple[str, ...] = option(
+        (),
+        "--draft-model",
+        "-md",
+        section="Models",
+        repeated=True,
+        metavar="REF",
+        complete="models",
+        help="Drafter, in the same forms.",
+    )
+    drafters: int = option(
+        3,
+        "--drafters",
+        section="Models",
+        kind=Count(0),
+        common=True,
+        help="Maximum number of the drafters that are found to try.",
+    )
+    max_download: int | None = option(
+        None,
+        "--max-download",
+        section="Models",
+        kind=kinds.Size(),
+        common=True,
+        help="Leave out drafters beyond this download, such as 8G.",
+        shown="none",
+    )
+    fresh: bool = option(
+        False,
+        "--fresh",
+        section="Measuring",
+        kind=Flag(),
+        common=True,
+        help="Tune again, even if the same tuning is stored.",
+    )
+    yes: bool = option(
+        False,
+        "--yes",
+        "-y",
+        section="General",
+        kind=Flag(),
+        python=False,
+        common=True,
+        help="Download without confirmation.",
+    )
+    serve: bool = option(
+        False,
+        "--serve",
+        section="Output",
+        kind=Flag(),
+        python=False,
+        common=True,
+        help="Run llama-server at the end, with the options after --.",
+    )
+
+
+class CrossoverOptions(
+    MeasureOptions,
+    groups.UsersOption,
+    groups.DepthOptions,
+    TimeLimitOption,
+    ResumeOption,
+    StrictOption,
+    TableOptions,
+    several=f"{_LISTS} parallel depth",
+):
+    """What a crossover maps: for how many users and how long a context drafting pays."""
+
+    draft: tuple[int, ...] = option((2, 4, 8))
+    n_predict: int = option(96)
+    engine: str | None = option("server", shown=None, setting=None)
+    parallel: tuple[int, ...] | None = option(
+        (1, 2, 4, 8), help="Users who send requests at once.", common=True, shown=None
+    )
+    depth: tuple[int, ...] | None = option(
+        (0,), help="Tokens of other text before each prompt.", common=True, shown=None
+    )
+
+
+class BisectOptions(
+    groups.BackendOption,
+    groups.JobsOption,
+    MeasureOptions,
+    ResumeOption,
+    TableOptions,
+    section="Measuring",
+    several=_LISTS,
+    without="llama",
+):
+    """What a bisection measures with each version of llama.cpp, and how it makes them."""
+
+    good: str = option("", "good", required=True)
+    bad: str = option("", "bad", required=True)
+    quantity: str = option(
+        Quantity.SPEED_UP.value,
+        "--quantity",
+        kind=Word(*Quantity),
+        metavar="QUANTITY",
+        common=True,
+        help="What became worse: speed-up; tokens/s of target, drafter or drafting; or acceptance.",
+    )
+    source: Path | None = option(
+        None,
+        "--source",
+        section="llama.cpp",
+        kind=FilePath("FOLDER"),
+        common=True,
+        help="Git repository of llama.cpp on this machine: GOOD and BAD are its commits, tags or branches.",
+        shown="releases of llama-cpp-python",
+    )
+    max_repeats: int = option(28, "--max-repeats", kind=Count(4), help="Most repeats of one comparison.")
+
+
+class TalkOptions(TunedOption, RunOptions, section="Output"):
+    """A chat with a pair; one value of every axis."""
+
+    ctx: int | None = option(None, shown="the models' own, at most 4096")
+    n_predict: int = option(512, help="Maximum tokens in an answer.")
+    chat: bool | None = option(None, shown="--chat if there is a template")
+    once: str | None = option(
+        None,
+        "--once",
+        metavar="PROMPT",
+        common=True,
+        help="Answer this prompt and exit; - reads standard input.",
+    )
+    output: str = option(
+        "text",
+        "--output",
+        "-o",
+        kind=Word("text", "json"),
+        python=False,
+        help="Format of the answer to --once.",
+    )
+
+
+class DemoOptions(TableOptions):
+    """How the embedded pair is measured."""
+
+    repeats: int = option(3, "--repeats", "-r", kind=Count(1), help="Measured runs of each prompt.")
+    threads: int | None = option(
+        None,
+        "--threads",
+        "-t",
+        kind=Count(1),
+        setting="8",
+        help="CPU threads.",
+        shown="all physical cores",
+    )
+    environment_s: float | None = option(
+        None,
+        kind=kinds.Number(0),
+        hidden=("--environment-s",),
+        help="Seconds that scripts/demo took for the environment.",
+    )
+
+
+class ServeOptions(ServedWords):
+    """A tuned configuration, and how it is served."""
+
+    tuned: str | None = option(
+        None,
+        "--tuned",
+        metavar="NAME",
+        complete="tunings",
+        help="Serve the configuration of this tuning.",
+        shown="the one stored last",
+    )
+    export: str | None = option(
+        None,
+        "--export",
+        kind=Word(*ServerFormat),
+        help="Write a file instead: a systemd unit, a Compose file, a configuration of llama-swap, a preset "
+        "for llama-server --models-preset, or environment variables.",
+    )
+    out: Path | None = option(
+        None,
+        "--out",
+        kind=FilePath(),
+        help="Write --export to this file.",
+        shown="standard output",
+    )
+
+
+class AddressOption(Options, section="Fleet"):
+    """The cluster of a fleet."""
+
+    address: str = option(
+        "auto",
+        "--address",
+        metavar="HOST:PORT",
+        help="Ray cluster; auto is the one that runs on this machine.",
+    )
+
+
+class ClusterOptions(AddressOption, section="Fleet"):
+    """The machines of a fleet, and what may be done there."""
+
+    build_missing: bool = option(
+        False,
+        "--build-missing",
+        kind=Flag(),
+        help="Build llama.cpp on machines that have none.",
+    )
+    share_token: bool = option(
+        False,
+        "--share-token",
+        kind=Flag(),
+        help="Send the token for the Hub to all machines.",
+    )
+
+
+class FleetSweepOptions(SweepOptions, ClusterOptions, section="Fleet"):
+    """What several machines measure together."""
+
+    where: str = option(
+        Where.SAME.value,
+        "--where",
+        kind=Word(*Where),
+        common=True,
+        help="same: spread the blocks over equal machines; each: measure everything on each machine.",
+    )
+    dry_run: bool = option(
+        False,
+        help="Print which machine would measure what, and how long, without measuring or downloading.",
+    )
+
+
+class FleetBenchOptions(FleetSweepOptions, several=f"{_LISTS} parallel depth rate llama"):
+    """What each of several machines measures."""
+
+    where: str = option(Where.EACH.value)
+
+
+class FleetTuneOptions(TuneOptions, ClusterOptions):
+    """What is tuned on each machine."""
+
+    engine: str | None = option("server", shown=None)
+
+
+class FleetMergeOptions(TableOptions):
+    """Benches that become a fleet."""
+
+    benches: tuple[str, ...] = option(
+        (), "benches", repeated=True, required=True, metavar="BENCH...", complete="runs"
+    )
+    name: str | None = option(None, "--name", help="Name of the fleet.", shown="from the time")
+
+
+class FleetShowOptions(TableOptions):
+    """A stored fleet."""
+
+    name: str = option("last", "name", metavar="[FLEET]")
+
+
+class WorkerOptions(DeviceOption, LlamaOption, section="Fleet"):
+    """What this machine lends, and to whom."""
+
+    host: str = option("127.0.0.1", "--host", metavar="ADDRESS", help="IPv4 address to listen on.")
+    port: int = option(50052, "--port", kind=Count(1, 65535), help="Port to listen on.")
+    threads: int | None = option(
+        None,
+        "--threads",
+        "-t",
+        kind=Count(1),
+        setting="8",
+        help="CPU threads, if the CPU is lent.",
+        shown="all physical cores",
+    )
+    devices: tuple[str, ...] | None = option(
+        None,
+        help="Devices to lend, such as CUDA0,CUDA1 or CPU.",
+        shown="all GPUs, or the CPU",
+    )
+    cache: bool = option(
+        False,
+        "--cache",
+        kind=Flag(),
+        help="Keep tensors on the disk (~/.cache/llama.cpp/rpc). Without it, every load sends all weights "
+        "again.",
+    )
+    llama: tuple[Path, ...] | None = option(
+        None, help="Folder of a llama.cpp installation with ggml-rpc-server."
+    )

@@ -1,0 +1,383 @@
+"""The options of commands about models, memory and forecasts, which run no model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ggufspec.choices import Program
+from ggufspec.errors import GgufspecError
+from ggufspec.options import kinds
+from ggufspec.options.fields import option
+from ggufspec.options.groups import (
+    AnswerOption,
+    CacheTypeOptions,
+    DepthOption,
+    DraftOption,
+    HubOptions,
+    LayerOptions,
+    LlamaOption,
+    MachineOptions,
+    MethodOption,
+    ModelOptions,
+    PairOption,
+    ReferenceOptions,
+    RpcOption,
+    SplitOptions,
+    TableOptions,
+    TunedOption,
+    UbatchOption,
+    UsersOption,
+    YesOption,
+)
+from ggufspec.options.kinds import Count, FilePath, Flag, Number, Word
+
+_DRAFTING_PROGRAMS = (Program.SERVER, Program.SIMPLE, Program.TREE)
+
+
+class PlanOptions(
+    TunedOption,
+    ModelOptions,
+    MethodOption,
+    LayerOptions,
+    SplitOptions,
+    RpcOption,
+    MachineOptions,
+    CacheTypeOptions,
+    UbatchOption,
+    TableOptions,
+    section="Placement",
+):
+    """What to plan memory for; sizes are in bytes."""
+
+    vram: tuple[int, ...] | None = option(
+        None,
+        "--vram",
+        kind=kinds.Sizes(),
+        common=True,
+        help="GPU memory to plan with: 24G, or 24G,12G for two.",
+        shown="free memory",
+    )
+    reserve: int = option(
+        1 << 30, "--reserve", kind=kinds.Size(), common=True, help="GPU memory to leave free."
+    )
+    ctx: int = option(4096, "--ctx", "-c", kind=Count(16), common=True, help="Context size in tokens.")
+    kv_type: tuple[str, ...] | None = option(("f16",), common=True, shown=None)
+    ubatch: tuple[int, ...] | None = option((512,), shown=None)
+    build: int | None = option(
+        None,
+        "--build",
+        section="llama.cpp",
+        kind=Count(1),
+        help="Plan for this build number of llama.cpp.",
+        shown="the newest",
+    )
+
+
+class WhatIfOptions(
+    DraftOption,
+    ModelOptions,
+    LayerOptions,
+    SplitOptions,
+    MachineOptions,
+    DepthOption,
+    UsersOption,
+    TableOptions,
+    section="Costs",
+    several="draft",
+):
+    """What to forecast, and from what.
+
+    Rates are in tokens/s, ``bandwidth`` in bytes/s, ``flops`` in operations/s, ``overhead`` and ``rtt`` in
+    milliseconds.
+    """
+
+    pair: str | None = option(None, setting=None)
+    draft_model: tuple[str | Path, ...] | None = option(None, help="Drafter, in the same forms.")
+    draft: tuple[int, ...] = option(tuple(range(1, 17)), shown="1-16")
+    depth: tuple[int, ...] | None = option(
+        None, help="Context depth in tokens, as in `bench`.", shown="that of --ctx"
+    )
+    parallel: tuple[int, ...] | None = option(
+        (1,), help="Users who are served at once; tokens/s are of all together.", shown=None
+    )
+    accept: str | None = option(
+        None,
+        "--accept",
+        section="Drafting",
+        metavar="A",
+        common=True,
+        help="Acceptance rate at every γ: 0.7, 0.5-0.9; at one γ: 0.708@3; by position: 0.9,0.8,0.7.",
+    )
+    alpha: str | None = option(
+        None,
+        "--alpha",
+        section="Drafting",
+        metavar="A",
+        common=True,
+        help="Probability that each drafted token is accepted: 0.8 or 0.5-0.9.",
+    )
+    target_tps: float | None = option(
+        None,
+        "--target-tps",
+        kind=Number(0, is_open=True),
+        common=True,
+        help="Tokens/s of the target alone.",
+    )
+    drafter_tps: float | None = option(
+        None,
+        "--drafter-tps",
+        kind=Number(0, is_open=True),
+        common=True,
+        help="Tokens/s of the drafter alone.",
+    )
+    verify_cost: tuple[float, ...] | None = option(
+        None,
+        "--verify-cost",
+        kind=kinds.Numbers(),
+        help="Relative cost of verifying 1, 2, … tokens, such as 1,1.1,1.25.",
+    )
+    verify_ratio: float | None = option(
+        None,
+        "--verify-ratio",
+        kind=Number(1),
+        help="Relative cost of verifying a draft of any size.",
+    )
+    observed: float | None = option(
+        None,
+        "--observed",
+        kind=Number(0, is_open=True),
+        help="Tokens/s measured with drafting.",
+    )
+    profile: str | None = option(
+        None,
+        "--profile",
+        metavar="ID",
+        common=True,
+        help="Use the costs of a profile of `tune`: its id, or last; `list` prints them all.",
+    )
+    like: Path | None = option(
+        None,
+        "--like",
+        metavar="BUNDLE",
+        kind=FilePath("PATH"),
+        help="Forecast for the machine of a published bundle, from the costs in it.",
+    )
+    machine: str | None = option(None, common=True)
+    bandwidth: float | None = option(
+        None,
+        "--bandwidth",
+        kind=kinds.PerSecond(),
+        help="Memory bandwidth in bytes/s, such as 936G; with --rtt that of the network, such as 1G.",
+    )
+    flops: float | None = option(
+        None, "--flops", kind=kinds.PerSecond(), help="Arithmetic in operations/s, such as 71T."
+    )
+    ctx: int = option(
+        1024,
+        "--ctx",
+        "-c",
+        section="Placement",
+        kind=Count(0),
+        help="Context depth in tokens.",
+    )
+    overhead: float = option(0.0, "--overhead", kind=Number(0), help="Other time per round, in milliseconds.")
+    rtt: float | None = option(
+        None,
+        "--rtt",
+        kind=kinds.Latency(),
+        help="Round trip to the workers that hold the target, such as 2ms.",
+        shown="the target is here",
+    )
+    round_trips: float = option(
+        1.0,
+        "--round-trips",
+        kind=Number(0),
+        help="Round trips of each pass of the target, with --rtt.",
+    )
+    token_bytes: float | None = option(
+        None,
+        "--token-bytes",
+        kind=kinds.PerSecond(),
+        help="Bytes that each token of a pass sends and gets, with --rtt.",
+        shown="embedding and logits, where headers are read",
+    )
+    program: str = option(
+        Program.SERVER.value,
+        "--program",
+        section="llama.cpp",
+        kind=Word(*_DRAFTING_PROGRAMS),
+        help="Program that drafts.",
+    )
+
+
+class CheckOptions(ModelOptions, LlamaOption, AnswerOption, section="llama.cpp"):
+    """Which drafter and target to compare, and by which rule."""
+
+    model: str | None = option(None, "model", metavar="[TARGET]", complete="models_and_pairs")
+    drafter: str | None = option(None, "drafter", metavar="[DRAFTER]", complete="models")
+    build: int | None = option(
+        None,
+        "--build",
+        kind=Count(1),
+        help="Use the rule of this build of llama.cpp, such as 2697.",
+    )
+    program: str | None = option(
+        None,
+        "--program",
+        kind=Word(*reversed(_DRAFTING_PROGRAMS)),
+        help="Program that drafts.",
+        shown="speculative; server for a head",
+    )
+
+    def check(self) -> None:
+        """Refuse a drafter without a target.
+
+        Raises:
+            GgufspecError: only the drafter is given.
+        """
+        super().check()
+        if self.drafter is not None and self.model is None:
+            raise GgufspecError("a drafter was given without a target", "name the target first")
+
+
+class FetchOptions(PairOption, ReferenceOptions, HubOptions, YesOption, section="Models"):
+    """What to download, and where to."""
+
+    pair: str | None = option(None, "pair", shown=None, metavar="[PAIR]")
+    largest: bool = option(
+        False,
+        "--largest",
+        kind=Flag(),
+        help="Choose the largest pair of the catalogue that fits into memory.",
+    )
+    revision: str | None = option(None, "--revision", help="Branch, tag or commit of all files.")
+    local_dir: Path | None = option(
+        None,
+        "--local-dir",
+        kind=FilePath("FOLDER"),
+        help="Store the files here instead of in the Hub's cache.",
+    )
+    dry_run: bool = option(
+        False,
+        "--dry-run",
+        section="Measuring",
+        kind=Flag(),
+        help="Print files, sizes and free disk space without downloading.",
+    )
+    no_check: bool = option(
+        False, "--no-check", kind=Flag(), help="Do not check first whether the two models match."
+    )
+    repin: bool = option(
+        False,
+        "--repin",
+        kind=Flag(),
+        help="Accept files of PAIR that differ from the catalogue's or the first fetch's.",
+    )
+
+
+class ConvertOptions(HubOptions, LlamaOption, YesOption, section="Models"):
+    """Which head to convert, and with which converter."""
+
+    head: str = option("", "head", required=True, metavar="HEAD")
+    target: str = option(
+        "",
+        "--target",
+        "-m",
+        required=True,
+        metavar="TARGET",
+        help="Target of the head, as it was published: user/repo, or a folder with config.json and "
+        "tokenizer.",
+    )
+    outtype: str = option(
+        "auto",
+        "--outtype",
+        kind=Word("auto", "bf16", "f16", "f32", "q8_0"),
+        help="Type of the weights, as the converter names it; auto keeps their 16 bits.",
+    )
+    out: Path | None = option(
+        None,
+        "--out",
+        section="Output",
+        kind=FilePath(),
+        help="File to write.",
+        shown="METHOD-HEAD.gguf in the current folder",
+    )
+    torch: Path | None = option(
+        None,
+        "--torch",
+        section="llama.cpp",
+        metavar="WHEEL",
+        kind=FilePath("PATH"),
+        help="Wheel of PyTorch to install.",
+        shown="the release that llama.cpp pins, for the CPU",
+    )
+    version: str | None = option(
+        None,
+        "--version",
+        section="llama.cpp",
+        metavar="V",
+        help="Use the converter of this version, instead of that of the llama.cpp in use.",
+    )
+    source: str | None = option(
+        None,
+        "--source",
+        section="llama.cpp",
+        metavar="WHERE",
+        help="Use the converter of this source: sdist, git, git+URL or a path.",
+    )
+    dry_run: bool = option(
+        False,
+        "--dry-run",
+        section="Measuring",
+        kind=Flag(),
+        help="Print sizes and free disk space; download only configurations and tokenizer.",
+    )
+
+
+class SuggestOptions(HubOptions, AnswerOption):
+    """For which target to look for drafters."""
+
+    target: str = option("", "target", required=True, metavar="TARGET", complete="models")
+    most: int = option(
+        6,
+        "--most",
+        kind=Count(1),
+        help="Maximum number of repositories to check, of draft models and of heads.",
+    )
+
+
+class PairsOptions(MachineOptions, HubOptions, AnswerOption, section="Output"):
+    """Which pairs to list, and what to say of them."""
+
+    name: str | None = option(None, "name", complete="pairs")
+    verify: bool = option(
+        False,
+        "--verify",
+        kind=Flag(),
+        help="Check on the Hub that the files exist and are unchanged.",
+    )
+    fits: bool = option(
+        False,
+        "--fits",
+        kind=Flag(),
+        help="Show which pairs fit this machine, and estimated tokens/s.",
+    )
+    vram: tuple[int, ...] | None = option(
+        None,
+        "--vram",
+        section="Placement",
+        kind=kinds.Sizes(),
+        help="GPU memory for --fits: 24G, or 24G,12G for two.",
+        shown="free memory",
+    )
+
+
+class PromptsOptions(AnswerOption):
+    """Which prompts to list."""
+
+    suite: str | None = option(
+        None,
+        "--suite",
+        kind=kinds.SuiteName(),
+        help="List the prompts of this suite, also of hf:USER/DATASET[:PART].",
+    )

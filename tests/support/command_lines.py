@@ -1,0 +1,32 @@
+"""Commands and their options without running them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from ggufspec.cli import COMMANDS, cli
+from ggufspec.cli.entry.command import Command
+from ggufspec.cli.entry.parameters import read_options
+
+
+def commands() -> Iterator[tuple[str, Command]]:
+    """Yield every command that has options as one value, by its path: ``bench``, ``fleet sweep``, …"""
+    context = click.Context(cli)
+    todo = [(name, cli.get_command(context, name)) for name in COMMANDS]
+    while todo:
+        path, command = todo.pop(0)
+        if isinstance(command, click.Group):
+            todo += [(f"{path} {name}", inner) for name, inner in command.commands.items()]
+        else:
+            assert isinstance(command, Command)
+            yield path, command
+
+
+def read(path: str, *words: str) -> Any:
+    """Return the options that a command's words are read as."""
+    command = dict(commands())[path]
+    with command.make_context(path, [*words]) as context:
+        return read_options(command.options, context.params)
