@@ -43,11 +43,7 @@ class HubOptions(Options, section="Models"):
         help="Use only cached files; do not connect to the Hub.",
     )
     token: str | None = option(
-        None,
-        "--token",
-        secret=True,
-        help="Access token for the Hub.",
-        shown="the stored login or HF_TOKEN",
+        None, "--token", secret=True, help="Access token for the Hub.", shown="the stored login or HF_TOKEN"
     )
 
 
@@ -100,12 +96,7 @@ class YesOption(Options, section="General"):
     """Consent to a download."""
 
     yes: bool = option(
-        False,
-        "--yes",
-        "-y",
-        kind=Flag(),
-        python=False,
-        help="Download more than 10 GB without confirmation.",
+        False, "--yes", "-y", kind=Flag(), python=False, help="Download more than 10 GB without confirmation."
     )
 
 
@@ -191,12 +182,7 @@ class ContextOption(Options, section="Placement"):
     """The context of each request."""
 
     ctx: int | None = option(
-        None,
-        "--ctx",
-        "-c",
-        kind=Count(16),
-        help="Context size in tokens.",
-        shown="as needed",
+        None, "--ctx", "-c", kind=Count(16), help="Context size in tokens.", shown="as needed"
     )
 
 
@@ -272,11 +258,7 @@ class DeviceOption(Options, section="GPUs"):
     """Devices of this machine."""
 
     devices: tuple[str, ...] | None = option(
-        None,
-        "--device",
-        "-dev",
-        kind=kinds.DeviceList(),
-        help="GPUs to use, such as CUDA0,CUDA1; or none.",
+        None, "--device", "-dev", kind=kinds.DeviceList(), help="GPUs to use, such as CUDA0,CUDA1; or none."
     )
 
 
@@ -455,12 +437,7 @@ class ProcessorOptions(Options, section="Processor"):
         help="How to use NUMA nodes: distribute, isolate or numactl.",
     )
     cpu_mask: tuple[str, ...] | None = option(
-        None,
-        "--cpu-mask",
-        "-C",
-        axis=True,
-        metavar="MASK",
-        help="CPUs to run on, as a hexadecimal mask.",
+        None, "--cpu-mask", "-C", axis=True, metavar="MASK", help="CPUs to run on, as a hexadecimal mask."
     )
     prio: tuple[int, ...] | None = option(
         None,
@@ -515,11 +492,7 @@ class ArgumentOptions(Options, section="llama.cpp"):
         help="Other arguments for llama.cpp, in quotes, or after -- at the end; ' | ' separates values.",
     )
     draft_args: tuple[tuple[str, ...], ...] | None = option(
-        None,
-        "--draft-args",
-        kind=kinds.PassedOn(),
-        axis=True,
-        help="The same for the runs that draft.",
+        None, "--draft-args", kind=kinds.PassedOn(), axis=True, help="The same for the runs that draft."
     )
 
 
@@ -620,12 +593,7 @@ class TextOptions(SuiteOption, ChatOptions, section="Text"):
     """Prompts: texts, files and a named suite, in this order; without any, a suite that fits."""
 
     prompt: tuple[str, ...] = option(
-        (),
-        "--prompt",
-        "-p",
-        repeated=True,
-        common=True,
-        help="Prompt to continue; can be repeated.",
+        (), "--prompt", "-p", repeated=True, common=True, help="Prompt to continue; can be repeated."
     )
     prompt_file: tuple[Path, ...] = option(
         (),
@@ -636,23 +604,14 @@ class TextOptions(SuiteOption, ChatOptions, section="Text"):
         help="Prompt suite (TOML, JSONL, Parquet) or a text to continue, also /dev/stdin; can be repeated.",
     )
     per_category: int | None = option(
-        None,
-        "--per-category",
-        kind=Count(1),
-        help="Use N prompts of each category, drawn with --seed.",
+        None, "--per-category", kind=Count(1), help="Use N prompts of each category, drawn with --seed."
     )
 
 
 class LengthOption(Options, section="Text"):
     """How long the answers are."""
 
-    n_predict: int = option(
-        250,
-        "--n-predict",
-        "-n",
-        kind=Count(2),
-        help="Tokens to generate in each run.",
-    )
+    n_predict: int = option(250, "--n-predict", "-n", kind=Count(2), help="Tokens to generate in each run.")
 
 
 class SamplingOptions(Options, section="Sampling"):
@@ -679,11 +638,7 @@ class SamplingOptions(Options, section="Sampling"):
     top_p: float = option(1.0, "--top-p", kind=Number(0, 1), help="Top-p (nucleus) sampling; 1 turns it off.")
     min_p: float = option(0.0, "--min-p", kind=Number(0, 1), help="Min-p sampling; 0 turns it off.")
     seed: int = option(
-        1,
-        "--seed",
-        "-s",
-        kind=Count(0),
-        help="Random seed for sampling and for the order of runs.",
+        1, "--seed", "-s", kind=Count(0), help="Random seed for sampling and for the order of runs."
     )
 
 
@@ -776,10 +731,7 @@ class ServerOptions(Options, section="Running servers"):
         help="The same for a server of the same target that drafts; both are measured in turn.",
     )
     served_model: str | None = option(
-        None,
-        "--served-model",
-        metavar="NAME",
-        help="Model to request, where a server has several.",
+        None, "--served-model", metavar="NAME", help="Model to request, where a server has several."
     )
     api_key_file: tuple[Path, ...] = option(
         (),
@@ -870,11 +822,7 @@ class TimeLimitOption(Options, section="Measuring"):
     """How long a command may take."""
 
     max_time: float | None = option(
-        300.0,
-        "--max-time",
-        kind=kinds.Duration(),
-        common=True,
-        help="Time limit for everything: 2m, 1h.",
+        300.0, "--max-time", kind=kinds.Duration(), common=True, help="Time limit for everything: 2m, 1h."
     )
 
 
@@ -894,11 +842,7 @@ class ResumeOption(NameOption, section="Measuring"):
     """What is continued."""
 
     resume: str | None = option(
-        None,
-        "--resume",
-        metavar="NAME",
-        complete="runs",
-        help="Continue what was interrupted.",
+        None, "--resume", metavar="NAME", complete="runs", help="Continue what was interrupted."
     )
 
     def check(self) -> None:
@@ -982,12 +926,7 @@ class JobsOption(Options, section="llama.cpp"):
     """How fast a build is made."""
 
     jobs: int | None = option(
-        None,
-        "--jobs",
-        "-j",
-        kind=Count(1),
-        help="Parallel compiler jobs.",
-        shown="as many as memory allows",
+        None, "--jobs", "-j", kind=Count(1), help="Parallel compiler jobs.", shown="as many as memory allows"
     )
 
 
@@ -1019,11 +958,7 @@ class TableOptions(Options, section="Output"):
         shown="table on a terminal, otherwise md",
     )
     out: Path | None = option(
-        None,
-        "--out",
-        kind=FilePath(),
-        python=False,
-        help="Write the table to this file.",
+        None, "--out", kind=FilePath(), python=False, help="Write the table to this file."
     )
 
 

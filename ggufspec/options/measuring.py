@@ -124,10 +124,7 @@ class BenchOptions(
         shown="for every repeat",
     )
     warmup: int = option(
-        1,
-        "--warmup",
-        kind=Count(0),
-        help="Discarded runs before the measured ones of each load.",
+        1, "--warmup", kind=Count(0), help="Discarded runs before the measured ones of each load."
     )
     precision: float | None = option(
         None,
@@ -142,17 +139,10 @@ class BenchOptions(
         help="Repeat until every speed-up is decided: faster, slower or the same within 1 %.",
     )
     max_repeats: int | None = option(
-        None,
-        "--max-repeats",
-        kind=Count(4),
-        help="Most repeats with --until decided.",
-        shown="20",
+        None, "--max-repeats", kind=Count(4), help="Most repeats with --until decided.", shown="20"
     )
     max_time: float | None = option(
-        None,
-        "--max-time",
-        kind=kinds.Duration(),
-        help="Time limit for the complete bench: 10m, 2h.",
+        None, "--max-time", kind=kinds.Duration(), help="Time limit for the complete bench: 10m, 2h."
     )
 
     @property
@@ -394,13 +384,7 @@ class DemoOptions(TableOptions):
 
     repeats: int = option(3, "--repeats", "-r", kind=Count(1), help="Measured runs of each prompt.")
     threads: int | None = option(
-        None,
-        "--threads",
-        "-t",
-        kind=Count(1),
-        setting="8",
-        help="CPU threads.",
-        shown="all physical cores",
+        None, "--threads", "-t", kind=Count(1), setting="8", help="CPU threads.", shown="all physical cores"
     )
     environment_s: float | None = option(
         None,
@@ -429,11 +413,7 @@ class ServeOptions(ServedWords):
         "for llama-server --models-preset, or environment variables.",
     )
     out: Path | None = option(
-        None,
-        "--out",
-        kind=FilePath(),
-        help="Write --export to this file.",
-        shown="standard output",
+        None, "--out", kind=FilePath(), help="Write --export to this file.", shown="standard output"
     )
 
 
@@ -452,16 +432,10 @@ class ClusterOptions(AddressOption, section="Fleet"):
     """The machines of a fleet, and what may be done there."""
 
     build_missing: bool = option(
-        False,
-        "--build-missing",
-        kind=Flag(),
-        help="Build llama.cpp on machines that have none.",
+        False, "--build-missing", kind=Flag(), help="Build llama.cpp on machines that have none."
     )
     share_token: bool = option(
-        False,
-        "--share-token",
-        kind=Flag(),
-        help="Send the token for the Hub to all machines.",
+        False, "--share-token", kind=Flag(), help="Send the token for the Hub to all machines."
     )
 
 
@@ -476,8 +450,7 @@ class FleetSweepOptions(SweepOptions, ClusterOptions, section="Fleet"):
         help="same: spread the blocks over equal machines; each: measure everything on each machine.",
     )
     dry_run: bool = option(
-        False,
-        help="Print which machine would measure what, and how long, without measuring or downloading.",
+        False, help="Print which machine would measure what, and how long, without measuring or downloading."
     )
 
 
@@ -523,9 +496,7 @@ class WorkerOptions(DeviceOption, LlamaOption, section="Fleet"):
         shown="all physical cores",
     )
     devices: tuple[str, ...] | None = option(
-        None,
-        help="Devices to lend, such as CUDA0,CUDA1 or CPU.",
-        shown="all GPUs, or the CPU",
+        None, help="Devices to lend, such as CUDA0,CUDA1 or CPU.", shown="all GPUs, or the CPU"
     )
     cache: bool = option(
         False,

@@ -117,11 +117,7 @@ class WhatIfOptions(
         help="Probability that each drafted token is accepted: 0.8 or 0.5-0.9.",
     )
     target_tps: float | None = option(
-        None,
-        "--target-tps",
-        kind=Number(0, is_open=True),
-        common=True,
-        help="Tokens/s of the target alone.",
+        None, "--target-tps", kind=Number(0, is_open=True), common=True, help="Tokens/s of the target alone."
     )
     drafter_tps: float | None = option(
         None,
@@ -137,16 +133,10 @@ class WhatIfOptions(
         help="Relative cost of verifying 1, 2, … tokens, such as 1,1.1,1.25.",
     )
     verify_ratio: float | None = option(
-        None,
-        "--verify-ratio",
-        kind=Number(1),
-        help="Relative cost of verifying a draft of any size.",
+        None, "--verify-ratio", kind=Number(1), help="Relative cost of verifying a draft of any size."
     )
     observed: float | None = option(
-        None,
-        "--observed",
-        kind=Number(0, is_open=True),
-        help="Tokens/s measured with drafting.",
+        None, "--observed", kind=Number(0, is_open=True), help="Tokens/s measured with drafting."
     )
     profile: str | None = option(
         None,
@@ -173,12 +163,7 @@ class WhatIfOptions(
         None, "--flops", kind=kinds.PerSecond(), help="Arithmetic in operations/s, such as 71T."
     )
     ctx: int = option(
-        1024,
-        "--ctx",
-        "-c",
-        section="Placement",
-        kind=Count(0),
-        help="Context depth in tokens.",
+        1024, "--ctx", "-c", section="Placement", kind=Count(0), help="Context depth in tokens."
     )
     overhead: float = option(0.0, "--overhead", kind=Number(0), help="Other time per round, in milliseconds.")
     rtt: float | None = option(
@@ -189,10 +174,7 @@ class WhatIfOptions(
         shown="the target is here",
     )
     round_trips: float = option(
-        1.0,
-        "--round-trips",
-        kind=Number(0),
-        help="Round trips of each pass of the target, with --rtt.",
+        1.0, "--round-trips", kind=Number(0), help="Round trips of each pass of the target, with --rtt."
     )
     token_bytes: float | None = option(
         None,
@@ -216,10 +198,7 @@ class CheckOptions(ModelOptions, LlamaOption, AnswerOption, section="llama.cpp")
     model: str | None = option(None, "model", metavar="[TARGET]", complete="models_and_pairs")
     drafter: str | None = option(None, "drafter", metavar="[DRAFTER]", complete="models")
     build: int | None = option(
-        None,
-        "--build",
-        kind=Count(1),
-        help="Use the rule of this build of llama.cpp, such as 2697.",
+        None, "--build", kind=Count(1), help="Use the rule of this build of llama.cpp, such as 2697."
     )
     program: str | None = option(
         None,
@@ -351,16 +330,10 @@ class PairsOptions(MachineOptions, HubOptions, AnswerOption, section="Output"):
 
     name: str | None = option(None, "name", complete="pairs")
     verify: bool = option(
-        False,
-        "--verify",
-        kind=Flag(),
-        help="Check on the Hub that the files exist and are unchanged.",
+        False, "--verify", kind=Flag(), help="Check on the Hub that the files exist and are unchanged."
     )
     fits: bool = option(
-        False,
-        "--fits",
-        kind=Flag(),
-        help="Show which pairs fit this machine, and estimated tokens/s.",
+        False, "--fits", kind=Flag(), help="Show which pairs fit this machine, and estimated tokens/s."
     )
     vram: tuple[int, ...] | None = option(
         None,

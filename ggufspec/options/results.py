@@ -60,11 +60,7 @@ class ShowOptions(BenchArgument, ColumnsOption, StrictOption, TableOptions, sect
     )
     listing: bool = option(False, "--list", kind=Flag(), help="List the stored benches, oldest first.")
     delete: str | None = option(
-        None,
-        "--delete",
-        metavar="BENCH",
-        complete="runs",
-        help="Delete a stored bench with its logs.",
+        None, "--delete", metavar="BENCH", complete="runs", help="Delete a stored bench with its logs."
     )
     yes: bool = option(
         False, "--yes", "-y", section="General", kind=Flag(), help="Delete without confirmation."
@@ -103,12 +99,7 @@ class CompareOptions(StrictOption, TableOptions, section="Output"):
     """Which benches to compare, and when that is an error."""
 
     benches: tuple[str, ...] = option(
-        (),
-        "benches",
-        repeated=True,
-        metavar="BENCH... [-- BENCH...]",
-        complete="runs",
-        divided=True,
+        (), "benches", repeated=True, metavar="BENCH... [-- BENCH...]", complete="runs", divided=True
     )
     tuned: str | None = option(
         None,
@@ -125,10 +116,7 @@ class CompareOptions(StrictOption, TableOptions, section="Output"):
         "more runs are needed to decide.",
     )
     threshold: float = option(
-        0.01,
-        "--threshold",
-        kind=kinds.Fraction(),
-        help="Smallest change that counts as a difference.",
+        0.01, "--threshold", kind=kinds.Fraction(), help="Smallest change that counts as a difference."
     )
     per: str | None = option(
         None,
@@ -199,15 +187,8 @@ class ParseOptions(ColumnsOption, TableOptions):
     """Which logs to read."""
 
     logs: tuple[Path, ...] = option(
-        (),
-        "logs",
-        repeated=True,
-        required=True,
-        metavar="LOG...",
-        kind=FilePath(exists=True, dash=True),
+        (), "logs", repeated=True, required=True, metavar="LOG...", kind=FilePath(exists=True, dash=True)
     )
     columns: str | None = option(
-        None,
-        help="Columns to print, such as file,gen_tps,accept_rate, or all.",
-        shown="those with a value",
+        None, help="Columns to print, such as file,gen_tps,accept_rate, or all.", shown="those with a value"
     )

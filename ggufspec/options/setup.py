@@ -41,10 +41,7 @@ class BuildOptions(BackendOption, JobsOption, AnswerOption, section="llama.cpp")
     )
     listing: bool = option(False, "--list", kind=Flag(), help="List builds and other installations.")
     remove: bool = option(
-        False,
-        "--remove",
-        kind=Flag(),
-        help="Remove the builds of --version, --backend or both.",
+        False, "--remove", kind=Flag(), help="Remove the builds of --version, --backend or both."
     )
     output: str = option("text", help="Format of --list.")
 
