@@ -47,7 +47,6 @@ def test_llama_cpp_python_is_an_extra_because_pip_would_compile_it(site: Path) -
         for extra in ("", "library")
     }
     assert "llama-cpp-python" not in by_extra[""]
-    assert "typing-extensions" in by_extra[""]
     assert "llama-cpp-python" in by_extra["library"]
 
 

@@ -22,6 +22,7 @@ from ggufspec.tuning.planning import identify, prepare_tuning
 from ggufspec.tuning.running import NextBench
 from ggufspec.tuning.values import Plan, TuningForecast
 
+_NOT_MEASURED = ("fresh", "yes", "output", "out", "strict")  # options that change no run
 _DIGITS = 8  # of the key in a name
 _LONGEST = 60  # characters of the target's name in it
 
@@ -119,7 +120,7 @@ def _name(asked: TuneOptions, plan: Plan) -> str:
     """Return a name that stands for a request, the content of all files, and this machine."""
     here = machine.snapshot(plan.session.install.devices)
     facts = [
-        repr(asked.replace(fresh=False)),
+        repr(asked.replace(**{name: TuneOptions.options[name].default for name in _NOT_MEASURED})),
         [(file.use, file.name, file.sha256) for file in plan.session.files or ()],
         identity.of_prompts(plan.session.suite.prompts),
         [here.cpu, here.cores, here.gpus],

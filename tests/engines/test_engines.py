@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import click
 import pytest
 
 from ggufspec import engines
-from ggufspec.cli import bench
 from ggufspec.domain import Program, Role, RunSpec, Status
 from ggufspec.engines.binary import generated_text
 from ggufspec.llama.install import installs
+from ggufspec.options import BenchOptions
+from ggufspec.options.kinds import Word
 from tests.support import fake_server, fakes, values
 from tests.support.fake_server import Behaviour
 
@@ -193,10 +193,11 @@ def test_engines_say_what_they_keep_loaded(name: str, tmp_path: Path) -> None:
 
 @every_engine
 def test_the_command_line_offers_exactly_these_engines(name: str) -> None:
-    engine = next(parameter for parameter in bench.command.params if parameter.name == "engine")
-    assert isinstance(engine.type, click.Choice)
-    assert name in engine.type.choices
-    assert len(engine.type.choices) == len(engines.ENGINES)
+    kind = BenchOptions.options["engine"].kind
+    assert isinstance(kind, Word)
+    words = kind.words
+    assert name in words
+    assert len(words) == len(engines.ENGINES)
 
 
 @binary_engine

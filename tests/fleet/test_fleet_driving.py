@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from ggufspec import fleet, machine, results
 from ggufspec.choices import Where
 from ggufspec.cli import cli
-from ggufspec.domain import Offload, RunSpec, Sample
+from ggufspec.domain import RunSpec, Sample
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.fleet import AttemptEnding, Drive, benching, make_order
 from ggufspec.fleet.benching import Bencher, list_software
@@ -246,7 +246,7 @@ def test_no_token_travels_unless_it_is_shared() -> None:
         (BenchOptions(tuned="big"), "--tuned"),
         (BenchOptions(rpc="a:50052,b:50052"), "--rpc"),
         (BenchOptions(rpc=("none", "a:50052")), "--rpc"),
-        (BenchOptions(offload=Offload(rpc=("a:50052",))), "--rpc"),
+        (BenchOptions(rpc=("a:50052",)), "--rpc"),
     ],
 )
 def test_what_machines_of_a_fleet_cannot_use_is_refused(asked: BenchOptions, named: str) -> None:

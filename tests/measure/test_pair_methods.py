@@ -186,7 +186,7 @@ def test_a_head_that_is_not_in_the_files_is_not_left_out_in_silence(
     with pytest.raises(GgufspecError, match=problem):
         prepare_session(BenchOptions(pair=name, engine=engine))
     with pytest.raises(GgufspecError, match=problem):
-        planning.prepare_tuning(TuneOptions(request=BenchOptions(pair=name, engine=engine)))
+        planning.prepare_tuning(TuneOptions(pair=name, engine=engine))
 
 
 def test_a_tuning_measures_the_pairs_method_or_refuses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,11 +198,11 @@ def test_a_tuning_measures_the_pairs_method_or_refuses_the_engine(monkeypatch: p
 
     monkeypatch.setattr("ggufspec.tuning.planning.checked", noted)
     with pytest.raises(NoInstallError, match="has no shared library"):  # the fakes have none
-        planning.prepare_tuning(TuneOptions(request=BenchOptions(pair="lookup", engine="server")))
+        planning.prepare_tuning(TuneOptions(pair="lookup", engine="server"))
     assert "ngram-mod" in (checked[0].method or ())
     for engine in ("binary", "inprocess"):
         with pytest.raises(GgufspecError, match="not by ngram-mod"):
-            planning.prepare_tuning(TuneOptions(request=BenchOptions(pair="lookup", engine=engine)))
+            planning.prepare_tuning(TuneOptions(pair="lookup", engine=engine))
 
 
 def test_a_chat_drafts_by_the_pairs_method(llama: Path) -> None:

@@ -211,12 +211,12 @@ def test_a_bench_measures_the_network_to_its_workers_first(two: tuple[str, str])
 
 @pytest.mark.usefixtures("llama")
 def test_devices_of_workers_can_be_named(two: tuple[str, str]) -> None:
-    arms, _ = prepared(rpc=",".join(two), offload=Offload(target=ModelRun(devices=("RPC1",))))
+    arms, _ = prepared(rpc=",".join(two), devices=("RPC1",))
     assert arms[0].offload == Offload(target=ModelRun(layers=1, devices=("RPC1",)), rpc=two)
     with pytest.raises(GgufspecError, match="there is no device RPC2"):
-        prepared(rpc=",".join(two), offload=Offload(target=ModelRun(devices=("RPC2",))))
+        prepared(rpc=",".join(two), devices=("RPC2",))
     with pytest.raises(GgufspecError, match="there is no device RPC0"):
-        prepared(rpc=("none", ",".join(two)), offload=Offload(target=ModelRun(devices=("RPC0",))))
+        prepared(rpc=("none", ",".join(two)), devices=("RPC0",))
 
 
 @pytest.mark.usefixtures("llama")

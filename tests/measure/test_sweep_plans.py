@@ -195,7 +195,7 @@ def test_too_many_runs_are_refused_unless_a_time_ends_them(llama: Path) -> None:
 
 
 def test_a_tuning_of_too_many_configurations_is_refused(llama: Path, made: list[RunSpec]) -> None:
-    asked = TuneOptions(request=BenchOptions(pair="demo", ubatch=tuple(range(1, 10_000)), engine="binary"))
+    asked = TuneOptions(pair="demo", ubatch=tuple(range(1, 10_000)), engine="binary")
     with pytest.raises(GgufspecError, match="arms are more than 100,000"):
         tuning.prepare_tuning(asked)
     assert len(made) < 2000

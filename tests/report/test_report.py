@@ -6,14 +6,14 @@ import re
 import sys
 from collections.abc import Callable
 
-import click
 import pandas as pd
 import pytest
 
-from ggufspec.cli import show
 from ggufspec.domain import Program, Role, Sample, Status
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.logs import LoggedRun
+from ggufspec.options import ShowOptions
+from ggufspec.options.kinds import Word
 from ggufspec.report import frames
 from ggufspec.report.rows.runs import LogRow
 from ggufspec.report.text import formats
@@ -139,9 +139,9 @@ def test_no_table_for_people_has_scientific_notation() -> None:
 
 
 def test_the_command_line_offers_exactly_these_formats() -> None:
-    option = next(param for param in show.command.params if param.name == "output")
-    assert isinstance(option.type, click.Choice)
-    assert tuple(formats.FORMATS) == tuple(option.type.choices)
+    kind = ShowOptions.options["output"].kind
+    assert isinstance(kind, Word)
+    assert tuple(formats.FORMATS) == tuple(kind.words)
 
 
 def test_overview_of_a_whole_bench() -> None:

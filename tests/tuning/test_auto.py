@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -29,7 +28,7 @@ from ggufspec.errors import (
 )
 from ggufspec.measure import api, prepare_session
 from ggufspec.modelfiles import hub, memory
-from ggufspec.options import AutoOptions, BenchOptions, TuneOptions
+from ggufspec.options import AutoOptions, BenchOptions
 from ggufspec.results import Configuration, ResultSet
 from ggufspec.tuning import looking, serving, sources
 from tests.support import fake_server, fakes, hub_client, models, quick_look, shell
@@ -252,7 +251,12 @@ def test_for_several_users_it_measures_and_serves_as_many_slots(
     family: Hub, llama: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # what users get together is timed here, and on no machine as precise as a tuning wants it
-    monkeypatch.setattr(sources, "TuneOptions", partial(TuneOptions, precision=None))
+    tune_options = sources.DraftSources.tune_options
+    monkeypatch.setattr(
+        sources.DraftSources,
+        "tune_options",
+        lambda found, asked: tune_options(found, asked).replace(precision=None),
+    )
     code, out, err = run("auto", TARGET, "--yes", *QUICK, "--parallel", "2")
     assert code == 0, err
     configuration = results.read_configuration()

@@ -532,7 +532,6 @@ def test_without_time_only_the_ends_are_measured(llama: Path) -> None:
     [
         ({"p_min": (0.0, 0.5)}, "compares draft sizes, and nothing else"),
         ({"threads": (1, 2)}, "compares draft sizes, and nothing else"),
-        ({"rate": 1.0}, "users who wait"),
         ({"engine": "binary"}, "neither several users"),
     ],
 )

@@ -292,10 +292,10 @@ def test_categories_take_turns_so_that_none_is_left_out(
     ("asked", "busy", "threads", "says"),
     [
         (None, 0.1, None, None),
-        (None, 1.9, 2, "threads: 2 of 4, because other programs are busy; -t 4 uses all"),
-        (None, 9.0, 1, "threads: 1 of 4, because other programs are busy; -t 4 uses all"),
-        (2, 1.9, 2, None),
-        (4, 1.9, 4, "threads: 4 as requested, but other programs leave 2 cores free"),
+        (None, 1.9, (2,), "threads: 2 of 4, because other programs are busy; -t 4 uses all"),
+        (None, 9.0, (1,), "threads: 1 of 4, because other programs are busy; -t 4 uses all"),
+        ((2,), 1.9, (2,), None),
+        ((4,), 1.9, (4,), "threads: 4 as requested, but other programs leave 2 cores free"),
         ((1, 4), 3.0, (1, 4), "-t 1 avoids that"),
     ],
 )

@@ -241,8 +241,6 @@ def test_a_p_min_that_changes_nothing_is_not_measured_twice() -> None:
     [
         ({"parallel": (2, 4)}, "one number of users"),
         ({"parallel": 4, "serve_parallel": 2}, "--parallel 4 and --serve-parallel 2 differ"),
-        ({"depth": 100}, "does not measure --depth"),
-        ({"rate": 2.0}, "does not measure --rate"),
         ({"parallel": 4, "engine": "binary"}, "measures neither several users"),
         ({"parallel": 4, "method": "ngram-mod"}, "nothing to choose from"),
     ],

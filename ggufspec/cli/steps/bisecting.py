@@ -93,7 +93,7 @@ def _open(asked: BisectOptions) -> Bisection:
     ):
         raise ResultsError(
             f"the bisection {resume} compares {stored.quantity} of {ends[0]} and {ends[1]} in other ways",
-            "resume it with the same versions and asked, or start a new one",
+            "resume it with the same versions and options, or start a new one",
         )
     return stored
 
