@@ -146,7 +146,8 @@ _DESIGNS = [Scenario(prompts=8, repeats=5, load=0.01, own_processes=own, truth=1
 
 
 def _path(scenario: Scenario, load: Load, what: str, least_found: float | None = None) -> Path:
-    named = replace(scenario, name=f"beside {load.name}, {what}")
+    truth = f", true {scenario.truth:g}" if what == "until decided" else ""
+    named = replace(scenario, name=f"beside {load.name}, {what}{truth}")
     simulate_one = {"A/A of builds": simulate_builds, "until decided": simulate_sequence}.get(what, simulate)
     return Path(name=named.title, simulate=partial(simulate_one, named, load), least_found=least_found)
 
