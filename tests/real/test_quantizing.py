@@ -27,9 +27,7 @@ def test_a_quantized_drafter_drafts(
     assert made.path is not None
     assert gguf.validate_file(made.path).quant == "Q4_0"
     assert made.path.stat().st_size < original.path.stat().st_size
-    session = prepare_session(
-        BenchOptions(target=asked.target, draft_model=asked.draft_model, method=asked.method, n_predict=40)
-    )
+    session = prepare_session(BenchOptions(pair=pair, draft_model=asked.draft_model, n_predict=40))
     arms = session.suite.blocks[0].on(session.suite.prompts[0])
     [spec] = [arm for arm in arms if arm.role is Role.DRAFTING and arm.drafter == made]
     with engines.make("server", llama, timeout_s=200) as engine:
