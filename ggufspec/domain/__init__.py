@@ -12,12 +12,12 @@ from ggufspec.domain.acceptances import (
     parse_acceptances,
 )
 from ggufspec.domain.estimate import Estimate
-from ggufspec.domain.failures import Failure
 from ggufspec.domain.judgements import Missing, SpeedJudgement, SpeedVerdict
 from ggufspec.domain.machines import Build, FileIdentity, FileUse, Machine, MachineDetails, RpcWorker
 from ggufspec.domain.measurements import (
     Conditions,
     Difference,
+    Failure,
     LoadedModel,
     MethodCounts,
     Placement,

@@ -33,6 +33,19 @@ class Status(StrEnum):
     WORKER_LOST = "worker lost"  # during the run
 
 
+class Failure(Exception):  # noqa: N818  # it becomes a row of the results, not an error
+    """A run failed; ``status`` and ``reason`` go into its Measurement.
+
+    ``log`` is the output of a program that failed before its first run.
+    """
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.log = b""
+
+
 class RunOutcome(StrEnum):
     """A run's status, or the problem of a run that ended well; see ``outcome`` in analysis/warnings.py."""
 

@@ -345,7 +345,15 @@ class FilePath(Kind):
         return path
 
 
-class DeviceList(Kind):
+class NameList(Kind):
+    """Several names, which are one value."""
+
+    def format(self, value: Sequence[str]) -> str:
+        """Return the names, separated by commas."""
+        return ",".join(value)
+
+
+class DeviceList(NameList):
     """Devices as ``llama-server --list-devices`` names them: ``CUDA0,CUDA1``, or ``none``."""
 
     placeholder = "DEVICES"
@@ -356,10 +364,6 @@ class DeviceList(Kind):
         if not all(names) or len(set(names)) < len(names) or ("none" in names and len(names) > 1):
             raise ValueError(f"{text!r} is not a list of devices; examples: CUDA0, CUDA0,CUDA1, none")
         return names
-
-    def format(self, value: Sequence[str]) -> str:
-        """Return the names, separated by commas."""
-        return ",".join(value)
 
 
 class WorkerList(Kind):
@@ -375,7 +379,7 @@ class WorkerList(Kind):
             raise ValueError(f"{error.message}; {error.hint}") from error
 
 
-class Quants(Kind):
+class Quants(NameList):
     """Quantizations that llama-quantize makes without an importance matrix: ``Q8_0,Q4_0``."""
 
     placeholder = "TYPES"
@@ -391,10 +395,6 @@ class Quants(Kind):
         if unknown is not None:
             raise ValueError(f"{unknown!r} is not one of {', '.join(self._KNOWN)}")
         return quants
-
-    def format(self, value: Sequence[str]) -> str:
-        """Return the names, separated by commas."""
-        return ",".join(value)
 
 
 class NgramList(Kind):

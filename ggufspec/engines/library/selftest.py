@@ -54,7 +54,6 @@ def _compare(model: Model, prompt: Sequence[int], answer: Sequence[int]) -> str:
         return f"the embedded model writes {model.vocabulary.text(written)!r}"
     if not model.rolls_back:
         return "its cache cannot be rolled back"
-    model.forget(start)
     for at in (0, len(answer) - _ROLLED_BACK):  # the answer as one batch, then its end once more
         model.forget(start + at)
         batch = answer[at:-1]

@@ -155,13 +155,13 @@ def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], measured_on: Meas
     apart = [
         point.seconds.value - among_rounds[point.depth] for point in _points(_of(plain, RoundPart.VERIFY))
     ]
-    least = -_MOST_SAVED * min(among_rounds.values(), default=0.0)
+    mean_apart, least = _mean(apart), -_MOST_SAVED * min(among_rounds.values(), default=0.0)
     return CostCurve(
         verify=verify,
         draft=draft,
         absorb=absorb,
         overhead_s=overhead_s,
-        plain_overhead_s=_at_least(least, _mean(apart)),
+        plain_overhead_s=_moved(mean_apart, max(least, mean_apart.value)),
         choose_s=_per_token([*plain, *rounds], RoundPart.CHOOSE),
         resize_s=_resize(rounds, verify, absorb),
         measured_on=measured_on,
@@ -179,8 +179,7 @@ def _resize(timings: Iterable[Timing], *again: Sequence[Point]) -> Estimate:
         return _mean(())
     # Each is the difference of a few samples, so that a disturbed one decides their mean. To build a graph
     # again never saves time.
-    spread = _mean(more)
-    return _at_least(0.0, replace(spread, value=median(more)))
+    return _moved(_mean(more), max(0.0, median(more)))
 
 
 def _of(timings: Iterable[Timing], part: RoundPart) -> Samples:
@@ -247,9 +246,11 @@ def _mean(values: Sequence[float]) -> Estimate:
     return _around(fmean(values), half)
 
 
-def _at_least(least: float, seconds: Estimate) -> Estimate:
-    """Return a time that cannot be below another; its interval stays."""
-    return replace(seconds, value=max(least, seconds.value))
+def _moved(seconds: Estimate, value: float) -> Estimate:
+    """Return another value with an interval of the same width around it."""
+    if seconds.lo is None or seconds.hi is None:
+        return _around(value, None)
+    return _around(value, (seconds.hi - seconds.lo) / 2)
 
 
 def _undisturbed(values: Sequence[float]) -> list[float]:
