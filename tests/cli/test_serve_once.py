@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec.domain import CacheTypes, Drafting, Launch, ModelRun, Offload, Role, RunSpec, Runtime, Serving
-from ggufspec.engines.server import serve_once
+from ggufspec.engines.server import serve_once, serving
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install, installs
@@ -20,6 +20,14 @@ from tests.support.fakes import recorded_install
 
 SERVING = Serving(context=2048, slots=2)
 TEXT = "a b c d e f g h i j"
+
+
+@pytest.fixture(autouse=True)
+def first_port(worker_id: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A range of ports for each process that runs tests: two would find the same one free."""
+    port = 18_000 + 200 * int(worker_id.removeprefix("gw")) if worker_id != "master" else 17_800
+    monkeypatch.setattr(serving, "_PORT", port)
+    return port
 
 
 def _install(tmp_path: Path, behaviour: Behaviour | None = None) -> Install:
@@ -79,15 +87,15 @@ def test_a_server_that_cannot_serve_says_why(tmp_path: Path, behaviour: Behaviou
     assert launch.failure.startswith(reason)
 
 
-def test_a_port_that_is_in_use_is_left_to_its_program(tmp_path: Path) -> None:
+def test_a_port_that_is_in_use_is_left_to_its_program(tmp_path: Path, first_port: int) -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with suppress(OSError):  # another program may have it already
-            other.bind(("127.0.0.1", 8080))
+            other.bind(("127.0.0.1", first_port))
             other.listen()
         launch = _serve(tmp_path)
     assert launch.failure is None
-    assert int(launch.argv[launch.argv.index("--port") + 1]) > 8080
+    assert int(launch.argv[launch.argv.index("--port") + 1]) > first_port
 
 
 def test_without_a_server_nothing_is_started(tmp_path: Path) -> None:
