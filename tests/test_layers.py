@@ -231,9 +231,24 @@ def test_outside_libraries_have_one_owner() -> None:
     assert not strangers
 
 
-@pytest.mark.parametrize("words", ["import ggufspec", "import ggufspec.cli", "import ggufspec.cli.bench"])
+COMMANDS = "from ggufspec import cli; [cli.cli.get_command(None, name) for name in cli.COMMANDS]"
+"""Imports the file of every command."""
+
+
+@pytest.mark.parametrize("words", ["import ggufspec", "import ggufspec.cli", COMMANDS])
 def test_start_up_is_light(words: str) -> None:
-    heavy = ("pandas", "numpy", "rich", "huggingface_hub", "gguf", "httpx2", "jinja2", "llama_cpp", "unearth")
+    heavy = (
+        "ggufspec.domain",
+        "pandas",
+        "numpy",
+        "rich",
+        "huggingface_hub",
+        "gguf",
+        "httpx2",
+        "jinja2",
+        "llama_cpp",
+        "unearth",
+    )
     code = f"{words}; import sys; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

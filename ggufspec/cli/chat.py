@@ -8,7 +8,6 @@ from contextlib import closing
 import click
 
 from ggufspec.cli.entry.command import command_of
-from ggufspec.domain import Failure
 from ggufspec.options import TalkOptions
 
 
@@ -23,6 +22,7 @@ def command(asked: TalkOptions) -> None:
     """
     from ggufspec import paths
     from ggufspec.cli.steps import hub_access
+    from ggufspec.domain import Failure
     from ggufspec.engines import failures
 
     if asked.once is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
