@@ -10,7 +10,7 @@ from statistics import fmean, variance
 
 import numpy as np
 
-from ggufspec import notebooks, stats
+from ggufspec import notebooks, stats, units
 from ggufspec.analysis import arms, judging, review
 from ggufspec.analysis.arm import Arm
 from ggufspec.analysis.differences import find_differences, other_models
@@ -260,7 +260,7 @@ def _no_verdict(sides: Sequence[Sequence[ResultSet]], names: Sequence[str], desi
         return (
             f"no verdict but an estimate: {names[0]} and {names[1]} were measured at different times, and "
             "that alone changes a speed; the interval assumes that sessions differ by "
-            f"{stats.ASSUMED_SPREAD:.0%} (one standard deviation)"
+            f"{units.format_percent(stats.ASSUMED_SPREAD, 0)} (one standard deviation)"
         )
     return None
 
@@ -271,8 +271,8 @@ def _unexplained(groups: Sequence[Sequence[Sequence[Arm]]]) -> str | None:
     if most <= judging.MOST_DISTURBED:
         return None
     return (
-        f"no verdict: memory was swapped or a GPU lowered its clocks during {most:.0%} of the runs, and what "
-        "that did is not known"
+        "no verdict: memory was swapped or a GPU lowered its clocks during "
+        f"{units.format_percent(most, 0)} of the runs, and what that did is not known"
     )
 
 

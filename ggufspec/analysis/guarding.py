@@ -11,7 +11,7 @@ from ggufspec.analysis.comparing import LEAST_SESSIONS, BenchComparison, Compare
 from ggufspec.analysis.matching import label_arm
 from ggufspec.domain import Role
 from ggufspec.errors import InconclusiveError, ResultsError, SlowerError
-from ggufspec.units import counted
+from ggufspec.units import counted, format_percent
 
 FAIL_ERROR = 0.005
 """The chance that a guard fails although no arm is slower than the limit."""
@@ -119,15 +119,15 @@ def raise_if_slower(guarded: Guard) -> None:
     if slower:
         worst = min(slower, key=lambda row: row.row.change.ratio.value)
         raise SlowerError(
-            f"{len(slower)} of {counted(len(guarded.rows), 'row')} slower by more than {guarded.share:.1%}, "
-            f"most of all {worst.text}",
+            f"{len(slower)} of {counted(len(guarded.rows), 'row')} slower by more than "
+            f"{format_percent(guarded.share)}, most of all {worst.text}",
             "`ggufspec bisect` finds the version at which that happened",
         )
     if undecided:
         nearest = min(undecided, key=lambda row: row.row.change.ratio.value)
         raise InconclusiveError(
             f"{len(undecided)} of {counted(len(guarded.rows), 'row')} undecided at a limit of "
-            f"{guarded.share:.1%}, most of all {nearest.text}",
+            f"{format_percent(guarded.share)}, most of all {nearest.text}",
             _advice(guarded, undecided),
         )
 

@@ -132,7 +132,7 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
     disturbed = [arm for arm in groups if arm.disturbed > MOST_DISTURBED]
     if disturbed:
         most = max(arm.disturbed for arm in disturbed)
-        yield _warn(MeasurementWarning.DISTURBED, f"{most:.0%} of the runs", disturbed)
+        yield _warn(MeasurementWarning.DISTURBED, f"{units.format_percent(most, 0)} of the runs", disturbed)
     unlike = [
         arm
         for arm in groups
@@ -143,7 +143,11 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
     widened = [arm for arm in groups if arm.gain is not None and arm.gain.fit.disturbance]
     if widened:
         most = max(arm.gain.fit.disturbance for arm in widened if arm.gain is not None)
-        yield _warn(MeasurementWarning.WIDENED, f"up to {np.expm1(stats.Z95 * most):.0%}", widened)
+        yield _warn(
+            MeasurementWarning.WIDENED,
+            f"up to {units.format_percent(np.expm1(stats.Z95 * most), 0)}",
+            widened,
+        )
     single = [arm for arm in groups if arm.spec.traffic is None]  # others have windows of any length
     lengths = [length for arm in single for length in arm.good.numbers("decoded").tolist() if length > 0]
     if lengths and max(lengths) > _MOST_UNEQUAL * min(lengths):

@@ -166,7 +166,7 @@ def test_a_guard_tests_the_limit() -> None:
     (tested,) = fails.rows
     assert (tested.row.before.role, tested.state) == (Role.DRAFTING, GuardState.SLOWER)
     assert tested.hi < fails.limit == 0.97
-    with pytest.raises(SlowerError, match=r"1 of 1 row slower by more than 3.0%, .* γ=3: 0\.9"):
+    with pytest.raises(SlowerError, match=r"1 of 1 row slower by more than 3.0 %, .* γ=3: 0\.9"):
         guarding.raise_if_slower(fails)
     passes = guarding.guard(comparing.compare(_in_turn(0.99)), 0.03)
     assert passes.rows[0].lo > 0.97

@@ -468,7 +468,7 @@ def test_a_server_is_one_load_however_often_it_is_asked(start: str | None) -> No
     assert (judged.loads, judged.verdict) == (1, SpeedVerdict.ESTIMATE)
     text = overview.overview(stored, "table")
     assert "Estimate, not a verdict: drafting at http://127.0.0.1:8002 has 1.50× [1.3" in text
-    assert "The interval assumes that loads differ by 5% (one standard deviation)" in text
+    assert "The interval assumes that loads differ by 5 % (one standard deviation)" in text
     assert "name three servers of each kind (--url and --url-drafting three times)" in text
     assert " estimate " in overview.overview(stored, "md")
 

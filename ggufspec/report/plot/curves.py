@@ -171,7 +171,8 @@ def _forecast_rows(forecasts: Sequence[Forecast]) -> Iterator[Datum]:
     overall = [row for row in map(ForecastRow.record, forecasts) if row["category"] is None]
     several = [name for name in ("method", "p_min") if len({row[name] for row in overall}) > 1]
     for row in overall:
-        settings = [f"p-min {row['p_min']:g}" if name == "p_min" else str(row[name]) for name in several]
+        values = {"method": str(row["method"]), "p_min": f"p-min {units.format_number(row['p_min'])}"}
+        settings = [values[name] for name in several]
         series = ", ".join(("forecast", *settings))
         yield {
             "series": series,
@@ -181,5 +182,5 @@ def _forecast_rows(forecasts: Sequence[Forecast]) -> Iterator[Datum]:
             "gamma": row["draft"],
             **{f"tps{end}": row[f"tokens_per_s{end}"] for end in ("", "_lo", "_hi")},
             "rate": units.format_rate(row["tokens_per_s"]),
-            "gain": f"{row['speedup']:.2f}×",
+            "gain": units.format_factor(row["speedup"]),
         }

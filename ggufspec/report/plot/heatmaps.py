@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import altair as alt
 
+from ggufspec import units
 from ggufspec.analysis import arms
 from ggufspec.domain import SpeedVerdict
 from ggufspec.report.plot import look
@@ -96,8 +97,8 @@ def _fastest(rows: Iterable[Datum]) -> list[Datum]:
         {
             **{name: row[name] for name in ("across", "down", "axes", "speedup", "speedup_lo", "speedup_hi")},
             "gamma": row["draft"],
-            "gain": f"{row['speedup']:.2f}×",
-            "label": f"{row['speedup']:.2f}×{'?' * (row['verdict'] == SpeedVerdict.UNDECIDED)}",
+            "gain": units.format_factor(row["speedup"]),
+            "label": units.format_factor(row["speedup"]) + "?" * (row["verdict"] == SpeedVerdict.UNDECIDED),
         }
         for row in best.values()
     ]

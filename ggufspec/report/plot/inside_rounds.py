@@ -75,7 +75,7 @@ def draw_positions(rows: list[Datum]) -> alt.LayerChart | None:
         tooltip=look.tooltip(AcceptedAtRow),
     )
     rates = "; ".join(
-        f"{row['series']}: {row['share']:.0%} at position {row['position']}"
+        f"{row['series']}: {units.format_percent(row['share'], 0)} at position {row['position']}"
         for row in (
             next(row for row in reversed(rows) if row["series"] == name and row["measure"] == OF_ALL)
             for name in names

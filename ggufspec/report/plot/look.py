@@ -107,7 +107,7 @@ def _figures(arm: Arm, row: Datum) -> Datum:
         "arrivals": row["rate"],
         "load": tuple(row[name] for name in ("users", "depth", "rate")),
         "rate": row["gen_tps"] and units.format_rate(row["gen_tps"]),
-        "gain": row["speedup"] and f"{row['speedup']:.2f}×",
+        "gain": row["speedup"] and units.format_factor(row["speedup"]),
         "peak_rss_bytes": max(sizes, default=None),
     }
 
@@ -130,14 +130,14 @@ def _varied(rows: Sequence[Datum], names: Sequence[str]) -> list[str]:
 _FORMATS: dict[str, Any] = {
     "users": lambda users: units.counted(users, "user"),
     "depth": "depth {:,}".format,
-    "arrivals": "{:g} requests/s".format,
+    "arrivals": lambda rate: f"{units.format_number(rate)} requests/s",
     "llama_build": str,
     "settings": str,
     "target": stem,
     "drafter": stem,
     "actual_ngl": "{} layers on the GPU".format,
     "actual_ngld": "{} drafter layers".format,
-    "p_min": "p-min {:g}".format,
+    "p_min": lambda p_min: f"p-min {units.format_number(p_min)}",
     "threads": "{} threads".format,
     "kv_type": "cache {}".format,
     "ubatch": "ubatch {}".format,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ggufspec import units
 from ggufspec.analysis import FAIL_ERROR, PASS_ERROR, BenchComparison, Design, Guard
 from ggufspec.report.columns import TableLayout
 from ggufspec.report.rows.benches import ComparedItem, ComparisonRow
@@ -73,8 +74,8 @@ def basis(compared: BenchComparison) -> tuple[str, ...]:
 def _guard(guard: Guard) -> Iterator[str]:
     yield (
         f"Guard: {guard.limit:.3f} is the limit. An arm is slower where its interval lies below the limit "
-        f"({1 - FAIL_ERROR:.1%} for all arms together, Holm), and has passed where it lies above "
-        f"({1 - PASS_ERROR:.0%} each)."
+        f"({units.format_percent(1 - FAIL_ERROR)} for all arms together, Holm), and has passed where it lies "
+        f"above ({units.format_percent(1 - PASS_ERROR, 0)} each)."
     )
 
 

@@ -37,8 +37,8 @@ def ratio(judgement: SpeedJudgement) -> str:
 def assumption(spread: float) -> str:
     """Return what an interval rests on that assumes how much loads differ, as a clause."""
     return (
-        f"the interval assumes that loads differ by {spread:.0%} (one standard deviation), because fewer "
-        f"than {stats.MIN_LOADS} were measured"
+        f"the interval assumes that loads differ by {units.format_percent(spread, 0)} (one standard "
+        f"deviation), because fewer than {stats.MIN_LOADS} were measured"
     )
 
 
