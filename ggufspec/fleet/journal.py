@@ -277,7 +277,7 @@ def read_benches(stored: StoredFleet) -> dict[str, ResultSet]:
     """Return the bench of each machine, by its id, with the runs that count.
 
     A block that was begun on one machine and measured on another counts there alone. A drafter alone, which
-    belongs to no single block, counts on the machine that has the most of its runs.
+    belongs to no single block, counts on the machine that has measured the most of its cells.
 
     Raises:
         ResultsError: a bench is missing or cannot be read.
@@ -289,7 +289,7 @@ def read_benches(stored: StoredFleet) -> dict[str, ResultSet]:
     elsewhere = {
         machine: {event.key for event in measured if event.machine != machine} for machine in benches
     }
-    of_drafters = {machine: _count_drafter_runs(bench) for machine, bench in benches.items()}
+    of_drafters = {machine: _count_drafter_cells(bench) for machine, bench in benches.items()}
 
     def counts(machine: str, spec: RunSpec) -> bool:
         if spec.role is Role.DRAFTER:
@@ -304,9 +304,9 @@ def block_key(spec: RunSpec) -> str:
     return replace(spec.baseline, prompt=NO_PROMPT, build=None).key
 
 
-def _count_drafter_runs(bench: ResultSet) -> Counter[str]:
-    """Return how many runs a bench has of each drafter alone, by its key."""
-    specs, spec_of = bench.runs.by_spec()
+def _count_drafter_cells(bench: ResultSet) -> Counter[str]:
+    """Return how many cells a bench has of each drafter alone, by its key."""
+    specs, spec_of = bench.current.by_spec()  # not all runs: a disturbed cell has up to three
     return Counter(specs[number].key for number in spec_of.tolist() if specs[number].role is Role.DRAFTER)
 
 

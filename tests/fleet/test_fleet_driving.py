@@ -17,9 +17,11 @@ import pytest
 from click.testing import CliRunner
 
 from ggufspec import fleet, machine, results
+from ggufspec.analysis import warnings
+from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.choices import Where
 from ggufspec.cli import cli
-from ggufspec.domain import RunSpec, Sample
+from ggufspec.domain import Role, RunResult, RunSpec, Sample
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.fleet import AttemptEnding, Drive, benching, make_order
 from ggufspec.fleet.benching import Bencher, list_software
@@ -107,6 +109,25 @@ def test_the_block_of_a_lost_node_counts_once(
     assert (lost.hostname, lost.reason) == ("b", "the node died")
     raw = [results.load(event.bench) for event in fleet.read_fleet("nightly").machines.values()]
     assert sum(len(bench.runs) for bench in raw) > sum(len(bench.runs) for bench in benches.values())
+
+
+@pytest.mark.parametrize("lost_after", [7, 9, 12])
+def test_a_drafter_counts_where_most_of_its_cells_were_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost_after: int
+) -> None:
+    """A disturbed run is measured again, so the lost node may have more runs of fewer cells."""
+    slow = sample(values.spec(Role.DRAFTER), tps=10.0)
+
+    def flag(run: RunResult, **_: object) -> tuple[MeasurementWarning, ...]:
+        return (MeasurementWarning.BUSY_MACHINE,) if run.sample.gen_s == slow.gen_s else ()
+
+    def answer(spec: RunSpec) -> Sample:
+        return slow if spec.role is Role.DRAFTER else sample(spec)
+
+    monkeypatch.setattr(warnings, "of_run", flag)
+    busy = FakeNode(host="a", engine=Scripted(answer=answer), lost_after=lost_after)
+    drive(cluster(tmp_path, monkeypatch, busy, FakeNode(host="b")))
+    assert cells(*stored().values()) == local_cells()
 
 
 def test_a_killed_driver_goes_on_without_repeating_a_run(
