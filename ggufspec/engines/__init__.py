@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ggufspec.domain import ENGINES, Method, Program, RunSpec
 from ggufspec.engines.binary import BinaryEngine
@@ -12,6 +13,9 @@ from ggufspec.engines.several import BuildsEngine
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import check_synthetic as check_program
 from ggufspec.llama.install import Install
+
+if TYPE_CHECKING:
+    from ggufspec.engines.library.admitting import Library
 
 __all__ = [
     "ENGINES",
@@ -33,15 +37,15 @@ def program_for(name: str, spec: RunSpec) -> Program:
     return drafting if spec.drafting is not None or drafting is Program.SERVER else Program.PLAIN
 
 
-def check_library(install: Install) -> None:
-    """Make sure that the engine ``inprocess`` can use an install's library.
+def check_library(install: Install) -> Library:
+    """Return what an install's library can do for the engine ``inprocess``.
 
     Raises:
         NoInstallError: it has no library, or one that cannot be used.
     """
     from ggufspec.engines.library import admitting  # only this engine needs it
 
-    admitting.check_library(install)
+    return admitting.check_library(install)
 
 
 def check_synthetic(engine: str, install: Install, methods: Sequence[Method]) -> None:

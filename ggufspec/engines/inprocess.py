@@ -309,7 +309,7 @@ class InprocessEngine(Engine):
             return _place(self.install)  # another worker checks its own
         if self._checked is None:
             try:
-                self._checked = check_library(self.install)
+                self._checked = check_library(self.install).folder
             except NoInstallError as error:
                 raise Failure(Status.LOAD_FAILED, f"{error.message}; {error.hint}") from error
         return self._checked

@@ -159,16 +159,16 @@ def expect_rounds(
 
 def _why_not(session: Session, arms: Sequence[RunSpec]) -> str | None:
     """Return why nothing can be computed; None where it can."""
+    try:
+        heads = engines.check_library(session.install).heads
+    except GgufspecError as error:
+        return error.message
+    build = session.install.build_number
     for arm in arms:
         assert arm.drafting is not None
         is_learning = not LEARNING_METHODS.isdisjoint(arm.drafting.chain.methods)
-        build = session.install.build_number
-        if is_learning or not prospects.can_forecast(arm, Program.SERVER, build, users=_SEVERAL):
+        if is_learning or not prospects.can_forecast(arm, Program.SERVER, build, heads=heads, users=_SEVERAL):
             return f"drafting by {arm.drafting.chain} cannot be computed"
-    try:
-        engines.check_library(session.install)
-    except GgufspecError as error:
-        return error.message
     return None
 
 

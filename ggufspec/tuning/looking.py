@@ -61,7 +61,10 @@ def forecast_configurations(
     install, program = plan.session.install, engines.ENGINES[plan.session.engine.name]
     arms = prospects.drafting_arms(plan.blocks)
     build, users = install.build_number, plan.users or 1
-    forecastable = [arm for arm in arms if prospects.can_forecast(arm, program, build, users=users)]
+    heads = engines.check_library(install).heads
+    forecastable = [
+        arm for arm in arms if prospects.can_forecast(arm, program, build, heads=heads, users=users)
+    ]
     drafters = [*dict.fromkeys(arm.draft_source for arm in forecastable if arm.draft_source is not None)]
     one_load = 1 if plan.alone.offload.rpc else None  # at once: a worker serves one program at a time
     inside = prospects.drafts_inside(drafters, plan.alone.pair.target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,6 @@ from ggufspec.errors import GgufspecError
 from ggufspec.forecast import concurrency, trace
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import TracedTexts
-from ggufspec.llama.install import releases
 from ggufspec.measure import Block
 from ggufspec.modelfiles import compat, gguf
 from ggufspec.tuning.values import Prospect
@@ -38,8 +37,18 @@ _OTHER_BLOCKS = ("selector_top_k", "hyper_connection.count", "rope.dimension_sec
 _ALIKE = 0.01  # p_min that changes the forecast by less is not tried at the same draft size
 
 
-def can_forecast(arm: RunSpec, program: Program, build: int | None, *, users: int = 1) -> bool:
-    """Whether a configuration can be forecast at all, for so many users at once."""
+def can_forecast(
+    arm: RunSpec, program: Program, build: int | None, *, heads: Collection[Method], users: int = 1
+) -> bool:
+    """Whether a configuration can be forecast at all.
+
+    Args:
+        arm: the configuration.
+        program: that serves it.
+        build: the number of its llama.cpp.
+        heads: the methods whose heads the library feeds.
+        users: at once.
+    """
     drafting = _drafting(arm)
     if drafting.first or drafting.ngram != NgramSettings():
         return False
@@ -51,19 +60,20 @@ def can_forecast(arm: RunSpec, program: Program, build: int | None, *, users: in
         if not isinstance(source, HeadFile):
             return can_go_back
         is_modelled = users == 1 or not source.method.drafts_block
-        return can_go_back and is_modelled and _can_follow(source, build)
+        return can_go_back and is_modelled and _can_follow(source, heads)
     return trace.why_not(drafting.method, n_max=drafting.n_max, program=program, build=build) is None
 
 
-def _can_follow(source: HeadFile, build: int | None) -> bool:
-    """Whether the library of a build can draft with this head as programs do.
+def _can_follow(source: HeadFile, heads: Collection[Method]) -> bool:
+    """Whether a library that feeds some kinds of heads can draft with this one as programs do.
 
     It cannot with several layers for MTP, nor with one that reads the target's cache, nor with the kinds of
     DFlash and DSpark whose graphs are not those of the paper.
     """
     card = _read(source.path)
     head = None if card is None else compat.read_head(card)
-    if build not in releases.READS_STATES or card is None or head is None:
+    kind = Method.DRAFT_DFLASH if source.method.drafts_block else source.method  # DSpark is fed alike
+    if kind not in heads or card is None or head is None:
         return False
     if source.method.drafts_block:
         return not any(f"dflash.{key}" in card.metadata for key in _OTHER_BLOCKS)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ggufspec import engines
+from ggufspec import engines, proc
 from ggufspec.domain import Failure
 from ggufspec.engines.library import admitting
 from ggufspec.engines.library.layouts import find_difference, find_layout, load_library
@@ -164,18 +164,29 @@ def test_a_library_that_crashes_is_refused_and_harms_nobody(install: Install) ->
         engines.check_library(install)
 
 
-@pytest.mark.parametrize("release", ["0.2.90", "0.3.9"])
-def test_a_release_that_lacks_functions_is_refused_by_its_name(install: Install, release: str) -> None:
-    with pytest.raises(NoInstallError, match=rf"is of llama-cpp-python {release}; .* needs 0\.3\.10"):
-        engines.check_library(replace(install, release=release))
-
-
-def test_a_build_of_our_own_is_taken_without_a_test(install: Install) -> None:
-    assert admitting.check_library(replace(install, release="0.3.36")) == install.root
+def test_the_answer_is_kept_with_the_librarys_digest(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [name for name in NEEDED if name != "llama_get_memory"]
+    compile_source(library_source(functions=others), install.root)
+    with pytest.raises(NoInstallError, match="it lacks llama_get_memory"):
+        engines.check_library(install)
+    admitting._examine.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(proc, "capture", lambda *_, **__: pytest.fail("it was tested again"))
+        with pytest.raises(NoInstallError, match="it lacks llama_get_memory"):
+            engines.check_library(install)
+    admitting._examine.cache_clear()
+    compile_source(library_source(functions=others[1:]), install.root)
+    with pytest.raises(NoInstallError, match=f"it lacks {others[0]}"):
+        engines.check_library(install)
 
 
 @pytest.mark.parametrize("folder", ["bin", "lib"])
-def test_the_library_is_looked_for_beside_the_programs(install: Install, tmp_path: Path, folder: str) -> None:
+def test_the_library_is_looked_for_beside_the_programs(
+    install: Install, tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admitting, "_examine", lambda file: (None, ()))
     root = tmp_path / "prefix" / "bin"
     root.mkdir(parents=True)
     bare = replace(install, root=root, release="0.3.36")
@@ -184,4 +195,4 @@ def test_the_library_is_looked_for_beside_the_programs(install: Install, tmp_pat
     beside = tmp_path / "prefix" / folder
     beside.mkdir(exist_ok=True)
     (tmp_path / "libllama.so").rename(beside / "libllama.so")
-    assert admitting.check_library(bare) == beside
+    assert admitting.check_library(bare).folder == beside

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import pytest
 from ggufspec import engines, paths, prompts, tuning
 from ggufspec.domain import Drafting, Offload, Role, RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
-from ggufspec.engines.library import admitting
+from ggufspec.engines.library import admitting, selftest
 from ggufspec.engines.library.llama_h import NEEDED
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import installs, releases
@@ -52,8 +53,20 @@ import sys
 from pathlib import Path
 from ggufspec.engines.library import selftest
 selftest._ANSWER = " in the garden"
-print(selftest.check(Path(sys.argv[1])))
+for line in selftest.check(Path(sys.argv[1])):
+    print(selftest.MARK + line)
 """
+
+FEEDS_NOTHING = """
+import sys
+from pathlib import Path
+from ggufspec.engines.library import heads, selftest
+read = heads._rows
+heads._rows = lambda address, count, width: read(address, count, width) * (width > 1000)  # the logits' width
+for line in selftest.check(Path(sys.argv[1])):
+    print(selftest.MARK + line)
+"""
+"""As a library whose functions for states are there, and return zeros."""
 
 
 @pytest.fixture
@@ -89,12 +102,32 @@ def test_a_library_is_taken_whatever_its_programs_report(copied: Install, versio
     engines.check_library(replace(copied, version=version, build_number=None, commit=None))
 
 
+@pytest.fixture
+def tested_by(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Let another program test libraries, whatever is known of them."""
+
+    def use(program: str) -> None:
+        monkeypatch.setenv("GGUFSPEC_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(selftest, "PROGRAM", (sys.executable, "-c", program))
+
+    return use
+
+
 def test_a_library_that_computes_something_else_is_refused(
-    copied: Install, monkeypatch: pytest.MonkeyPatch
+    copied: Install, tested_by: Callable[[str], None]
 ) -> None:
-    monkeypatch.setattr(admitting, "PROBE", (sys.executable, "-c", EXPECTS_ANOTHER_TEXT))
+    tested_by(EXPECTS_ANOTHER_TEXT)
     with pytest.raises(NoInstallError, match="the embedded model writes"):
         engines.check_library(copied)
+
+
+def test_only_heads_that_a_library_feeds_are_forecast(
+    copied: Install, tested_by: Callable[[str], None]
+) -> None:
+    assert engines.check_library(copied).heads == {*selftest._HEADS}
+    admitting._examine.cache_clear()
+    tested_by(FEEDS_NOTHING)
+    assert engines.check_library(copied).heads == frozenset()
 
 
 def test_an_older_llama_is_refused_by_name(legacy: Install, tmp_path: Path) -> None:

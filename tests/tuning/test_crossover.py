@@ -16,6 +16,7 @@ import ggufspec
 from ggufspec import results, tuning
 from ggufspec.analysis import LOOKS, CellSource, CrossoverMap, map_crossover, read_crossover
 from ggufspec.domain import Conditions, Prompt, RunSpec, SpeedVerdict
+from ggufspec.engines.library.admitting import Library
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import TrafficPoint
@@ -422,7 +423,9 @@ def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.
         yield from ()
         return {("anywhere", None): curve}, ()
 
-    monkeypatch.setattr("ggufspec.engines.check_library", lambda install: None)
+    monkeypatch.setattr(
+        "ggufspec.engines.check_library", lambda install: Library(folder=Path(), heads=frozenset())
+    )
     monkeypatch.setattr("ggufspec.engines.make", lambda *_, **__: nullcontext(SimpleNamespace()))
     monkeypatch.setattr("ggufspec.tuning.looking.measure_start", start)
     monkeypatch.setattr("ggufspec.forecast.profiles.traces", traces)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,6 +46,7 @@ from tests.support import fake_server, fakes, models, quick_look, shapes, shell,
 from tests.support.schemas import validate
 
 GIB = 1 << 30
+HEADS = frozenset({Method.DRAFT_EAGLE3, Method.DRAFT_MTP, Method.DRAFT_DFLASH})
 
 
 def _forecast(
@@ -525,20 +526,24 @@ def test_the_pair_entry_can_be_read_back(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("method", "build", "known"),
+    ("method", "heads", "known"),
     [
-        (Method.DRAFT_EAGLE3, 11312, True),
-        (Method.DRAFT_EAGLE3, 11311, False),
-        (Method.DRAFT_EAGLE3, None, False),
-        (Method.DRAFT_DFLASH, 11312, True),
-        (Method.DRAFT_DFLASH, 11311, False),
+        (Method.DRAFT_EAGLE3, HEADS, True),
+        (Method.DRAFT_EAGLE3, {Method.DRAFT_DFLASH}, False),
+        (Method.DRAFT_EAGLE3, set(), False),
+        (Method.DRAFT_DFLASH, HEADS, True),
+        (Method.DRAFT_DFLASH, {Method.DRAFT_EAGLE3}, False),
     ],
 )
 def test_heads_are_forecast_where_the_library_was_seen_to_feed_them(
-    tmp_path: Path, method: Method, build: int | None, known: bool
+    tmp_path: Path, method: Method, heads: Collection[Method], known: bool
 ) -> None:
     made = models.eagle3() if method is Method.DRAFT_EAGLE3 else models.dflash()
-    assert prospects.can_forecast(_head_arm(tmp_path, made, method), Program.SERVER, build) is known
+    assert _can_forecast(_head_arm(tmp_path, made, method), heads=heads) is known
+
+
+def _can_forecast(arm: RunSpec, *, heads: Collection[Method] = HEADS, users: int = 1) -> bool:
+    return prospects.can_forecast(arm, Program.SERVER, 11312, heads=heads, users=users)
 
 
 def _head_arm(folder: Path, made: Any, method: Method) -> RunSpec:
@@ -576,8 +581,8 @@ def test_blocks_are_forecast_where_they_are_those_of_the_paper(
     keys = {key.replace("__", "."): value for key, value in extra.items()}
     made = models.dflash(markov=markov, **keys)
     arm = _head_arm(tmp_path, made, Method.DRAFT_DSPARK if markov else Method.DRAFT_DFLASH)
-    assert prospects.can_forecast(arm, Program.SERVER, 11312) is known
-    assert not prospects.can_forecast(arm, Program.SERVER, 11312, users=2)
+    assert _can_forecast(arm) is known
+    assert not _can_forecast(arm, users=2)
 
 
 @pytest.mark.parametrize(("n_mtp", "known"), [(1, True), (2, False)])
@@ -593,7 +598,7 @@ def test_layers_for_mtp_are_forecast_if_there_is_one(tmp_path: Path, n_mtp: int,
     assert inside.draft_source != target
     assert prospects.drafts_inside([inside.draft_source], target)
     assert not prospects.drafts_inside([target], target)
-    assert prospects.can_forecast(inside, Program.SERVER, 11312) is known
+    assert _can_forecast(inside) is known
 
 
 def test_a_target_with_recurrent_layers_is_measured_and_not_forecast(tmp_path: Path) -> None:
@@ -609,4 +614,4 @@ def test_a_target_with_recurrent_layers_is_measured_and_not_forecast(tmp_path: P
         (Pair(name="p", target=hybrid, draft=plain), False),
         (Pair(name="p", target=plain, draft=hybrid), False),
     ):
-        assert prospects.can_forecast(replace(arm, pair=pair), Program.SERVER, 11312) is known
+        assert _can_forecast(replace(arm, pair=pair)) is known

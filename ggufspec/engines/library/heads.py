@@ -1,7 +1,7 @@
 """Heads in the library, fed with the target's hidden states as llama.cpp's programs do it.
 
 Follows common/speculative.cpp. The functions that return hidden states belong to a staging header
-(src/llama-ext.h) and have C++ names. They are called only where ``releases.READS_STATES`` lists the build.
+(src/llama-ext.h) and have C++ names, so a library is asked first whether they work, see ``selftest.py``.
 """
 
 from __future__ import annotations

@@ -48,10 +48,6 @@ COMMITS: Mapping[str, str] = {
 """Release -> the commit of llama.cpp that its source distribution carries (.git/modules/vendor/…/HEAD)."""
 
 
-READS_STATES = frozenset({11312})
-"""Builds whose library was seen to return a target's hidden states as heads read them, through C++ names."""
-
-
 OLDEST_LIBRARY = "0.3.10"
 """The first release whose library has all that the engine ``inprocess`` calls.
 
