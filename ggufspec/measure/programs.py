@@ -119,12 +119,10 @@ def _check_install(name: str, install: Install, ways: Sequence[Chain], *, drafti
     if drafting:
         program = install.executable(drafts_with)
         if drafts_with is Program.SERVER and not commands.can_draft(program.options):
-            raise GgufspecError(
-                f"the {program.path.name} in {install.root} cannot draft", "use --engine binary"
-            )
+            raise GgufspecError(f"the {program.name} in {install.root} cannot draft", "use --engine binary")
         if drafts_with is Program.SERVER and not commands.reports_drafts(install.build_number):
             raise GgufspecError(
-                f"the {program.path.name} in {install.root} does not report how many tokens it drafts",
+                f"the {program.name} in {install.root} does not report how many tokens it drafts",
                 "use --engine binary or binary-simple, or llama.cpp b4984 or newer",
             )
 

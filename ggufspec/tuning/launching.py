@@ -69,7 +69,7 @@ class ServerCommand:
 
     Attributes:
         name: that of the configuration.
-        program: llama-server.
+        program: the words that start llama-server.
         options: those that were tuned, then the user's.
         environment: variables that were set when it was tuned and may change the speed.
         build: the llama.cpp that was tuned.
@@ -77,7 +77,7 @@ class ServerCommand:
     """
 
     name: str
-    program: Path
+    program: tuple[str, ...]
     options: tuple[ServerOption, ...]
     environment: Mapping[str, str]
     build: Build
@@ -86,7 +86,7 @@ class ServerCommand:
     @property
     def argv(self) -> tuple[str, ...]:
         """The command line."""
-        return (str(self.program), *(word for option in self.options for word in option.words))
+        return (*self.program, *(word for option in self.options for word in option.words))
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -137,12 +137,13 @@ def prepare_server(configuration: Configuration, words: Sequence[str] = ()) -> S
         )
     pair = configured.verify_models(configuration)
     install = _find_install(configuration)
-    listed = install.executable(Program.SERVER).options
+    server = install.executable(Program.SERVER)
+    listed, n_program = server.options, len(server.argv)
     was = configuration.spec.pair
     moved = dict(_moves((was.target, pair.target), (was.draft, pair.draft)))
     tuned = [
         replace(option, value=moved.get(option.value, option.value)) if option.value else option
-        for option in _read_options(configuration.serving_argv[1:], listed)
+        for option in _read_options(configuration.serving_argv[n_program:], listed)
     ]
     added = [_absolute(option) for option in _read_options(words, listed)]
     for option in added:
@@ -159,7 +160,7 @@ def prepare_server(configuration: Configuration, words: Sequence[str] = ()) -> S
     others = [option for option in added if not option.means(_RPC)]
     return ServerCommand(
         name=configuration.id,
-        program=Path(configuration.serving_argv[0]),
+        program=configuration.serving_argv[:n_program],
         options=(*workers, *(option for option in tuned if not option.means(*users)), *others),
         environment=configuration.environment or {},
         build=configuration.build,

@@ -99,6 +99,61 @@ def test_a_missing_program_is_named(tmp_path: Path) -> None:
         install.find_install(tmp_path).executable(Program.TREE)
 
 
+def unified(folder: Path) -> Path:
+    """The one program of the official installer, in whose place its commands are answered by others."""
+    parts = fakes.install(folder / "parts")
+    fakes.program(parts / "llama-server", fakes.PLAIN, help_from="llama-server")
+    program = folder / "bin" / "llama"
+    program.parent.mkdir()
+    program.write_text(
+        f"""#!/bin/sh
+case "$1" in
+  serve) name=llama-server;;
+  completion) name=llama-completion;;
+  *) echo "error: unknown command '$1'" >&2; exit 1;;
+esac
+shift
+exec {parts}/$name "$@"
+"""
+    )
+    program.chmod(0o755)
+    return program
+
+
+def test_the_official_program_serves_and_completes(tmp_path: Path) -> None:
+    program = unified(tmp_path)
+    found = install.find_install(program.parent)
+    assert {key: value.argv for key, value in found.programs.items()} == {
+        Program.PLAIN: (str(program), "completion"),
+        Program.SERVER: (str(program), "serve"),
+    }
+    assert (found.quantizer, found.build_number) == ((str(program), "quantize"), 10475)
+    assert found.executable(Program.SERVER).name == "llama serve"
+    with pytest.raises(NoInstallError, match="has no llama-speculative") as caught:
+        found.executable(Program.TREE)
+    assert "`--engine server` drafts without it" in str(caught.value.hint)
+
+
+def test_the_official_program_is_found_where_its_installer_puts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = unified(tmp_path)
+    (tmp_path / ".local").mkdir()
+    program.parent.rename(tmp_path / ".local" / "bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert install.find_install().root == tmp_path / ".local" / "bin"
+
+
+def test_another_program_of_that_name_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "llama"
+    other.write_text("#!/bin/sh\necho 'usage: llama [-h] {model,stack} ...' >&2\nexit 2\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(NoInstallError, match=r"no llama.cpp was found"):
+        install.find_install()
+
+
 def own_build(
     name: str,
     *,

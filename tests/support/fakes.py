@@ -133,7 +133,7 @@ def recorded_install(build: str, backend: str | None = "cpu") -> Install:
     """The install whose programs have the options of a recorded build; nothing can be started."""
     programs = {}
     for program, names in NAMES.items():
-        for name in names:
+        for name in names:  # "llama serve" is not recorded: it prints what llama-server does
             file = HELP / build / f"{name}.txt"
             if file.is_file() and not (program is Program.PLAIN and "--show-timings" in file.read_text()):
                 options = parse_help(file.read_text(), plain=program is Program.PLAIN)

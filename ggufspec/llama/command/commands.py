@@ -76,7 +76,7 @@ def find_ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str
     }
     executable = install.executable(program)
     return tuple(
-        f"{executable.path.name} has no {SPELLINGS[meaning][-1]}"
+        f"{executable.name} has no {SPELLINGS[meaning][-1]}"
         for meaning, is_requested in requested.items()
         if is_requested and executable.options.first(*SPELLINGS[meaning]) is None
     )
@@ -238,9 +238,7 @@ def server_argv(
 def _check_drafting(executable: Executable, spec: RunSpec, install: Install) -> None:
     drafts_with_model = spec.drafting is not None and spec.drafting.method.drafts_with_model
     if drafts_with_model and not can_draft(executable.options):
-        raise GgufspecError(
-            f"the {executable.path.name} in {install.root} cannot draft", "use `--engine binary`"
-        )
+        raise GgufspecError(f"the {executable.name} in {install.root} cannot draft", "use `--engine binary`")
 
 
 def can_draft(options: ListedFlags) -> bool:

@@ -149,7 +149,7 @@ def check_chain(install: Install, program: Program, chain: Chain) -> None:
         GgufspecError: it does not draft in this way; the hint names a program or a build that does.
     """
     executable = install.executable(program)
-    name = executable.path.name
+    name = executable.name
     if program is Program.TREE:
         if chain != Chain(Method.DRAFT_MODEL):
             raise GgufspecError(
@@ -188,7 +188,7 @@ def check_synthetic(executable: Executable) -> None:
     """
     if _SYNTHETIC not in executable.options:
         raise GgufspecError(
-            f"this {executable.path.name} has no synthetic acceptance: its --help does not list {_SYNTHETIC}",
+            f"this {executable.name} has no synthetic acceptance: its --help does not list {_SYNTHETIC}",
             "llama-server of autumn 2026 does: `ggufspec build` makes one",
         )
 

@@ -95,10 +95,10 @@ class Arguments:
     def __init__(self, executable: Executable, install: Install) -> None:
         """Start with the program; ``install`` shows whether it has the old common parser."""
         plain = install.programs.get(Program.PLAIN)
-        self.name = executable.path.name
+        self.name = executable.name
         self.options = executable.options
         self._generic = plain is not None and plain.options.generic
-        self._argv = [str(executable.path)]
+        self._argv = [*executable.argv]
 
     def add_flag(self, meaning: str, value: object) -> None:
         """Add a flag and its value; an optional flag that the program lacks is left out.

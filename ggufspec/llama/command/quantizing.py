@@ -39,7 +39,7 @@ def quantize(install: Install, source: Path, quant: str, out: Path, *, threads: 
         unfinished = scratch / out.name
         # a model that is quantized already can be quantized again: its weights are rounded twice
         argv = [
-            str(install.quantizer),
+            *install.quantizer,
             "--allow-requantize",
             str(source),
             str(unfinished),

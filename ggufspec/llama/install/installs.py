@@ -24,22 +24,28 @@ from ggufspec.machine import Gpu
 from ggufspec.options import settings
 
 NAMES: Mapping[Program, tuple[str, ...]] = {
-    Program.PLAIN: ("llama-completion", "llama-cli", "main"),
+    Program.PLAIN: ("llama-completion", "llama-cli", "main", "llama completion"),
     Program.TREE: ("llama-speculative", "speculative"),
     Program.SIMPLE: ("llama-speculative-simple",),
-    Program.SERVER: ("llama-server", "server"),
+    Program.SERVER: ("llama-server", "server", "llama serve"),
 }
-"""The names of each program, newest first. Stubs and chat clients of the same name are refused."""
+"""The names of each program, newest first. Stubs and chat clients of the same name are refused.
+
+The official installer has one program ``llama`` for all; it drafts in its server alone (app/llama.cpp).
+"""
 
 _FAR_FUTURE = 1_000_000  # a build number
 _FIRST_BUILD = 1000  # older than any that has a program for drafting
 _TOKENIZERS = ("llama-tokenize", "tokenize")
-_QUANTIZERS = ("llama-quantize", "quantize")
+_QUANTIZERS = ("llama-quantize", "quantize", "llama quantize")
 _WORKERS = ("ggml-rpc-server", "rpc-server")
-_ALL_NAMES = (
-    *(name for names in NAMES.values() for name in names),
-    *(*_TOKENIZERS, *_QUANTIZERS, *_WORKERS),
+_FILES = tuple(
+    dict.fromkeys(
+        name.split()[0] for names in (*NAMES.values(), _TOKENIZERS, _QUANTIZERS, _WORKERS) for name in names
+    )
 )
+_INSTALLED = "~/.local/bin"
+"""Where the official installer puts ``llama``; many shells have it on PATH only after a new login."""
 _VERSION = re.compile(r"^version: (?:(\d+) \((\w+)\)|(\S+) \(build (\d+), commit (\w+)\))", re.MULTILINE)
 WITHOUT_RPC_HINT = "`ggufspec build` makes one with it; `ggufspec build --list` shows where others are"
 """What to do about a llama.cpp that was built without RPC."""
@@ -52,10 +58,21 @@ _CHAT_CLIENT = "--show-timings"  # only the llama-cli that became a chat client 
 
 @dataclass(frozen=True, kw_only=True)
 class Executable:
-    """One program of an install and its flags."""
+    """One program of an install and its flags; ``command`` is what the program ``llama`` is told to be."""
 
     path: Path
     options: ListedFlags
+    command: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name for people."""
+        return " ".join(filter(None, (self.path.name, self.command)))
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The words that start it."""
+        return (str(self.path), *filter(None, (self.command,)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +92,7 @@ class Install:
     devices: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()  # GPUs that it can use, and their free memory when it was found
     tokenizer: Executable | None = None
-    quantizer: Path | None = None
+    quantizer: tuple[str, ...] | None = None  # the words that start it
     worker: Path | None = None  # the program that lends this machine's devices to a llama.cpp elsewhere
     has_rpc: bool | None = None  # whether it uses workers elsewhere; None where nothing shows it
     library: Path | None = None  # the folder of the shared libraries beside the programs
@@ -99,10 +116,12 @@ class Install:
         """
         executable = self.programs.get(program)
         if executable is None:
-            source = "official release archives leave it out" if self.programs else "it is a library alone"
+            source = "official installations leave it out" if self.programs else "it is a library alone"
+            drafts = Program.SERVER in self.programs and program in {Program.TREE, Program.SIMPLE}
             raise NoInstallError(
                 f"the llama.cpp in {self.root} has no {NAMES[program][0]}",
-                f"{source}; `ggufspec build` makes a complete one",
+                f"{source}; {'`--engine server` drafts without it, and ' * drafts}"
+                "`ggufspec build` makes a complete one",
             )
         return executable
 
@@ -223,7 +242,7 @@ def probe(path: Path, origin: str, built: Built | None = None) -> Install | None
     A folder of llama-cpp-python needs only its library. A damaged build of our own is ignored.
     """
     for candidate in _places(path):
-        executables = {name: candidate / name for name in _ALL_NAMES if _runs(candidate / name)}
+        executables = {name: candidate / name for name in _FILES if _runs(candidate / name)}
         build = built or _own_build(candidate)
         if isinstance(build, Skipped) and build.is_damaged:
             continue
@@ -283,7 +302,7 @@ def _search() -> Iterator[Install | Skipped]:
             install = probe(build.bin, store.OWN_BUILD, build)
             reason = "its programs do not start"
             yield install or Skipped(path=build.path, reason=reason, command=build.command, built=build)
-    on_path = {name: Path(where) for name in _ALL_NAMES if (where := shutil.which(name))}
+    on_path = {name: where for name in _FILES if (where := _find_on_path(name))}
     if on_path:
         root = next(iter(on_path.values())).resolve().parent
         own_build = _own_build(root)
@@ -320,10 +339,10 @@ def _assemble(
     programs: dict[Program, Executable] = {}
     versions: list[_ProgramVersion] = []
     for program, names in NAMES.items():
-        for name in names:
-            if name not in paths_by_name:
+        for file, *command in map(str.split, names):
+            if file not in paths_by_name:
                 continue
-            executable, version = _inspect(paths_by_name[name], program)
+            executable, version = _inspect(paths_by_name[file], program, *command)
             if executable is not None:
                 programs[program] = executable
                 versions.append(version)
@@ -344,7 +363,7 @@ def _assemble(
         devices=tuple(device.name for device in listed or ()),
         gpus=options.gpus(listed, backend),
         tokenizer=_tokenizer(paths_by_name),
-        quantizer=next((paths_by_name[name] for name in _QUANTIZERS if name in paths_by_name), None),
+        quantizer=_quantizer(paths_by_name, programs),
         worker=(worker := next((paths_by_name[name] for name in _WORKERS if name in paths_by_name), None)),
         has_rpc=built.has_rpc if built else True if worker else None,
         library=library.parent if (library := find_library(root)) else None,
@@ -357,18 +376,21 @@ def _assemble(
 
 
 @cache
-def _inspect(path: Path, program: Program) -> tuple[Executable | None, _ProgramVersion]:
+def _inspect(
+    path: Path, program: Program, command: str | None = None
+) -> tuple[Executable | None, _ProgramVersion]:
     """Ask a program for its version and help; stubs and chat clients come back as None."""
     unusable = (None, _ProgramVersion())
-    completed, out, err = _ask(path, "--version")
+    words = [str(path), *filter(None, (command,))]
+    completed, out, err = _ask(*words, "--version")
     match = _VERSION.search(err) or _VERSION.search(out)
     if completed.returncode != 0 or match is None:
         return unusable
-    _, text, _ = _ask(path, "--help")
+    _, text, _ = _ask(*words, "--help")
     options = parse_help(text, plain=program is Program.PLAIN)
     if program is Program.PLAIN and _CHAT_CLIENT in options:
         return unusable
-    return Executable(path=path, options=options), _ProgramVersion.read(match)
+    return Executable(path=path, options=options, command=command), _ProgramVersion.read(match)
 
 
 def _flags(built: Built) -> tuple[str, ...]:
@@ -408,23 +430,42 @@ def _guess(programs: Mapping[Program, Executable]) -> int | None:
     return None
 
 
+def _quantizer(
+    paths_by_name: Mapping[str, Path], programs: Mapping[Program, Executable]
+) -> tuple[str, ...] | None:
+    """Return the words that start it; a ``llama`` that does nothing else here is another program."""
+    unified = {executable.path for executable in programs.values() if executable.command}
+    for file, *command in map(str.split, _QUANTIZERS):
+        path = paths_by_name.get(file)
+        if path is not None and (not command or path in unified):
+            return (str(path), *command)
+    return None
+
+
 def _tokenizer(paths_by_name: Mapping[str, Path]) -> Executable | None:
     path = next((paths_by_name[name] for name in _TOKENIZERS if name in paths_by_name), None)
     if path is None:
         return None
-    return Executable(path=path, options=parse_help(_ask(path, "--help")[1], plain=False))
+    return Executable(path=path, options=parse_help(_ask(str(path), "--help")[1], plain=False))
 
 
 def _devices(executable: Executable) -> tuple[options.ListedDevice, ...] | None:
     """Return the GPUs that llama.cpp sees; None if the build is too old to list them."""
     if options.DEVICES_FLAG not in executable.options:
         return None
-    return options.parse_devices(_ask(executable.path, options.DEVICES_FLAG)[1])
+    return options.parse_devices(_ask(*executable.argv, options.DEVICES_FLAG)[1])
 
 
-def _ask(path: Path, flag: str) -> tuple[proc.Completed, str, str]:
+def _ask(*words: str) -> tuple[proc.Completed, str, str]:
     with temporary.folder() as scratch:
-        return proc.capture([str(path), flag], env=program_environment(scratch), cwd=scratch)
+        return proc.capture(words, env=program_environment(scratch), cwd=scratch)
+
+
+def _find_on_path(name: str) -> Path | None:
+    where = shutil.which(name)
+    with suppress(RuntimeError):  # there is no home
+        where = where or shutil.which(name, path=str(Path(_INSTALLED).expanduser()))
+    return None if where is None else Path(where)
 
 
 def _runs(path: Path) -> bool:

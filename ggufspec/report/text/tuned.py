@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 import sys
@@ -110,6 +111,12 @@ def pair_entry(tuned: Tuned) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _name_program(argv: Sequence[str]) -> str:
+    """Return the program of a command line: ``llama-server``, or ``llama serve``."""
+    command = itertools.takewhile(lambda word: not word.startswith("-"), argv[1:])
+    return " ".join((PurePath(argv[0]).name, *command))
+
+
 def _commands(tuned: Tuned, install: Install, bench: str) -> dict[str, str]:
     """Return the commands that run the choice, by program, and those that measure it again.
 
@@ -119,7 +126,7 @@ def _commands(tuned: Tuned, install: Install, bench: str) -> dict[str, str]:
     argvs = [launch.argv] if launch is not None and launch.failure is None else []
     argvs += [program] if program is not None else []
     return {
-        **{PurePath(argv[0]).name: shlex.join(argv) for argv in argvs},
+        **{_name_program(argv): shlex.join(argv) for argv in argvs},
         "ggufspec bench": bench,
         "ggufspec bench --tuned": f"ggufspec bench --tuned {shlex.quote(tuned.results.meta.id)}",
     }
