@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ggufspec.machine.bandwidth import last_cache_bytes, read_bandwidth
 from ggufspec.machine.gpus import Gpu, nvidia_smi
-from ggufspec.machine.hardware import Room, memory, snapshot, usable_cores
+from ggufspec.machine.hardware import Room, count_listeners, memory, snapshot, usable_cores
 from ggufspec.machine.load import LoadWatch, busy_cores
 from ggufspec.machine.nvml import SLOWDOWNS
 from ggufspec.machine.watch import Watch
@@ -16,6 +16,7 @@ __all__ = [
     "Room",
     "Watch",
     "busy_cores",
+    "count_listeners",
     "last_cache_bytes",
     "memory",
     "nvidia_smi",

@@ -1,4 +1,4 @@
-"""This machine's name, processor and memory."""
+"""This machine's name, processor, memory and ports."""
 
 from __future__ import annotations
 
@@ -79,3 +79,13 @@ def _apple_name() -> str | None:
     except ChildCrashedError:
         return None
     return out.strip() or None
+
+
+def count_listeners(port: int) -> int | None:
+    """Return how many sockets listen on a TCP port of this machine; None where the system does not tell."""
+    try:
+        connections = psutil.net_connections("tcp4")
+    except psutil.AccessDenied:  # macOS tells only root
+        return None
+    listening = [connection.laddr for connection in connections if connection.status == psutil.CONN_LISTEN]
+    return sum(address[1:] == (port,) for address in listening)  # host, port

@@ -171,6 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Program(ThreadingHTTPServer):
     daemon_threads = True
+    allow_reuse_port = True  # as llama-server's library has it
 
     def __init__(self, folder: Path, behaviour: Behaviour, argv: list[str]) -> None:
         def option(*names: str) -> str | None:

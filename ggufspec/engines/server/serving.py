@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
@@ -12,16 +13,18 @@ from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
 from ggufspec.llama.server import (
     Count,
+    PortTakenError,
     Server,
     Timings,
     decode,
-    find_free_port,
+    find_free_ports,
     read_properties,
     read_tokens,
     start_printed,
 )
 
 _PORT = 8080  # llama-server's own
+_ATTEMPTS = 3  # to get a port
 _ANSWER = 16  # tokens
 _SHORT = "Once upon a time"
 _SPARE = 2  # tokens beside prompt, answer and a draft: one of the target's own, and a BOS
@@ -52,16 +55,18 @@ def serve_once(
         NoInstallError: the install has no server.
         GgufspecError: the server lacks a flag.
     """
-    try:
-        port = find_free_port(_PORT)
-    except Failure as failure:
+    for port in islice(find_free_ports(_PORT), _ATTEMPTS):
+        argv = commands.serving_argv(spec, install, slots=serving.slots, port=port)
+        try:
+            server = start_printed(argv, port=port, timeout_s=timeout_s)
+        except PortTakenError:  # since it was found free
+            continue
+        except Failure as failure:
+            return Launch(argv=argv, failure=failure.reason)
+        break
+    else:
         argv = commands.serving_argv(spec, install, slots=serving.slots, port=_PORT)
-        return Launch(argv=argv, failure=failure.reason)
-    argv = commands.serving_argv(spec, install, slots=serving.slots, port=port)
-    try:
-        server = start_printed(argv, port=port, timeout_s=timeout_s)
-    except Failure as failure:
-        return Launch(argv=argv, failure=failure.reason)
+        return Launch(argv=argv, failure=f"no port from {_PORT} on is free")
     slot_context: int | None = None
     answers: list[ServedRequest] = []
     reason: str | None = None

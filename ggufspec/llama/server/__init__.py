@@ -26,7 +26,15 @@ from ggufspec.llama.server.endpoints import (
     read_metrics,
     sends_in_clear,
 )
-from ggufspec.llama.server.launching import Server, find_free_port, readable_argv, start, start_printed
+from ggufspec.llama.server.launching import (
+    PortTakenError,
+    Server,
+    find_free_port,
+    find_free_ports,
+    readable_argv,
+    start,
+    start_printed,
+)
 from ggufspec.llama.server.metrics import ServerCounters, read_counters
 
 __all__ = [
@@ -35,6 +43,7 @@ __all__ = [
     "CompletionEvent",
     "Count",
     "LoadClient",
+    "PortTakenError",
     "RequestError",
     "Server",
     "ServerClient",
@@ -47,6 +56,7 @@ __all__ = [
     "describe_server",
     "event_text",
     "find_free_port",
+    "find_free_ports",
     "read_counters",
     "read_event",
     "read_key",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ggufspec import proc, temporary
+from ggufspec import machine, proc, temporary
 from ggufspec.domain import Failure, RequestOutcome, RunSpec, Status
 from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.command import commands
@@ -29,12 +29,16 @@ _POLL_S = 0.02
 _EXIT_S = 2.0  # for the process to end after its connection broke
 _LOGGING_S = 0.25  # the server logs in a separate thread, shortly after it answers
 _LOADED = b"listening on http"  # the last line of a load since b2900; older builds log without a thread
+_LISTENING = b"listening"  # in the log of every build, once it has its port
 _KEY_TAIL = "-key"  # servers log the last four characters of their key
 _HEALTH_S = 2.0
 
 
-class _PortTakenError(Exception):
-    """Another program got the port first."""
+class PortTakenError(Failure):
+    """Another program answers on the port."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(Status.FAILED, f"another program uses the port {port} on {_HOST}")
 
 
 @dataclass(kw_only=True)
@@ -148,7 +152,7 @@ def start(load: RunSpec, install: Install, *, timeout_s: float | None = None) ->
     for _ in range(_ATTEMPTS):
         try:
             return _start(load, install, timeout_s)
-        except _PortTakenError:
+        except PortTakenError:
             continue
         except ChildCrashedError as error:
             raise Failure(Status.FAILED, error.message) from error
@@ -159,16 +163,16 @@ def start_printed(argv: Sequence[str], *, port: int, timeout_s: float | None = N
     """Start a server by the command that users are given, without a key, and wait until it answers.
 
     Raises:
-        Failure: it did not load, or not within ``timeout_s``; another program may have taken the port.
+        PortTakenError: another program has the port.
+        Failure: it did not load, or not within ``timeout_s``.
     """
     with ExitStack() as resources:
         scratch = resources.enter_context(temporary.folder())
         try:
             server = _spawn(argv, resources, scratch, port=port, key=None, timeout_s=timeout_s)
             with _keeping_log(server):
-                _await_health(server, timeout_s)
-        except _PortTakenError:
-            raise Failure(Status.FAILED, f"the port {port} on {_HOST} is in use") from None
+                _await_health(server, port, timeout_s)
+                _check_listener(server, port)
         except ChildCrashedError as error:
             raise Failure(Status.FAILED, error.message) from error
         server._resources = resources.pop_all()  # noqa: SLF001  # the server closes them from here on
@@ -176,17 +180,24 @@ def start_printed(argv: Sequence[str], *, port: int, timeout_s: float | None = N
 
 
 def find_free_port(first: int) -> int:
-    """Return the first port from ``first`` on that no program listens on.
+    """Return the first port from ``first`` on that no program has.
 
     Raises:
         Failure: none of the next hundred is free.
     """
+    for port in find_free_ports(first):
+        return port
+    raise Failure(Status.FAILED, f"no free port on {_HOST} from {first} to {first + _PORTS - 1}")
+
+
+def find_free_ports(first: int) -> Iterator[int]:
+    """Yield those of the hundred ports from ``first`` on that no program has."""
     for port in range(first, first + _PORTS):
         with socket.socket() as holder, suppress(OSError):
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             holder.bind((_HOST, port))
-            return port
-    raise Failure(Status.FAILED, f"no free port on {_HOST} from {first} to {first + _PORTS - 1}")
+            holder.close()
+            yield port
 
 
 def readable_argv(load: RunSpec, install: Install) -> tuple[str, ...]:
@@ -208,8 +219,8 @@ def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
         argv = commands.server_argv(load, install, port=port, key_file=key_file, slots_dir=slots)
         server = _spawn(argv, resources, scratch, port=port, key=key, timeout_s=timeout_s)
         with _keeping_log(server):
-            _await_health(server, timeout_s)
-            _check_key(server)
+            _await_health(server, port, timeout_s)
+            _check_key(server, port)
             server.await_logged(_LOADED)
         key_file.unlink()  # it has been read
         server._resources = resources.pop_all()  # noqa: SLF001  # the server closes them from here on
@@ -264,17 +275,17 @@ def _keeping_log(server: Server) -> Iterator[None]:
         raise
 
 
-def _await_health(server: Server, timeout_s: float | None) -> None:
+def _await_health(server: Server, port: int, timeout_s: float | None) -> None:
     """Wait until a server answers, and set its ``load_ms``.
 
     Raises:
         Failure: it ended, or did not answer in time.
-        _PortTakenError: another program has the port.
+        PortTakenError: another program has the port.
     """
     while True:
         if not server.is_alive:
             if b"couldn't bind" in server.log.read_bytes():
-                raise _PortTakenError
+                raise PortTakenError(port)
             raise server.failure(
                 RequestError(RequestOutcome.DISCONNECTED, "the server ended while it loaded")
             )
@@ -287,19 +298,32 @@ def _await_health(server: Server, timeout_s: float | None) -> None:
     server.load_ms = (time.monotonic() - server.started_s) * 1000
 
 
-def _check_key(server: Server) -> None:
+def _check_key(server: Server, port: int) -> None:
     """Make sure that the server that answers is the one that was started: only that one knows the key.
 
     Raises:
         Failure: it ended.
-        _PortTakenError: another server answered.
+        PortTakenError: another server answered.
     """
     try:
         answer = server.client.ask("/tokenize", {"content": ""}, with_key=False)
     except RequestError as error:
         raise server.failure(error) from error
     if not answer.refuses_key or not server.is_alive:
-        raise _PortTakenError  # another server answered
+        raise PortTakenError(port)  # another server answered
+
+
+def _check_listener(server: Server, port: int) -> None:
+    """Make sure that the server that answers is the one that was started, where no key tells.
+
+    Raises:
+        PortTakenError: another server answered, or both have the port.
+    """
+    server.await_logged(_LISTENING)
+    has_port = _LISTENING in server.log.read_bytes() and server.is_alive
+    # llama-server sets SO_REUSEPORT: two of one user can listen on a port, and the system deals requests out.
+    if not has_port or (machine.count_listeners(port) or 1) > 1:
+        raise PortTakenError(port)
 
 
 @contextmanager
