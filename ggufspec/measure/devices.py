@@ -12,7 +12,7 @@ from ggufspec.llama.install import options as llama_options
 from ggufspec.llama.rpc import WorkerReport, workers
 
 
-def check_rpc(rpcs: Sequence[tuple[str, ...]], every: Sequence[Install]) -> None:
+def check_rpc(rpcs: Sequence[tuple[str, ...]], installs: Sequence[Install]) -> None:
     """Make sure that workers can be used at all.
 
     Raises:
@@ -21,9 +21,9 @@ def check_rpc(rpcs: Sequence[tuple[str, ...]], every: Sequence[Install]) -> None
     """
     if not any(rpcs):
         return
-    for one in every:
-        commands.check_rpc(one)
-    if len(every) > 1:
+    for install in installs:
+        commands.check_rpc(install)
+    if len(installs) > 1:
         raise GgufspecError(
             "a worker serves one program at a time, so --rpc measures with one llama.cpp",
             "measure each llama.cpp in a bench of its own, and use `ggufspec compare`",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ggufspec import engines, machine
@@ -11,10 +11,48 @@ from ggufspec.domain import Layers, ModelFile, Program, Role, RunSpec
 from ggufspec.errors import OutOfMemoryError
 from ggufspec.llama.install import Install
 from ggufspec.llama.rpc import WorkerReport, workers
+from ggufspec.measure.arms import PlannedArms
+from ggufspec.measure.models import ChosenModels
+from ggufspec.measure.programs import ChosenEngine
 from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles import gguf, memory
+from ggufspec.options import BenchOptions
 
 Cards = Mapping[ModelFile, gguf.ModelCard]
+
+_MOST_LOADS = 32  # at once; more would only be processes that wait
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedMemory:
+    """How many loads of the models are held at once, and notes on configurations that may not fit."""
+
+    loads_at_once: int
+    notes: tuple[str, ...]
+
+
+def plan_memory(
+    request: BenchOptions, models: ChosenModels, engine: ChosenEngine, arms: PlannedArms
+) -> PlannedMemory:
+    """Compare what the arms need with what is free.
+
+    Raises:
+        OutOfMemoryError: a configuration cannot fit, and it is not forced.
+    """
+    notes = dict.fromkeys(
+        note
+        for install in engine.installs
+        for note in check_memory(
+            arms.sweep,
+            models.cards,
+            install,
+            engine=engine.name,
+            force=request.force,
+            reports=engine.workers,
+        )
+    )
+    most = (capacity(arms.sweep, models.cards, install) for install in engine.installs)
+    return PlannedMemory(loads_at_once=min(_MOST_LOADS, *most), notes=tuple(notes))
 
 
 def capacity(sweep: Sweep, cards: Cards, install: Install) -> int:
@@ -47,7 +85,7 @@ def check_memory(
     *,
     engine: str,
     force: bool,
-    lent: Mapping[str, WorkerReport] | None = None,
+    reports: Mapping[str, WorkerReport],
 ) -> Iterator[str]:
     """Yield a note for each configuration that may not fit.
 
@@ -57,19 +95,18 @@ def check_memory(
         install: the llama.cpp that runs them.
         engine: a row of ENGINES.
         force: only note what cannot fit.
-        lent: what is known of workers, by their addresses. Arms with others are not judged.
+        reports: what workers say, by their addresses. Arms with others are not judged.
 
     Raises:
         OutOfMemoryError: a configuration cannot fit, and ``force`` is not set.
     """
-    known = lent or {}
     can_adjust = any("--fit" in program.options for program in install.programs.values())
     layout = memory.layout_for(install.build_number)
     for spec in (arm for arm in _largest_arms(sweep) if arm.role is not Role.DRAFTER):
         target, draft = cards[spec.model], cards[spec.drafter] if spec.drafter else None
-        if not known.keys() >= {*spec.offload.rpc}:
+        if not reports.keys() >= {*spec.offload.rpc}:
             continue
-        with_workers = workers.with_devices(install, [known[address] for address in spec.offload.rpc])
+        with_workers = workers.with_devices(install, [reports[address] for address in spec.offload.rpc])
         room = machine.memory(with_workers.gpus)
         offload = spec.offload if with_workers.gpu is not False else spec.offload.on_processor
         if install.gpu is False and not offload.lends_to_drafter:

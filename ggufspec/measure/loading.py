@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ggufspec import stats, units
+from ggufspec.domain import StoppingRule
 from ggufspec.engines import keeps_loads
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import duration
+from ggufspec.measure import duration, traffic
+from ggufspec.measure.arms import PlannedArms
+from ggufspec.measure.programs import ChosenEngine
 from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.texts import BenchTexts
+from ggufspec.options import BenchOptions
 
 REPEATS = 5
 """Of each prompt, where nothing else is asked for.
@@ -20,6 +25,45 @@ quarter of them.
 
 _LONG_LOAD_S = 20.0  # from here on, three repeats are the default
 _SMALL_BYTES = 1 << 30  # of weights, which every disk reads in less
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRuns:
+    """Everything that is measured, and notes on how often arms are loaded."""
+
+    suite: RunPlan
+    notes: tuple[str, ...]
+
+
+def plan_runs(
+    request: BenchOptions,
+    engine: ChosenEngine,
+    read: BenchTexts,
+    arms: PlannedArms,
+    rule: StoppingRule | None,
+) -> PlannedRuns:
+    """Say how often each arm is measured and loaded.
+
+    Raises:
+        GgufspecError: a number of loads is not possible.
+    """
+    suite = RunPlan(
+        blocks=arms.sweep.blocks(),
+        prompts=read.plain.prompts,
+        warmup_prompts=read.plain.warmups,
+        repeats=(request.repeats or REPEATS) if rule is None else rule.looks[0],
+        warmups=request.warmup,
+        seed=request.seed,
+        precision=request.precision,
+        stopping=rule,
+        max_time_s=request.max_time,
+    )
+    if arms.sweep.has_traffic:
+        suite = traffic.send_together(suite)
+    is_given = request.repeats is not None or request.loads is not None
+    suite, about_repeats = plan_repeats(suite, engine=engine.name, is_given=is_given)
+    suite, about_loads = plan_loads(suite, request.loads, engine=engine.name)
+    return PlannedRuns(suite=suite, notes=(*about_repeats, *about_loads))
 
 
 def plan_repeats(suite: RunPlan, *, engine: str, is_given: bool) -> tuple[RunPlan, tuple[str, ...]]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ggufspec import engines
-from ggufspec.domain import Chain, Drafting, Method, ModelFile, NgramSettings, Pair, Program
+from ggufspec.domain import Chain, Method, ModelFile, Pair, Program
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command import draft_sizes, longest_draft, unused_settings
 from ggufspec.measure import naming
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import Head, read_head, usable_methods
@@ -49,6 +48,11 @@ class ChosenModels:
     def is_embedded(self) -> bool:
         """Whether they are a pair that comes with ggufspec."""
         return self.pair is not None and catalog.is_embedded(self.pair.name)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which models were chosen, and why."""
+        return (f"pair: {self.name} ({self.reason})",)
 
 
 def choose_models(request: RunOptions) -> ChosenModels:
@@ -191,39 +195,6 @@ def _drafting_by(request: RunOptions, models: ChosenModels) -> tuple[ModelFile, 
                 "name a target that has them, or a GGUF of such layers with --draft-model",
             )
     return used
-
-
-def check_draft_sizes(request: RunOptions, ways: tuple[Chain, ...]) -> tuple[int, tuple[str, ...]]:
-    """Return the longest draft of all arms in tokens, and notes on sizes at which a method drafts nothing.
-
-    Raises:
-        GgufspecError: a method drafts at no draft size, or no method has a setting of n-grams.
-    """
-    asked = request.draft
-    longest = 0
-    notes: dict[str, None] = {}
-    for ngram in request.ngram or (NgramSettings(),):
-        unused = unused_settings(ways, ngram)
-        if unused:
-            raise GgufspecError(
-                f"no n-gram method of this bench uses {', '.join(unused)}",
-                "leave it out of --ngram, or name a method that uses it with --method",
-            )
-        for way in ways:
-            sizes = draft_sizes(way.method, asked, ngram)
-            left_out = ", ".join(str(size) for size in asked if size not in sizes)
-            if not sizes:
-                default = draft_sizes(way.method)[0]
-                raise GgufspecError(
-                    f"{way.method.value} drafts nothing at γ {left_out or ngram.size_m}",
-                    f"llama.cpp's own γ for it is {default}: add --draft {default}, or leave --draft out",
-                )
-            if left_out and ngram.size_m is None:
-                note = f"draft sizes: {way.method.value} drafts nothing at γ {left_out}, which is left out"
-                notes[note] = None
-            drafting = Drafting(n_max=max(sizes), method=way.method, first=way.first, ngram=ngram)
-            longest = max(longest, longest_draft(drafting))
-    return longest, tuple(notes)
 
 
 def _named(request: RunOptions) -> ChosenModels:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import NamedTuple
 
 from ggufspec import engines, serving
-from ggufspec.domain import Chain, Method, Program
+from ggufspec.domain import Chain, Method, Offload, Program, Runtime
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command import check_chain, commands
-from ggufspec.llama.install import Install
-from ggufspec.measure import traffic
+from ggufspec.llama.install import Install, installs
+from ggufspec.llama.rpc import WorkerReport, workers
+from ggufspec.measure import devices, identity, traffic
 from ggufspec.measure.models import ChosenModels
 from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles.compat import judging, usable_methods
@@ -25,35 +25,85 @@ _LIMITS = {
 """Engine -> what it cannot measure, for those that are not the first choice."""
 
 
-class ChosenEngine(NamedTuple):
-    """A row of ENGINES, and notes on why it is not the first one."""
+@dataclass(frozen=True, kw_only=True)
+class ChosenEngine:
+    """What measures: an engine, with its llama.cpps and the workers that lend devices.
+
+    Attributes:
+        name: a row of ENGINES.
+        installs: the llama.cpps; the first one tokenizes, too.
+        builds: the same by ``RunSpec.build`` where there are several, otherwise empty.
+        workers: what workers that answered say, by their addresses.
+        reasons: why it is not the first engine.
+        notes: which llama.cpps and workers these are.
+    """
 
     name: str
-    notes: tuple[str, ...] = ()
+    installs: tuple[Install, ...]
+    builds: Mapping[str, Install]
+    workers: Mapping[str, WorkerReport]
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def install(self) -> Install:
+        """The llama.cpp, or the first of several."""
+        return self.installs[0]
 
 
-def find_engine(
-    request: BenchOptions, installs: Sequence[Install], ways: tuple[Chain, ...], *, drafting: bool
-) -> ChosenEngine:
-    """Return the engine that is named, or the first one that can measure.
+def find_engine(request: BenchOptions, models: ChosenModels) -> ChosenEngine:
+    """Find the llama.cpps that are named, and the engine that is named or the first one that can measure.
 
     Raises:
-        GgufspecError: it cannot measure what is requested.
+        NoInstallError: there is no llama.cpp, or it lacks a program.
+        WorkerError: no worker can be used.
+        DrafterRefusedError: a drafter does not fit a target.
+        GgufspecError: the engine or a llama.cpp cannot do what is requested.
     """
+    llamas = tuple(map(installs.find_install, request.llamas))
+    name, reasons = _choose_name(request, llamas, models)
+    devices.check_rpc(request.rpcs, llamas)
+    reports, unusable = devices.measure_workers(request.rpcs, llamas[0])
+    for install in llamas:
+        _check_abilities(request, models, install, name, reports)
+    builds = identity.name_builds(llamas, name) if len(llamas) > 1 else {}
+    return ChosenEngine(
+        name=name,
+        installs=llamas,
+        builds=builds,
+        workers=reports,
+        reasons=reasons,
+        notes=(
+            *(f"llama.cpp: {install.version or 'unknown version'} in {install.root}" for install in llamas),
+            *(f"llama.cpp: {reason}" for reason in llamas[0].passed_over),
+            *_describe_same_builds(builds),
+            *(f"worker {report.describe().summary}" for report in reports.values()),
+            *dict.fromkeys(f"worker: {problem.reason}; its runs will fail" for problem in unusable),
+        ),
+    )
+
+
+def _choose_name(
+    request: BenchOptions, llamas: Sequence[Install], models: ChosenModels
+) -> tuple[str, tuple[str, ...]]:
+    """Return the engine that is named, or the first one that can measure and why it is not the first."""
+    drafting = bool(models.drafters)
     if request.engine is None:
-        chosen = choose_engine(installs, ways, drafting=drafting)
-        traffic.check_engine(request.users, chosen.name)
-        return chosen
+        name, reasons = _choose_first(llamas, models.ways, drafting=drafting)
+        traffic.check_engine(request.users, name)
+        return name, reasons
     traffic.check_engine(request.users, request.engine)
-    check_engine(request.engine, installs, ways, drafting=drafting)
-    return ChosenEngine(request.engine)
+    check_engine(request.engine, llamas, models.ways, drafting=drafting)
+    return request.engine, ()
 
 
-def choose_engine(installs: Sequence[Install], ways: Sequence[Chain], *, drafting: bool) -> ChosenEngine:
-    """Return the first engine that can measure with all of these llama.cpps.
+def _choose_first(
+    llamas: Sequence[Install], ways: Sequence[Chain], *, drafting: bool
+) -> tuple[str, tuple[str, ...]]:
+    """Return the first engine that can measure with all of these llama.cpps, and why no earlier one does.
 
     Args:
-        installs: the llama.cpps to measure with.
+        llamas: the llama.cpps to measure with.
         ways: what drafts.
         drafting: whether there is a drafter.
 
@@ -63,12 +113,12 @@ def choose_engine(installs: Sequence[Install], ways: Sequence[Chain], *, draftin
     failures: dict[str, GgufspecError] = {}
     for name in engines.ENGINES:
         try:
-            check_engine(name, installs, ways, drafting=drafting)
+            check_engine(name, llamas, ways, drafting=drafting)
         except GgufspecError as error:
             failures[name] = error
         else:
-            return ChosenEngine(name, _describe_choice(name, failures))
-    if any(not install.programs for install in installs):
+            return name, _describe_choice(name, failures)
+    if any(not install.programs for install in llamas):
         raise failures["inprocess"]
     if all(way == Chain(Method.DRAFT_MODEL) for way in ways):
         raise failures["binary"]
@@ -77,26 +127,26 @@ def choose_engine(installs: Sequence[Install], ways: Sequence[Chain], *, draftin
         if not isinstance(failure, NoInstallError):
             raise failure
     way = next(way for way in ways if way != Chain(Method.DRAFT_MODEL))
-    lacking = next(install for install in installs if Program.SERVER not in install.programs)
+    lacking = next(install for install in llamas if Program.SERVER not in install.programs)
     raise NoInstallError(
         f"no program of the llama.cpp in {lacking.root} drafts by {way}",
         "it lacks llama-server and llama-speculative-simple; `ggufspec build` makes a complete one",
     )
 
 
-def check_engine(name: str, installs: Sequence[Install], ways: Sequence[Chain], *, drafting: bool) -> None:
-    """Miss a program now, not after the target has been measured; see ``choose_engine``.
+def check_engine(name: str, llamas: Sequence[Install], ways: Sequence[Chain], *, drafting: bool) -> None:
+    """Miss a program now, not after the target has been measured; see ``_choose_first``.
 
     Raises:
         NoInstallError: a llama.cpp lacks a program or the library.
         GgufspecError: the engine cannot measure with several, or does not draft in one of the ways.
     """
-    if name == "inprocess" and len(installs) > 1:
+    if name == "inprocess" and len(llamas) > 1:
         raise GgufspecError(
             "the engine inprocess measures one llama.cpp",
             "use --engine binary or server to compare two",
         )
-    for install in installs:
+    for install in llamas:
         _check_install(name, install, ways, drafting=drafting)
 
 
@@ -144,22 +194,28 @@ def _describe_choice(name: str, failures: dict[str, GgufspecError]) -> tuple[str
 
 
 def make_engine(
-    name: str,
-    request: BenchOptions,
-    install: Install,
-    builds: Mapping[str, Install],
-    capacity: int,
+    request: BenchOptions, chosen: ChosenEngine, sweep: Sweep, loads_at_once: int
 ) -> engines.Engine:
-    """Return the engine by its name; for several llama.cpps, one that measures each arm with its own."""
+    """Return what measures the arms of a sweep; of several llama.cpps, each measures its own arms.
+
+    Raises:
+        GgufspecError: a llama.cpp lacks an option that an arm needs.
+    """
     make = serving.make if request.users else engines.make
-    if builds:
-        return engines.make_for_builds(
-            name, builds, timeout_s=request.timeout, capacity=capacity, per_arm=True, make_one=make
+    name, timeout_s = chosen.name, request.timeout
+    if chosen.builds:
+        engine = engines.make_for_builds(
+            name, chosen.builds, timeout_s=timeout_s, capacity=loads_at_once, per_arm=True, make_one=make
         )
-    return make(name, install, timeout_s=request.timeout, capacity=capacity, per_arm=True)
+    else:
+        engine = make(name, chosen.install, timeout_s=timeout_s, capacity=loads_at_once, per_arm=True)
+    is_usual = request.offload == Offload() and request.runtimes == (Runtime(),) and not any(request.rpcs)
+    if not is_usual or chosen.builds:
+        _check_options(sweep, engine, chosen.builds)
+    return engine
 
 
-def check_options(sweep: Sweep, engine: engines.Engine, builds: Mapping[str, Install]) -> None:
+def _check_options(sweep: Sweep, engine: engines.Engine, builds: Mapping[str, Install]) -> None:
     """Miss an option now, not after the target has been measured.
 
     One llama.cpp may leave out an option that it does not know; of several, all have to know it.
@@ -195,7 +251,29 @@ def check_options(sweep: Sweep, engine: engines.Engine, builds: Mapping[str, Ins
         raise GgufspecError(" | ".join(messages), "leave the option out, or compare builds that both have it")
 
 
-def check_drafters(models: ChosenModels, install: Install, engine: str) -> None:
+def _check_abilities(
+    request: BenchOptions,
+    models: ChosenModels,
+    install: Install,
+    engine: str,
+    reports: Mapping[str, WorkerReport],
+) -> None:
+    """Make sure that a llama.cpp can do what is requested: simulate acceptance, use devices, draft.
+
+    Raises:
+        GgufspecError: naming what it cannot.
+    """
+    if request.synthetic_accept is not None:
+        methods = tuple(method for way in models.ways for method in way.methods)
+        engines.check_synthetic(engine, install, methods if models.drafters else ())
+    for rpc in request.rpcs:
+        if reports.keys() >= {*rpc}:
+            lent = [reports[address] for address in rpc]
+            devices.check_devices(request.offload, workers.with_devices(install, lent))
+    _check_drafters(models, install, engine)
+
+
+def _check_drafters(models: ChosenModels, install: Install, engine: str) -> None:
     """Make sure that every drafter fits every target, as the engine's program judges it.
 
     Raises:
@@ -214,3 +292,11 @@ def check_drafters(models: ChosenModels, install: Install, engine: str) -> None:
         )
         if verdict.outcome is judging.CompatOutcome.REFUSED:
             raise judging.refusal(verdict)
+
+
+def _describe_same_builds(builds: Mapping[str, Install]) -> Iterator[str]:
+    """Yield a note where two llama.cpps are the same."""
+    for name in builds:
+        twins = [other for other in builds if other.startswith(f"{name}-")]
+        if twins:
+            yield f"llama.cpp: {name} and {', '.join(twins)} hold the same programs; any difference is chance"

@@ -44,26 +44,13 @@ def prepare_session(request: BenchOptions) -> Session:
     servers = _describe(request, keys)
     recording = read_replay(request)
     if recording is None:
-        prompts, is_chat, origin = _read_prompts(request, servers, keys)
-        traffic.check_service_level(request.slo, request.rate or (None,))
-        planned = traffic.plan_traffics(
-            prompts, request.users, request.rate or (None,), service_level=request.slo, seed=request.seed
-        )
-        traffics = tuple(one for one in planned if one is not None)
+        sent, is_chat, origin = _read_prompts(request, servers, keys)
     else:
-        is_chat, origin = recording.is_chat, None
-        traffics = tuple(
-            traffic.plan_replays(
-                recording,
-                texts.list_recording(recording),
-                request.users,
-                n_predict=request.n_predict,
-                service_level=request.slo,
-            )
-        )
+        sent, is_chat, origin = {0: texts.list_recording(recording)}, recording.is_chat, None
+    traffics = tuple(traffic.plan_traffics(request, sent, recording))
     servers = replace(servers, chat=is_chat, system=request.system)
     suite = RunPlan(
-        blocks=tuple(_make_block(request, servers, one) for one in traffics),
+        blocks=tuple(_make_block(request, servers, sent_at_once) for sent_at_once in traffics),
         prompts=(),
         repeats=request.repeats or loading.REPEATS,
         seed=request.seed,
@@ -73,7 +60,7 @@ def prepare_session(request: BenchOptions) -> Session:
     endpoints = servers.endpoints
     return Session(
         name=endpoints[0].model,
-        suite=traffic.plan_runs(suite),
+        suite=traffic.send_together(suite),
         engine=serving.RunningEngine(keys=keys, timeout_s=request.timeout),
         llama=None,
         render=None,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ggufspec.domain import Role, StoppingRule
 from ggufspec.errors import GgufspecError
-from ggufspec.measure.sweep import Sweep
+from ggufspec.measure.arms import PlannedArms
 from ggufspec.options import BenchOptions
 
 _DECIDED = "decided"
@@ -47,7 +47,7 @@ def _most_repeats(request: BenchOptions) -> int:
     return _MOST_REPEATS if request.max_repeats is None else request.max_repeats
 
 
-def plan_stopping(request: BenchOptions, sweep: Sweep) -> StoppingRule | None:
+def plan_stopping(request: BenchOptions, arms: PlannedArms) -> StoppingRule | None:
     """Return when a bench is looked at, if it is measured until its verdicts are decided.
 
     Raises:
@@ -55,7 +55,7 @@ def plan_stopping(request: BenchOptions, sweep: Sweep) -> StoppingRule | None:
     """
     if request.until is None:
         return None
-    comparisons = sweep.blocks().n_arms[Role.DRAFTING]
+    comparisons = arms.sweep.blocks().n_arms[Role.DRAFTING]
     if not comparisons:
         raise GgufspecError("nothing drafts, so no verdict can be decided", "leave --until out")
     most = _most_repeats(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,11 @@ from ggufspec.domain import ModelFile, Prompt
 from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import tokens
 from ggufspec.llama.install import Install
+from ggufspec.measure.models import ChosenModels
+from ggufspec.measure.programs import ChosenEngine
+from ggufspec.measure.request import read_replay
 from ggufspec.modelfiles import gguf, hub
-from ggufspec.options import MeasureOptions
+from ggufspec.options import BenchOptions, MeasureOptions
 from ggufspec.prompts import Message, PromptSuite, Recording, Render, chat
 
 _JOINT_TEXT = "\n\n"  # between other text and a prompt
@@ -55,6 +58,54 @@ class PreparedTexts:
     render: Render | None
     notes: tuple[str, ...]
     origin: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchTexts:
+    """The texts of a bench: as they are, behind so many tokens of other text, or in recorded requests.
+
+    Attributes:
+        plain: without other text.
+        sent: what users send, by the number of tokens before each prompt; empty without users.
+        most_turns: of the other text.
+        recording: the recorded requests.
+    """
+
+    plain: PreparedTexts
+    sent: Mapping[int, tuple[Prompt, ...]]
+    most_turns: int = 0
+    recording: Recording | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Where the prompts are from, and how they are put."""
+        return self.plain.notes
+
+
+def read_bench_texts(request: BenchOptions, models: ChosenModels, engine: ChosenEngine) -> BenchTexts:
+    """Return the prompts, rendered for the first target.
+
+    Raises:
+        GgufspecError: a file is not here or cannot be used, or the template cannot render it.
+    """
+    target = models.targets[0]
+    card = models.cards[target]
+    recording = read_replay(request)
+    if recording is not None:
+        rendered = render_recording(recording, card)
+        plain = PreparedTexts(prompts=rendered, warmups=(), render=None, notes=())
+        return BenchTexts(plain=plain, sent={0: rendered}, recording=recording)
+    count_tokens = make_counter(target, engine.install)
+    prefaces = {depth: read_preface(request.context_file, depth, count_tokens) for depth in request.depths}
+    sent = {
+        depth: read_texts(request, card, embedded=models.is_embedded, preface=preface).prompts
+        for depth, preface in (prefaces if request.users else {}).items()
+    }
+    return BenchTexts(
+        plain=read_texts(request, card, embedded=models.is_embedded),
+        sent=sent,
+        most_turns=max(len(preface.turns) for preface in prefaces.values()),
+    )
 
 
 def read_texts(

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from ggufspec.domain import ENGINES, Chain, Program, Prompt, Runtime, ServiceLevel, Traffic
+from ggufspec.domain import ENGINES, Chain, Program, Prompt, Runtime, Traffic
 from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.concurrency import BATCH, most_rows
 from ggufspec.measure.runplan import RunPlan
+from ggufspec.options import BenchOptions
 from ggufspec.prompts import Recording
 from ggufspec.serving import plan_replay, plan_traffic
 from ggufspec.units import counted, format_duration
@@ -55,66 +56,38 @@ def check_batches(users: Sequence[int], longest_draft: int, runtimes: Sequence[R
         )
 
 
-def check_service_level(service_level: ServiceLevel | None, rates: Sequence[float | None]) -> None:
-    """Make sure that requests arrive at a rate where a service level is asked for.
+def plan_traffics(
+    request: BenchOptions, sent: Mapping[int, Sequence[Prompt]], recording: Recording | None
+) -> Iterator[Traffic]:
+    """Yield the traffic of each number of users at each depth and rate; none for one request after another.
+
+    Args:
+        request: has the axes.
+        sent: what users send, by the number of tokens before each prompt; recorded requests at 0.
+        recording: says when these are sent.
 
     Raises:
-        GgufspecError: they do not.
+        GgufspecError: there is a service level, and requests do not arrive at a rate.
     """
-    if service_level is not None and None in rates:
+    if recording is not None:
+        lengths = [recorded.answer_tokens or request.n_predict for recorded in recording.requests]
+        for users in request.users:
+            yield plan_replay(
+                sent[0],
+                users,
+                arrivals=[recorded.at_s for recorded in recording.requests],
+                answer_tokens=[min(length, request.n_predict) for length in lengths],
+                service_level=request.slo,
+            )
+        return
+    rates = request.rate or (None,)  # None: users wait for their answers
+    if request.slo is not None and None in rates:
         raise GgufspecError(
             "users who wait for their answers have no goodput", "add --rate or --replay, or leave --slo out"
         )
-
-
-def plan_traffics(
-    prompts: Mapping[int, Sequence[Prompt]],
-    users: Sequence[int],
-    rates: Sequence[float | None],
-    *,
-    service_level: ServiceLevel | None,
-    seed: int,
-) -> Iterator[Traffic | None]:
-    """Yield the traffic of each number of users at each depth and rate; None for one request after another.
-
-    Args:
-        prompts: what users send, by the number of tokens before each prompt.
-        users: how many send requests at once, an axis; empty for one request after another.
-        rates: requests that arrive in a second, an axis; None for users who wait for their answers.
-        service_level: which requests count as good.
-        seed: fixes the order in which prompts are dealt, and when requests arrive.
-    """
-    if not users:
-        yield None
-    for (depth, behind), number, rate in product(prompts.items(), users, rates):
-        yield plan_traffic(behind, number, seed=seed, depth=depth, rate=rate, service_level=service_level)
-
-
-def plan_replays(
-    recording: Recording,
-    prompts: Sequence[Prompt],
-    users: Sequence[int],
-    *,
-    n_predict: int,
-    service_level: ServiceLevel | None,
-) -> Iterator[Traffic]:
-    """Yield the recorded traffic for each number of slots.
-
-    Args:
-        recording: the requests.
-        prompts: their texts, in the same order.
-        users: the numbers of slots.
-        n_predict: the most tokens of an answer.
-        service_level: which requests count as good.
-    """
-    lengths = [request.answer_tokens or n_predict for request in recording.requests]
-    for number in users:
-        yield plan_replay(
-            prompts,
-            number,
-            arrivals=[request.at_s for request in recording.requests],
-            answer_tokens=[min(length, n_predict) for length in lengths],
-            service_level=service_level,
+    for (depth, prompts), users, rate in product(sent.items(), request.users, rates):
+        yield plan_traffic(
+            prompts, users, seed=request.seed, depth=depth, rate=rate, service_level=request.slo
         )
 
 
@@ -133,7 +106,7 @@ def describe_replay(recording: Recording | None, n_predict: int) -> Iterator[str
     yield "replay: the texts are stored with the results on this machine, and `publish` leaves them out"
 
 
-def plan_runs(suite: RunPlan) -> RunPlan:
+def send_together(suite: RunPlan) -> RunPlan:
     """Return the runs of a bench with traffic: one run is one load of the models with all its requests.
 
     It needs no warm-ups, because the requests before the steady window are left out, and no anchors, because

@@ -224,7 +224,7 @@ def _bench(
         precision=precision,
     )
     if requests is not None:
-        suite = traffic.plan_runs(suite)
+        suite = traffic.send_together(suite)
     return replace(plan.session, suite=suite, deadline=deadline)
 
 

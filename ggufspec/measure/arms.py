@@ -1,0 +1,191 @@
+"""Which arms a bench measures, from the axes of its options: the step ``arms`` of preparing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ggufspec import machine
+from ggufspec.domain import Chain, Drafting, Method, NgramSettings
+from ggufspec.errors import GgufspecError
+from ggufspec.llama.command import check_arguments, draft_sizes, longest_draft, unused_settings
+from ggufspec.measure import texts, traffic
+from ggufspec.measure.models import ChosenModels, with_pairs_drafting
+from ggufspec.measure.programs import ChosenEngine
+from ggufspec.measure.request import choose_sampling
+from ggufspec.measure.sweep import Sweep, distinct_layers
+from ggufspec.measure.texts import BenchTexts
+from ggufspec.options import BenchOptions
+
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedArms:
+    """Everything that is to be combined, and notes on values of axes that are left out."""
+
+    sweep: Sweep
+    notes: tuple[str, ...]
+
+
+def plan_arms(
+    request: BenchOptions, models: ChosenModels, engine: ChosenEngine, read: BenchTexts
+) -> PlannedArms:
+    """Combine the values of all axes, without those that nothing could run or that are the same.
+
+    Raises:
+        GgufspecError: a method drafts at no draft size, an argument is refused, or the context is too small
+            for the prompts.
+    """
+    request, without_p_min = with_pairs_drafting(request, engine.name)
+    for runtime in request.runtimes:
+        check_arguments((*runtime.args, *runtime.draft_args))
+    longest, never_drafting_notes = _check_draft_sizes(request, models.ways)
+    traffic.check_batches(request.users, longest, request.runtimes)
+    cards, heads = models.cards, models.heads
+    sweep = Sweep(
+        name=models.name,
+        targets=models.targets,
+        drafters=models.drafters,
+        n_predict=request.n_predict,
+        context=texts.context(
+            request.ctx,
+            read.plain.prompts,
+            models.targets[0],
+            tuple(card for model, card in cards.items() if model in models.targets or model not in heads),
+            engine.install,
+            n_predict=request.n_predict,
+            longest_draft=longest,
+            depth=max(request.depths),
+            turns=read.most_turns,
+        ),
+        target_layers=request.ngl,
+        draft_layers=request.ngld,
+        layer_counts={model: card.n_layers + 1 for model, card in cards.items()},
+        methods=tuple(way.method for way in models.ways if not way.first),
+        chains=tuple(way for way in models.ways if way.first),
+        heads=heads,
+        ngrams=request.ngram or (NgramSettings(),),
+        draft_sizes=request.draft,
+        p_mins=request.p_min or (0.0,),
+        synthetic=request.synthetic_accept,
+        threads=request.threads or (machine.usable_cores(),),
+        caches=request.caches,
+        draft_caches=request.draft_caches,
+        ubatches=request.ubatch or (None,),
+        sampling=choose_sampling(request),
+        runtimes=request.runtimes,
+        offload=request.offload,
+        rpcs=request.rpcs,
+        builds=tuple(engine.builds) or (None,),
+        traffics=tuple(traffic.plan_traffics(request, read.sent, read.recording)) or (None,),
+    )
+    return PlannedArms(
+        sweep=sweep,
+        notes=(
+            *never_drafting_notes,
+            *_describe_lowered_sizes(sweep),
+            *_describe_refused_p_mins(sweep),
+            *without_p_min,
+            *_describe_same_layers(sweep),
+            *_describe_missing_drafter(sweep),
+            *traffic.describe([sent for sent in sweep.traffics if sent is not None], sweep.ways),
+            *traffic.describe_replay(read.recording, request.n_predict),
+        ),
+    )
+
+
+def _check_draft_sizes(request: BenchOptions, ways: tuple[Chain, ...]) -> tuple[int, tuple[str, ...]]:
+    """Return the longest draft of all arms in tokens, and notes on sizes at which a method drafts nothing.
+
+    Raises:
+        GgufspecError: a method drafts at no draft size, or no method has a setting of n-grams.
+    """
+    sizes_given = request.draft
+    longest = 0
+    notes: dict[str, None] = {}
+    for ngram in request.ngram or (NgramSettings(),):
+        unused = unused_settings(ways, ngram)
+        if unused:
+            raise GgufspecError(
+                f"no n-gram method of this bench uses {', '.join(unused)}",
+                "leave it out of --ngram, or name a method that uses it with --method",
+            )
+        for way in ways:
+            sizes = draft_sizes(way.method, sizes_given, ngram)
+            left_out = ", ".join(str(size) for size in sizes_given if size not in sizes)
+            if not sizes:
+                default = draft_sizes(way.method)[0]
+                raise GgufspecError(
+                    f"{way.method.value} drafts nothing at γ {left_out or ngram.size_m}",
+                    f"llama.cpp's own γ for it is {default}: add --draft {default}, or leave --draft out",
+                )
+            if left_out and ngram.size_m is None:
+                note = f"draft sizes: {way.method.value} drafts nothing at γ {left_out}, which is left out"
+                notes[note] = None
+            drafting = Drafting(n_max=max(sizes), method=way.method, first=way.first, ngram=ngram)
+            longest = max(longest, longest_draft(drafting))
+    return longest, tuple(notes)
+
+
+def _describe_same_layers(sweep: Sweep) -> Iterator[str]:
+    """Yield a note for each model of which several numbers of layers would be the same."""
+    models = (
+        *((model, "--ngl", sweep.target_layers, sweep.target_layers_of(model)) for model in sweep.targets),
+        *((model, "--ngld", sweep.draft_layers, sweep.draft_layers_of(model)) for model in sweep.drafters),
+    )
+    for model, option, asked, kept in models:
+        left_out = [str(layers) for layers in asked if layers not in kept]
+        if left_out:
+            count = sweep.layer_counts[model]
+            same = next(layers for layers in kept if distinct_layers((layers, "all"), count) == (layers,))
+            yield (
+                f"layers: {model.filename} has {count} with its output; {option} {_few(left_out)} would be "
+                f"the same as {option} {same}, which is measured"
+            )
+
+
+def _describe_lowered_sizes(sweep: Sweep) -> Iterator[str]:
+    """Yield a note for each head of which several draft sizes would be the same."""
+    for model, head in sweep.heads.items():
+        lowered = [str(size) for size in sweep.draft_sizes if head.most is not None and size > head.most]
+        if lowered and any(way.method is head.method for way in sweep.ways):
+            yield (
+                f"draft sizes: {model.filename} drafts at most {head.most} tokens; "
+                f"--draft {_few(lowered)} would be the same as {head.most}, which is measured"
+            )
+
+
+def _describe_refused_p_mins(sweep: Sweep) -> Iterator[str]:
+    """Yield a note for each head for which llama.cpp takes no p_min above 0.
+
+    Raises:
+        GgufspecError: no other value was asked for.
+    """
+    methods = {way.method for way in sweep.ways}
+    refused = [f"{p_min:g}" for p_min in sweep.p_mins if p_min]
+    for model, head in sweep.heads.items():
+        if head.knows_p_min or head.method not in methods or not refused:
+            continue
+        why = f"{model.filename} has no confidence head, so llama.cpp takes no p-min above 0 for it"
+        if len(refused) == len(sweep.p_mins):
+            raise GgufspecError(why, "add --p-min 0")
+        yield f"p-min: {why}; --p-min {_few(refused)} is left out"
+
+
+def _few(words: Sequence[str]) -> str:
+    """Return words in a row; of many, the first and the last."""
+    return ", ".join(words) if len(words) <= _MOST_NAMED else f"{words[0]}, …, {words[-1]}"
+
+
+def _describe_missing_drafter(sweep: Sweep) -> Iterator[str]:
+    """Yield a note where a drafter could draft and none was named."""
+    if sweep.drafters or all(way.method is not Method.DRAFT_MODEL for way in sweep.ways):
+        return
+    others = [str(way) for way in sweep.ways if way.method is not Method.DRAFT_MODEL]
+    measured = f"the target alone and drafting by {', '.join(others)} are" if others else "only the target is"
+    yield (
+        f"drafter: none, so {measured} measured; name one with -md FILE, or find one with `ggufspec suggest`"
+    )
+    if any(target in sweep.heads for target in sweep.targets) and Chain(Method.DRAFT_MTP) not in sweep.ways:
+        yield "drafter: the target has layers for MTP, which draft with --method draft-mtp"
