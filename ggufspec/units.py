@@ -15,12 +15,12 @@ _LEAST = 1e-9
 _LONGEST = 40  # characters of a text that a message quotes
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)(?:in|our|ec)?\s*", re.IGNORECASE)
+_DURATION = r"(?i)\s*(\d+(?:\.\d+)?)\s*([smh]?)(?:in|our|ec)?\s*"
 _LEAST_MEMORY = 1 << 20  # bytes; fewer without a unit are a mistake
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([MGTP])\s*(?:B(?:/s)?|FLOPS)?\s*", re.IGNORECASE)
+_QUANTITY = r"(?i)\s*(\d+(?:\.\d+)?)\s*([MGTP])\s*(?:B(?:/s)?|FLOPS)?\s*"
 _MOST_PER_S = 1e21  # bytes or operations: a million times what the fastest machines do
 _POWERS = {"M": "e6", "G": "e9", "T": "e12", "P": "e15"}
-_BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
+_BYTES = r"(?i)\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*"
 
 
 def counted(count: int, noun: str) -> str:
@@ -61,7 +61,7 @@ def parse_bytes(text: str) -> int:
     Raises:
         ValueError: the text is not a size, or exceeds MOST_BYTES.
     """
-    match = _BYTES.fullmatch(text)
+    match = re.fullmatch(_BYTES, text)
     if match is None:
         raise ValueError(f"not a size: {_quote(text)} (expected for example 24G or 512MiB)")
     number, prefix = match.groups()
@@ -91,7 +91,7 @@ def parse_quantity(text: str) -> float:
     Raises:
         ValueError: the text is not such a quantity.
     """
-    match = _QUANTITY.fullmatch(text)
+    match = re.fullmatch(_QUANTITY, text)
     quantity = float(match[1] + _POWERS[match[2].upper()]) if match else 0.0
     if not 0 < quantity <= _MOST_PER_S:
         raise ValueError(f"{_quote(text)} is not a quantity; examples: 936G, 71T")
@@ -104,7 +104,7 @@ def parse_duration(text: str) -> float:
     Raises:
         ValueError: the text is not a duration, or exceeds MOST_SECONDS.
     """
-    match = _DURATION.fullmatch(text)
+    match = re.fullmatch(_DURATION, text)
     if match is None:
         raise ValueError(f"not a duration: {_quote(text)} (expected for example 90s, 10m or 2h)")
     number, unit = match.groups()

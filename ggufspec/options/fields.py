@@ -143,8 +143,11 @@ class Options:
         for name in inspect.get_annotations(cls):
             declared = cls.__dict__.get(name)
             if isinstance(declared, _Declared):
-                inherited = options.get(name) or Option(python_name=name, section=section)
-                options[name] = replace(inherited, **declared.known)
+                options[name] = (
+                    replace(options[name], **declared.known)
+                    if name in options
+                    else Option(**{"python_name": name, "section": section, **declared.known})
+                )
                 setattr(cls, name, options[name].default)
         for name in without.split():
             del options[name]
@@ -270,11 +273,13 @@ _resolved: dict[type, dict[str, tuple[str, Mapping[str, Any]]]] = {}
 def _annotations(cls: type[Options]) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
     """Return the annotation of each field, with the names in the module that declares it."""
     if cls not in _resolved:
-        from ggufspec import domain  # not earlier: its classes take longer than ``--help`` has
+        from pathlib import Path  # not earlier: both take longer than ``--help`` has
+
+        from ggufspec import domain
 
         found: dict[str, tuple[str, Mapping[str, Any]]] = {}
         for base in reversed(cls.__mro__):
-            names = {**vars(domain), **vars(sys.modules[base.__module__])}
+            names = {"Path": Path, **vars(domain), **vars(sys.modules[base.__module__])}
             found |= {name: (str(text), names) for name, text in inspect.get_annotations(base).items()}
         _resolved[cls] = found
     return _resolved[cls]

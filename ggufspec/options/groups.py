@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ggufspec.choices import (
@@ -23,6 +22,8 @@ from ggufspec.options.fields import Options, option
 from ggufspec.options.kinds import Axis, Count, FilePath, Flag, Number, Word
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ggufspec.domain import CacheTypes, ModelFile, NgramSettings, Offload, Runtime, ServiceLevel
 
 _F16 = "f16"  # llama.cpp's default of each cache, in every era

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ggufspec.choices import ON_HUB, SUITES, Chain, Method
 from ggufspec.errors import GgufspecError
 from ggufspec.units import parse_duration, parse_memory, parse_quantity
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MOST_LAYERS = 9999
 _MOST = 2**31 - 1  # the largest integer that llama.cpp accepts
@@ -22,12 +23,13 @@ _LONGEST_S = 20 * 86400  # within the limits of all waiting functions
 _LONGEST_DRAFT = 64  # tokens
 _LONGEST_NGRAM = 1024  # tokens, the most that llama.cpp accepts
 _NGRAM = {"size-n": 1, "size-m": 1, "min-hits": 1, "n-min": 0}  # settings, with the least value of each
-_RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:(?P<operator>[+*])(?P<step>[\d.]+))?")
-_LIMIT = re.compile(r"(?P<name>ttft|itl)=(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s)")
-_THOUSANDS = re.compile(r"(?P<number>\d+)k")
-_LATENCY = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,20})?)(?P<unit>us|ms|s)")
+# Patterns are texts: compiling them takes longer than ``--help`` has, and re keeps those that are used.
+_RANGE = r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:(?P<operator>[+*])(?P<step>[\d.]+))?"
+_LIMIT = r"(?P<name>ttft|itl)=(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s)"
+_THOUSANDS = r"(?P<number>\d+)k"
+_LATENCY = r"(?P<number>\d{1,9}(?:\.\d{1,20})?)(?P<unit>us|ms|s)"
 _MILLISECONDS = {"us": "e-3", "ms": "", "s": "e3"}  # as a power of ten, so that nothing is lost by rounding
-_ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252}):(?P<port>\d{1,5})")
+_ADDRESS = r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252}):(?P<port>\d{1,5})"
 _WORKERS = "examples: 192.168.0.7:50052; a:50052,b:50052; none"
 _MOST_RATIO = 1e6  # of two times
 _BETWEEN_VALUES = "|"  # of arguments that are passed on
@@ -223,7 +225,7 @@ class Latency(Kind):
 
     def parse(self, text: str) -> float:
         """Return the milliseconds."""
-        match = _LATENCY.fullmatch(text)
+        match = re.fullmatch(_LATENCY, text)
         if match is None:
             raise ValueError(f"{text!r} is not a time; examples: 2ms, 200us, 0.02s")
         return float(f"{match['number']}{_MILLISECONDS[match['unit']]}")
@@ -329,6 +331,8 @@ class FilePath(Kind):
 
     def parse(self, text: str) -> Path:
         """Return the path."""
+        from pathlib import Path
+
         path = Path(text)
         if self._dash and text == "-":
             return path
@@ -453,7 +457,7 @@ class LatencyLimits(Kind):
 
         limits: dict[str, float] = {}
         for part in text.split(","):
-            match = _LIMIT.fullmatch(part.strip())
+            match = re.fullmatch(_LIMIT, part.strip())
             if match is None or match["name"] in limits or not float(match["number"]):
                 raise ValueError(f"{text!r} is not a list of limits; examples: ttft=500ms,itl=50ms; ttft=2s")
             limits[match["name"]] = float(match["number"]) / (1000 if match["unit"] == "ms" else 1)
@@ -472,6 +476,8 @@ class PassedOn(Kind):
 
     def parse(self, text: str) -> tuple[tuple[str, ...], ...]:
         """Return the arguments of each value; ``--`` may stand before them."""
+        import shlex
+
         try:
             words = shlex.split(text)
         except ValueError as error:
@@ -486,6 +492,8 @@ class PassedOn(Kind):
 
     def format(self, value: Sequence[Sequence[str]]) -> str:
         """Return the arguments of all values; ``--`` stands before them, as one of them may be it."""
+        import shlex
+
         return f"-- {f' {_BETWEEN_VALUES} '.join(map(shlex.join, value))}".rstrip()
 
 
@@ -531,7 +539,7 @@ class Axis(Kind):
             return
         if self._number is None:
             raise ValueError(f"{text!r} is not one of {', '.join(self._words)}")
-        match = _RANGE.fullmatch(text)
+        match = re.fullmatch(_RANGE, text)
         try:
             first = self._number(match["first"] if match else text)
             last = self._number(match["last"]) if match else first
@@ -569,8 +577,8 @@ class Depths(Axis):
         super().__init__("tokens", most=1 << 24)
 
     def _values(self, text: str) -> Iterator[Any]:
-        plain = _THOUSANDS.sub(lambda match: str(int(match["number"]) * 1024), text)
-        match = _RANGE.fullmatch(plain)
+        plain = re.sub(_THOUSANDS, lambda match: str(int(match["number"]) * 1024), text)
+        match = re.fullmatch(_RANGE, plain)
         if match is None or match["operator"] or match["first"] == match["last"]:
             yield from super()._values(plain)
             return
@@ -614,7 +622,7 @@ def split_address(address: str) -> tuple[str, int]:
     Raises:
         GgufspecError: it is not HOST:PORT.
     """
-    match = _ADDRESS.fullmatch(address)
+    match = re.fullmatch(_ADDRESS, address)
     if match is None and (address.startswith("[") or "::" in address):
         raise GgufspecError(f"llama.cpp reaches no worker at the IPv6 address {address!r}", _WORKERS)
     if match is None or not 0 < int(match["port"]) < 1 << 16:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ggufspec.choices import Quantity, ServerFormat, Where
 from ggufspec.errors import GgufspecError
@@ -37,6 +37,9 @@ from ggufspec.options.groups import (
     YesOption,
 )
 from ggufspec.options.kinds import Count, FilePath, Flag, Word
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _LISTS = "draft method ngram args draft_args"  # axes of which a bench takes several values, too
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ggufspec.choices import Program
 from ggufspec.errors import GgufspecError
@@ -30,6 +30,9 @@ from ggufspec.options.groups import (
     YesOption,
 )
 from ggufspec.options.kinds import Count, FilePath, Flag, Number, Word
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _DRAFTING_PROGRAMS = (Program.SERVER, Program.SIMPLE, Program.TREE)
 

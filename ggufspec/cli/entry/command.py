@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from ggufspec.options import Options, TableOptions
 
 _MOST_WITHOUT_SECTIONS = 9  # options
 _MOST_LINES = 60  # of --help; of longer ones, it shows what most people need, and --help-all the rest
-_SEVERAL_LETTERS = re.compile(r"-[A-Za-z]{2}")
+_SEVERAL_LETTERS = "-[A-Za-z]{2}"
 _GENERAL = "General"
 _IS_SHORT = "ggufspec.is_short"  # a key of click's context
 
@@ -63,14 +62,18 @@ class Command(click.Command):
         }
         end = _find_end(args, spellings, ctx)
         if "--args" in spellings and end < len(args):
+            import shlex
+
             args = [*args[:end], "--args", shlex.join(args[end:])]
         return super().parse_args(ctx, args)
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the complete help if it is short enough, otherwise what most people need."""
-        complete = super().get_help(ctx)
-        if complete.count("\n") < _MOST_LINES:
-            return complete
+        shown = [option for option in self.options.options.values() if option.names]
+        if len(shown) < _MOST_LINES:  # each takes a line or more
+            complete = super().get_help(ctx)
+            if complete.count("\n") < _MOST_LINES:
+                return complete
         ctx.meta[_IS_SHORT] = True
         return super().get_help(ctx)
 
@@ -216,7 +219,7 @@ def _find_end(args: Sequence[str], options: Mapping[str, click.Parameter], ctx: 
         elif name in _OF_LLAMA_CPP and name not in options and _OF_LLAMA_CPP[name][0] in options:
             here = " ".join(_OF_LLAMA_CPP[name])
             raise click.UsageError(f"{name} is llama.cpp's spelling: say {here}", ctx=ctx)
-        elif _SEVERAL_LETTERS.match(name) and name not in options:
+        elif re.match(_SEVERAL_LETTERS, name) and name not in options:
             similar = [other for other in options if other.lower().startswith(name.lower())]
             raise _UnknownOption(name, possibilities=similar, ctx=ctx, passed_on="--args" in options)
         place += 1

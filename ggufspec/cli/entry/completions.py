@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -96,6 +95,8 @@ def stored_items(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 def _list_folder(incomplete: str) -> Offered:
     if incomplete.startswith(_PATH_LIKE):
         return []
+    from pathlib import Path
+
     return _items((path.name, None) for path in sorted(Path().glob("*.gguf")) if incomplete in path.name)
 
 
