@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ggufspec.options.calls import takes
     from ggufspec.options.fields import Option, Options, only, option
-    from ggufspec.options.groups import DECIDED, HubOptions, RuntimeOptions, TableOptions
+    from ggufspec.options.groups import DECIDED, HubOptions, ModelOptions, RuntimeOptions, TableOptions
     from ggufspec.options.kinds import NO_WORKERS, parse_workers, split_address
     from ggufspec.options.measuring import (
         AddressOption,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ggufspec.options.results import (
         BoardOptions,
         CompareOptions,
+        LoadedBench,
         ParseOptions,
         PublishOptions,
         ReportOptions,
@@ -90,7 +91,9 @@ __all__ = [
     "FleetTuneOptions",
     "HubOptions",
     "KeyArgument",
+    "LoadedBench",
     "MeasureOptions",
+    "ModelOptions",
     "Option",
     "Options",
     "PairsOptions",
@@ -124,7 +127,7 @@ __all__ = [
 _HOMES = {
     "calls": "takes",
     "fields": "Option Options only option",
-    "groups": "DECIDED HubOptions RuntimeOptions TableOptions",
+    "groups": "DECIDED HubOptions ModelOptions RuntimeOptions TableOptions",
     "kinds": "NO_WORKERS parse_workers split_address",
     "measuring": (
         "AddressOption AutoOptions BenchOptions BisectOptions CrossoverOptions DemoOptions "
@@ -136,8 +139,8 @@ _HOMES = {
         "SuggestOptions WhatIfOptions"
     ),
     "results": (
-        "BoardOptions CompareOptions ParseOptions PublishOptions ReportOptions ShowOptions "
-        "VerifyOptions WhyOptions"
+        "BoardOptions CompareOptions LoadedBench ParseOptions PublishOptions ReportOptions "
+        "ShowOptions VerifyOptions WhyOptions"
     ),
     "setup": (
         "AnswerOptions BuildOptions CacheListOptions CompletionOptions DoctorOptions KeyArgument "
