@@ -173,26 +173,6 @@ PRINTING = (
 
 
 @pytest.mark.parametrize("words", PRINTING, ids=" ".join)
-def test_a_full_disk_behind_standard_output_is_one_line_and_its_code(words: tuple[str, ...]) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("this system has no device that is full")
-    done = shell.redirected(*words, stdout=Path("/dev/full"))
-    assert done.returncode == 12
-    *notes, error, hint = done.stderr.splitlines()
-    assert re.fullmatch("error: (cannot write to standard output: )?No space left on device", error)
-    assert hint.startswith("hint: ")
-    assert "Traceback" not in "".join(notes)
-
-
-@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
-def test_a_full_disk_behind_standard_error_is_no_traceback(words: tuple[str, ...]) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("this system has no device that is full")
-    done = shell.redirected(*words, stderr=Path("/dev/full"))
-    assert done.returncode in {0, 12}
-
-
-@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
 def test_a_reader_that_has_seen_enough_ends_a_command_quietly(words: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)  # as ``| head`` does once it has its lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -53,7 +52,7 @@ def test_faults_of_real_programs_are_typed(llama: Install, tmp_path: Path) -> No
     done = shell.ggufspec("sweep", "--pair", "demo", *quick, *words, llama=tmp_path / "llama")
     assert done.returncode in {9, 10, 11, 15}, done.stderr
     assert "Traceback" not in done.stderr
-    rows = json.loads(shell.here("show", "chaos", "--runs", "-o", "json").stdout)
+    rows = shell.runs("chaos")
     rows = [row for row in rows if not (row["anchor"] or row["rerun"])]
     assert len(rows) == 3 * len(texts)
     named = {f"p{number}": text for number, text in enumerate(texts, start=1)}

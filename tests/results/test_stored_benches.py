@@ -1,4 +1,4 @@
-"""The list of stored benches, deleting one, their order, and what of a damaged one the commands show."""
+"""The list of stored benches, deleting one, their order, and whether they are complete."""
 
 from __future__ import annotations
 
@@ -13,62 +13,25 @@ import pytest
 
 from ggufspec import results
 from ggufspec.analysis import listing
-from ggufspec.domain import ModelFile, Prompt, Role
+from ggufspec.domain import ModelFile, Prompt
 from ggufspec.errors import ResultsError
-from ggufspec.forecast import Forecast, profiles
+from ggufspec.forecast import profiles
 from ggufspec.measure import measuring
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.report.rows.listing import ranges
 from ggufspec.report.text.overview import bench_list
-from ggufspec.results import ResultSet
 from tests.support import damage, shell, values
 from tests.support.scripted import INSTALL, Scripted
-from tests.support.values import filled
-
-
-def _create(name: str, *, planned: int | None = None) -> ResultSet:
-    return results.create(
-        engine="binary",
-        command=(),
-        build=values.BUILD,
-        machine=values.MACHINE,
-        doubts={},
-        name=name,
-        planned_runs=planned,
-    )
-
-
-def _drafting_bench(name: str = "mine", *, planned: int | None = 3) -> ResultSet:
-    """A bench that drafts 1.5 times as fast with 3 tokens, and 1.2 times with 5; closed."""
-    stored = _create(name, planned=planned)
-    for run in (
-        values.run(tps=40.0),
-        values.run(Role.DRAFTING, tps=60.0, draft=3),
-        values.run(Role.DRAFTING, tps=48.0, draft=5),
-    ):
-        stored = results.append(stored, run)
-    results.close(stored)
-    return stored
-
-
-def _damage_first_run(stored: ResultSet) -> None:
-    file = stored.folder / "runs.jsonl"
-    file.write_bytes(file.read_bytes().replace(b'"program_s":2.4', b'"program_s":9.4', 1))
-
-
-def _damage_end(stored: ResultSet) -> None:
-    file = stored.folder / "runs.jsonl"
-    file.write_bytes(file.read_bytes()[:-30])
 
 
 def test_the_list_says_what_was_measured_how_fast_it_was_and_whether_it_is_complete() -> None:
-    results.close(_create("empty", planned=4))
-    _drafting_bench("done")
-    _drafting_bench("short", planned=9)
-    _drafting_bench("old", planned=None)
-    _damage_end(_drafting_bench("torn", planned=3))
-    _damage_first_run(_drafting_bench("broken"))
+    results.close(values.bench(name="empty", planned_runs=4))
+    values.drafting_bench("done")
+    values.drafting_bench("short", planned=9)
+    values.drafting_bench("old", planned=None)
+    damage.cut_end(values.drafting_bench("torn").folder)
+    damage.falsify_first_run(values.drafting_bench("broken").folder)
     listed = {bench.name: bench for bench in listing.stored_benches()}
     assert list(listed) == ["empty", "done", "short", "old", "torn", "broken"]
     done = listed["done"]
@@ -95,7 +58,7 @@ def test_the_list_says_what_was_measured_how_fast_it_was_and_whether_it_is_compl
 def test_the_list_has_every_format(home: Path) -> None:
     assert shell.here("show", "--list").stdout == "No bench is stored yet.\n"
     assert json.loads(shell.here("show", "--list", "-o", "json").stdout) == []
-    _drafting_bench()
+    values.drafting_bench()
     (row,) = json.loads(shell.here("show", "--list", "-o", "json").stdout)
     assert row["name"] == "mine"
     assert (row["draft"], row["runs"], row["planned_runs"], row["complete"]) == ([3, 5], 3, 3, True)
@@ -110,7 +73,7 @@ def test_neighbouring_draft_sizes_are_joined(numbers: tuple[int, ...], text: str
 
 
 def test_a_bench_is_deleted_by_its_name_when_a_person_agrees(home: Path) -> None:
-    first, second = _drafting_bench("first"), _drafting_bench("second")
+    first, second = values.drafting_bench("first"), values.drafting_bench("second")
     refused = shell.here("show", "--delete", "first")
     assert (refused.returncode, "add --yes" in refused.stderr) == (32, True)
     assert first.folder.exists()
@@ -121,12 +84,12 @@ def test_a_bench_is_deleted_by_its_name_when_a_person_agrees(home: Path) -> None
     gone = shell.here("show", "--delete", "first", "-y")
     assert (gone.returncode, "there is no run 'first'" in gone.stderr) == (13, True)
     assert shell.here("show", "--delete", "second", "--list").returncode == 2
-    _create("first")  # the name is free again
+    values.bench(name="first")  # the name is free again
 
 
 def test_a_damaged_bench_can_be_deleted_and_one_that_is_written_cannot() -> None:
-    live = _create("live")
-    damaged = _drafting_bench("damaged")
+    live = values.bench(name="live")
+    damaged = values.drafting_bench("damaged")
     (damaged.folder / "meta.json").write_bytes(b"\xff")
     results.delete("damaged")
     with pytest.raises(ResultsError, match="is already being written"):
@@ -136,7 +99,7 @@ def test_a_damaged_bench_can_be_deleted_and_one_that_is_written_cannot() -> None
 
 
 def test_only_benches_of_the_store_are_deleted(tmp_path: Path) -> None:
-    stored = _drafting_bench()
+    stored = values.drafting_bench()
     copy, link = tmp_path / "copy", stored.folder.with_name("link")
     shutil.copytree(stored.folder, copy)
     link.symlink_to(copy)
@@ -153,7 +116,7 @@ def test_only_benches_of_the_store_are_deleted(tmp_path: Path) -> None:
     ["x" * 300, "x" * 5000, "a\0b", "\0", "a/b", "../mine/nothing", "/", "~", "é" * 200, "a\nb", "\udcff"],
 )
 def test_a_text_that_cannot_be_a_name_is_a_run_that_is_not_there(name: str) -> None:
-    _drafting_bench()
+    values.drafting_bench()
     for call in (results.load, results.reopen, results.delete):
         with pytest.raises(ResultsError, match="there is no run") as caught:
             call(name)
@@ -184,12 +147,12 @@ class _Clock(datetime):
 
 def test_a_clock_that_was_once_ahead_does_not_keep_the_last_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ggufspec.results.store.datetime", _Clock)
-    _create("first")
+    values.bench(name="first")
     _Clock.ahead = timedelta(days=4000)
-    _create("from-the-future")
+    values.bench(name="from-the-future")
     assert results.load("last").meta.id == "from-the-future"
     _Clock.ahead = timedelta(days=-4000)
-    _create("now")
+    values.bench(name="now")
     _Clock.ahead = timedelta(0)
     assert results.ids() == ("first", "from-the-future", "now")
     assert results.load("last").meta.id == "now"
@@ -212,47 +175,6 @@ def test_the_profile_that_was_measured_last_is_the_last(monkeypatch: pytest.Monk
     assert [on.target.filename for on in known if on] == ["one.gguf", "ahead.gguf", "now.gguf"]
 
 
-def test_forecasts_that_are_damaged_are_not_drawn(tmp_path: Path) -> None:
-    folder = _drafting_bench().folder
-    profiles.keep([filled(Forecast)], folder)
-    file = folder / "forecasts.json"
-    content = file.read_bytes()
-    assert profiles.kept(folder) == (filled(Forecast),)
-    refused = 0
-    for bit in range(0, len(content) * 8, 7):
-        file.write_bytes(damage.flip(content, bit))
-        try:
-            assert profiles.kept(folder) in ((), (filled(Forecast),))
-        except ResultsError:
-            refused += 1
-    assert refused > len(content) // 2
-    written = shell.here("report", "mine", "--out", str(tmp_path / "report.html"))
-    assert written.returncode == 0
-    assert "does not match its checksum; the forecasts are left out" in written.stderr
-
-
-@pytest.mark.parametrize("words", [("show",), ("show", "-o", "csv"), ("show", "--runs", "-o", "json")])
-def test_every_table_of_a_bench_with_a_damaged_end_has_a_warning(words: tuple[str, ...]) -> None:
-    _damage_end(_drafting_bench())
-    done = shell.here(*words)
-    assert done.returncode == 0
-    assert done.stderr.startswith("warning: mine: left out: 1 line at the end of runs.jsonl")
-    if words == ("show",):
-        assert "warning damaged: " in done.stdout
-
-
-def test_a_damaged_bench_is_refused_and_salvaged_on_demand() -> None:
-    _damage_first_run(_drafting_bench())
-    refused = shell.here("show")
-    assert (refused.returncode, refused.stdout) == (13, "")
-    assert "line 5 of runs.jsonl: damaged" in refused.stderr
-    assert "`ggufspec show mine --salvage`" in refused.stderr
-    salvaged = shell.here("show", "mine", "--salvage", "--runs", "-o", "json")
-    assert salvaged.returncode == 0
-    assert salvaged.stderr == "warning: mine: left out: line 5 of runs.jsonl: damaged\n"
-    assert [row["draft"] for row in json.loads(salvaged.stdout)] == [3, 5]
-
-
 def _suite(sizes: tuple[int, ...] = (3,), prompts: str = "ab", repeats: int = 2) -> RunPlan:
     sweep = Sweep(
         name="tiny",
@@ -269,7 +191,7 @@ def _suite(sizes: tuple[int, ...] = (3,), prompts: str = "ab", repeats: int = 2)
 @pytest.mark.parametrize("stop", [1, 3, 11])
 def test_a_bench_knows_whether_it_is_complete(stop: int) -> None:
     suite = _suite()
-    store = _create("mine", planned=suite.n_runs)
+    store = values.bench(name="mine", planned_runs=suite.n_runs)
     measured = measuring.record(suite, Scripted(), INSTALL, store)
     latest = next(bench for bench in measured if len(bench.current) >= stop)
     results.close(latest)
@@ -281,14 +203,7 @@ def test_a_bench_knows_whether_it_is_complete(stop: int) -> None:
 
 def test_repeats_beyond_the_plan_are_part_of_a_complete_bench() -> None:
     suite = replace(_suite(), precision=1e-9)
-    store = _create("mine", planned=suite.n_runs)
+    store = values.bench(name="mine", planned_runs=suite.n_runs)
     *_, latest = measuring.record(replace(suite, precision=0.5), Scripted(), INSTALL, store)
     assert latest.meta.planned_runs == len(latest.current) >= suite.n_runs
     assert results.load("mine").is_complete
-
-
-def test_a_report_names_the_damage_too() -> None:
-    _damage_end(_drafting_bench())
-    from ggufspec.report.html.sections import html
-
-    assert "at the end of runs.jsonl" in html(results.load("mine"))

@@ -40,6 +40,18 @@ def flip(content: bytes, bit: int) -> bytes:
     return bytes(changed)
 
 
+def falsify_first_run(bench: Path) -> None:
+    """Change a digit of the first run in the folder of a bench."""
+    file = bench / "runs.jsonl"
+    file.write_bytes(file.read_bytes().replace(b'"program_s":2.4', b'"program_s":9.4', 1))
+
+
+def cut_end(bench: Path) -> None:
+    """Cut the last line in the folder of a bench short, as a power cut does."""
+    file = bench / "runs.jsonl"
+    file.write_bytes(file.read_bytes()[:-30])
+
+
 def mutate(content: bytes, rng: random.Random) -> bytes:
     """Return a header with one to four kinds of damage, most of it near the front, where the counts are."""
     damaged = bytearray(content)

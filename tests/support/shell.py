@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import json
 import os
 import shlex
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import psutil
@@ -69,6 +71,11 @@ def redirected(
 def here(*words: str) -> subprocess.CompletedProcess[str]:
     """Run it in this process, which spares the start of one: the same main, exit code and streams."""
     return _call(cli.main, "ggufspec", *words)
+
+
+def runs(bench: str) -> list[dict[str, Any]]:
+    """Return the rows of a stored bench's runs, as ``show`` prints them."""
+    return list(json.loads(here("show", bench, "--runs", "-o", "json").stdout))
 
 
 def script(name: str, *words: str | Path) -> subprocess.CompletedProcess[str]:

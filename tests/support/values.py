@@ -151,6 +151,19 @@ def bench(
     return stored
 
 
+def drafting_bench(name: str = "mine", *, planned: int | None = 3) -> ResultSet:
+    """A bench that drafts 1.5 times as fast with 3 tokens, and 1.2 times with 5; closed."""
+    stored = bench(
+        run(tps=40.0),
+        run(Role.DRAFTING, tps=60.0, draft=3),
+        run(Role.DRAFTING, tps=48.0, draft=5),
+        name=name,
+        planned_runs=planned,
+    )
+    results.close(stored)
+    return stored
+
+
 def whole_bench() -> ResultSet:
     """Two prompts, two repeats, three arms; drafting is 1.5 times as fast as the target, to seven digits.
 

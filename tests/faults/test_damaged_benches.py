@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import subprocess
@@ -15,23 +16,18 @@ import pytest
 from ggufspec import results
 from ggufspec.domain import Difference, Drafting, Role, RunResult, TextVerdict
 from ggufspec.errors import ResultsError
+from ggufspec.forecast import Forecast, profiles
+from ggufspec.report.html.sections import html
 from ggufspec.results import ResultSet
-from tests.support import damage, values
+from tests.support import damage, shell, values
+from tests.support.values import filled
 
 
 def _bench(name: str = "mine", count: int = 4) -> ResultSet:
     """Return a bench with runs that share some records and have others of their own; closed."""
-    stored = _create(name)
-    for run in _runs(count):
-        stored = results.append(stored, run)
+    stored = values.bench(*_runs(count), name=name)
     results.close(stored)
     return stored
-
-
-def _create(name: str) -> ResultSet:
-    return results.create(
-        engine="binary", command=(), build=values.BUILD, machine=values.MACHINE, doubts={}, name=name
-    )
 
 
 def _runs(count: int) -> list[RunResult]:
@@ -56,8 +52,7 @@ def _ends_of_appends(content: bytes) -> list[int]:
 
 def test_a_flipped_digit_is_not_believed() -> None:
     stored = _bench()
-    content = _file(stored).read_bytes()
-    _file(stored).write_bytes(content.replace(b'"program_s":2.4', b'"program_s":9.4', 1))
+    damage.falsify_first_run(stored.folder)
     with pytest.raises(ResultsError, match=r"line 5 of runs.jsonl: damaged") as caught:
         results.load("mine")
     assert "ggufspec show mine --salvage" in (caught.value.hint or "")
@@ -240,7 +235,7 @@ def _grow(file: Path) -> None:
 
 @pytest.mark.parametrize("change", [_truncate, _empty, _replace, _grow, Path.unlink])
 def test_a_file_that_was_changed_while_it_was_written_is_refused(change: Callable[[Path], None]) -> None:
-    stored = results.append(_create("mine"), values.run())
+    stored = values.bench(values.run(), name="mine")
     change(_file(stored))
     left = _file(stored).read_bytes() if _file(stored).exists() else None
     with pytest.raises(ResultsError, match="while the bench was written") as caught:
@@ -252,7 +247,7 @@ def test_a_file_that_was_changed_while_it_was_written_is_refused(change: Callabl
 
 
 def test_a_bench_that_was_removed_while_it_was_written_is_noticed() -> None:
-    stored = results.append(_create("mine"), values.run())
+    stored = values.bench(values.run(), name="mine")
     results.confirm(stored)
     shutil.rmtree(stored.folder)
     for call in (lambda: results.append(stored, values.run()), lambda: results.confirm(stored)):
@@ -263,7 +258,7 @@ def test_a_bench_that_was_removed_while_it_was_written_is_noticed() -> None:
 
 def test_a_second_writer_never_erases_an_acknowledged_run() -> None:
     """Whoever removes the lock can have two writers; only one of them can append from then on."""
-    first = results.append(_create("mine"), values.run())
+    first = values.bench(values.run(), name="mine")
     (first.folder / "lock").unlink()
     second = results.reopen("mine")
     with pytest.raises(ResultsError, match="lock of the bench mine was removed"):
@@ -279,7 +274,7 @@ def test_a_second_writer_never_erases_an_acknowledged_run() -> None:
 
 def test_two_writers_that_both_believe_to_have_the_lock_lose_nothing() -> None:
     """Between a writer's look at its lock and its write, another one may have opened the bench."""
-    first = results.append(_create("mine"), values.run())
+    first = values.bench(values.run(), name="mine")
     lock, aside = first.folder / "lock", first.folder / "aside"
     lock.rename(aside)
     second = results.reopen("mine")
@@ -310,3 +305,130 @@ def test_random_damage_never_passes_for_data() -> None:
             continue
         assert loaded.damage
         assert loaded.runs == list(stored.runs)[: len(loaded.runs)]
+
+
+def test_cut_at_any_byte_the_whole_runs_before_it_load_and_the_rest_can_be_appended() -> None:
+    runs = [values.run(), values.run(Role.DRAFTING, draft=3), values.run(repeat=1)]
+    stored = values.bench(*runs)
+    results.close(stored)
+    file = stored.folder / "runs.jsonl"
+    whole = file.read_bytes()
+    for length in range(len(whole)):
+        file.write_bytes(whole[:length])
+        lines = whole[:length].split(b"\n")[:-1]
+        n_whole = sum(line.startswith(b'{"kind":"run"') for line in lines)
+        assert results.load(stored.meta.id).runs == runs[:n_whole]
+        if length % 97 == 0:
+            resumed = results.reopen(stored.meta.id)
+            for run in runs[n_whole:]:
+                resumed = results.append(resumed, run)
+            results.close(resumed)
+            assert results.load(stored.meta.id).runs == resumed.runs == runs
+
+
+def test_a_write_that_failed_half_way_leaves_nothing_behind() -> None:
+    stored = values.bench(values.run())
+    with (stored.folder / "runs.jsonl").open("ab") as file:
+        file.write(b'{"kind":"run","spec":0,')
+    stored = results.append(stored, values.run(repeat=1))
+    assert results.load(stored.meta.id).runs == stored.runs == [values.run(), values.run(repeat=1)]
+
+
+def test_wrong_records_and_newer_schemas_are_named() -> None:
+    stored = values.bench(values.run())
+    meta = stored.folder / "meta.json"
+    text = meta.read_bytes()
+    damage.reseal_meta(meta, text.replace(b'"schema_version":', b'"schema_version":9'))
+    with pytest.raises(ResultsError, match="newer ggufspec"):
+        results.load(stored.meta.id)
+    meta.write_bytes(text)
+    file = stored.folder / "runs.jsonl"
+    intact = file.read_bytes()
+    for content, words in (
+        (intact + b'{"spec": 1}\n', "line 6: .*kind"),
+        (intact.replace(b'"repeat":0', b'"repeat":"no"'), "line 5: Expected `int`, got `str`"),
+        (intact.replace(b'"spec":0', b'"spec":7'), "run 0 refers to a missing record"),
+        (intact.replace(b'"call","id":0', b'"call","id":1'), "CallRecord 1 is number 0"),
+        (intact[intact.index(b"\n") + 1 :], "refers to a missing text"),
+        (intact + b'{"kind":"judged","run":5}\n', "run 5 was judged but does not exist"),
+    ):
+        damage.reseal_runs(file, content)
+        with pytest.raises(ResultsError, match=f"cannot read the run in .*{words}"):
+            results.load(stored.meta.id)
+
+
+def test_a_removed_meta_is_written_again_by_the_bench_that_runs() -> None:
+    stored = values.bench(values.run(), name="mine")
+    meta = stored.folder / "meta.json"
+    content = meta.read_bytes()
+    meta.unlink()
+    stored = results.append(stored, values.run(repeat=1))
+    assert meta.read_bytes() == content
+    meta.unlink()
+    results.confirm(stored)
+    results.close(stored)
+    assert results.load("mine") == stored
+
+
+def test_without_its_meta_a_bench_is_named_and_can_be_salvaged() -> None:
+    other = values.bench()
+    stored = values.bench(values.run(), name="mine")
+    results.close(stored)
+    (stored.folder / "meta.json").unlink()
+    for name in ("mine", str(stored.folder)):
+        with pytest.raises(ResultsError, match=r"meta\.json is missing") as caught:
+            results.load(name)
+        assert "show mine --salvage" in (caught.value.hint or "")
+        saved = results.load(name, salvage=True)
+        assert saved.runs == stored.runs
+        assert saved.damage == ("meta.json is missing: build, machine and engine are unknown",)
+    assert results.ids() == (other.meta.id,)
+    done = shell.here("show", "mine", "--salvage")
+    assert done.returncode == 0
+    assert "meta.json is missing" in done.stdout + done.stderr
+
+
+def test_forecasts_that_are_damaged_are_not_drawn(tmp_path: Path) -> None:
+    folder = values.drafting_bench().folder
+    profiles.keep([filled(Forecast)], folder)
+    file = folder / "forecasts.json"
+    content = file.read_bytes()
+    assert profiles.kept(folder) == (filled(Forecast),)
+    refused = 0
+    for bit in range(0, len(content) * 8, 7):
+        file.write_bytes(damage.flip(content, bit))
+        try:
+            assert profiles.kept(folder) in ((), (filled(Forecast),))
+        except ResultsError:
+            refused += 1
+    assert refused > len(content) // 2
+    written = shell.here("report", "mine", "--out", str(tmp_path / "report.html"))
+    assert written.returncode == 0
+    assert "does not match its checksum; the forecasts are left out" in written.stderr
+
+
+@pytest.mark.parametrize("words", [("show",), ("show", "-o", "csv"), ("show", "--runs", "-o", "json")])
+def test_every_table_of_a_bench_with_a_damaged_end_has_a_warning(words: tuple[str, ...]) -> None:
+    damage.cut_end(values.drafting_bench().folder)
+    done = shell.here(*words)
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning: mine: left out: 1 line at the end of runs.jsonl")
+    if words == ("show",):
+        assert "warning damaged: " in done.stdout
+
+
+def test_a_damaged_bench_is_refused_and_salvaged_on_demand() -> None:
+    damage.falsify_first_run(values.drafting_bench().folder)
+    refused = shell.here("show")
+    assert (refused.returncode, refused.stdout) == (13, "")
+    assert "line 5 of runs.jsonl: damaged" in refused.stderr
+    assert "`ggufspec show mine --salvage`" in refused.stderr
+    salvaged = shell.here("show", "mine", "--salvage", "--runs", "-o", "json")
+    assert salvaged.returncode == 0
+    assert salvaged.stderr == "warning: mine: left out: line 5 of runs.jsonl: damaged\n"
+    assert [row["draft"] for row in json.loads(salvaged.stdout)] == [3, 5]
+
+
+def test_a_report_names_the_damage_too() -> None:
+    damage.cut_end(values.drafting_bench().folder)
+    assert "at the end of runs.jsonl" in html(results.load("mine"))

@@ -223,31 +223,6 @@ def test_the_drafter_is_refused_before_it_travels(hub: Hub, run: Run) -> None:
     assert run("fetch", "-q", "--no-check", *PAIR)[0] == 0
 
 
-def test_the_disk_is_too_small(hub: Hub, home: Path, run: Run) -> None:
-    hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size = 1 << 60
-    code, _, err = run("fetch", "-q", "--yes", "--target", TARGET)
-    assert code == 12
-    assert err.startswith(f"error: 1,048,576 TiB must be downloaded, but {home}/hf/hub has only ")
-    assert err.endswith(
-        "hint: free some space, choose a smaller quant, or another disk with --local-dir or HF_HOME\n"
-    )
-    assert hub.content_requests() == []
-
-
-def test_the_disk_fills_up_on_the_way(hub: Hub, home: Path, run: Run) -> None:
-    place = hub_client.blob(home, hub)
-    place.parent.mkdir(parents=True)
-    Path(f"{place}.incomplete").symlink_to("/dev/full")
-    assert run("fetch", "-q", "--target", TARGET) == (
-        12,
-        "",
-        (
-            "error: the disk is full: No space left on device\n"
-            "hint: free some space, then run the same command: it resumes\n"
-        ),
-    )
-
-
 def test_a_corrupt_file_in_the_cache_is_found(hub: Hub, home: Path, run: Run) -> None:
     run("fetch", "-q", "--target", TARGET)
     place = hub_client.blob(home, hub)
