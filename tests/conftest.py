@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -34,3 +35,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GGUFSPEC_CACHE", str(folder / "cache"))
     monkeypatch.setenv("GGUFSPEC_DATA", str(folder / "data"))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the system write files when it likes: the waits for the disk took a minute of some test modules.
+
+    Nothing but a power cut shows the difference. A test that something is synced replaces this.
+    """
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
