@@ -59,6 +59,11 @@ _OTHERS = (
         "`PIP_CERT` `REQUESTS_CA_BUNDLE` `SSL_CERT_FILE` `CURL_CA_BUNDLE`",
         "certificates for that download; the first one that is set",
     ),
+    (
+        "`GGUFSPEC_RELEASES`",
+        "a mirror of GitHub's list of llama.cpp's releases, for `build --prebuilt`",
+    ),
+    ("`LLAMA_CACHE` `OLLAMA_MODELS`", "where `models` looks for the models of llama.cpp and Ollama"),
     ("`NO_COLOR`", "no colours"),
     ("`LLAMA_…`", "not passed to llama.cpp's programs, like everything not needed and not listed below"),
     (

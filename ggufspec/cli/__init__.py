@@ -27,6 +27,7 @@ GROUPS = {
     "Models": {
         "fetch": "Download a pair of models and verify the files.",
         "convert": "Make a GGUF of a head in Hugging Face's format.",
+        "models": "List the models on this machine, and what can draft for what.",
         "pairs": "List the known pairs of models.",
         "suggest": "Find drafters for a target.",
         "check": "Check whether llama.cpp accepts a drafter for a target.",

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
 from ggufspec.options import BuildOptions
+
+if TYPE_CHECKING:
+    from ggufspec.llama.build import making
+
+_COMPILING = ("source", "cmake", "cuda_arch", "jobs")
 
 
 @command_of(BuildOptions)
@@ -22,10 +29,11 @@ def command(asked: BuildOptions) -> None:
     ggufspec build --version legacy  the version with `main` and `speculative`
     ggufspec build --backend cuda --cuda-arch 90  for H100 and H200
     ggufspec build --cmake=-DGGML_NATIVE=OFF --cmake=-DGGML_AVX512=OFF
+    ggufspec build --prebuilt        the newest official archive, in seconds
     """
     version = asked.version
     from ggufspec.cli.steps import building as steps
-    from ggufspec.llama.build import building, definitions, toolchain
+    from ggufspec.llama.build import building, definitions, prebuilt, toolchain
     from ggufspec.llama.install import Backend, store
     from ggufspec.llama.install import installs as install
     from ggufspec.llama.source import LEGACY, choose_source
@@ -52,19 +60,26 @@ def command(asked: BuildOptions) -> None:
             echo(f"removed {built.path}")
         return
     if asked.backend == "auto":
-        chosen, reason = toolchain.choose_backend()
+        chosen, reason = (prebuilt if asked.prebuilt else toolchain).choose_backend()
         echo(f"backend: {reason}", err=True)
     else:
         chosen = Backend(asked.backend)
     if asked.cuda_arch is not None and chosen is not Backend.CUDA:
         raise click.UsageError("--cuda-arch needs --backend cuda")
-    request = building.BuildRequest(
-        source=choose_source(asked.source, version),
-        backend=chosen,
-        jobs=asked.jobs or toolchain.default_jobs(),
-        architectures=toolchain.cuda_architectures(asked.cuda_arch) if chosen is Backend.CUDA else (),
-        added=added,
-    )
+    request: making.MakeRequest
+    if asked.prebuilt:
+        if compiling := [name for name in _COMPILING if getattr(asked, name)]:
+            option = BuildOptions.options[compiling[0]].name
+            raise click.UsageError(f"{option} is for compiling, and --prebuilt compiles nothing")
+        request = prebuilt.PrebuiltRequest(backend=chosen, wanted=version)
+    else:
+        request = building.BuildRequest(
+            source=choose_source(asked.source, version),
+            backend=chosen,
+            jobs=asked.jobs or toolchain.default_jobs(),
+            architectures=toolchain.cuda_architectures(asked.cuda_arch) if chosen is Backend.CUDA else (),
+            added=added,
+        )
     name = request.key()
     state = "already built" if store.find_build(name) else "built"
     finished = store.find_build(name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ggufspec.options.calls import takes
     from ggufspec.options.fields import Option, Options, only, option
-    from ggufspec.options.groups import DECIDED, HubOptions, ModelOptions, RuntimeOptions, TableOptions
+    from ggufspec.options.groups import DECIDED, HubOptions, RuntimeOptions, TableOptions
     from ggufspec.options.kinds import NO_WORKERS, parse_workers, split_address
     from ggufspec.options.measuring import (
         AddressOption,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         CheckOptions,
         ConvertOptions,
         FetchOptions,
+        ModelsOptions,
         PairsOptions,
         PlanOptions,
         PromptsOptions,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from ggufspec.options.results import (
         BoardOptions,
         CompareOptions,
-        LoadedBench,
         ParseOptions,
         PublishOptions,
         ReportOptions,
@@ -91,9 +91,8 @@ __all__ = [
     "FleetTuneOptions",
     "HubOptions",
     "KeyArgument",
-    "LoadedBench",
     "MeasureOptions",
-    "ModelOptions",
+    "ModelsOptions",
     "Option",
     "Options",
     "PairsOptions",
@@ -127,7 +126,7 @@ __all__ = [
 _HOMES = {
     "calls": "takes",
     "fields": "Option Options only option",
-    "groups": "DECIDED HubOptions ModelOptions RuntimeOptions TableOptions",
+    "groups": "DECIDED HubOptions RuntimeOptions TableOptions",
     "kinds": "NO_WORKERS parse_workers split_address",
     "measuring": (
         "AddressOption AutoOptions BenchOptions BisectOptions CrossoverOptions DemoOptions "
@@ -135,12 +134,12 @@ _HOMES = {
         "MeasureOptions RunOptions ServeOptions SweepOptions TalkOptions TuneOptions WorkerOptions"
     ),
     "planning": (
-        "CheckOptions ConvertOptions FetchOptions PairsOptions PlanOptions PromptsOptions "
+        "CheckOptions ConvertOptions FetchOptions ModelsOptions PairsOptions PlanOptions PromptsOptions "
         "SuggestOptions WhatIfOptions"
     ),
     "results": (
-        "BoardOptions CompareOptions LoadedBench ParseOptions PublishOptions ReportOptions "
-        "ShowOptions VerifyOptions WhyOptions"
+        "BoardOptions CompareOptions ParseOptions PublishOptions ReportOptions ShowOptions "
+        "VerifyOptions WhyOptions"
     ),
     "setup": (
         "AnswerOptions BuildOptions CacheListOptions CompletionOptions DoctorOptions KeyArgument "

@@ -103,19 +103,17 @@ class WhatIfOptions(
     parallel: tuple[int, ...] | None = option(
         (1,), help="Users who are served at once; tokens/s are of all together.", shown=None
     )
-    accept: float | str | tuple[float, ...] | None = option(
+    accept: str | None = option(
         None,
         "--accept",
-        kind=kinds.AcceptanceText(),
         section="Drafting",
         metavar="A",
         common=True,
         help="Acceptance rate at every γ: 0.7, 0.5-0.9; at one γ: 0.708@3; by position: 0.9,0.8,0.7.",
     )
-    alpha: float | str | tuple[float, ...] | None = option(
+    alpha: str | None = option(
         None,
         "--alpha",
-        kind=kinds.AcceptanceText(),
         section="Drafting",
         metavar="A",
         common=True,
@@ -347,6 +345,14 @@ class PairsOptions(MachineOptions, HubOptions, AnswerOption, section="Output"):
         kind=kinds.Sizes(),
         help="GPU memory for --fits: 24G, or 24G,12G for two.",
         shown="free memory",
+    )
+
+
+class ModelsOptions(AnswerOption):
+    """Where to look for models."""
+
+    folders: tuple[Path, ...] = option(
+        (), "folders", kind=FilePath("FOLDER"), repeated=True, metavar="[FOLDER]..."
     )
 
 

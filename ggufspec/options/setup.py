@@ -24,6 +24,12 @@ class BuildOptions(BackendOption, JobsOption, AnswerOption, section="llama.cpp")
         metavar="WHERE",
         help="sdist, git, git+URL, or the path of a source tree or archive.",
     )
+    prebuilt: bool = option(
+        False,
+        "--prebuilt",
+        kind=Flag(),
+        help="Fetch llama.cpp's official archive for this system: the newest, or that of --version b11434.",
+    )
     cuda_arch: str | None = option(
         None,
         "--cuda-arch",

@@ -31,7 +31,6 @@ from ggufspec.results.store import (
     ids,
     judge,
     load,
-    load_each,
     reopen,
     write_bench,
 )
@@ -75,7 +74,6 @@ __all__ = [
     "json_schema",
     "judge",
     "load",
-    "load_each",
     "read_configuration",
     "read_crossover_axes",
     "read_object",

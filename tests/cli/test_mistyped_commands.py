@@ -30,11 +30,14 @@ def test_a_folder_is_not_a_model_and_its_models_are_named(tmp_path: Path) -> Non
     done = shell.ggufspec("suggest", str(tmp_path))
     assert (done.returncode, done.stderr) == (
         6,
-        f"error: {tmp_path} is a folder, not a model\nhint: name a .gguf file\n",
+        f"error: {tmp_path} is a folder with 0 models\nhint: name a .gguf file\n",
     )
-    (tmp_path / "one.gguf").touch()
+    for name in ("one-00001-of-00002.gguf", "one-00002-of-00002.gguf", "two.gguf", "mmproj-two.gguf"):
+        (tmp_path / name).touch()
     done = shell.ggufspec("suggest", str(tmp_path))
-    assert done.stderr.endswith("hint: name one of its files: one.gguf\n")
+    assert done.stderr.endswith(
+        "is a folder with 2 models\nhint: name one of them: one-00001-of-00002.gguf, two.gguf\n"
+    )
 
 
 def test_a_target_without_anything_that_drafts_is_told_what_to_name() -> None:

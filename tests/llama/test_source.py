@@ -227,6 +227,20 @@ def test_a_changed_file_makes_another_source(tree: Path) -> None:
     assert Local(tree).identity() != before
 
 
+def test_a_local_tree_is_the_build_that_the_user_says(tree: Path, tmp_path: Path) -> None:
+    source = choose_source(str(tree), "b11434")
+    copied = finish(prepare_tree(source, tmp_path / "into", tmp_path / "log"))
+    assert (source.label, copied.version, copied.number) == ("b11434", "b11434", 11434)
+    assert source.identity() != choose_source(str(tree), None).identity()
+    with pytest.raises(SourceError, match=r"'0\.3\.36' is no build number of the source in"):
+        choose_source(str(tree), "0.3.36")
+
+
+def test_a_local_repository_is_not_another_build(repository: Path, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"is b\d+, not b11434"):
+        finish(prepare_tree(choose_source(str(repository), "b11434"), tmp_path / "into", tmp_path / "log"))
+
+
 def test_a_local_repository_lends_its_history(repository: Path, tmp_path: Path) -> None:
     copied = finish(prepare_tree(Local(repository), tmp_path / "into", tmp_path / "log"))
     assert (copied.number, copied.history) == (2, True)

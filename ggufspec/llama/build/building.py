@@ -15,6 +15,7 @@ from ggufspec.errors import BuildError, DiskFullError
 from ggufspec.llama.build import compilation, recipes, smoke, toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
 from ggufspec.llama.build.compilation import Compiled, compile_tree
+from ggufspec.llama.build.making import Made, MakeRequest
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import options, processor, store
@@ -43,6 +44,11 @@ class BuildRequest:
     architectures: tuple[str, ...] = ()  # CUDA's, as CMake spells them
     added: tuple[str, ...] = ()  # options of CMake that the user adds, as NAME=VALUE
 
+    @property
+    def origin(self) -> str:
+        """What its source is."""
+        return self.source.identity()
+
     def key(self) -> str:
         """Return the name of this build's folder; uses the network only for a git branch."""
         facts = (
@@ -57,6 +63,19 @@ class BuildRequest:
         facts = (*facts, *(f"-D{definition}" for definition in self.added))
         return store.key(self.source.label, self.backend.value, facts)
 
+    def make(self, work: Path, log: Path) -> Generator[BuildProgress, None, Made]:
+        """Compile the source, and test what was compiled; see ``build`` for the errors."""
+        toolkit = yield from _toolkit(self, work, log)
+        tree = yield from source.prepare_tree(self.source, work / "source", log)
+        compiled, note = yield from _compile_what_runs(self, tree, toolkit, work, log)
+        return Made(
+            version=tree.version,
+            commit=tree.commit,
+            options=compiled.options,
+            note=note,
+            cpu=tuple(sorted(processor.target())),
+        )
+
 
 def choose_default() -> tuple[BuildRequest, str]:
     """Return what ``ggufspec build`` builds without options, and why it is for this backend."""
@@ -70,14 +89,14 @@ def choose_default() -> tuple[BuildRequest, str]:
     return request, reason
 
 
-def build(request: BuildRequest) -> Generator[BuildProgress, None, Built]:
+def build(request: MakeRequest) -> Generator[BuildProgress, None, Built]:
     """Return the requested build; build it if it does not exist.
 
     A damaged build is built again. Close the generator to stop: no process and no incomplete build is left.
 
     Raises:
         SourceError: the source is not available.
-        BuildError: it does not compile, or what was compiled does not work.
+        BuildError: it does not compile, or what was compiled or fetched does not work.
         DiskFullError: the disk is full.
     """
     name = request.key()
@@ -103,28 +122,26 @@ def build(request: BuildRequest) -> Generator[BuildProgress, None, Built]:
         time.sleep(_POLL_S)
 
 
-def _build(request: BuildRequest, name: str) -> Generator[BuildProgress, None, Built]:
+def _build(request: MakeRequest, name: str) -> Generator[BuildProgress, None, Built]:
     work, log, environment = store.workplace(name), store.log_path(name), toolchain.shaping()
     log.write_bytes(b"")
     try:
         for folder in ("source", "scratch"):
             (work / folder).mkdir(exist_ok=True)
-        toolkit = yield from _toolkit(request, work, log)
-        tree = yield from source.prepare_tree(request.source, work / "source", log)
-        compiled, note = yield from _compile_what_runs(request, tree, toolkit, work, log)
+        made = yield from request.make(work, log)
         home = store.place(name)
         built = Built(
             path=home,
             bin=home / "bin",
             lib=home / "bin",
-            version=tree.version,
+            version=made.version,
             backend=request.backend.value,
-            source=request.source.identity(),
-            commit=tree.commit,
-            options=compiled.options,
+            source=request.origin,
+            commit=made.commit,
+            options=made.options,
             built_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            note=note,
-            cpu=tuple(sorted(processor.target())),
+            note=made.note,
+            cpu=made.cpu,
             added=request.added,
             environment=environment,
         )

@@ -153,7 +153,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"No CMAKE_CX*_COMPILER could be found|(?:cc|c\+\+|g\+\+|gcc): (?:command )?not found",
-        "install a C++ compiler: apt install g++, dnf install gcc-c++ or xcode-select --install",
+        "install a C++ compiler (apt install g++, dnf install gcc-c++), or use --prebuilt, which needs none",
     ),
     (
         r"[Uu]nsupported gpu architecture",

@@ -83,6 +83,8 @@ class Built:
         if source_type == "git":
             url, _, ref = rest.rpartition(" ")
             words = ["--source", f"git+{url}", "--version", ref]
+        elif source_type == "release":
+            words = ["--prebuilt", "--version", rest]
         else:
             words = ["--version", rest] if source_type == "sdist" else ["--source", "PATH"]
         words += ["--backend", self.backend]

@@ -86,18 +86,24 @@ class Git:
 
 @dataclass(frozen=True)
 class Local:
-    """A source tree or archive on this machine."""
+    """A source tree or archive on this machine; ``tag`` is what the user says that it is, such as b11434."""
 
     path: Path
+    tag: str | None = None
 
     @property
     def label(self) -> str:
         """The name of this source in the names of builds."""
-        return "local-" + re.sub(r"[^\w.-]", "_", self.path.name)
+        return self.tag or "local-" + re.sub(r"[^\w.-]", "_", self.path.name)
+
+    @property
+    def number(self) -> int | None:
+        """Its build number, if the user has said it."""
+        return None if self.tag is None else int(self.tag[1:])
 
     def identity(self) -> str:
         """Return an id of this source; any changed file changes it."""
-        digest = hashlib.sha256(str(self.path).encode())
+        digest = hashlib.sha256(f"{self.path}{self.tag or ''}".encode())
         for file in (self.path,) if self.path.is_file() else _files(self.path):
             status = file.lstat()
             digest.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
@@ -144,7 +150,12 @@ def choose_source(text: str | None, version: str | None) -> Source:
         raise SourceError(
             f"{path} contains no source of llama.cpp", "give the folder with its CMakeLists.txt"
         )
-    return Local(path)
+    if version is not None and not _TAG.fullmatch(version):
+        raise SourceError(
+            f"{version!r} is no build number of the source in {path}",
+            "give it as llama.cpp's tags do, such as --version b11434, or leave it out",
+        )
+    return Local(path, version)
 
 
 def prepare_tree(source: Source, into: Path, log: Path) -> Generator[BuildProgress, None, Tree]:
@@ -162,12 +173,15 @@ def prepare_tree(source: Source, into: Path, log: Path) -> Generator[BuildProgre
             return (yield from _clone(source, into, log))
         case Local(path) if path.is_file():
             yield BuildProgress(step=BuildStep.UNPACK, line=path.name)
-            return unpack(path, into, version=source.label)
+            return replace(unpack(path, into, version=source.label), number=source.number)
         case Local(path):
             root = find_root(path)
             assert root is not None, "choose_source() checked it"
             yield BuildProgress(step=BuildStep.UNPACK, line=f"copying {root}")
-            return _copy(root, into, version=source.label)
+            tree = _copy(root, into, version=source.label)
+            if None not in {source.number, tree.number} and source.number != tree.number:
+                raise SourceError(f"{path} is b{tree.number}, not {source.tag}", "leave --version out")
+            return replace(tree, number=tree.number or source.number)
 
 
 def unpack(archive: Path, into: Path, *, version: str) -> Tree:

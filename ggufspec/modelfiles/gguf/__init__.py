@@ -2,6 +2,7 @@
 
 from ggufspec.modelfiles.gguf.card import ModelCard, Split, Vocabulary
 from ggufspec.modelfiles.gguf.files import (
+    models_in,
     open_parts,
     parse_complete,
     parse_header,
@@ -24,6 +25,7 @@ __all__ = [
     "Tensor",
     "Vocabulary",
     "check_path",
+    "models_in",
     "open_parts",
     "parse_complete",
     "parse_header",

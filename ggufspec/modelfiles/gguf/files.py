@@ -12,6 +12,8 @@ from ggufspec.modelfiles.gguf.reader import MAGIC, FileSource, Header, HeaderSou
 from ggufspec.units import counted, format_bytes
 
 _FIRST_PART = re.compile(r"-00001-of-(\d{5})\.gguf$")
+_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_PROJECTOR = "mmproj"  # how llama.cpp's converter begins the names of those for images
 _DOWNLOAD_AGAIN = "download the file again"
 _IMPOSTORS = (
     (re.compile(rb"\s*<(!doctype html|html|\?xml)", re.IGNORECASE), "a web page", _DOWNLOAD_AGAIN),
@@ -105,6 +107,17 @@ def part_paths(path: Path) -> list[Path]:
     stem = path.name[: match.start()]
     count = match.group(1)
     return [path.with_name(f"{stem}-{no:05d}-of-{count}.gguf") for no in range(1, int(count) + 1)]
+
+
+def models_in(folder: Path) -> list[Path]:
+    """Return the models in a folder, by name: of those in several parts the first, and no projectors."""
+    try:
+        files = sorted(folder.glob("*.gguf"))
+    except OSError:  # such as a name that is too long
+        return []
+    later = (file for file in files if _PART.search(file.name) and not _FIRST_PART.search(file.name))
+    left_out = {*later, *(file for file in files if file.name.startswith(_PROJECTOR))}
+    return [file for file in files if file not in left_out]
 
 
 def _check_parts(headers: Mapping[str, Header], card: ModelCard) -> None:

@@ -12,6 +12,7 @@ from ggufspec import paths
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import BadReferenceError
 from ggufspec.modelfiles.catalog import is_inside, is_repo
+from ggufspec.modelfiles.gguf import models_in
 from ggufspec.redaction import redact
 
 HUB_HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
@@ -39,7 +40,8 @@ class Reference:
 def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | None = None) -> Reference:
     """Return the reference that a text stands for.
 
-    A file that exists here wins over a repository of the same name, as the shell completes paths. The name
+    A file that exists here, or a folder of models, wins over a repository of the same name, as the shell
+    completes paths. The name
     of a GGUF file in a folder that exists here is a path, too, as is one below a single folder: no repository
     is called ``models/big.gguf``.
 
@@ -58,7 +60,7 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
     if re.match(r"https?://", text):
         return _url(text, endpoint)
     path = paths.expanded(text, "model")
-    if _is_file(path) or text.startswith(("/", "./", "../", "~")):
+    if _is_file(path) or text.startswith(("/", "./", "../", "~")) or ("/" in text and models_in(path)):
         return Reference(text=text, path=path)
     name, _, half = text.rpartition(":")
     if name in pairs and half in _HALVES:

@@ -19,12 +19,13 @@ from ggufspec.errors import (
 )
 from ggufspec.modelfiles import catalog
 from ggufspec.modelfiles.catalog import is_inside
-from ggufspec.modelfiles.gguf import check_path
+from ggufspec.modelfiles.gguf import check_path, models_in
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files, models, sidecars
 from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, listing
 from ggufspec.modelfiles.hub.hashing import is_sha256
 from ggufspec.modelfiles.hub.references import Reference, of_model, parse_reference
+from ggufspec.units import counted
 
 _MOST_NAMED = 5  # files of a folder in a hint
 
@@ -232,9 +233,12 @@ def _heads(repository: Listing, target: ModelFile) -> tuple[ModelFile, ...]:
 def _local(reference: Reference) -> ModelFile:
     path = reference.path
     if path is not None and path.is_dir():
-        models = sorted(file.name for file in path.glob("*.gguf"))[:_MOST_NAMED]
-        hint = f"name one of its files: {', '.join(models)}" if models else "name a .gguf file"
-        raise ModelFileError(f"{path} is a folder, not a model", hint)
+        found = models_in(path)
+        if len(found) == 1:
+            return _local(replace(reference, path=found[0]))
+        named = ", ".join(file.name for file in found[:_MOST_NAMED])
+        hint = f"name one of them: {named}" if found else "name a .gguf file"
+        raise ModelFileError(f"{path} is a folder with {counted(len(found), 'model')}", hint)
     if path is None or not path.is_file():
         close = paths.beside(path) if path else None
         hint = f"did you mean {close}?" if close else "check the path"

@@ -67,6 +67,32 @@ class ListedBenchRow(Row):
     complete: bool | None = column(of="is_complete")
 
 
+class LocalModelRow(Row):
+    """A model on this machine; see ``modelfiles.local``."""
+
+    name: str
+    place: str = column("kept by")
+    size_bytes: int = column("size", units.format_bytes, of="card.size_bytes")
+    quant: str = column(
+        of="card.described_quant", help="With the types of its tensors where most are of another one."
+    )
+    architecture: str = column(of="card.architecture")
+    context_length: int = column("context", of="card.context_length", help="For which it was trained.")
+    head: str | None = column(help="How it drafts as a head, or with layers of its own.")
+    path: str = column(of=lambda model: str(model.path))
+
+
+class LocalPairRow(Row):
+    """A model on this machine that can draft for another one."""
+
+    target: str = column(of="target.name")
+    drafter: str = column(of="drafter.name", help="The target itself where its own layers draft.")
+    method: str = column("drafts by")
+    ratio: float = column("size of the target", units.format_percent, help="Bytes of drafter to target.")
+    target_path: str = column(of=lambda pair: str(pair.target.path))
+    drafter_path: str = column(of=lambda pair: str(pair.drafter.path))
+
+
 class ConfigurationRow(Row):
     """An arm of a published bench with the address of its report; see ``analysis.BoardRow``."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ggufspec import units
 from ggufspec.analysis import Arm, ListedBench, arms, review
 from ggufspec.domain import LoadedModel, Role, Status
 from ggufspec.report.columns import TableLayout
 from ggufspec.report.rows.benches import MachineRow
-from ggufspec.report.rows.listing import ListedBenchRow
+from ggufspec.report.rows.listing import ListedBenchRow, LocalModelRow, LocalPairRow
 from ggufspec.report.text import judgements, tables
 from ggufspec.report.text.figures import engine, extent, llama_cpp
 from ggufspec.report.text.users import describe_servers, describe_users
@@ -39,6 +40,24 @@ ARMS = TableLayout(
 
 _LISTED = ("name", "date", "model_names", "sizes", "gain", "is_complete")
 _BENCHES = TableLayout(row=ListedBenchRow, names=_LISTED, always=_LISTED)
+
+
+_MODEL = ("name", "place", "size_bytes", "quant", "architecture", "context_length", "head")
+_MODELS = TableLayout(row=LocalModelRow, names=_MODEL, always=_MODEL[:4])
+_PAIR = ("target", "drafter", "method", "ratio")
+_PAIRS = TableLayout(row=LocalPairRow, names=_PAIR, always=_PAIR)
+
+
+def model_list(models: Sequence[Any], pairs: Sequence[Any], output: str = "md") -> str:
+    """Return a table of models on this machine, and one of those that can draft for others.
+
+    Args:
+        models: see ``LocalModelRow``.
+        pairs: see ``LocalPairRow``.
+        output: of the tables.
+    """
+    filled = [layout.fill(items) for layout, items in ((_MODELS, models), (_PAIRS, pairs)) if items]
+    return "\n\n".join(tables.render(table, output) for table in filled)
 
 
 def bench_list(benches: Iterable[ListedBench], output: str = "md") -> str:

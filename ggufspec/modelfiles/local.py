@@ -1,0 +1,165 @@
+"""Models that are on this machine already, wherever programs keep them, and which can draft for which.
+
+Only headers are read. Ollama keeps its models without names, as ``blobs/sha256-…``; its manifests say which
+is which. Projectors of images, and files that are no complete model, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ggufspec.domain import Method
+from ggufspec.errors import GgufspecError
+from ggufspec.modelfiles import gguf, hub
+from ggufspec.modelfiles.api.checking import CheckRules
+from ggufspec.modelfiles.compat import judging, mtp_bytes, read_head, usable_methods
+from ggufspec.modelfiles.gguf import ModelCard
+
+_LM_STUDIO = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
+_OLLAMA = ("~/.ollama/models", "/usr/share/ollama/.ollama/models")  # the second: of its service on Linux
+_LLAMA_CACHE = ("~/.cache/llama.cpp", "~/Library/Caches/llama.cpp")  # b9300 and older, without LLAMA_CACHE
+_OLLAMA_MODEL = "application/vnd.ollama.image.model"  # media type of the layer that is a GGUF
+_SMALLER = 0.6  # of the target's bytes: a larger draft model takes about as long as the target
+
+
+class LocalFile(NamedTuple):
+    """A file that may be a model; the fields are those of ``LocalModel``."""
+
+    place: str
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalModel:
+    """A model on this machine.
+
+    Attributes:
+        path: of its file, or of its first part.
+        name: what its program calls it.
+        place: which program keeps it, or the folder that was named.
+        card: its header.
+    """
+
+    path: Path
+    name: str
+    place: str
+    card: ModelCard
+
+    @property
+    def head(self) -> Method | None:
+        """How it drafts as a head, or with layers of its own; None for a model without one."""
+        head = read_head(self.card)
+        return None if head is None else head.method
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalPair:
+    """A target, and what can draft for it by the rules of llama.cpp: a file, or layers of the target."""
+
+    target: LocalModel
+    drafter: LocalModel
+    method: Method
+    ratio: float  # of the drafter's bytes to the target's
+
+
+def find_files(folders: Sequence[Path] = ()) -> tuple[LocalFile, ...]:
+    """Return the files in folders that may be models, then those that programs keep; each once.
+
+    Args:
+        folders: to look into first, with all folders below them.
+    """
+    files: dict[Path, LocalFile] = {}
+    for file in _list_files(folders):
+        with suppress(OSError):
+            files.setdefault(file.path.resolve(strict=True), file)
+    return tuple(files.values())
+
+
+def read_model(file: LocalFile) -> LocalModel | None:
+    """Return the model in a file; None for a projector, a later part of a model, or a damaged file."""
+    try:
+        return LocalModel(**file._asdict(), card=gguf.read_card(file.path))
+    except (OSError, GgufspecError):
+        return None
+
+
+def find_pairs(models: Sequence[LocalModel], rules: CheckRules) -> Iterator[LocalPair]:
+    """Yield which of the models can draft for which, the smallest drafter of a target first.
+
+    Args:
+        models: on this machine.
+        rules: of the llama.cpp in use.
+    """
+    for target in models:
+        if judging.is_head(target.card):
+            continue
+        own = mtp_bytes(target.card)
+        if own:
+            yield LocalPair(
+                target=target, drafter=target, method=Method.DRAFT_MTP, ratio=own / target.card.size_bytes
+            )
+        fitting = (model for model in models if _may_draft(model.card, target.card))
+        for drafter in sorted(fitting, key=lambda model: model.card.size_bytes):
+            if rules.judge(target.card, drafter.card).outcome is judging.CompatOutcome.ACCEPTED:
+                yield LocalPair(
+                    target=target,
+                    drafter=drafter,
+                    method=usable_methods(read_head(drafter.card))[0],
+                    ratio=drafter.card.size_bytes / target.card.size_bytes,
+                )
+
+
+def _may_draft(drafter: ModelCard, target: ModelCard) -> bool:
+    """Whether a drafter is worth the comparison of vocabularies, which takes long."""
+    if judging.is_head(drafter):
+        return drafter.n_embd > 0
+    return (
+        drafter.size_bytes <= _SMALLER * target.size_bytes
+        and drafter.tokenizer_model == target.tokenizer_model
+    )
+
+
+def _list_files(folders: Sequence[Path]) -> Iterator[LocalFile]:
+    for folder in folders:
+        yield from _in_folder(folder, str(folder))
+    for repo, name, path in hub.cached_files(hub.Access()):
+        yield LocalFile("Hub", f"{repo}/{name}", path)
+    set_by_user = os.environ.get("LLAMA_CACHE")
+    for place in (set_by_user,) if set_by_user else _LLAMA_CACHE:
+        yield from _in_folder(_expand(place), "llama.cpp")
+    for place in _LM_STUDIO:
+        yield from _in_folder(_expand(place), "LM Studio")
+    set_by_user = os.environ.get("OLLAMA_MODELS")
+    for place in (set_by_user,) if set_by_user else _OLLAMA:
+        yield from _in_ollama(_expand(place))
+
+
+def _expand(place: str) -> Path:
+    with suppress(RuntimeError):  # there is no home
+        return Path(place).expanduser()
+    return Path(place)
+
+
+def _in_folder(folder: Path, place: str) -> Iterator[LocalFile]:
+    for path in sorted(folder.rglob("*.gguf")) if folder.is_dir() else ():
+        yield LocalFile(place, path.relative_to(folder).as_posix(), path)
+
+
+def _in_ollama(folder: Path) -> Iterator[LocalFile]:
+    """Yield the models of Ollama's manifests: HOST/NAMESPACE/NAME/TAG, less what is usual."""
+    manifests = folder / "manifests"
+    for file in sorted(manifests.rglob("*")) if manifests.is_dir() else ():
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            layers = json.loads(file.read_text(encoding="utf-8"))["layers"]
+            (digest,) = (layer["digest"] for layer in layers if layer["mediaType"] == _OLLAMA_MODEL)
+            *parents, name, tag = file.relative_to(manifests).parts
+            path = "/".join(parents).removeprefix("registry.ollama.ai/").removeprefix("library")
+            full = f"{path}/{name}:{tag}".removeprefix("/")
+            yield LocalFile("Ollama", full, folder / "blobs" / str(digest).replace(":", "-"))
