@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support import ordering
+
 pytest_plugins = ["tests.support.hub_client"]
 
 # The same examples on every machine, however long one takes.
@@ -20,6 +22,13 @@ settings.load_profile("same-everywhere")
 for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else lambda *_: None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let long tests begin first, where several workers run tests side by side."""
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        items[:] = ordering.deal(items, workers)
 
 
 @pytest.fixture(autouse=True)

@@ -13,24 +13,32 @@ import pytest
 
 from ggufspec import fleet, paths, results
 from ggufspec.fleet import NodeLost
+from ggufspec.fleet.locking import HOST_LOCK
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import api
 from ggufspec.results import ResultSet
 from tests.support import shell
 from tests.support.ray_nodes import RayNodes, start_cluster
 
-N_CELLS = 60  # 5 blocks, 3 arms, 2 prompts, 2 repeats
-UBATCHES = (32, 64, 128, 256, 512)
+N_CELLS = 48  # 4 blocks, 3 arms, 2 prompts, 2 repeats
+UBATCHES = (32, 64, 128, 256)
 PROMPTS = ("The cat sat on", "Once upon a time")
 DEADLINE_S = 200.0
 
 
-@pytest.fixture
-def cluster(llama: Install, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayNodes]:
-    """A head that measures nothing, and nodes that share this test's home."""
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
+@pytest.fixture(scope="module")
+def head() -> Iterator[RayNodes]:
+    """A cluster whose head measures nothing, for all tests: each start takes seconds."""
     with start_cluster() as started:
         yield started
+
+
+@pytest.fixture
+def cluster(head: RayNodes, llama: Install, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayNodes]:
+    """The cluster with the nodes that a test adds, which share the test's home."""
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
+    yield head
+    head.end_all()
 
 
 def words(cluster: RayNodes, *more: str, ubatches: tuple[int, ...] = UBATCHES) -> tuple[str, ...]:
@@ -84,6 +92,7 @@ def count_machines(name: str) -> dict[str, int]:
     return {event.hostname: len(results.load(event.bench).runs) for event in joined}
 
 
+@pytest.mark.takes(50, together=HOST_LOCK)
 @pytest.mark.timeout(900)
 def test_every_cell_is_measured_once_after_a_killed_driver_and_node(
     cluster: RayNodes, llama: Install, tmp_path: Path
@@ -129,6 +138,7 @@ def refuse_overlaps(benches: Iterable[ResultSet]) -> None:
     assert all(end_s <= start_s + 0.05 for (_, end_s), (start_s, _) in itertools.pairwise(sorted(spans)))
 
 
+@pytest.mark.takes(35, together=HOST_LOCK)
 @pytest.mark.timeout(600)
 def test_a_plan_measures_nothing_and_two_drivers_never_measure_at_once_on_one_host(cluster: RayNodes) -> None:
     cluster.add("node", blocks_at_once=2)
@@ -139,7 +149,8 @@ def test_a_plan_measures_nothing_and_two_drivers_never_measure_at_once_on_one_ho
     assert not fleet.list_fleets()
     assert not results.ids()
     names = ("one", "two")
-    drivers = [shell.start(*words(cluster, "--name", name, ubatches=UBATCHES[:2])) for name in names]
+    short = ("--repeats", "1")
+    drivers = [shell.start(*words(cluster, *short, "--name", name, ubatches=UBATCHES[:2])) for name in names]
     ends = [driver.communicate(timeout=DEADLINE_S) for driver in drivers]
     assert [driver.returncode for driver in drivers] == [0, 0], ends
     benches = [bench for name in names for bench in fleet.read_benches(fleet.read_fleet(name)).values()]
@@ -147,6 +158,7 @@ def test_a_plan_measures_nothing_and_two_drivers_never_measure_at_once_on_one_ho
     refuse_overlaps(benches)
 
 
+@pytest.mark.takes(35, together=HOST_LOCK)
 @pytest.mark.timeout(600)
 def test_a_machine_with_other_files_takes_no_part(cluster: RayNodes, legacy: Install, tmp_path: Path) -> None:
     for name in ("a", "b", "odd", "old"):
@@ -175,6 +187,7 @@ def write_pair(folder: Path, *, damages: bool) -> None:
     )
 
 
+@pytest.mark.takes(20, together=HOST_LOCK)
 def test_a_driver_without_the_token_of_the_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "token")

@@ -2,8 +2,8 @@
 
     python -m tests.support.ray_nodes       reads orders as lines of JSON, and ends with its input
 
-Its nodes inherit the environment of the test, so they share its home. A node may pretend to be another
-machine, with results of its own. Without Ray, tests are skipped.
+Its nodes have the environment of the test that adds them, so they share its home. A node may pretend to be
+another machine, with results of its own. Without Ray, tests are skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,10 @@ from tests.support import shell
 _MARK = "ray_nodes: "  # before our own lines: Ray prints, too
 _PATIENCE_S = 60.0
 _ROOT = Path(__file__).parents[2]
-_SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0"}
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_prestart_worker_first_driver": "0",  # actors start processes of their own
+}
 _PRETEND = "import platform\nplatform.node = lambda: {name!r}\n"
 
 
@@ -38,6 +41,10 @@ class RayNodes:
 
     process: subprocess.Popen[str]
     address: str
+    env: Mapping[str, str] | None
+    """The environment of nodes; None for that of the test that adds one."""
+    names: list[str] = field(default_factory=list)
+    """The nodes that are there beside the head."""
 
     def add(self, name: str, *, blocks_at_once: int = 1, env: Mapping[str, str] | None = None) -> None:
         """Add a node that may measure.
@@ -45,9 +52,11 @@ class RayNodes:
         Args:
             name: of the node.
             blocks_at_once: how many drivers may use it.
-            env: what its environment has more than that of the cluster.
+            env: what its environment has more than others.
         """
-        self._send(add=name, bench=blocks_at_once, env=dict(env or {}))
+        whole = {**(os.environ if self.env is None else self.env), **(env or {})}
+        self._send(add=name, bench=blocks_at_once, env=whole)
+        self.names.append(name)
 
     def add_machine(self, name: str, folder: Path, **env: str) -> None:
         """Add a node that is a machine of this name, with its results below a folder."""
@@ -58,7 +67,13 @@ class RayNodes:
 
     def kill(self, name: str) -> None:
         """Kill all processes of a node at once."""
-        self._send(kill=name)
+        self._send(remove=name, gently=False)
+        self.names.remove(name)
+
+    def end_all(self) -> None:
+        """End all nodes but the head."""
+        while self.names:
+            self._send(remove=self.names.pop(), gently=True)
 
     def _send(self, **order: object) -> None:
         assert self.process.stdin is not None
@@ -72,7 +87,7 @@ def start_cluster(env: Mapping[str, str] | None = None) -> Iterator[RayNodes]:
     """Start a cluster, and end all its processes.
 
     Args:
-        env: the environment of its nodes; None for that of the test.
+        env: the environment of its nodes; None for that of the test that adds one.
     """
     if find_spec("ray") is None:
         pytest.skip("needs Ray: pip install 'ggufspec[fleet]'")
@@ -80,17 +95,13 @@ def start_cluster(env: Mapping[str, str] | None = None) -> Iterator[RayNodes]:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.ray_nodes"],
             cwd=_ROOT,
-            env={
-                **(os.environ if env is None else env),
-                "RAY_TMPDIR": folder,
-                "RAY_USAGE_STATS_ENABLED": "0",
-            },
+            env={**(os.environ if env is None else env), "RAY_TMPDIR": folder, **_SETTINGS},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         try:
-            yield RayNodes(process=process, address=_read(process))
+            yield RayNodes(process=process, address=_read(process), env=env)
         finally:
             family = psutil.Process(process.pid).children(recursive=True)
             try:
@@ -119,19 +130,22 @@ def _read(process: subprocess.Popen[str]) -> str:
 def main() -> None:
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    bare = {"num_cpus": 0, "include_dashboard": False, "include_log_monitor": False}  # nobody asks these
+    cluster = Cluster(initialize_head=True, head_node_args=bare)
     nodes: dict[str, Any] = {}
     _answer(cluster.address)
     inherited = dict(os.environ)
     for line in sys.stdin:
         match json.loads(line):
             case {"add": name, "bench": bench, "env": env}:
-                os.environ.update(env)
+                settings = {key: text for key, text in inherited.items() if key.startswith("RAY_")}
+                os.environ.clear()
+                os.environ.update(env | settings)
                 nodes[name] = cluster.add_node(num_cpus=1, resources={"bench": bench})
                 os.environ.clear()
                 os.environ.update(inherited)
-            case {"kill": name}:
-                cluster.remove_node(nodes.pop(name), allow_graceful=False)
+            case {"remove": name, "gently": gently}:
+                cluster.remove_node(nodes.pop(name), allow_graceful=gently)
         _answer("done")
     cluster.shutdown()
 
