@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from ggufspec import results
@@ -14,8 +15,14 @@ from gpu_check.steps import NotRunError, Report, Section
 NAME = "bundle"
 
 
-def publish(reports: Iterable[Report], out: Path) -> Section:
-    """Write ``bundle/`` and ``bundle.zip`` of all benches so far, in place of those of an earlier call."""
+def publish(reports: Iterable[Report], out: Path, most: int | None = None) -> Section:
+    """Write ``bundle/`` and ``bundle.zip`` of the benches so far, in place of those of an earlier call.
+
+    Args:
+        reports: how the steps so far ended.
+        out: the folder of both.
+        most: how many benches; None for all.
+    """
     try:  # these libraries are not carried to a bare machine
         from ggufspec import publishing
         from ggufspec.publishing import api
@@ -23,7 +30,7 @@ def publish(reports: Iterable[Report], out: Path) -> Section:
         raise NotRunError(
             f"{error.name} is not installed here; publish the benches of logs.tar.gz where it is"
         ) from error
-    benches = [*_load(reports)]
+    benches = [*islice(_load(reports), most)]
     if not benches:
         raise NotRunError("nothing was measured that can be published")
     folder = out / NAME

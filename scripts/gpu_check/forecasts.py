@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from ggufspec.engines.inprocess import InprocessEngine
 
 _POINTS, _MEDIAN, _WORST = 0.5, 5.0, 10.0
-_REPEATS = 2
 
 
 def embedded(bench: Bench, seconds: float) -> Section:
     """Look ahead at the embedded pair, then measure every γ by a program that has no HTTP in its time."""
-    asked = bench.demo("binary-simple", bench.preset.sizes, repeats=_REPEATS, warmup=1).replace(
+    preset = bench.preset
+    repeats, warmups = preset.demo_repeats, preset.demo_warmups
+    asked = bench.demo("binary-simple", preset.sizes, repeats=repeats, warmup=warmups).replace(
         llama=bench.llama,
-        threads=bench.preset.threads,
+        threads=preset.threads,
     )
     plan = tuning.prepare_tuning(asked.to(TuneOptions, method="draft-model", max_time=None, fresh=True))
     outlook = tuning.outlook(plan)

@@ -69,10 +69,10 @@ def steps(bench: Bench, reports: Mapping[str, Report], logs: Path, out: Path) ->
     yield from _of_drafters(bench)
     yield step(
         name="bundle",
-        title="Bundle of all benches, verified",
+        title="Bundle of the benches, verified",
         least_s=45,
         most_s=120,
-        run=lambda _: bundles.publish([*reports.values()], out),
+        run=lambda _: bundles.publish([*reports.values()], out, bench.preset.bundled),
         closes=True,
     )
 
@@ -117,7 +117,8 @@ def smoke(bench: Bench, seconds: float) -> Section:
 
 def _demo(bench: Bench, engine: str, seconds: float) -> Section:
     sizes = (3,) if 3 in bench.preset.sizes else bench.preset.sizes[:1]
-    found, wanted = bench.run(bench.demo(engine, sizes, repeats=2, warmup=1), seconds)
+    repeats, warmups = bench.preset.demo_repeats, bench.preset.demo_warmups
+    found, wanted = bench.run(bench.demo(engine, sizes, repeats=repeats, warmup=warmups), seconds)
     return benches.table(found, wanted, prompts=len({spec.prompt.id for spec in found.runs.specs}))
 
 

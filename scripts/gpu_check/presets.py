@@ -53,10 +53,13 @@ class Preset:
     prompts: int
     demo_tokens: int
     demo_texts: tuple[str, ...] = ()  # prompts of the embedded pairs; by default one of each kind
+    demo_repeats: int = 2
+    demo_warmups: int = 1
     engines: tuple[str, ...] = ("binary", "server", "inprocess")
     users: tuple[int, ...] = (1, 2, 4, 8)
     threads: int | None = None
     records_logs: bool = True
+    bundled: int | None = None  # how many benches, the first ones, are published; by default all
 
 
 def _preset(name: str, quant: str) -> Model:
@@ -134,9 +137,12 @@ SMALLEST = Preset(
     prompts=1,
     demo_tokens=24,
     demo_texts=("Story: Mira and the brass lantern",),
+    demo_repeats=1,
+    demo_warmups=0,
     users=(1, 2),
     threads=1,
     records_logs=False,
+    bundled=3,
 )
 
 PROMPTS = (

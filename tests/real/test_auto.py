@@ -58,6 +58,7 @@ def tuned(llama: Install, imagined: None, monkeypatch: pytest.MonkeyPatch) -> Co
     return configuration
 
 
+@pytest.mark.takes(25)
 @pytest.mark.timeout(1800)
 def test_auto_ends_with_a_server_that_answers(tuned: Configuration, tmp_path: Path) -> None:
     port, keys = _free_port(), tmp_path / "keys"
@@ -92,6 +93,7 @@ HEADS = {
 }
 
 
+@pytest.mark.takes(25)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("place", HEADS)
 def test_from_a_name_with_a_head_to_a_server_that_answers(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import platform
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ggufspec import machine, prompts
+from ggufspec import machine
 from ggufspec.analysis import arms
-from ggufspec.domain import Offload, Program, Role, RunResult, Status
+from ggufspec.domain import Offload, Program, Prompt, Role, RunResult, Status
 from ggufspec.engines import InprocessEngine
 from ggufspec.engines.binary import BinaryEngine
 from ggufspec.forecast import profiles, trace
@@ -29,8 +30,20 @@ SIZES = (3, 8)
 def _bench(root: Path, engine: str) -> ResultSet:
     """Measure the embedded pair with a llama.cpp, once for all tests."""
     return api.bench(
-        pair="demo", llama=root, engine=engine, draft=SIZES, n_predict=TOKENS, repeats=1, warmup=0, threads=1
+        pair="demo",
+        llama=root,
+        engine=engine,
+        draft=SIZES,
+        n_predict=TOKENS,
+        per_category=1,
+        repeats=1,
+        warmup=0,
+        threads=1,
     )
+
+
+def _prompts(bench: ResultSet) -> list[Prompt]:
+    return list(dict.fromkeys(run.spec.prompt for run in bench.current))
 
 
 def _counts(bench: ResultSet) -> dict[tuple[str, int], tuple[int | None, int | None]]:
@@ -41,6 +54,7 @@ def _counts(bench: ResultSet) -> dict[tuple[str, int], tuple[int | None, int | N
     }
 
 
+@pytest.mark.takes(8, together="bench")
 @pytest.mark.parametrize("engine", ["binary", "binary-simple"])
 def test_every_arm_is_measured_and_the_text_is_unchanged(llama: Install, engine: str) -> None:
     bench = _bench(llama.root, engine)
@@ -52,11 +66,12 @@ def test_every_arm_is_measured_and_the_text_is_unchanged(llama: Install, engine:
         assert arm.acceptance.accept_rate is not None
         assert 0.3 < arm.acceptance.accept_rate <= 1
         assert sum(arm.compared.values()) >= len(arm.compared) - 1
-        assert len(arm.compared) == 8
+        assert len(arm.compared) == 4  # prompts, one of each category
     assert target.rate is not None
     assert drafter.rate is not None
 
 
+@pytest.mark.takes(8, together="bench")
 def test_the_table_says_what_the_raw_logs_say(llama: Install) -> None:
     """Read every kept log again with nothing but a regular expression, and compare number by number."""
     bench = _bench(llama.root, "binary")
@@ -100,22 +115,23 @@ def test_no_log_lacks_its_end(llama: Install, tmp_path: Path) -> None:
     assert {run.sample.status for run in runs} == {Status.OK}
 
 
+@pytest.mark.takes(8, together="bench")
 def test_acceptance_of_2024_and_of_today_agree(llama: Install, legacy: Install) -> None:
     today, then = _counts(_bench(llama.root, "binary")), _counts(_bench(legacy.root, "binary"))
     assert today.keys() == then.keys()
-    sure = _sure_counts(llama)
+    sure = _sure_counts(llama, _prompts(_bench(llama.root, "binary")))
     assert sure
     assert {key: today[key] for key in sure} == {key: then[key] for key in sure}
 
 
-def _sure_counts(llama: Install) -> set[tuple[str, int]]:
+def _sure_counts(llama: Install, suite: Sequence[Prompt]) -> set[tuple[str, int]]:
     """Return the prompts and draft sizes whose counts no near-tie can change."""
     spec = embedded.spec(Role.DRAFTING, Offload().on_processor)
     assert spec.draft_source is not None
     long = replace(spec.baseline, n_predict=trace.needed(TOKENS, max(SIZES), Program.TREE))
     sure = set()
     with InprocessEngine(install=llama, timeout_s=120) as library:
-        for texts in profiles.traces(library, long, prompts.suite("demo").prompts, [spec.draft_source]):
+        for texts in profiles.traces(library, long, suite, [spec.draft_source]):
             for size in SIZES:
                 known = trace.certainty(
                     texts.by_drafter[0], n_max=size, program=Program.TREE, n_predict=TOKENS

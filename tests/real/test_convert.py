@@ -86,6 +86,7 @@ def _draft(llama: Install, head: Path, kind: str, folder: Path) -> Sample:
         return embedded.complete(engine, spec, folder / "run").sample
 
 
+@pytest.mark.takes(35)
 @pytest.mark.timeout(1200)  # the first time, PyTorch is installed
 def test_checkpoints_become_the_heads_that_they_were_made_from(
     llama: Install, torch_wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

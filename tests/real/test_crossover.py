@@ -14,17 +14,18 @@ from ggufspec.llama.install.installs import Install
 from ggufspec.tuning import budgeting, crossing
 from tests.support.schemas import validate
 
-_REPEATS = 2
+_REPEATS, _TOKENS = 2, 8
 
 
+@pytest.mark.takes(15)
 @pytest.mark.timeout(900)
 def test_a_crossover_maps_users_and_depth(llama: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
     # how many repeats a verdict needs is told by tests/tuning/test_crossover.py, without a program
-    monkeypatch.setattr(budgeting, "plan_cells", lambda *_: (16, _REPEATS))
+    monkeypatch.setattr(budgeting, "plan_cells", lambda *_: (_TOKENS, _REPEATS))
     monkeypatch.setattr(crossing, "LOOKS", (_REPEATS,))
     words = ["crossover", "--pair", "demo", "--parallel", "1,2", "--depth", "0,64", "--draft", "2", "-t", "1"]
-    limited = ["-n", "16", "--per-category", "1", "--max-time", "10m", "--name", "map", "-o", "json"]
+    limited = ["-n", str(_TOKENS), "--per-category", "1", "--max-time", "10m", "--name", "map", "-o", "json"]
     done = CliRunner().invoke(cli, [*words, *limited])
     assert done.exit_code == 0, done.output
     content = json.loads(done.stdout)

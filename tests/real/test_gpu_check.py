@@ -16,6 +16,7 @@ from ggufspec.llama.install.installs import Install
 SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "gpu_check.sh"
 
 
+@pytest.mark.takes(40)
 @pytest.mark.timeout(1700)
 def test_the_whole_check_runs_on_a_cpu(llama: Install, tmp_path: Path) -> None:
     out = tmp_path / "out"

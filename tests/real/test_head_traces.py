@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from ggufspec.domain import (
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import DraftLimits, RoundPart
 from ggufspec.forecast import profiles, trace
+from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 from tests.support import embedded
@@ -38,8 +40,9 @@ PAIRS = {
 PROMPTS = ("story-lantern", "list-recipe", "qa-teacher")
 TOKENS = 100
 LONGEST = 7
-SIZES = (1, 2, 3, 5, LONGEST)
+SIZES = (1, 2, 4, LONGEST)
 P_MINS = (0.5, 0.8)
+TRACED = [pytest.param(pair, marks=pytest.mark.takes(8, together=f"traces of {pair}")) for pair in PAIRS]
 LIMITS = DraftLimits(sizes=SIZES, p_mins=(0.0, *P_MINS), starts=(0, 1, TOKENS))
 
 
@@ -59,22 +62,30 @@ def _spec(pair: str, *, draft: int = LONGEST, p_min: float = 0.0) -> RunSpec:
     )
 
 
-def _traces(library: InprocessEngine, pair: str) -> list[profiles.TracedTexts]:
+def _trace(library: InprocessEngine, pair: str, *names: str) -> tuple[profiles.TracedTexts, ...]:
     spec = _spec(pair)
     assert spec.draft_source is not None
-    chosen = [prompt for prompt in prompts.suite("demo").prompts if prompt.id in PROMPTS]
+    chosen = [prompt for prompt in prompts.suite("demo").prompts if prompt.id in names]
     long = replace(spec.baseline, n_predict=trace.needed(TOKENS, LONGEST, Program.SIMPLE))
-    return [*profiles.traces(library, long, chosen, [spec.draft_source], limits=LIMITS)]
+    return tuple(profiles.traces(library, long, chosen, [spec.draft_source], limits=LIMITS))
 
 
-@pytest.mark.parametrize("pair", PAIRS)
+@functools.cache
+def _traces(root: Path, pair: str) -> tuple[profiles.TracedTexts, ...]:
+    """Trace a pair once for all tests."""
+    install = installs.find_install(root)
+    with InprocessEngine(install=install, timeout_s=120, with_mtp=True) as library:
+        return _trace(library, pair, *PROMPTS)
+
+
+@pytest.mark.parametrize("pair", TRACED)
 @pytest.mark.parametrize("name", ["server", "binary-simple"])
 def test_a_trace_foretells_the_rounds_of_every_draft_size(
-    llama: Install, library: InprocessEngine, tmp_path: Path, pair: str, name: str
+    llama: Install, tmp_path: Path, pair: str, name: str
 ) -> None:
     accepted = sure = 0
     with engines.make(name, llama, timeout_s=120) as engine:
-        for texts in _traces(library, pair):
+        for texts in _traces(llama.root, pair):
             for size in SIZES:
                 spec = replace(_spec(pair, draft=size), prompt=texts.prompt)
                 sample = embedded.measured(engine, spec, tmp_path / "run")
@@ -120,14 +131,12 @@ def _foretell(view: trace.DraftTrace, spec: RunSpec, program: Program) -> _Foret
     return _Foretold(tuple(int(step.accepted) for step in taken), trace.count(taken), known)
 
 
-@pytest.mark.parametrize("pair", PAIRS)
-def test_p_min_accepts_as_many_as_foretold(
-    llama: Install, library: InprocessEngine, tmp_path: Path, pair: str
-) -> None:
+@pytest.mark.parametrize("pair", TRACED)
+def test_p_min_accepts_as_many_as_foretold(llama: Install, tmp_path: Path, pair: str) -> None:
     """Drafts that the target takes whole end where foretold; behind a miss, other confidences stand in."""
     shares, sure = [], 0
     with engines.make("server", llama, timeout_s=120) as engine:
-        for texts in _traces(library, pair):
+        for texts in _traces(llama.root, pair):
             for p_min in P_MINS:
                 spec = replace(_spec(pair, p_min=p_min), prompt=texts.prompt)
                 sample = embedded.measured(engine, spec, tmp_path / "run")
@@ -205,7 +214,7 @@ def test_the_target_alone_writes_the_same_after_a_head(
 ) -> None:
     spec = _spec(pair).baseline
     before = library.measure(spec, tmp_path / "run").sample
-    _traces(library, pair)
+    _trace(library, pair, PROMPTS[0])
     after = library.measure(spec, tmp_path / "run").sample
     assert before.status is after.status is Status.OK
     assert before.text == after.text

@@ -17,15 +17,21 @@ from ggufspec.llama.install.installs import Install
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 NOTEBOOKS = ("summary_tables.ipynb", "llama3_notebook.ipynb")
 SMALL = "N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 30\n"
+SHORT = "N_PREDICT = 24\n"
 NAMES = ("native_and_assisted", "layers_and_gain", "drafts_kept", "comparison", "per_prompt")
 TABLES = (
     f"import json\nprint(json.dumps({{name: globals()[name].to_json(orient='records') for name in {NAMES}}}))"
 )
 
 
-def _read(name: str) -> Any:
+def _read(name: str, parameters: str = "") -> Any:
+    """Return a notebook, with other parameters after its own."""
     with (SCRIPTS / name).open(encoding="utf-8") as file:
-        return nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
+        book = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
+    if parameters:
+        places = (at for at, cell in enumerate(book.cells) if "parameters" in cell.metadata.get("tags", ()))
+        book.cells.insert(next(places) + 1, _cell(parameters))
+    return book
 
 
 def _cell(source: str) -> Any:
@@ -37,9 +43,7 @@ def ran(llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The notebook with small parameters, executed in an empty folder and home."""
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")  # without it, Jupyter's client warns
-    book = _read("summary_tables.ipynb")
-    place = next(at for at, cell in enumerate(book.cells) if "parameters" in cell.metadata.get("tags", ()))
-    book.cells.insert(place + 1, _cell(SMALL))
+    book = _read("summary_tables.ipynb", SMALL)
     book.cells.append(_cell(TABLES))
     NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     return book
@@ -59,6 +63,7 @@ def test_a_notebook_is_kept_without_outputs(name: str) -> None:
     assert not [cell.id for cell in code if cell.outputs or cell.execution_count is not None]
 
 
+@pytest.mark.takes(50)
 def test_every_cell_runs_and_every_table_holds_what_was_measured(ran: Any) -> None:
     *_, last = ran.cells
     tables = {name: json.loads(table) for name, table in json.loads(last.outputs[0].text).items()}
@@ -117,7 +122,7 @@ def ran_llama3(llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     if llama.origin == "GGUFSPEC_LLAMA":  # else the notebook's own build finds that of the tests
         monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
-    book = _read("llama3_notebook.ipynb")
+    book = _read("llama3_notebook.ipynb", SHORT)
     book.cells.append(_cell("print(layers_and_gain.to_json(orient='records'))"))
     book.cells.append(_cell("ggufspec.load('nowhere')"))
     resources = {"metadata": {"path": str(tmp_path)}}
@@ -129,6 +134,7 @@ def _errors(cell: Any) -> list[Any]:
     return [output for output in cell.get("outputs", ()) if output.output_type == "error"]
 
 
+@pytest.mark.takes(40)
 @pytest.mark.timeout(1800)
 def test_the_llama3_notebook_does_its_whole_job_on_the_embedded_pair(ran_llama3: Any, tmp_path: Path) -> None:
     *cells, table, broken = ran_llama3.cells

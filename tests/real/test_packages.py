@@ -54,10 +54,11 @@ def test_a_bench_needs_no_build(package: Path) -> None:
     assert {file.use.value for file in bench.meta.files or ()} >= {"library", "model"}
 
 
+@pytest.mark.takes(15)
 @pytest.mark.timeout(400)
 def test_a_tuning_needs_no_build(package: Path) -> None:
     limited = (*imagined_times.PATIENT, "--precision", "90%")  # which it is after the fewest repeats
-    words = ("tune", *SHORT, "--draft", "2,4", "--p-min", "0", "-n", "24", *limited)
+    words = ("tune", *SHORT, "--draft", "2,4", "--p-min", "0", "-n", "12", *limited)
     done = subprocess.run(
         [sys.executable, "-c", imagined_times.RUN, *words],
         cwd=ROOT,

@@ -26,7 +26,7 @@ from ggufspec.options import TuneOptions
 from tests.support import imagined_times
 from tests.support.imagined_times import PATIENT
 
-QUICK = ("--pair", "demo", "-t", "1", "-n", "40", "--per-category", "1", "--max-time", "5m")
+QUICK = ("--pair", "demo", "-t", "1", "-n", "16", "--per-category", "1", "--max-time", "5m")
 ROUGH = ("--precision", "90%")  # which it is after the fewest repeats, however prompts differ
 
 
@@ -36,6 +36,7 @@ def embedded(llama: Install, monkeypatch: pytest.MonkeyPatch) -> Install:
     return llama
 
 
+@pytest.mark.takes(25)
 @pytest.mark.timeout(1800)
 def test_tune_measures_the_best_and_says_what_to_run(embedded: Install, imagined: None) -> None:
     words = ["tune", *QUICK, *PATIENT, *ROUGH, "--draft", "1-8", "--p-min", "0,0.7", "-o", "json"]
@@ -106,6 +107,7 @@ def _check_commands(commands: dict[str, str]) -> None:
     assert server.returncode == 0, server.stderr[-500:]
 
 
+@pytest.mark.takes(25)
 @pytest.mark.timeout(1800)
 def test_the_printed_line_serves_and_the_configuration_is_measured_again(
     embedded: Install, imagined: None
@@ -130,7 +132,7 @@ def test_the_printed_line_serves_and_the_configuration_is_measured_again(
         with pytest.raises(HTTPError):
             _answer(url, 600)
     again = CliRunner().invoke(
-        cli, ["bench", "--tuned", "served", "-n", "40", "--per-category", "1", "-r", "1", "--name", "repeat"]
+        cli, ["bench", "--tuned", "served", "-n", "16", "--per-category", "1", "-r", "1", "--name", "repeat"]
     )
     assert again.exit_code == 0, again.output
     measured, tuned = results.load("repeat").current.specs, results.load("served").current.specs
@@ -191,6 +193,7 @@ def test_the_forecast_alone_measures_nothing_and_costs_once(embedded: Install) -
     assert "costs: as measured at" not in fresh.stderr
 
 
+@pytest.mark.takes(15)
 @pytest.mark.timeout(1800)
 def test_a_drafter_as_large_as_the_target_is_not_worth_it(
     embedded: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -207,7 +210,7 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(
         p_min=0.0,
         suite="demo",
         per_category=1,
-        n_predict=24,
+        n_predict=12,
         threads=1,
         method="draft-model",  # one that looks words up may be as fast as the target alone
         max_time=600.0,
@@ -222,6 +225,7 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(
     assert {spec.role for spec in selecting.specs} == {Role.TARGET, Role.DRAFTING}
 
 
+@pytest.mark.takes(15)
 def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Install) -> None:
     target = hub.resolve(catalog.find_pair("demo"), offline=True).target
     words = ["tune", "-m", str(target.path), "-p", "A list: one, two, three. A list: one, two,", "-n", "60"]
