@@ -11,7 +11,7 @@ The API for notebooks. Heavy modules are imported on first use.
     ggufspec.crossover(pair="demo").users_limit(depth=0)  # from how many users on drafting does not pay
     ggufspec.plan("llama-3-70b", vram="24G").best # how many layers fit; only headers are read
     ggufspec.whatif("llama-3-70b", machine="h100", alpha=0.8).best  # what drafting would gain
-    ggufspec.fetch("qwen3-8b")                    # download a pair; also check and suggest
+    ggufspec.fetch("qwen3-8b").pair               # download a pair; also check and suggest
     ggufspec.convert("user/head", target="user/target")  # a published head becomes a GGUF
     ggufspec.plot.curve(results)                  # an Altair chart; also heatmap, positions, pareto
     ggufspec.frames.comparison(compared)          # more tables: categories, prompts, positions, rounds
@@ -30,24 +30,36 @@ from ggufspec import notebooks
 
 if TYPE_CHECKING:
     __version__: str
-    from ggufspec.analysis import compare, why
+    from ggufspec.api import (
+        auto,
+        bench,
+        board,
+        check,
+        compare,
+        convert,
+        crossover,
+        fetch,
+        parse,
+        plan,
+        publish,
+        suggest,
+        tune,
+        verify,
+        whatif,
+        why,
+    )
     from ggufspec.domain import Sample
-    from ggufspec.forecast.planning import plan
-    from ggufspec.forecast.whatif import whatif
-    from ggufspec.llama.logs import parse
-    from ggufspec.measure import bench
-    from ggufspec.modelfiles.api import check, convert, fetch, suggest
     from ggufspec.options import BenchOptions
-    from ggufspec.publishing.api import board, publish, verify
     from ggufspec.report import frames, plot
     from ggufspec.report.frames import runs, summary
     from ggufspec.results import ResultSet, load
-    from ggufspec.tuning import auto, crossover, tune
+    from ggufspec.steps import Sink
 
 __all__ = [
     "BenchOptions",
     "ResultSet",
     "Sample",
+    "Sink",
     "auto",
     "bench",
     "board",
@@ -75,25 +87,10 @@ _HOMES = {
     "BenchOptions": "ggufspec.options",
     "ResultSet": "ggufspec.results",
     "Sample": "ggufspec.domain",
-    "auto": "ggufspec.tuning",
-    "bench": "ggufspec.measure",
-    "board": "ggufspec.publishing.api",
-    "check": "ggufspec.modelfiles.api",
-    "compare": "ggufspec.analysis",
-    "convert": "ggufspec.modelfiles.api",
-    "crossover": "ggufspec.tuning",
-    "fetch": "ggufspec.modelfiles.api",
+    "Sink": "ggufspec.steps",
     "load": "ggufspec.results",
-    "parse": "ggufspec.llama.logs",
-    "plan": "ggufspec.forecast.planning",
-    "publish": "ggufspec.publishing.api",
     "runs": "ggufspec.report.frames",
-    "suggest": "ggufspec.modelfiles.api",
     "summary": "ggufspec.report.frames",
-    "tune": "ggufspec.tuning",
-    "verify": "ggufspec.publishing.api",
-    "whatif": "ggufspec.forecast.whatif",
-    "why": "ggufspec.analysis",
 }
 _MODULES = {"frames": "ggufspec.report.frames", "plot": "ggufspec.report.plot"}
 
@@ -113,9 +110,9 @@ def __getattr__(name: str) -> object:
         return import_module("importlib.metadata").version("ggufspec")
     if name in _MODULES:
         return import_module(_MODULES[name])
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_HOMES.get(name, "ggufspec.api")), name)
 
 
 def __dir__() -> list[str]:

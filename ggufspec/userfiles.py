@@ -1,4 +1,4 @@
-"""Read the files that users name or write: settings, pairs, prompts, keys.
+"""The files that users name: settings, pairs, prompts and keys are read, tables and pages are written.
 
 A pipe or a device in their place would be waited for without end, or would fill the memory.
 """
@@ -8,10 +8,14 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from ggufspec import units
+from ggufspec import paths, units
+from ggufspec.errors import DiskFullError, GgufspecError
 
 MOST_BYTES = 64 << 20
 """The most that is read of one file: every one of them is written by people, or holds prompts."""
@@ -76,6 +80,53 @@ def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
         return read(path, most_bytes=most_bytes).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnsuitableFileError("it is not UTF-8 text", path) from error
+
+
+def check_writable(file: Path) -> None:
+    """Check that a file can be written, before anything is computed for it.
+
+    Raises:
+        GgufspecError: its folder does not exist, or the file or folder is not writable.
+    """
+    folder = file.parent
+    try:
+        if not folder.is_dir():
+            raise GgufspecError(
+                f"cannot write {file}: there is no folder {folder}",
+                f"create it (mkdir -p {shlex.quote(str(folder))}), or choose another file",
+            )
+        is_new = not file.exists()
+        if is_new or file.is_file():  # opening a pipe would end whoever reads from it
+            file.open("ab").close()
+        if is_new:
+            file.unlink()
+    except OSError as error:
+        raise GgufspecError(f"cannot write {file}: {error.strerror}", "choose another file") from error
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """Turn the system's errors from writing a file or a folder into our own.
+
+    Raises:
+        DiskFullError: the disk is full.
+        GgufspecError: writing failed for another reason.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # its reader has ended, which is no error
+    except OSError as error:
+        raise writing_error(
+            error, f"cannot write {place}: {error.strerror}", "choose another --out"
+        ) from error
+
+
+def writing_error(error: OSError, message: str, hint: str) -> GgufspecError:
+    """Return our error for one of the system's: of its own class where the disk is full."""
+    if error.errno == errno.EFBIG:
+        return GgufspecError(message, paths.FILE_LIMIT_HINT)
+    return (DiskFullError if error.errno in paths.NO_ROOM else GgufspecError)(message, hint)
 
 
 def _check_kind(status: os.stat_result, path: Path) -> None:

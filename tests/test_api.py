@@ -129,7 +129,7 @@ def test_plan_check_and_whatif_answer_with_values() -> None:
         ("bench", {"dratf": 3}, r"bench\(\) has no option 'dratf'; did you mean 'draft'\?"),
         ("tune", {"maxtime": 60}, "did you mean 'max_time'"),
         ("plan", {"vrma": "24G"}, r"plan\(\) has no option 'vrma'; did you mean 'vram'\?"),
-        ("check", {"drafter": "x"}, "did you mean 'draft_model'"),
+        ("check", {"drafters": "x"}, "did you mean 'drafter'"),
         ("whatif", {"alhpa": 0.8}, "did you mean 'alpha'"),
         ("fetch", {"zzz": 1}, "its options are pair, target, draft_model"),
         ("suggest", {"target": "x", "mots": 1}, "did you mean 'most'"),
@@ -153,12 +153,12 @@ def test_an_unknown_option_is_a_type_error_with_the_nearest_name(
         ("bench", (), {"n_predict": 2.5}, "n_predict is 2.5, a float", "it takes int"),
         ("tune", (), {"max_time": "1m"}, "max_time is '1m', a str", "it takes float"),
         ("crossover", (), {"parallel": "4"}, "parallel is '4', a str", "it takes tuple[int, ...]"),
-        ("publish", (["id"],), {}, "publish(): benches is ['id'], a list", "ggufspec.load(NAME)"),
-        ("publish", ("id",), {}, "publish(): benches is 'id', a str", "ggufspec.load(NAME)"),
+        ("publish", ([5],), {}, "benches is [5], a list", "it takes tuple[str | LoadedBench, ...]"),
+        ("publish", ("id",), {}, "no bench is stored yet", "ggufspec bench"),
         ("summary", ("id",), {}, "summary(): results is 'id', a str", "ggufspec.load(NAME)"),
         ("runs", (None,), {}, "runs(): results is None", "ggufspec.load(NAME)"),
         ("why", ("id",), {}, "why(): results is 'id', a str", "ggufspec.load(NAME)"),
-        ("plan", (5,), {}, "plan(): pair is 5, a int", "it takes str"),
+        ("plan", (5,), {}, "pair is 5, a int", "it takes str"),
         ("frames.origin", ("id",), {}, "origin(): bench is 'id', a str", "ggufspec.load(NAME)"),
         ("frames.positions", (3,), {}, "positions(): results is 3, a int", "ggufspec.load(NAME)"),
     ],
@@ -194,14 +194,13 @@ def test_options_have_the_names_of_the_command_line(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     known = {param.name for param in command.params}
-    other = {"check", "benches"}  # the opposite of --no-check, and an argument that is a value here
     signature = inspect.signature(getattr(ggufspec, name))
-    assert {*signature.parameters} - other <= known
+    assert {*signature.parameters} - {"sink"} <= known
     assert all(parameter.annotation is not parameter.empty for parameter in signature.parameters.values())
 
 
 def test_fetch_and_suggest_are_single_calls(hub: Hub) -> None:
-    pair = ggufspec.fetch(target="me/T-GGUF:Q4_K_M", draft_model="me/D-GGUF")
+    pair = ggufspec.fetch(target="me/T-GGUF:Q4_K_M", draft_model="me/D-GGUF").pair
     assert pair.target.path is not None
     assert pair.target.path.is_file()
     hub.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": hub_client.gguf(40 << 20)})

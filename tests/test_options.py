@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
-import ggufspec
+from ggufspec import api
 from ggufspec import options as declared
 from ggufspec.choices import SUITES, Method
 from ggufspec.cli import COMMANDS, GROUPS, cli
@@ -62,6 +62,7 @@ def _of_kind(kind: kinds.Kind) -> st.SearchStrategy[Any]:
         kinds.Size: st.integers(0, 1 << 50),
         kinds.Sizes: st.lists(st.integers(0, 1 << 50), min_size=1).map(tuple),
         kinds.PerSecond: st.floats(1e3, 1e21),
+        kinds.AcceptanceText: _texts,
         kinds.Numbers: st.lists(st.floats(1e-6, 1e6), min_size=1).map(tuple),
         kinds.Proportions: st.lists(st.floats(0, 1e8), min_size=1).filter(any).map(tuple),
         kinds.FilePath: _words.map(lambda word: Path(f"{word}.gguf")),
@@ -265,11 +266,12 @@ def test_a_function_takes_options_and_documents_them() -> None:
         count(Fruit(), count=1)
 
 
-@pytest.mark.parametrize("name", ["auto", "bench", "crossover", "tune"])
+@pytest.mark.parametrize("name", sorted({*api.__all__} - {"compare", "parse", "why"}))
 def test_the_functions_of_notebooks_have_the_options_of_their_commands(name: str) -> None:
-    function = getattr(ggufspec, name)
+    function = getattr(api, name)
     fields = ALL["sweep" if name == "bench" else name].options.options
-    assert {*inspect.signature(function).parameters} == {key for key, field in fields.items() if field.python}
+    parameters = {*inspect.signature(function).parameters} - {"sink"}
+    assert parameters == {key for key, field in fields.items() if field.python}
     assert all(f"    {key}: " in function.__doc__ for key, field in fields.items() if field.python)
 
 

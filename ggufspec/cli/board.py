@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from ggufspec import api
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.entry.tables import check_file, emit
+from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.options import BoardOptions
 
 
@@ -20,23 +23,10 @@ def command(asked: BoardOptions) -> None:
     ggufspec board bundles/*.zip                 write board.html
     ggufspec board ours theirs.zip --verify      recompute all figures from raw logs first
     """
-    from ggufspec import publishing
-    from ggufspec.analysis import boards
-    from ggufspec.cli.entry.output import iterate_with_progress
     from ggufspec.report.html import board as page
 
-    check_file(asked.out)
-    read = [
-        publishing.read_bundle(bundle, verifies=asked.verify)
-        for bundle in iterate_with_progress(asked.bundles, lambda bundle: bundle.name)
-    ]
-    made = boards.make_board(read)
-    for bundle in read:
-        if not any(bundle is kept for kept in made.bundles):
-            echo(f"note: {bundle.name} is left out: another bundle here has the same SHA-256", err=True)
-        for finding in bundle.findings:
-            echo(f"warning: {bundle.name} does not verify: {finding}", err=True)
-    emit(page.html(made, asked.out.parent).encode(), asked.out)
+    out = asked.out or Path("board.html")
+    made = api.board(asked.replace(out=out), sink=Terminal())
     for sentence in page.sentences(made):
         echo(sentence)
-    echo(f"written: {asked.out}", err=True)
+    echo(f"written: {out}", err=True)

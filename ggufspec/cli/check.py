@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import click
-
-from ggufspec.choices import Program
-from ggufspec.cli.entry.command import command_of
+from ggufspec import api
+from ggufspec.cli.entry.command import command_of, usage_errors
 from ggufspec.cli.entry.output import echo, echo_json
-from ggufspec.options import CheckOptions, only
+from ggufspec.options import CheckOptions
 
 if TYPE_CHECKING:
-    from ggufspec.modelfiles.compat import CompatVerdict
-    from ggufspec.modelfiles.gguf import ModelCard
-
-_PROGRAMS = [program.value for program in (Program.TREE, Program.SIMPLE, Program.SERVER)]
+    from ggufspec.modelfiles.api import CheckedPair
 
 
 @command_of(CheckOptions)
@@ -32,59 +26,25 @@ def command(asked: CheckOptions) -> None:
     ggufspec check llama-3-70b
     ggufspec check big.gguf small.gguf --build 2697
     """
-    from ggufspec.modelfiles import api, hub
-    from ggufspec.modelfiles.compat import judging
-
-    try:
-        checked = api.check_models(
-            *_name_models(asked),
-            hub.Access.of(asked),
-            llama=only(asked.llama),
-            build=asked.build,
-            program=asked.program,
-        )
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    verdict, chosen = checked.verdict, checked.program
-    cards = {"target": checked.target, "drafter": checked.drafter}
+    with usage_errors():
+        checked = api.check(asked)
     if asked.output == "json":
-        echo_json(_format_json(verdict, chosen, cards))
+        echo_json(_format_json(checked))
     else:
-        echo(_format_text(verdict, chosen, cards))
-    if verdict.outcome is judging.CompatOutcome.REFUSED:
-        raise judging.refusal(verdict)
+        echo(_format_text(checked))
+    checked.raise_if_refused()
 
 
-def _name_models(asked: CheckOptions) -> tuple[str | None, str | None, str | None]:
-    """Return a pair's name, a target and a drafter, from arguments or from options.
-
-    Raises:
-        UsageError: both were given.
-    """
-    from ggufspec.modelfiles import catalog, hub
-
-    first, second = asked.model, asked.drafter
-    if first is None:
-        return asked.pair, only(asked.target), only(asked.draft_model)
-    if asked.pair or asked.target or asked.draft_model:
-        raise click.UsageError("name the models as arguments or with options, not both")
-    if second is not None:
-        return None, first, second
-    is_pair = first in catalog.load_catalogue() or not hub.names_model(first)
-    return (first, None, None) if is_pair else (None, first, None)
+def _describe_rule(checked: CheckedPair) -> str:
+    first, last = checked.verdict.rule.first, checked.verdict.rule.last
+    return f"{checked.program.value} of builds {first} {'and newer' if last is None else f'to {last}'}"
 
 
-def _describe_rule(verdict: CompatVerdict, program: Program) -> str:
-    first, last = verdict.rule.first, verdict.rule.last
-    return f"{program.value} of builds {first} {'and newer' if last is None else f'to {last}'}"
-
-
-def _format_json(
-    verdict: CompatVerdict, program: Program, cards: Mapping[str, ModelCard]
-) -> dict[str, object]:
+def _format_json(checked: CheckedPair) -> dict[str, object]:
+    verdict = checked.verdict
     return {
         "outcome": verdict.outcome.value,
-        "decided_as": _describe_rule(verdict, program),
+        "decided_as": _describe_rule(checked),
         **{
             role: {
                 "architecture": card.architecture,
@@ -92,7 +52,7 @@ def _format_json(
                 "tokenizer": card.tokenizer_model,
                 "tokens": card.vocabulary.n_tokens,
             }
-            for role, card in cards.items()
+            for role, card in (("target", checked.target), ("drafter", checked.drafter))
         },
         "reasons": list(verdict.reasons),
         "helps": list(verdict.helps),
@@ -103,9 +63,10 @@ def _format_json(
     }
 
 
-def _format_text(verdict: CompatVerdict, program: Program, cards: Mapping[str, ModelCard]) -> str:
-    lines = [f"{verdict.outcome.value} ({_describe_rule(verdict, program)})"]
-    for role, card in cards.items():
+def _format_text(checked: CheckedPair) -> str:
+    verdict = checked.verdict
+    lines = [f"{verdict.outcome.value} ({_describe_rule(checked)})"]
+    for role, card in (("target", checked.target), ("drafter", checked.drafter)):
         model = f"{card.architecture} {card.described_quant}".rstrip()
         lines.append(f"{role:<8} {model}, {card.vocabulary.n_tokens} tokens ({card.tokenizer_model})")
     lines += [f"because  {reason}" for reason in verdict.reasons]

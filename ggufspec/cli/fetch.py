@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import click
-
-from ggufspec.cli.entry import verbosity
-from ggufspec.cli.entry.command import command_of
+from ggufspec import api
+from ggufspec.cli.entry import printing
+from ggufspec.cli.entry.command import command_of, usage_errors
 from ggufspec.cli.entry.output import echo
-from ggufspec.errors import RemoteFileNotFoundError
-from ggufspec.options import FetchOptions, only
+from ggufspec.cli.entry.terminal import Terminal
+from ggufspec.options import FetchOptions
 
 if TYPE_CHECKING:
     from ggufspec.domain import Pair
@@ -35,50 +33,17 @@ def command(asked: FetchOptions) -> None:
     ggufspec fetch unsloth/Qwen3-8B-GGUF
     ggufspec fetch --target unsloth/Qwen3-8B-GGUF:Q4_K_M --draft-model unsloth/Qwen3-0.6B-GGUF:Q8_0
     """
-    pair = asked.pair
-    from ggufspec.cli.steps import hub_access
-    from ggufspec.modelfiles import api, hub, pins
-
-    quiet = verbosity.current(click.get_current_context()).quiet
-    access = replace(hub.Access.of(asked), local_dir=asked.local_dir)
-    if asked.largest:
-        from ggufspec.cli.steps import fitting
-
-        if pair is not None or asked.target is not None:
-            raise click.UsageError("--largest chooses the pair; do not name one")
-        pair, reason = fitting.choose_largest(access)
-        echo(reason, err=True)
-    survey = _survey_models(pair, only(asked.target), only(asked.draft_model), asked.revision, access)
-    if asked.revision is None and not asked.repin:
-        pins.check_pins(survey)
-    _warn_of_method(survey.pair)
-    if asked.dry_run or not quiet:
-        hub_access.print_survey(survey, err=not asked.dry_run)
+    terminal = Terminal()
+    with usage_errors():
+        survey = api.fetch(asked, sink=terminal)
+    is_quiet = asked.dry_run or terminal.is_quiet
     if asked.dry_run:
-        _print_next_step(survey, quiet=True)
-        return
-    hub.check_room(survey)
-    hub_access.confirm_download(survey, yes=asked.yes, quiet=quiet)
-    if not asked.no_check:
-        api.check_survey(survey, access)
-    fetched = hub_access.download_pair(survey, access, quiet=quiet)
-    if asked.revision is None:
-        hub_access.pin_files(survey, replace=asked.repin, quiet=quiet)
-    for role, model in (("target", fetched.target), ("drafter", fetched.draft)):
-        if model is not None:
-            echo(model.path if quiet else f"{role:<8} {model.path}")
-    _print_next_step(replace(survey, pair=fetched), quiet=quiet)
-
-
-def _warn_of_method(pair: Pair) -> None:
-    """Print a note if no command can measure what a pair drafts by."""
-    from ggufspec.errors import UnsupportedMethodError
-    from ggufspec.modelfiles import catalog
-
-    try:
-        catalog.drafting_method(pair)
-    except UnsupportedMethodError as error:
-        echo(f"note: {error.message}: no command can measure it", err=True)
+        printing.print_survey(survey, err=False)
+    else:
+        for role, model in (("target", survey.pair.target), ("drafter", survey.pair.draft)):
+            if model is not None:
+                echo(model.path if is_quiet else f"{role:<8} {model.path}")
+    _print_next_step(survey, quiet=is_quiet)
 
 
 def _print_next_step(survey: hub.Survey, *, quiet: bool) -> None:
@@ -117,43 +82,3 @@ def _has_layers_for_mtp(pair: Pair) -> bool:
         return mtp_layers(gguf.read_card(pair.target.path)) > 0
     except GgufspecError:
         return False
-
-
-def _survey_models(
-    pair: str | None, target: str | None, draft_model: str | None, revision: str | None, access: hub.Access
-) -> hub.Survey:
-    from ggufspec.modelfiles import api, hub
-
-    try:
-        references, name = api.find_references(pair, target, draft_model, revision, access)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    try:
-        return hub.survey_fetch(name, references[0], references[1] if len(references) > 1 else None, access)
-    except hub.SeveralModelsError as error:
-        raise RemoteFileNotFoundError(
-            error.message,
-            f"{error.hint}; for example: {_format_command(references, error, revision, access)}",
-        ) from error
-
-
-def _format_command(
-    references: list[hub.Reference],
-    error: hub.SeveralModelsError,
-    revision: str | None,
-    access: hub.Access,
-) -> str:
-    """Return the command that names one of several models, with the other options unchanged."""
-    words = ["ggufspec", "fetch"]
-    options, chosen = ("--target", "--draft-model"), False
-    for option, reference in zip(options, references, strict=False):
-        text = reference.text
-        is_ambiguous = (reference.repo, reference.filename) == (error.repo, None)
-        if is_ambiguous and reference.quant in (None, error.quant) and not chosen:
-            at = f"@{reference.revision}" if reference.revision and revision is None else ""
-            text, chosen = f"{error.repo}{at}{error.example}", True
-        words += [option, text]
-    words += ["--revision", revision] if revision is not None else []
-    if access.local_dir is not None:
-        words += ["--local-dir", str(access.local_dir)]
-    return shlex.join(words)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from ggufspec.cli.entry.command import command_of
+from ggufspec import api
+from ggufspec.cli.entry.command import command_of, usage_errors
 from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.entry.tables import emit
 from ggufspec.options import PlanOptions
@@ -38,10 +37,8 @@ def command(asked: PlanOptions) -> None:
     from ggufspec.report import frames
     from ggufspec.report.text import formats, plans, tables
 
-    try:
-        planned = _plan(asked) if asked.tuned is None else _plan_tuned(asked, asked.tuned)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    with usage_errors():
+        planned = api.plan(asked)
     for gpu in planned.gpus:
         free, total = format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes)
         echo(f"detected: {gpu.name}, {free} of {total} free", err=True)
@@ -59,43 +56,6 @@ def command(asked: PlanOptions) -> None:
         emit(formats.render(rows, asked.output, title="plan", schema="plan"), asked.out)
         return
     emit(f"{_describe_fit(planned)}\n\n{plans.memory_plan(planned, asked.output)}", asked.out)
-
-
-def _plan(asked: PlanOptions) -> planning.Planned:
-    from ggufspec.forecast import planning
-
-    keywords = asked.keywords()
-    del keywords["tuned"]
-    return planning.plan(**keywords)
-
-
-def _plan_tuned(asked: PlanOptions, tuned: str) -> planning.Planned:
-    """Return the plan of a tuned configuration.
-
-    Raises:
-        ResultsError: there is no such configuration, or it cannot be trusted.
-        ModelFileError: a model is not here, or another file is in its place.
-    """
-    from ggufspec.forecast import planning
-    from ggufspec.measure import locate_models
-    from ggufspec.modelfiles import choosing, hub, memory
-    from ggufspec.results import read_configuration
-
-    configuration = read_configuration(tuned)
-    spec, serving = configuration.spec, configuration.serving
-    slots = "" if serving.slots == 1 else f" in each of {serving.slots} slots"
-    echo(f"tuned: {configuration.id}, for a context of {serving.context:,} tokens{slots}", err=True)
-    pair = locate_models(configuration)
-    return planning.plan_pair(
-        pair,
-        choosing.read_cards(pair, hub.Access.of(asked)),
-        spec.offload,
-        memory.settings_for(spec, memory.layout_for(asked.build)),
-        vram=asked.vram,
-        reserve=asked.reserve,
-        machine=asked.machine,
-        host=asked.host,
-    )
 
 
 def _describe_fit(planned: planning.Planned) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import click
-
+from ggufspec import api
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.entry.tables import check_file
+from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.options import PublishOptions
 
 
@@ -28,35 +27,6 @@ def command(asked: PublishOptions) -> None:
     ggufspec verify both.zip                what a reader does
     ggufspec publish --to-hub user/speeds   also as a private dataset, after confirmation
     """
-    from ggufspec import publishing
-    from ggufspec.cli.entry.output import written
-    from ggufspec.cli.steps import benches
-    from ggufspec.cli.steps import publishing as steps
-    from ggufspec.modelfiles import hub
-    from ggufspec.publishing import api
-
-    if asked.to_hub is None and (asked.public or asked.yes):
-        raise click.UsageError(f"{'--public' if asked.public else '--yes'} needs --to-hub")
-    if asked.to_hub is not None and asked.offline:
-        raise click.UsageError("use either --to-hub or --offline")
-    access = hub.Access.of(asked)
-    if asked.to_hub is not None:
-        steps.check_upload(asked.to_hub, access, yes=asked.yes)
-    stored = [benches.load_bench(run) for run in asked.runs or ("last",)]
-    folder = asked.out or api.default_folder(stored)
-    check_file(folder.with_name(f"{folder.name}.zip"))
-    private = steps.find_private(publishing.named_repositories(stored), access)
-    with written(folder):
-        bundle = api.write_bundle(
-            stored,
-            folder,
-            private=private,
-            with_texts=asked.with_texts,
-            author=asked.author,
-            token=asked.token,
-        )
-    echo(publishing.describe_bundle(bundle), nl=False)
-    if asked.to_hub is not None:
-        steps.confirm_upload(bundle, asked.to_hub, access, public=asked.public, yes=asked.yes)
-        uploaded = api.upload(bundle, asked.to_hub, access, public=asked.public)
-        echo(f"Uploaded: {uploaded.address} ({'public' if asked.public else 'private'}).")
+    bundle = api.publish(asked, sink=Terminal())
+    if bundle.address is not None:
+        echo(f"Uploaded: {bundle.address} ({'public' if asked.public else 'private'}).")

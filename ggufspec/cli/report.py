@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec import userfiles
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.entry.tables import check_file, emit
+from ggufspec.cli.entry.tables import emit
 from ggufspec.errors import GgufspecError
 from ggufspec.options import ReportOptions
 
@@ -41,7 +42,7 @@ def command(asked: ReportOptions) -> None:
     if page is not None and str(page) != "-":
         if page.is_dir():
             raise click.UsageError(f"--out {page} is a folder; the report is a file")
-        check_file(page)
+        userfiles.check_writable(page)
     if asked.tuned is not None:
         runs = (benches.find_tuned(asked.tuned), *runs)
     stored = [benches.load_bench(run) for run in runs or ("last",)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from ggufspec import userfiles
 from ggufspec.choices import ServerFormat
 from ggufspec.cli.entry.command import command_of
-from ggufspec.cli.entry.tables import check_file, emit
+from ggufspec.cli.entry.tables import emit
 from ggufspec.options import ServeOptions
 
 
@@ -28,7 +29,7 @@ def command(asked: ServeOptions) -> None:
     if asked.out is not None:
         if asked.export is None:
             raise click.UsageError("--out is for --export")
-        check_file(asked.out)
+        userfiles.check_writable(asked.out)
     server = serving.prepare_server(asked.tuned, asked.words)
     if asked.export is None:
         serving.run_server(server)

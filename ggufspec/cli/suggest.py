@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ggufspec import api
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo, echo_json, echo_table
-from ggufspec.errors import GgufspecError
+from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.options import SuggestOptions
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggufspec.modelfiles import api
+    from ggufspec.modelfiles.api import SuggestedDrafter
 
 
 @command_of(SuggestOptions)
@@ -26,24 +27,9 @@ def command(asked: SuggestOptions) -> None:
     ggufspec suggest Qwen/Qwen3-32B-GGUF:Q4_K_M
     ggufspec suggest llama-3-70b:target --offline -o json
     """
-    from ggufspec.cli.entry.output import iterate_with_progress
-    from ggufspec.modelfiles import api, hub
     from ggufspec.redaction import redact
 
-    access = hub.Access.of(asked)
-    model, card = api.find_target(asked.target, access)
-    rules = api.find_rules()
-    layers = api.suggest_layers(model, card, rules)
-    checked: list[api.SuggestedDrafter] = [layers] if layers else []
-    candidates = api.find_candidates(model, card, access, most=asked.most)
-    for candidate in iterate_with_progress(candidates, lambda candidate: candidate.repo):
-        try:
-            drafter = api.check_candidate(candidate, card, rules, access)
-        except GgufspecError as error:  # one broken repository must not end the search
-            echo(f"{candidate.repo}: {error.message}", err=True)
-        else:
-            checked += [drafter] if drafter else []
-    drafters = api.rank_drafters(checked, model)
+    drafters = api.suggest(asked, sink=Terminal())
     if asked.output == "json":
         echo_json([_format_json(drafter) for drafter in drafters])
     else:
@@ -53,7 +39,7 @@ def command(asked: SuggestOptions) -> None:
         echo(_format_command(redact(asked.target), drafter), err=True)
 
 
-def _format_command(target: str, drafter: api.SuggestedDrafter) -> str:
+def _format_command(target: str, drafter: SuggestedDrafter) -> str:
     """Return the commands that fetch a drafter with its target and measure it."""
     fetch = f"ggufspec fetch --target {target}"
     if drafter.in_target:
@@ -61,7 +47,7 @@ def _format_command(target: str, drafter: api.SuggestedDrafter) -> str:
     return f"{fetch} --draft-model {drafter.name} && ggufspec bench"
 
 
-def _format_cells(drafter: api.SuggestedDrafter) -> list[str]:
+def _format_cells(drafter: SuggestedDrafter) -> list[str]:
     verdict = [str(drafter.verdict.outcome), *drafter.verdict.reasons[:1]]
     return [
         drafter.name,
@@ -73,7 +59,7 @@ def _format_cells(drafter: api.SuggestedDrafter) -> list[str]:
     ]
 
 
-def _format_json(drafter: api.SuggestedDrafter) -> dict[str, object]:
+def _format_json(drafter: SuggestedDrafter) -> dict[str, object]:
     return {
         "drafter": drafter.name,
         "method": drafter.method.value,

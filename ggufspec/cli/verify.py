@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ggufspec import api
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
 from ggufspec.options import VerifyOptions
@@ -23,7 +24,7 @@ def command(asked: VerifyOptions) -> None:
     from ggufspec.errors import VerificationError
     from ggufspec.units import counted
 
-    verification = publishing.verify(asked.bundle, sha256=asked.sha256)
+    verification = api.verify(asked)
     echo(publishing.describe_verification(verification), nl=False)
     if verification.findings:
         raise VerificationError(

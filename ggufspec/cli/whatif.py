@@ -2,68 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
-import click
-
-from ggufspec.choices import Program
-from ggufspec.cli.entry.command import command_of
+from ggufspec import api
+from ggufspec.cli.entry.command import command_of, usage_errors
 from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.entry.tables import emit
 from ggufspec.options import WhatIfOptions
-from ggufspec.units import parse_quantity
-
-_MOST = 1e6
-_LATENCY = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<unit>us|ms|s)")
-_MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
-_PROGRAMS = [program.value for program in (Program.SERVER, Program.SIMPLE, Program.TREE)]
-
-
-class Quantity(click.ParamType[float]):
-    """Bytes or operations per second such as ``936G``, in powers of ten as in data sheets."""
-
-    name = "quantity"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number."""
-        try:
-            return value if isinstance(value, float) else parse_quantity(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class Latency(click.ParamType[float]):
-    """A short time such as ``2ms``, ``0.5ms``, ``200us`` or ``0.02s``, in milliseconds."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the milliseconds."""
-        if isinstance(value, float):
-            return value
-        match = _LATENCY.fullmatch(str(value))
-        if match is None:
-            self.fail(f"{value!r} is not a time; examples: 2ms, 200us, 0.02s", param, ctx)
-        return float(match["number"]) * _MILLISECONDS[match["unit"]]
-
-
-class Numbers(click.ParamType[tuple[float, ...]]):
-    """Positive numbers, separated by commas."""
-
-    name = "numbers"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        """Return the numbers in their order."""
-        try:
-            numbers = tuple(float(part) for part in str(value).split(","))
-        except ValueError:
-            numbers = ()
-        if not numbers or not all(1 / _MOST <= number <= _MOST for number in numbers):  # NaN fails, too
-            self.fail(f"{value!r} is not a list of positive numbers; example: 1,1.1,1.25", param, ctx)
-        return numbers
 
 
 @command_of(WhatIfOptions)
@@ -115,10 +58,8 @@ def command(asked: WhatIfOptions) -> None:
             echo("no profile of a pair is stored yet; `ggufspec tune` measures one", err=True)
         emit(stored, asked.out)
         return
-    try:
-        answer = whatif.whatif(**asked.keywords())
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    with usage_errors():
+        answer = api.whatif(asked)
     for note in answer.notes:
         echo_sentence(note, err=True)
     if asked.output in tables.FOR_PEOPLE:

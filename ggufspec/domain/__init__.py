@@ -33,7 +33,7 @@ from ggufspec.domain.measurements import (
     TrafficSample,
     UserRequest,
 )
-from ggufspec.domain.models import HeadFile, ModelFile, Pair
+from ggufspec.domain.models import HeadFile, ModelFile, ModelName, Pair
 from ggufspec.domain.requests import (
     LLAMA_SERVER,
     NO_PROMPT,
@@ -85,6 +85,7 @@ __all__ = [
     "MethodCounts",
     "Missing",
     "ModelFile",
+    "ModelName",
     "ModelRun",
     "NgramSettings",
     "Offload",

@@ -27,6 +27,10 @@ class ModelFile:
     content: str | None = None
 
 
+ModelName = str | Path | ModelFile
+"""A path, or a text as ``hub.parse_reference`` reads it: ``user/repo:Q4_K_M``, ``demo:target``, a path."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class HeadFile(ModelFile):
     """A file whose head drafts, and by which method; layers for MTP may lie in the target's own file."""

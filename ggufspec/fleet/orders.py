@@ -13,10 +13,9 @@ from typing import NamedTuple, TypeVar
 from ggufspec import userfiles
 from ggufspec.choices import Where
 from ggufspec.doctor import Checkup
-from ggufspec.domain import Difference, FileUse, Machine, RunResult, TextAudit
+from ggufspec.domain import Difference, FileUse, Machine, ModelName, RunResult, TextAudit
 from ggufspec.errors import GgufspecError
 from ggufspec.fleet.machines import describe_hardware, identify_machine
-from ggufspec.measure import naming
 from ggufspec.modelfiles import hub
 from ggufspec.options import BenchOptions, RunOptions, TuneOptions
 from ggufspec.results import Configuration, Meta
@@ -209,7 +208,7 @@ def make_order(
 
 
 def _with_absolute_paths(request: T) -> T:
-    def absolute(name: naming.ModelName) -> naming.ModelName:
+    def absolute(name: ModelName) -> ModelName:
         is_path = isinstance(name, Path) or (isinstance(name, str) and Path(name).is_file())
         return Path(str(name)).absolute() if is_path else name
 

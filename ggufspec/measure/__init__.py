@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ggufspec.measure.api import bench
-from ggufspec.measure.configured import locate_models, options_of
+from ggufspec.measure.configured import options_of
 from ggufspec.measure.deadline import NO_DEADLINE, OVERRUN, RUN_SHARE, Deadline
 from ggufspec.measure.models import find_drafters, find_methods
 from ggufspec.measure.naming import (
-    ModelName,
     file_of,
     list_names,
     survey_models,
@@ -28,7 +27,6 @@ __all__ = [
     "Block",
     "Blocks",
     "Deadline",
-    "ModelName",
     "RunPlan",
     "Session",
     "bench",
@@ -39,7 +37,6 @@ __all__ = [
     "find_methods",
     "identify",
     "list_names",
-    "locate_models",
     "options_of",
     "prepare_session",
     "refuse_endless",

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import digests, machine
-from ggufspec.domain import CacheTypes, FileUse, ModelFile, Pair, RunSpec
+from ggufspec.domain import CacheTypes, FileUse, Pair, RunSpec
 from ggufspec.errors import ModelFileError
 from ggufspec.llama.install import Install
-from ggufspec.modelfiles import catalog, gguf, hub
+from ggufspec.modelfiles import catalog, gguf, locating
 from ggufspec.prompts import EMBEDDED
 from ggufspec.results import Configuration
 
@@ -33,7 +33,7 @@ def fields_of(configuration: Configuration, *, compares: bool) -> dict[str, Any]
         ModelFileError: a model is not here, or another file is in its place.
     """
     spec = configuration.compared if compares else configuration.spec
-    return options_of(replace(spec, pair=_locate_pair(spec))) | {"engine": configuration.engine}
+    return options_of(replace(spec, pair=locating.locate_pair(spec))) | {"engine": configuration.engine}
 
 
 def options_of(spec: RunSpec) -> dict[str, Any]:
@@ -108,23 +108,8 @@ def llama_of(configuration: Configuration) -> Path | None:
     return place if place.exists() else None
 
 
-def locate_models(configuration: Configuration) -> Pair:
-    """Return the pair of a configuration with the models' paths on this machine.
-
-    Raises:
-        ModelFileError: a model is not here, or another file is in its place.
-        NotCachedError: a model of the Hub is not in the cache.
-    """
-    return _locate_pair(configuration.spec)
-
-
-def _locate_pair(spec: RunSpec) -> Pair:
-    draft = None if spec.drafter is None else _locate(spec.drafter)
-    return Pair(name=spec.pair.name, target=_locate(spec.pair.target), draft=draft)
-
-
 def verify_models(configuration: Configuration) -> Pair:
-    """Return what ``locate_models`` does, after comparing every file with its checksum.
+    """Return what ``locating.locate_pair`` does, after comparing every file with its checksum.
 
     Files whose checksum is not remembered are read, which takes a second for each 1 to 2 GB.
 
@@ -132,7 +117,7 @@ def verify_models(configuration: Configuration) -> Pair:
         ModelFileError: a model is not here, cannot be read, or is not the file that was tuned.
         NotCachedError: a model of the Hub is not in the cache.
     """
-    pair = locate_models(configuration)
+    pair = locating.locate_pair(configuration.spec)
     known: dict[str, set[str]] = {}
     for file in configuration.files or ():
         if file.use is FileUse.MODEL:
@@ -144,7 +129,7 @@ def verify_models(configuration: Configuration) -> Pair:
             except OSError as error:
                 raise ModelFileError(f"cannot read {part}: {error.strerror}", "check the file") from error
             if sha256 not in known.get(part.name, {sha256}):
-                raise _changed(part)
+                raise locating.changed_file(part)
     return pair
 
 
@@ -170,36 +155,3 @@ def compare_machines(configuration: Configuration, install: Install) -> Iterator
             f"tuned: with another llama.cpp ({build.version or 'unknown version'}, {build.backend}); "
             "another configuration may be faster with this one"
         )
-
-
-def _locate(model: ModelFile) -> ModelFile:
-    """Return a model with its path: the one that was tuned, otherwise that in the cache of the Hub."""
-    if model.path is not None and model.path.is_file():
-        _refuse_other(model, model.path)
-        return model
-    if model.repo is None:
-        raise ModelFileError(
-            f"there is no file {model.path}, which the tuned configuration names",
-            "put the file back, or tune again",
-        )
-    remote = ModelFile(filename=model.filename, repo=model.repo, revision=model.revision)
-    placed = hub.resolve(Pair(name=model.repo, target=remote), offline=True).target
-    assert placed.path is not None
-    _refuse_other(model, placed.path)
-    return placed
-
-
-def _refuse_other(model: ModelFile, path: Path) -> None:
-    """Raise where a file is not the one that was tuned, as far as that is known without reading it."""
-    size = sum(part.stat().st_size for part in gguf.part_paths(path) if part.is_file())
-    digest = digests.remembered(path) if model.sha256 is not None else None
-    if model.size_bytes in {None, size} and (digest is None or digest.sha256 == model.sha256):
-        return
-    raise _changed(path)
-
-
-def _changed(path: Path) -> ModelFileError:
-    return ModelFileError(
-        f"{path} is not the file that was tuned: its size or checksum differs",
-        "put that file back, or tune again",
-    )

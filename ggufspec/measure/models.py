@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ggufspec import engines
-from ggufspec.domain import Chain, Method, ModelFile, Pair, Program
+from ggufspec.domain import Chain, Method, ModelFile, ModelName, Pair, Program
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import naming
 from ggufspec.modelfiles import catalog, gguf, hub
@@ -222,5 +222,5 @@ def _pair(request: RunOptions) -> tuple[Pair, str]:
     return catalog.find_pair(catalog.EMBEDDED), "the embedded pair, as nothing was fetched yet"
 
 
-def _files(request: RunOptions, names: tuple[naming.ModelName, ...] | None) -> tuple[ModelFile, ...]:
+def _files(request: RunOptions, names: tuple[ModelName, ...] | None) -> tuple[ModelFile, ...]:
     return tuple(naming.find_model(name, hub.Access.of(request)) for name in dict.fromkeys(names or ()))

@@ -6,14 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from ggufspec.domain import ModelFile
+from ggufspec.domain import ModelFile, ModelName
 from ggufspec.errors import GgufspecError, NotCachedError
 from ggufspec.modelfiles import choosing, hub
 from ggufspec.options import RunOptions
-
-ModelName = str | Path | ModelFile
-"""A path, or a text as ``hub.parse_reference`` reads it: ``user/repo:Q4_K_M``, ``demo:target``, a path."""
-
 
 T = TypeVar("T", bound=RunOptions)
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ggufspec.domain import Chain, Method, ModelFile, Pair
+from ggufspec.domain import Chain, Method, ModelFile, ModelName, Pair
 from ggufspec.errors import DrafterRefusedError, NotCachedError
 from ggufspec.modelfiles import catalog, hub
 from ggufspec.modelfiles.compat import heads, mtp_layers, read_head, usable_methods
 from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.options import ModelOptions, only
 
 AUTO = "auto"
 """In place of a drafter's name: the head beside the target."""
 
 
-def choose_pair(name: str | None, target: str | None, draft: str | None, access: hub.Access) -> Pair:
+def chosen_by(asked: ModelOptions, access: hub.Access) -> Pair:
+    """Return the pair that options name; see ``choose_pair``."""
+    return choose_pair(asked.pair, only(asked.target), only(asked.draft_model), access)
+
+
+def choose_pair(
+    name: str | None, target: ModelName | None, draft: ModelName | None, access: hub.Access
+) -> Pair:
     """Return a pair by its name or its models; by default the pair fetched last, otherwise the embedded one.
 
     Args:
@@ -118,16 +126,18 @@ def read_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard | N
     return hub.read_card(pair.target, access, pair=pair), draft
 
 
-def _choose_drafter(text: str | None, target: ModelFile, access: hub.Access) -> ModelFile | None:
-    if text is None:
+def _choose_drafter(name: ModelName | None, target: ModelFile, access: hub.Access) -> ModelFile | None:
+    if name is None:
         return None
-    return find_head(target, access) if text == AUTO else _locate(text, access)
+    return find_head(target, access) if name == AUTO else _locate(name, access)
 
 
 def _name(model: ModelFile) -> str:
     return str(model.path) if model.repo is None else f"{model.repo}/{model.filename}"
 
 
-def _locate(text: str, access: hub.Access) -> ModelFile:
-    reference = hub.parse_reference(text, catalog.load_catalogue(), endpoint=access.endpoint)
+def _locate(name: ModelName, access: hub.Access) -> ModelFile:
+    if isinstance(name, ModelFile):
+        return name
+    reference = hub.parse_reference(str(name), catalog.load_catalogue(), endpoint=access.endpoint)
     return hub.locate(reference, access)

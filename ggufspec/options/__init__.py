@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ggufspec.options.calls import takes
     from ggufspec.options.fields import Option, Options, only, option
-    from ggufspec.options.groups import DECIDED, HubOptions, RuntimeOptions, TableOptions
+    from ggufspec.options.groups import DECIDED, HubOptions, ModelOptions, RuntimeOptions, TableOptions
     from ggufspec.options.kinds import NO_WORKERS, parse_workers, split_address
     from ggufspec.options.measuring import (
         AddressOption,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ggufspec.options.results import (
         BoardOptions,
         CompareOptions,
+        LoadedBench,
         ParseOptions,
         PublishOptions,
         ReportOptions,
@@ -91,7 +92,9 @@ __all__ = [
     "FleetTuneOptions",
     "HubOptions",
     "KeyArgument",
+    "LoadedBench",
     "MeasureOptions",
+    "ModelOptions",
     "ModelsOptions",
     "Option",
     "Options",
@@ -126,7 +129,7 @@ __all__ = [
 _HOMES = {
     "calls": "takes",
     "fields": "Option Options only option",
-    "groups": "DECIDED HubOptions RuntimeOptions TableOptions",
+    "groups": "DECIDED HubOptions ModelOptions RuntimeOptions TableOptions",
     "kinds": "NO_WORKERS parse_workers split_address",
     "measuring": (
         "AddressOption AutoOptions BenchOptions BisectOptions CrossoverOptions DemoOptions "
@@ -138,8 +141,8 @@ _HOMES = {
         "SuggestOptions WhatIfOptions"
     ),
     "results": (
-        "BoardOptions CompareOptions ParseOptions PublishOptions ReportOptions ShowOptions "
-        "VerifyOptions WhyOptions"
+        "BoardOptions CompareOptions LoadedBench ParseOptions PublishOptions ReportOptions "
+        "ShowOptions VerifyOptions WhyOptions"
     ),
     "setup": (
         "AnswerOptions BuildOptions CacheListOptions CompletionOptions DoctorOptions KeyArgument "

@@ -167,6 +167,10 @@ class Options:
                 raise TypeError(f"{type(self).__name__}() needs {name}")
             value = values.get(name, option_.default)
             if value is not option_.default:
+                try:
+                    value = option_.kind.meant(value)
+                except ValueError as error:
+                    raise GgufspecError(f"{name}: {error}") from error
                 value = notebooks.fit_value(name, value, *_annotations(type(self))[name])
                 notebooks.check_finite(name, value)
                 if value == () and option_.default is None and (option_.axis or option_.repeated):
@@ -180,6 +184,17 @@ class Options:
         Raises:
             GgufspecError: naming two of them.
         """
+
+    def refuse_several(self) -> None:
+        """Refuse several values of an axis of which the command takes one.
+
+        Raises:
+            GgufspecError: naming it.
+        """
+        for name, option_ in self.options.items():
+            is_one = option_.axis and self.several is not None and name not in self.several
+            if is_one and len(getattr(self, name) or ()) > 1:
+                raise GgufspecError(f"{name} has several values", "give one")
 
     def refuse(self, names: Collection[str], what_decides: str) -> None:
         """Refuse options that something else decides; ``what_decides`` them is the begin of the message.
@@ -223,19 +238,6 @@ class Options:
                 place = passed_on if option_.passed_on else arguments if option_.is_argument else words
                 place.extend(option_.to_argv(value))
         return (*words, *arguments, *(("--", *passed_on) if passed_on else ()))
-
-    def keywords(self) -> dict[str, Any]:
-        """Return the keyword arguments of the function for these options.
-
-        Axes of which there is one value are that value.
-        """
-        several = self.options.keys() if self.several is None else self.several
-        return {
-            name: value[0] if option_.axis and name not in several and value else value
-            for name, option_ in self.options.items()
-            if option_.python
-            for value in (getattr(self, name),)
-        }
 
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")

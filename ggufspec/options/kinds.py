@@ -62,6 +62,10 @@ class Kind:
         """Return a text that ``parse`` reads as this value."""
         return str(value)
 
+    def meant(self, value: Any) -> Any:
+        """Return the value that a call from Python means: of most kinds the value itself, not a text."""
+        return value
+
 
 TEXT = Kind()
 """Any text."""
@@ -251,6 +255,10 @@ class Size(Kind):
                 return f"{value // size}{unit}"
         return f"{value}B"
 
+    def meant(self, value: Any) -> Any:
+        """Return the bytes of a text, too: nobody writes those of 24 GB in digits."""
+        return self.parse(value) if isinstance(value, str) else value
+
 
 class Sizes(Size):
     """An amount of memory, or one for each GPU: ``24G``, ``24G,12G``."""
@@ -264,6 +272,20 @@ class Sizes(Size):
     def format(self, value: Any) -> str:
         """Return the amounts, separated by commas."""
         return ",".join(map(super().format, value))
+
+    def meant(self, value: Any) -> Any:
+        """Return the bytes of a text, and of texts among several."""
+        if not isinstance(value, list | tuple):
+            return super().meant(value)
+        return tuple(parse_memory(part) if isinstance(part, str) else part for part in value)
+
+
+class AcceptanceText(Kind):
+    """An acceptance, which ``domain.parse_acceptances`` reads; Python may give numbers."""
+
+    def format(self, value: Any) -> str:
+        """Return numbers by position separated by commas."""
+        return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 class PerSecond(Kind):

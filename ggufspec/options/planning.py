@@ -103,17 +103,19 @@ class WhatIfOptions(
     parallel: tuple[int, ...] | None = option(
         (1,), help="Users who are served at once; tokens/s are of all together.", shown=None
     )
-    accept: str | None = option(
+    accept: float | str | tuple[float, ...] | None = option(
         None,
         "--accept",
+        kind=kinds.AcceptanceText(),
         section="Drafting",
         metavar="A",
         common=True,
         help="Acceptance rate at every γ: 0.7, 0.5-0.9; at one γ: 0.708@3; by position: 0.9,0.8,0.7.",
     )
-    alpha: str | None = option(
+    alpha: float | str | tuple[float, ...] | None = option(
         None,
         "--alpha",
+        kind=kinds.AcceptanceText(),
         section="Drafting",
         metavar="A",
         common=True,

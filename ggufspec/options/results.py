@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
+from ggufspec.errors import GgufspecError
 from ggufspec.options import kinds
 from ggufspec.options.fields import Options, option
 from ggufspec.options.groups import HubOptions, StrictOption, TableOptions
@@ -11,6 +13,14 @@ from ggufspec.options.kinds import FilePath, Flag, Word
 
 ROWS = ("arm", "prompt", "run", "position", "round", "category")
 """What the rows of a table of a bench may be."""
+
+
+@runtime_checkable
+class LoadedBench(Protocol):
+    """A bench that ``ggufspec.load`` returned, in place of its name."""
+
+    folder: Path
+    damage: tuple[str, ...]
 
 
 class BenchArgument(Options):
@@ -135,7 +145,9 @@ class WhyOptions(Options):
 class PublishOptions(HubOptions, section="Publishing"):
     """Which benches to publish, and where."""
 
-    runs: tuple[str, ...] = option((), "runs", repeated=True, metavar="[BENCH]...", complete="runs")
+    benches: tuple[str | LoadedBench, ...] = option(
+        (), "benches", repeated=True, metavar="[BENCH]...", complete="runs"
+    )
     out: Path | None = option(
         None,
         "--out",
@@ -159,6 +171,19 @@ class PublishOptions(HubOptions, section="Publishing"):
     public: bool = option(False, "--public", kind=Flag(), help="Let everybody see the dataset.")
     yes: bool = option(False, "--yes", "-y", kind=Flag(), help="Upload without confirmation.")
 
+    def check(self) -> None:
+        """Refuse options of an upload where there is none, and an upload without the Hub.
+
+        Raises:
+            GgufspecError: naming them.
+        """
+        super().check()
+        if self.to_hub is None and (self.public or self.yes):
+            needing = "--public" if self.public else "--yes"
+            raise GgufspecError(f"{needing} needs --to-hub", "name a dataset with --to-hub")
+        if self.to_hub is not None and self.offline:
+            raise GgufspecError("use either --to-hub or --offline", "leave one of them out")
+
 
 class VerifyOptions(Options):
     """Which bundle to verify."""
@@ -179,7 +204,9 @@ class BoardOptions(Options):
     bundles: tuple[Path, ...] = option(
         (), "bundles", repeated=True, required=True, metavar="BUNDLE...", kind=FilePath("PATH")
     )
-    out: Path = option(Path("board.html"), "--out", kind=FilePath(), help="File for the page.")
+    out: Path | None = option(
+        None, "--out", kind=FilePath(), help="File for the page.", shown="board.html; in Python none"
+    )
     verify: bool = option(False, "--verify", kind=Flag(), help="Verify every bundle, and show the result.")
 
 

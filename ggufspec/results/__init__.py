@@ -31,6 +31,7 @@ from ggufspec.results.store import (
     ids,
     judge,
     load,
+    load_each,
     reopen,
     write_bench,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "json_schema",
     "judge",
     "load",
+    "load_each",
     "read_configuration",
     "read_crossover_axes",
     "read_object",

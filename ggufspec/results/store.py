@@ -29,6 +29,7 @@ from msgspec import structs
 from ggufspec import paths
 from ggufspec.domain import Build, FileIdentity, Machine, RpcWorker, RunResult, StoppingRule
 from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.options import LoadedBench
 from ggufspec.results import reading, records, seals
 from ggufspec.results.ledger import Ledger
 from ggufspec.results.reading import META
@@ -36,6 +37,7 @@ from ggufspec.results.records import JudgedRecord
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet
 from ggufspec.results.runs import Runs
 from ggufspec.results.writer import Lock, Writer, disk, write_object
+from ggufspec.steps import Sink
 
 LATEST = "last"
 _MOST_BENCHES = 1 << 53  # a larger number is damage
@@ -377,6 +379,22 @@ def load(run: str | Path = LATEST, *, salvage: bool = False) -> ResultSet:
     folder = (salvage and _without_meta(str(run))) or find_bench(str(run))
     stored = reading.read_bench(folder, salvage=salvage)
     return ResultSet(meta=stored.meta, folder=folder, runs=Runs(stored.ledger), damage=stored.damage)
+
+
+def load_each(benches: Iterable[str | LoadedBench], sink: Sink, *, salvage: bool = False) -> list[ResultSet]:
+    """Return benches that are named, or loaded already; the sink gets what of them cannot be read.
+
+    Raises:
+        ResultsError: a bench does not exist, or its files cannot be read.
+    """
+    loaded = []
+    for bench in benches:
+        stored = load(bench, salvage=salvage) if isinstance(bench, str) else bench
+        assert isinstance(stored, ResultSet)
+        for sentence in stored.damage:
+            sink.say(f"warning: {stored.meta.id}: {sentence}")
+        loaded.append(stored)
+    return loaded
 
 
 def delete(run: str) -> None:

@@ -17,7 +17,6 @@ from click.testing import CliRunner
 
 from ggufspec import prompts, results
 from ggufspec.cli import COMMANDS, cli
-from ggufspec.cli.steps import hub_access
 from tests.support import fakes, shell
 
 QUICK = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "1", "-t", "1")
@@ -286,21 +285,26 @@ def test_no_color_is_obeyed_in_a_terminal(tmp_path: Path, colour: bool) -> None:
 
 
 def test_a_download_is_not_asked_about_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ggufspec.cli.entry import verbosity
+    from ggufspec.cli.entry.terminal import Terminal
     from ggufspec.domain import ModelFile, Pair
     from ggufspec.errors import ConsentNeededError
+    from ggufspec.modelfiles import hub
     from ggufspec.modelfiles.hub import FetchItem, Survey
     from ggufspec.modelfiles.hub.choice import RepoFile
 
     nowhere = Path("/nonexistent")
-    file = RepoFile(path="big.gguf", size_bytes=hub_access.ASK_ABOVE_BYTES + 1, digest="0" * 64)
+    file = RepoFile(path="big.gguf", size_bytes=hub.ASK_ABOVE_BYTES + 1, digest="0" * 64)
     item = FetchItem(
         repo="me/Big", commit="c", revision="main", file=file, path=nowhere, blob=nowhere, here_bytes=0
     )
     pair = Pair(name="big", target=ModelFile(filename="big.gguf"), draft=None)
     found = Survey(pair=pair, items=(item,), folder=nowhere, free_bytes=1 << 60)
+    with click.Context(cli, obj=verbosity.Verbosity(quiet=True)):
+        terminal = Terminal()
     with pytest.raises(ConsentNeededError, match="--quiet does not ask"):
-        hub_access.confirm_download(found, yes=False, quiet=True)
-    hub_access.confirm_download(found, yes=True, quiet=True)
+        hub.ask_to_download(found.missing_bytes, terminal, yes=False)
+    hub.ask_to_download(found.missing_bytes, terminal, yes=True)
 
 
 def test_a_traceback_shows_no_credentials() -> None:

@@ -231,7 +231,7 @@ def test_whatif_forecasts_for_the_machine_of_a_bundle(bundle: Bundle) -> None:
 )
 def test_what_a_bundle_decides_cannot_be_given(bundle: Bundle, options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="--like takes rates, machine and placement from the bundle"):
-        ggufspec.whatif(like=bundle.folder, alpha=0.8, **options)  # type: ignore[arg-type]
+        ggufspec.whatif(like=bundle.folder, alpha=0.8, **options)
 
 
 def test_a_bundle_without_curves_is_named(bundle: Bundle) -> None:

@@ -19,7 +19,8 @@ from ggufspec.errors import GgufspecError
 from ggufspec.llama.convert import ConverterRequest, checkpoints, environment, provide_converter, specimen
 from ggufspec.llama.install import installs
 from ggufspec.llama.source import sources
-from ggufspec.modelfiles import api, gguf
+from ggufspec.modelfiles import gguf
+from ggufspec.modelfiles.api import converting
 from ggufspec.modelfiles.compat import read_head
 from tests.support import fake_converter, fakes, models
 from tests.support.hub_client import Run
@@ -66,14 +67,14 @@ def test_a_head_becomes_a_gguf(place: Path, run: Run) -> None:
 
 def test_a_conversion_is_a_call_for_notebooks(place: Path) -> None:
     made = ggufspec.convert("My head {x}", target="target", source="tree", outtype="f16")
-    assert made.name == "eagle3-My head {x}-F16.gguf"
-    head = read_head(gguf.validate_file(made))
-    assert head is not None
-    assert head.method is Method.DRAFT_EAGLE3
+    assert made.path.name == "eagle3-My head {x}-F16.gguf"
+    assert made.head == read_head(gguf.validate_file(made.path))
+    assert made.head is not None
+    assert made.head.method is Method.DRAFT_EAGLE3
     with pytest.raises(GgufspecError, match="already exists"):
         ggufspec.convert("My head {x}", target="target", source="tree", outtype="f16")
     with pytest.raises(TypeError, match="did you mean 'outtype'"):
-        ggufspec.convert("My head {x}", target="target", outype="f16")  # type: ignore[call-arg]
+        ggufspec.convert("My head {x}", target="target", outype="f16")
 
 
 def test_a_finished_converter_is_not_installed_again(place: Path, run: Run) -> None:
@@ -362,9 +363,9 @@ def test_the_converter_is_that_of_the_llama_in_use(
     from dataclasses import replace
 
     monkeypatch.setattr(installs, "find_install", lambda explicit: replace(install, release="0.3.36"))
-    assert api.find_source(None, None) == sources.Sdist("0.3.36")
-    assert api.find_source("tree", None) == sources.Local(place / "tree")
-    assert api.find_source(None, "0.3.35") == sources.Sdist("0.3.35")
+    assert converting.find_source(None, None) == sources.Sdist("0.3.36")
+    assert converting.find_source("tree", None) == sources.Local(place / "tree")
+    assert converting.find_source(None, "0.3.35") == sources.Sdist("0.3.35")
 
 
 @pytest.mark.parametrize(
@@ -390,8 +391,11 @@ def test_a_configuration_says_how_a_head_drafts(
 
 
 def test_names_are_those_that_llama_cpp_looks_for() -> None:
-    assert api.name_output("Qwen3-8B_eagle3", Method.DRAFT_EAGLE3, "auto") == "eagle3-Qwen3-8B_eagle3.gguf"
-    assert api.name_output("DFlash-Qwen3", Method.DRAFT_DFLASH, "q8_0") == "DFlash-Qwen3-Q8_0.gguf"
+    assert (
+        converting.name_output("Qwen3-8B_eagle3", Method.DRAFT_EAGLE3, "auto")
+        == "eagle3-Qwen3-8B_eagle3.gguf"
+    )
+    assert converting.name_output("DFlash-Qwen3", Method.DRAFT_DFLASH, "q8_0") == "DFlash-Qwen3-Q8_0.gguf"
 
 
 def test_converters_are_listed_and_can_be_removed(place: Path, run: Run) -> None:

@@ -355,9 +355,9 @@ def test_notebooks_check_heads_as_the_command_does(tmp_path: Path) -> None:
     head = str(models.write_model(tmp_path / "head.gguf", *models.eagle3()))
     assert ggufspec.check(target=target, draft_model=head).outcome.value == "accepted"
     refused = ggufspec.check(target=target, draft_model=head, program="speculative")
-    assert refused.reasons == ("speculative drafts only with a draft model, not by draft-eagle3",)
+    assert refused.verdict.reasons == ("speculative drafts only with a draft model, not by draft-eagle3",)
     refused = ggufspec.check(target=target, draft_model=head, build=9600)
-    assert refused.reasons == ("build 9600 cannot draft by draft-eagle3",)
+    assert refused.verdict.reasons == ("build 9600 cannot draft by draft-eagle3",)
 
 
 # what is measured

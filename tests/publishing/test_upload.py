@@ -11,7 +11,7 @@ from huggingface_hub import DatasetCard
 
 import ggufspec
 from ggufspec import publishing, results
-from ggufspec.errors import BadTokenError, ConsentNeededError
+from ggufspec.errors import BadTokenError, ConsentNeededError, GgufspecError
 from ggufspec.publishing import Bundle
 from ggufspec.results import archive
 from tests.support import published
@@ -156,7 +156,7 @@ def test_the_api_uploads_only_with_consent(loopback: Hub, tmp_path: Path) -> Non
     with pytest.raises(ConsentNeededError, match="needs confirmation"):
         ggufspec.publish(bench, out=tmp_path / "no", to_hub="me/speeds", token="hf_good")
     assert not (tmp_path / "no").exists()
-    with pytest.raises(ValueError, match="public needs to_hub"):
+    with pytest.raises(GgufspecError, match="--public needs --to-hub"):
         ggufspec.publish(bench, public=True)
     bundle = ggufspec.publish(bench, out=tmp_path / "yes", to_hub="me/speeds", token="hf_good", yes=True)
     assert bundle.address == f"{loopback.url}/datasets/me/speeds"

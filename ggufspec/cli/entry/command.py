@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -139,6 +140,19 @@ def command_of(
         return made
 
     return make
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turn a ValueError, by which functions refuse options that contradict each other, into one of click.
+
+    Raises:
+        UsageError: with the same message.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def group_of(options: type[T]) -> Callable[[Callable[[T], None]], Group]:

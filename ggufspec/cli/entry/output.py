@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ggufspec.errors import DiskFullError, GgufspecError
+from ggufspec.errors import GgufspecError
 from ggufspec.harmless import harmless, one_line, to_json
 
 if TYPE_CHECKING:  # `--help` starts faster without it
@@ -29,19 +28,21 @@ def written(out: Path | None = None) -> Iterator[None]:
         DiskFullError: the disk is full.
         GgufspecError: writing failed for another reason.
     """
-    if out is None and sys.stdout is None:
+    if out is not None:
+        from ggufspec import userfiles  # `--help` starts faster without it
+
+        with userfiles.writing(out):
+            yield
+        return
+    if sys.stdout is None:
         raise GgufspecError("cannot write to standard output: it is closed", "write to a file with --out")
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        where, hint = (
-            ("to standard output", "free disk space, or redirect the output elsewhere")
-            if out is None
-            else (out, "choose another --out")
-        )
-        raise _make_error(error, f"cannot write {where}: {error.strerror}", hint) from error
+        message = f"cannot write to standard output: {error.strerror}"
+        raise _make_error(error, message, "free disk space, or redirect the output elsewhere") from error
 
 
 def flush() -> None:
@@ -67,11 +68,9 @@ def convert_error(error: OSError) -> GgufspecError:
 
 
 def _make_error(error: OSError, message: str, hint: str) -> GgufspecError:
-    from ggufspec import paths  # `--help` starts faster without it
+    from ggufspec import userfiles  # `--help` starts faster without it
 
-    if error.errno == errno.EFBIG:
-        return GgufspecError(message, paths.FILE_LIMIT_HINT)
-    return (DiskFullError if error.errno in paths.NO_ROOM else GgufspecError)(message, hint)
+    return userfiles.writing_error(error, message, hint)
 
 
 def echo(message: object = "", *, err: bool = False, nl: bool = True) -> None:

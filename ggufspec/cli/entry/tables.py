@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from ggufspec import userfiles
 from ggufspec.choices import OutputFormat
 from ggufspec.cli.entry.output import echo, written
 from ggufspec.errors import GgufspecError
@@ -33,29 +33,7 @@ def check_output(output: str, out: Path | None) -> None:
         if out is None and sys.stdout.isatty():
             raise _not_for_a_terminal()
     if out is not None:
-        check_file(out)
-
-
-def check_file(file: Path) -> None:
-    """Check that a file can be written.
-
-    Raises:
-        GgufspecError: its folder does not exist, or the file or folder is not writable.
-    """
-    folder = file.parent
-    try:
-        if not folder.is_dir():
-            raise GgufspecError(
-                f"cannot write {file}: there is no folder {folder}",
-                f"create it (mkdir -p {shlex.quote(str(folder))}), or choose another file",
-            )
-        is_new = not file.exists()
-        if is_new or file.is_file():  # opening a pipe would end whoever reads from it
-            file.open("ab").close()
-        if is_new:
-            file.unlink()
-    except OSError as error:
-        raise GgufspecError(f"cannot write {file}: {error.strerror}", "choose another file") from error
+        userfiles.check_writable(out)
 
 
 def choose_columns(names: str, known: Sequence[str]) -> list[str]:

@@ -6,16 +6,14 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
-
 from ggufspec import tuning
-from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.output import echo, echo_sentence, echo_table
 from ggufspec.cli.entry.tables import emit
-from ggufspec.cli.steps import benches, hub_access, limits, measuring
+from ggufspec.cli.entry.terminal import Terminal
+from ggufspec.cli.steps import benches, limits, measuring
 from ggufspec.cli.steps import tuning as steps
 from ggufspec.measure import Deadline, identity
-from ggufspec.modelfiles import hub
+from ggufspec.modelfiles import api, hub
 from ggufspec.options import AutoOptions
 from ggufspec.report.text import configuration as sentences
 from ggufspec.report.text import overview, tables
@@ -68,13 +66,9 @@ def fetch_sources(sources: DraftSources, asked: AutoOptions, deadline: Deadline)
     if not survey.missing_bytes:
         return deadline
     since_s = deadline.elapsed_s
-    quiet = verbosity.current(click.get_current_context()).quiet
-    if not quiet:
-        hub_access.print_survey(survey, err=True)
-    hub.check_room(survey)
-    hub_access.confirm_download(survey, yes=asked.yes, quiet=quiet, above_bytes=0)
-    hub_access.download_pair(survey, hub.Access.of(asked), quiet=quiet, remember=False)
-    hub_access.pin_files(survey, quiet=quiet)
+    terminal = Terminal()
+    hub.download(survey, hub.Access.of(asked), terminal, yes=asked.yes, ask_above_bytes=0, remember=False)
+    api.pin_files(survey, terminal)
     return limits.without_network(deadline, since_s)
 
 

@@ -9,7 +9,8 @@ from ggufspec import proc, tuning
 from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.steps import measuring
 from ggufspec.llama.rpc import workers
-from ggufspec.measure import configured, identity
+from ggufspec.measure import identity
+from ggufspec.modelfiles import locating
 from ggufspec.options import NO_WORKERS, parse_workers
 from ggufspec.results import LATEST, read_configuration
 from ggufspec.tuning import ServerCommand
@@ -27,7 +28,7 @@ def prepare_server(name: str | None, words: Sequence[str]) -> ServerCommand:
         GgufspecError: a model or the llama.cpp is not what was tuned, or an option contradicts it.
     """
     configuration = read_configuration(name or LATEST)
-    pair = configured.locate_models(configuration)
+    pair = locating.locate_pair(configuration.spec)
     models = [model for model in (pair.target, pair.draft) if model is not None]
     measuring.announce_files(identity.unread(models))
     server = tuning.prepare_server(configuration, words)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ggufspec.domain import CacheTypes, Chain, Experts, Layers, ModelRun, Offload, Pair
+from ggufspec.domain import CacheTypes, Chain, ModelRun, Offload, Pair
 from ggufspec.forecast.whatif import Machines, parts_of, roofline_rate
 from ggufspec.llama.install import installs
 from ggufspec.llama.rpc import workers
 from ggufspec.machine import Gpu
-from ggufspec.modelfiles import choosing, hub, memory
+from ggufspec.modelfiles import choosing, hub, locating, memory
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory import MemoryPlan
-from ggufspec.notebooks import named_options
-from ggufspec.options import NO_WORKERS, parse_workers
+from ggufspec.options import PlanOptions, only, takes
+from ggufspec.results import Configuration, read_configuration
 from ggufspec.units import parse_memory
 
 Size = str | int
@@ -68,101 +68,78 @@ class Planned:
         return self.rates[plan.target.gpu_layers] if self.rates else None
 
 
-@named_options
-def plan(
-    pair: str | None = None,
-    *,
-    target: str | None = None,
-    draft_model: str | None = None,
-    method: str | None = None,
-    vram: Size | Sequence[Size] | None = None,
-    reserve: Size = memory.RESERVE_BYTES,
-    ctx: int = 4096,
-    ngl: Layers = "auto",
-    ngld: Layers = "auto",
-    tensor_split: Sequence[float] | None = None,
-    cpu_moe: Experts | None = None,
-    draft_cpu_moe: Experts | None = None,
-    rpc: str | None = None,
-    kv_type: str = "f16",
-    cache_type_k: str | None = None,
-    cache_type_v: str | None = None,
-    kv_type_draft: str | None = None,
-    cache_type_k_draft: str | None = None,
-    cache_type_v_draft: str | None = None,
-    ubatch: int = memory.DEFAULT_UBATCH,
-    build: int | None = None,
-    machine: str | None = None,
-    host: str | None = None,
-    offline: bool = False,
-    token: str | None = None,
-) -> Planned:
+@takes(PlanOptions, "pair")
+def plan(asked: PlanOptions) -> Planned:
     """Plan memory and forecast tokens/s, as ``ggufspec plan`` does; only headers are read, also from the Hub.
-
-    Args:
-        pair: pair of the catalogue; by default the one fetched last, otherwise the embedded one.
-        target: a path or a model reference such as "user/repo:Q4_K_M", instead of ``pair``.
-        draft_model: likewise, for the drafter.
-        method: what drafts, such as "draft-mtp" for layers of the target; by default the pair's own method.
-        vram: GPU memory such as "24G", or that of each GPU; by default what is free.
-        reserve: GPU memory to leave free.
-        ctx: context size in tokens.
-        ngl: target layers on the GPU; "auto" is as many as fit.
-        ngld: drafter layers on the GPU; "auto" is all.
-        tensor_split: proportions of the layers on each GPU.
-        cpu_moe: layers of the target, counted from the first, whose experts stay on the host.
-        draft_cpu_moe: likewise for the drafter.
-        rpc: workers whose devices count, such as "a:50052,b:50052", unless ``vram`` says what there is; they
-            are asked for their memory.
-        kv_type: type of both caches.
-        cache_type_k: type of the K cache, instead.
-        cache_type_v: type of the V cache, instead.
-        kv_type_draft: type of both caches of the drafter; by default the target's.
-        cache_type_k_draft: type of the drafter's K cache; by default ``kv_type_draft``.
-        cache_type_v_draft: likewise for its V cache.
-        ubatch: physical batch size in tokens.
-        build: build number of llama.cpp; by default the newest.
-        machine: the GPU, for tokens/s: a name of ``costs.DEVICES``, or its memory bandwidth ("936G"); several
-            with commas.
-        host: likewise, the machine that computes layers that are not on a GPU.
-        offline: use only cached files.
-        token: access token for the Hub.
 
     Raises:
         ValueError: the options contradict each other.
-        GgufspecError: a model is not available.
+        GgufspecError: a model is not available, or there is no such tuning.
         WorkerError: a worker cannot be used.
     """
-    access = hub.Access(token=token, offline=offline)
-    chosen = choosing.choose_pair(pair, target, draft_model, access)
-    target_card, draft_card = choosing.read_cards(chosen, access)
-    way = choosing.choose_way(chosen, method, draft_card)
-    caches = CacheTypes(cache_type_k or kv_type, cache_type_v or kv_type)
-    draft_k, draft_v = cache_type_k_draft or kv_type_draft, cache_type_v_draft or kv_type_draft
-    draft_caches = CacheTypes(draft_k or caches.type_k, draft_v or caches.type_v)
+    access = hub.Access.of(asked)
+    if asked.tuned is not None:
+        configuration = read_configuration(asked.tuned)
+        spec = configuration.spec
+        pair = locating.locate_pair(spec)
+        settings = memory.settings_for(spec, memory.layout_for(asked.build))
+        planned = _plan_as_asked(asked, pair, choosing.read_cards(pair, access), spec.offload, settings)
+        return replace(planned, notes=(_describe_tuned(configuration), *planned.notes))
+    pair = choosing.chosen_by(asked, access)
+    cards = target_card, draft_card = choosing.read_cards(pair, access)
+    method = choosing.choose_way(pair, only(asked.method), draft_card)
     settings = memory.MemorySettings(
-        context=ctx,
-        n_ubatch=ubatch,
-        mtp=draft_card is None and choosing.drafts_by_mtp(way, target_card),
-        layout=memory.layout_for(build),
+        context=asked.ctx,
+        n_ubatch=only(asked.ubatch),
+        mtp=draft_card is None and choosing.drafts_by_mtp(method, target_card),
+        layout=memory.layout_for(asked.build),
     )
+    target_caches, draft_caches = _caches(asked)
     offload = Offload(
-        target=ModelRun(layers=ngl, cpu_moe=cpu_moe, caches=caches),
-        drafter=ModelRun(layers=ngld, cpu_moe=draft_cpu_moe, caches=draft_caches),
-        tensor_split=tuple(tensor_split or ()),
-        rpc=parse_workers(rpc or NO_WORKERS),
+        target=ModelRun(layers=only(asked.ngl), cpu_moe=asked.cpu_moe, caches=target_caches),
+        drafter=ModelRun(layers=only(asked.ngld), cpu_moe=asked.draft_cpu_moe, caches=draft_caches),
+        tensor_split=asked.tensor_split or (),
+        rpc=asked.rpcs[0],
     )
+    return _plan_as_asked(asked, pair, cards, offload, settings, method)
+
+
+def _plan_as_asked(
+    asked: PlanOptions,
+    pair: Pair,
+    cards: tuple[ModelCard, ModelCard | None],
+    offload: Offload,
+    settings: memory.MemorySettings,
+    method: Chain | None = None,
+) -> Planned:
+    """Return the plan of a pair for the GPUs and the machines of options."""
     return plan_pair(
-        chosen,
-        (target_card, draft_card),
+        pair,
+        cards,
         offload,
         settings,
-        method=way,
-        vram=vram,
-        reserve=reserve,
-        machine=machine,
-        host=host,
+        method=method,
+        vram=asked.vram,
+        reserve=asked.reserve,
+        machine=asked.machine,
+        host=asked.host,
     )
+
+
+def _caches(asked: PlanOptions) -> tuple[CacheTypes, CacheTypes]:
+    """Return the types of the target's caches, and of the drafter's, which are the same unless named."""
+    both, draft = only(asked.kv_type), only(asked.kv_type_draft)
+    target = CacheTypes(only(asked.cache_type_k) or both, only(asked.cache_type_v) or both)
+    return target, CacheTypes(
+        only(asked.cache_type_k_draft) or draft or target.type_k,
+        only(asked.cache_type_v_draft) or draft or target.type_v,
+    )
+
+
+def _describe_tuned(configuration: Configuration) -> str:
+    serving = configuration.serving
+    slots = "" if serving.slots == 1 else f" in each of {serving.slots} slots"
+    return f"tuned: {configuration.id}, for a context of {serving.context:,} tokens{slots}"
 
 
 def plan_pair(

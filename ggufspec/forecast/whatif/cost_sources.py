@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ggufspec import units
-from ggufspec.domain import Acceptance, Offload, Pair, Program
+from ggufspec.domain import Acceptance, ModelName, Offload, Pair, Program
 from ggufspec.forecast import costs, profiles
 from ggufspec.forecast.costs import CostCurve, DevicePeaks, MeasuredOn
 from ggufspec.forecast.profiles import Profile
@@ -20,6 +20,9 @@ from ggufspec.forecast.whatif.shapes import shape
 from ggufspec.modelfiles import catalog, choosing, hub
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.results import archive
+
+ModelNames = tuple[str | None, ModelName | None, ModelName | None]
+"""A pair, or a target and a drafter, as ``choosing.choose_pair`` takes them."""
 
 
 class CostSource(StrEnum):
@@ -143,7 +146,7 @@ def _describe(setup: MeasuredOn | None, measured_at: str) -> str:
     return f"{pair}, {units.counted(setup.threads or 0, 'thread')}, {device}, measured at {measured_at}"
 
 
-def costs_like(bundle: Path, names: tuple[str | None, str | None, str | None], access: hub.Access) -> Costs:
+def costs_like(bundle: Path, names: ModelNames, access: hub.Access) -> Costs:
     """Return the costs of a pair on the machine that a bundle measured.
 
     Raises:
@@ -197,7 +200,7 @@ def choose_machines(
 def compute_costs(
     machines: Machines,
     offload: Offload,
-    names: tuple[str | None, str | None, str | None],
+    names: ModelNames,
     access: hub.Access,
     *,
     most_tokens: int,

@@ -1,60 +1,22 @@
-"""Fetch, check and suggest models as single calls, for notebooks and commands; the steps of a conversion."""
+"""Fetch, check, suggest and convert models: each is one function of a command's options."""
 
 from __future__ import annotations
 
-from ggufspec.modelfiles.api.checking import (
-    CheckedPair,
-    CheckRules,
-    check,
-    check_models,
-    check_survey,
-    find_rules,
-)
-from ggufspec.modelfiles.api.converting import (
-    HeadModels,
-    check_name,
-    check_space,
-    convert,
-    convert_head,
-    find_models,
-    find_source,
-    most_bytes,
-    name_output,
-)
-from ggufspec.modelfiles.api.fetching import fetch, find_references
-from ggufspec.modelfiles.api.suggesting import (
-    SuggestedDrafter,
-    check_candidate,
-    find_candidates,
-    find_target,
-    rank_drafters,
-    suggest,
-    suggest_layers,
-)
+from ggufspec.modelfiles.api.checking import CheckedPair, check, find_rules
+from ggufspec.modelfiles.api.converting import ConvertedHead, HeadModels, convert
+from ggufspec.modelfiles.api.fetching import fetch, find_references, pin_files
+from ggufspec.modelfiles.api.suggesting import SuggestedDrafter, suggest
 
 __all__ = [
-    "CheckRules",
     "CheckedPair",
+    "ConvertedHead",
     "HeadModels",
     "SuggestedDrafter",
     "check",
-    "check_candidate",
-    "check_models",
-    "check_name",
-    "check_space",
-    "check_survey",
     "convert",
-    "convert_head",
     "fetch",
-    "find_candidates",
-    "find_models",
     "find_references",
     "find_rules",
-    "find_source",
-    "find_target",
-    "most_bytes",
-    "name_output",
-    "rank_drafters",
+    "pin_files",
     "suggest",
-    "suggest_layers",
 ]

@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggufspec.domain import Method, ModelFile, Pair, Program
+from ggufspec.domain import Method, ModelFile, ModelName, Pair, Program
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install, installs
 from ggufspec.modelfiles import catalog, choosing, hub
 from ggufspec.modelfiles.compat import CompatVerdict, judging, mtp_layers
 from ggufspec.modelfiles.gguf import ModelCard
-from ggufspec.notebooks import named_options
+from ggufspec.options import CheckOptions, only, takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,57 +32,38 @@ class CheckedPair:
     program: Program
     verdict: CompatVerdict
 
+    @property
+    def outcome(self) -> judging.CompatOutcome:
+        """Whether llama.cpp accepts the drafter."""
+        return self.verdict.outcome
 
-@named_options
-def check(
-    pair: str | None = None,
-    *,
-    target: str | None = None,
-    draft_model: str | None = None,
-    llama: Path | None = None,
-    build: int | None = None,
-    program: str | None = None,
-    offline: bool = False,
-    token: str | None = None,
-) -> CompatVerdict:
+    def raise_if_refused(self) -> None:
+        """Raise if llama.cpp refuses the drafter.
+
+        Raises:
+            DrafterRefusedError: with the reasons.
+        """
+        if self.outcome is judging.CompatOutcome.REFUSED:
+            raise judging.refusal(self.verdict)
+
+
+@takes(CheckOptions)
+def check(asked: CheckOptions) -> CheckedPair:
     """Check whether llama.cpp accepts a drafter, as ``ggufspec check`` does; only headers are read.
 
-    Args:
-        pair: pair of the catalogue; by default the one fetched last, otherwise the embedded one.
-        target: a path or a model reference, instead of ``pair``.
-        draft_model: likewise, for the drafter: a draft model or a head.
-        llama: folder of a llama.cpp installation; by default the installed one, otherwise the newest rule.
-        build: use the rule of this build number instead.
-        program: the program that drafts: speculative, speculative-simple or server; by default speculative,
-            or server for a head.
-        offline: use only cached files.
-        token: access token for the Hub.
+    The models are named as arguments or by options: a pair, a target and a drafter, or a target whose own
+    layers for MTP draft.
 
-    Raises:
-        ValueError: the options contradict each other, or the pair has no drafter.
-        GgufspecError: a model is not available. A refusal is a verdict, not an error.
-    """
-    access = hub.Access(token=token, offline=offline)
-    return check_models(pair, target, draft_model, access, llama=llama, build=build, program=program).verdict
-
-
-def check_models(
-    pair: str | None,
-    target: str | None,
-    draft_model: str | None,
-    access: hub.Access,
-    *,
-    llama: Path | None,
-    build: int | None,
-    program: str | None,
-) -> CheckedPair:
-    """Read the headers of a pair, and decide by them; the arguments are those of ``check``.
+    Returns:
+        The headers and the verdict. A refusal is a verdict, not an error.
 
     Raises:
         ValueError: the options contradict each other, or the pair has no drafter.
         GgufspecError: a model is not available.
     """
-    chosen = choosing.choose_pair(pair, target, draft_model, access)
+    access = hub.Access.of(asked)
+    names = _name_models(asked)
+    chosen = choosing.choose_pair(*names, access)
     way = catalog.drafting_method(chosen)
     method = way.method if way is not None and way.method.is_head else None
     if chosen.draft is None and way is not None and method is None:
@@ -93,17 +74,33 @@ def check_models(
     if draft_card is None:
         method = method or (Method.DRAFT_MTP if mtp_layers(target_card) else None)
         if method is None:
-            raise ValueError(_describe_absence(chosen, pair, access))
+            raise ValueError(_describe_absence(chosen, names[0], access))
         draft_card = target_card  # whose layers for MTP draft
     is_head = method is not None or judging.is_head(draft_card)
-    drafting = Program(program) if program else Program.SERVER if is_head else Program.TREE
-    rule, number = choose_rule(drafting, llama, build)
+    drafting = Program(asked.program) if asked.program else Program.SERVER if is_head else Program.TREE
+    rule, number = choose_rule(drafting, only(asked.llama), asked.build)
     return CheckedPair(
         target=target_card,
         drafter=draft_card,
         program=drafting,
         verdict=judging.check_pair(target_card, draft_card, rule, build=number, method=method),
     )
+
+
+def _name_models(asked: CheckOptions) -> tuple[str | None, ModelName | None, ModelName | None]:
+    """Return a pair's name, a target and a drafter, from arguments or from options.
+
+    Raises:
+        ValueError: both were given.
+    """
+    if asked.model is None:
+        return asked.pair, only(asked.target), only(asked.draft_model)
+    if asked.pair or asked.target or asked.draft_model:
+        raise ValueError("name the models as arguments or with options, not both")
+    if asked.drafter is not None:
+        return None, asked.model, asked.drafter
+    is_pair = asked.model in catalog.load_catalogue() or not hub.names_model(asked.model)
+    return (asked.model, None, None) if is_pair else (None, asked.model, None)
 
 
 def _describe_absence(pair: Pair, name: str | None, access: hub.Access) -> str:

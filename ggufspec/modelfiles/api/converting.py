@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ggufspec import paths
@@ -23,6 +23,7 @@ from ggufspec.llama.convert import (
     ConverterRequest,
     converting,
     environment,
+    find_converter,
     provide_converter,
 )
 from ggufspec.llama.install import installs
@@ -30,8 +31,8 @@ from ggufspec.llama.source import choose_source, sources
 from ggufspec.modelfiles import gguf, hub
 from ggufspec.modelfiles.checkpoint import Checkpoint, check_target, read_architecture, read_checkpoint
 from ggufspec.modelfiles.compat import Head, read_head
-from ggufspec.notebooks import named_options
-from ggufspec.steps import finish
+from ggufspec.options import ConvertOptions, only, takes
+from ggufspec.steps import SILENT, Sink, finish
 from ggufspec.units import format_bytes
 
 _BASE = "general.base_model.0.repo_url"
@@ -60,57 +61,64 @@ class HeadModels:
         return sum(survey.missing_bytes for survey in self.surveys)
 
 
-@named_options
-def convert(
-    head: str | Path,
-    *,
-    target: str | Path,
-    out: Path | None = None,
-    outtype: str = "auto",
-    torch: Path | None = None,
-    llama: Path | None = None,
-    version: str | None = None,
-    source: str | None = None,
-    offline: bool = False,
-    token: str | None = None,
-) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class ConvertedHead:
+    """A head that was converted, or would be.
+
+    Attributes:
+        path: the GGUF.
+        models: what it is made of.
+        is_installed: whether the converter was there already.
+        head: what its header says; None before it is converted.
+    """
+
+    path: Path
+    models: HeadModels
+    is_installed: bool
+    head: Head | None = None
+
+
+@takes(ConvertOptions)
+def convert(asked: ConvertOptions, sink: Sink = SILENT) -> ConvertedHead:
     """Make a GGUF of a head in Hugging Face's format, as ``ggufspec convert`` does; nothing asks for consent.
 
-    Args:
-        head: "user/repo" on the Hub, or a folder.
-        target: the target as it was published. Only its configuration and tokenizer are used.
-        out: the file to write; by default METHOD-HEAD.gguf in the current folder.
-        outtype: type of the weights, as the converter names it; "auto" keeps their 16 bits.
-        torch: a wheel of PyTorch to install, instead of the release that llama.cpp pins.
-        llama: a llama.cpp whose converter to use, instead of the usual one.
-        version: use the converter of this version of llama.cpp.
-        source: use the converter of this source, as ``ggufspec build --source``.
-        offline: use only files that are here.
-        token: access token for the Hub.
-
     Returns:
-        The file.
+        The file, and what its header says. With ``dry_run``, what would be downloaded and installed.
 
     Raises:
         GgufspecError: the class says what went wrong, the hint what to do.
     """
-    access = hub.Access(token=token, offline=offline)
-    if torch is not None:
-        environment.check_wheel(torch)
-    request = ConverterRequest(source=find_source(source, version, llama), torch=torch and torch.absolute())
-    models = finish(find_models(str(head), str(target), access))
+    access = hub.Access.of(asked)
+    if asked.torch is not None:
+        environment.check_wheel(asked.torch)
+    request = ConverterRequest(
+        source=find_source(asked.source, asked.version, only(asked.llama)),
+        torch=asked.torch and asked.torch.absolute(),
+    )
+    models = finish(find_models(asked.head, asked.target, access))
     architecture, method = read_architecture(models.head)
     check_target(models.target)
-    out = check_name(out or Path(name_output(models.name, method, outtype)))
+    made = ConvertedHead(
+        path=check_name(asked.out or Path(name_output(models.name, method, asked.outtype))),
+        models=models,
+        is_installed=find_converter(request) is not None,
+    )
+    if asked.dry_run:
+        return made
+    sink.show(made)
     for survey in models.surveys:
         hub.check_room(survey)
-    converter = finish(provide_converter(request, architecture))
+    packages = 0 if made.is_installed else environment.DOWNLOAD_BYTES
+    hub.ask_to_download(models.missing_bytes + packages, sink, yes=asked.yes)
+    converter = sink.finish(provide_converter(request, architecture))
     for survey in models.surveys:
-        finish(hub.fetch_files(survey.items, access))
+        sink.finish(hub.fetch_files(survey.items, access))
     weights = read_checkpoint(models.head)
-    check_space(out, most_bytes(weights, outtype))
-    finish(convert_head(converter, weights, models.target, out, outtype=outtype, name=models.name))
-    return out
+    check_space(made.path, most_bytes(weights, asked.outtype))
+    conversion = convert_head(
+        converter, weights, models.target, made.path, outtype=asked.outtype, name=models.name
+    )
+    return replace(made, head=sink.finish(conversion))
 
 
 def find_models(

@@ -2,64 +2,100 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from ggufspec.domain import Pair
-from ggufspec.errors import BadReferenceError
+from ggufspec.errors import BadReferenceError, RemoteFileNotFoundError, UnsupportedMethodError
 from ggufspec.modelfiles import catalog, choosing, hub, pins
 from ggufspec.modelfiles.api.checking import check_survey
-from ggufspec.notebooks import named_options
-from ggufspec.steps import finish
+from ggufspec.modelfiles.api.fitting import choose_largest
+from ggufspec.options import FetchOptions, takes
+from ggufspec.steps import SILENT, Sink
 
 
-@named_options
-def fetch(
-    pair: str | None = None,
-    *,
-    target: str | None = None,
-    draft_model: str | None = None,
-    revision: str | None = None,
-    token: str | None = None,
-    offline: bool = False,
-    local_dir: Path | None = None,
-    check: bool = True,
-    repin: bool = False,
-) -> Pair:
+@takes(FetchOptions)
+def fetch(asked: FetchOptions, sink: Sink = SILENT) -> hub.Survey:
     """Download a pair and verify its files, as ``ggufspec fetch`` does; large downloads need no consent.
 
-    Args:
-        pair: pair of the catalogue, or a reference to a target; by default the Llama-3 notebook's pair.
-        target: a path or a model reference such as "user/repo:Q4_K_M", instead of ``pair``.
-        draft_model: likewise, for the drafter.
-        revision: branch, tag or commit of all files.
-        token: access token for the Hub.
-        offline: use only cached files.
-        local_dir: store the files here instead of in the Hub's cache.
-        check: refuse first a drafter that llama.cpp refuses; its header tells.
-        repin: accept files of a catalogue's pair that differ from those that are pinned.
-
     Returns:
-        The pair with the paths of its files; it becomes the default of ``bench``.
+        The pair with the paths of its files, which becomes the default of ``bench``, and the heads beside a
+        target without a drafter. With ``dry_run``, what would be downloaded.
 
     Raises:
         ValueError: the options contradict each other.
         GgufspecError: a model is not found, the disk is full, the download fails or the drafter is refused.
     """
-    access = hub.Access(token=token, offline=offline, local_dir=local_dir)
-    references, name = find_references(pair, target, draft_model, revision, access)
-    survey = hub.survey_fetch(name, references[0], references[1] if len(references) > 1 else None, access)
-    if revision is None and not repin:
+    access = replace(hub.Access.of(asked), local_dir=asked.local_dir)
+    if asked.largest:
+        if asked.pair is not None or asked.target is not None:
+            raise ValueError("--largest chooses the pair; do not name one")
+        asked = asked.replace(pair=choose_largest(access, sink))
+    survey = _survey(asked, access)
+    if asked.revision is None and not asked.repin:
         pins.check_pins(survey)
-    hub.check_room(survey)
-    if check:
+    try:
+        catalog.drafting_method(survey.pair)
+    except UnsupportedMethodError as error:
+        sink.say(f"note: {error.message}: no command can measure it")
+    if asked.dry_run:
+        return survey
+    if not asked.no_check:
         check_survey(survey, access)
-    fetched = finish(hub.fetch(survey, access))
-    if revision is None:
-        with suppress(OSError):  # a folder that cannot be written only leaves files without a pin
-            pins.pin_files(survey, replace=repin)
-    return fetched
+    fetched = hub.download(survey, access, sink, yes=asked.yes)
+    if asked.revision is None:
+        pin_files(survey, sink, replace=asked.repin)
+    return replace(survey, pair=fetched)
+
+
+def pin_files(survey: hub.Survey, sink: Sink, *, replace: bool = False) -> None:
+    """Pin the files of a catalogue's pair; where that cannot be stored, there is a warning.
+
+    Args:
+        survey: what was fetched.
+        sink: gets what was pinned.
+        replace: pin all of them anew.
+    """
+    try:
+        pinned = pins.pin_files(survey, replace=replace)
+    except OSError as error:
+        sink.say(f"warning: cannot write {pins.user_file()}: {error.strerror}; nothing was pinned")
+        return
+    if pinned:
+        sink.say(f"pinned in {pins.user_file()}: {', '.join(pinned)}")
+
+
+def _survey(asked: FetchOptions, access: hub.Access) -> hub.Survey:
+    """Look up what options name.
+
+    Raises:
+        RemoteFileNotFoundError: a repository has several models; the hint has a command with one of them.
+    """
+    target, draft = (None if names is None else str(names[0]) for names in (asked.target, asked.draft_model))
+    references, name = find_references(asked.pair, target, draft, asked.revision, access)
+    try:
+        return hub.survey_fetch(name, references[0], references[1] if len(references) > 1 else None, access)
+    except hub.SeveralModelsError as error:
+        words = ("ggufspec", "fetch", *_choose_model(asked, references, error).to_argv())
+        raise RemoteFileNotFoundError(
+            error.message, f"{error.hint}; for example: {shlex.join(words)}"
+        ) from error
+
+
+def _choose_model(
+    asked: FetchOptions, references: Sequence[hub.Reference], error: hub.SeveralModelsError
+) -> FetchOptions:
+    """Return the options with one of several models named."""
+    texts = [reference.text for reference in references]
+    for place, reference in enumerate(references):
+        is_ambiguous = (reference.repo, reference.filename) == (error.repo, None)
+        if is_ambiguous and reference.quant in (None, error.quant):
+            at = f"@{reference.revision}" if reference.revision and asked.revision is None else ""
+            texts[place] = f"{error.repo}{at}{error.example}"
+            break
+    return asked.replace(
+        pair=None, target=(texts[0],), draft_model=(texts[1],) if len(texts) > 1 else None, largest=False
+    )
 
 
 def find_references(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ggufspec.domain import Method, ModelFile
@@ -12,9 +11,8 @@ from ggufspec.modelfiles.api.checking import CheckRules, find_rules
 from ggufspec.modelfiles.compat import CompatVerdict, judging, mtp_bytes, read_head, usable_methods
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.hub import DrafterCandidate, search
-from ggufspec.notebooks import named_options
-
-_MOST = 6  # repositories
+from ggufspec.options import SuggestOptions, takes
+from ggufspec.steps import SILENT, Sink
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +48,9 @@ class SuggestedDrafter:
         return self.verdict.outcome is judging.CompatOutcome.REFUSED
 
 
-@named_options
-def suggest(
-    target: str, *, most: int = _MOST, offline: bool = False, token: str | None = None
-) -> tuple[SuggestedDrafter, ...]:
+@takes(SuggestOptions)
+def suggest(asked: SuggestOptions, sink: Sink = SILENT) -> tuple[SuggestedDrafter, ...]:
     """Find drafters for a target, the best first, as ``ggufspec suggest`` does; only headers are read.
-
-    Args:
-        target: a path or a model reference such as "user/repo:Q4_K_M".
-        most: how many repositories to check, of draft models and of heads.
-        offline: search only the local cache.
-        token: access token for the Hub.
 
     Returns:
         What was found; drafters that llama.cpp refuses come last. Repositories that cannot be read are left
@@ -69,13 +59,16 @@ def suggest(
     Raises:
         GgufspecError: the target is not available, or no head and no smaller model of its family was found.
     """
-    access = hub.Access(token=token, offline=offline)
-    model, card = find_target(target, access)
+    access = hub.Access.of(asked)
+    model, card = find_target(asked.target, access)
     rules = find_rules()
     drafters = [suggest_layers(model, card, rules)]
-    for candidate in find_candidates(model, card, access, most=most):
-        with suppress(GgufspecError):  # one broken repository must not end the search
+    candidates = find_candidates(model, card, access, most=asked.most)
+    for candidate in sink.each(candidates, lambda candidate: candidate.repo):
+        try:
             drafters.append(check_candidate(candidate, card, rules, access))
+        except GgufspecError as error:  # one broken repository must not end the search
+            sink.say(f"{candidate.repo}: {error.message}")
     return rank_drafters([drafter for drafter in drafters if drafter is not None], model)
 
 

@@ -31,7 +31,15 @@ from ggufspec.modelfiles.hub.datasets import (
     list_dataset,
     parse_dataset,
 )
-from ggufspec.modelfiles.hub.download import add_paths, check_room, fetch, fetch_files
+from ggufspec.modelfiles.hub.download import (
+    ASK_ABOVE_BYTES,
+    add_paths,
+    ask_to_download,
+    check_room,
+    download,
+    fetch,
+    fetch_files,
+)
 from ggufspec.modelfiles.hub.integrity import fetch_command, last_pair, validate_model
 from ggufspec.modelfiles.hub.references import Reference, names_model, of_model, parse_reference
 from ggufspec.modelfiles.hub.resolve import open_header, open_headers, read_card, resolve
@@ -51,6 +59,7 @@ from ggufspec.modelfiles.hub.transfer import TransferProgress, TransferState
 from ggufspec.modelfiles.hub.upload import check_dataset, dataset_address, upload_dataset
 
 __all__ = [
+    "ASK_ABOVE_BYTES",
     "Access",
     "CachedRepo",
     "CheckpointSurvey",
@@ -66,12 +75,14 @@ __all__ = [
     "TransferProgress",
     "TransferState",
     "add_paths",
+    "ask_to_download",
     "cached_files",
     "cached_repos",
     "check_dataset",
     "check_room",
     "dataset_address",
     "delete_repo",
+    "download",
     "fetch",
     "fetch_command",
     "fetch_dataset_files",

@@ -15,10 +15,54 @@ from ggufspec.modelfiles.hub.checkpoints import CheckpointSurvey
 from ggufspec.modelfiles.hub.client import Access
 from ggufspec.modelfiles.hub.survey import FetchItem, Survey
 from ggufspec.modelfiles.hub.transfer import StoppedError, Transfer, TransferProgress, TransferState
+from ggufspec.steps import Sink
 from ggufspec.units import format_bytes
 
 PARALLEL = 4
 _STOP_WITHIN_S = 2.0
+
+ASK_ABOVE_BYTES = 10_000_000_000
+"""From how many bytes on a download needs consent."""
+
+
+def download(
+    survey: Survey,
+    access: Access,
+    sink: Sink,
+    *,
+    yes: bool,
+    ask_above_bytes: int = ASK_ABOVE_BYTES,
+    remember: bool = True,
+) -> Pair:
+    """Show a survey, ask where much is missing, download that, and return the pair with the paths.
+
+    Args:
+        survey: of the pair.
+        access: access to the Hub.
+        sink: gets the survey and the progress, and is asked.
+        yes: do not ask.
+        ask_above_bytes: ask if more than this is missing.
+        remember: make the pair the default of a bench.
+
+    Raises:
+        ConsentNeededError: nobody can be asked.
+        GgufspecError: the disk is full, or the download fails.
+    """
+    sink.show(survey)
+    check_room(survey)
+    ask_to_download(survey.missing_bytes, sink, yes=yes, above_bytes=ask_above_bytes)
+    return sink.finish(fetch(survey, access, remember=remember))
+
+
+def ask_to_download(missing_bytes: int, sink: Sink, *, yes: bool, above_bytes: int = ASK_ABOVE_BYTES) -> None:
+    """Ask before more than some bytes are downloaded, unless ``yes`` is set.
+
+    Raises:
+        ConsentNeededError: nobody can be asked.
+    """
+    if not yes and missing_bytes > above_bytes:
+        size = format_bytes(missing_bytes)
+        sink.agree(f"Download {size}?", f"the download of {size}", can_undo=True)
 
 
 def check_room(survey: Survey | CheckpointSurvey) -> None:

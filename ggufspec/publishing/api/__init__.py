@@ -1,15 +1,16 @@
-"""``ggufspec.publish``, ``verify`` and ``board``: single calls for notebooks."""
+"""Benches for others, each as one function of a command's options: publish, verify, board."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
+from ggufspec import userfiles
 from ggufspec.analysis import Board, boards
-from ggufspec.errors import ConsentNeededError, GgufspecError
+from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import catalog, hub
-from ggufspec.notebooks import named_options
+from ggufspec.options import BoardOptions, PublishOptions, VerifyOptions, takes
 from ggufspec.publishing import publishing, verifying
 from ggufspec.publishing.boards import read_bundle
 from ggufspec.publishing.costs import find_costs
@@ -18,98 +19,47 @@ from ggufspec.publishing.publishing import Bundle
 from ggufspec.publishing.redacting import read_identity
 from ggufspec.publishing.verifying import Verification
 from ggufspec.report.html import board as page
-from ggufspec.results import ResultSet, archive
+from ggufspec.results import LATEST, archive, load_each
+from ggufspec.steps import SILENT, Sink
+from ggufspec.units import counted, format_bytes
 
-__all__ = [
-    "board",
-    "check_upload",
-    "default_folder",
-    "find_private",
-    "publish",
-    "upload",
-    "verify",
-    "write_bundle",
-]
+__all__ = ["board", "publish", "verify"]
 
 
-@named_options
-def publish(
-    benches: ResultSet | Sequence[ResultSet],
-    *,
-    out: Path | str | None = None,
-    with_texts: bool = False,
-    author: str | None = None,
-    offline: bool = False,
-    to_hub: str | None = None,
-    public: bool = False,
-    token: str | None = None,
-    yes: bool = False,
-) -> Bundle:
+@takes(PublishOptions)
+def publish(asked: PublishOptions, sink: Sink = SILENT) -> Bundle:
     """Write benches as a redacted folder and zip that others can verify, as ``ggufspec publish`` does.
 
-    Args:
-        benches: one or several.
-        out: the folder, to be made; by default the first bench's id with "-bundle".
-        with_texts: also publish prompts that are not built in, and the answers to them.
-        author: of the BibTeX entry.
-        offline: do not ask the Hub which repositories are public; names that are not in the catalogue are
-            replaced.
-        to_hub: also upload it as this dataset, such as "user/dataset".
-        public: let everybody see the dataset.
-        token: access token for the Hub.
-        yes: confirm the upload, which is refused without it.
-
     Raises:
-        ValueError: the options contradict each other.
         ConsentNeededError: the upload is not confirmed.
         GgufspecError: figures do not follow from the raw logs, the folder exists, or the upload failed.
     """
-    stored = [benches] if isinstance(benches, ResultSet) else list(benches)
-    if public and to_hub is None:
-        raise ValueError("public needs to_hub")
-    access = hub.Access(token=token, offline=offline)
-    if to_hub is not None:
-        check_upload(to_hub, access)
-        if not yes:
-            raise ConsentNeededError(f"the upload to {to_hub} needs confirmation", "add yes=True")
-    bundle = write_bundle(
-        stored,
-        default_folder(stored) if out is None else Path(out),
-        private=find_private(publishing.named_repositories(stored), access),
-        with_texts=with_texts,
-        author=author,
-        token=token,
-    )
-    return bundle if to_hub is None else upload(bundle, to_hub, access, public=public)
-
-
-def default_folder(benches: Sequence[ResultSet]) -> Path:
-    """Return the folder of a bundle that nobody named."""
-    return Path(f"{benches[0].meta.id}-bundle")
-
-
-def write_bundle(
-    benches: Sequence[ResultSet],
-    folder: Path,
-    *,
-    private: Collection[str],
-    with_texts: bool,
-    author: str | None,
-    token: str | None,
-) -> Bundle:
-    """Write a bundle without the names and secrets of the user of this process; ``token`` is one of them."""
+    access, repo = hub.Access.of(asked), asked.to_hub
+    if repo is not None:
+        check_upload(repo, access)
+        if not asked.yes:
+            sink.refuse_unasked(f"the upload to {repo}")
+    stored = load_each(asked.benches or (LATEST,), sink)
+    folder = asked.out or Path(f"{stored[0].meta.id}-bundle")
+    userfiles.check_writable(folder.with_name(f"{folder.name}.zip"))
+    private = find_private(publishing.named_repositories(stored), access)
+    if private:
+        sink.say(f"names replaced, as these repositories are not known to be public: {', '.join(private)}")
     identity = read_identity()
-    if token:
-        identity = replace(identity, secrets=(*identity.secrets, token))
-    return publishing.publish(
-        benches,
-        folder,
-        identity=identity,
-        private=private,
-        with_texts=with_texts,
-        author=author,
-        costs=find_costs(benches),
-    )
+    if asked.token:
+        identity = replace(identity, secrets=(*identity.secrets, asked.token))
+    with userfiles.writing(folder):
+        bundle = publishing.publish(
+            stored,
+            folder,
+            identity=identity,
+            private=private,
+            with_texts=asked.with_texts,
+            author=asked.author,
+            costs=find_costs(stored),
+        )
+    sink.show(bundle)
+    return bundle if repo is None else upload(bundle, repo, access, sink, public=asked.public, yes=asked.yes)
 
 
 def find_private(repositories: Collection[str], access: hub.Access) -> tuple[str, ...]:
@@ -139,29 +89,26 @@ def check_upload(repo: str, access: hub.Access) -> None:
         )
 
 
-def upload(bundle: Bundle, repo: str, access: hub.Access, *, public: bool) -> Bundle:
-    """Upload a bundle as a dataset, and return it with its address.
+def upload(bundle: Bundle, repo: str, access: hub.Access, sink: Sink, *, public: bool, yes: bool) -> Bundle:
+    """Upload a bundle as a dataset after a question, and return it with its address.
 
     Raises:
+        ConsentNeededError: nobody can be asked, and ``yes`` is not set.
         GgufspecError: the upload failed, or the dataset has files already.
     """
-    address = hub.upload_dataset(
-        archive.list_files(bundle.folder),
-        repo,
-        access,
-        public=public,
-        message=f"Publish measurements, SHA-256 {bundle.sha256}",
-    )
-    return replace(bundle, address=address)
+    files = archive.list_files(bundle.folder)
+    if not yes:
+        size = format_bytes(sum(file.stat().st_size for file in files.values()))
+        place, seen_by = hub.dataset_address(repo, access), "public" if public else "private"
+        question = f"Upload {counted(len(files), 'file')} ({size}) to {place} ({seen_by})?"
+        sink.agree(question, f"the upload to {repo}")
+    message = f"Publish measurements, SHA-256 {bundle.sha256}"
+    return replace(bundle, address=hub.upload_dataset(files, repo, access, public=public, message=message))
 
 
-@named_options
-def verify(bundle: Path | str, *, sha256: str | None = None) -> Verification:
+@takes(VerifyOptions)
+def verify(asked: VerifyOptions) -> Verification:
     """Recompute a bundle from its raw logs, and compare, as ``ggufspec verify`` does.
-
-    Args:
-        bundle: its folder or zip.
-        sha256: the bundle's SHA-256, as its publisher gave it elsewhere.
 
     Returns:
         What was checked; ``findings`` is empty if all figures follow. A finding is not an error.
@@ -169,28 +116,34 @@ def verify(bundle: Path | str, *, sha256: str | None = None) -> Verification:
     Raises:
         ResultsError: it is not a bundle, or has what no bundle has.
     """
-    return verifying.verify(Path(bundle), sha256=sha256)
+    return verifying.verify(asked.bundle, sha256=asked.sha256)
 
 
-@named_options
-def board(
-    bundles: Path | str | Sequence[Path | str], *, out: Path | str | None = None, verify: bool = False
-) -> Board:
+@takes(BoardOptions)
+def board(asked: BoardOptions, sink: Sink = SILENT) -> Board:
     """Compare the bundles of many machines, as ``ggufspec board`` does.
-
-    Args:
-        bundles: folders or zips.
-        out: a file for the page; by default none is written.
-        verify: recompute the figures of each bundle first.
 
     Returns:
         The board; ``ggufspec.frames.board(board)`` is its table.
 
     Raises:
         ResultsError: one of them is not a bundle, or cannot be read.
+        GgufspecError: the page cannot be written.
     """
-    paths = [bundles] if isinstance(bundles, Path | str) else bundles
-    made = boards.make_board([read_bundle(Path(path), verifies=verify) for path in paths])
+    out = asked.out
     if out is not None:
-        Path(out).write_text(page.html(made, Path(out).parent), encoding="utf-8")
+        userfiles.check_writable(out)
+    read = [
+        read_bundle(bundle, verifies=asked.verify)
+        for bundle in sink.each(asked.bundles, lambda bundle: bundle.name)
+    ]
+    made = boards.make_board(read)
+    for bundle in read:
+        if not any(bundle is kept for kept in made.bundles):
+            sink.say(f"note: {bundle.name} is left out: another bundle here has the same SHA-256")
+        for finding in bundle.findings:
+            sink.say(f"warning: {bundle.name} does not verify: {finding}")
+    if out is not None:
+        with userfiles.writing(out):
+            out.write_text(page.html(made, out.parent), encoding="utf-8")
     return made

@@ -1,0 +1,65 @@
+"""Each command as one function: what the command line calls, and a notebook, with the same names of options.
+
+A function takes the options of its command as one value or as keyword arguments, and returns a value that has
+all that the command prints. Those that work for long also take a ``sink``, which gets what they say and draw.
+They are beside what they do, and imported on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ggufspec.analysis import compare, why
+    from ggufspec.forecast.planning import plan
+    from ggufspec.forecast.whatif import whatif
+    from ggufspec.llama.logs import parse
+    from ggufspec.measure import bench
+    from ggufspec.modelfiles.api import check, convert, fetch, suggest
+    from ggufspec.publishing.api import board, publish, verify
+    from ggufspec.tuning import auto, crossover, tune
+
+__all__ = [
+    "auto",
+    "bench",
+    "board",
+    "check",
+    "compare",
+    "convert",
+    "crossover",
+    "fetch",
+    "parse",
+    "plan",
+    "publish",
+    "suggest",
+    "tune",
+    "verify",
+    "whatif",
+    "why",
+]
+
+_HOMES = {
+    "analysis": ("compare", "why"),
+    "forecast.planning": ("plan",),
+    "forecast.whatif": ("whatif",),
+    "llama.logs": ("parse",),
+    "measure": ("bench",),
+    "modelfiles.api": ("check", "convert", "fetch", "suggest"),
+    "publishing.api": ("board", "publish", "verify"),
+    "tuning": ("auto", "crossover", "tune"),
+}
+"""Module -> its functions."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a function from its module on first use."""
+    for module, functions in _HOMES.items():
+        if name in functions:
+            return getattr(import_module(f"ggufspec.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the functions."""
+    return __all__

@@ -1,0 +1,80 @@
+"""What commands print of a value that a function found while it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ggufspec.cli.entry.output import echo, echo_table
+from ggufspec.units import format_bytes
+
+if TYPE_CHECKING:
+    from ggufspec.modelfiles import api, hub
+    from ggufspec.publishing import Bundle
+
+
+def print_survey(survey: hub.Survey, *, err: bool = True) -> None:
+    """Print the files of a pair with their sizes, what is cached already, and the free disk space."""
+    rows = []
+    for item in survey.items:
+        size, cached = item.file.size_bytes, item.here_bytes
+        state = "cached" if item.is_here else f"{cached / size:.0%} cached" if cached else "to download"
+        rows.append([f"{item.repo}/{item.file.path}", format_bytes(size), state])
+    rows += [
+        [str(model.path), format_bytes(model.size_bytes or 0), "local"]
+        for model in survey.pair.models
+        if model.repo is None
+    ]
+    echo_table(["file", "size", ""], rows, err=err)
+    _print_room(survey.missing_bytes, survey, err=err)
+
+
+def print_conversion(made: api.ConvertedHead, *, err: bool = True) -> None:
+    """Print what is downloaded and installed for a conversion, its size, and the free disk space."""
+    from ggufspec.llama.convert import environment
+
+    surveys = made.models.surveys
+    rows = [
+        [
+            f"{item.repo}/{item.file.path}",
+            format_bytes(item.file.size_bytes),
+            "cached" if item.is_here else "",
+        ]
+        for survey in surveys
+        for item in survey.items
+    ]
+    if rows:
+        echo_table(["file", "size", ""], rows, err=err)
+    for survey in surveys[:1]:
+        _print_room(made.models.missing_bytes, survey, err=err)
+    if made.is_installed:
+        echo("converter: installed", err=err)
+        return
+    download, disk = format_bytes(environment.DOWNLOAD_BYTES), format_bytes(environment.DISK_BYTES)
+    echo(f"converter: to install, with PyTorch: about {download} to download, {disk} on the disk", err=err)
+
+
+def _print_room(missing_bytes: int, survey: hub.Survey | hub.CheckpointSurvey, *, err: bool) -> None:
+    free = format_bytes(survey.free_bytes)
+    echo(f"to download: {format_bytes(missing_bytes)}; free at {survey.folder}: {free}", err=err)
+
+
+def _print_bundle(bundle: Bundle) -> None:
+    from ggufspec import publishing
+
+    echo(publishing.describe_bundle(bundle), nl=False)
+
+
+def print_found(value: object) -> None:
+    """Print a value; one that nobody reads is left out."""
+    shown = _PRINTED.get(type(value).__name__)
+    if shown is not None:
+        shown(value)
+
+
+_PRINTED: Mapping[str, Callable[[Any], None]] = {
+    "Survey": print_survey,
+    "ConvertedHead": print_conversion,
+    "Bundle": _print_bundle,
+}
+"""By the name of the class, so that no other command's room is imported."""
