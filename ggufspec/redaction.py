@@ -56,6 +56,9 @@ _PUBLISHED = re.compile(
 )
 """Tokens in a text that is to be read by others; what may be an ordinary word, such as "Basic", stays."""
 
+SECRET_OPTIONS = frozenset({"--token", "--hf-token", "-hft", "--api-key"})
+"""Options whose value is a secret, here and in llama.cpp."""
+
 HIDDEN = "***"
 _PATTERNS = (
     (re.compile(r"\?[\w.~%+\[\]-]+=[^\s'\"<>]*"), f"?{HIDDEN}"),
@@ -79,12 +82,12 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_token_option(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a command line without --token, llama-server's --api-key, and their values."""
+    """Return the words of a command line without options for secrets, and their values."""
     kept, rest = [], iter(words)
     for word in rest:
-        if word in {"--token", "--api-key"}:
+        if word in SECRET_OPTIONS:
             next(rest, None)
-        elif not word.startswith(("--token=", "--api-key=")):
+        elif word.partition("=")[0] not in SECRET_OPTIONS:
             kept.append(word)
     return tuple(kept)
 

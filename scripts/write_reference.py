@@ -20,8 +20,9 @@ import click
 
 import ggufspec
 from ggufspec import cli, errors, paths, results
+from ggufspec.cli.entry.parameters import FieldOption
 from ggufspec.llama import server
-from ggufspec.options import settings
+from ggufspec.options import Option, settings
 from ggufspec.report.schemas.outputs import output_schemas
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -162,7 +163,7 @@ def options() -> Iterator[str]:
         for path, inner in _all_commands(command, name):
             for option in inner.params:
                 if isinstance(option, click.Option) and not option.hidden and option.name not in _FLAGS:
-                    found.setdefault((*option.opts, *option.secondary_opts), []).append(path)
+                    found.setdefault(_shown_names(option), []).append(path)
     commands_with_options = list(dict.fromkeys(path for paths_ in found.values() for path in paths_))
     yield "# Options\n"
     yield "Which command has which option. An option has the same name and meaning in every command;"
@@ -173,6 +174,49 @@ def options() -> Iterator[str]:
     for names, having in sorted(found.items(), key=lambda item: item[0][-1].lstrip("-")):
         cells = ("✓" if path in having else "" for path in commands_with_options)
         yield f"| `{', '.join(names)}` | {' | '.join(cells)} |"
+
+    yield from _llama_cpp_names()
+
+
+def _shown_names(option: click.Option) -> tuple[str, ...]:
+    """Return the names of an option without the spellings that are understood, too."""
+    field = option.option if isinstance(option, FieldOption) else None
+    if field is None or (isinstance(option, FieldOption) and option.constant is not None):
+        return (*option.opts, *option.secondary_opts)
+    return tuple(name for names in field.names for name in names.split("/"))
+
+
+def _llama_cpp_names() -> Iterator[str]:
+    """The spellings of llama.cpp that are understood, and the names that mean something else there."""
+    fields: dict[str, Option] = {}
+    elsewhere: dict[str, dict[str, None]] = {}
+    root = click.Context(cli.cli)
+    for name in cli.COMMANDS:
+        command = cli.cli.get_command(root, name)
+        assert command is not None
+        for path, inner in _all_commands(command, name):
+            for option in inner.params:
+                if isinstance(option, FieldOption) and option.option.names:
+                    fields.setdefault(option.option.name, option.option)
+                    if option.option.elsewhere:
+                        key = f"`{', '.join(option.option.names)}` | {option.option.elsewhere}"
+                        elsewhere.setdefault(key, {})[f"`{path}`"] = None
+    yield "\n## llama.cpp's spellings\n"
+    yield "Options have the names that llama.cpp gave them in any version, too. A command that has the option"
+    yield "understands them; help and printed commands do not show them.\n"
+    yield "| option | also understood |"
+    yield "|---|---|"
+    for field in sorted(fields.values(), key=lambda field: field.name.lstrip("-")):
+        shown = {word for names in field.names for word in names.split("/")}
+        shown |= {word for names, (_, text) in field.constant.items() if text for word in names.split()}
+        others = sorted(field.spellings - shown, key=lambda name: name.lstrip("-"))
+        if others:
+            yield f"| `{field.name}` | {' '.join(f'`{other}`' for other in others)} |"
+    yield "\n## Names that mean something else in llama.cpp\n"
+    yield "| option | in llama.cpp | commands |"
+    yield "|---|---|---|"
+    for key, paths_ in sorted(elsewhere.items(), key=lambda item: item[0].lstrip("`-")):
+        yield f"| {key} | {', '.join(paths_)} |"
 
 
 def _all_commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:

@@ -36,7 +36,8 @@ MODULES = {
 """At the bottom, beside ``__init__`` and ``__main__``, which are at the top."""
 
 ROOMS = (
-    *("domain", "options", "stats", "machine", "llama", "modelfiles", "prompts", "engines", "serving"),
+    *("domain", "options", "pasting", "stats", "machine", "llama", "modelfiles", "prompts", "engines"),
+    "serving",
     *(
         "results",
         "forecast",
@@ -74,7 +75,7 @@ OWNERS = {
     "llama_cpp": {"engines/library"},
     "jinja2": {"prompts", "report/html"},
     "tomlkit": {"options/settings"},
-    "yaml": {"report/text"},
+    "yaml": {"report/text", "pasting"},
     "altair": {"report/plot"},
     "pyarrow": {"prompts"},
     "vl_convert": {"report/plot"},

@@ -76,7 +76,7 @@ def _of_kind(kind: kinds.Kind) -> st.SearchStrategy[Any]:
         kinds.Depths: st.integers(0, 1 << 24),
         kinds.Methods: st.sampled_from([*Method, "ngram-mod+draft-mtp"]).map(str),
     }
-    if isinstance(kind, kinds.Axis) and type(kind) is kinds.Axis:
+    if type(kind) in {kinds.Axis, kinds.Switches}:
         examples = [
             number
             for text in ("1", "0.5", "f16", "on", "all", "-1", "isolate")

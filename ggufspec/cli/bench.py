@@ -16,11 +16,15 @@ def command(asked: BenchOptions) -> None:
     ggufspec bench -m big.gguf -md small.gguf --draft 1-8 --precision 2% -o json
     ggufspec bench --tuned last        what the last tuning recommends
     ggufspec bench --llama OLD --llama NEW  two llama.cpps, run in turn
+    ggufspec bench -- llama-server -m a.gguf -md b.gguf  what you run today
     """
-    from ggufspec.cli.steps import measuring
+    from ggufspec.cli.steps import measuring, pasting
 
+    asked, pasted = pasting.read_asked(asked)
     session = measuring.prepare_bench(asked)
     if asked.dry_run:
         measuring.show_commands(session, asked.out)
-    else:
-        measuring.run_bench(session, asked)
+        return
+    results = measuring.run_bench(session, asked)
+    if pasted is not None:
+        pasting.print_advice(results, pasted, asked)

@@ -28,7 +28,9 @@ def command(asked: TuneOptions) -> None:
     ggufspec tune                                     the pair fetched last
     ggufspec tune -m big.gguf -md a.gguf -md b.gguf   two drafters, or none
     ggufspec tune --parallel 4 --serve-ctx 8192       a server for four users
+    ggufspec tune --from llama.service                instead of what a unit runs today
     """
-    from ggufspec.cli.steps import tuning
+    from ggufspec.cli.steps import pasting, tuning
 
+    asked, _ = pasting.read_asked(asked)
     tuning.run_tuning(asked)

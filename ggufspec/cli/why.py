@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo, terminal_width
-from ggufspec.options import WhyOptions
+from ggufspec.cli.entry.tables import default_output
+from ggufspec.options import BenchOptions, WhyOptions
 
 
 @command_of(WhyOptions)
@@ -18,8 +19,14 @@ def command(asked: WhyOptions) -> None:
     \b
     ggufspec bench --draft 3 --engine inprocess && ggufspec why
     ggufspec why b9102                      another bench
+    ggufspec why -- llama-server -m a.gguf -md b.gguf   measures it first
     """
-    from ggufspec.cli.steps import benches
+    from ggufspec.cli.steps import benches, measuring, pasting
     from ggufspec.report.text import reasons
 
-    echo(reasons.why(benches.load_bench(asked.run), width=terminal_width()), nl=False)
+    bench, pasted = pasting.read_asked(BenchOptions(from_text=asked.from_text, output=default_output(None)))
+    if pasted is None:
+        results = benches.load_bench(asked.run)
+    else:
+        results = measuring.run_bench(measuring.prepare_bench(bench), bench)
+    echo(reasons.why(results, width=terminal_width()), nl=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import FrozenInstanceError, dataclass, field, replace
@@ -28,9 +29,14 @@ class Option:
             a name without dashes is that of a positional argument.
         hidden: further spellings, such as llama.cpp's, that are understood but not shown.
         kind: of its values.
+        written: further hidden spellings, separated by spaces -> the kind of the values behind them, where
+            llama.cpp writes a value otherwise, or in parts.
+        alone: the text that its name stands for without a value; None where a value must follow.
+        elsewhere: what llama.cpp means by one of its names, as a sentence, where that is something else.
         axis: whether its value is a tuple; how many values a command takes is said by ``Options.several``.
         repeated: whether it is a tuple because it can be repeated, in every command.
-        constant: spellings without a value -> the value that each stands for, and its help.
+        constant: spellings without a value -> the value that each stands for, and its help; hidden without
+            help.
         metavar: what stands for the value in the help; None for the kind's placeholder.
         help: one or two sentences.
         shown: the default in the help, where it is not the value itself; an empty text shows none.
@@ -51,6 +57,9 @@ class Option:
     names: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     kind: Kind = TEXT
+    written: Mapping[str, Kind] = field(default_factory=dict)
+    alone: str | None = None
+    elsewhere: str | None = None
     axis: bool = False
     repeated: bool = False
     constant: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
@@ -73,6 +82,12 @@ class Option:
         return (*self.names, *self.hidden)[0].partition("/")[0]
 
     @property
+    def spellings(self) -> frozenset[str]:
+        """Every name under which it is understood, llama.cpp's included."""
+        names = (*self.names, *self.hidden, *self.constant, *self.written)
+        return frozenset(word for name in names for word in re.split("[ /]", name))
+
+    @property
     def is_argument(self) -> bool:
         """Whether it stands on the command line without a name."""
         return not self.name.startswith("-")
@@ -83,8 +98,8 @@ class Option:
             yes, _, no = self.names[0].partition("/")
             yield yes if value else no
             return
-        for spelling, (constant, _) in self.constant.items():
-            if value == constant:
+        for spelling, (constant, text) in self.constant.items():
+            if text and value == constant:
                 yield spelling.split()[0]
                 return
         is_one_text = not self.repeated and not (self.axis and type(self.kind).format is Kind.format)

@@ -31,6 +31,16 @@ _TYPES = Axis("types", number=None, words=KV_TYPES)
 _LAYERS = Axis("layers", words=("all", "auto"))
 _EXPERTS = kinds.LayersOf("all")
 
+TARGET = ("--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
+DRAFT_MODEL = ("--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
+CONTEXT = ("--ctx-size",)
+"""llama.cpp's spellings of options that several classes declare."""
+
+FORMAT_ELSEWHERE = "In llama.cpp, -o is a file to write, except in llama-bench; here that is --out."
+REPEATS_ELSEWHERE = "In llama.cpp, -r is --reverse-prompt, a text that ends an answer, except in llama-bench."
+VERSION_ELSEWHERE = "In llama.cpp, --version prints its version."
+_HOST_ELSEWHERE = "In llama.cpp, --host is the address that a server listens on."
+
 
 class HubOptions(Options, section="Models"):
     """How the Hugging Face Hub is asked."""
@@ -44,7 +54,12 @@ class HubOptions(Options, section="Models"):
         help="Use only cached files; do not connect to the Hub.",
     )
     token: str | None = option(
-        None, "--token", secret=True, help="Access token for the Hub.", shown="the stored login or HF_TOKEN"
+        None,
+        "--token",
+        hidden=("--hf-token", "-hft"),
+        secret=True,
+        help="Access token for the Hub.",
+        shown="the stored login or HF_TOKEN",
     )
 
 
@@ -55,6 +70,7 @@ class ReferenceOptions(Options, section="Models"):
         None,
         "--target",
         "-m",
+        hidden=TARGET,
         axis=True,
         metavar="REF",
         complete="models",
@@ -65,6 +81,7 @@ class ReferenceOptions(Options, section="Models"):
         None,
         "--draft-model",
         "-md",
+        hidden=DRAFT_MODEL,
         axis=True,
         metavar="REF",
         complete="models",
@@ -93,6 +110,20 @@ class ModelOptions(PairOption, ReferenceOptions, HubOptions):
     """The models that a command uses."""
 
 
+class PastedOptions(Options, section="Models"):
+    """A command of llama.cpp that is measured; options beside it win over its own."""
+
+    from_text: str | None = option(
+        None,
+        "--from",
+        metavar="FILE",
+        python=False,
+        help="Measure the llama.cpp command in this text, or - for standard input: a shell script, systemd "
+        "unit, Compose or llama-swap file, or a line of ps. FILE#NAME chooses among several. The command "
+        "itself may also follow --.",
+    )
+
+
 class YesOption(Options, section="General"):
     """Consent to a download."""
 
@@ -108,6 +139,8 @@ class MethodOption(Options, section="Drafting"):
         None,
         "--method",
         kind=kinds.Methods(),
+        written={"--spec-type": kinds.SpecTypes()},
+        constant={"--spec-default": (Method.NGRAM_MOD.value, "")},
         axis=True,
         common=True,
         help=f"Drafting method: {', '.join(Method)}; or a chain, such as ngram-mod+draft-mtp.",
@@ -121,6 +154,7 @@ class DraftOption(Options, section="Drafting"):
     draft: tuple[int, ...] = option(
         (),
         "--draft",
+        hidden=("--draft-max", "--draft-n", "--spec-draft-n-max"),
         kind=Axis("draft sizes", least=1, most=64),
         axis=True,
         metavar="SIZES",
@@ -137,6 +171,16 @@ class DraftingOptions(MethodOption, DraftOption, section="Drafting"):
         None,
         "--ngram",
         kind=kinds.NgramList(),
+        written={
+            **{
+                f"--spec-ngram{method}-{setting}": kinds.NgramSetting(setting)
+                for method in ("-simple", "-map-k", "-map-k4v", "")
+                for setting in ("size-n", "size-m", "min-hits")
+            },
+            "--spec-ngram-mod-n-match": kinds.NgramSetting("size-n"),
+            "--spec-ngram-mod-n-max": kinds.NgramSetting("size-m"),
+            "--spec-ngram-mod-n-min": kinds.NgramSetting("n-min"),
+        },
         axis=True,
         help="Settings of n-gram methods: size-n=12 (tokens that recur), size-m=48 (longest draft, γ outside "
         "a chain), min-hits=1, n-min=0. Repeat it for several.",
@@ -150,6 +194,7 @@ class PMinOption(Options, section="Drafting"):
     p_min: tuple[float, ...] | None = option(
         None,
         "--p-min",
+        hidden=("--draft-p-min", "--spec-draft-p-min"),
         kind=Axis("probabilities", number=float, most=1),
         axis=True,
         metavar="P",
@@ -164,6 +209,7 @@ class LayerOptions(Options, section="Placement"):
         ("auto",),
         "--ngl",
         "-ngl",
+        hidden=("--gpu-layers", "--n-gpu-layers"),
         kind=_LAYERS,
         axis=True,
         common=True,
@@ -173,6 +219,7 @@ class LayerOptions(Options, section="Placement"):
         ("auto",),
         "--ngld",
         "-ngld",
+        hidden=("--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl"),
         kind=_LAYERS,
         axis=True,
         help="Drafter layers on the GPU: a number, all or auto.",
@@ -183,7 +230,13 @@ class ContextOption(Options, section="Placement"):
     """The context of each request."""
 
     ctx: int | None = option(
-        None, "--ctx", "-c", kind=Count(16), help="Context size in tokens.", shown="as needed"
+        None,
+        "--ctx",
+        "-c",
+        hidden=CONTEXT,
+        kind=Count(16),
+        help="Context size in tokens.",
+        shown="as needed",
     )
 
 
@@ -228,7 +281,11 @@ class SplitOptions(Options, section="GPUs"):
         "--n-cpu-moe-draft",
         "-ncmoed",
         kind=_EXPERTS,
-        constant={"--cpu-moe-draft -cmoed": ("all", "Keep all experts of the drafter on the CPU.")},
+        hidden=("--spec-draft-n-cpu-moe", "--spec-draft-ncmoe"),
+        constant={
+            "--cpu-moe-draft -cmoed": ("all", "Keep all experts of the drafter on the CPU."),
+            "--spec-draft-cpu-moe": ("all", ""),
+        },
         help="Keep the experts of the drafter's first N layers on the CPU.",
     )
 
@@ -277,6 +334,7 @@ class DeviceOptions(DeviceOption, SplitOptions, RpcOption, section="GPUs"):
         None,
         "--device-draft",
         "-devd",
+        hidden=("--spec-draft-device",),
         kind=kinds.DeviceList(),
         help="GPUs for the drafter.",
         shown="as --device",
@@ -348,6 +406,7 @@ class CacheTypeOptions(Options, section="Cache and batches"):
         None,
         "--cache-type-k-draft",
         "-ctkd",
+        hidden=("--spec-draft-type-k",),
         kind=_TYPES,
         axis=True,
         metavar="TYPE",
@@ -358,6 +417,7 @@ class CacheTypeOptions(Options, section="Cache and batches"):
         None,
         "--cache-type-v-draft",
         "-ctvd",
+        hidden=("--spec-draft-type-v",),
         kind=_TYPES,
         axis=True,
         metavar="TYPE",
@@ -387,7 +447,8 @@ class CacheOptions(CacheTypeOptions, UbatchOption, section="Cache and batches"):
         None,
         "--flash-attn",
         "-fa",
-        kind=Axis("settings", number=None, words=("on", "off", "auto")),
+        kind=kinds.Switches("auto"),
+        alone="on",
         axis=True,
         metavar="on|off|auto",
         help="Flash attention.",
@@ -406,7 +467,11 @@ class CacheOptions(CacheTypeOptions, UbatchOption, section="Cache and batches"):
         None,
         "--draft-backend-sampling",
         section="Drafting",
-        kind=Axis("settings", number=None, words=("on", "off")),
+        kind=kinds.Switches(),
+        constant={
+            "--spec-draft-backend-sampling": ("on", ""),
+            "--no-spec-draft-backend-sampling": ("off", ""),
+        },
         axis=True,
         metavar="on|off",
         help="Sample drafts of a head where it is evaluated.",
@@ -427,7 +492,11 @@ class ProcessorOptions(Options, section="Processor"):
     )
     mlock: bool = option(False, "--mlock", kind=Flag(), help="Keep the models in RAM.")
     no_mmap: bool = option(
-        False, "--no-mmap", kind=Flag(), help="Load the models instead of mapping their files."
+        False,
+        "--no-mmap",
+        kind=Flag(),
+        constant={"--mmap": (False, "")},
+        help="Load the models instead of mapping their files.",
     )
     numa: tuple[str, ...] | None = option(
         None,
@@ -572,7 +641,12 @@ class ChatOptions(Options, section="Text"):
         help="Apply the target's chat template, or use texts as they are.",
         shown="set by the suite",
     )
-    system: str | None = option(None, "--system", help="System prompt for the chat template.")
+    system: str | None = option(
+        None,
+        "--system",
+        hidden=("-sys", "--system-prompt"),
+        help="System prompt for the chat template.",
+    )
 
 
 class SuiteOption(Options, section="Text"):
@@ -600,6 +674,7 @@ class TextOptions(SuiteOption, ChatOptions, section="Text"):
         (),
         "--prompt-file",
         "-f",
+        hidden=("--file",),
         kind=FilePath(),
         repeated=True,
         help="Prompt suite (TOML, JSONL, Parquet) or a text to continue, also /dev/stdin; can be repeated.",
@@ -612,7 +687,14 @@ class TextOptions(SuiteOption, ChatOptions, section="Text"):
 class LengthOption(Options, section="Text"):
     """How long the answers are."""
 
-    n_predict: int = option(250, "--n-predict", "-n", kind=Count(2), help="Tokens to generate in each run.")
+    n_predict: int = option(
+        250,
+        "--n-predict",
+        "-n",
+        hidden=("--predict",),
+        kind=Count(2),
+        help="Tokens to generate in each run.",
+    )
 
 
 class SamplingOptions(Options, section="Sampling"):
@@ -625,6 +707,7 @@ class SamplingOptions(Options, section="Sampling"):
     temp: float | None = option(
         None,
         "--temp",
+        hidden=("--temperature",),
         kind=Number(0),
         help="Temperature.",
         shown="0 (greedy); 1 with --top-k, --top-p or --min-p",
@@ -737,6 +820,7 @@ class ServerOptions(Options, section="Running servers"):
     api_key_file: tuple[Path, ...] = option(
         (),
         "--api-key-file",
+        elsewhere="In llama.cpp, --api-key-file has the keys that a server accepts.",
         kind=FilePath(),
         repeated=True,
         help="File with the servers' key; name one for each server if they differ.",
@@ -883,6 +967,7 @@ class MachineOptions(Options, section="Costs"):
     host: str | None = option(
         None,
         "--host",
+        elsewhere=_HOST_ELSEWHERE,
         metavar="NAME",
         help="Machine whose processor computes the layers that are not on a GPU, in the same forms.",
     )
@@ -927,7 +1012,13 @@ class JobsOption(Options, section="llama.cpp"):
     """How fast a build is made."""
 
     jobs: int | None = option(
-        None, "--jobs", "-j", kind=Count(1), help="Parallel compiler jobs.", shown="as many as memory allows"
+        None,
+        "--jobs",
+        "-j",
+        kind=Count(1),
+        elsewhere="In llama.cpp, -j is --json-schema, the form of an answer.",
+        help="Parallel compiler jobs.",
+        shown="as many as memory allows",
     )
 
 
@@ -950,6 +1041,7 @@ class TableOptions(Options, section="Output"):
         "",
         "--output",
         "-o",
+        elsewhere=FORMAT_ELSEWHERE,
         kind=Word(*OutputFormat),
         metavar="FORMAT",
         python=False,
@@ -970,6 +1062,7 @@ class AnswerOption(Options, section="Output"):
         "text",
         "--output",
         "-o",
+        elsewhere=FORMAT_ELSEWHERE,
         kind=Word("text", "json"),
         python=False,
         setting="json",

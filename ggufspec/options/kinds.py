@@ -32,6 +32,10 @@ _MILLISECONDS = {"us": "e-3", "ms": "", "s": "e3"}  # as a power of ten, so that
 _ADDRESS = r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252}):(?P<port>\d{1,5})"
 _WORKERS = "examples: 192.168.0.7:50052; a:50052,b:50052; none"
 _MOST_RATIO = 1e6  # of two times
+_MEANT = {
+    **dict.fromkeys(("1", "true", "enabled"), "on"),
+    **dict.fromkeys(("0", "false", "disabled"), "off"),
+}  # llama.cpp's other words of switches
 _BETWEEN_VALUES = "|"  # of arguments that are passed on
 
 NO_WORKERS = "none"
@@ -65,6 +69,10 @@ class Kind:
     def meant(self, value: Any) -> Any:
         """Return the value that a call from Python means: of most kinds the value itself, not a text."""
         return value
+
+    def join(self, parts: Sequence[Any]) -> Any:
+        """Return the value that several parts of it make together."""
+        return parts[-1]
 
 
 TEXT = Kind()
@@ -445,6 +453,26 @@ class NgramList(Kind):
         return NgramSettings(**settings)
 
 
+class NgramSetting(NgramList):
+    """One setting of n-gram methods, as the flags of llama.cpp have it: a number alone."""
+
+    placeholder = "N"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def parse(self, text: str) -> Any:
+        """Return settings with this one."""
+        return super().parse(f"{self.name}={text}")
+
+    def join(self, parts: Sequence[Any]) -> Any:
+        """Return the settings that several flags have together."""
+        from ggufspec.domain import NgramSettings
+
+        named = (pair for part in parts for pair in vars(part).items() if pair[1] is not None)
+        return NgramSettings(**dict(named))
+
+
 class Shares(Kind):
     """An acceptance: each token's probability, a rate at a draft size (0.708@3), or shares by position."""
 
@@ -620,6 +648,30 @@ class Methods(Axis):
 
     def _values(self, text: str) -> Iterator[str]:
         yield str(Chain.parse(text))
+
+
+class SpecTypes(Methods):
+    """The drafting methods of ``--spec-type``: one, or a chain of them, separated by commas."""
+
+    _OF_MODEL = ("draft", "draft-simple")  # the names of b9109 to b9130, and from b9131 on
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        """Return the method or the chain."""
+        names = [name.strip() for name in text.split(",")]
+        if names == ["none"]:
+            raise ValueError("nothing drafts with 'none': leave the drafter and the method out")
+        methods = (str(Method.DRAFT_MODEL) if name in self._OF_MODEL else name for name in names)
+        return (str(Chain.parse("+".join(methods))),)
+
+
+class Switches(Axis):
+    """``on`` or ``off``, and further words of its own; also as llama.cpp writes them otherwise."""
+
+    def __init__(self, *words: str) -> None:
+        super().__init__("settings", number=None, words=("on", "off", *words))
+
+    def _values(self, text: str) -> Iterator[Any]:
+        yield from super()._values(_MEANT.get(text, text))
 
 
 def parse_workers(text: str) -> tuple[str, ...]:

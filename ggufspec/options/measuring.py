@@ -77,11 +77,18 @@ class RunOptions(
 class MeasureOptions(RunOptions, groups.PMinOption, TextOptions, EngineOption, section="Measuring"):
     """What a bench, a sweep and a tuning have in common."""
 
-    timeout: float = option(3600.0, "--timeout", kind=kinds.Duration(), help="Time limit for one run.")
+    timeout: float = option(
+        3600.0,
+        "--timeout",
+        kind=kinds.Duration(),
+        elsewhere="In llama.cpp, --timeout is how long a server waits for a client, in seconds.",
+        help="Time limit for one run.",
+    )
 
 
 class BenchOptions(
     TunedOption,
+    groups.PastedOptions,
     MeasureOptions,
     TrafficOptions,
     groups.ServerOptions,
@@ -105,6 +112,7 @@ class BenchOptions(
     synthetic_accept: tuple[float, ...] | None = option(
         None,
         "--synthetic-accept",
+        hidden=("--spec-synth-rates",),
         section="Drafting",
         kind=kinds.Shares(),
         help="Simulate acceptance with this probability: 0.7 for each token, 0.708@3 for an acceptance rate "
@@ -115,6 +123,7 @@ class BenchOptions(
         "--repeats",
         "-r",
         kind=Count(1),
+        elsewhere=groups.REPEATS_ELSEWHERE,
         common=True,
         help="Measured runs of each prompt.",
         shown="5, or 3 where loads take long",
@@ -127,7 +136,11 @@ class BenchOptions(
         shown="for every repeat",
     )
     warmup: int = option(
-        1, "--warmup", kind=Count(0), help="Discarded runs before the measured ones of each load."
+        1,
+        "--warmup",
+        kind=Count(0),
+        elsewhere="In llama.cpp, --warmup is a switch: whether a model runs once, empty, after it is loaded.",
+        help="Discarded runs before the measured ones of each load.",
     )
     precision: float | None = option(
         None,
@@ -167,11 +180,12 @@ class BenchOptions(
             self.refuse(LOADED, "a server that runs already (--url) decides")
 
 
-class SweepOptions(BenchOptions, several=None):
+class SweepOptions(BenchOptions, several=None, without="from_text"):
     """What a sweep measures: as a bench, with several values of every axis."""
 
 
 class TuneOptions(
+    groups.PastedOptions,
     MeasureOptions,
     CapacityOptions,
     TimeLimitOption,
@@ -250,6 +264,7 @@ class AutoOptions(
         (),
         "--draft-model",
         "-md",
+        hidden=groups.DRAFT_MODEL,
         section="Models",
         repeated=True,
         metavar="REF",
@@ -376,6 +391,7 @@ class TalkOptions(TunedOption, RunOptions, section="Output"):
         "text",
         "--output",
         "-o",
+        elsewhere=groups.FORMAT_ELSEWHERE,
         kind=Word("text", "json"),
         python=False,
         help="Format of the answer to --once.",
@@ -385,7 +401,14 @@ class TalkOptions(TunedOption, RunOptions, section="Output"):
 class DemoOptions(TableOptions):
     """How the embedded pair is measured."""
 
-    repeats: int = option(3, "--repeats", "-r", kind=Count(1), help="Measured runs of each prompt.")
+    repeats: int = option(
+        3,
+        "--repeats",
+        "-r",
+        kind=Count(1),
+        elsewhere=groups.REPEATS_ELSEWHERE,
+        help="Measured runs of each prompt.",
+    )
     threads: int | None = option(
         None, "--threads", "-t", kind=Count(1), setting="8", help="CPU threads.", shown="all physical cores"
     )

@@ -9,6 +9,9 @@ from ggufspec.errors import GgufspecError
 from ggufspec.options import kinds
 from ggufspec.options.fields import option
 from ggufspec.options.groups import (
+    CONTEXT,
+    TARGET,
+    VERSION_ELSEWHERE,
     AnswerOption,
     CacheTypeOptions,
     DepthOption,
@@ -63,7 +66,15 @@ class PlanOptions(
     reserve: int = option(
         1 << 30, "--reserve", kind=kinds.Size(), common=True, help="GPU memory to leave free."
     )
-    ctx: int = option(4096, "--ctx", "-c", kind=Count(16), common=True, help="Context size in tokens.")
+    ctx: int = option(
+        4096,
+        "--ctx",
+        "-c",
+        hidden=CONTEXT,
+        kind=Count(16),
+        common=True,
+        help="Context size in tokens.",
+    )
     kv_type: tuple[str, ...] | None = option(("f16",), common=True, shown=None)
     ubatch: tuple[int, ...] | None = option((512,), shown=None)
     build: int | None = option(
@@ -168,7 +179,13 @@ class WhatIfOptions(
         None, "--flops", kind=kinds.PerSecond(), help="Arithmetic in operations/s, such as 71T."
     )
     ctx: int = option(
-        1024, "--ctx", "-c", section="Placement", kind=Count(0), help="Context depth in tokens."
+        1024,
+        "--ctx",
+        "-c",
+        hidden=CONTEXT,
+        section="Placement",
+        kind=Count(0),
+        help="Context depth in tokens.",
     )
     overhead: float = option(0.0, "--overhead", kind=Number(0), help="Other time per round, in milliseconds.")
     rtt: float | None = option(
@@ -267,6 +284,7 @@ class ConvertOptions(HubOptions, LlamaOption, YesOption, section="Models"):
         "",
         "--target",
         "-m",
+        hidden=TARGET,
         required=True,
         metavar="TARGET",
         help="Target of the head, as it was published: user/repo, or a folder with config.json and "
@@ -298,6 +316,7 @@ class ConvertOptions(HubOptions, LlamaOption, YesOption, section="Models"):
     version: str | None = option(
         None,
         "--version",
+        elsewhere=VERSION_ELSEWHERE,
         section="llama.cpp",
         metavar="V",
         help="Use the converter of this version, instead of that of the llama.cpp in use.",

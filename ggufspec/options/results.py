@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from ggufspec.errors import GgufspecError
 from ggufspec.options import kinds
 from ggufspec.options.fields import Options, option
-from ggufspec.options.groups import HubOptions, StrictOption, TableOptions
+from ggufspec.options.groups import FORMAT_ELSEWHERE, HubOptions, PastedOptions, StrictOption, TableOptions
 from ggufspec.options.kinds import FilePath, Flag, Word
 
 ROWS = ("arm", "prompt", "run", "position", "round", "category")
@@ -85,6 +85,7 @@ class ReportOptions(StrictOption, section="Output"):
         "html",
         "--output",
         "-o",
+        elsewhere=FORMAT_ELSEWHERE,
         kind=Word("html", "png", "svg"),
         setting="html",
         help="Write a report, or only its charts as pictures.",
@@ -136,8 +137,8 @@ class CompareOptions(StrictOption, TableOptions, section="Output"):
     )
 
 
-class WhyOptions(Options):
-    """Which bench to explain."""
+class WhyOptions(PastedOptions):
+    """Which bench to explain, or the command to measure first."""
 
     run: str = option("last", "run", metavar="[BENCH]", complete="runs")
 

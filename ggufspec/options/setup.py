@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ggufspec.choices import StorageKind
 from ggufspec.options.fields import Options, option
-from ggufspec.options.groups import AnswerOption, BackendOption, HubOptions, JobsOption
+from ggufspec.options.groups import VERSION_ELSEWHERE, AnswerOption, BackendOption, HubOptions, JobsOption
 from ggufspec.options.kinds import Flag, Word
 
 
@@ -15,6 +15,7 @@ class BuildOptions(BackendOption, JobsOption, AnswerOption, section="llama.cpp")
         None,
         "--version",
         metavar="V",
+        elsewhere=VERSION_ELSEWHERE,
         help="Version of llama-cpp-python, a tag or commit of llama.cpp, or legacy (April 2024).",
         shown="0.3.36, or the version of the installed llama-cpp-python",
     )

@@ -4,26 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.support import shell
 
 TARGET = Path(__file__).parents[2] / "models" / "demo" / "target.gguf"
-
-
-@pytest.mark.parametrize(
-    ("words", "advice"),
-    [
-        (("bench", "-hf", "me/T-GGUF:Q4_K_M"), "-hf is llama.cpp's spelling: say -m user/repo:QUANT"),
-        (("bench", "--hf-repo", "me/T-GGUF"), "--hf-repo is llama.cpp's spelling: say -m user/repo:QUANT"),
-        (("tune", "-hfd", "me/D-GGUF"), "-hfd is llama.cpp's spelling: say -md user/repo:QUANT"),
-        (("check", "-mu", "x"), "-mu is llama.cpp's spelling: say -m https://…/FILE.gguf"),
-    ],
-)
-def test_llama_cpps_spellings_of_models_are_known(words: tuple[str, ...], advice: str) -> None:
-    done = shell.ggufspec(*words)
-    assert done.returncode == 2
-    assert advice in done.stderr
 
 
 def test_a_folder_is_not_a_model_and_its_models_are_named(tmp_path: Path) -> None:

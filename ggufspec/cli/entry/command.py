@@ -6,13 +6,16 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.parameters import DASHES, FieldOption, make_parameters, read_options
 from ggufspec.options import Options, TableOptions
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _MOST_WITHOUT_SECTIONS = 9  # options
 _MOST_LINES = 60  # of --help; of longer ones, it shows what most people need, and --help-all the rest
@@ -62,11 +65,27 @@ class Command(click.Command):
             name: param for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)
         }
         end = _find_end(args, spellings, ctx)
-        if "--args" in spellings and end < len(args):
+        is_command = "--from" in spellings and end + 1 < len(args) and not args[end + 1].startswith("-")
+        if end < len(args) and (is_command or "--args" in spellings):
             import shlex
 
-            args = [*args[:end], "--args", shlex.join(args[end:])]
-        return super().parse_args(ctx, args)
+            # the command that is measured begins with the name of its program
+            args = [*args[:end], "--from" if is_command else "--args", shlex.join(args[end:])]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise _UnknownOption(error.option_name, spellings, ctx) from error
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer the names that the help shows; llama.cpp's spellings where nothing else begins so."""
+        offered = super().shell_complete(ctx, incomplete)
+        shown = {
+            name
+            for param in self.get_params(ctx)
+            for name in (param.option.names if isinstance(param, FieldOption) else param.opts)
+            for name in name.split("/")
+        }
+        return [item for item in offered if item.value in shown] or offered
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the complete help if it is short enough, otherwise what most people need."""
@@ -214,51 +233,80 @@ def _all_option() -> click.Option:
     )
 
 
-def _takes_value(option: click.Parameter) -> bool:
-    """Whether an option's value is the word after it."""
-    return isinstance(option, click.Option) and not option.is_flag and not option.count
+def _takes_value(option: click.Parameter, rest: Sequence[str]) -> bool:
+    """Whether an option's value is the first of the words after it."""
+    if not isinstance(option, click.Option) or option.is_flag or option.count:
+        return False
+    can_stand_alone = isinstance(option, FieldOption) and option.option.alone is not None
+    return not can_stand_alone or (bool(rest) and not rest[0].startswith("-"))
 
 
 def _find_end(args: Sequence[str], options: Mapping[str, click.Parameter], ctx: click.Context) -> int:
     """Return how many arguments stand before ``--``, or how many there are.
 
     Raises:
+        UsageError: one of them is an option of llama.cpp for which there is another one here.
         NoSuchOption: one of them has one dash and several letters, and is not an option of the command.
     """
     place = 0
     while place < len(args) and args[place] != "--":
         option, name = options.get(args[place]), args[place].partition("=")[0]
         if option is not None:
-            place += _takes_value(option)  # it may look like an option
+            place += _takes_value(option, args[place + 1 :])  # it may look like an option
         elif name in _OF_LLAMA_CPP and name not in options and _OF_LLAMA_CPP[name][0] in options:
-            here = " ".join(_OF_LLAMA_CPP[name])
-            raise click.UsageError(f"{name} is llama.cpp's spelling: say {here}", ctx=ctx)
+            raise click.UsageError(f"{name} is llama.cpp's spelling: say {_OF_LLAMA_CPP[name][1]}", ctx=ctx)
         elif re.match(_SEVERAL_LETTERS, name) and name not in options:
-            similar = [other for other in options if other.lower().startswith(name.lower())]
-            raise _UnknownOption(name, possibilities=similar, ctx=ctx, passed_on="--args" in options)
+            raise _UnknownOption(name, options, ctx)
         place += 1
     return min(place, len(args))
 
 
 _OF_LLAMA_CPP = {
-    **dict.fromkeys(("-hf", "-hfr", "--hf-repo"), ("-m", "user/repo:QUANT")),
-    **dict.fromkeys(("-hff", "--hf-file"), ("-m", "user/repo/FILE.gguf")),
-    **dict.fromkeys(("-mu", "--model-url"), ("-m", "https://…/FILE.gguf")),
-    **dict.fromkeys(("-hfd", "-hfrd", "--hf-repo-draft"), ("-md", "user/repo:QUANT")),
+    **dict.fromkeys(("-hff", "--hf-file"), ("-m", "-m user/repo/FILE.gguf")),
+    **dict.fromkeys(("-dr", "--docker-repo"), ("-m", "-m user/repo:QUANT, with a repository of the Hub")),
+    **dict.fromkeys(("-lm", "--load-mode"), ("--no-mmap", "--no-mmap for none, or --mlock")),
+    **dict.fromkeys(
+        ("--draft-min", "--draft-n-min", "--spec-draft-n-min"),
+        ("--p-min", "nothing, as drafts of every length are verified, or --p-min to end drafts early"),
+    ),
+    "--spec-synth-len": ("--synthetic-accept", "--synthetic-accept"),
 }
-"""llama.cpp's spelling of a model on the Hub -> the option here, and what follows it."""
+"""llama.cpp's spellings without an option of the same values -> the option of the same kind, and what to
+say."""
+
+_SIMILAR = 0.6  # of the letters; less is another word
+_AS_SIMILAR = 0.08  # less than the nearest one
+_MOST_SIMILAR = 3
 
 
 class _UnknownOption(click.NoSuchOption):
-    def __init__(self, name: str, *, passed_on: bool, **values: Any) -> None:
-        super().__init__(name, **values)
-        self._passed_on = passed_on
+    """An unknown option; of those that are meant, whatever their spelling, the names here are suggested."""
+
+    def __init__(self, name: str, options: Mapping[str, click.Parameter], ctx: click.Context | None) -> None:
+        from difflib import SequenceMatcher, get_close_matches
+
+        super().__init__(name, ctx=ctx)
+        begins = [other for other in options if name[1:2] != "-" and other.lower().startswith(name.lower())]
+        close = get_close_matches(name, options, _MOST_SIMILAR, _SIMILAR)
+        likeness = {other: SequenceMatcher(a=name, b=other).ratio() for other in close}
+        nearest = max(likeness.values(), default=0.0) - _AS_SIMILAR
+        similar = begins or [other for other, ratio in likeness.items() if ratio >= nearest]
+        self._meant = tuple(dict.fromkeys(_name_here(options[other], other) for other in similar))
+        self._passed_on = "--args" in options
 
     def format_message(self) -> str:
-        message = super().format_message()
-        name = self.option_name
-        return (
-            f"{message} If it is an option of llama.cpp, add it after --: -- {name}"
-            if self._passed_on
-            else message
-        )
+        message = self.message
+        if self._meant:
+            message += f" Did you mean {' or '.join(self._meant)}?"
+        if self._passed_on:
+            message += f" If it is an option of llama.cpp, add it after --: -- {self.option_name}"
+        return message
+
+
+def _name_here(option: click.Parameter, spelling: str) -> str:
+    """Return the name of an option that the help shows, for any of its spellings."""
+    if not isinstance(option, FieldOption) or option.constant is not None:
+        return spelling
+    names = [*option.option.names]
+    is_shown = any(spelling in name.split("/") for name in names)
+    return spelling if is_shown or not names else names[0].partition("/")[0]

@@ -23,16 +23,16 @@ DASHES = "\0--\0"
 class FieldType(click.ParamType[Any]):
     """The type of a parameter: its kind parses the texts."""
 
-    def __init__(self, kind: kinds.Kind, complete: str | None) -> None:
+    def __init__(self, kind: kinds.Kind, complete: str | None, elsewhere: str | None = None) -> None:
         self.name = kind.placeholder or "flag"
-        self._kind, self._complete = kind, complete
+        self._kind, self._complete, self._elsewhere = kind, complete, elsewhere
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value that a text stands for."""
         try:
             return self._kind.parse(value) if isinstance(value, str) else value
         except ValueError as error:
-            self.fail(str(error), param, ctx)
+            self.fail(f"{error} {self._elsewhere}" if self._elsewhere else str(error), param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -57,30 +57,46 @@ class FieldOption(click.Option):
         option: what is known of it.
         is_many: the command takes several values.
         constant: of the spellings without a value, the one that this parameter is; None for the field itself.
+        written: of the spellings whose values are written otherwise, likewise.
     """
 
-    def __init__(self, option: Option, *, is_many: bool, constant: str | None = None) -> None:
+    def __init__(
+        self, option: Option, *, is_many: bool, constant: str | None = None, written: str | None = None
+    ) -> None:
         self.option, self.is_many, self.constant = option, is_many, constant
         name = option.python_name
         shared: dict[str, Any] = {"hidden": not option.names, "required": option.required}
+        shared["help"] = option.help
         if constant is not None:
-            value, shared["help"] = option.constant[constant]
+            value, text = option.constant[constant]
+            shared |= {"help": text or option.help, "hidden": not text}
             place = [*option.constant].index(constant)
             super().__init__([*constant.split(), f"{name}__{place}"], flag_value=value, **shared)
             return
-        shared["help"] = option.help
+        if written is not None:
+            place = [*option.written].index(written)
+            kind = FieldType(option.written[written], None)
+            names = [*written.split(), f"{name}__written_{place}"]
+            super().__init__(names, type=kind, multiple=is_many, **(shared | {"hidden": True}))
+            return
         spellings = [*option.names, *option.hidden, name]
         if isinstance(option.kind, kinds.Flag):
             default = None if "/" in option.names[0] else False
             super().__init__(spellings, is_flag=True, default=default, **shared)
             return
-        kind = FieldType(option.kind, option.complete)
+        kind = FieldType(option.kind, option.complete, option.elsewhere)
+        if option.alone is not None:
+            shared |= {"is_flag": False, "flag_value": option.alone}
         super().__init__(spellings, type=kind, multiple=is_many, callback=_join_values, **shared)
 
     @property
     def section(self) -> str:
         """The title under which the help lists it."""
         return self.option.section
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Return the names that the help shows, without all of llama.cpp's."""
+        return " / ".join(f"'{name}'" for name in self.option.names) or super().get_error_hint(ctx)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return its names and what they mean, with the default and the range of values."""
@@ -148,7 +164,21 @@ def make_parameters(options: type[Options]) -> Iterator[click.Parameter]:
         is_many = option.repeated or (option.axis and (options.several is None or name in options.several))
         for constant in option.constant:
             yield FieldOption(option, is_many=False, constant=constant)
+        for written in option.written:
+            yield FieldOption(option, is_many=is_many, written=written)
         yield FieldOption(option, is_many=is_many)
+
+
+def _read_written(options: type[Options], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields whose values were written as llama.cpp writes them, with these values."""
+    for name, option in options.options.items():
+        parts: list[Any] = []
+        for place in range(len(option.written)):
+            value = values.get(f"{name}__written_{place}")
+            parts += value if isinstance(value, tuple) else [value] if value is not None else []
+        if parts:
+            kind = next(iter(option.written.values()))
+            yield name, kind.join(parts)
 
 
 def read_options(options: type[T], values: Mapping[str, Any]) -> T:
@@ -157,11 +187,13 @@ def read_options(options: type[T], values: Mapping[str, Any]) -> T:
     Raises:
         UsageError: two options contradict each other.
     """
-    given = {
-        name.partition("__")[0]: value
-        for name, value in values.items()
-        if value is not None and value != () and name.partition("__")[0] in options.options
-    }
+    given: dict[str, Any] = {}
+    for key, value in values.items():
+        name, _, place = key.partition("__")
+        is_unset = value is None or value == () or (place and value is False)  # a flag of a constant
+        if not is_unset and name in options.options and not place.startswith("written"):
+            given[name] = value
+    given |= _read_written(options, values)
     try:
         return options(**given)
     except GgufspecError as error:

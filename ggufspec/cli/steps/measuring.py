@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import click
+
 from ggufspec import errors, redaction, units
 from ggufspec.analysis import Arm, MeasurementWarning, arms, warnings
 from ggufspec.cli.entry.live import LiveText
@@ -39,6 +41,9 @@ _OWN = {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": "/nonexistent"}
 
 GROUPING_SHARE = 50.0
 """Seconds of measuring for each second of grouping runs into arms."""
+
+READ_AS = "ggufspec.read_as"
+"""The key of click's context for the command line that a pasted command was read as."""
 
 _PRINTED_AT_ONCE = {MeasurementWarning.THREADS_ABOVE_FREE_CORES.value}
 """Warnings that are printed before the table: they can make hours of measuring useless."""
@@ -122,8 +127,10 @@ def announce_files(sizes: Mapping[Path, int]) -> None:
         echo(f"reading {files} once to compute checksums: about {seconds}", err=True)
 
 
-def run_bench(session: Session, asked: BenchOptions) -> None:
+def run_bench(session: Session, asked: BenchOptions) -> ResultSet:
     """Measure while the table grows on the terminal, and print it at the end, even after an interruption.
+
+    Returns the bench.
 
     Raises:
         DoubtfulError: ``strict`` is set, and a warning puts a verdict in doubt.
@@ -146,6 +153,7 @@ def run_bench(session: Session, asked: BenchOptions) -> None:
     raise_for_failures(finished)
     if asked.strict:
         benches.refuse_doubtful([finished])
+    return finished
 
 
 def describe_continuing(results: ResultSet) -> str:
@@ -191,7 +199,14 @@ def _describe_end(error: BaseException, results: ResultSet) -> str:
 
 
 def command_line() -> tuple[str, ...]:
-    """Return this program's command line as text, without a token; bytes that are not UTF-8 are replaced."""
+    """Return this program's command line as text, without a token; bytes that are not UTF-8 are replaced.
+
+    Of a pasted command, it is what it was read as: its own text may hold secrets.
+    """
+    context = click.get_current_context(silent=True)
+    if context is not None and READ_AS in context.meta:
+        read_as: tuple[str, ...] = context.meta[READ_AS]
+        return read_as
     words = redaction.without_token_option(sys.argv)
     return tuple(os.fsencode(word).decode(errors="replace") for word in words)
 

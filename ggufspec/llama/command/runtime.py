@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ggufspec.domain import CacheTypes, RunSpec
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command.flags import SPELLINGS, Arguments
+from ggufspec.llama.command.flags import Arguments
+from ggufspec.options import BenchOptions
 
 _FLOAT_TYPES = {"f32", "f16", "bf16"}  # of a cache; all others are quantised
 _ON = "on"
@@ -15,38 +16,30 @@ _LOAD_MODES = {  # (locked, mapped) -> value of --load-mode, which replaced --ml
     (True, True): "mlock",
 }
 
+_SET = (
+    *("target", "draft_model", "prompt", "prompt_file", "n_predict", "ctx", "seed", "threads", "rpc"),
+    *("temp", "top_k", "top_p", "min_p", "draft", "p_min", "method", "ngram", "draft_backend_sampling"),
+    *("synthetic_accept", "flash_attn", "cache_type_k", "cache_type_v", "cache_type_k_draft"),
+    *("cache_type_v_draft", "batch", "ubatch", "ngl", "ngld"),
+)
+"""Options whose flags a measurement sets itself."""
+
 _OPTIONS = {
-    **dict.fromkeys(("-ngl", "--gpu-layers", "--n-gpu-layers"), "--ngl"),
-    **dict.fromkeys(("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl"), "--ngld"),
-    "--rpc": "--rpc",
-    **dict.fromkeys(("-t", "--threads"), "--threads"),
-    **dict.fromkeys(("-m", "--model"), "--target"),
-    **dict.fromkeys(("-md", "--model-draft", "--spec-draft-model"), "--draft-model"),
-    **dict.fromkeys(("-p", "--prompt"), "--prompt"),
-    **dict.fromkeys(("-f", "--file", "-bf", "--binary-file"), "--prompt-file"),
-    **dict.fromkeys(("-n", "--n-predict", "--predict"), "--n-predict"),
-    **dict.fromkeys(("-c", "--ctx-size"), "--ctx"),
-    **dict.fromkeys(("-s", "--seed"), "--seed"),
-    **dict.fromkeys(("--temp", "--temperature"), "--temp"),
-    **{name: name for name in ("--top-k", "--top-p", "--min-p")},
-    **dict.fromkeys(SPELLINGS["draft_max"], "--draft"),
-    **dict.fromkeys(("--draft-n", "--draft-min", "--draft-n-min", "--spec-draft-n-min"), "--draft"),
-    **dict.fromkeys(SPELLINGS["draft_p_min"], "--p-min"),
-    "--spec-type": "--method",
-    "--spec-default": "--method ngram-mod, whose defaults it sets",
-    **{flag: "--ngram" for row in SPELLINGS.values() for flag in row if flag.startswith("--spec-ngram-")},
-    **dict.fromkeys(
-        ("--spec-draft-backend-sampling", "--no-spec-draft-backend-sampling"), "--draft-backend-sampling"
-    ),
-    "--spec-synth-rates": "--synthetic-accept",
+    **{
+        spelling: BenchOptions.options[name].name
+        for name in _SET
+        for spelling in BenchOptions.options[name].spellings
+    },
+    **{
+        spelling: f"{BenchOptions.options[name].name} {value}"
+        for name in _SET
+        for names, (value, _) in BenchOptions.options[name].constant.items()
+        for spelling in names.split()
+    },
+    **dict.fromkeys(("--draft-min", "--draft-n-min", "--spec-draft-n-min"), "--draft"),
+    **dict.fromkeys(("-bf", "--binary-file"), "--prompt-file"),
+    **dict.fromkeys(("-hff", "--hf-file"), "--target"),
     "--spec-synth-len": "--synthetic-accept",
-    **dict.fromkeys(("-fa", "--flash-attn"), "-fa"),
-    **dict.fromkeys(("-ctk", "--cache-type-k"), "-ctk"),
-    **dict.fromkeys(("-ctv", "--cache-type-v"), "-ctv"),
-    **dict.fromkeys(("-ctkd", *SPELLINGS["draft_cache_k"]), "-ctkd"),
-    **dict.fromkeys(("-ctvd", *SPELLINGS["draft_cache_v"]), "-ctvd"),
-    **dict.fromkeys(("-b", "--batch-size"), "-b"),
-    **dict.fromkeys(("-ub", "--ubatch-size"), "-ub"),
 }
 """llama.cpp's flags that a measurement sets itself -> the option to use instead."""
 
@@ -63,7 +56,6 @@ _FORBIDDEN = {
         "--verbose",
     ),
     *("-h", "--help", "--usage", "--version", "-i", "--interactive", "-cnv", "--conversation", "-if"),
-    *("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hfd", "--hf-repo-draft", "-mu", "--model-url"),
     *("-dr", "--docker-repo", "--ignore-eos", "--no-perf", "--prompt-cache", "--random-prompt", "-sys"),
     *("-e", "--escape", "--no-escape", "--completion-bash", "--list-devices", "--cache-list"),
 }

@@ -1,0 +1,155 @@
+"""The command of llama.cpp that follows ``--``, or stands in a file: read, shown, and measured as options."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ggufspec import pasting, userfiles
+from ggufspec.cli.entry.output import echo, echo_sentence
+from ggufspec.cli.steps.measuring import READ_AS
+from ggufspec.errors import GgufspecError
+from ggufspec.options import BenchOptions, TuneOptions
+from ggufspec.pasting import FoundCommand, PastedCommand
+from ggufspec.report.text import pasted as sentences
+from ggufspec.results import ResultSet
+
+T = TypeVar("T", BenchOptions, TuneOptions)
+
+_STANDARD_INPUT = "-"
+_COMMANDS: Mapping[type, str] = {BenchOptions: "bench", TuneOptions: "tune"}
+"""What measures options; `why` runs a bench."""
+
+_TYPED = "-- "  # begins a command that stands on this command line
+_LEAST_SERVED = 256  # tokens that --serve-ctx takes
+_TRIED = ("draft", "p_min", "method", "ngram")  # what a tuning chooses
+
+
+def read_asked(asked: T) -> tuple[T, PastedCommand | None]:
+    """Return options with those of the pasted command, and what it was read as; None without a command.
+
+    Options that stand on this command line win over those of the pasted one; settings do not.
+
+    Raises:
+        GgufspecError: the text cannot be read, or holds no command, or several.
+    """
+    found = _find(asked)
+    if found is None:
+        return asked, None
+    pasted = pasting.read_command(found)
+    for note in pasted.notes:
+        echo_sentence(note, err=True)
+    os.environ.update(pasted.variables)
+    typed = _typed()
+    values = _values(pasted, asked, typed)
+    merged: T = asked.replace(
+        **{name: value for name, value in values.items() if name in asked.options and name not in typed},
+        from_text=None,
+    )
+    command = _COMMANDS[type(merged)]
+    shown: T = merged if "output" in typed else merged.replace(output="")  # that of the terminal
+    words = ("ggufspec", command, *shown.to_argv())  # which have no secrets
+    click.get_current_context().meta[READ_AS] = words
+    echo(f"read as: {shlex.join(words)}", err=True)
+    return merged, pasted
+
+
+def print_advice(results: ResultSet, pasted: PastedCommand, asked: BenchOptions) -> None:
+    """Print on standard error whether the command's drafting pays, and what to change in it."""
+    users = asked.parallel if asked.parallel is not None and len(asked.parallel) == 1 else None
+    tuning = asked.to(
+        TuneOptions,
+        draft=(),
+        p_min=TuneOptions().p_min,
+        method=None,
+        ngram=None,
+        parallel=users,
+        name=None,
+        output="",
+        out=None,
+    )
+    command = shlex.join(["ggufspec", "tune", *tuning.to_argv()])
+    for line in sentences.advice(results, pasted, command):
+        echo(line, err=True)
+
+
+def _typed() -> set[str]:
+    """Return the options that stand on this command line."""
+    context = click.get_current_context()
+    typed = click.core.ParameterSource.COMMANDLINE
+    return {name.partition("__")[0] for name in context.params if context.get_parameter_source(name) is typed}
+
+
+def _find(asked: BenchOptions | TuneOptions) -> FoundCommand | None:
+    """Return the command that follows ``--`` or stands in a file; None without either."""
+    if asked.from_text is None:
+        return None
+    if asked.from_text.startswith(_TYPED):
+        command = pasting.command_of_words(shlex.split(asked.from_text.removeprefix(_TYPED)))
+        if command is None:
+            raise GgufspecError(
+                "the words after -- name no program of llama.cpp",
+                "begin with its name: -- llama-server -m big.gguf …",
+            )
+        return command
+    text, folder, name = _read_text(asked.from_text)
+    commands = pasting.find_commands(text, folder)
+    if name is not None:
+        commands = tuple(command for command in commands if command.name == name)
+    source = "standard input" if asked.from_text == _STANDARD_INPUT else asked.from_text
+    if not commands:
+        raise GgufspecError(
+            f"{source} has no command of llama.cpp" + (f" named {name}" if name else ""),
+            "its programs are llama-server, llama-cli, llama-completion and llama-speculative",
+        )
+    if len(commands) > 1:
+        names = ", ".join(command.name for command in commands)
+        raise GgufspecError(
+            f"{source} has {len(commands)} commands of llama.cpp: {names}",
+            f"choose one: --from {asked.from_text}#{commands[0].name}",
+        )
+    return commands[0]
+
+
+def _read_text(source: str) -> tuple[str, Path | None, str | None]:
+    """Return the text, the folder of its file, and the name behind ``#``."""
+    if source.partition("#")[0] == _STANDARD_INPUT:
+        return sys.stdin.read(), None, source.partition("#")[2] or None
+    path, name = Path(source).expanduser(), None
+    if not path.exists() and "#" in source:
+        place, _, name = source.rpartition("#")
+        path = Path(place).expanduser()
+    try:
+        return userfiles.read_text(path), path.absolute().parent, name
+    except OSError as error:
+        raise GgufspecError(f"{path} cannot be read: {error.strerror}", "check the path") from error
+
+
+def _values(pasted: PastedCommand, asked: BenchOptions | TuneOptions, typed: set[str]) -> dict[str, Any]:
+    """Return the options that a pasted command gives to this command."""
+    values: dict[str, Any] = dict(pasted.values)
+    if pasted.engine is not None:
+        values["engine"] = pasted.engine
+    if pasted.folder is not None and "llama" not in typed:
+        is_typed = (asked.from_text or "").startswith(_TYPED)
+        if is_typed and Path(pasted.folder).is_dir():
+            values["llama"] = (Path(pasted.folder),)
+        else:  # a text never decides which program is started
+            folder = pasted.folder
+            note = f"llama.cpp: the command runs that in {folder}; --llama {folder} measures it"
+            echo_sentence(note, err=True)
+    if isinstance(asked, TuneOptions):
+        values = {name: value for name, value in values.items() if name not in _TRIED}
+        context = values.pop("ctx", None)
+        if context is not None and context >= _LEAST_SERVED:
+            values["serve_ctx"] = context
+    for name, option in asked.options.items():  # of settings
+        if name not in typed and not values.keys().isdisjoint(option.replaced_by):
+            values[name] = option.default
+    return values

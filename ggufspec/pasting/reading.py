@@ -1,0 +1,350 @@
+"""A command of llama.cpp -> options of a bench, and sentences on what was translated or could not be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ggufspec.choices import Program
+from ggufspec.errors import GgufspecError
+from ggufspec.options import kinds
+from ggufspec.pasting import flags, shell
+from ggufspec.pasting.texts import FoundCommand
+from ggufspec.redaction import SECRET_OPTIONS, is_secret, redact
+
+_NUMBER = re.compile(r"-\d+(?:\.\d+)?")
+_MOST_DRAFT = 64  # tokens that an option takes
+_NEEDS_TYPE = 9464  # the first build that does not draft with -md alone
+_ENGINES = {Program.SERVER: "server", Program.TREE: "binary", Program.SIMPLE: "binary-simple"}
+_OF_TEXTS = ("prompt", "prompt_file", "n_predict")  # a server gets these with each request
+_DRAFTING = ("draft_model", "method", "draft", "p_min", "ngram")
+_SETTABLE = re.compile(
+    r"(?:CUDA|HIP|ROCR|GPU|GGML_VK|ASCEND_RT)_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|HSA_OVERRIDE_GFX_VERSION"
+    r"|GGML_(?:CUDA|HIP|VK|METAL|SYCL|CPU|OPENCL|SCHED)_\w+|OMP_\w+|GOMP_\w+"
+)
+"""Variables that may change a speed and name neither a program nor a library."""
+
+_PLAIN_VALUE = re.compile(r"[\w.,:-]{0,64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastedCommand:
+    """What a command asks for, as options of a bench.
+
+    Attributes:
+        program: its name, as it was written, without a path.
+        values: the options that it gives, by their names in Python.
+        engine: that runs what the program runs; None where any does.
+        folder: of the program; None where only its name is given.
+        variables: that are set for it and may change the speed.
+        notes: sentences on what was translated, left out and not read.
+        to_change: what today's llama.cpp needs instead, as sentences.
+    """
+
+    program: str
+    values: Mapping[str, Any]
+    engine: str | None = None
+    folder: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    to_change: tuple[str, ...] = ()
+
+    @property
+    def drafts(self) -> bool:
+        """Whether something drafts."""
+        return any(self.values.get(name) for name in ("draft_model", "method"))
+
+
+def read_command(command: FoundCommand) -> PastedCommand:
+    """Return what a command asks for. Secrets in it are dropped: nothing here can print or store them.
+
+    Raises:
+        GgufspecError: it names no model.
+    """
+    reader = _Reader(command)
+    reader.read((*_words_of_variables(command.variables), *command.words))
+    return reader.finish()
+
+
+def _words_of_variables(variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield the options that llama-server's variables stand for; the command line follows, and wins."""
+    for name, value in variables.items():
+        flag = flags.flag_of_variable(name)
+        if flag is not None:
+            yield from flags.words_of_setting(flag, value)
+
+
+class _Reader:
+    """Reads the words of a command from left to right; of a flag that repeats, the last value counts."""
+
+    def __init__(self, command: FoundCommand) -> None:
+        self.command = command
+        self.program = command.program.program
+        self.values: dict[str, Any] = {}
+        self.args: list[str] = []
+        self.draft_args: list[str] = []
+        self.notes: list[str] = []
+        self.to_change: list[str] = []
+        self.left_out: dict[str, list[str]] = {}
+        self.unread: list[str] = []
+        self.files: dict[str, str] = {}  # of -hff, by the flag
+        self.on_hub: dict[str, str] = {}
+
+    def read(self, words: Sequence[str]) -> None:
+        """Read every flag with its value."""
+        place, n_stray = 0, 0
+        while place < len(words):
+            word = words[place]
+            place += 1
+            if not word.startswith("-") or _NUMBER.fullmatch(word):
+                n_stray += 1
+                continue
+            flag, separator, value = word.partition("=")
+            if flag.startswith("--"):
+                flag = flag.replace("_", "-")  # as llama.cpp reads long flags
+            given: str | None = value if separator else None
+            if given is None and flag not in flags.NO_VALUE and place < len(words):
+                following = words[place]
+                is_value = not following.startswith("-") or _NUMBER.fullmatch(following)
+                if is_value or flag in {"-p", "--prompt"}:
+                    given = following
+                    place += 1
+            self._take(flag, given)
+        if n_stray:
+            self.notes.append(f"not read: {n_stray} words of the command that belong to no option")
+
+    def finish(self) -> PastedCommand:
+        """Return the options, after all flags are known."""
+        for name, repository in self.on_hub.items():
+            file = self.files.get(name)
+            self.values[name] = f"{repository.partition(':')[0]}/{file}" if file else repository
+        if "target" not in self.values:
+            raise GgufspecError(
+                f"the command of {self._name} names no model",
+                "name one with -m, before the command: `ggufspec bench -m big.gguf -- …`",
+            )
+        self._adapt()
+        if self.args:
+            self.values["args"] = (tuple(self.args),)
+        if self.draft_args and self._drafts:
+            self.values["draft_args"] = (tuple(self.draft_args),)
+        for why, names in self.left_out.items():
+            self.notes.append(f"left out: {', '.join(names)} ({why})")
+        if self.unread:
+            self.notes.append(f"not read, so measured without: {', '.join(dict.fromkeys(self.unread))}")
+        variables = self._variables()
+        path = self.command.program.path
+        return PastedCommand(
+            program=self._name,
+            values=self.values,
+            engine=_ENGINES.get(self.program) if self._drafts or self.program is Program.SERVER else None,
+            folder=None if path is None else str(path.parent),
+            variables=variables,
+            notes=tuple(self.notes),
+            to_change=tuple(self.to_change),
+        )
+
+    @property
+    def _name(self) -> str:
+        return re.split(r"[/\\]", self.command.program.name)[-1]
+
+    @property
+    def _drafts(self) -> bool:
+        return any(self.values.get(name) for name in ("draft_model", "method"))
+
+    def _take(self, flag: str, value: str | None) -> None:
+        """Decide what becomes of one flag."""
+        if flag in SECRET_OPTIONS or (value is not None and is_secret("", value)):
+            self._leave_out(flag, "a secret, which is neither kept nor printed")
+            return
+        if value is not None and shell.UNKNOWN in value:
+            names = [part for part in value.split(shell.UNKNOWN)[1::2] if re.fullmatch(r"[$%]\w+", part)]
+            why = f"needs {names[0]}, which the text does not set" if names else "only a shell can compute"
+            self.notes.append(f"not read: {flag}, whose value {why}")
+            return
+        if flag in flags.HF_FILE and value is not None:
+            self.files["target"] = value
+        elif flag in flags.DRAFT_MIN:
+            self._note_translation(flag, value)
+            if value not in {None, "0"}:
+                self._leave_out(flag, "drafts of every length are verified")
+        elif flag in flags.DRAFT_THREADS:
+            self._leave_out(flag, "every part runs with the threads of -t")
+        elif flag in flags.LOAD_MODE and value is not None:
+            self._take_load_mode(flag, value)
+        elif flag in flags.FIELDS:
+            self._note_translation(flag, value)
+            self._take_field(flag, value)
+        elif flag in flags.PASSED_ON | flags.PASSED_ON_DRAFTING:
+            passed_on = self.args if flag in flags.PASSED_ON else self.draft_args
+            passed_on.extend([flag] if value is None else [flag, value])
+        elif flag in flags.GONE:
+            self._note_translation(flag, value)
+        elif (reason := flags.why_left_out(flag)) is not None:
+            self._leave_out(flag, reason)
+        else:
+            self.unread.append(redact(flag))
+
+    def _leave_out(self, flag: str, why: str) -> None:
+        names = self.left_out.setdefault(why, [])
+        if flag not in names:
+            names.append(flag)
+
+    def _note_translation(self, flag: str, value: str | None) -> None:
+        """Say how a flag of earlier builds is spelled today."""
+        translation = flags.GONE.get(flag)
+        if translation is None:
+            return
+        said = f"{flag} {value}" if value is not None and _PLAIN_VALUE.fullmatch(value) else flag
+        if translation.today is None:
+            text = f"{said} is gone since llama.cpp b{translation.since}: {translation.why}"
+        else:
+            today = f"{translation.today} {value}" if said != flag else translation.today
+            text = f"{said} is {today} since llama.cpp b{translation.since}"
+        self.notes.append(f"translated: {text}")
+        self.to_change.append(text)
+
+    def _take_load_mode(self, flag: str, value: str) -> None:
+        modes = set(value.split("+"))
+        if not modes <= {"none", "mmap", "mlock", "dio"}:
+            self.unread.append(flag)
+            return
+        self.values["mlock"] = "mlock" in modes
+        self.values["no_mmap"] = modes <= {"none", "dio"}
+
+    def _take_field(self, flag: str, value: str | None) -> None:
+        """Read the value of an option."""
+        option = flags.FIELDS[flag]
+        name = option.python_name
+        if name in _OF_TEXTS and self.program is Program.SERVER:
+            self._leave_out(flag, "the texts of a measurement are its own")
+            return
+        for spellings, (constant, _) in option.constant.items():
+            if flag in spellings.split():
+                self.values[name] = constant
+                return
+        if isinstance(option.kind, kinds.Flag):
+            self.values[name] = True
+            return
+        given = option.alone if value is None else value
+        if given is None:
+            self.notes.append(f"not read: {flag}, which has no value")
+            return
+        meant = self._mean(flag, name, given)
+        if meant is None:
+            return
+        kind = next((kind for names, kind in option.written.items() if flag in names.split()), option.kind)
+        try:
+            parsed = kind.parse(meant)
+        except (ValueError, GgufspecError) as error:
+            shown = error.message if isinstance(error, GgufspecError) else str(error)
+            self.notes.append(f"not read: {flag}: {redact(shown)}")
+            return
+        if name == "ngram":
+            before = self.values.get(name)
+            parsed = kind.join([*([before] if before else []), parsed])
+        if name in {"target", "draft_model"}:
+            if flag in flags.ON_HUB:
+                self.on_hub[name] = meant
+            else:
+                parsed = self._locate(meant)
+        if name == "prompt_file":
+            parsed = Path(self._locate(meant))
+        if name == "override_tensor" and name in self.values:
+            parsed = f"{self.values[name]},{parsed}"
+        self.values[name] = (
+            parsed[-1] if option.axis and isinstance(parsed, tuple) and name not in _TUPLES else parsed
+        )
+
+    def _mean(self, flag: str, name: str, value: str) -> str | None:
+        """Return a value as the option takes it; None where llama.cpp's value means its own default."""
+        number = int(value) if re.fullmatch(r"-?\d{1,9}", value) else None
+        if name in {"ngl", "ngld"} and number is not None:
+            if number < 0:
+                meant = "auto" if number == -1 else "all"
+                self.notes.append(f"translated: {flag} {value} is {meant}")
+                return meant
+            return "all" if number > kinds.MOST_LAYERS else value
+        if (
+            name in {"ctx", "n_predict", "seed", "threads", "parallel", "top_k", "prio"}
+            and number is not None
+        ):
+            is_default = number < 0 if name in {"top_k", "seed"} else number <= 0
+            if name != "prio" and is_default:
+                self._leave_out(flag, "the default of llama.cpp")
+                return None
+        if name == "draft" and number is not None:
+            if number == 0:
+                self._leave_out(flag, "nothing drafts at 0")
+                self.values.pop("draft", None)
+                return None
+            if number > _MOST_DRAFT:
+                self.notes.append(f"translated: {flag} {value} is {_MOST_DRAFT}, the most that is measured")
+                return str(_MOST_DRAFT)
+        if name == "method" and value == "none":
+            self.values.pop("method", None)
+            return None
+        if name == "tensor_split":
+            return value.replace("/", ",")
+        return value
+
+    def _locate(self, text: str) -> str:
+        """Return the path of a file on this machine: out of a container, and below the command's folder."""
+        for inside, outside in sorted(self.command.mounts.items(), key=lambda item: -len(item[0])):
+            mounted = inside.rstrip("/")
+            if text == mounted or text.startswith(f"{mounted}/"):
+                return outside.rstrip("/") + text.removeprefix(mounted)
+        folder = self.command.folder
+        is_relative = not text.startswith(("/", "~", "http://", "https://"))
+        if folder is None or shell.UNKNOWN in folder or not is_relative:
+            return text
+        return str(Path(folder) / text)
+
+    def _adapt(self) -> None:
+        """Change what means something else to a bench: the context of a server is that of all slots."""
+        slots = self.values.get("parallel")
+        if slots == 1:
+            del self.values["parallel"]
+        elif slots and self.program is Program.SERVER:
+            context = self.values.get("ctx")
+            if context is not None:
+                self.values["ctx"] = max(16, context // slots)
+            self.notes.append(
+                f"translated: -np {slots} is {slots} users at once, who share the context; --parallel 1 "
+                "measures one"
+            )
+        if "draft_model" in self.values and "method" not in self.values:
+            if self.program in {Program.SERVER, Program.SIMPLE}:
+                text = (
+                    f"a draft model drafts only with --spec-type draft-simple since llama.cpp b{_NEEDS_TYPE}"
+                )
+                self.notes.append(f"translated: {text}, so it is added; a head has its own type")
+                self.to_change.append(text)
+        elif not self._drafts:
+            for name in _DRAFTING:
+                self.values.pop(name, None)
+            self.notes.append("drafting: nothing drafts in this command")
+
+    def _variables(self) -> dict[str, str]:
+        """Return the variables that may be set here, and name the others."""
+        kept = {
+            name: value
+            for name, value in self.command.variables.items()
+            if _SETTABLE.fullmatch(name) and _PLAIN_VALUE.fullmatch(value) and not is_secret(name, value)
+        }
+        own = {name for name in self.command.variables if flags.flag_of_variable(name) is not None}
+        others = [name for name in self.command.variables if name not in kept and name not in own]
+        if kept:
+            self.notes.append(f"variables: {', '.join(f'{name}={value}' for name, value in kept.items())}")
+        if others and len(others) <= _MOST_NAMED:
+            self.notes.append(f"left out: the variables {', '.join(others)}, whose values are not kept")
+        elif others:
+            self.notes.append(f"left out: {len(others)} variables, whose values are not kept")
+        return kept
+
+
+_TUPLES = frozenset({"devices", "draft_devices", "tensor_split"})
+_MOST_NAMED = 8

@@ -1,0 +1,232 @@
+"""Read shell text without running it: words, quotes, variables, arrays, continued lines."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+UNKNOWN = "\0"
+"""Begins the part of a word that only a shell could know; the reason follows, up to the next one."""
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_DEFAULT = re.compile(r"([A-Za-z_]\w*)(?::?[-=])(.*)", re.DOTALL)
+_ARRAY = re.compile(r"([A-Za-z_]\w*)\[[@*]\]")
+_CONTINUED = re.compile(r"(?:[\\^`])[ \t]*\n")  # of POSIX shells, of cmd and of PowerShell
+_WINDOWS = re.compile(r"(?:^|[\s\"'])[A-Za-z]:\\")
+_PROMPT = re.compile(r"^[ \t]*(?:\S+@\S+[:~]\S*)?[$%>][ \t]+(?=\S)", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*```.*$", re.MULTILINE)
+_OWN = ("HOME", "USER")  # variables of the environment that texts may use: they name folders
+_ENDS = (";", "&", "|", "\n", ")")
+_REDIRECTION = re.compile(r"\d*(?:>>|>&|<<<|<<|&>|[<>])")
+_MOST = 1 << 20  # characters of a text
+
+
+@dataclass
+class Words:
+    """The words of one simple command, and the variables that are set for it alone."""
+
+    words: list[str] = field(default_factory=list)
+    variables: dict[str, str] = field(default_factory=dict)
+    folder: str | None = None
+
+
+def read_commands(text: str, variables: Mapping[str, str] | None = None) -> Iterator[Words]:
+    """Yield the simple commands of a shell text in their order, with variables expanded.
+
+    A command that only sets variables changes those of the following ones; ``cd`` changes the folder of the
+    following ones. Nothing is run: what a shell would have to compute becomes ``UNKNOWN``.
+    """
+    text = _FENCE.sub("", text[:_MOST].replace("\r\n", "\n"))
+    text = _PROMPT.sub("", _CONTINUED.sub(" ", text))
+    reader = _Reader(text, dict(variables or {}), literal_backslashes=_WINDOWS.search(text) is not None)
+    folder: str | None = None
+    while reader.place < len(text):
+        command = reader.read_command()
+        if not command.words:
+            reader.variables |= command.variables
+            continue
+        if command.words[0] in {"export", "declare", "set", "setx", "local", "readonly"}:
+            for word in command.words[1:]:
+                name, separator, value = word.partition("=")
+                if _NAME.fullmatch(name):
+                    reader.variables |= {name: value} if separator else {}
+                    reader.exported.add(name)
+            continue
+        if command.words[0] == "cd" and len(command.words) > 1:
+            folder = os.path.join(folder or "", command.words[1])  # noqa: PTH118  # it may be UNKNOWN
+            continue
+        exported = {name: value for name, value in reader.variables.items() if name in reader.exported}
+        command.variables = {**exported, **command.variables}
+        command.folder = folder
+        yield command
+
+
+def split_words(text: str, variables: Mapping[str, str] | None = None) -> list[str]:
+    """Return the words of one command line, in which line breaks are blanks."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    joined = _CONTINUED.sub(" ", "\n".join(lines)).replace("\n", " ")
+    return _Reader(joined, dict(variables or {})).read_command().words
+
+
+class _Reader:
+    """Reads a text from left to right; ``place`` is the next character."""
+
+    def __init__(self, text: str, variables: dict[str, str], *, literal_backslashes: bool = False) -> None:
+        self.text, self.place, self.variables = text, 0, variables
+        self.arrays: dict[str, list[str]] = {}
+        self.exported: set[str] = set()
+        self._literal_backslashes = literal_backslashes
+
+    def read_command(self) -> Words:
+        """Return the next simple command, up to a separator; empty where there is none."""
+        command = Words()
+        while self.place < len(self.text):
+            character = self.text[self.place]
+            if character in " \t":
+                self.place += 1
+            elif character == "#":
+                self._skip_line()
+            elif character == "(" or (character == "&" and self.text[self.place + 1 : self.place + 2] == ">"):
+                self.place += 1
+            elif character in _ENDS:
+                self.place += 1
+                break
+            elif redirection := _REDIRECTION.match(self.text, self.place):
+                self.place = redirection.end()
+                self._skip_blanks()
+                self._read_word()
+            elif not command.words and (match := _ASSIGNMENT.match(self.text, self.place)):
+                self.place = match.end()
+                self._assign(command, match[1], adds=bool(match[2]))
+            else:
+                command.words += self._read_word()
+        return command
+
+    def _assign(self, command: Words, name: str, *, adds: bool) -> None:
+        if self.text[self.place : self.place + 1] == "(":
+            self.place += 1
+            words: list[str] = list(self.arrays.get(name, ())) if adds else []
+            while self.place < len(self.text) and self.text[self.place] != ")":
+                if self.text[self.place] in " \t\n":
+                    self.place += 1
+                elif self.text[self.place] == "#":
+                    self._skip_line()
+                else:
+                    words += self._read_word(stops=" \t\n)")
+            self.place += 1
+            self.arrays[name] = words
+            return
+        before = self.variables.get(name, "") if adds else ""
+        is_end = self.place >= len(self.text) or self.text[self.place] in " \t\n;&|"
+        value = () if is_end else self._read_word(splits=False)
+        command.variables[name] = before + "".join(value)
+
+    def _skip_blanks(self) -> None:
+        while self.text[self.place : self.place + 1] in {" ", "\t"}:
+            self.place += 1
+
+    def _skip_line(self) -> None:
+        end = self.text.find("\n", self.place)
+        self.place = len(self.text) if end < 0 else end
+
+    def _read_word(self, *, stops: str = " \t\n;&|<>)", splits: bool = True) -> list[str]:
+        """Return what a word stands for: one word, or several of an array or of a variable without quotes."""
+        parts, whole = [""], False
+        while self.place < len(self.text) and self.text[self.place] not in stops:
+            character = self.text[self.place]
+            if character == "'":
+                end = self.text.find("'", self.place + 1)
+                end = len(self.text) if end < 0 else end
+                parts[-1] += self.text[self.place + 1 : end]
+                self.place, whole = end + 1, True
+            elif character == '"':
+                self.place += 1
+                whole = not self._read_quoted(parts)
+            elif character == "\\" and not self._literal_backslashes:
+                parts[-1] += self.text[self.place + 1 : self.place + 2]
+                self.place += 2
+            elif character in "$`":
+                words = self._expand()
+                pieces = [piece for word in words for piece in (word.split() if splits else [word])]
+                if pieces:
+                    parts[-1] += pieces[0]
+                    parts += pieces[1:]
+            else:
+                parts[-1] += character
+                self.place += 1
+        return [part for part in parts if part] or ([""] if whole else [])
+
+    def _read_quoted(self, parts: list[str]) -> bool:
+        """Read up to the closing quote; return whether it held an array without words."""
+        was_empty_array = False
+        while self.place < len(self.text) and self.text[self.place] != '"':
+            character = self.text[self.place]
+            following = self.text[self.place + 1 : self.place + 2]
+            if character == "\\" and following in {'"', "\\", "$", "`"} and not self._literal_backslashes:
+                parts[-1] += following
+                self.place += 2
+            elif character in "$`":
+                words = self._expand()
+                was_empty_array = not words
+                if words:
+                    parts[-1] += words[0]
+                    parts += words[1:]
+            else:
+                parts[-1] += character
+                self.place += 1
+        self.place += 1
+        return was_empty_array
+
+    def _expand(self) -> list[str]:
+        """Return what a variable, an array or a computation stands for."""
+        if self.text[self.place] == "`":
+            return [self._unknown(self._until("`", self.place + 1))]
+        self.place += 1
+        following = self.text[self.place : self.place + 1]
+        if following == "(":
+            return [self._unknown(self._balanced("(", ")"))]
+        if following == "{":
+            return self._named(self._balanced("{", "}"))
+        if match := _NAME.match(self.text, self.place):
+            self.place = match.end()
+            return self._named(match[0])
+        if following and following in "@*#?$!0123456789":
+            self.place += 1
+            return [] if following in "@*" else [self._unknown(f"${following}")]
+        return ["$"]
+
+    def _named(self, expression: str) -> list[str]:
+        if array := _ARRAY.fullmatch(expression):
+            return self.arrays.get(array[1], [])
+        default = _DEFAULT.fullmatch(expression)
+        name = default[1] if default else expression
+        if name in self.variables:
+            return [self.variables[name]]
+        if name in _OWN and name in os.environ:
+            return [os.environ[name]]
+        if default:
+            return [default[2]]
+        return [self._unknown(f"${name}")]
+
+    def _until(self, end: str, start: int) -> str:
+        stop = self.text.find(end, start)
+        stop = len(self.text) if stop < 0 else stop
+        self.place = stop + 1
+        return self.text[start:stop]
+
+    def _balanced(self, opening: str, closing: str) -> str:
+        start, depth = self.place + 1, 0
+        while self.place < len(self.text):
+            depth += (self.text[self.place] == opening) - (self.text[self.place] == closing)
+            self.place += 1
+            if depth == 0:
+                break
+        return self.text[start : self.place - 1]
+
+    @staticmethod
+    def _unknown(what: str) -> str:
+        """Return the mark of something that only a shell knows. Only its name is kept, never a command."""
+        return f"{UNKNOWN}{what if what.startswith('$') else '$(…)'}{UNKNOWN}"

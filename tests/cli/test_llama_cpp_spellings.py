@@ -1,0 +1,129 @@
+"""llama.cpp's own names of options: every spelling is understood where an option means the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ggufspec.cli import cli
+from ggufspec.cli.entry.parameters import FieldOption
+from ggufspec.domain import NgramSettings
+from ggufspec.llama.install.options import parse_help
+from ggufspec.options import BenchOptions
+from tests.support import command_lines, shell
+
+HELPS = sorted((Path(__file__).parents[1] / "help").glob("*/*.txt"))
+COMMANDS = dict(command_lines.commands())
+
+
+def _groups() -> Iterator[frozenset[str]]:
+    """Yield the names that each recorded program of llama.cpp lists for one option."""
+    for path in HELPS:
+        listed = parse_help(path.read_text(), plain=False)
+        yield from {listed.spellings(flag) for flag in listed.help}
+
+
+GROUPS = frozenset(_groups())
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_an_option_has_every_name_of_llama_cpp_or_says_that_it_means_something_else(path: str) -> None:
+    fields = {
+        name: param.option
+        for param in COMMANDS[path].params
+        if isinstance(param, FieldOption)
+        for name in (*param.opts, *param.secondary_opts)
+    }
+    for group in GROUPS:
+        for name in group & fields.keys():
+            if not fields[name].elsewhere:
+                missing = {other for other in group if fields.get(other) is not fields[name]}
+                assert not missing, f"{path} {name}"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--model a.gguf --model-draft b.gguf", {"target": "a.gguf", "draft_model": "b.gguf"}),
+        ("-hf u/r:Q4_0 -hfd u/d", {"target": "u/r:Q4_0", "draft_model": "u/d"}),
+        ("--hf-repo u/r --spec-draft-model d.gguf", {"target": "u/r", "draft_model": "d.gguf"}),
+        ("--n-gpu-layers 99 --gpu-layers-draft all", {"ngl": 99, "ngld": "all"}),
+        ("--draft-max 8 --draft-p-min 0.5", {"draft": 8, "p_min": 0.5}),
+        ("--spec-draft-n-max=8 --ctx-size 4096", {"draft": 8, "ctx": 4096}),
+        ("--spec-type draft-simple", {"method": "draft-model"}),
+        ("--spec-type draft", {"method": "draft-model"}),
+        ("--spec-type ngram-mod,draft-mtp", {"method": "ngram-mod+draft-mtp"}),
+        ("--spec-default", {"method": "ngram-mod"}),
+        (
+            "--spec-ngram-mod-n-match 24 --spec-ngram-mod-n-min 8",
+            {"ngram": NgramSettings(size_n=24, n_min=8)},
+        ),
+        ("--spec-ngram-size-n 12 --spec-ngram-size-m 24", {"ngram": NgramSettings(size_n=12, size_m=24)}),
+        ("-fa --mlock", {"flash_attn": "on", "mlock": True}),
+        ("-fa 1", {"flash_attn": "on"}),
+        ("--flash-attn disabled --ubatch-size 256", {"flash_attn": "off", "ubatch": 256}),
+        ("--mmap --predict 64 --temperature 0.5", {"n_predict": 64, "temp": 0.5}),
+        ("--no-spec-draft-backend-sampling", {"draft_backend_sampling": "off"}),
+        ("--spec-draft-type-k q8_0 --spec-draft-ncmoe 4", {"cache_type_k_draft": "q8_0", "draft_cpu_moe": 4}),
+        ("--file a.txt --system-prompt Hi", {"prompt_file": Path("a.txt"), "system": "Hi"}),
+        ("--spec-synth-rates 0.9,0.8", {"synthetic_accept": (0.9, 0.8)}),
+    ],
+)
+def test_llama_cpps_words_are_read(words: str, expected: dict[str, object]) -> None:
+    assert command_lines.read("bench", *words.split()) == BenchOptions(**expected)
+
+
+def test_a_name_of_llama_cpp_is_neither_shown_nor_printed() -> None:
+    text = CliRunner().invoke(cli, ["bench", "--help-all"]).output
+    assert "--gpu-layers" not in text
+    assert "--spec-type" not in text
+    asked = command_lines.read("bench", "--n-gpu-layers", "7", "--spec-type", "draft-mtp")
+    assert asked.to_argv() == ("--method", "draft-mtp", "--ngl", "7")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("bench", "-r", "User:"), "In llama.cpp, -r is --reverse-prompt"),
+        (("build", "-j", "{}"), "In llama.cpp, -j is --json-schema"),
+        (
+            ("show", "-o", "out.txt"),
+            "In llama.cpp, -o is a file to write, except in llama-bench; here that is",
+        ),
+        (("bench", "-hff", "x.gguf"), "say -m user/repo/FILE.gguf"),
+        (("bench", "--draft-min", "4"), "drafts of every length are verified"),
+        (("bench", "--load-mode", "none"), "say --no-mmap for none, or --mlock"),
+        (("bench", "--spec-type", "none"), "leave the drafter and the method out"),
+    ],
+)
+def test_what_a_name_means_in_llama_cpp_is_said_where_it_is_refused(
+    words: tuple[str, ...], message: str
+) -> None:
+    done = shell.here(*words)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("bench", "--gpu-layer", "9"), "Did you mean --ngl?"),
+        (("tune", "--n-gpu-layer", "9"), "Did you mean --ngl?"),
+        (("bench", "--model-drft", "x"), "Did you mean --draft-model"),
+        (("plan", "--ctx-sise", "9"), "Did you mean --ctx?"),
+        (("bench", "--spec-draft-nmax", "9"), "Did you mean --draft"),
+    ],
+)
+def test_a_typo_is_told_the_nearest_meaning(words: tuple[str, ...], meant: str) -> None:
+    done = shell.here(*words)
+    assert done.returncode == 2
+    assert meant in " ".join(done.stderr.split())
+
+
+def test_an_option_of_llama_cpp_alone_is_sent_behind_the_dashes() -> None:
+    assert "add it after --: -- --no-kv-offload" in " ".join(
+        shell.here("bench", "--no-kv-offload").stderr.split()
+    )

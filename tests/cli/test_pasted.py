@@ -1,0 +1,151 @@
+"""Commands of llama.cpp that are pasted into ggufspec, from their text to the verdict on their drafting."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ggufspec import paths, results
+from ggufspec.options import TuneOptions
+from tests.support import command_lines, fake_server, fakes, shell
+from tests.support.hub_client import DEMO
+
+SECRETS = ("hf_SEEDEDSEEDEDSEEDED123", "seeded key of the unit", "sk-seededseededseeded00")
+TEXT = ("-p", "Once upon a time", "-n", "32", "-r", "1", "-t", "1")
+UNIT = f"""\
+[Service]
+Environment=HF_TOKEN={SECRETS[0]} GGML_CUDA_FORCE_MMQ=1
+Environment="LLAMA_API_KEY={SECRETS[1]}"
+WorkingDirectory={{folder}}
+ExecStart=/opt/llama/bin/llama-server -m target.gguf -md drafter.gguf --draft-max 3 \\
+    --api-key {SECRETS[2]} --hf-token {SECRETS[0]} --port 8080 --new-flag
+"""
+
+
+@pytest.fixture
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    fake_server.program(folder / "llama-server")
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    return folder
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    for name in ("target.gguf", "drafter.gguf"):
+        shutil.copy(DEMO / name, tmp_path / name)
+    return tmp_path
+
+
+def test_a_command_after_the_dashes_is_measured_as_it_is_and_judged(llama: Path, models: Path) -> None:
+    words = ("-m", str(models / "target.gguf"), "-md", str(models / "drafter.gguf"), "--draft-max", "3")
+    done = shell.here("bench", *TEXT, "--name", "mine", "--", str(llama / "llama-speculative"), *words)
+    assert done.returncode == 0, done.stderr
+    (spec,) = {run.spec.drafting for run in results.load("mine").runs if run.spec.drafting is not None}
+    assert spec.n_max == 3
+    said = " ".join(done.stderr.split())
+    assert "translated: --draft-max 3 is --spec-draft-n-max 3 since llama.cpp b8955" in said
+    assert "To change: --draft-max 3 is --spec-draft-n-max 3 since llama.cpp b8955." in said
+    assert "The drafting of this command" in said or "Whether the drafting of this command pays" in said
+    assert f"`ggufspec tune --target {models / 'target.gguf'}" in said
+
+
+def test_the_bench_stores_what_the_command_was_read_as(llama: Path, models: Path) -> None:
+    command = f"llama-speculative -m {models}/target.gguf -md {models}/drafter.gguf --draft 3 -p Hello -n 32"
+    script = models / "run.sh"
+    script.write_text(f"#!/bin/sh\n{command} \\\n  -t 1\n")
+    done = shell.here("bench", "-r", "1", "--name", "mine", "--from", str(script))
+    assert done.returncode == 0, done.stderr
+    stored = results.load("mine").meta.command
+    assert stored[:2] == ("ggufspec", "bench")
+    assert "--from" not in stored
+    assert f"{models}/drafter.gguf" in stored
+    again = shell.here(*stored[1:-2], "--dry-run") if stored[-2] == "--name" else None
+    assert again is None or again.returncode == 0
+
+
+def test_secrets_of_a_text_are_neither_stored_nor_printed(llama: Path, models: Path) -> None:
+    unit = models / "llama.service"
+    unit.write_text(UNIT.format(folder=models))
+    done = shell.here("bench", *TEXT, "--name", "mine", "--engine", "binary", "--from", str(unit))
+    assert done.returncode == 0, done.stderr
+    written = [path for path in paths.runs_dir().rglob("*") if path.is_file()]
+    assert written
+    everything = done.stdout + done.stderr + "".join(path.read_text(errors="replace") for path in written)
+    assert not [secret for secret in SECRETS if secret in everything]
+    assert "--api-key" in done.stderr
+    assert "not read, so measured without: --new-flag" in done.stderr
+    assert "the command runs that in /opt/llama/bin; --llama /opt/llama/bin measures it" in done.stderr
+
+
+def test_secrets_after_the_dashes_are_neither_stored_nor_printed(llama: Path, models: Path) -> None:
+    words = ("-m", str(models / "target.gguf"), "-md", str(models / "drafter.gguf"), "--draft", "3")
+    done = shell.here(
+        *("bench", *TEXT, "--name", "mine", "--", f"HF_TOKEN={SECRETS[0]}", "llama-speculative", *words),
+        *("--hf-token", SECRETS[0], "--api-key", SECRETS[1]),
+    )
+    assert done.returncode == 0, done.stderr
+    written = [path for path in paths.runs_dir().rglob("*") if path.is_file()]
+    everything = done.stdout + done.stderr + "".join(path.read_text(errors="replace") for path in written)
+    assert not [secret for secret in SECRETS if secret in everything]
+
+
+def test_options_of_this_command_line_win_and_dashes_before_options_pass_them_on(
+    llama: Path, models: Path
+) -> None:
+    words = ("-m", str(models / "target.gguf"), "--threads", "7")
+    done = shell.here("bench", *TEXT, "--dry-run", "--", "llama-completion", *words)
+    assert done.returncode == 0, done.stderr
+    assert "--threads 1" in done.stdout
+    assert "--threads 7" not in done.stdout
+    passed = shell.here("bench", "--pair", "demo", *TEXT, "--dry-run", "--", "--no-repack")
+    assert passed.returncode == 0, passed.stderr
+    assert "--no-repack" in passed.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hello world\n", "has no command of llama.cpp"),
+        ("llama-server --port 8080\n", "names no model"),
+        (
+            "models:\n  a:\n    cmd: llama-server -m a.gguf\n  b:\n    cmd: llama-server -m b.gguf\n",
+            "has 2 commands of llama.cpp: a, b",
+        ),
+    ],
+)
+def test_a_text_that_cannot_be_measured_says_why(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "text"
+    file.write_text(text)
+    done = shell.here("bench", "--from", str(file))
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "hint: " in done.stderr
+
+
+def test_words_after_the_dashes_that_are_no_program_are_refused() -> None:
+    done = shell.here("tune", "--", "lama-server", "-m", "a.gguf")
+    assert done.returncode == 1
+    assert "the words after -- name no program of llama.cpp" in done.stderr
+
+
+def test_why_measures_a_command_first(llama: Path, models: Path) -> None:
+    words = ("-m", str(models / "target.gguf"), "-md", str(models / "drafter.gguf"), "--draft", "3")
+    done = shell.here(
+        "why", "--", "llama-speculative", *words, "-p", "Once upon a time", "-n", "32", "-t", "1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "drafting, target.gguf + drafter.gguf, γ = 3" in done.stdout
+
+
+def test_a_tuning_chooses_the_sizes_itself_and_serves_the_context(llama: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.gguf"
+    words = ("-m", str(missing), "--draft-max", "5", "--spec-draft-p-min", "0.5", "-c", "8192", "-ngl", "7")
+    done = shell.here("tune", "--", "llama-server", *words)
+    assert done.returncode != 0
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("read as: ggufspec tune "))
+    asked = command_lines.read("tune", *shlex.split(line)[4:])
+    assert asked == TuneOptions(target=str(missing), ngl=7, engine="server", serve_ctx=8192)

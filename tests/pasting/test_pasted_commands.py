@@ -1,0 +1,120 @@
+"""Commands of llama.cpp as people paste them: what each is read as, and what is said of the rest."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggufspec.errors import GgufspecError
+from ggufspec.llama.install.options import parse_help
+from ggufspec.options import BenchOptions
+from ggufspec.pasting import PastedCommand, command_of_words, find_commands, flags, read_command
+from tests.support import command_lines
+
+TESTS = Path(__file__).parents[1]
+COMMANDS = tomllib.loads((TESTS / "pasting" / "commands.toml").read_text())["command"]
+TODAY = parse_help((TESTS / "help" / "0.3.36" / "llama-server.txt").read_text(), plain=False)
+SEEDED = "SECRET"
+
+
+def _read(case: dict[str, Any]) -> PastedCommand:
+    found = find_commands(case["text"])
+    if "choose" in case:
+        found = tuple(command for command in found if command.name == case["choose"])
+    (command,) = found
+    return read_command(command)
+
+
+@pytest.mark.parametrize("case", COMMANDS, ids=[case["name"] for case in COMMANDS])
+def test_a_command_becomes_options_of_a_bench(case: dict[str, Any]) -> None:
+    pasted = _read(case)
+    words = case["options"].replace("{home}", str(Path.home()))
+    assert BenchOptions(**pasted.values) == command_lines.read("bench", *shlex.split(words))
+    said = "\n".join((*pasted.notes, *pasted.to_change))
+    for text in case.get("says", ()):
+        assert text in said
+    assert SEEDED not in repr(pasted)
+    assert "seeded" not in repr(pasted)
+
+
+def test_the_words_of_a_command_line_are_a_command_of_a_program() -> None:
+    found = command_of_words(["env", "CUDA_VISIBLE_DEVICES=1", "/opt/bin/llama-server", "-m", "a b.gguf"])
+    assert found is not None
+    pasted = read_command(found)
+    assert (pasted.program, pasted.folder, pasted.engine) == ("llama-server", "/opt/bin", "server")
+    assert pasted.values == {"target": "a b.gguf"}
+    assert pasted.variables == {"CUDA_VISIBLE_DEVICES": "1"}
+    assert command_of_words(["lama-server", "-m", "x"]) is None
+
+
+def test_a_running_process_is_read_from_proc() -> None:
+    (command,) = find_commands("/usr/bin/llama-server\0-m\0/m/a b.gguf\0-c\x004096\0")
+    assert read_command(command).values == {"target": "/m/a b.gguf", "ctx": 4096}
+
+
+def test_a_command_without_a_model_is_refused() -> None:
+    (command,) = find_commands("llama-server --port 8080")
+    with pytest.raises(GgufspecError, match="names no model"):
+        read_command(command)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$(touch {made}) llama-server -m a.gguf -p `touch {made}`",
+        'X=$(touch {made}); llama-server -m "$X" -c 16',
+        "models:\n  a:\n    cmd: llama-server -m a.gguf $(touch {made})\n",
+        "!!python/object/apply:os.system ['touch {made}']\n",
+        "[Service]\nExecStart=/bin/sh -c 'touch {made}; llama-server -m a.gguf'\n",
+    ],
+)
+def test_nothing_of_a_text_is_executed(text: str, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    for command in find_commands(text.replace("{made}", str(made))):
+        try:
+            read_command(command)
+        except GgufspecError as error:
+            assert "no model" in error.message  # noqa: PT017
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "GGML_BACKEND_PATH", "PATH", "PYTHONPATH", "LLAMA_CACHE"])
+def test_variables_that_name_programs_or_libraries_are_never_set(name: str) -> None:
+    (command,) = find_commands(f"{name}=/tmp/evil.so llama-server -m a.gguf")
+    assert read_command(command).variables == {}
+
+
+def test_every_flag_of_todays_server_is_known() -> None:
+    models = re.compile(r"--(?:fim|gpt-oss|embd|vision)-.+|-dr|--docker-repo")  # that llama.cpp chooses
+    unknown = {flag for flag in TODAY.help if not flags.is_known(flag) and not models.fullmatch(flag)}
+    assert unknown == {"--spec-synth-len"}
+
+
+def test_every_variable_of_todays_server_is_known() -> None:
+    variables = {variable for flag in TODAY.help if (variable := TODAY.variable(flag))}
+    listed = {name for name in variables if name.startswith("LLAMA_ARG_")}
+    assert len(listed) > 100
+    unknown = {name for name in listed if not flags.is_known(flags.flag_of_variable(name) or "")}
+    assert unknown == {"LLAMA_ARG_DOCKER_REPO", "LLAMA_ARG_SPEC_SYNTH_LEN"}
+
+
+@pytest.mark.parametrize("flag", flags.GONE)
+def test_a_translated_flag_is_gone_and_its_translation_is_there(flag: str) -> None:
+    assert flag not in TODAY.help
+    today = flags.GONE[flag].today
+    assert today is None or today.split()[0] in TODAY.help
+
+
+@pytest.mark.parametrize(
+    "era", ["0.2.63/speculative", "0.3.2/llama-speculative", "0.3.16/llama-server", "0.3.24/llama-server"]
+)
+def test_what_an_era_called_its_drafting_is_read(era: str) -> None:
+    listed = parse_help((TESTS / "help" / f"{era}.txt").read_text(), plain=False)
+    named = {flag for flag in listed.help if "draft" in flag}
+    assert named
+    assert all(flags.is_known(flag) for flag in named)
