@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
@@ -67,47 +66,6 @@ class Method(StrEnum):
 
 
 _HEADS = frozenset({Method.DRAFT_MTP, Method.DRAFT_EAGLE3, Method.DRAFT_DFLASH, Method.DRAFT_DSPARK})
-
-
-@dataclass(frozen=True)
-class Chain:
-    """Methods that are asked for a draft in turn; a round uses the first draft.
-
-    llama.cpp fixes the order: n-gram methods in the order of ``Method``, then the one that drafts with a
-    model. A single method is a chain without ``first``.
-    """
-
-    method: Method
-    first: tuple[Method, ...] = ()
-
-    @classmethod
-    def parse(cls, text: str) -> Chain:
-        """Return the chain that a text such as ``ngram-mod+draft-mtp`` names, in any order.
-
-        Raises:
-            ValueError: it names no method, an unknown one, or no chain that can be measured.
-        """
-        names = [name.strip() for name in text.split("+")]
-        unknown = next((name for name in names if name not in list(Method)), None)
-        if unknown is not None:
-            raise ValueError(f"no drafting method is called {unknown!r}; there are {', '.join(Method)}")
-        methods = [method for method in Method if method.value in names]
-        with_model = [method for method in methods if method.drafts_with_model]
-        if len(methods) == 1:
-            return cls(methods[0])
-        if len(with_model) != 1:
-            raise ValueError(
-                f"{text} is not a chain: one of its methods drafts with a model, and the others are n-grams"
-            )
-        return cls(with_model[0], tuple(method for method in methods if not method.drafts_with_model))
-
-    @property
-    def methods(self) -> tuple[Method, ...]:
-        """The methods in the order in which they are asked."""
-        return (*self.first, self.method)
-
-    def __str__(self) -> str:
-        return "+".join(method.value for method in self.methods)
 
 
 class SplitMode(StrEnum):

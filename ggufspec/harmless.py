@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-"""C0 and C1 control characters, bidirectional overrides, surrogates and noncharacters."""
+CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+"""A pattern: C0 and C1 control characters, bidirectional overrides, surrogates and noncharacters."""
 
 _TAG = r"<(?=[A-Za-z/!?])"  # CommonMark 6.6: what can begin HTML, or an address
 _LINK = r"(?<!\\)\](?=\()"  # between a link's text and its address
@@ -17,7 +17,10 @@ def harmless(text: str) -> str:
 
     Line feeds and tabs stay. Every other control character becomes U+FFFD.
     """
-    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+    text = text.replace("\r\n", "\n")
+    if text.replace("\n", "").replace("\t", "").isprintable():  # faster than compiling the pattern
+        return text
+    return re.sub(CONTROL, "\N{REPLACEMENT CHARACTER}", text)
 
 
 def one_line(text: str) -> str:
@@ -38,4 +41,4 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
     import json  # most commands do not need it
 
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return re.sub(CONTROL, lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -12,7 +12,6 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from numbers import Real
 from typing import Any, ParamSpec, TypeVar
 
 from ggufspec.errors import GgufspecError
@@ -98,6 +97,8 @@ def check_finite(name: str, value: object) -> None:
     if dataclasses.is_dataclass(value):
         for field, part in vars(value).items():
             check_finite(field, part)
+    from numbers import Real  # takes longer than the rest of what ``--help`` needs from here
+
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, Real) and not math.isfinite(number):
             raise GgufspecError(f"{name} is {number}", f"give a finite number for {name}, or leave it out")

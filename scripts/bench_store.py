@@ -122,12 +122,12 @@ def timed(call: Callable[[], object]) -> tuple[tuple[float, float], object]:
 
 
 def figures(stored: ResultSet) -> Table:
-    """Return the point figures of a loaded bench."""
+    """Return the point figures of a loaded bench, of all runs as measured."""
     return {
         (arm.role.value, arm.draft_size or 0): (
-            geometric_mean(stats.per_prompt(arm.rates).values()),
+            geometric_mean(stats.per_prompt(arm.measured).values()),
             arm.acceptance.accept_rate if arm.acceptance else np.nan,
-            geometric_mean(stats.per_prompt(arm.rates, arm.baseline.rates).values())
+            geometric_mean(stats.per_prompt(arm.measured, arm.baseline.measured).values())
             if arm.baseline
             else np.nan,
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import importlib
 import io
 import os
@@ -76,7 +74,6 @@ _UNCONFIGURED = {"completion", "config", "doctor"}
 """Commands that ignore invalid settings, so that they can be used to fix them."""
 _HELP = {"-h", "--help"}
 _HELP_WIDTH = 110  # columns at most
-_OBJECTS_PER_COLLECTION = 50_000
 
 
 class LazyGroup(click.Group):
@@ -161,7 +158,6 @@ def main() -> NoReturn:
 
 def _main() -> int:
     """Run the command line, and return the exit code."""
-    _spare_collections()
     sys.excepthook = _print_traceback
     if isinstance(sys.stdout, io.TextIOWrapper):  # the terminal's encoding may lack characters of a path
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -177,14 +173,13 @@ def _main() -> int:
     return SIGNALLED + received[0] if received else code
 
 
-def _spare_collections() -> None:
-    """Collect garbage rarely, and never at the end: a fifth of the time of a short command.
-
-    Importing makes 100,000 objects, none of which is garbage. By default, Python looks through the new ones
-    after every 700 (2000 since 3.14), and through all of them when it ends.
-    """
-    gc.set_threshold(_OBJECTS_PER_COLLECTION)
-    atexit.register(gc.freeze)
+def _terminal_width() -> int:
+    """Return the columns of a help. click would import shutil for them, which takes 2 ms."""
+    try:
+        columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(1).columns
+    except (ValueError, OSError):  # COLUMNS is no number, or this is no terminal
+        columns = 80
+    return max(min(columns, _HELP_WIDTH) - 2, 50)  # as click computes it
 
 
 def _run(level: verbosity.Verbosity) -> int:
@@ -194,7 +189,7 @@ def _run(level: verbosity.Verbosity) -> int:
         GgufspecError: any, with --debug.
     """
     try:
-        cli.main(prog_name="ggufspec", standalone_mode=False, obj=level)
+        cli.main(prog_name="ggufspec", standalone_mode=False, obj=level, terminal_width=_terminal_width())
         output.flush()
     except click.ClickException as error:
         message = io.StringIO()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.choices import ENGINES, Chain, Experts, Layers, Method, Program, Role, SplitMode
+from ggufspec.choices import ENGINES, Experts, Layers, Method, Program, Role, SplitMode
 from ggufspec.domain.acceptances import (
     Acceptance,
     AcceptanceRate,
@@ -46,6 +46,7 @@ from ggufspec.domain.requests import (
 from ggufspec.domain.serving import Launch, ServedRequest, Serving
 from ggufspec.domain.specs import (
     CacheTypes,
+    Chain,
     Drafting,
     ModelRun,
     NgramSettings,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ggufspec.choices import ON_HUB, SUITES, Chain, Method
+from ggufspec.choices import ON_HUB, SUITES, Method
 from ggufspec.errors import GgufspecError
 from ggufspec.units import parse_duration, parse_memory, parse_quantity
 
@@ -647,6 +647,8 @@ class Methods(Axis):
         super().__init__("method", number=None, words=tuple(Method))
 
     def _values(self, text: str) -> Iterator[str]:
+        from ggufspec.domain import Chain
+
         yield str(Chain.parse(text))
 
 
@@ -661,7 +663,7 @@ class SpecTypes(Methods):
         if names == ["none"]:
             raise ValueError("nothing drafts with 'none': leave the drafter and the method out")
         methods = (str(Method.DRAFT_MODEL) if name in self._OF_MODEL else name for name in names)
-        return (str(Chain.parse("+".join(methods))),)
+        return tuple(self._values("+".join(methods)))
 
 
 class Switches(Axis):

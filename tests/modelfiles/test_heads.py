@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import ggufspec
-from ggufspec.choices import Chain
 from ggufspec.domain import (
+    Chain,
     Drafting,
     Method,
     ModelFile,

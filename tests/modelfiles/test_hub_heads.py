@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import ggufspec
-from ggufspec.choices import Chain
-from ggufspec.domain import Method
+from ggufspec.domain import Chain, Method
 from ggufspec.measure import prepare_session, with_head
 from ggufspec.modelfiles import hub as modelhub
 from ggufspec.modelfiles.hub import choice

@@ -28,5 +28,5 @@ def commands() -> Iterator[tuple[str, Command]]:
 def read(path: str, *words: str) -> Any:
     """Return the options that a command's words are read as."""
     command = dict(commands())[path]
-    with command.make_context(path, [*words]) as context:
+    with command.make_context(path, [*words], **cli.context_settings) as context:
         return read_options(command.options, context.params)

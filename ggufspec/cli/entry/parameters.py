@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ggufspec.cli.entry import completions
 from ggufspec.errors import GgufspecError
 from ggufspec.options import Option, Options, kinds
 
@@ -41,6 +40,8 @@ class FieldType(click.ParamType[Any]):
         from click.shell_completion import CompletionItem
 
         if self._complete is not None:
+            from ggufspec.cli.entry import completions
+
             offer = getattr(completions, self._complete)
             offered: list[CompletionItem] = offer(ctx, param, incomplete)
             return offered

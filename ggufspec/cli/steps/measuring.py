@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import time
@@ -106,10 +107,12 @@ def show_commands(session: Session, out: Path | None) -> None:
 
 def _quote(word: str) -> str:
     """Return a word quoted for a shell; control characters become escapes."""
-    if not CONTROL.search(word):
+    if not re.search(CONTROL, word):
         return shlex.quote(word)
     plain = word.replace("\\", "\\\\").replace("'", "\\'")
-    escaped = CONTROL.sub(lambda match: "".join(f"\\x{byte:02x}" for byte in os.fsencode(match[0])), plain)
+    escaped = re.sub(
+        CONTROL, lambda match: "".join(f"\\x{byte:02x}" for byte in os.fsencode(match[0])), plain
+    )
     return f"$'{escaped}'"
 
 

@@ -36,7 +36,7 @@ def export(command: ServerCommand, form: ServerFormat) -> str:
         GgufspecError: the format cannot hold a word of the command.
     """
     for word in (*command.argv, *command.environment.values()):
-        if CONTROL.search(word) or "\n" in word:
+        if re.search(CONTROL, word) or "\n" in word:
             raise _unfit(form, repr(word), "it has a control character, or is not valid UTF-8")
     return _EXPORTS[form](command)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -227,4 +228,4 @@ def _sql_literal(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     quoted = "'" + str(value).replace("'", "''") + "'"
-    return CONTROL.sub(lambda match: f"' || char({ord(match[0])}) || '", quoted)
+    return re.sub(CONTROL, lambda match: f"' || char({ord(match[0])}) || '", quoted)
