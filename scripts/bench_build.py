@@ -148,7 +148,7 @@ def compile_variant(name: str, tree: sources.Tree, work: Path, *, cache: Path | 
     environment = {**base, "CCACHE_DIR": str(work / "cache"), "SCCACHE_DIR": str(work / "cache")}
     if cache is not None and cache.name == "sccache" and name in _CACHED:
         subprocess.run([cache, "--stop-server"], capture_output=True, check=False)  # it keeps its folder
-    cmake, ninja = str(toolchain.cmake()), str(toolchain.tool("ninja", hint="pip install ninja"))
+    cmake, ninja = str(toolchain.cmake()), str(toolchain.tool("ninja", hint=toolchain.TOOLS_HINT))
     flags = [f"-D{one}" for one in definitions(name, tree, folder, cache)]
     build = str(folder)  # llama.cpp's tree puts programs into the build folder's own bin, whatever is asked
     log = folder / "build.log"

@@ -55,7 +55,7 @@ def compile_library(source: Source, features: frozenset[str], work: Path) -> lis
     settings = CompileSettings(
         backend=Backend.CPU, cpu=features, compiler_cache=toolchain.compiler_cache(), commit=tree.commit
     )
-    made, ninja = work / "build", str(toolchain.tool("ninja", hint="pip install ninja"))
+    made, ninja = work / "build", str(toolchain.tool("ninja", hint=toolchain.TOOLS_HINT))
     chosen = (
         *recipes.cmake_options(tree.root, settings),
         *recipes.layout(made / "bin", origin="$ORIGIN"),

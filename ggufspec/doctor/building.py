@@ -54,16 +54,16 @@ def cmake() -> Finding:
     try:
         path = toolchain.cmake()
     except BuildError as error:
-        return missing("CMake", error.message, error.hint or "pip install cmake")
+        return missing("CMake", error.message, error.hint or toolchain.TOOLS_HINT)
     return ok("CMake", f"{_first_line(str(path)).removeprefix('cmake version ')} ({path})")
 
 
 def ninja() -> Finding:
     """Report the Ninja that builds use."""
     try:
-        path = toolchain.tool("ninja", hint="pip install ninja")
+        path = toolchain.tool("ninja", hint=toolchain.TOOLS_HINT)
     except BuildError as error:
-        return missing("Ninja", error.message, error.hint or "pip install ninja")
+        return missing("Ninja", error.message, error.hint or toolchain.TOOLS_HINT)
     return ok("Ninja", f"{_first_line(str(path))} ({path})")
 
 

@@ -103,13 +103,10 @@ def gpus(present: Sequence[Gpu], hottest_c: float | None = None) -> Iterator[Fin
 def gpu_state() -> Iterator[Finding]:
     """Report the state of NVIDIA's GPUs: driver, power, temperature, and throttling.
 
-    Without such GPUs there is no finding. If the package that reads them is missing, the finding says so.
+    Without such GPUs there is no finding.
     """
     readings = nvml.read_gpus()
     if not readings:
-        if shutil.which("nvidia-smi") and not nvml.installed():
-            text = "clocks, power, temperature, memory and energy of GPUs are not recorded"
-            yield remark("GPU state", text, "pip install 'ggufspec[gpu]'")
         return
     limit = nvml.power_limit_w()
     watts = [reading.watts for reading in readings if reading.watts is not None]

@@ -1,7 +1,7 @@
-"""Clocks, temperature, power and memory of NVIDIA GPUs, read through the optional package nvidia-ml-py.
+"""Clocks, temperature, power and memory of NVIDIA GPUs, read through the package nvidia-ml-py.
 
 Every field is read separately. A field that a GPU does not support (common on partitioned, virtual and old
-GPUs) is None. Without the package, a driver or a GPU, nothing is read.
+GPUs) is None. Without a driver or a GPU, nothing is read.
 """
 
 from __future__ import annotations
@@ -42,11 +42,6 @@ class Reading(NamedTuple):
     watts: float | None
     used_bytes: int | None  # by all programs, the driver included
     reasons: tuple[str, ...] | None  # of _REASONS; () if clocks are not reduced
-
-
-def installed() -> bool:
-    """Whether the package is installed, with or without a GPU."""
-    return _package() is not None
 
 
 def present() -> bool:
@@ -123,19 +118,10 @@ def _read_each(read: Callable[[Any, Any], _T]) -> tuple[_T | None, ...]:
     return tuple(values)
 
 
-def _package() -> Any:
-    try:
-        return importlib.import_module("pynvml")
-    except ImportError:
-        return None
-
-
 @cache
 def _open_library() -> tuple[Any, tuple[Any, ...]]:
     """Load the library and list the GPUs, once: it takes tens of milliseconds. (None, ()) without a GPU."""
-    nvml = _package()
-    if nvml is None:
-        return None, ()
+    nvml = importlib.import_module("pynvml")
     with suppress(nvml.NVMLError):
         nvml.nvmlInit()
         gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]

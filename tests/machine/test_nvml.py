@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -66,13 +65,11 @@ def _known(conditions: Conditions) -> set[str]:
     return {name for name, value in vars(conditions).items() if name.startswith("gpu") and value is not None}
 
 
-@pytest.mark.parametrize("kind", ["no package", "no driver", "no GPU", "hidden"])
+@pytest.mark.parametrize("kind", ["no driver", "no GPU", "hidden"])
 def test_without_gpus_there_is_no_thread_and_nothing_known(
     install: Install, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     install(*([] if kind == "no GPU" else [FakeGpu()]))
-    if kind == "no package":
-        monkeypatch.setitem(sys.modules, "pynvml", None)
     if kind == "no driver":
         monkeypatch.setattr(sys.modules["pynvml"], "nvmlInit", _no_driver)
     if kind == "hidden":
@@ -315,16 +312,3 @@ def test_the_doctor_looks_at_gpus(install: Install) -> None:
     )
     install()
     assert not list(machines.gpu_state())
-
-
-def test_the_doctor_misses_the_package_where_there_is_a_gpu(
-    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install()
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert not list(machines.gpu_state())
-    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    (missing,) = machines.gpu_state()
-    assert (missing.status, missing.fix) == (FindingStatus.REMARK, "pip install 'ggufspec[gpu]'")

@@ -71,7 +71,7 @@ def configure(tree: Path, settings: CompileSettings, work: Path) -> tuple[int, s
     """Configure as a build does; return the exit status, what CMake said, and what it keeps."""
     if recipes.uses_make(tree):
         pytest.skip("this tree is built by make, which has no configure step")
-    cmake, ninja = toolchain.cmake(), toolchain.tool("ninja", hint="pip install ninja")
+    cmake, ninja = toolchain.cmake(), toolchain.tool("ninja", hint=toolchain.TOOLS_HINT)
     words = [str(cmake), "-S", str(tree), "-B", str(work / "build"), "-G", "Ninja"]
     placed = recipes.layout(work / "build" / "bin", origin="$ORIGIN", alone=settings.cuda is not None)
     options = (*recipes.cmake_options(tree, settings), f"CMAKE_MAKE_PROGRAM={ninja}", *placed)

@@ -88,7 +88,7 @@ def _by_cmake(
     log: Path,
     environment: Mapping[str, str],
 ) -> Generator[BuildProgress, None, Compiled]:
-    cmake, ninja = str(toolchain.cmake()), str(toolchain.tool("ninja", hint="pip install ninja"))
+    cmake, ninja = str(toolchain.cmake()), str(toolchain.tool("ninja", hint=toolchain.TOOLS_HINT))
     folder = str(produced.parent)
     options = recipes.cmake_options(root, settings)
     origin = "@loader_path" if sys.platform == "darwin" else "$ORIGIN"

@@ -37,6 +37,9 @@ _SHAPING_PREFIXES = (
     *("DYLD_", "PKG_CONFIG_", "NIX_", "Vulkan_", "BLAS_", "OpenMP_", "MKL_"),
 )
 _FINDS_CERTIFICATES = "NIX_SSL_CERT_FILE"  # of the prefix "NIX_", but no compiler reads it
+TOOLS_HINT = "pip install 'ggufspec[build]'; or `ggufspec build --prebuilt`, which compiles nothing"
+"""What to do where CMake or Ninja is missing."""
+
 _BYTES_PER_JOB = 1 << 30  # a compiler in llama.cpp's largest file
 
 
@@ -97,7 +100,7 @@ def cmake() -> Path:
         if version and tuple(map(int, version.groups())) >= CMAKE_MINIMUM:
             return Path(candidate)
     needed = ".".join(map(str, CMAKE_MINIMUM))
-    raise BuildError(f"no CMake of at least {needed} was found", "pip install cmake")
+    raise BuildError(f"no CMake of at least {needed} was found", TOOLS_HINT)
 
 
 def nvcc() -> Path | None:
