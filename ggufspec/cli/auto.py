@@ -22,6 +22,7 @@ def command(asked: AutoOptions) -> None:
     ggufspec auto Qwen/Qwen3-32B-GGUF:Q4_K_M
     ggufspec auto big.gguf -md small.gguf -md eagle3.gguf --max-time 20m
     ggufspec auto Qwen/Qwen3-8B-GGUF:Q4_K_M --parallel 4    the best for four users at once
+    ggufspec auto Qwen/Qwen3-8B-GGUF:Q4_K_M -f my-prompts.jsonl   judged by texts of yours
     ggufspec auto Qwen/Qwen3-8B-GGUF:Q4_K_M --yes --max-download 8G --serve -- --port 8000
     """
     from ggufspec.cli.steps import automatic, limits, serving
@@ -37,6 +38,6 @@ def command(asked: AutoOptions) -> None:
     with automatic.explain_interruption():
         deadline = automatic.fetch_sources(sources, asked, deadline)
         configuration = automatic.tune_sources(sources, asked, deadline)
-    automatic.print_commands(configuration)
+    automatic.print_commands(configuration, asked)
     if asked.serve:
         serving.run_server(serving.prepare_server(configuration.id, asked.words))

@@ -35,6 +35,7 @@ class Option:
         elsewhere: what llama.cpp means by one of its names, as a sentence, where that is something else.
         axis: whether its value is a tuple; how many values a command takes is said by ``Options.several``.
         repeated: whether it is a tuple because it can be repeated, in every command.
+        positional: whether its values may stand without its name, too, where the command has no argument.
         constant: spellings without a value -> the value that each stands for, and its help; hidden without
             help.
         metavar: what stands for the value in the help; None for the kind's placeholder.
@@ -60,6 +61,7 @@ class Option:
     written: Mapping[str, Kind] = field(default_factory=dict)
     alone: str | None = None
     elsewhere: str | None = None
+    positional: bool = False
     axis: bool = False
     repeated: bool = False
     constant: Mapping[str, tuple[Any, str]] = field(default_factory=dict)

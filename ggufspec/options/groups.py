@@ -71,6 +71,7 @@ class ReferenceOptions(Options, section="Models"):
         "--target",
         "-m",
         hidden=TARGET,
+        positional=True,
         axis=True,
         metavar="REF",
         complete="models",

@@ -255,9 +255,16 @@ class ServedWords(Options):
 
 
 class AutoOptions(
-    RpcOption, ThreadsOption, LlamaOption, HubOptions, CapacityOptions, TimeLimitOption, ServedWords
+    RpcOption,
+    ThreadsOption,
+    LlamaOption,
+    HubOptions,
+    CapacityOptions,
+    TextOptions,
+    TimeLimitOption,
+    ServedWords,
 ):
-    """What to serve, what may be downloaded for it, and how long the tuning may take."""
+    """What to serve, what may be downloaded for it, by which texts to judge, and how long that may take."""
 
     target: str = option("", "target", required=True, metavar="TARGET", complete="models_and_pairs")
     draft_model: tuple[str, ...] = option(
@@ -486,7 +493,7 @@ class FleetBenchOptions(FleetSweepOptions, several=f"{_LISTS} parallel depth rat
     where: str = option(Where.EACH.value)
 
 
-class FleetTuneOptions(TuneOptions, ClusterOptions):
+class FleetTuneOptions(TuneOptions, ClusterOptions, without="from_text"):
     """What is tuned on each machine."""
 
     engine: str | None = option("server", shown=None)

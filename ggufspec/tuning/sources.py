@@ -82,12 +82,13 @@ class DraftSources:
     def tune_options(self, asked: AutoOptions) -> TuneOptions:
         """Return what to tune once everything is on this machine."""
         target, *drafters = self.models
+        is_unnamed = asked.suite is None and not asked.prompt and not asked.prompt_file
         return asked.to(
             TuneOptions,
             target=target,
             draft_model=drafters,
             engine="server",
-            suite=EMBEDDED if catalog.is_embedded(asked.target) else None,
+            suite=EMBEDDED if is_unnamed and catalog.is_embedded(asked.target) else asked.suite,
             method=tuple(dict.fromkeys(source.method.value for source in self.tried)),
             offline=False,
         )

@@ -31,6 +31,7 @@ from ggufspec.domain import NO_PROMPT, Launch, Role, RunResult, RunSpec, Serving
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
 from ggufspec.measure import NO_DEADLINE
+from ggufspec.options import AutoOptions
 from ggufspec.publishing import derived
 from ggufspec.report.text import configuration, crossovers, overview, precision, reasons
 from ggufspec.report.text import tuned as tuned_report
@@ -354,7 +355,7 @@ def test_tune_and_what_it_stores_serve_no_open_drafting(home: Path, case: Simula
         ending = io.StringIO()
         with contextlib.redirect_stdout(ending):
             automatic._print_finished(configured)
-            automatic.print_commands(configured)
+            automatic.print_commands(configured, AutoOptions(target="demo"))
     for text in (printed, ending.getvalue(), _printed("show", configured.id)):
         assert _claims(text) is None, text
         assert "Undecided: " in text

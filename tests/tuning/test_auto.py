@@ -228,6 +228,8 @@ def test_the_command_ends_with_the_verdict_and_how_to_serve_it(family: Hub, llam
     assert lines[0].startswith("Draft with d-Q8_0.gguf, γ = 4")
     assert any("m-Q4_K_M.gguf + d-Q8_0.gguf" in line for line in lines[1:])  # the table
     name = configuration.id
+    assert lines[-3].startswith("Judged by ")
+    assert lines[-3].endswith(" -p, -f or --suite names others.")
     assert lines[-2] == f"Stored as {name}: `ggufspec report {name}` writes its report."
     assert lines[-1] == f"Serve it: ggufspec serve --tuned {name}"
     assert not list((paths.data_dir() / "tunings").iterdir())
@@ -407,6 +409,18 @@ def test_the_embedded_pair_is_not_looked_for_on_the_hub(family: Hub, llama: Path
     assert found.tried[0].name == "demo:drafter"
     assert not found.survey.missing_bytes
     assert family.seen == []
+
+
+def test_it_judges_by_the_texts_that_are_named(family: Hub, llama: Path, run: Run) -> None:
+    for options, suite in (({}, "demo"), ({"prompt": "Hi"}, None), ({"suite": "general"}, "general")):
+        asked = AutoOptions(target="demo", **options)
+        tuned = tuning.find_sources(asked).tune_options(asked)
+        assert (tuned.suite, tuned.prompt) == (suite, asked.prompt)
+    code, out, err = run("auto", TARGET, "--yes", *QUICK, "-p", "Once upon", "-p", "Hello there")
+    assert code == 0, err
+    (line,) = (line for line in out.splitlines() if line.startswith("Judged by "))
+    assert line.startswith("Judged by 2 prompts: ")
+    assert "--suite" not in line
 
 
 def test_the_pins_of_a_catalogue_are_checked_and_made(

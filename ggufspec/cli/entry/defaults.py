@@ -11,7 +11,7 @@ import click
 from ggufspec import paths
 from ggufspec.choices import OutputFormat
 from ggufspec.cli.entry import verbosity
-from ggufspec.cli.entry.parameters import FieldArgument, FieldOption
+from ggufspec.cli.entry.parameters import FieldArgument, FieldOption, positional_source
 from ggufspec.errors import CatalogError, GgufspecError
 from ggufspec.options import Option, settings
 
@@ -88,7 +88,10 @@ def _make_default(option: Option, setting: settings.Setting, *, is_many: bool) -
 
     def default() -> Any:
         ctx, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
-        if any(ctx.get_parameter_source(name) is typed for name in option.replaced_by):
+        if any(
+            typed in {ctx.get_parameter_source(name), positional_source(ctx, name)}
+            for name in option.replaced_by
+        ):
             return None
         if setting.key == "pair":
             _check_pair(setting)

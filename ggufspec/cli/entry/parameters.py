@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Options)
 
+_POSITIONAL = "positional"  # ends the name of the parameter of values without a name
+
 DASHES = "\0--\0"
 """What stands for ``--`` while click reads it as a value; no command line can hold this."""
 
@@ -117,18 +119,23 @@ class FieldOption(click.Option):
 
 
 class FieldArgument(click.Argument):
-    """A field as a positional argument."""
+    """A field as a positional argument.
 
-    def __init__(self, option: Option) -> None:
+    Args:
+        option: what is known of it; where it has a name, its values may also stand without it.
+        is_many: several values may.
+    """
+
+    def __init__(self, option: Option, *, is_many: bool) -> None:
         self.option = option
-        is_many = option.repeated
+        is_unnamed = option.is_argument
         kind = click.UNPROCESSED if option.passed_on else FieldType(option.kind, option.complete)
         super().__init__(
-            [option.python_name],
+            [option.python_name if is_unnamed else f"{option.python_name}__{_POSITIONAL}"],
             type=kind,
             nargs=-1 if is_many else 1,
             required=option.required,
-            metavar=option.metavar,
+            metavar=option.metavar if is_unnamed else "[MODEL]..." if is_many else "[MODEL]",
             callback=_restore_dashes if option.divided else None,
         )
 
@@ -158,9 +165,10 @@ def _restore_dashes(ctx: click.Context, param: click.Parameter, value: Any) -> A
 
 def make_parameters(options: type[Options]) -> Iterator[click.Parameter]:
     """Yield the parameters of a command with these options; what follows ``--`` comes last."""
+    has_argument = any(option.is_argument for option in options.options.values())
     for name, option in sorted(options.options.items(), key=lambda item: item[1].passed_on):
         if option.is_argument:
-            yield FieldArgument(option)
+            yield FieldArgument(option, is_many=option.repeated)
             continue
         is_many = option.repeated or (option.axis and (options.several is None or name in options.several))
         for constant in option.constant:
@@ -168,6 +176,27 @@ def make_parameters(options: type[Options]) -> Iterator[click.Parameter]:
         for written in option.written:
             yield FieldOption(option, is_many=is_many, written=written)
         yield FieldOption(option, is_many=is_many)
+        if option.positional and not has_argument:
+            yield FieldArgument(option, is_many=is_many)
+
+
+def positional_source(ctx: click.Context, name: str) -> click.core.ParameterSource | None:
+    """Return where the values of a field that stand without its name come from."""
+    return ctx.get_parameter_source(f"{name}__{_POSITIONAL}")
+
+
+def _join_positional(named: tuple[Any, ...] | None, value: Any) -> tuple[Any, ...]:
+    """Return the values of a field, with those that stand without its name last.
+
+    Raises:
+        UsageError: the command takes one, and another one was named.
+    """
+    if isinstance(value, tuple):
+        return (*(named or ()), *value)
+    if named is not None and named != (value,):
+        models = f"{named[0]} and {value}"
+        raise click.UsageError(f"two models are named, {models}; `ggufspec sweep` takes several")
+    return (value,)
 
 
 def _read_written(options: type[Options], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -192,8 +221,14 @@ def read_options(options: type[T], values: Mapping[str, Any]) -> T:
     for key, value in values.items():
         name, _, place = key.partition("__")
         is_unset = value is None or value == () or (place and value is False)  # a flag of a constant
-        if not is_unset and name in options.options and not place.startswith("written"):
+        if is_unset or name not in options.options or place.startswith("written"):
+            continue
+        if place != _POSITIONAL:
             given[name] = value
+    for name in options.options:
+        value = values.get(f"{name}__{_POSITIONAL}")
+        if value is not None and value != ():
+            given[name] = _join_positional(given.get(name), value)
     given |= _read_written(options, values)
     try:
         return options(**given)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ggufspec import tuning
+from ggufspec import results, tuning
 from ggufspec.cli.entry.output import echo, echo_sentence, echo_table
 from ggufspec.cli.entry.tables import emit
 from ggufspec.cli.entry.terminal import Terminal
@@ -111,9 +111,11 @@ def _print_finished(configuration: Configuration) -> None:
     emit("\n" + overview.overview(stored, tables.TERMINAL), None)
 
 
-def print_commands(configuration: Configuration) -> None:
-    """Print the name of the stored report, and the command that serves what was found, or is safe."""
+def print_commands(configuration: Configuration, asked: AutoOptions) -> None:
+    """Print by which texts was judged, the report's name, and the command that serves what was found."""
     name = shlex.quote(configuration.id)
+    hint = "" if asked.suite or asked.prompt or asked.prompt_file else " -p, -f or --suite names others."
+    echo(sentences.judged_by(results.load(configuration.id)) + hint)
     echo(f"Stored as {name}: `ggufspec report {name}` writes its report.")
     if configuration.serving_argv:
         meanwhile = "" if configuration.overall.is_decided else " (the target alone, meanwhile)"

@@ -76,7 +76,7 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
         return _repository(text, text)
     if text in pairs:
         raise BadReferenceError(
-            f"{text!r} is a pair, not one model", f"write {text}:target or {text}:drafter"
+            f"{text!r} is a pair, not one model", f"write {text}:target or {text}:drafter, or --pair {text}"
         )
     if text.endswith(".gguf"):
         return Reference(text=text, path=path)

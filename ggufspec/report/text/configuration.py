@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 
 from ggufspec import units
@@ -10,7 +11,9 @@ from ggufspec.analysis import models_of
 from ggufspec.domain import Estimate, Launch, RunSpec, Serving, SpeedJudgement
 from ggufspec.report.text import figures, judgements
 from ggufspec.report.text.figures import llama_cpp
-from ggufspec.results import Configuration, Recommendation
+from ggufspec.results import Configuration, Recommendation, ResultSet
+
+_MOST_NAMED = 8  # categories of texts, or prompts without one
 
 
 def name(spec: RunSpec) -> str:
@@ -68,6 +71,18 @@ def sentences_of(configuration: Configuration) -> Iterator[str]:
     bench = shlex.quote(configuration.id)
     made = f"{configuration.made_at[:10]} on {configuration.machine.cpu}, {llama_cpp(configuration.build)}"
     yield f"Tuned on {made}: `ggufspec bench --tuned {bench}` measures it again."
+
+
+def judged_by(results: ResultSet) -> str:
+    """Return which texts a tuning was judged by, as a sentence."""
+    specs = results.current.specs
+    prompts = dict.fromkeys(
+        prompt for spec in specs for prompt in (spec.traffic.prompts if spec.traffic else (spec.prompt,))
+    )
+    named = Counter(prompt.category or prompt.id for prompt in prompts)
+    parts = [f"{name} ({count})" if count > 1 else name for name, count in named.most_common(_MOST_NAMED)]
+    more = ", …" if len(named) > _MOST_NAMED else ""
+    return f"Judged by {units.counted(len(prompts), 'prompt')}: {', '.join(parts)}{more}."
 
 
 def verdict(choice: Recommendation) -> str:

@@ -47,11 +47,12 @@ def _systemd(command: ServerCommand) -> str:
     systemd takes ``$`` literally in the path of the program, and as a variable in its arguments. It refuses
     programs with quotes or backslashes in their paths.
     """
-    program = str(command.program)
+    program, *subcommand = command.program
     if re.search(r"[\"'\\]", program):
         raise _unfit(ServerFormat.SYSTEMD, f"the program {program!r}", "it has a quote or a backslash")
     options = (" ".join(map(_systemd_argument, option.words)) for option in command.options)
-    start = " \\\n    ".join((_systemd_word(program), *options))
+    started = " ".join((_systemd_word(program), *map(_systemd_argument, subcommand)))
+    start = " \\\n    ".join((started, *options))
     variables = "".join(
         f"Environment={_systemd_word(f'{name}={value}')}\n" for name, value in command.environment.items()
     )
@@ -185,7 +186,8 @@ def _env(command: ServerCommand) -> str:
             )
         variables[option.variable] = _truth(option) if option.value is None else option.value
     lines = "".join(f"{name}={_env_value(value)}\n" for name, value in variables.items())
-    return f"# Variables for llama-server as tuned by ggufspec ({command.name}): {command.program}\n{lines}"
+    program = " ".join(command.program)
+    return f"# Variables for llama-server as tuned by ggufspec ({command.name}): {program}\n{lines}"
 
 
 def _truth(option: ServerOption) -> str:
