@@ -12,6 +12,7 @@ The API for notebooks. Heavy modules are imported on first use.
     ggufspec.plan("llama-3-70b", vram="24G").best # how many layers fit; only headers are read
     ggufspec.whatif("llama-3-70b", machine="h100", alpha=0.8).best  # what drafting would gain
     ggufspec.fetch("qwen3-8b").pair               # download a pair; also check and suggest
+    ggufspec.models().pairs                       # what is on this machine, and what can draft for what
     ggufspec.convert("user/head", target="user/target")  # a published head becomes a GGUF
     ggufspec.plot.curve(results)                  # an Altair chart; also heatmap, positions, pareto
     ggufspec.frames.comparison(compared)          # more tables: categories, prompts, positions, rounds
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         convert,
         crossover,
         fetch,
+        models,
         parse,
         plan,
         publish,
@@ -70,6 +72,7 @@ __all__ = [
     "fetch",
     "frames",
     "load",
+    "models",
     "parse",
     "plan",
     "plot",

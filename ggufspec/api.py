@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ggufspec.forecast.whatif import whatif
     from ggufspec.llama.logs import parse
     from ggufspec.measure import bench
-    from ggufspec.modelfiles.api import check, convert, fetch, suggest
+    from ggufspec.modelfiles.api import check, convert, fetch, models, suggest
     from ggufspec.publishing.api import board, publish, verify
     from ggufspec.tuning import auto, crossover, tune
 
@@ -29,6 +29,7 @@ __all__ = [
     "convert",
     "crossover",
     "fetch",
+    "models",
     "parse",
     "plan",
     "publish",
@@ -45,7 +46,7 @@ _HOMES = {
     "forecast.whatif": ("whatif",),
     "llama.logs": ("parse",),
     "measure": ("bench",),
-    "modelfiles.api": ("check", "convert", "fetch", "suggest"),
+    "modelfiles.api": ("check", "convert", "fetch", "models", "suggest"),
     "publishing.api": ("board", "publish", "verify"),
     "tuning": ("auto", "crossover", "tune"),
 }

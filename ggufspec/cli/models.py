@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from ggufspec import api
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo, echo_json
+from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.options import ModelsOptions
 from ggufspec.units import counted
 
 if TYPE_CHECKING:
-    from ggufspec.modelfiles import local
+    from ggufspec.modelfiles.api import LocalPair
 
 
 _MOST_NAMED = 3
@@ -29,34 +31,29 @@ def command(asked: ModelsOptions) -> None:
     ggufspec models
     ggufspec models ~/models /mnt/gguf -o json
     """
-    from ggufspec.cli.entry.output import iterate_with_progress
-    from ggufspec.modelfiles import local
-    from ggufspec.modelfiles.api import find_rules
     from ggufspec.report.rows import listing
     from ggufspec.report.text import overview
 
-    files = local.find_files(asked.folders)
-    read = map(local.read_model, iterate_with_progress(files, lambda file: file.name))
-    models = [model for model in read if model is not None]
-    pairs = list(local.find_pairs(models, find_rules()))
+    found = api.models(asked, sink=Terminal())
     if asked.output == "json":
         echo_json(
             {
-                "models": [listing.LocalModelRow.to_json(model) for model in models],
-                "pairs": [listing.LocalPairRow.to_json(pair) for pair in pairs],
+                "models": [listing.LocalModelRow.to_json(model) for model in found.models],
+                "pairs": [listing.LocalPairRow.to_json(pair) for pair in found.pairs],
             }
         )
         return
-    if not models:
+    if not found.models:
         echo("no models are here: `ggufspec fetch` downloads a pair, `ggufspec demo` has one", err=True)
         return
-    echo(overview.model_list(models, pairs))
-    smallest = {pair.target.path: pair for pair in reversed(pairs)}
-    echo(f"\n{counted(len(pairs), 'pair')} here" + (". Find out what pays:" if pairs else ""), err=True)
+    echo(overview.model_list(found.models, found.pairs))
+    smallest = {pair.target.path: pair for pair in reversed(found.pairs)}
+    ending = ". Find out what pays:" if found.pairs else ""
+    echo(f"\n{counted(len(found.pairs), 'pair')} here{ending}", err=True)
     for pair in [*smallest.values()][:_MOST_NAMED]:
         echo(_tune_command(pair), err=True)
 
 
-def _tune_command(pair: local.LocalPair) -> str:
+def _tune_command(pair: LocalPair) -> str:
     drafter = () if pair.drafter is pair.target else ("-md", str(pair.drafter.path))
     return shlex.join(["ggufspec", "tune", "-m", str(pair.target.path), *drafter])

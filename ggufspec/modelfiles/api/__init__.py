@@ -1,22 +1,27 @@
-"""Fetch, check, suggest and convert models: each is one function of a command's options."""
+"""List, fetch, check, suggest and convert models: each is one function of a command's options."""
 
 from __future__ import annotations
 
 from ggufspec.modelfiles.api.checking import CheckedPair, check, find_rules
 from ggufspec.modelfiles.api.converting import ConvertedHead, HeadModels, convert
 from ggufspec.modelfiles.api.fetching import fetch, find_references, pin_files
+from ggufspec.modelfiles.api.listing import LocalModel, LocalModels, LocalPair, models
 from ggufspec.modelfiles.api.suggesting import SuggestedDrafter, suggest
 
 __all__ = [
     "CheckedPair",
     "ConvertedHead",
     "HeadModels",
+    "LocalModel",
+    "LocalModels",
+    "LocalPair",
     "SuggestedDrafter",
     "check",
     "convert",
     "fetch",
     "find_references",
     "find_rules",
+    "models",
     "pin_files",
     "suggest",
 ]

@@ -68,7 +68,7 @@ class ListedBenchRow(Row):
 
 
 class LocalModelRow(Row):
-    """A model on this machine; see ``modelfiles.local``."""
+    """A model on this machine; see ``modelfiles.api.LocalModel``."""
 
     name: str
     place: str = column("kept by")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import ggufspec
 from ggufspec.domain import Method
-from ggufspec.modelfiles import local
-from ggufspec.modelfiles.api import find_rules
+from ggufspec.modelfiles.api import LocalModel
 from tests.support import models, shell
 from tests.support.hub_client import DEMO
 
@@ -51,9 +51,8 @@ def add_to_ollama(folder: Path, name: str, model: str) -> None:
     shutil.copy(DEMO / model, folder / "blobs" / digest.replace(":", "-"))
 
 
-def found(*folders: Path) -> list[local.LocalModel]:
-    read = map(local.read_model, local.find_files(folders))
-    return [model for model in read if model is not None]
+def found(*folders: Path) -> tuple[LocalModel, ...]:
+    return ggufspec.models(folders=folders).models
 
 
 def test_models_are_found_where_programs_keep_them(home: Path) -> None:
@@ -87,7 +86,7 @@ def test_a_named_folder_comes_first_and_each_file_once(home: Path, tmp_path: Pat
 def test_pairs_are_what_llama_cpp_accepts_the_smallest_drafter_first(home: Path, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     models.write_model(tmp_path / "more" / "stranger.gguf", *models.llama())  # of another vocabulary
-    pairs = local.find_pairs(found(tmp_path / "more"), find_rules())
+    pairs = ggufspec.models(folders=tmp_path / "more").pairs
     assert [(pair.target.name, pair.drafter.name, pair.method) for pair in pairs] == [
         ("me/demo/target.gguf", "drafter.gguf", Method.DRAFT_MODEL),
         ("me/demo/target.gguf", "village:1b", Method.DRAFT_MODEL),

@@ -1,4 +1,4 @@
-"""Models that are on this machine already, wherever programs keep them, and which can draft for which.
+"""``ggufspec.models``: what is on this machine, wherever programs keep it, and what can draft for what.
 
 Only headers are read. Ollama keeps its models without names, as ``blobs/sha256-…``; its manifests say which
 is which. Projectors of images, and files that are no complete model, are left out.
@@ -17,9 +17,11 @@ from typing import NamedTuple
 from ggufspec.domain import Method
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import gguf, hub
-from ggufspec.modelfiles.api.checking import CheckRules
+from ggufspec.modelfiles.api.checking import CheckRules, find_rules
 from ggufspec.modelfiles.compat import judging, mtp_bytes, read_head, usable_methods
 from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.options import ModelsOptions, takes
+from ggufspec.steps import SILENT, Sink
 
 _LM_STUDIO = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
 _OLLAMA = ("~/.ollama/models", "/usr/share/ollama/.ollama/models")  # the second: of its service on Linux
@@ -69,12 +71,27 @@ class LocalPair:
     ratio: float  # of the drafter's bytes to the target's
 
 
-def find_files(folders: Sequence[Path] = ()) -> tuple[LocalFile, ...]:
-    """Return the files in folders that may be models, then those that programs keep; each once.
+@dataclass(frozen=True, kw_only=True)
+class LocalModels:
+    """The models on this machine, and the pairs that they make."""
 
-    Args:
-        folders: to look into first, with all folders below them.
+    models: tuple[LocalModel, ...]
+    pairs: tuple[LocalPair, ...]
+
+
+@takes(ModelsOptions)
+def models(asked: ModelsOptions, sink: Sink = SILENT) -> LocalModels:
+    """List the models on this machine, and what can draft for what, as ``ggufspec models`` does.
+
+    Only headers are read. Files that are no complete model are left out.
     """
+    read = map(_read_model, sink.each(_find_files(asked.folders), lambda file: file.name))
+    found = tuple(model for model in read if model is not None)
+    return LocalModels(models=found, pairs=tuple(_find_pairs(found, find_rules())))
+
+
+def _find_files(folders: Sequence[Path]) -> tuple[LocalFile, ...]:
+    """Return the files in folders that may be models, then those that programs keep; each once."""
     files: dict[Path, LocalFile] = {}
     for file in _list_files(folders):
         with suppress(OSError):
@@ -82,7 +99,7 @@ def find_files(folders: Sequence[Path] = ()) -> tuple[LocalFile, ...]:
     return tuple(files.values())
 
 
-def read_model(file: LocalFile) -> LocalModel | None:
+def _read_model(file: LocalFile) -> LocalModel | None:
     """Return the model in a file; None for a projector, a later part of a model, or a damaged file."""
     try:
         return LocalModel(**file._asdict(), card=gguf.read_card(file.path))
@@ -90,7 +107,7 @@ def read_model(file: LocalFile) -> LocalModel | None:
         return None
 
 
-def find_pairs(models: Sequence[LocalModel], rules: CheckRules) -> Iterator[LocalPair]:
+def _find_pairs(models: Sequence[LocalModel], rules: CheckRules) -> Iterator[LocalPair]:
     """Yield which of the models can draft for which, the smallest drafter of a target first.
 
     Args:
