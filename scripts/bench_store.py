@@ -6,7 +6,7 @@ Two benches: a usual one, where greedy decoding writes the same few texts for ea
 the worst one, where no two outputs have the same counts. Both sides give the same figures of every draft
 size, and must agree: tokens/s (geometric mean over prompts of means over repeats), acceptance, and speed-up
 (the same of ratios paired by prompt and repeat). pandas makes no intervals, tests, outliers or warnings; the
-whole summary, which has them, is timed on its own and has no limit.
+whole summary, which has them, is timed on its own (wanted: a second).
 
 Times are the best of five in alternation, on one thread: processor seconds, which a busy machine changes
 less, and seconds of the clock. The usual bench decides.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec import stats
-from ggufspec.analysis import acceptance, judging, traffic, warnings, windows
+from ggufspec.analysis import acceptance, judging, texts, traffic, warnings, windows
 from ggufspec.analysis.acceptance import Acceptance, AcceptanceIntervals
 from ggufspec.analysis.failures import fails_unlike
 from ggufspec.analysis.traffic import TrafficFigures
@@ -289,7 +289,7 @@ class Arm:
             of_unit.setdefault(units.get(spec.prompt.id, spec.prompt.id), []).append(output)
         return acceptance.intervals(of_unit, repeats=self.repeats) if self.role is Role.DRAFTING else None
 
-    @property
+    @cached_property
     def round_ms(self) -> dict[str, float]:
         """Milliseconds of a round: drafting, verification, the rest; empty where the log does not say."""
         columns = map(self.good.column, ("draft_s", "verify_s", "gen_s", "n_rounds"))
@@ -369,7 +369,12 @@ class Arm:
             by_device[device] = {cells[cell]: float(each_token[cell]) for cell in counts}
         return by_device
 
-    @property
+    @cached_property
+    def audit(self) -> texts.AuditSummary | None:
+        """What the audits of the texts say together; None where none was audited or compared."""
+        return texts.summarize_audits(self.good)
+
+    @cached_property
     def compared(self) -> dict[str, bool]:
         """Prompt id -> whether every one of its compared texts is the target's own."""
         is_same: dict[str, bool] = {}

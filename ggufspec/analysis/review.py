@@ -108,7 +108,9 @@ def drift(results: ResultSet) -> stats.Estimate | None:
 
     The anchor is the first block's target alone on the first prompt; its measured repeats count as well.
     """
-    runs = results.runs
+    cells = results.runs.cells()
+    anchored = {key for key, _, _, anchor in cells if anchor}
+    runs = results.runs.select([number for number, cell in enumerate(cells) if cell[0] in anchored])
     rows = list(zip(runs.cells(), runs.column("started_at"), counted(runs).tolist(), strict=True))
     watched = next((key for (key, _, _, anchor), _, rate in rows if anchor and rate > 0), None)
     same = [

@@ -107,14 +107,21 @@ def summarize_by_role(runs: Runs) -> dict[Role, AuditSummary]:
 
 def _distinct(runs: Runs) -> list[tuple[TextAudit, int]]:
     """Return one audit of each judged text, or of a run's answers, and of how many texts it is."""
+    judged = [
+        number
+        for number, audit in enumerate(runs.column("audit"))
+        if audit is not None and audit.unjudged is None
+    ]
+    if not judged:
+        return []
+    runs = runs.select(judged)
     columns = map(runs.column, ("audit", "text", "tokens", "traffic"))
     audits: dict[tuple[object, ...], tuple[TextAudit, int]] = {}
     keys: dict[int, str] = {}
     for spec, audit, text, tokens, traffic in zip(runs.specs, *columns, strict=True):
-        if audit is not None and audit.unjudged is None:
-            key = keys.get(id(spec)) or keys.setdefault(id(spec), spec.baseline.key)
-            answers = None if traffic is None else traffic.answers
-            audits.setdefault((key, text, tokens, answers), (audit, 1 if answers is None else len(answers)))
+        key = keys.get(id(spec)) or keys.setdefault(id(spec), spec.baseline.key)
+        answers = None if traffic is None else traffic.answers
+        audits.setdefault((key, text, tokens, answers), (audit, 1 if answers is None else len(answers)))
     return list(audits.values())
 
 

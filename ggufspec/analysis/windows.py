@@ -44,10 +44,12 @@ def prompt_in_window(runs: Runs) -> NDArray[np.float64]:
     The runs of the target and of the drafter alone must be among ``runs``.
     """
     seconds = np.zeros(len(runs))
+    outputs = {id(output): output for output in runs.outputs}  # most runs share one
+    is_late = {number: _may_be_late(output) for number, output in outputs.items()}
     late = [
         position
         for position, (engine, output) in enumerate(zip(runs.column("engine"), runs.outputs, strict=True))
-        if engine in _ENGINES and _may_be_late(output)
+        if engine in _ENGINES and is_late[id(output)]
     ]
     if not late:
         return seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from ggufspec import notebooks
@@ -72,7 +73,7 @@ class ResultSet:
         """The runs without warm-ups."""
         return self.runs.select([i for i, warmup in enumerate(self.runs.column("warmup")) if not warmup])
 
-    @property
+    @cached_property
     def current(self) -> Runs:
         """The runs that count: the newest of each cell, without warm-ups and anchors."""
         return self.runs.newest()

@@ -13,7 +13,7 @@ guards, crossovers and sequences use the same values. ``scripts/validate_interva
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import comb, sqrt
+from math import exp, lgamma, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,26 +87,32 @@ def replace_rates(rates: Rates, clipped: Mask) -> Rates:
     clipped = clipped & ~np.isnan(rates.table)
     if not clipped.any():
         return rates
-    logs = np.log(rates.table)
-    loads = _loads(rates)
-    prompts = logs.shape[0]
-    used = np.argwhere(~np.isnan(logs) & ~clipped)
-    factors = prompts + (int(loads.max()) + 1 if prompts > 1 else 0)
-
-    def design(cells: NDArray[np.intp]) -> Values:
-        table = np.zeros((len(cells), factors))
-        table[np.arange(len(cells)), cells[:, 0]] = 1
-        if prompts > 1:
-            table[np.arange(len(cells)), prompts + loads[cells[:, 1]]] = 1
-        return table
-
-    values = logs[tuple(used.T)]
-    middle = values.mean()  # a load of which nothing else is known then has no effect
-    effects = np.linalg.lstsq(design(used), values - middle, rcond=1e-9)[0]
-    replaced = np.argwhere(clipped)
     table = rates.table.copy()
-    table[tuple(replaced.T)] = np.exp(middle + design(replaced) @ effects)
+    table[clipped] = np.exp(_fit(np.where(clipped, np.nan, np.log(table)), _loads(rates))[clipped])
     return rates.with_table(table, clipped=clipped)
+
+
+def _fit(logs: Values, loads: NDArray[np.intp]) -> Values:
+    """Return the least-squares fit of logarithms, some of which are missing, by prompts and loads.
+
+    The prompts are eliminated first (Searle et al. 1992, section 5.3), so that only as many equations are
+    left as there are loads. A load of which nothing is known has no effect, nor has that of a single prompt.
+    """
+    present = ~np.isnan(logs)
+    middle = logs[present].mean()
+    left = np.where(present, logs - middle, 0.0)
+    of_load = np.eye(int(loads.max()) + 1)[loads]  # shape (repeats, loads)
+    counts = present @ of_load
+    in_prompt = np.maximum(counts.sum(axis=1), 1)
+    effects = np.zeros(of_load.shape[1])
+    if len(logs) > 1:
+        shares = counts / in_prompt[:, None]
+        reduced = np.diag(counts.sum(axis=0)) - counts.T @ shares
+        right = left.sum(axis=0) @ of_load - shares.T @ left.sum(axis=1)
+        effects = np.linalg.lstsq(reduced, right, rcond=1e-9)[0]
+    of_prompt = (left.sum(axis=1) - counts @ effects) / in_prompt
+    fitted: Values = middle + of_prompt[:, None] + effects[loads]
+    return fitted
 
 
 def _loads(rates: Rates) -> NDArray[np.intp]:
@@ -121,12 +127,16 @@ def _polish(logs: Values, loads: NDArray[np.intp]) -> Values:
         logs: shape (prompts, repeats); each row and column has a value.
         loads: the number of each repeat's load. With one or two prompts, loads cannot be told from runs.
     """
-    members = [loads == number for number in np.unique(loads)] if len(logs) >= _LEAST_PROMPTS else []
+    tells_loads = len(logs) >= _LEAST_PROMPTS
+    numbers, load_of = np.unique(loads, return_inverse=True)
+    place = np.array([int((load_of[:column] == load).sum()) for column, load in enumerate(load_of)])
+    of_loads = np.full((len(numbers), len(logs), int(place.max()) + 1), np.nan)
     left = logs
     for _ in range(_SWEEPS):
         left = left - _row_medians(left)[:, None]
-        for member in members:
-            left[:, member] -= _row_medians(left[:, member].reshape(1, -1))
+        if tells_loads:
+            of_loads[load_of, :, place] = left.T
+            left -= _row_medians(of_loads.reshape(len(numbers), -1))[load_of]
     return left
 
 
@@ -152,6 +162,13 @@ def _is_unequal(far: Sequence[int], runs: Sequence[int]) -> bool:
 
 def _p_of_as_many(far: int, runs: int, all_far: int, all_runs: int) -> float:
     """Return the chance that so many of an arm's runs are far, if all arms have them alike."""
-    most = min(runs, all_far)  # the hypergeometric tail; scipy.stats has it, and takes a second to import
-    ways = sum(comb(all_far, k) * comb(all_runs - all_far, runs - k) for k in range(far, most + 1))
-    return ways / comb(all_runs, runs)
+    least, most = max(far, runs + all_far - all_runs), min(runs, all_far)
+    return sum(  # the hypergeometric tail; scipy.stats has it, and takes a second to import
+        exp(_log_ways(all_far, k) + _log_ways(all_runs - all_far, runs - k) - _log_ways(all_runs, runs))
+        for k in range(least, most + 1)
+    )
+
+
+def _log_ways(things: int, chosen: int) -> float:
+    """Return the logarithm of how many ways there are to choose; the number itself may have 30,000 digits."""
+    return lgamma(things + 1) - lgamma(chosen + 1) - lgamma(things - chosen + 1)

@@ -437,10 +437,13 @@ def _squares(means: Values, weights: Values) -> _Squares:
     cells = int(present.sum())
     of_rows = float(np.sum(values.sum(axis=1) ** 2 / in_row))
     of_columns = float(np.sum(values.sum(axis=0) ** 2 / in_column))
-    reduced = np.diag(in_column.astype(np.float64)) - present.T @ (present / in_row[:, None])
-    right = values.sum(axis=0) - present.T @ (values.sum(axis=1) / in_row)
-    solution, _, rank, _ = np.linalg.lstsq(reduced, right, rcond=1e-9)
-    adjusted_columns = max(float(right @ solution), 0.0)
+    if cells == rows * columns:  # nothing is missing, so that rows and columns do not share anything
+        adjusted_columns, rank = of_columns, columns - 1
+    else:
+        reduced = np.diag(in_column.astype(np.float64)) - present.T @ (present / in_row[:, None])
+        right = values.sum(axis=0) - present.T @ (values.sum(axis=1) / in_row)
+        solution, _, rank, _ = np.linalg.lstsq(reduced, right, rcond=1e-9)
+        adjusted_columns = max(float(right @ solution), 0.0)
     adjusted_rows = max(of_rows + adjusted_columns - of_columns, 0.0)
     left = max(float(np.sum(values**2)) - of_rows - adjusted_columns, 0.0)
     apart = columns - int(rank)  # parts of the table that share neither rows nor columns

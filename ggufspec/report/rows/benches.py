@@ -18,7 +18,6 @@ from ggufspec.analysis import (
     GuardedRow,
     arms,
     review,
-    texts,
 )
 from ggufspec.domain import Estimate, MethodCounts, Role, RunSpec, SpeedVerdict, TextVerdict
 from ggufspec.llama.install import releases
@@ -282,7 +281,7 @@ class ArmRow(Row):
     energy: EnergyRow
     text_identical: bool | None = column(of=_all_same)
     texts: str = shown("text unchanged", of=_texts)
-    audit: AuditRow = column(of=lambda arm: texts.summarize_audits(arm.good))
+    audit: AuditRow
     status: str
     build: BuildRow
 
