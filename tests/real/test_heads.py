@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from ggufspec.domain import (
     Sample,
     Status,
 )
-from ggufspec.llama.install import program_environment
+from ggufspec.llama.install import installs, program_environment
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles.compat import heads, judging, read_head
 from ggufspec.modelfiles.gguf import validate_file
@@ -53,8 +54,13 @@ def _spec(folder: Path, kind: str) -> RunSpec:
     _make("make_random_head", TARGET, "--kind", file.stem, "-o", file)
     model = ModelFile(filename=file.name, path=file)
     target = ModelFile(filename="target.gguf", path=TARGET)
+    pair = Pair(name="p", target=model) if kind == "mtp" else Pair(name="p", target=target, draft=model)
+    return _drafting(pair, kind)
+
+
+def _drafting(pair: Pair, kind: str) -> RunSpec:
     return RunSpec(
-        pair=Pair(name="p", target=model) if kind == "mtp" else Pair(name="p", target=target, draft=model),
+        pair=pair,
         role=Role.DRAFTING,
         prompt=Prompt(id="packing", text="Packing list for Anna, who goes to the sea:\n- "),
         n_predict=40,
@@ -69,6 +75,14 @@ def _sample(engine: engines.Engine, spec: RunSpec, folder: Path) -> Sample:
     return embedded.complete(engine, spec, folder / "run").sample
 
 
+@functools.cache
+def _target_text(root: Path) -> embedded.SureText:
+    """Return what the embedded target writes, once for all heads beside it."""
+    spec = _drafting(Pair(name="p", target=ModelFile(filename="target.gguf", path=TARGET)), "eagle3")
+    return embedded.sure_text(installs.find_install(root), spec.baseline)
+
+
+@pytest.mark.takes(2, together="text of the target")
 @pytest.mark.parametrize("kind", DRAFTED)
 @pytest.mark.parametrize("engine", ["binary-simple", "server"])
 def test_a_head_drafts_and_the_text_stays(llama: Install, tmp_path: Path, engine: str, kind: str) -> None:
@@ -78,7 +92,7 @@ def test_a_head_drafts_and_the_text_stays(llama: Install, tmp_path: Path, engine
     assert (alone.status, sample.status, sample.n_draft) == (Status.OK, Status.OK, 3)
     assert alone.text
     assert sample.text is not None
-    sure = embedded.sure_text(llama, spec.baseline)
+    sure = embedded.sure_text(llama, spec.baseline) if kind == "mtp" else _target_text(llama.root)
     assert all(map(sure.is_in, (alone.text, sample.text)))
     assert sample.n_drafted
     assert sample.n_rounds
@@ -174,7 +188,8 @@ def test_the_embedded_heads_are_measured_offline(
     llama: Install, monkeypatch: pytest.MonkeyPatch, pair: str
 ) -> None:
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
-    words = ("bench", "--pair", pair, "--offline", "-n", "40", "-r", "1", "--per-category", "1", "-t", "1")
+    prompt = "Story: Mira and the brass lantern"
+    words = ("bench", "--pair", pair, "--offline", "-n", "40", "-r", "1", "-p", prompt, "-t", "1")
     done = shell.ggufspec(*words, "--name", pair)
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("engine: binary-simple, because llama-speculative drafts only with")

@@ -75,11 +75,20 @@ def _drafter() -> ModelFile:
     return drafter
 
 
+_TRACED: dict[tuple[str, tuple[int, int] | None], TracedTexts] = {}
+
+
 def _traced(engine: InprocessEngine, name: str, *, writing: tuple[int, int] | None = None) -> TracedTexts:
-    """Return the text of a prompt, with the drafter's look at it, long enough for every run here."""
-    spec = _spec(Role.TARGET, name, tokens=trace.needed(TOKENS, 8, Program.SIMPLE))
-    (texts,) = profiles.traces(engine, spec, [spec.prompt], [_drafter()], writing=writing)
-    return texts
+    """Return the text of a prompt, with the drafter's look at it, long enough for every run here.
+
+    It is traced by the first test that asks.
+    """
+    if (name, writing) not in _TRACED:
+        spec = _spec(Role.TARGET, name, tokens=trace.needed(TOKENS, 8, Program.SIMPLE))
+        (_TRACED[name, writing],) = profiles.traces(
+            engine, spec, [spec.prompt], [_drafter()], writing=writing
+        )
+    return _TRACED[name, writing]
 
 
 def _pid(engine: InprocessEngine) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import profiles, trace
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.forecast.trace import DraftTrace
+from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 from tests.support import embedded
@@ -53,11 +55,11 @@ def _spec(drafting: Drafting | None, tokens: int = TOKENS) -> RunSpec:
     )
 
 
-@pytest.fixture
-def traced(llama: Install) -> TracedTexts:
-    """The target's own text, with the tokens of its prompt."""
+@functools.cache
+def _traced(root: Path) -> TracedTexts:
+    """Trace the target's own text, with the tokens of its prompt, once for both programs."""
     spec = _spec(None, TOKENS + 20)
-    with InprocessEngine(install=llama, timeout_s=120) as engine:
+    with InprocessEngine(install=installs.find_install(root), timeout_s=120) as engine:
         (texts,) = profiles.traces(engine, spec, [spec.prompt], [])
     return texts
 
@@ -69,13 +71,13 @@ def _measured(name: str, llama: Install, log: Path) -> Iterator[tuple[Drafting, 
             yield spec.drafting or Drafting(n_max=0), embedded.complete(engine, spec, log).sample
 
 
-@pytest.mark.takes(15)
+@pytest.mark.takes(10, together="ngrams")
 @pytest.mark.parametrize(("name", "program"), [("binary-simple", Program.SIMPLE), ("server", Program.SERVER)])
 def test_a_trace_forecasts_every_count_of_every_method(
-    llama: Install, traced: TracedTexts, tmp_path: Path, name: str, program: Program
+    llama: Install, tmp_path: Path, name: str, program: Program
 ) -> None:
     """Drafts follow from the text, so counts are equal wherever the text is; near-ties may change it."""
-    kept = unknown = 0
+    traced, kept, unknown = _traced(llama.root), 0, 0
     for drafting, sample in _measured(name, llama, tmp_path / "run"):
         assert (sample.status, sample.n_draft) == (Status.OK, drafting.n_max)
         text = _written(traced, sample)

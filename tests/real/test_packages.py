@@ -58,7 +58,7 @@ def test_a_bench_needs_no_build(package: Path) -> None:
 @pytest.mark.timeout(400)
 def test_a_tuning_needs_no_build(package: Path) -> None:
     limited = (*imagined_times.PATIENT, "--precision", "90%")  # which it is after the fewest repeats
-    words = ("tune", *SHORT, "--draft", "2,4", "--p-min", "0", "-n", "12", *limited)
+    words = ("tune", *SHORT, "--draft", "2", "--method", "draft-model", "-n", "12", *limited)
     done = subprocess.run(
         [sys.executable, "-c", imagined_times.RUN, *words],
         cwd=ROOT,
