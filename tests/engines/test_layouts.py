@@ -176,6 +176,12 @@ def test_the_answer_is_kept_with_the_librarys_digest(
         patch.setattr(proc, "capture", lambda *_, **__: pytest.fail("it was tested again"))
         with pytest.raises(NoInstallError, match="it lacks llama_get_memory"):
             engines.check_library(install)
+        copy = install.root / "copy" / "libllama.so"
+        copy.parent.mkdir()
+        shutil.copy(install.root / copy.name, copy)
+        with pytest.raises(NoInstallError) as caught:
+            engines.check_library(replace(install, root=copy.parent))
+        assert caught.value.message == f"the engine inprocess cannot use {copy}: it lacks llama_get_memory"
     admitting._examine.cache_clear()
     compile_source(library_source(functions=others[1:]), install.root)
     with pytest.raises(NoInstallError, match=f"it lacks {others[0]}"):

@@ -28,6 +28,7 @@ from ggufspec.engines.library.messages import (
 )
 from ggufspec.engines.library.model import Logits, Model, Threadpools
 from ggufspec.engines.library.worker import Worker
+from ggufspec.llama.install import find_library
 
 PROGRAM = (sys.executable, "-P", "-m", "ggufspec.engines.library.selftest")
 MARK = "self-test: "
@@ -65,7 +66,8 @@ def check(folder: Path) -> Iterator[str]:
         prompt, answer = model.vocabulary.tokens(_PROMPT), model.vocabulary.continuation(_ANSWER.encode())
         problem = _compare(model, prompt, answer or [])
     except Failure as failure:
-        problem = failure.reason
+        file = str(find_library(folder))  # the answer is kept for all copies of a library: it names no place
+        problem = failure.reason.removeprefix(f"{file} cannot be used: ").replace(file, Path(file).name)
     yield problem or PASSED
     if problem is None:
         worker = Worker(folder)
