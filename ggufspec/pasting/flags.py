@@ -213,10 +213,17 @@ GONE: Mapping[str, Translation] = MappingProxyType(
 """Spelling of earlier builds -> that of llama.cpp b11312."""
 
 DRAFT_MIN = frozenset({"--draft-min", "--draft-n-min", "--spec-draft-n-min"})
-DRAFT_THREADS = frozenset(
+DRAFT_THREADS_ALONE = frozenset(
     {
-        *("-td", "--threads-draft", "--spec-draft-threads", "-tb", "--threads-batch"),
+        *("-td", "--threads-draft", "--spec-draft-threads"),
         *("-tbd", "--threads-batch-draft", "--spec-draft-threads-batch"),
+    }
+)
+DRAFT_THREADS = DRAFT_THREADS_ALONE | {"-tb", "--threads-batch"}
+GONE_OF_DRAFTING = frozenset(
+    {
+        *("-ps", "--p-split", "-cd", "--ctx-size-draft", "--spec-draft-ctx-size"),
+        *("--spec-replace", "--spec-draft-replace"),
     }
 )
 HF_FILE = frozenset({"-hff", "--hf-file"})

@@ -12,11 +12,13 @@ from ggufspec.choices import Program
 from ggufspec.errors import GgufspecError
 from ggufspec.options import kinds
 from ggufspec.pasting import flags, shell
+from ggufspec.pasting.programs import PROGRAMS
 from ggufspec.pasting.texts import FoundCommand
-from ggufspec.redaction import SECRET_OPTIONS, is_secret, redact
+from ggufspec.redaction import HIDDEN, SECRET_OPTIONS, is_secret, redact
 
 _NUMBER = re.compile(r"-\d+(?:\.\d+)?")
 _MOST_DRAFT = 64  # tokens that an option takes
+_SWITCH_WITH_VALUE = 6325  # the first build whose -fa takes a value
 _NEEDS_TYPE = 9464  # the first build that does not draft with -md alone
 _ENGINES = {Program.SERVER: "server", Program.TREE: "binary", Program.SIMPLE: "binary-simple"}
 _OF_TEXTS = ("prompt", "prompt_file", "n_predict")  # a server gets these with each request
@@ -42,6 +44,8 @@ class PastedCommand:
         variables: that are set for it and may change the speed.
         notes: sentences on what was translated, left out and not read.
         to_change: what today's llama.cpp needs instead, as sentences.
+        today: the words of the command as today's llama.cpp takes them, with ``***`` for secrets.
+        without_drafting: the same without a drafter and its options.
     """
 
     program: str
@@ -51,6 +55,8 @@ class PastedCommand:
     variables: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     to_change: tuple[str, ...] = ()
+    today: tuple[str, ...] = ()
+    without_drafting: tuple[str, ...] = ()
 
     @property
     def drafts(self) -> bool:
@@ -92,6 +98,9 @@ class _Reader:
         self.unread: list[str] = []
         self.files: dict[str, str] = {}  # of -hff, by the flag
         self.on_hub: dict[str, str] = {}
+        self.today: list[
+            tuple[tuple[str, ...], bool]
+        ] = []  # words of each flag, and whether it is of drafting
 
     def read(self, words: Sequence[str]) -> None:
         """Read every flag with its value."""
@@ -112,6 +121,7 @@ class _Reader:
                 if is_value or flag in {"-p", "--prompt"}:
                     given = following
                     place += 1
+            self.today.append((tuple(self._spell_today(flag, given)), _is_of_drafting(flag)))
             self._take(flag, given)
         if n_stray:
             self.notes.append(f"not read: {n_stray} words of the command that belong to no option")
@@ -145,7 +155,35 @@ class _Reader:
             variables=variables,
             notes=tuple(self.notes),
             to_change=tuple(self.to_change),
+            today=(self._program_today, *(word for words, _ in self.today for word in words)),
+            without_drafting=(
+                self._program_today,
+                *(word for words, is_of_drafting in self.today if not is_of_drafting for word in words),
+            ),
         )
+
+    @property
+    def _program_today(self) -> str:
+        """The program as it is started today; of an image, what that runs."""
+        name = self.command.program.name
+        return name if self._name.removesuffix(".exe") in PROGRAMS else _PROGRAMS_TODAY[self.program]
+
+    def _spell_today(self, flag: str, value: str | None) -> Iterator[str]:
+        """Yield the words of a flag as today's llama.cpp takes them."""
+        translation = flags.GONE.get(flag)
+        if translation is None:
+            yield flag
+        elif translation.today is None:
+            return
+        else:
+            yield from translation.today.split()
+        if value is None:
+            alone = flags.FIELDS[flag].alone if flag in flags.FIELDS else None
+            yield from () if alone is None else (alone,)
+        elif flag in SECRET_OPTIONS or is_secret("", value) or not flags.is_known(flag):
+            yield HIDDEN
+        else:
+            yield value.replace(shell.UNKNOWN, "")
 
     @property
     def _name(self) -> str:
@@ -229,6 +267,10 @@ class _Reader:
         if isinstance(option.kind, kinds.Flag):
             self.values[name] = True
             return
+        if value is None and option.alone is not None:
+            text = f"{flag} is {flag} {option.alone} since llama.cpp b{_SWITCH_WITH_VALUE}"
+            self.notes.append(f"translated: {text}")
+            self.to_change.append(text)
         given = option.alone if value is None else value
         if given is None:
             self.notes.append(f"not read: {flag}, which has no value")
@@ -323,6 +365,7 @@ class _Reader:
                 )
                 self.notes.append(f"translated: {text}, so it is added; a head has its own type")
                 self.to_change.append(text)
+                self.today.append((("--spec-type", "draft-simple"), True))
         elif not self._drafts:
             for name in _DRAFTING:
                 self.values.pop(name, None)
@@ -346,5 +389,24 @@ class _Reader:
         return kept
 
 
+def _is_of_drafting(flag: str) -> bool:
+    """Whether a flag means nothing without a drafter."""
+    option = flags.FIELDS.get(flag)
+    known = flags.DRAFT_MIN | flags.DRAFT_THREADS_ALONE | flags.PASSED_ON_DRAFTING | flags.GONE_OF_DRAFTING
+    return flag in known or (option is not None and option.python_name in _OF_DRAFTING)
+
+
+_OF_DRAFTING = frozenset(
+    {
+        *(*_DRAFTING, "ngld", "draft_devices", "draft_cpu_moe", "cache_type_k_draft", "cache_type_v_draft"),
+        *("draft_backend_sampling", "synthetic_accept"),
+    }
+)
+_PROGRAMS_TODAY = {
+    Program.SERVER: "llama-server",
+    Program.PLAIN: "llama-completion",
+    Program.TREE: "llama-speculative",
+    Program.SIMPLE: "llama-speculative-simple",
+}
 _TUPLES = frozenset({"devices", "draft_devices", "tensor_split"})
 _MOST_NAMED = 8

@@ -50,6 +50,7 @@ def test_a_command_after_the_dashes_is_measured_as_it_is_and_judged(llama: Path,
     assert "translated: --draft-max 3 is --spec-draft-n-max 3 since llama.cpp b8955" in said
     assert "To change: --draft-max 3 is --spec-draft-n-max 3 since llama.cpp b8955." in said
     assert "The drafting of this command" in said or "Whether the drafting of this command pays" in said
+    assert f"-md {models / 'drafter.gguf'} --spec-draft-n-max 3`." in said or "without drafting: `" in said
     assert f"`ggufspec tune --target {models / 'target.gguf'}" in said
 
 

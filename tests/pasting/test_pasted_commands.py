@@ -52,6 +52,23 @@ def test_the_words_of_a_command_line_are_a_command_of_a_program() -> None:
     assert command_of_words(["lama-server", "-m", "x"]) is None
 
 
+def test_the_command_is_written_for_todays_llama_cpp() -> None:
+    text = (
+        "./server -m a.gguf -md b.gguf -fa --draft-max 8 --draft-min 2 -cd 512 -td 4 -ngld 9 -ps 0.2 "
+        "--api-key secret-seeded --port $PORT --no-mmap --mine x"
+    )
+    (command,) = find_commands(text)
+    pasted = read_command(command)
+    assert shlex.join(pasted.today) == (
+        "llama-server -m a.gguf -md b.gguf -fa on --spec-draft-n-max 8 --spec-draft-n-min 2 -td 4 -ngld 9 "
+        "--spec-draft-p-split 0.2 --api-key '***' --port '$PORT' --load-mode none --mine '***' "
+        "--spec-type draft-simple"
+    )
+    assert shlex.join(pasted.without_drafting) == (
+        "llama-server -m a.gguf -fa on --api-key '***' --port '$PORT' --load-mode none --mine '***'"
+    )
+
+
 def test_a_running_process_is_read_from_proc() -> None:
     (command,) = find_commands("/usr/bin/llama-server\0-m\0/m/a b.gguf\0-c\x004096\0")
     assert read_command(command).values == {"target": "/m/a b.gguf", "ctx": 4096}

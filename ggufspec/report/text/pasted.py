@@ -40,4 +40,9 @@ def advice(results: ResultSet, pasted: PastedCommand, tune: str) -> Iterator[str
         )
     for change in pasted.to_change:
         yield f"To change: {change}."
+    pays = ranking.judgement is None or not ranking.judgement.is_decided or ranking.drafts
+    if pasted.drafts and not pays:
+        yield f"The command without drafting: `{shlex.join(pasted.without_drafting)}`."
+    elif pasted.to_change:
+        yield f"The command for today's llama.cpp: `{shlex.join(pasted.today)}`."
     yield f"Whether other settings are faster: `{tune}`."
