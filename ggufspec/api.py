@@ -14,25 +14,34 @@ if TYPE_CHECKING:
     from ggufspec.analysis import compare, why
     from ggufspec.forecast.planning import plan
     from ggufspec.forecast.whatif import whatif
+    from ggufspec.llama.build import build, list_builds, remove_builds
     from ggufspec.llama.logs import parse
-    from ggufspec.measure import bench
+    from ggufspec.measure import bench, demo, plan_bench
     from ggufspec.modelfiles.api import check, convert, fetch, models, suggest
     from ggufspec.publishing.api import board, publish, verify
-    from ggufspec.tuning import auto, crossover, tune
+    from ggufspec.tuning import auto, crossover, forecast_tuning, tune
+    from ggufspec.tuning.bisect import bisect
 
 __all__ = [
     "auto",
     "bench",
+    "bisect",
     "board",
+    "build",
     "check",
     "compare",
     "convert",
     "crossover",
+    "demo",
     "fetch",
+    "forecast_tuning",
+    "list_builds",
     "models",
     "parse",
     "plan",
+    "plan_bench",
     "publish",
+    "remove_builds",
     "suggest",
     "tune",
     "verify",
@@ -44,11 +53,13 @@ _HOMES = {
     "analysis": ("compare", "why"),
     "forecast.planning": ("plan",),
     "forecast.whatif": ("whatif",),
+    "llama.build": ("build", "list_builds", "remove_builds"),
     "llama.logs": ("parse",),
-    "measure": ("bench",),
+    "measure": ("bench", "demo", "plan_bench"),
     "modelfiles.api": ("check", "convert", "fetch", "models", "suggest"),
     "publishing.api": ("board", "publish", "verify"),
-    "tuning": ("auto", "crossover", "tune"),
+    "tuning": ("auto", "crossover", "forecast_tuning", "tune"),
+    "tuning.bisect": ("bisect",),
 }
 """Module -> its functions."""
 

@@ -24,11 +24,13 @@ import tempfile
 from pathlib import Path
 
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.build import building, recipes, toolchain
+from ggufspec.llama.build import recipes, request_build, toolchain
+from ggufspec.llama.build.building import BuildRequest
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.install import Backend, Built, processor, store
 from ggufspec.llama.source import sources
 from ggufspec.llama.source.sources import Source, Tree
+from ggufspec.options import BuildOptions
 
 LIBRARY = "libggml-cpu"
 LACKING = 3
@@ -101,7 +103,8 @@ def main() -> int:
     if lacking or not processor.is_x86():
         print(f"this processor lacks {', '.join(sorted(lacking)) or 'the instructions of x86'}")
         return LACKING
-    request, _ = building.choose_default()
+    request, _ = request_build(BuildOptions())
+    assert isinstance(request, BuildRequest)  # no archive was asked for
     built = store.find_build(request.key())
     if built is None:
         print("error: no llama.cpp is there\nhint: run `ggufspec build`", file=sys.stderr)

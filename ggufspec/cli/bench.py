@@ -18,13 +18,13 @@ def command(asked: BenchOptions) -> None:
     ggufspec bench --llama OLD --llama NEW  two llama.cpps, run in turn
     ggufspec bench -- llama-server -m a.gguf -md b.gguf  what you run today
     """
+    from ggufspec.cli.entry.tables import emit
     from ggufspec.cli.steps import measuring, pasting
 
     asked, pasted = pasting.read_asked(asked)
-    session = measuring.prepare_bench(asked)
     if asked.dry_run:
-        measuring.show_commands(session, asked.out)
+        emit(measuring.render_commands(measuring.plan(asked)), asked.out)
         return
-    results = measuring.run_bench(session, asked)
+    results = measuring.run(asked)
     if pasted is not None:
         pasting.print_advice(results, pasted, asked)

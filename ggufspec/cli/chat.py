@@ -8,6 +8,7 @@ from contextlib import closing
 import click
 
 from ggufspec.cli.entry.command import command_of
+from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.options import TalkOptions
 
 
@@ -20,8 +21,7 @@ def command(asked: TalkOptions) -> None:
     ggufspec chat --tuned last            what the last tuning recommends
     ggufspec chat --once "Why is the sky blue?" -o json
     """
-    from ggufspec import paths
-    from ggufspec.cli.steps import hub_access
+    from ggufspec import measure, paths
     from ggufspec.domain import Failure
     from ggufspec.engines import failures
 
@@ -32,7 +32,7 @@ def command(asked: TalkOptions) -> None:
     from ggufspec.console import talk as talks
 
     prompt = _read_prompt() if asked.once == "-" else asked.once
-    with closing(talks.begin(hub_access.fetch_models(asked))) as talk:
+    with closing(talks.begin(measure.with_fetched(asked, Terminal()))) as talk:
         try:
             if prompt is None:
                 from ggufspec.console import terminal

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 
 from ggufspec import api
-from ggufspec.cli.entry import printing
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.entry.terminal import Terminal
@@ -27,6 +26,8 @@ def command(asked: ConvertOptions) -> None:
     """
     made = api.convert(asked, sink=Terminal())
     if made.head is None:
+        from ggufspec.cli.entry import printing
+
         printing.print_conversion(made, err=False)
         return
     limit = "" if made.head.most is None else f"; draft size at most {made.head.most}"

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ggufspec import api
 from ggufspec.cli.entry.command import command_of
+from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.options import CrossoverOptions
+
+if TYPE_CHECKING:
+    from ggufspec.analysis import CrossoverMap
+    from ggufspec.results import ResultSet
 
 
 @command_of(CrossoverOptions)
@@ -22,6 +30,27 @@ def command(asked: CrossoverOptions) -> None:
     ggufspec crossover --pair demo --parallel 1,2,4,8 --depth 0,512
     ggufspec crossover -m big.gguf -md small.gguf --parallel 1-16 --depth 0-32k --max-time 2h
     """
-    from ggufspec.cli.steps import crossing
+    from ggufspec.cli.entry.tables import emit
+    from ggufspec.cli.steps import benches
+    from ggufspec.results import load
 
-    crossing.run_crossover(asked)
+    crossover = api.crossover(asked, sink=Terminal(benches.describe_continuing))
+    results = load(crossover.bench)
+    emit(_render(crossover, results, asked.output), asked.out)
+    benches.raise_for_failures(results)
+    if asked.strict:
+        benches.refuse_doubtful([results])
+
+
+def _render(crossover: CrossoverMap, results: ResultSet, output: str) -> str | bytes:
+    from ggufspec.analysis import review
+    from ggufspec.report.text import crossovers, formats, tables
+
+    if output in tables.FOR_PEOPLE:
+        return crossovers.text(crossover, review.warnings(results), output)
+    if output == "json":
+        return crossovers.as_json(crossover, results)
+    from ggufspec.report import frames
+
+    table, origin = frames.crossover(crossover), frames.origin(results.meta)
+    return formats.render(table, output, title="crossover", origin=origin)

@@ -6,7 +6,6 @@ import shlex
 from typing import TYPE_CHECKING
 
 from ggufspec import api
-from ggufspec.cli.entry import printing
 from ggufspec.cli.entry.command import command_of, usage_errors
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.entry.terminal import Terminal
@@ -38,6 +37,8 @@ def command(asked: FetchOptions) -> None:
         survey = api.fetch(asked, sink=terminal)
     is_quiet = asked.dry_run or terminal.is_quiet
     if asked.dry_run:
+        from ggufspec.cli.entry import printing
+
         printing.print_survey(survey, err=False)
     else:
         for role, model in (("target", survey.pair.target), ("drafter", survey.pair.draft)):

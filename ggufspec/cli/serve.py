@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from ggufspec import userfiles
 from ggufspec.choices import ServerFormat
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.tables import emit
@@ -29,6 +28,8 @@ def command(asked: ServeOptions) -> None:
     if asked.out is not None:
         if asked.export is None:
             raise click.UsageError("--out is for --export")
+        from ggufspec import userfiles
+
         userfiles.check_writable(asked.out)
     server = serving.prepare_server(asked.tuned, asked.words)
     if asked.export is None:

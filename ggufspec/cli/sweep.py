@@ -21,8 +21,8 @@ def command(asked: SweepOptions) -> None:
     from ggufspec.cli.steps import measuring
     from ggufspec.report.text import plans
 
-    session = measuring.prepare_bench(asked)
     if asked.dry_run:
+        session = measuring.plan(asked)
         emit(plans.sweep_plan(session.suite, asked.output, session.engine.name), asked.out)
     else:
-        measuring.run_bench(session, asked)
+        measuring.run(asked)

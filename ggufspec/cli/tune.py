@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from ggufspec import api
 from ggufspec.cli.entry.command import command_of
+from ggufspec.cli.entry.output import echo
+from ggufspec.cli.entry.terminal import Terminal
+from ggufspec.errors import InconclusiveError
 from ggufspec.options import TuneOptions
 
 
@@ -30,7 +34,27 @@ def command(asked: TuneOptions) -> None:
     ggufspec tune --parallel 4 --serve-ctx 8192       a server for four users
     ggufspec tune --from llama.service                instead of what a unit runs today
     """
-    from ggufspec.cli.steps import pasting, tuning
+    from ggufspec.cli.entry.tables import emit
+    from ggufspec.cli.steps import benches, pasting
+    from ggufspec.cli.steps import tuning as steps
+    from ggufspec.tuning import TuningForecast
 
     asked, _ = pasting.read_asked(asked)
-    tuning.run_tuning(asked)
+    terminal = Terminal(steps.describe_ended)
+    if asked.forecast:
+        outlook = api.forecast_tuning(asked, sink=terminal)
+        emit(steps.render_forecasts(outlook, asked.output, terminal), asked.out)
+        return
+    try:
+        tuned = api.tune(asked, sink=terminal)
+    except InconclusiveError:
+        forecast = terminal.last(TuningForecast)
+        if forecast is not None:
+            echo("The forecast, which no measurement confirms:", err=True)
+            emit(steps.render_forecasts(forecast, asked.output, terminal), asked.out)
+        raise
+    emit(steps.render(tuned, asked, asked.output, terminal), asked.out)
+    benches.raise_for_failures(tuned.results)
+    if asked.strict:
+        open_ids = () if tuned.overall.is_decided else (tuned.results.meta.id,)
+        benches.refuse_doubtful([tuned.results], undecided=open_ids)

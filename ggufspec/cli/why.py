@@ -25,8 +25,5 @@ def command(asked: WhyOptions) -> None:
     from ggufspec.report.text import reasons
 
     bench, pasted = pasting.read_asked(BenchOptions(from_text=asked.from_text, output=default_output(None)))
-    if pasted is None:
-        results = benches.load_bench(asked.run)
-    else:
-        results = measuring.run_bench(measuring.prepare_bench(bench), bench)
+    results = benches.load_bench(asked.run) if pasted is None else measuring.run(bench)
     echo(reasons.why(results, width=terminal_width()), nl=False)

@@ -36,11 +36,11 @@ from ggufspec.fleet.orders import (
     TunedHere,
     unpack_texts,
 )
-from ggufspec.llama.build import building
+from ggufspec.llama import build
 from ggufspec.llama.install import installs
 from ggufspec.measure import Session, api, duration, identify, naming
 from ggufspec.modelfiles import hub
-from ggufspec.options import BenchOptions, RunOptions, TuneOptions
+from ggufspec.options import BenchOptions, BuildOptions, RunOptions, TuneOptions
 from ggufspec.results import Meta, ResultSet, Runs
 from ggufspec.units import format_bytes
 
@@ -287,9 +287,7 @@ def _build_missing(order: Order) -> None:
     """
     is_named = order.request.llamas != (None,)
     if order.builds and not (order.plans or is_named or installs.is_any_found()):
-        default, _ = building.choose_default()
-        for _ in building.build(default):
-            pass
+        build.build(BuildOptions())
 
 
 def _machine_of(session: Session) -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from ggufspec.measure.api import bench
+from ggufspec.measure.api import BenchProgress, bench, demo, plan_bench
 from ggufspec.measure.configured import options_of
 from ggufspec.measure.deadline import NO_DEADLINE, OVERRUN, RUN_SHARE, Deadline
 from ggufspec.measure.models import find_drafters, find_methods
 from ggufspec.measure.naming import (
+    fetch_in_time,
     file_of,
-    list_names,
     survey_models,
     with_fetched,
     with_head,
-    with_models,
 )
 from ggufspec.measure.programs import describe_engine
 from ggufspec.measure.request import choose_sampling, with_tuned
@@ -24,6 +23,7 @@ __all__ = [
     "NO_DEADLINE",
     "OVERRUN",
     "RUN_SHARE",
+    "BenchProgress",
     "Block",
     "Blocks",
     "Deadline",
@@ -31,13 +31,15 @@ __all__ = [
     "Session",
     "bench",
     "choose_sampling",
+    "demo",
     "describe_engine",
+    "fetch_in_time",
     "file_of",
     "find_drafters",
     "find_methods",
     "identify",
-    "list_names",
     "options_of",
+    "plan_bench",
     "prepare_session",
     "refuse_endless",
     "sizes",
@@ -45,6 +47,5 @@ __all__ = [
     "unread_files",
     "with_fetched",
     "with_head",
-    "with_models",
     "with_tuned",
 ]

@@ -1,28 +1,44 @@
-"""The whole bench as one call, for notebooks and scripts; the command line makes the same steps."""
+"""The whole bench as one function of its options, and its steps for what measures several benches."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
-from ggufspec import machine, results
+from ggufspec import machine, results, units
 from ggufspec.analysis import warnings as measurement_warnings
 from ggufspec.domain import NO_PROMPT, FileIdentity, FileUse, RunSpec
 from ggufspec.errors import ResultsError
-from ggufspec.llama.install import switches
+from ggufspec.llama import build as builds
+from ggufspec.llama.install import installs, switches
 from ggufspec.measure import identity, measuring, naming, running
+from ggufspec.measure.deadline import Deadline
 from ggufspec.measure.runplan import RunPlan, refuse_endless
-from ggufspec.measure.session import Session, identify, prepare_session
-from ggufspec.options import BenchOptions, SweepOptions, takes
-from ggufspec.results import ResultSet
+from ggufspec.measure.session import Session, identify, prepare_session, unread_files
+from ggufspec.options import BenchOptions, BuildOptions, DemoOptions, SweepOptions, takes
+from ggufspec.results import ResultSet, say_damage
+from ggufspec.steps import SILENT, Sink
+
+_DEMO_DRAFT_SIZES = (3, 8)
+_READ_BYTES_PER_S = 1e9  # and computing the digest
+_LONG_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchProgress:
+    """A bench before its next run (``results.upcoming``), or after one."""
+
+    session: Session
+    results: ResultSet
 
 
 @takes(SweepOptions)
-def bench(asked: BenchOptions) -> ResultSet:
+def bench(asked: BenchOptions, sink: Sink = SILENT) -> ResultSet:
     """Measure target alone, drafter alone and drafting, as ``ggufspec bench`` and ``ggufspec sweep`` do.
 
     Every combination of several values is measured. Models that are named by a reference such as
@@ -34,9 +50,41 @@ def bench(asked: BenchOptions) -> ResultSet:
     Raises:
         GgufspecError: something cannot work, said before any model is loaded; failing runs are rows instead.
     """
-    session = identify(prepare(naming.with_fetched(asked)))
-    command = ("ggufspec.bench", repr(asked))
-    return run(session, begin(session, command=command, name=asked.name, resume=asked.resume))
+    session = plan_bench(asked, sink=sink)
+    refuse_endless(session.suite)  # before reading large models
+    session, warnings = identify_here(session, sink)
+    command = sink.command("bench", asked)
+    opened = begin(session, command=command, name=asked.name, resume=asked.resume, warnings=warnings)
+    return run(session, opened, sink)
+
+
+@takes(SweepOptions)
+def plan_bench(asked: BenchOptions, sink: Sink = SILENT) -> Session:
+    """Check a bench, download its models, and return what it would run, as ``--dry-run`` prints it.
+
+    Returns:
+        The session: ``session.suite`` has the blocks of arms, prompts and repeats.
+
+    Raises:
+        GgufspecError: something cannot work.
+    """
+    deadline = Deadline.start(asked.max_time, begun_s=sink.begun_s)
+    asked, deadline = naming.fetch_in_time(asked, deadline, sink)
+    session = prepare(asked)
+    sink.show(session)
+    return session if asked.max_time is None else replace(session, deadline=deadline)
+
+
+@takes(DemoOptions)
+def demo(asked: DemoOptions, sink: Sink = SILENT) -> ResultSet:
+    """Build llama.cpp if there is none, and measure the embedded pair, as ``ggufspec demo`` does.
+
+    Raises:
+        GgufspecError: it cannot be built or measured.
+    """
+    if not installs.is_any_found():
+        builds.build(BuildOptions(), sink=sink)
+    return bench(asked.to(BenchOptions, pair="demo", draft=_DEMO_DRAFT_SIZES), sink=sink)
 
 
 def prepare(request: BenchOptions) -> Session:
@@ -50,24 +98,27 @@ def prepare(request: BenchOptions) -> Session:
     return prepare_session(request)
 
 
-def run(
-    session: Session, store: ResultSet, show: Callable[[ResultSet], None] = lambda store: None
-) -> ResultSet:
+def run(session: Session, store: ResultSet, sink: Sink = SILENT) -> ResultSet:
     """Measure a session to its end, end its programs, and return the results; see ``measuring.record``.
 
     Args:
         session: what to measure, after ``identify``.
         store: what ``begin`` returned.
-        show: gets the growing results, before each run (with it as ``upcoming``) and after it. No run is
+        sink: gets the growing results, before each run (with it as ``upcoming``) and after it. No run is
             measured meanwhile, so it may take time.
     """
-    results = store
+    say_damage(store, sink)
     try:
-        for results in record(session, store, announces=True):
-            show(results)
+        return sink.finish(_record_to_end(session, store))
     finally:
         with defer_interrupts():  # a second Ctrl-C must not leave a server behind
             session.engine.close()
+
+
+def _record_to_end(session: Session, store: ResultSet) -> Generator[BenchProgress, None, ResultSet]:
+    results = store
+    for results in record(session, store, announces=True):
+        yield BenchProgress(session=session, results=results)
     return results
 
 
@@ -103,6 +154,31 @@ def record(session: Session, store: ResultSet, *, announces: bool = False) -> It
         announces=announces,
         deadline=session.deadline,
     )
+
+
+def identify_here(session: Session, sink: Sink) -> tuple[Session, Mapping[str, str]]:
+    """Return a session whose files are known by their content, and the warnings about this machine now."""
+    say_reading(unread_files(session), sink)
+    session = identify(session)
+    return session, check_machine(session, sink)
+
+
+def say_reading(sizes: Mapping[Path, int], sink: Sink) -> None:
+    """Say that files are read for their digests, if that takes long; ``sizes`` are in bytes."""
+    total = sum(sizes.values())
+    if total >= _LONG_BYTES:
+        seconds = units.format_duration(max(10.0, total / _READ_BYTES_PER_S))
+        files = f"{units.counted(len(sizes), 'model file')} ({units.format_bytes(total)})"
+        sink.say(f"reading {files} once to compute checksums: about {seconds}")
+
+
+def check_machine(session: Session, sink: Sink) -> Mapping[str, str]:
+    """Return the warnings about this machine now, and say those that the session does not have."""
+    advice, said = look_around(session), measurement_warnings.warning_advice(session.doubts)
+    for name, text in advice.items():
+        if name not in said:
+            sink.say(f"warning {name}: {text}")
+    return advice
 
 
 def look_around(session: Session) -> dict[str, str]:

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ggufspec import units
+from ggufspec.steps import Sink
 
 RUN_SHARE = 0.25
 """Of a tuning's time limit, what one run, trace or load may take."""
 OVERRUN = 0.1
 """Of a time limit, by which the last run may exceed it before it is ended."""
+_ANNOUNCED_S = 1.0  # downloads that take longer are said not to count
 _SHORTEST_S = 0.1  # a time limit of a process: 0 would mean none in some libraries
 
 
@@ -88,6 +90,19 @@ class Deadline:
         """Return the limit without seconds that do not count, such as those of a download."""
         return replace(self, begun_s=self.begun_s + seconds)
 
+    def without_network(self, since_s: float, sink: Sink, what: str = "downloads") -> Deadline:
+        """Return the limit in which a search of the Hub or a download does not count, and say that.
+
+        Args:
+            since_s: how many of its seconds had passed before it.
+            sink: gets the sentence.
+            what: does not count.
+        """
+        seconds = self.elapsed_s - since_s
+        if seconds >= _ANNOUNCED_S and self.limit_s is not None:
+            sink.say(f"{what}: {units.format_duration(seconds)} not counted for --max-time")
+        return self.without(seconds)
+
     def reserve(self, seconds: float) -> Deadline:
         """Return the limit of a stage that leaves so many seconds for those after it."""
         return replace(self, reserved_s=self.reserved_s + seconds)
@@ -102,6 +117,18 @@ class Deadline:
         """Return the option that sets the limit, with its value."""
         assert self.limit_s is not None
         return f"--max-time {units.duration_option(self.limit_s)}"
+
+    def describe_left(self) -> str:
+        """Return how much has passed and is left: ``12 s elapsed, 1 min 48 s left``."""
+        elapsed = _describe_whole(self.elapsed_s)
+        if self.limit_s is None:
+            return f"{elapsed} elapsed"
+        return f"{elapsed} elapsed, {_describe_whole(max(0.0, self.left_s))} left"
+
+
+def _describe_whole(seconds: float) -> str:
+    """Return a duration in whole seconds."""
+    return units.format_duration(seconds) if seconds >= 60 else f"{seconds:.0f} s"
 
 
 NO_DEADLINE = Deadline()

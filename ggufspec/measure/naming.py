@@ -8,8 +8,10 @@ from typing import TypeVar
 
 from ggufspec.domain import ModelFile, ModelName
 from ggufspec.errors import GgufspecError, NotCachedError
+from ggufspec.measure.deadline import Deadline
 from ggufspec.modelfiles import choosing, hub
 from ggufspec.options import RunOptions
+from ggufspec.steps import SILENT, Sink
 
 T = TypeVar("T", bound=RunOptions)
 
@@ -54,14 +56,25 @@ def with_models(asked: T, models: Mapping[str, ModelFile]) -> T:
     return asked.replace(target=files(asked.target), draft_model=files(asked.draft_model))
 
 
-def with_fetched(asked: T) -> T:
+def with_fetched(asked: T, sink: Sink = SILENT) -> T:
     """Return options with the files of the models that they name, after downloading those that are not here.
 
     Raises:
+        ConsentNeededError: the download is large, and nobody can be asked.
         GgufspecError: a model is not found, not available offline, or the download fails.
     """
-    asked = with_head(asked)
-    return with_models(asked, fetch_models(list_names(asked), hub.Access.of(asked)))
+    asked, access = with_head(asked), hub.Access.of(asked)
+    surveys = survey_models(list_names(asked), access)
+    for survey in surveys.values():
+        if survey.missing_bytes:
+            hub.download(survey, access, sink, yes=asked.yes, remember=False)
+    return with_models(asked, {text: file_of(survey) for text, survey in surveys.items()})
+
+
+def fetch_in_time(asked: T, deadline: Deadline, sink: Sink) -> tuple[T, Deadline]:
+    """Return options as ``with_fetched`` does, and the time limit, for which the downloads do not count."""
+    since_s = deadline.elapsed_s
+    return with_fetched(asked, sink), deadline.without_network(since_s, sink)
 
 
 def survey_models(names: Iterable[ModelName], access: hub.Access) -> Mapping[str, hub.Survey]:
@@ -72,20 +85,6 @@ def survey_models(names: Iterable[ModelName], access: hub.Access) -> Mapping[str
     """
     texts = dict.fromkeys(name for name in names if isinstance(name, str))
     return {text: hub.survey_model(text, access) for text in texts}
-
-
-def fetch_models(names: Iterable[ModelName], access: hub.Access) -> Mapping[str, ModelFile]:
-    """Download the named models that are not on this machine; return the file of each text.
-
-    Raises:
-        GgufspecError: a model is not found, not available offline, or the download fails.
-    """
-    surveys = survey_models(names, access)
-    for survey in surveys.values():
-        if survey.missing_bytes:
-            for _ in hub.fetch(survey, access, remember=False):
-                pass
-    return {text: file_of(survey) for text, survey in surveys.items()}
 
 
 def find_head(target: ModelName, access: hub.Access) -> ModelName:

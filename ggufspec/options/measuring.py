@@ -423,6 +423,7 @@ class DemoOptions(TableOptions):
         None,
         kind=kinds.Number(0),
         hidden=("--environment-s",),
+        python=False,
         help="Seconds that scripts/demo took for the environment.",
     )
 

@@ -46,9 +46,15 @@ class BuildOptions(BackendOption, JobsOption, AnswerOption, section="llama.cpp")
         help="Option of CMake to compile llama.cpp with, such as --cmake=-DGGML_BLAS=ON. Repeat it for "
         "several.",
     )
-    listing: bool = option(False, "--list", kind=Flag(), help="List builds and other installations.")
+    listing: bool = option(
+        False, "--list", kind=Flag(), python=False, help="List builds and other installations."
+    )
     remove: bool = option(
-        False, "--remove", kind=Flag(), help="Remove the builds of --version, --backend or both."
+        False,
+        "--remove",
+        kind=Flag(),
+        python=False,
+        help="Remove the builds of --version, --backend or both.",
     )
     output: str = option("text", help="Format of --list.")
 

@@ -33,6 +33,7 @@ from ggufspec.results.store import (
     load,
     load_each,
     reopen,
+    say_damage,
     write_bench,
 )
 from ggufspec.results.tuned import (
@@ -81,6 +82,7 @@ __all__ = [
     "read_object",
     "read_value",
     "reopen",
+    "say_damage",
     "stored_schemas",
     "write_bench",
     "write_configuration",

@@ -391,10 +391,15 @@ def load_each(benches: Iterable[str | LoadedBench], sink: Sink, *, salvage: bool
     for bench in benches:
         stored = load(bench, salvage=salvage) if isinstance(bench, str) else bench
         assert isinstance(stored, ResultSet)
-        for sentence in stored.damage:
-            sink.say(f"warning: {stored.meta.id}: {sentence}")
+        say_damage(stored, sink)
         loaded.append(stored)
     return loaded
+
+
+def say_damage(stored: ResultSet, sink: Sink) -> None:
+    """Say which parts of a bench cannot be read."""
+    for sentence in stored.damage:
+        sink.say(f"warning: {stored.meta.id}: {sentence}")
 
 
 def delete(run: str) -> None:

@@ -26,13 +26,12 @@ from ggufspec.measure import (
     Deadline,
     Session,
     api,
+    fetch_in_time,
     prepare_session,
-    with_fetched,
 )
-from ggufspec.measure import identify as identified
 from ggufspec.options import BenchOptions, CrossoverOptions, takes
 from ggufspec.results import CrossoverAxes, ResultSet, load, write_crossover_axes
-from ggufspec.steps import finish
+from ggufspec.steps import SILENT, Sink, finish
 from ggufspec.tuning import budgeting, expecting
 from ggufspec.tuning.budgeting import CellPace, FirstCell
 from ggufspec.tuning.planning import choose_threads
@@ -103,15 +102,6 @@ def prepare_crossover(asked: CrossoverOptions, deadline: Deadline | None = None)
         f"{len(first)} of {counted(len(users) * len(depths), 'cell')} are measured first"
     )
     return replace(plan, session=replace(session, notes=(*notes, *filter(None, (about_threads,)), about)))
-
-
-def identify_crossover(plan: CrossoverPlan) -> CrossoverPlan:
-    """Return a plan whose models and llama.cpp are known by their content, see ``measure.identify``.
-
-    Raises:
-        ModelFileError: a file cannot be read.
-    """
-    return replace(plan, session=identified(plan.session))
 
 
 def expect_cells(plan: CrossoverPlan, *, resume: str | None = None) -> Generator[Stage, None, CrossoverPlan]:
@@ -338,7 +328,7 @@ def _check_arms(plan: CrossoverPlan) -> None:
 
 
 @takes(CrossoverOptions)
-def crossover(asked: CrossoverOptions) -> CrossoverMap:
+def crossover(asked: CrossoverOptions, sink: Sink = SILENT) -> CrossoverMap:
     """Map where drafting pays over users and depth, as ``ggufspec crossover`` does.
 
     Returns:
@@ -347,15 +337,23 @@ def crossover(asked: CrossoverOptions) -> CrossoverMap:
     Raises:
         GgufspecError: something cannot work; failing runs are rows instead.
     """
-    name, resume = asked.name, asked.resume
-    fetched = with_fetched(asked)
-    deadline = Deadline.start(asked.max_time, run_share=RUN_SHARE)  # downloads do not count
-    plan = identify_crossover(prepare_crossover(fetched, deadline))
-    plan = finish(expect_cells(plan, resume=resume))
+    deadline = Deadline.start(asked.max_time, begun_s=sink.begun_s, run_share=RUN_SHARE)
+    fetched, deadline = fetch_in_time(asked, deadline, sink)
+    plan = prepare_crossover(fetched, deadline)
+    sink.show(plan.deadline)
+    sink.show(plan.session)
+    session, warnings = api.identify_here(plan.session, sink)
+    known = len(session.notes)
+    plan = sink.finish(expect_cells(replace(plan, session=session), resume=asked.resume))
+    for note in plan.session.notes[known:]:
+        sink.say(note)
+    command = sink.command("crossover", asked)
 
     def measure(step: CrossoverStep) -> ResultSet:
-        command = ("ggufspec.crossover", repr(asked))
-        opened = begin_crossover(plan, step, command=command, name=name, resume=resume)
-        return api.run(step.session, opened)
+        sink.say(f"{step.note} · {plan.deadline.describe_left()}")
+        opened = begin_crossover(
+            plan, step, command=command, name=asked.name, resume=asked.resume, warnings=warnings
+        )
+        return api.run(step.session, opened, sink)
 
     return finish(measure_crossover(plan), measure)

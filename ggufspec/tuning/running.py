@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Set
+from collections.abc import Callable, Generator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from ggufspec import machine, units
@@ -18,12 +18,13 @@ from ggufspec.measure import (
     RunPlan,
     Session,
     api,
+    fetch_in_time,
     traffic,
-    with_fetched,
+    unread_files,
 )
 from ggufspec.options import TuneOptions, takes
 from ggufspec.results import ResultSet, write_configuration
-from ggufspec.steps import finish
+from ggufspec.steps import SILENT, Sink, finish
 from ggufspec.tuning import budgeting, looking, prospects, recommending, serving, values, verdicts
 from ggufspec.tuning.budgeting import Budget, Stages
 from ggufspec.tuning.planning import identify, prepare_tuning
@@ -229,25 +230,108 @@ def _bench(
 
 
 @takes(TuneOptions)
-def tune(asked: TuneOptions) -> Tuned:
+def tune(asked: TuneOptions, sink: Sink = SILENT) -> Tuned:
     """Find the fastest way to run a target, as ``ggufspec tune`` does.
 
+    Returns:
+        The verdict, the finalists and the command that serves the choice; all is stored.
+
     Raises:
+        InconclusiveError: nothing that was measured can be used.
         GgufspecError: something cannot work; failing runs of finalists are rows instead.
     """
-    fetched = with_fetched(asked)  # downloads do not count
-    deadline = Deadline.start(asked.max_time, run_share=RUN_SHARE)
-    plan = identify(prepare_tuning(fetched, deadline))
-    command = ("ggufspec.tune", repr(asked))
+    plan, warnings = _begin(asked, sink)
+    outlook = _look(plan, sink)
+    names = iter((asked.name,) if asked.name is not None else ())
+
+    def place(bench: NextBench) -> tuple[str | None, str | None]:
+        return (next(names, None) if bench.confirms else None), bench.resume
+
+    command = sink.command("tune", asked)
+    return measure_and_keep(plan, outlook, sink, place=place, command=command, warnings=warnings)
+
+
+@takes(TuneOptions)
+def forecast_tuning(asked: TuneOptions, sink: Sink = SILENT) -> TuningForecast:
+    """Forecast every configuration, as ``ggufspec tune --forecast`` does; only short runs correct the costs.
+
+    Raises:
+        InconclusiveError: other programs left a thread no core of its own.
+        GgufspecError: something cannot work.
+    """
+    plan, _ = _begin(asked, sink)
+    return _look(plan, sink, forecast_only=True)
+
+
+def _begin(asked: TuneOptions, sink: Sink) -> tuple[Plan, Mapping[str, str]]:
+    """Download models, check what was asked for, know all files by their content, and look at the machine."""
+    deadline = Deadline.start(asked.max_time, begun_s=sink.begun_s, run_share=RUN_SHARE)
+    fetched, deadline = fetch_in_time(asked, deadline, sink)
+    plan = prepare_tuning(fetched, deadline)
+    sink.show(plan.deadline)
+    sink.show(plan.session)
+    api.say_reading(unread_files(plan.session), sink)
+    plan = identify(plan)
+    return plan, api.check_machine(plan.session, sink)
+
+
+def _look(plan: Plan, sink: Sink, *, forecast_only: bool = False) -> TuningForecast:
+    outlook = sink.finish(looking.forecast_configurations(plan, forecast_only=forecast_only))
+    sink.show(outlook)
+    return outlook
+
+
+def measure_and_keep(
+    plan: Plan,
+    outlook: TuningForecast,
+    sink: Sink,
+    *,
+    place: Callable[[NextBench], tuple[str | None, str | None]],
+    command: tuple[str, ...],
+    warnings: Mapping[str, str],
+) -> Tuned:
+    """Measure the finalists, start llama-server once with the choice, and store the configuration.
+
+    Args:
+        plan: what may be chosen.
+        outlook: what was forecast.
+        sink: gets what is measured next, and the growing benches.
+        place: returns the name of a new bench, and that of a stored one to go on with; each or None.
+        command: stored with each bench.
+        warnings: about this machine, likewise.
+
+    Raises:
+        InconclusiveError: nothing that was measured can be used.
+        GgufspecError: a bench cannot be stored.
+    """
 
     def measure(bench: NextBench) -> ResultSet:
-        name = asked.name if bench.confirms else None
-        opened = api.begin(bench.session, command=command, name=name, resume=bench.resume)
-        return api.run(bench.session, opened)
+        if bench.note is not None:
+            sink.say(bench.note)
+        sink.say(f"{_describe_bench(bench)} · {plan.deadline.describe_left()}")
+        name, resume = place(bench)
+        opened = api.begin(bench.session, command=command, name=name, resume=resume, warnings=warnings)
+        return api.run(bench.session, opened, sink)
 
-    tuned = serving.serve(plan, finish(measure_finalists(plan, looking.outlook(plan)), measure))
+    tuned = finish(measure_finalists(plan, outlook), measure)
+    if Program.SERVER in plan.session.install.programs:
+        left = plan.deadline.describe_left()
+        sink.say(f"starting llama-server by the command that will be printed · {left}")
+    tuned = serving.serve(plan, tuned)
     keep(tuned)
+    sink.show(tuned)
     return tuned
+
+
+def _describe_bench(bench: NextBench) -> str:
+    """Return what is measured next."""
+    suite = bench.session.suite
+    candidates = units.counted(suite.n_arms[Role.DRAFTING], "candidate")
+    prompts = units.counted(len(suite.prompts), "prompt")
+    if bench.confirms:
+        return f"confirming: {candidates} and the target alone on {prompts}"
+    further = " more" if bench.resume is not None else ""
+    return f"selecting{further}: {candidates} and the target alone on {prompts}"
 
 
 @dataclass(frozen=True, kw_only=True)

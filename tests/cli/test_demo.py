@@ -13,9 +13,12 @@ from unittest import mock
 import click
 import pytest
 
-from ggufspec.cli import steps
+from ggufspec import api
+from ggufspec.cli import demo, steps
 from ggufspec.cli.entry import verbosity
-from ggufspec.cli.steps import building, demonstrating
+from ggufspec.cli.entry.terminal import Terminal
+from ggufspec.cli.steps import building as offering
+from ggufspec.llama.build import building
 from ggufspec.llama.install import Built, installs
 from ggufspec.llama.install.installs import NAMES
 from ggufspec.llama.progress import BuildProgress, BuildStep
@@ -30,8 +33,8 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide every llama.cpp of this machine."""
     find = shutil.which
 
-    def find_others(name: str) -> str | None:
-        return None if name in ALL_NAMES else find(name)
+    def find_others(name: str, path: str | None = None) -> str | None:
+        return None if name in ALL_NAMES else find(name, path=path)
 
     monkeypatch.setattr(shutil, "which", find_others)
 
@@ -42,14 +45,14 @@ def builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     made: list[str] = []
 
-    def build() -> Generator[BuildProgress, None, Built]:
+    def build(request: building.BuildRequest) -> Generator[BuildProgress, None, Built]:
         for step in (BuildStep.FETCH, BuildStep.UNPACK, BuildStep.COMPILE):
             yield BuildProgress(step=step)
         made.append("llama.cpp")
         monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-        return mock.Mock(spec=Built, version="0.3.36", backend="cpu", note=None)
+        return mock.Mock(spec=Built, summary="llama.cpp 0.3.36 (cpu)", note=None, environment={})
 
-    monkeypatch.setattr(building, "start_default_build", build)
+    monkeypatch.setattr(building, "build", build)
     return made
 
 
@@ -71,21 +74,21 @@ def test_a_demonstration_builds_llama_cpp_once_and_measures_the_embedded_pair(bu
 
 
 def test_the_times_add_up() -> None:
-    steps_s = {BuildStep.WAIT: 1.0, BuildStep.FETCH: 2.0, BuildStep.UNPACK: 3.0, BuildStep.COMPILE: 200.0}
-    line = demonstrating.describe_time(steps_s, environment_s=20.0, measured_s=34.0)
+    steps_s = {"wait": 1.0, "fetch": 2.0, "unpack": 3.0, "compile": 200.0}
+    line = demo.describe_time(steps_s, environment_s=20.0, measured_s=34.0)
     assert line == (
         "time: environment 20.0 s, source 5.00 s, compile 3 min 21 s, measure 34.0 s; 4 min 20 s in all"
     )
-    assert demonstrating.describe_time({}, environment_s=None, measured_s=5.0) == (
+    assert demo.describe_time({}, environment_s=None, measured_s=5.0) == (
         "time: measure 5.00 s; 5.00 s in all"
     )
 
 
 def test_the_time_of_each_step_is_kept(builds: list[str]) -> None:
-    seconds: dict[BuildStep, float] = {}
-    building.build_with_progress(building.start_default_build(), "built", seconds=seconds)
-    assert {*seconds} >= {BuildStep.FETCH, BuildStep.UNPACK, BuildStep.COMPILE}
-    assert all(value >= 0 for value in seconds.values())
+    terminal = Terminal()
+    api.build(sink=terminal)
+    assert {*terminal.build_seconds} >= {BuildStep.FETCH, BuildStep.UNPACK, BuildStep.COMPILE}
+    assert all(value >= 0 for value in terminal.build_seconds.values())
 
 
 BENCH = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "1", "-t", "1")
@@ -117,11 +120,11 @@ def test_on_a_terminal_a_bench_asks(builds: list[str], monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "stderr", _Terminal())
     monkeypatch.setenv("TERM", "xterm")
     with click.Context(click.Command("bench"), obj=verbosity.Verbosity()):
-        building.offer_build()
+        offering.offer_build(Terminal())
     assert "Build it now?" in asked[0]
     assert builds == (["llama.cpp"] if agreed else [])
     with click.Context(click.Command("bench"), obj=verbosity.Verbosity(quiet=True)):
-        building.offer_build()
+        offering.offer_build(Terminal())
     assert len(asked) == 1
 
 
@@ -131,7 +134,7 @@ def test_a_llama_cpp_that_is_here_is_not_asked_about(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "stderr", _Terminal())
     monkeypatch.setattr(click, "confirm", mock.Mock(side_effect=AssertionError("asked")))
     with click.Context(click.Command("bench"), obj=verbosity.Verbosity()):
-        building.offer_build()
+        offering.offer_build(Terminal())
 
 
 def test_the_script_leaves_building_and_timing_to_the_command() -> None:

@@ -11,11 +11,10 @@ import io
 import json
 import math
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,11 +25,10 @@ from ggufspec import paths, results, tuning
 from ggufspec.analysis import arms, boards, listing, map_crossover
 from ggufspec.analysis.boards import BundleState
 from ggufspec.choices import ServerFormat
-from ggufspec.cli.steps import automatic, measuring
+from ggufspec.cli import auto
 from ggufspec.domain import NO_PROMPT, Launch, Role, RunResult, RunSpec, Serving, SpeedVerdict
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
-from ggufspec.measure import NO_DEADLINE
 from ggufspec.options import AutoOptions
 from ggufspec.publishing import derived
 from ggufspec.report.text import configuration, crossovers, overview, precision, reasons
@@ -40,6 +38,7 @@ from ggufspec.results import CrossoverAxes, ResultSet
 from ggufspec.tuning import Tuned, TuningForecast, recommending
 from ggufspec.tuning.values import Spent
 from tests.support import crossed, fake_server, fakes, shell, values
+from tests.support.simulated_tuning import simulate_tuning
 
 CLAIMS = re.compile(r"do not draft|fastest|draft with|is faster|is slower|No arm is faster", re.IGNORECASE)
 """What may be printed only of what was found."""
@@ -311,31 +310,12 @@ class _Steps:
         self.install = installs.find_install(llama)
 
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        engine = SimpleNamespace(name=self.tuned.results.meta.engine)
-        plan = SimpleNamespace(
-            session=SimpleNamespace(install=self.install, engine=engine), deadline=NO_DEADLINE
-        )
-        steps: dict[str, object] = {
-            "prepare_tuning": lambda request, deadline: plan,
-            "identify": lambda plan: plan,
-            "forecast_configurations": lambda plan, forecast_only=False: _finished(self.tuned.outlook),
-            "measure_finalists": lambda plan, outlook: _finished(self.tuned),
-            "serve": lambda plan, tuned: self.serve(tuned),
-        }
-        for name, step in steps.items():
-            monkeypatch.setattr(tuning, name, step)
-        for name in ("print_notes", "announce_reading", "check_machine"):
-            monkeypatch.setattr(measuring, name, lambda session: {})
+        simulate_tuning(monkeypatch, self.tuned, self.install, self.serve)
 
     def serve(self, tuned: Tuned) -> Tuned:
         spec = tuned.overall.arm.spec
         argv = commands.serving_argv(spec, self.install, slots=1, port=8080)
         return replace(tuned, serving=Serving(context=spec.context), launch=Launch(argv=argv))
-
-
-def _finished(value: object) -> Generator[None, None, object]:
-    yield from ()
-    return value
 
 
 @COMMANDS
@@ -354,8 +334,8 @@ def test_tune_and_what_it_stores_serve_no_open_drafting(home: Path, case: Simula
         configured = results.read_configuration(tuned.results.meta.id)
         ending = io.StringIO()
         with contextlib.redirect_stdout(ending):
-            automatic._print_finished(configured)
-            automatic.print_commands(configured, AutoOptions(target="demo"))
+            auto.print_finished(configured)
+            auto.print_commands(configured, AutoOptions(target="demo"))
     for text in (printed, ending.getvalue(), _printed("show", configured.id)):
         assert _claims(text) is None, text
         assert "Undecided: " in text

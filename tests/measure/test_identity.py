@@ -16,11 +16,10 @@ import pytest
 
 from ggufspec import machine, results
 from ggufspec.analysis import arms, comparing
-from ggufspec.cli.steps import measuring
 from ggufspec.domain import FileIdentity, FileUse, MachineDetails, ModelFile, Prompt, Role
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install import installs
-from ggufspec.measure import identify, identity, prepare_session
+from ggufspec.measure import api, identify, identity, prepare_session
 from ggufspec.options import BenchOptions
 from ggufspec.results import ResultSet
 from tests.support import builds, fake_server, fakes, models, shell, values
@@ -393,7 +392,7 @@ def test_a_long_read_is_announced_and_done_once(setup: Setup, monkeypatch: pytes
     for model in (setup.target, setup.drafter):
         os.utime(model, (1, 1))
     size = setup.target.stat().st_size + setup.drafter.stat().st_size
-    monkeypatch.setattr(measuring, "_LONG_BYTES", size)
+    monkeypatch.setattr(api, "_LONG_BYTES", size)
     monkeypatch.setattr("ggufspec.digests._SETTLED_NS", 0)
     first = shell.here(*setup.words("-r", "1"))
     assert "reading 2 model files (" in first.stderr

@@ -16,14 +16,15 @@ import pytest
 
 from ggufspec import machine
 from ggufspec.analysis import arms
+from ggufspec.cli.entry import growing as drawn
 from ggufspec.cli.entry import live
-from ggufspec.cli.steps import measuring
+from ggufspec.cli.entry import terminal as sinks
 from ggufspec.domain import Conditions, ModelFile, Prompt, Role, RunSpec, Sample
-from ggufspec.measure import RunPlan, Session, api
+from ggufspec.measure import BenchProgress, RunPlan, Session, api
 from ggufspec.measure.sweep import Sweep
 from ggufspec.report.text import growing
 from ggufspec.report.text.growing import Progress
-from ggufspec.results import ResultSet
+from ggufspec.steps import Sink
 from tests.support import fakes, scripted, shell, swept, values
 from tests.support.scripted import INSTALL, Scripted
 
@@ -39,7 +40,7 @@ class Terminal(io.StringIO):
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no other program disturb a run, and group runs into arms before every one."""
     monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions(others_cores=0.0))
-    monkeypatch.setattr(measuring, "GROUPING_SHARE", 0.0)
+    monkeypatch.setattr(drawn, "GROUPING_SHARE", 0.0)
 
 
 @pytest.fixture
@@ -77,32 +78,34 @@ def test_nothing_is_drawn_while_a_run_is_measured(terminal: Terminal) -> None:
 
     engine = Scripted(answer=answer)
     with redirect_stderr(terminal):
-        last = measuring.measure(_session(engine), values.bench())
+        last = api.run(_session(engine), values.bench(), sinks.Terminal())
     assert len(lengths) == len(last.runs)
     assert all(before == after for before, after in lengths)
     starts = [before for before, _ in lengths]
     assert starts == sorted({*starts})  # and something new is drawn before each run
-    drawn = terminal.getvalue()
+    said = terminal.getvalue()
     for text in (
         "0 of 18 runs",
         "running target alone on the prompt a",
         "drafting with draft-model γ=3",
         "1.50×",
     ):
-        assert text in drawn
-    assert re.search(r"1[0-7] of 18 runs, about \d+ s left", drawn)
+        assert text in said
+    assert re.search(r"1[0-7] of 18 runs, about \d+ s left", said)
 
 
 def test_every_run_is_announced_before_it_is_measured() -> None:
     engine = Scripted()
     upcoming = []
 
-    def show(store: ResultSet) -> None:
-        if store.upcoming is not None:
-            upcoming.append(store.upcoming)
-            assert len(engine.seen) == len(upcoming) - 1
+    class Watching(Sink):
+        def show(self, event: object) -> None:
+            assert isinstance(event, BenchProgress)
+            if event.results.upcoming is not None:
+                upcoming.append(event.results.upcoming)
+                assert len(engine.seen) == len(upcoming) - 1
 
-    results = api.run(_session(engine), values.bench(), show)
+    results = api.run(_session(engine), values.bench(), Watching())
     assert upcoming == engine.seen
     assert results.upcoming is None
     assert len(results.runs) == len(upcoming)

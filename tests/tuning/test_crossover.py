@@ -23,7 +23,7 @@ from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.profiles import ExpectedRound, TracedTexts
 from ggufspec.forecast.trace import DraftTrace
-from ggufspec.measure import prepare_session
+from ggufspec.measure import identify, prepare_session
 from ggufspec.options import BenchOptions, CrossoverOptions
 from ggufspec.options.kinds import Depths
 from ggufspec.report import frames, plot, schemas
@@ -441,7 +441,7 @@ def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.
     alone = {(one.users, one.depth): one.seconds for one in plan.rounds if one.draft is None}
     assert alone[1, 0] < alone[8, 0] < 8 * alone[1, 0]  # a batch of all users reads the weights once
     assert alone[1, 64] > alone[1, 0]  # the other text is read before each prompt
-    plan = tuning.identify_crossover(plan)
+    plan = replace(plan, session=identify(plan.session))
     step = next(tuning.measure_crossover(plan))
     opened = tuning.begin_crossover(plan, step, command=("ggufspec",))
     assert profiles.kept_rounds(opened.folder) == plan.rounds

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from ggufspec import units
-from ggufspec.cli.steps import limits
 from ggufspec.domain import Prompt, Role, RunSpec, Status
 from ggufspec.engines import Measurement
 from ggufspec.errors import TimeLimitError
@@ -255,6 +254,6 @@ def test_what_is_left_is_said_in_whole_seconds() -> None:
     clock = Clock()
     deadline = _start(120.0, clock)
     clock.now += 12.4
-    assert limits.describe_left(deadline) == "12 s elapsed, 1 min 48 s left"
+    assert deadline.describe_left() == "12 s elapsed, 1 min 48 s left"
     clock.now += 500
-    assert limits.describe_left(deadline).endswith(", 0 s left")
+    assert deadline.describe_left().endswith(", 0 s left")

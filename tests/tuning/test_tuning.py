@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ggufspec import tuning
-from ggufspec.cli.steps import measuring
 from ggufspec.domain import (
     NO_PROMPT,
     Drafting,
@@ -31,7 +29,6 @@ from ggufspec.forecast import Forecast, RoundRange, concurrency, trace
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.forecast.trace import DraftTrace
-from ggufspec.measure import NO_DEADLINE
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
@@ -40,9 +37,9 @@ from ggufspec.report import frames
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.serving import plan_traffic
 from ggufspec.stats import Estimate
-from ggufspec.tuning import budgeting, candidates, prospects
+from ggufspec.tuning import budgeting, candidates, prospects, running
 from ggufspec.tuning.values import Prospect, Spent, TuningForecast
-from tests.support import fake_server, fakes, models, quick_look, shapes, shell, values
+from tests.support import fake_server, fakes, models, quick_look, shapes, shell, simulated_tuning, values
 from tests.support.schemas import validate
 
 GIB = 1 << 30
@@ -467,27 +464,8 @@ def test_a_strict_tuning_ends_with_a_code_of_its_own_after_the_output(
     tuned = _bench(g3=1.4)
     doubts = {"memory-tight": "little is left"}
     tuned = replace(tuned, results=replace(tuned.results, meta=replace(tuned.results.meta, doubts=doubts)))
-    session = SimpleNamespace(
-        install=fakes.recorded_install("0.3.36"), engine=SimpleNamespace(name=tuned.results.meta.engine)
-    )
-    plan = SimpleNamespace(session=session, deadline=NO_DEADLINE)
-
-    def finished(value: object) -> Generator[None, None, object]:
-        yield from ()
-        return value
-
-    steps = {
-        "prepare_tuning": lambda request, deadline: plan,
-        "identify": lambda plan: plan,
-        "forecast_configurations": lambda plan, forecast_only: finished(tuned.outlook),
-        "measure_finalists": lambda plan, outlook: finished(tuned),
-        "serve": lambda plan, tuned: tuned,
-        "keep": lambda tuned: None,
-    }
-    for name, step in steps.items():
-        monkeypatch.setattr(tuning, name, step)
-    for name in ("print_notes", "announce_reading", "check_machine"):
-        monkeypatch.setattr(measuring, name, lambda session: {})
+    simulated_tuning.simulate_tuning(monkeypatch, tuned, fakes.recorded_install("0.3.36"))
+    monkeypatch.setattr(running, "keep", lambda tuned: None)
     usual, strict = (shell.here("tune", "--pair", "demo", *words) for words in ((), ("--strict",)))
     assert (usual.returncode, strict.returncode) == (0, 35)
     assert strict.stdout == usual.stdout != ""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,19 +13,28 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.text import Text
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.harmless import one_line
 
 if TYPE_CHECKING:
     from ggufspec.llama import progress
+    from ggufspec.measure import BenchProgress, Deadline
     from ggufspec.modelfiles.hub import TransferProgress
+    from ggufspec.results import ResultSet
+    from ggufspec.tuning import Stage
+
+
+T = TypeVar("T")
 
 
 class Drawing(Protocol):
@@ -42,6 +52,22 @@ class Drawing(Protocol):
 
     def show(self, event: Any) -> None:
         """Draw an event."""
+        ...
+
+
+class Context(Protocol):
+    """What a terminal knows beside the events that are drawn.
+
+    Attributes:
+        build_seconds: gets the time of each step of a build.
+        describe_ended: see ``Terminal``.
+    """
+
+    build_seconds: dict[str, float]
+    describe_ended: Callable[[ResultSet], str] | None
+
+    def last(self, kind: type[T]) -> T | None:
+        """Return the last value of a kind that was shown; None without one."""
         ...
 
 
@@ -99,7 +125,7 @@ class Transfers(_Bars):
 class Building(_Bars):
     """A build or a conversion: one bar, or a line for each quarter of a step; notices stay."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: dict[str, float]) -> None:
         super().__init__(
             TextColumn("{task.description:9}"),
             BarColumn(),
@@ -108,9 +134,24 @@ class Building(_Bars):
             transient=True,
         )
         self._task, self._last_quarter = self.bars.add_task("", total=None), ""
+        self._seconds, self._step, self._since = seconds, "", time.monotonic()
+
+    def __exit__(
+        self, cls: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._count_seconds("")
+        super().__exit__(cls, error, trace)
+
+    def _count_seconds(self, following: str) -> None:
+        """Add the seconds of the step until now, and begin the next one."""
+        now = time.monotonic()
+        if self._step:
+            self._seconds[self._step] = self._seconds.get(self._step, 0.0) + now - self._since
+        self._step, self._since = following, now
 
     def show(self, at: progress.BuildProgress) -> None:
         """Draw how far a step is."""
+        self._count_seconds(at.step)
         quarter = f"{at.step} {4 * at.done // at.total * 25} %" if at.total else str(at.step)
         if at.notice or (self.is_plain and quarter != self._last_quarter):
             echo(at.line if at.notice else quarter, err=True)
@@ -118,12 +159,53 @@ class Building(_Bars):
         self.bars.update(self._task, description=at.step, completed=at.done, total=at.total)
 
 
-def drawing_of(event: object) -> Drawing:
-    """Return what draws such events."""
-    return _DRAWINGS[type(event).__name__]()
+class Forecasting(_Bars):
+    """The stages of a forecast: one bar with the time left, or a line for each kind of stage."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        class LeftColumn(ProgressColumn):
+            """How much of the time limit has passed and is left."""
+
+            def render(self, task: Task) -> Text:
+                return Text(deadline.describe_left())
+
+        super().__init__(TextColumn("{task.description}"), BarColumn(), LeftColumn(), transient=True)
+        self._deadline, self._last_kind = deadline, ""
+        self._task = self.bars.add_task("forecasting")
+
+    def show(self, stage: Stage) -> None:
+        """Draw a stage; its notes stay."""
+        name = one_line(stage.name)
+        kind = name.partition(" · ")[0]
+        if kind != self._last_kind and self.is_plain:
+            echo(f"{kind} · {self._deadline.describe_left()}", err=True)
+        self._last_kind = kind
+        for note in stage.notes:
+            self.bars.print(note, markup=False, highlight=False, soft_wrap=True)
+        self.bars.update(self._task, description=escape(name), completed=stage.done, total=stage.total)
 
 
-_DRAWINGS: Mapping[str, Callable[[], Drawing]] = {
-    "TransferProgress": Transfers,
-    "BuildProgress": Building,
+def drawing_of(event: object, context: Context) -> Drawing:
+    """Return what draws such events, after the first of them."""
+    return _DRAWINGS[type(event).__name__](event, context)
+
+
+def _draw_forecast(first: Stage, context: Context) -> Drawing:
+    from ggufspec.measure import NO_DEADLINE, Deadline
+
+    return Forecasting(context.last(Deadline) or NO_DEADLINE)
+
+
+def _draw_bench(first: BenchProgress, context: Context) -> Drawing:
+    from ggufspec.cli.entry.growing import GrowingTable
+
+    return GrowingTable(first, context.describe_ended)
+
+
+_DRAWINGS: Mapping[str, Callable[[Any, Context], Drawing]] = {
+    "TransferProgress": lambda first, context: Transfers(),
+    "BuildProgress": lambda first, context: Building(context.build_seconds),
+    "Stage": _draw_forecast,
+    "BenchProgress": _draw_bench,
 }
+"""By the name of the class, so that no other command's room is imported."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ggufspec.cli.entry.output import echo, echo_table
+from ggufspec.cli.entry.output import echo, echo_sentence, echo_table
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
+    from ggufspec.measure import Deadline, Session
     from ggufspec.modelfiles import api, hub
     from ggufspec.publishing import Bundle
+    from ggufspec.tuning import DraftSource, DraftSources, TuningForecast
 
 
 def print_survey(survey: hub.Survey, *, err: bool = True) -> None:
@@ -65,6 +67,38 @@ def _print_bundle(bundle: Bundle) -> None:
     echo(publishing.describe_bundle(bundle), nl=False)
 
 
+def _print_session(session: Session) -> None:
+    """Print what was chosen, and the warnings before the first run."""
+    from ggufspec.analysis import warnings
+
+    _print_notes(session)
+    for name, text in warnings.warning_advice(session.doubts).items():
+        echo_sentence(f"warning {name}: {text}", err=True)
+
+
+def _print_notes(value: Session | TuningForecast | DraftSources) -> None:
+    for note in value.notes:
+        echo_sentence(note, err=True)
+
+
+def _print_limit(deadline: Deadline) -> None:
+    if deadline.limit_s is not None:
+        echo(f"{deadline.describe()}: {deadline.describe_left()}", err=True)
+
+
+def _print_sources(sources: DraftSources) -> None:
+    """Print what may draft for a target."""
+    _print_notes(sources)
+    echo_table(["drafts", "method", "size", ""], list(map(_describe_source, sources.sources)), err=True)
+
+
+def _describe_source(source: DraftSource) -> list[str]:
+    model = None if source.survey is None else source.survey.pair.target
+    size = "" if model is None else format_bytes(model.size_bytes or 0)
+    state = source.left_out or source.note or ("to download" if source.missing_bytes else "")
+    return [source.name, source.method.value, size, state]
+
+
 def print_found(value: object) -> None:
     """Print a value; one that nobody reads is left out."""
     shown = _PRINTED.get(type(value).__name__)
@@ -76,5 +110,9 @@ _PRINTED: Mapping[str, Callable[[Any], None]] = {
     "Survey": print_survey,
     "ConvertedHead": print_conversion,
     "Bundle": _print_bundle,
+    "Deadline": _print_limit,
+    "DraftSources": _print_sources,
+    "Session": _print_session,
+    "TuningForecast": _print_notes,
 }
 """By the name of the class, so that no other command's room is imported."""

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from ggufspec import userfiles
 from ggufspec.choices import OutputFormat
 from ggufspec.cli.entry.output import echo, written
 from ggufspec.errors import GgufspecError
@@ -33,6 +32,8 @@ def check_output(output: str, out: Path | None) -> None:
         if out is None and sys.stdout.isatty():
             raise _not_for_a_terminal()
     if out is not None:
+        from ggufspec import userfiles  # `--help` starts faster without it
+
         userfiles.check_writable(out)
 
 

@@ -1,9 +1,8 @@
-"""Stored benches on the command line: load, list and delete them, and continue incomplete ones."""
+"""Benches on the command line: load, list, delete and continue them; what ends with an exit code."""
 
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +12,16 @@ import click
 from ggufspec import results
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.entry.tables import emit
-from ggufspec.errors import ConsentNeededError, DoubtfulError, ResultsError
+from ggufspec.cli.entry.terminal import Terminal, words_of_process
+from ggufspec.domain import RunResult, Status
+from ggufspec.errors import DoubtfulError, GgufspecError, ResultsError
+from ggufspec.report.text import growing
 from ggufspec.results import ResultSet
 
 if TYPE_CHECKING:
     from ggufspec.forecast import Forecast
-    from ggufspec.results import Configuration, ResultSet
+    from ggufspec.results import Configuration
+
 _NAMING = ("--name", "--resume")  # options that name a bench; both take a value
 
 
@@ -28,15 +31,7 @@ def load_bench(run: str, *, salvage: bool = False) -> ResultSet:
     Raises:
         ResultsError: there is no such bench, or it is damaged.
     """
-    stored = results.load(run, salvage=salvage)
-    warn_of_damage(stored)
-    return stored
-
-
-def warn_of_damage(stored: ResultSet) -> None:
-    """Print which parts of a bench cannot be read."""
-    for sentence in stored.damage:
-        echo(f"warning: {stored.meta.id}: {sentence}", err=True)
+    return results.load_each([run], Terminal(), salvage=salvage)[0]
 
 
 def refuse_doubtful(stored: Sequence[ResultSet], *, undecided: Sequence[str] = ()) -> None:
@@ -114,11 +109,56 @@ def delete_bench(run: str, *, yes: bool) -> None:
     """
     name = results.find_bench(run).name
     if not yes:
-        if not sys.stdin.isatty():
-            raise ConsentNeededError(f"deleting the bench {name} needs confirmation", "add --yes")
-        click.confirm(f"Delete the bench {name} with all its logs?", abort=True, err=True)
+        Terminal().agree(f"Delete the bench {name} with all its logs?", f"deleting the bench {name}")
     results.delete(name)
     echo(f"deleted: {name}", err=True)
+
+
+def render(results: ResultSet, output: str) -> str | bytes:
+    """Return a bench's table in a format."""
+    from ggufspec.report.text import formats, overview, tables
+
+    if output in tables.FOR_PEOPLE:
+        return describe_incomplete(results) + overview.overview(results, output)
+    from ggufspec.report import frames  # pandas is slow to import, and Markdown tables do not need it
+
+    origin = frames.origin(results.meta)
+    return formats.render(frames.summary(results), output, title="summary", origin=origin, schema="summary")
+
+
+def raise_for_failures(results: ResultSet) -> None:
+    """Raise the error of the first failed run of a finished bench.
+
+    Raises:
+        GgufspecError: the class that belongs to the run's status.
+    """
+    failed = [run for run in results.current if run.sample.status is not Status.OK]
+    if failed:
+        raise _error(failed[0], len(failed), results)
+
+
+def _error(run: RunResult, count: int, results: ResultSet) -> GgufspecError:
+    from ggufspec.analysis import MeasurementWarning, warnings
+    from ggufspec.engines import failures
+
+    status = run.sample.status
+    log = results.folder / "logs" / f"{run.log}.err"
+    summary = (
+        f"{count} of {len(results.current)} runs failed, first {run.spec.role.value} on {run.spec.prompt.id}"
+    )
+    error = failures.failure_error(
+        status, f"{summary}: {status.value}: {run.error or 'see the log'}", f"the log is {log}"
+    )
+    if status is Status.TIMED_OUT and "--max-time" in (run.error or ""):
+        error.hint = "allow more time with --max-time, or ask for fewer tokens with -n"
+    if status is Status.TIMED_OUT and MeasurementWarning.THREADS_ABOVE_FREE_CORES.value in run.doubts:
+        error.hint = warnings.ADVICE[MeasurementWarning.THREADS_ABOVE_FREE_CORES]
+    return error
+
+
+def describe_continuing(results: ResultSet) -> str:
+    """Return a sentence with the command that continues a bench of this command line."""
+    return describe_command(command_line(words_of_process(), results.meta.id))
 
 
 def describe_incomplete(results: ResultSet) -> str:
@@ -126,13 +166,7 @@ def describe_incomplete(results: ResultSet) -> str:
     if results.is_complete is not False:
         return ""
     command = command_line(results.meta.command, results.meta.id)
-    return f"Incomplete: {format_progress(results)}.{describe_command(command)}\n\n"
-
-
-def format_progress(results: ResultSet) -> str:
-    """Return the number of runs: ``3 of 24 runs``; ``3 runs`` where the plan is not recorded."""
-    planned = results.meta.planned_runs
-    return f"{len(results.current)}{'' if planned is None else f' of {planned}'} runs"
+    return f"Incomplete: {growing.describe_count(results)}.{describe_command(command)}\n\n"
 
 
 def describe_command(command: str | None) -> str:

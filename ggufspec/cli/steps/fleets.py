@@ -11,6 +11,7 @@ from ggufspec.choices import Where
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.entry.tables import emit
+from ggufspec.cli.entry.terminal import words_of_process
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.options import (
     AddressOption,
@@ -61,14 +62,13 @@ def bench(asked: FleetBenchOptions) -> None:
 def _measure(asked: FleetSweepOptions) -> None:
     """Measure on a fleet, with a line for everything that happens, and print its table."""
     from ggufspec import fleet, units
-    from ggufspec.cli.steps import measuring
 
     _refuse_token(asked)
     name = None if asked.resume is None else fleet.read_fleet(asked.resume).fleet.name
     order = fleet.make_order(
         name or asked.name or fleet.new_name(),
         asked,
-        command=measuring.command_line(),
+        command=words_of_process(),
         shares_token=asked.share_token,
         builds=asked.build_missing,
         yes=asked.yes,
@@ -121,13 +121,12 @@ def tune(asked: FleetTuneOptions) -> None:
     ggufspec fleet tune --pair demo --name office
     """
     from ggufspec import fleet
-    from ggufspec.cli.steps import measuring
 
     _refuse_token(asked)
     order = fleet.make_order(
         asked.name or fleet.new_name(),
         asked,
-        command=measuring.command_line(),
+        command=words_of_process(),
         shares_token=asked.share_token,
         builds=asked.build_missing,
         yes=asked.yes,
@@ -209,9 +208,8 @@ def merge(asked: FleetMergeOptions) -> None:
     ggufspec fleet merge nightly nightly-other --name both
     """
     from ggufspec import fleet
-    from ggufspec.cli.steps import measuring
 
-    stored = fleet.merge(asked.benches, name=asked.name, command=measuring.command_line())
+    stored = fleet.merge(asked.benches, name=asked.name, command=words_of_process())
     echo(f"fleet: {stored.fleet.name}", err=True)
     print_fleet(stored.fleet.name, asked.output, asked.out)
 

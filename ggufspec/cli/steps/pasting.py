@@ -13,7 +13,7 @@ import click
 
 from ggufspec import pasting, userfiles
 from ggufspec.cli.entry.output import echo, echo_sentence
-from ggufspec.cli.steps.measuring import READ_AS
+from ggufspec.cli.entry.terminal import READ_AS
 from ggufspec.errors import GgufspecError
 from ggufspec.options import BenchOptions, TuneOptions
 from ggufspec.pasting import FoundCommand, PastedCommand

@@ -7,9 +7,9 @@ from typing import NoReturn
 
 from ggufspec import proc, tuning
 from ggufspec.cli.entry.output import echo, echo_sentence
-from ggufspec.cli.steps import measuring
+from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.llama.rpc import workers
-from ggufspec.measure import identity
+from ggufspec.measure import api, identity
 from ggufspec.modelfiles import locating
 from ggufspec.options import NO_WORKERS, parse_workers
 from ggufspec.results import LATEST, read_configuration
@@ -30,7 +30,7 @@ def prepare_server(name: str | None, words: Sequence[str]) -> ServerCommand:
     configuration = read_configuration(name or LATEST)
     pair = locating.locate_pair(configuration.spec)
     models = [model for model in (pair.target, pair.draft) if model is not None]
-    measuring.announce_files(identity.unread(models))
+    api.say_reading(identity.unread(models), Terminal())
     server = tuning.prepare_server(configuration, words)
     echo(f"tuned: {configuration.id}, made on {configuration.made_at[:10]}", err=True)
     for note in server.notes:

@@ -21,7 +21,6 @@ from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import options, processor, store
 from ggufspec.llama.install.store import Built, Skipped
 from ggufspec.llama.progress import BuildProgress, BuildStep
-from ggufspec.llama.source import choose_source
 from ggufspec.llama.source import sources as source
 from ggufspec.llama.source.sources import Source, Tree
 
@@ -75,18 +74,6 @@ class BuildRequest:
             note=note,
             cpu=tuple(sorted(processor.target())),
         )
-
-
-def choose_default() -> tuple[BuildRequest, str]:
-    """Return what ``ggufspec build`` builds without options, and why it is for this backend."""
-    backend, reason = toolchain.choose_backend()
-    request = BuildRequest(
-        source=choose_source(None, None),
-        backend=backend,
-        jobs=toolchain.default_jobs(),
-        architectures=toolchain.cuda_architectures(None) if backend is Backend.CUDA else (),
-    )
-    return request, reason
 
 
 def build(request: MakeRequest) -> Generator[BuildProgress, None, Built]:

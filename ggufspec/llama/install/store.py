@@ -66,6 +66,11 @@ class Built:
     files: Mapping[str, FileRecord] = field(default_factory=dict, hash=False)
 
     @property
+    def summary(self) -> str:
+        """What was built, in a few words."""
+        return f"llama.cpp {self.version} ({self.backend})"
+
+    @property
     def programs(self) -> tuple[str, ...]:
         """The names of the programs, in alphabetical order."""
         files = (path for path in self.bin.iterdir() if path.is_file())

@@ -10,6 +10,7 @@ from ggufspec.analysis import Arm
 from ggufspec.domain import Role, RunSpec
 from ggufspec.harmless import one_line
 from ggufspec.report.text import figures, overview, tables
+from ggufspec.results import ResultSet
 
 _MOST_NAMED = 3  # arms in one line
 _LINES_BELOW = 2  # an empty one, and the state
@@ -38,6 +39,12 @@ class Progress:
     is_most: bool = False
     left_s: float | None = None
     running: RunSpec | None = None
+
+
+def describe_count(results: ResultSet) -> str:
+    """Return the number of runs: ``3 of 24 runs``; ``3 runs`` where the plan is not recorded."""
+    planned = results.meta.planned_runs
+    return f"{len(results.current)}{'' if planned is None else f' of {planned}'} runs"
 
 
 def growing_table(groups: Sequence[Arm], progress: Progress, *, height: int) -> str:

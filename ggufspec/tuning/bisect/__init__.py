@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.stats import ERROR, schedule_looks
+from ggufspec.tuning.bisect.bisecting import Bisected, bisect
 from ggufspec.tuning.bisect.decisions import (
     BisectFinding,
     Judgement,
@@ -25,6 +26,7 @@ from ggufspec.tuning.bisect.values import Bisection, find_versions
 __all__ = [
     "ERROR",
     "BisectFinding",
+    "Bisected",
     "Bisection",
     "Judgement",
     "Measure",
@@ -32,6 +34,7 @@ __all__ = [
     "Trial",
     "Verdict",
     "VersionDifference",
+    "bisect",
     "choose_next",
     "find_versions",
     "is_stored",

@@ -1,0 +1,125 @@
+"""A bench while it is measured: its table grows on the terminal, and an early end says how to go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from ggufspec.analysis import Arm, MeasurementWarning, arms, warnings
+from ggufspec.cli.entry.live import LiveText
+from ggufspec.cli.entry.output import echo
+from ggufspec.measure import NO_DEADLINE, BenchProgress, Deadline, Session, api
+from ggufspec.report.text import growing
+from ggufspec.results import ResultSet
+
+GROUPING_SHARE = 50.0
+"""Seconds of measuring for each second of grouping runs into arms."""
+
+_PRINTED_AT_ONCE = {MeasurementWarning.THREADS_ABOVE_FREE_CORES.value}
+"""Warnings that are printed before the table: they can make hours of measuring useless."""
+
+
+class GrowingTable:
+    """The table of a bench, which grows on the terminal.
+
+    Args:
+        first: how the bench begins.
+        describe_ended: returns a sentence about how to see or continue a bench that ended early; None where
+            the command says that.
+    """
+
+    def __init__(
+        self, first: BenchProgress, describe_ended: Callable[[ResultSet], str] | None = None
+    ) -> None:
+        self._live = LiveText()
+        self._results = first.results
+        self._describe_ended = describe_ended
+        self._pace = _Pace.start(first.session, first.results)
+        self._printed = {*first.results.meta.doubts}
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, cls: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(cls, error, trace)
+        if error is None or self._describe_ended is None:
+            return
+        with api.defer_interrupts():
+            reason = "Stopped by an error" if isinstance(error, Exception) else "Interrupted"
+            how = self._describe_ended(self._results)
+            echo(f"{reason} after {growing.describe_count(self._results)}.{how}", err=True)
+
+    def show(self, event: BenchProgress) -> None:
+        """Show a bench before its next run; after a run, print the warnings that cannot wait."""
+        results = event.results
+        n_shown, self._results = len(self._results.runs), results
+        if len(results.runs) > n_shown:  # counted one by one: counting all again takes longer each time
+            last = results.runs[-1]
+            self._pace.n_done += not (last.warmup or last.anchor or last.rerun or last.remeasured)
+            for warning in _PRINTED_AT_ONCE.intersection(last.doubts) - self._printed:
+                self._printed.add(warning)
+                self._live.print(f"warning {warning}: {warnings.ADVICE[MeasurementWarning(warning)]}")
+        if results.upcoming is not None:
+            pace, progress = self._pace, self._pace.progress(results)
+            self._live.show(
+                lambda height: growing.growing_table(pace.group(results), progress, height=height),
+                lambda: growing.growing_line(pace.group(results), progress),
+            )
+
+
+@dataclass(kw_only=True)
+class _Pace:
+    """How far a bench is, and the arms as they were when they were grouped last.
+
+    To group many runs takes long. So it is done again only after fifty times the seconds that it took.
+    """
+
+    n_done: int
+    n_planned: int
+    is_most: bool
+    deadline: Deadline
+    n_before: int  # runs of an earlier session
+    started: float
+    _groups: Sequence[Arm] = ()
+    _group_again_at: float = 0.0
+
+    @classmethod
+    def start(cls, session: Session, opened: ResultSet) -> _Pace:
+        suite = session.suite
+        now, n_done = time.monotonic(), len(opened.current)
+        return cls(
+            n_done=n_done,
+            n_planned=suite.n_runs,
+            is_most=suite.stopping is not None,
+            deadline=session.deadline or NO_DEADLINE,
+            n_before=n_done,
+            started=now,
+        )
+
+    def progress(self, store: ResultSet) -> growing.Progress:
+        now, n_measured = time.monotonic(), self.n_done - self.n_before
+        left = None
+        if n_measured:
+            left = (now - self.started) / n_measured * (self.n_planned - self.n_done)
+            left = min(left, max(0.0, self.deadline.left_s))
+        return growing.Progress(
+            n_done=self.n_done,
+            n_planned=max(self.n_planned, self.n_done),
+            is_most=self.is_most,
+            left_s=left,
+            running=store.upcoming,
+        )
+
+    def group(self, store: ResultSet) -> Sequence[Arm]:
+        started = time.monotonic()
+        if started >= self._group_again_at:
+            self._groups = arms.group(store)
+            ended = time.monotonic()
+            self._group_again_at = ended + GROUPING_SHARE * (ended - started)
+        return self._groups
