@@ -16,8 +16,8 @@ from ggufspec.llama.install.installs import Install
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 NOTEBOOKS = ("summary_tables.ipynb", "llama3_notebook.ipynb")
-SMALL = "N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 30\n"
-SHORT = "N_PREDICT = 24\n"
+SMALL = "N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 60\n"
+SHORT = "N_PREDICT, TUNE_S = 24, 60\n"
 NAMES = ("native_and_assisted", "layers_and_gain", "drafts_kept", "comparison", "per_prompt")
 TABLES = (
     f"import json\nprint(json.dumps({{name: globals()[name].to_json(orient='records') for name in {NAMES}}}))"
