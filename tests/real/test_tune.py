@@ -226,10 +226,10 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(
 
 
 @pytest.mark.takes(15)
-def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Install) -> None:
+def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Install, imagined: None) -> None:
     target = hub.resolve(catalog.find_pair("demo"), offline=True).target
-    words = ["tune", "-m", str(target.path), "-p", "A list: one, two, three. A list: one, two,", "-n", "60"]
-    result = CliRunner().invoke(cli, [*words, "-t", "1", "--max-time", "25s", "-o", "json"])
+    words = ["tune", "-m", str(target.path), "-p", "A list: one, two, three. A list: one, two,", "-n", "30"]
+    result = CliRunner().invoke(cli, [*words, "-t", "1", *PATIENT, *ROUGH, "-o", "json"])
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
     assert {row["method"] for row in facts["forecasts"]} >= {"ngram-simple", "ngram-mod", "ngram-cache"}
