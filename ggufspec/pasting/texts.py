@@ -232,16 +232,22 @@ def _of_yaml(text: str, folder: Path | None) -> Iterator[FoundCommand]:
     except (yaml.YAMLError, RecursionError, ValueError):
         return
     macros = document.get("macros") if isinstance(document, dict) else None
-    yield from _of_node(document, "", macros if isinstance(macros, dict) else {}, folder)
+    yield from _of_node(document, "", macros if isinstance(macros, dict) else {}, folder, set())
 
 
-def _of_node(node: Any, name: str, macros: Mapping[str, Any], folder: Path | None) -> Iterator[FoundCommand]:
-    """Yield the commands below a node: entries of llama-swap have cmd, containers an image or a command."""
+def _of_node(
+    node: Any, name: str, macros: Mapping[str, Any], folder: Path | None, seen: set[int]
+) -> Iterator[FoundCommand]:
+    """Yield the commands below a node: entries of llama-swap have cmd, containers an image or a command.
+
+    A node that an alias repeats is read once: aliases can name each other, and grow without end.
+    """
+    if not isinstance(node, dict | list) or id(node) in seen:
+        return
+    seen.add(id(node))
     if isinstance(node, list):
         for entry in node:
-            yield from _of_node(entry, name, macros, folder)
-        return
-    if not isinstance(node, dict):
+            yield from _of_node(entry, name, macros, folder, seen)
         return
     own = node.get("name", name)
     name = own if isinstance(own, str) and own else name
@@ -257,7 +263,7 @@ def _of_node(node: Any, name: str, macros: Mapping[str, Any], folder: Path | Non
             yield from found
             return
     for key, entry in node.items():
-        yield from _of_node(entry, str(key), macros, folder)
+        yield from _of_node(entry, str(key), macros, folder, seen)
 
 
 def _of_llama_swap(node: Mapping[str, Any], name: str, macros: Mapping[str, Any]) -> Iterator[FoundCommand]:
@@ -275,7 +281,8 @@ def _of_container(node: Mapping[str, Any], name: str, folder: Path | None) -> It
     words = [word for key in ("entrypoint", "command", "args") for word in _listed(node.get(key))]
     variables = dict(_assignments(node.get("environment", node.get("env"))))
     mounts: dict[str, str] = {}
-    for volume in node.get("volumes") or ():
+    volumes = node.get("volumes")
+    for volume in volumes if isinstance(volumes, list) else ():
         if isinstance(volume, str):
             mounts |= _mount(_interpolate(volume))
         elif isinstance(volume, dict) and volume.get("source") and volume.get("target"):

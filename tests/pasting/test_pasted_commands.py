@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import tomllib
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.options import parse_help
@@ -104,6 +107,75 @@ def test_nothing_of_a_text_is_executed(text: str, tmp_path: Path) -> None:
 def test_variables_that_name_programs_or_libraries_are_never_set(name: str) -> None:
     (command,) = find_commands(f"{name}=/tmp/evil.so llama-server -m a.gguf")
     assert read_command(command).variables == {}
+
+
+_PIECES = st.sampled_from(
+    [
+        *(
+            "llama-server",
+            "main",
+            "docker run",
+            "-m a.gguf",
+            "--api-key",
+            "-fa",
+            "-ngl",
+            "-1",
+            "--",
+            "=",
+            "\0",
+        ),
+        *(
+            "'",
+            '"',
+            "$(",
+            "`",
+            "${",
+            "}",
+            ")",
+            "(",
+            "$X",
+            "${A[@]}",
+            "A=(",
+            "\\\n",
+            "#",
+            ";",
+            "&&",
+            "|",
+            ">",
+            "&",
+        ),
+        *(
+            "\n",
+            " ",
+            "cmd: ",
+            "command:\n  - ",
+            "image: x/llama.cpp:server\n",
+            "- ",
+            "&a [*a]",
+            "*a",
+            "{",
+            "]",
+        ),
+        *("ExecStart=", "Environment=", "[Service]\n", "[*]\n", "%h", "%", "sh -c '", "-v", "a:b", "cd ~\n"),
+        *("volumes: 3\n", "env: x\n", "macros: 1\n", "LLAMA_ARG_CTX_SIZE=8\n", "~nobody", "\u2028", "\t"),
+    ]
+)
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.lists(_PIECES, max_size=24).map("".join) | st.lists(_PIECES, max_size=24).map(" ".join))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    for command in find_commands(text, Path("/srv")):
+        with contextlib.suppress(GgufspecError):
+            pasted = read_command(command)
+            BenchOptions(**pasted.values)
+
+
+def test_aliases_of_yaml_do_not_grow() -> None:
+    nested = "".join(f"  k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 9)}]\n" for n in range(1, 30))
+    text = f"x:\n  k0: &k0 [lol]\n{nested}models:\n  a:\n    cmd: llama-server -m a.gguf\n"
+    (command,) = find_commands(text)
+    assert read_command(command).values == {"target": "a.gguf"}
 
 
 def test_every_flag_of_todays_server_is_known() -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ggufspec import pasting, userfiles
+from ggufspec import pasting, paths, userfiles
 from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.entry.terminal import READ_AS
 from ggufspec.errors import GgufspecError
@@ -121,10 +121,10 @@ def _read_text(source: str) -> tuple[str, Path | None, str | None]:
     """Return the text, the folder of its file, and the name behind ``#``."""
     if source.partition("#")[0] == _STANDARD_INPUT:
         return sys.stdin.read(), None, source.partition("#")[2] or None
-    path, name = Path(source).expanduser(), None
+    path, name = paths.expanded(source, "text"), None
     if not path.exists() and "#" in source:
         place, _, name = source.rpartition("#")
-        path = Path(place).expanduser()
+        path = paths.expanded(place, "text")
     try:
         return userfiles.read_text(path), path.absolute().parent, name
     except OSError as error:
