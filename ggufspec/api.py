@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ggufspec.measure import bench, demo, plan_bench
     from ggufspec.modelfiles.api import check, convert, fetch, models, suggest
     from ggufspec.publishing.api import board, publish, verify
-    from ggufspec.tuning import auto, crossover, forecast_tuning, tune
+    from ggufspec.tuning import auto, crossover, forecast_tuning, serving_command, tune
     from ggufspec.tuning.bisect import bisect
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "plan_bench",
     "publish",
     "remove_builds",
+    "serving_command",
     "suggest",
     "tune",
     "verify",
@@ -58,7 +59,7 @@ _HOMES = {
     "measure": ("bench", "demo", "plan_bench"),
     "modelfiles.api": ("check", "convert", "fetch", "models", "suggest"),
     "publishing.api": ("board", "publish", "verify"),
-    "tuning": ("auto", "crossover", "forecast_tuning", "tune"),
+    "tuning": ("auto", "crossover", "forecast_tuning", "serving_command", "tune"),
     "tuning.bisect": ("bisect",),
 }
 """Module -> its functions."""

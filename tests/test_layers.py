@@ -271,3 +271,17 @@ def test_helpers_of_tests_lie_in_support() -> None:
         for node in ast.walk(ast.parse((folder / file).read_text())):
             if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("tests."):
                 assert f"{node.module}.".startswith("tests.support."), f"{file} imports from {node.module}"
+
+
+def test_the_command_line_takes_the_functions_of_commands_from_the_api() -> None:
+    functions = exports("ggufspec.api")
+    strangers = [
+        (str(path), imported)
+        for path in PATHS
+        if path.parts[0] == "cli"
+        for imported in imports_of(path)
+        if imported.name in functions
+        and imported_file(imported) not in {"ggufspec.api", None}
+        and f"{imported.module}.{imported.name}" not in FILES
+    ]
+    assert not strangers

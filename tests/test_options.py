@@ -271,6 +271,7 @@ NAMED_OTHERWISE = {
     "plan_bench": "sweep",
     "forecast_tuning": "tune",
     "remove_builds": "build",
+    "serving_command": "serve",
 }
 """Functions of a command that has another name, or an option in place of the function."""
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec import api
+from ggufspec.cli import serve
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.entry.terminal import Terminal
-from ggufspec.options import AutoOptions
+from ggufspec.options import AutoOptions, ServeOptions
 
 if TYPE_CHECKING:
     from ggufspec.results import Configuration
@@ -35,7 +36,6 @@ def command(asked: AutoOptions) -> None:
     ggufspec auto Qwen/Qwen3-8B-GGUF:Q4_K_M --yes --max-download 8G --serve -- --port 8000
     """
     from ggufspec.cli.entry.tables import emit
-    from ggufspec.cli.steps import serving
     from ggufspec.cli.steps import tuning as steps
     from ggufspec.report.text import tables
     from ggufspec.tuning import DraftSources, Tuned
@@ -56,7 +56,8 @@ def command(asked: AutoOptions) -> None:
         emit(steps.render(tuned, sources.tune_options(asked), tables.TERMINAL, terminal), None)
     print_commands(configuration, asked)
     if asked.serve:
-        serving.run_server(serving.prepare_server(configuration.id, asked.words))
+        serving = ServeOptions(tuned=configuration.id, words=asked.words)
+        serve.run_server(api.serving_command(serving, sink=terminal))
 
 
 def print_finished(configuration: Configuration) -> None:

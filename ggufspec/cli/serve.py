@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
 import click
 
+from ggufspec import api
 from ggufspec.choices import ServerFormat
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.tables import emit
-from ggufspec.options import ServeOptions
+from ggufspec.cli.entry.terminal import Terminal
+from ggufspec.options import NO_WORKERS, ServeOptions, parse_workers
+
+if TYPE_CHECKING:
+    from ggufspec.tuning import ServerCommand
 
 
 @command_of(ServeOptions)
@@ -23,17 +30,29 @@ def command(asked: ServeOptions) -> None:
     ggufspec serve --tuned big -- --host 0.0.0.0 --port 8000 --api-key-file keys
     ggufspec serve --tuned big --export systemd --out ~/.config/systemd/user/llama.service
     """
-    from ggufspec.cli.steps import serving
-
     if asked.out is not None:
         if asked.export is None:
             raise click.UsageError("--out is for --export")
         from ggufspec import userfiles
 
         userfiles.check_writable(asked.out)
-    server = serving.prepare_server(asked.tuned, asked.words)
+    server = api.serving_command(asked, sink=Terminal())
     if asked.export is None:
-        serving.run_server(server)
+        run_server(server)
     from ggufspec.report.text import exports
 
     emit(exports.export(server, ServerFormat(asked.export)), asked.out)
+
+
+def run_server(server: ServerCommand) -> NoReturn:
+    """Become llama-server.
+
+    Raises:
+        WorkerError: a worker cannot be used; llama-server would wait for a busy one without end.
+        ChildCrashedError: the system cannot start it.
+    """
+    from ggufspec import proc
+    from ggufspec.llama.rpc import workers
+
+    workers.read_workers(parse_workers(server.value("--rpc") or NO_WORKERS))
+    proc.replace_process(server.argv, server.full_environment())

@@ -431,6 +431,7 @@ class DemoOptions(TableOptions):
 class ServeOptions(ServedWords):
     """A tuned configuration, and how it is served."""
 
+    words: tuple[str, ...] = option((), python=True, help="Options for llama-server.")
     tuned: str | None = option(
         None,
         "--tuned",
@@ -443,11 +444,17 @@ class ServeOptions(ServedWords):
         None,
         "--export",
         kind=Word(*ServerFormat),
+        python=False,
         help="Write a file instead: a systemd unit, a Compose file, a configuration of llama-swap, a preset "
         "for llama-server --models-preset, or environment variables.",
     )
     out: Path | None = option(
-        None, "--out", kind=FilePath(), help="Write --export to this file.", shown="standard output"
+        None,
+        "--out",
+        kind=FilePath(),
+        python=False,
+        help="Write --export to this file.",
+        shown="standard output",
     )
 
 

@@ -13,7 +13,7 @@ from ggufspec.tuning.crossing import (
     measure_crossover,
     prepare_crossover,
 )
-from ggufspec.tuning.launching import ServerCommand, ServerOption, prepare_server
+from ggufspec.tuning.launching import ServerCommand, ServerOption, prepare_server, serving_command
 from ggufspec.tuning.looking import forecast_configurations, outlook
 from ggufspec.tuning.planning import identify, prepare_tuning
 from ggufspec.tuning.recommending import configuration_of
@@ -75,6 +75,7 @@ __all__ = [
     "prepare_tuning",
     "select_arms",
     "serve",
+    "serving_command",
     "tune",
     "why_unusable",
 ]

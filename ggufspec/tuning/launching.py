@@ -11,9 +11,11 @@ from pathlib import Path
 from ggufspec.domain import Build, ModelFile, Program
 from ggufspec.errors import GgufspecError, NoInstallError, ResultsError
 from ggufspec.llama.install import Install, installs, options, switches
-from ggufspec.measure import configured
-from ggufspec.modelfiles import gguf
-from ggufspec.results import Configuration
+from ggufspec.measure import api, configured, identity
+from ggufspec.modelfiles import gguf, locating
+from ggufspec.options import ServeOptions, takes
+from ggufspec.results import LATEST, Configuration, read_configuration
+from ggufspec.steps import SILENT, Sink
 
 _RPC = "--rpc"
 _USERS = frozenset({"--host", "--port", _RPC})
@@ -111,6 +113,27 @@ class ServerCommand:
         """
         users = {name: value for name, value in environ.items() if not _DECIDING.fullmatch(name)}
         return users | dict(self.environment)
+
+
+@takes(ServeOptions)
+def serving_command(asked: ServeOptions, sink: Sink = SILENT) -> ServerCommand:
+    """Return the command that serves a stored configuration, as ``ggufspec serve`` runs it.
+
+    Returns:
+        The command; ``argv`` are its words, ``full_environment()`` its variables.
+
+    Raises:
+        ResultsError: there is no such configuration, it was edited, or it cannot be served.
+        GgufspecError: a model or the llama.cpp is not what was tuned, or an option contradicts it.
+    """
+    configuration = read_configuration(asked.tuned or LATEST)
+    pair = locating.locate_pair(configuration.spec)
+    api.say_reading(identity.unread(pair.models), sink)
+    server = prepare_server(configuration, asked.words)
+    sink.say(f"tuned: {configuration.id}, made on {configuration.made_at[:10]}")
+    for note in server.notes:
+        sink.say(note)
+    return server
 
 
 def prepare_server(configuration: Configuration, words: Sequence[str] = ()) -> ServerCommand:
