@@ -292,11 +292,10 @@ class Arm:
     @cached_property
     def round_ms(self) -> dict[str, float]:
         """Milliseconds of a round: drafting, verification, the rest; empty where the log does not say."""
-        columns = map(self.good.column, ("draft_s", "verify_s", "gen_s", "n_rounds"))
-        timed = [parts for parts in zip(*columns, strict=True) if parts[0] and parts[1]]
-        if len(timed) < len(self.good) or not timed or self.draft_size is None:
+        columns = [*map(self.good.column, ("draft_s", "verify_s", "gen_s", "n_rounds"))]
+        if not all(all(column) for column in columns[:2]) or not self.good or self.draft_size is None:
             return {}
-        draft, verify, whole, rounds = (sum(column) for column in zip(*timed, strict=True))
+        draft, verify, whole, rounds = map(sum, columns)
         seconds_of = {"draft": draft, "verify": verify, "rest": whole - draft - verify}
         return {f"{name}_ms_per_round": seconds * 1000 / rounds for name, seconds in seconds_of.items()}
 

@@ -44,8 +44,7 @@ def prompt_in_window(runs: Runs) -> NDArray[np.float64]:
     The runs of the target and of the drafter alone must be among ``runs``.
     """
     seconds = np.zeros(len(runs))
-    outputs = {id(output): output for output in runs.outputs}  # most runs share one
-    is_late = {number: _may_be_late(output) for number, output in outputs.items()}
+    is_late = {id(output): _may_be_late(output) for output in runs.distinct_outputs}
     late = [
         position
         for position, (engine, output) in enumerate(zip(runs.column("engine"), runs.outputs, strict=True))

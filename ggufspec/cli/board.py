@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ggufspec import api
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
@@ -23,6 +21,8 @@ def command(asked: BoardOptions) -> None:
     ggufspec board bundles/*.zip                 write board.html
     ggufspec board ours theirs.zip --verify      recompute all figures from raw logs first
     """
+    from pathlib import Path
+
     from ggufspec.report.html import board as page
 
     out = asked.out or Path("board.html")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.entry.tables import choose_columns, emit
 from ggufspec.options import ParseOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @command_of(ParseOptions)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec import userfiles
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.entry.tables import emit
@@ -16,6 +14,8 @@ from ggufspec.errors import GgufspecError
 from ggufspec.options import ReportOptions
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ggufspec.results import ResultSet
 
 _UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)  # in a file name
@@ -35,8 +35,12 @@ def command(asked: ReportOptions) -> None:
     ggufspec report b9102 today --out both.html   compare two benches
     ggufspec report -o svg --out charts      write the charts into the folder charts
     """
-    runs = asked.runs
+    from pathlib import Path
+
+    from ggufspec import userfiles
     from ggufspec.cli.steps import benches
+
+    runs = asked.runs
 
     page = (asked.out or Path("report.html")) if asked.output == "html" else None
     if page is not None and str(page) != "-":

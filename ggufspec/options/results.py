@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ggufspec.errors import GgufspecError
 from ggufspec.options import kinds
 from ggufspec.options.fields import Options, option
 from ggufspec.options.groups import FORMAT_ELSEWHERE, HubOptions, PastedOptions, StrictOption, TableOptions
 from ggufspec.options.kinds import FilePath, Flag, Word
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ROWS = ("arm", "prompt", "run", "position", "round", "category")
 """What the rows of a table of a bench may be."""
@@ -189,7 +191,7 @@ class PublishOptions(HubOptions, section="Publishing"):
 class VerifyOptions(Options):
     """Which bundle to verify."""
 
-    bundle: Path = option(Path(), "bundle", required=True, kind=FilePath("PATH"))
+    bundle: Path = option(None, "bundle", required=True, kind=FilePath("PATH"))
     sha256: str | None = option(
         None,
         "--sha256",

@@ -87,6 +87,11 @@ class Runs(Sequence[RunResult]):
             self._outputs = self._look_up("output", self._ledger.outputs)
         return self._outputs
 
+    @property
+    def distinct_outputs(self) -> list[Any]:
+        """The outputs of these runs, each once."""
+        return [self._ledger.outputs[number] for number in dict.fromkeys(self._values("output"))]
+
     def select(self, numbers: Sequence[int]) -> Runs:
         """Return the runs at these indices of this sequence."""
         return Runs(self._ledger, [self._places[number] for number in numbers], self._n_judged)

@@ -32,6 +32,7 @@ _LEAST_DEGREES = 5  # of freedom of the residuals: fewer do not show how much ru
 _MOST = 0.2  # of an arm's runs: more are no exceptions, but how the arm behaves
 _UNEQUAL = 0.05  # p, over all arms, below which the arms do not have far runs alike
 _SLIGHT = 1e-9  # standard deviations below this are rounding
+_RIDGE = 1e-12  # of the equations, which leave open what all loads have in common
 
 Mask = NDArray[np.bool_]
 
@@ -107,9 +108,10 @@ def _fit(logs: Values, loads: NDArray[np.intp]) -> Values:
     effects = np.zeros(of_load.shape[1])
     if len(logs) > 1:
         shares = counts / in_prompt[:, None]
-        reduced = np.diag(counts.sum(axis=0)) - counts.T @ shares
+        in_load = counts.sum(axis=0)
+        reduced = np.diag(in_load + _RIDGE * in_load.max()) - counts.T @ shares
         right = left.sum(axis=0) @ of_load - shares.T @ left.sum(axis=1)
-        effects = np.linalg.lstsq(reduced, right, rcond=1e-9)[0]
+        effects = np.linalg.solve(reduced, right)
     of_prompt = (left.sum(axis=1) - counts @ effects) / in_prompt
     fitted: Values = middle + of_prompt[:, None] + effects[loads]
     return fitted

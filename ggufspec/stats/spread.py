@@ -32,7 +32,8 @@ def unstable(rates: Mapping[Cell, float]) -> bool:
 
 def pooled_spread(groups: Sequence[Values]) -> float | None:
     """Return ``spread`` of groups of logarithms."""
-    pairs_of_groups = ((group, np.triu_indices(len(group), 1)) for group in groups)
+    pairs_of = {size: np.triu_indices(size, 1) for size in {len(group) for group in groups}}
+    pairs_of_groups = ((group, pairs_of[len(group)]) for group in groups)
     pairs = np.concatenate(
         [np.zeros(0), *(np.abs(group[first] - group[second]) for group, (first, second) in pairs_of_groups)]
     )

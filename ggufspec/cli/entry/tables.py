@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ggufspec.choices import OutputFormat
 from ggufspec.cli.entry.output import echo, written
 from ggufspec.errors import GgufspecError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def default_output(out: Path | None) -> str:
@@ -27,6 +29,8 @@ def check_output(output: str, out: Path | None) -> None:
         GgufspecError: a library is missing, a terminal cannot show the format, or the file cannot be written.
     """
     if output == "parquet":
+        from importlib.util import find_spec
+
         if not any(map(find_spec, ("pyarrow", "fastparquet"))):
             raise GgufspecError("-o parquet needs pyarrow, which is not installed", "pip install pyarrow")
         if out is None and sys.stdout.isatty():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -23,6 +22,8 @@ from ggufspec.options import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ggufspec.fleet import Cluster, Order
 
 
