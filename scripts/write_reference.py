@@ -64,6 +64,7 @@ _OTHERS = (
         "`GGUFSPEC_RELEASES`",
         "a mirror of GitHub's list of llama.cpp's releases, for `build --prebuilt`",
     ),
+    ("`MODEL_ENDPOINT`", "llama.cpp's name for `HF_ENDPOINT`, which wins"),
     ("`LLAMA_CACHE` `OLLAMA_MODELS`", "where `models` looks for the models of llama.cpp and Ollama"),
     ("`NO_COLOR`", "no colours"),
     ("`LLAMA_…`", "not passed to llama.cpp's programs, like everything not needed and not listed below"),

@@ -94,7 +94,16 @@ def test_dry_run(hub: Hub, home: Path, run: Run) -> None:
         "me/D-GGUF/d-Q8_0.gguf    1.74 MiB  to download",
     ]
     assert lines[3].startswith(f"to download: 4.48 MiB; free at {home}/hf/hub: ")
+    assert lines[4] == "licence: no licence is stated (me/T-GGUF); no licence is stated (me/D-GGUF)"
     assert hub.bytes_served == 0
+
+
+def test_the_licence_is_said_before_a_download_and_not_afterwards(hub: Hub, run: Run) -> None:
+    hub.repos["me/T-GGUF"].info["tags"] = ["gguf", "license:gemma"]
+    code, _, err = run("fetch", *PAIR)
+    assert code == 0, err
+    assert "licence: gemma (me/T-GGUF); no licence is stated (me/D-GGUF)\n" in err
+    assert "licence: " not in run("fetch", *PAIR)[2]
 
 
 @pytest.mark.skipif(os.statvfs("/tmp").f_bavail * os.statvfs("/tmp").f_frsize < 12e9, reason="little disk")

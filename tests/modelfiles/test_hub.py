@@ -31,6 +31,8 @@ def parse(text: str) -> hub.Reference:
         ("u/r/f.gguf", "u/r", "f.gguf", None, None),
         ("u/r@v2/sub/f.gguf", "u/r", "sub/f.gguf", None, "v2"),
         ("hf://u/r/f.gguf", "u/r", "f.gguf", None, None),
+        ("hf.co/u/r:Q4_K_M", "u/r", None, "Q4_K_M", None),
+        ("huggingface.co/u/r", "u/r", None, None, None),
         ("hf://models/u/r@refs%2Fpr%2F1/f.gguf", "u/r", "f.gguf", None, "refs/pr/1"),
         ("https://huggingface.co/u/r", "u/r", None, None, None),
         ("https://huggingface.co/u/r/resolve/main/f.gguf?download=true", "u/r", "f.gguf", None, "main"),

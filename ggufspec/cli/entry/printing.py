@@ -29,6 +29,9 @@ def print_survey(survey: hub.Survey, *, err: bool = True) -> None:
     ]
     echo_table(["file", "size", ""], rows, err=err)
     _print_room(survey.missing_bytes, survey, err=err)
+    if survey.missing_bytes:
+        terms = "; ".join(f"{term} ({repo})" for repo, term in survey.terms.items())
+        echo(f"licence: {terms}", err=err)
 
 
 def print_conversion(made: api.ConvertedHead, *, err: bool = True) -> None:

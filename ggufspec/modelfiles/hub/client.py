@@ -86,6 +86,10 @@ def failures() -> tuple[type[Exception], type[Exception]]:
     return OSError, http_error()
 
 
+_LICENCE = "license:"  # begins the tag that states it
+_LLAMA_ENDPOINT = "MODEL_ENDPOINT"  # llama.cpp's name for HF_ENDPOINT
+
+
 @dataclass(frozen=True, kw_only=True)
 class Access:
     """How the Hub may be asked. ``token`` None means the usual login; it never appears in a repr."""
@@ -95,7 +99,10 @@ class Access:
     cache_dir: Path = field(default_factory=lambda: Path(constants.HF_HUB_CACHE))
     local_dir: Path | None = None
     endpoint: str = field(
-        default_factory=lambda: (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/"), repr=False
+        default_factory=lambda: (
+            os.environ.get("HF_ENDPOINT") or os.environ.get(_LLAMA_ENDPOINT) or constants.ENDPOINT
+        ).rstrip("/"),
+        repr=False,
     )
 
     @classmethod
@@ -180,6 +187,7 @@ class Listing:
     commit: str
     gated: bool
     files: tuple[RepoFile, ...]
+    licence: str | None = None  # as its authors state it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +210,13 @@ def listing(repo: str, revision: str | None, access: Access) -> Listing:
     commit = info.sha
     if commit is None or not re.fullmatch(r"[\w-]+", commit):  # it becomes the name of a folder
         raise HubServerError(f"{access.host} returned no commit for {repo}", "is HF_ENDPOINT a Hub?")
+    stated = (tag.removeprefix(_LICENCE) for tag in info.tags or () if tag.startswith(_LICENCE))
     return Listing(
-        repo=repo, commit=commit, gated=bool(info.gated), files=tuple(_files(repo, commit, subject, access))
+        repo=repo,
+        commit=commit,
+        gated=bool(info.gated),
+        files=tuple(_files(repo, commit, subject, access)),
+        licence=next(stated, None),
     )
 
 

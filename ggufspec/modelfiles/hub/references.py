@@ -46,8 +46,9 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
     is called ``models/big.gguf``.
 
     Args:
-        text: ``user/repo:QUANT`` (as llama.cpp's -hf), ``user/repo/file.gguf``, ``hf://…``, a Hub URL with
-            ``/resolve/`` or ``/blob/``, one model of a pair (``demo:target``), or a local path.
+        text: ``user/repo:QUANT`` (as llama.cpp's -hf, also behind ``hf.co/``), ``user/repo/file.gguf``,
+            ``hf://…``, a Hub URL with ``/resolve/`` or ``/blob/``, one model of a pair
+            (``demo:target``), or a local path.
         pairs: the catalogue, for models of pairs.
         endpoint: another Hub whose URLs are also accepted.
 
@@ -57,6 +58,9 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
     """
     if text.startswith("hf://"):
         return _repository(redact(text), text.removeprefix("hf://").removeprefix("models/"))
+    host, _, rest = text.partition("/")
+    if host in HUB_HOSTS and rest:  # as Ollama names them
+        return _repository(text, rest)
     if re.match(r"https?://", text):
         return _url(text, endpoint)
     path = paths.expanded(text, "model")

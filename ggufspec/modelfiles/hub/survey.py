@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -62,7 +63,8 @@ class FetchItem:
 class Survey:
     """Everything that is known before a download starts.
 
-    ``heads`` are those that llama.cpp would find beside a target that has no drafter yet.
+    ``heads`` are those that llama.cpp would find beside a target that has no drafter yet. ``terms`` say of
+    each repository what its licence is, as stated there, and whether it is gated.
     """
 
     pair: Pair
@@ -70,6 +72,7 @@ class Survey:
     folder: Path
     free_bytes: int
     heads: tuple[ModelFile, ...] = ()
+    terms: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def missing_bytes(self) -> int:
@@ -99,7 +102,12 @@ def survey_fetch(name: str, target: Reference, draft: Reference | None, access: 
         folder=folder,
         free_bytes=free_bytes(folder),
         heads=tuple(head for repository in beside for head in _heads(repository, target_file)),
+        terms={repository.repo: _terms(repository) for repository in listings.values()},
     )
+
+
+def _terms(repository: Listing) -> str:
+    return f"{repository.licence or 'no licence is stated'}{', gated' if repository.gated else ''}"
 
 
 def find_heads(target: ModelFile, access: Access) -> tuple[ModelFile, ...]:
