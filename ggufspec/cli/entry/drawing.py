@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -28,31 +28,15 @@ from ggufspec.harmless import one_line
 
 if TYPE_CHECKING:
     from ggufspec.llama import progress
-    from ggufspec.measure import BenchProgress, Deadline
+    from ggufspec.measure import BenchProgress
     from ggufspec.modelfiles.hub import TransferProgress
     from ggufspec.results import ResultSet
     from ggufspec.tuning import Stage
 
-
 T = TypeVar("T")
 
-
-class Drawing(Protocol):
-    """Draws the events of one piece of work."""
-
-    def __enter__(self) -> Self:
-        """Begin to draw."""
-        ...
-
-    def __exit__(
-        self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove what is not to stay."""
-        ...
-
-    def show(self, event: Any) -> None:
-        """Draw an event."""
-        ...
+Drawing = AbstractContextManager[Callable[[Any], None]]
+"""Draws the events of one piece of work; its bars are removed or kept at the end."""
 
 
 class Context(Protocol):
@@ -71,140 +55,124 @@ class Context(Protocol):
         ...
 
 
-class _Bars:
-    """A display of rich that is removed or kept at the end."""
-
-    def __init__(self, *columns: Any, transient: bool) -> None:
-        console = Console(stderr=True)
-        self.is_plain = not console.is_terminal
-        self.bars = Progress(*columns, console=console, transient=transient, disable=self.is_plain)
-
-    def __enter__(self) -> Self:
-        self.bars.start()
-        return self
-
-    def __exit__(
-        self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bars.stop()
+@contextmanager
+def _start_bars(*columns: str | ProgressColumn, transient: bool = True) -> Iterator[Progress]:
+    """Yield a display of rich, which draws nothing where there is no terminal."""
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=transient, disable=not console.is_terminal) as bars:
+        yield bars
 
 
-class Transfers(_Bars):
-    """Downloads, each with a bar."""
+@contextmanager
+def _draw_transfers(
+    first: TransferProgress, context: Context
+) -> Iterator[Callable[[TransferProgress], None]]:
+    """Draw downloads, each with a bar."""
+    from ggufspec.modelfiles.hub import TransferState  # a build needs no Hub
 
-    def __init__(self) -> None:
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            DownloadColumn(binary_units=True),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-            transient=False,
-        )
-        self._tasks: dict[str, TaskID] = {}
+    tasks: dict[str, TaskID] = {}
+    with _start_bars(
+        "{task.description}",
+        BarColumn(bar_width=None),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        transient=False,
+    ) as bars:
 
-    def show(self, event: TransferProgress) -> None:
-        """Draw how far a file is."""
-        from ggufspec.modelfiles.hub import TransferState  # a build needs no Hub
+        def show(event: TransferProgress) -> None:
+            name = event.item.file.path.rpartition("/")[2]
+            if name not in tasks:
+                tasks[name] = bars.add_task(escape(one_line(name)), total=event.item.file.size_bytes)
+            is_usual = event.state in {TransferState.DOWNLOADING, TransferState.DONE}
+            state = "" if is_usual else f" ({event.state})"
+            note = f": {event.note}" if event.note else ""
+            described = escape(one_line(f"{name}{state}{note}"))
+            bars.update(tasks[name], completed=event.done_bytes, description=described)
+            if event.note and bars.disable and event.state is TransferState.WAITING:
+                echo(f"{name}: {event.note}", err=True)
 
-        name = event.item.file.path.rpartition("/")[2]
-        if name not in self._tasks:
-            self._tasks[name] = self.bars.add_task(escape(one_line(name)), total=event.item.file.size_bytes)
-        is_usual = event.state in {TransferState.DOWNLOADING, TransferState.DONE}
-        state = "" if is_usual else f" ({event.state})"
-        note = f": {event.note}" if event.note else ""
-        self.bars.update(
-            self._tasks[name],
-            completed=event.done_bytes,
-            description=escape(one_line(f"{name}{state}{note}")),
-        )
-        if event.note and self.is_plain and event.state is TransferState.WAITING:
-            echo(f"{name}: {event.note}", err=True)
-
-
-class Building(_Bars):
-    """A build or a conversion: one bar, or a line for each quarter of a step; notices stay."""
-
-    def __init__(self, seconds: dict[str, float]) -> None:
-        super().__init__(
-            TextColumn("{task.description:9}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            transient=True,
-        )
-        self._task, self._last_quarter = self.bars.add_task("", total=None), ""
-        self._seconds, self._step, self._since = seconds, "", time.monotonic()
-
-    def __exit__(
-        self, cls: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._count_seconds("")
-        super().__exit__(cls, error, trace)
-
-    def _count_seconds(self, following: str) -> None:
-        """Add the seconds of the step until now, and begin the next one."""
-        now = time.monotonic()
-        if self._step:
-            self._seconds[self._step] = self._seconds.get(self._step, 0.0) + now - self._since
-        self._step, self._since = following, now
-
-    def show(self, at: progress.BuildProgress) -> None:
-        """Draw how far a step is."""
-        self._count_seconds(at.step)
-        quarter = f"{at.step} {4 * at.done // at.total * 25} %" if at.total else str(at.step)
-        if at.notice or (self.is_plain and quarter != self._last_quarter):
-            echo(at.line if at.notice else quarter, err=True)
-        self._last_quarter = quarter
-        self.bars.update(self._task, description=at.step, completed=at.done, total=at.total)
+        yield show
 
 
-class Forecasting(_Bars):
-    """The stages of a forecast: one bar with the time left, or a line for each kind of stage."""
+@contextmanager
+def _draw_build(
+    first: progress.BuildProgress, context: Context
+) -> Iterator[Callable[[progress.BuildProgress], None]]:
+    """Draw a build or a conversion: one bar, or a line for each quarter of a step; notices stay."""
+    seconds, last_quarter = context.build_seconds, ""
+    step, since_s = first.step.value, time.monotonic()
+    with _start_bars(
+        TextColumn("{task.description:9}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    ) as bars:
+        task = bars.add_task("", total=None)
 
-    def __init__(self, deadline: Deadline) -> None:
-        class LeftColumn(ProgressColumn):
-            """How much of the time limit has passed and is left."""
+        def count_seconds(following: str) -> None:
+            nonlocal step, since_s
+            now_s = time.monotonic()
+            seconds[step] = seconds.get(step, 0.0) + now_s - since_s
+            step, since_s = following, now_s
 
-            def render(self, task: Task) -> Text:
-                return Text(deadline.describe_left())
+        def show(at: progress.BuildProgress) -> None:
+            nonlocal last_quarter
+            count_seconds(at.step.value)
+            quarter = f"{at.step} {4 * at.done // at.total * 25} %" if at.total else str(at.step)
+            if at.notice or (bars.disable and quarter != last_quarter):
+                echo(at.line if at.notice else quarter, err=True)
+            last_quarter = quarter
+            bars.update(task, description=at.step, completed=at.done, total=at.total)
 
-        super().__init__(TextColumn("{task.description}"), BarColumn(), LeftColumn(), transient=True)
-        self._deadline, self._last_kind = deadline, ""
-        self._task = self.bars.add_task("forecasting")
-
-    def show(self, stage: Stage) -> None:
-        """Draw a stage; its notes stay."""
-        name = one_line(stage.name)
-        kind = name.partition(" · ")[0]
-        if kind != self._last_kind and self.is_plain:
-            echo(f"{kind} · {self._deadline.describe_left()}", err=True)
-        self._last_kind = kind
-        for note in stage.notes:
-            self.bars.print(note, markup=False, highlight=False, soft_wrap=True)
-        self.bars.update(self._task, description=escape(name), completed=stage.done, total=stage.total)
+        yield show
+        count_seconds(step)
 
 
-def drawing_of(event: object, context: Context) -> Drawing:
-    """Return what draws such events, after the first of them."""
-    return _DRAWINGS[type(event).__name__](event, context)
-
-
-def _draw_forecast(first: Stage, context: Context) -> Drawing:
+@contextmanager
+def _draw_forecast(first: Stage, context: Context) -> Iterator[Callable[[Stage], None]]:
+    """Draw the stages of a forecast: one bar with the time left, or a line for each kind of stage."""
     from ggufspec.measure import NO_DEADLINE, Deadline
 
-    return Forecasting(context.last(Deadline) or NO_DEADLINE)
+    deadline, last_kind = context.last(Deadline) or NO_DEADLINE, ""
+
+    class LeftColumn(ProgressColumn):
+        """How much of the time limit has passed and is left."""
+
+        def render(self, task: Task) -> Text:
+            return Text(deadline.describe_left())
+
+    with _start_bars("{task.description}", BarColumn(), LeftColumn()) as bars:
+        task = bars.add_task("forecasting")
+
+        def show(stage: Stage) -> None:
+            nonlocal last_kind
+            name = one_line(stage.name)
+            kind = name.partition(" · ")[0]
+            if kind != last_kind and bars.disable:
+                echo(f"{kind} · {deadline.describe_left()}", err=True)
+            last_kind = kind
+            for note in stage.notes:
+                bars.print(note, markup=False, highlight=False, soft_wrap=True)
+            bars.update(task, description=escape(name), completed=stage.done, total=stage.total)
+
+        yield show
 
 
 def _draw_bench(first: BenchProgress, context: Context) -> Drawing:
-    from ggufspec.cli.entry.growing import GrowingTable
+    from ggufspec.cli.entry import growing
 
-    return GrowingTable(first, context.describe_ended)
+    return growing.draw_bench(first, context.describe_ended)
+
+
+def drawing_of(event: object, context: Context) -> Drawing:
+    """Return what draws such events, of which this is the first."""
+    return _DRAWINGS[type(event).__name__](event, context)
 
 
 _DRAWINGS: Mapping[str, Callable[[Any, Context], Drawing]] = {
-    "TransferProgress": lambda first, context: Transfers(),
-    "BuildProgress": lambda first, context: Building(context.build_seconds),
+    "TransferProgress": _draw_transfers,
+    "BuildProgress": _draw_build,
     "Stage": _draw_forecast,
     "BenchProgress": _draw_bench,
 }

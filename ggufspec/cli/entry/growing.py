@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from ggufspec.analysis import Arm, MeasurementWarning, arms, warnings
 from ggufspec.cli.entry.live import LiveText
@@ -22,55 +21,46 @@ _PRINTED_AT_ONCE = {MeasurementWarning.THREADS_ABOVE_FREE_CORES.value}
 """Warnings that are printed before the table: they can make hours of measuring useless."""
 
 
-class GrowingTable:
-    """The table of a bench, which grows on the terminal.
+@contextmanager
+def draw_bench(
+    first: BenchProgress, describe_ended: Callable[[ResultSet], str] | None = None
+) -> Iterator[Callable[[BenchProgress], None]]:
+    """Let the table of a bench grow on the terminal; at an early end, say how to go on.
 
     Args:
         first: how the bench begins.
         describe_ended: returns a sentence about how to see or continue a bench that ended early; None where
             the command says that.
     """
+    results, pace = first.results, _Pace.start(first.session, first.results)
+    printed = {*results.meta.doubts}
 
-    def __init__(
-        self, first: BenchProgress, describe_ended: Callable[[ResultSet], str] | None = None
-    ) -> None:
-        self._live = LiveText()
-        self._results = first.results
-        self._describe_ended = describe_ended
-        self._pace = _Pace.start(first.session, first.results)
-        self._printed = {*first.results.meta.doubts}
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, cls: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(cls, error, trace)
-        if error is None or self._describe_ended is None:
-            return
-        with api.defer_interrupts():
-            reason = "Stopped by an error" if isinstance(error, Exception) else "Interrupted"
-            how = self._describe_ended(self._results)
-            echo(f"{reason} after {growing.describe_count(self._results)}.{how}", err=True)
-
-    def show(self, event: BenchProgress) -> None:
-        """Show a bench before its next run; after a run, print the warnings that cannot wait."""
-        results = event.results
-        n_shown, self._results = len(self._results.runs), results
+    def show(event: BenchProgress) -> None:
+        nonlocal results
+        n_shown, results = len(results.runs), event.results
         if len(results.runs) > n_shown:  # counted one by one: counting all again takes longer each time
             last = results.runs[-1]
-            self._pace.n_done += not (last.warmup or last.anchor or last.rerun or last.remeasured)
-            for warning in _PRINTED_AT_ONCE.intersection(last.doubts) - self._printed:
-                self._printed.add(warning)
-                self._live.print(f"warning {warning}: {warnings.ADVICE[MeasurementWarning(warning)]}")
+            pace.n_done += not (last.warmup or last.anchor or last.rerun or last.remeasured)
+            for warning in _PRINTED_AT_ONCE.intersection(last.doubts) - printed:
+                printed.add(warning)
+                live.print(f"warning {warning}: {warnings.ADVICE[MeasurementWarning(warning)]}")
         if results.upcoming is not None:
-            pace, progress = self._pace, self._pace.progress(results)
-            self._live.show(
-                lambda height: growing.growing_table(pace.group(results), progress, height=height),
-                lambda: growing.growing_line(pace.group(results), progress),
+            shown, progress = results, pace.progress(results)
+            live.show(
+                lambda height: growing.growing_table(pace.group(shown), progress, height=height),
+                lambda: growing.growing_line(pace.group(shown), progress),
             )
+
+    try:
+        with LiveText() as live:
+            yield show
+    except BaseException as error:
+        if describe_ended is not None:
+            with api.defer_interrupts():
+                reason = "Stopped by an error" if isinstance(error, Exception) else "Interrupted"
+                how = describe_ended(results)
+                echo(f"{reason} after {growing.describe_count(results)}.{how}", err=True)
+        raise
 
 
 @dataclass(kw_only=True)

@@ -17,7 +17,6 @@ from ggufspec.errors import ConsentNeededError
 from ggufspec.steps import Sink, finish
 
 if TYPE_CHECKING:
-    from ggufspec.cli.entry.drawing import Drawing
     from ggufspec.results import ResultSet
 
 E = TypeVar("E")
@@ -65,18 +64,18 @@ class Terminal(Sink):
 
     def finish(self, steps: Generator[E, None, R]) -> R:
         """Run steps to their end with their progress: a bar on a terminal, otherwise lines."""
-        drawing: Drawing | None = None
+        draw: Callable[[E], None] | None = None
         with ExitStack() as stack:
 
-            def draw(event: E) -> None:
-                nonlocal drawing
-                if drawing is None:  # of steps without an event there is nothing to draw
+            def show(event: E) -> None:
+                nonlocal draw
+                if draw is None:  # of steps without an event there is nothing to draw
                     from ggufspec.cli.entry.drawing import drawing_of
 
-                    drawing = stack.enter_context(drawing_of(event, self))
-                drawing.show(event)
+                    draw = stack.enter_context(drawing_of(event, self))
+                draw(event)
 
-            return finish(steps, draw)
+            return finish(steps, show)
 
     def each(self, items: Sequence[T], name: Callable[[T], str]) -> Iterable[T]:
         """Return the items under a bar with the time left."""
