@@ -178,10 +178,11 @@ class Arm:
         *,
         threshold: float = judging.THRESHOLD,
     ) -> SpeedJudgement:
+        present = ~np.isnan(rates.table)
         return judging.judge_effect(
             effect,
-            prompts=len({prompt for prompt, _ in rates}),
-            repeats=len({repeat for _, repeat in rates}),
+            prompts=int(present.any(axis=1).sum()),
+            repeats=int(present.any(axis=0).sum()),
             disturbed=self.disturbed,
             runs_done=self.runs_done,
             runs_planned=self.runs_planned,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING, Any
 
 from ggufspec.choices import SUITES
@@ -52,6 +51,8 @@ def listed(asked: PromptsOptions) -> None:
 
 
 def _describe_suite(suite: PromptSuite) -> dict[str, Any]:
+    import statistics  # not for ``--help``: with it, fractions and decimal are imported
+
     return {
         "suite": suite.name,
         "categories": suite.categories,

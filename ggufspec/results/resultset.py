@@ -81,9 +81,10 @@ class ResultSet:
     @property
     def first_measured(self) -> Runs:
         """As ``current``, but without what was measured again because a run had collapsed."""
-        return self.runs.select(
-            [i for i, again in enumerate(self.runs.column("remeasured")) if not again]
-        ).newest()
+        remeasured = self.runs.column("remeasured")
+        if not any(remeasured):
+            return self.current
+        return self.runs.select([i for i, again in enumerate(remeasured) if not again]).newest()
 
     @property
     def is_complete(self) -> bool | None:
