@@ -66,7 +66,7 @@ OWNERS = {
     "rich": {"cli", "console", "report/text"},
     "tabulate": {"report/text"},
     "unearth": {"llama/source", "llama/cuda"},
-    "backports": {"llama/source"},
+    "backports": {"llama/unpacking"},
     "packaging": {"llama"},
     "msgspec": {
         *("engines", "fleet", "forecast/profiles", "llama/server", "report", "results", "serving"),

@@ -81,7 +81,7 @@ def test_parquet_without_its_library_is_refused_first(
     missing = {"pyarrow", "fastparquet"}
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        "ggufspec.cli.entry.tables.find_spec", lambda name: None if name in missing else found(name)
+        importlib.util, "find_spec", lambda name, *rest: None if name in missing else found(name, *rest)
     )
     said = _refused(llama, *words, "-o", "parquet", "--out", str(tmp_path / "table.parquet"))
     assert said == "error: -o parquet needs pyarrow, which is not installed\nhint: pip install pyarrow"

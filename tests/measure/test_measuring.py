@@ -153,7 +153,8 @@ def test_lost_summaries_are_retried_and_said() -> None:
 
     bench = _record(Scripted(answer=answer))
     first = bench.runs[0]
-    assert (first.sample.status, first.attempts, first.doubts) == (Status.OK, 3, ("summary-retried",))
+    assert (first.sample.status, first.attempts) == (Status.OK, 3)
+    assert "summary-retried" in first.doubts
     for number in (1, 2):
         assert (bench.folder / "logs" / f"{first.log}.lost{number}.err").exists()
 

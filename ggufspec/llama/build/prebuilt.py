@@ -13,7 +13,6 @@ import platform
 import re
 import shutil
 import sys
-import tarfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +27,7 @@ from ggufspec.llama.build.making import Made
 from ggufspec.llama.cuda import driver as cuda_driver
 from ggufspec.llama.install import contents, store
 from ggufspec.llama.progress import BuildProgress, BuildStep
+from ggufspec.llama.unpacking import unpack_archive
 from ggufspec.redaction import redact
 
 ADDRESS = "GGUFSPEC_RELEASES"
@@ -254,11 +254,7 @@ def _read(url: str, most_bytes: int, name: str) -> Iterator[bytes]:
 def _unpack(archive: Path, into: Path) -> None:
     """Put the files of an archive's only folder into another one."""
     aside = archive.with_suffix(".unpacked")
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(aside, filter="data")
-    except (tarfile.TarError, EOFError, ValueError) as error:
-        raise SourceError(f"{archive.name} cannot be unpacked: {error}", _AGAIN) from error
+    unpack_archive(archive, aside)
     for folder in aside.iterdir():
         for path in folder.iterdir() if folder.is_dir() else (folder,):
             path.replace(into / path.name)

@@ -5,12 +5,10 @@ Every source becomes a private copy of the tree, which a build may change.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
 import shutil
-import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,11 +19,7 @@ from ggufspec import paths
 from ggufspec.errors import SourceError
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import git, index
-
-if sys.version_info >= (3, 11, 4):
-    import tarfile
-else:  # Debian 12's Python cannot keep an archive within a folder
-    from backports import tarfile  # type: ignore[no-redef]
+from ggufspec.llama.unpacking import unpack_archive
 
 LEGACY = "0.2.63"
 """April 2024: llama.cpp, one day newer than that of the Llama-3 notebook, with `main` and `speculative`."""
@@ -190,13 +184,7 @@ def unpack(archive: Path, into: Path, *, version: str) -> Tree:
     Raises:
         SourceError: the archive is damaged, has paths outside the folder, or contains no llama.cpp.
     """
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(into, filter="data")
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise
-        raise SourceError(f"{archive.name} cannot be unpacked: {error}", "remove it and try again") from error
+    unpack_archive(archive, into)
     tops = [path for path in into.iterdir() if path.is_dir()]
     root = find_root(tops[0]) if len(tops) == 1 else None
     if root is None:
