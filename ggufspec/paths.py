@@ -148,6 +148,14 @@ def with_home(text: str) -> Path:
         raise ValueError(f"{text} is in the home folder of a user who does not exist here") from error
 
 
+def at_home(text: str) -> Path | None:
+    """Return such a path; None if there is no home."""
+    try:
+        return with_home(text)
+    except ValueError:
+        return None
+
+
 def explain(error: OSError, folder: Path, variable: str) -> tuple[str, str]:
     """Return why a folder, or a file in it, cannot be used, and what helps.
 

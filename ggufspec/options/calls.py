@@ -16,7 +16,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SINK = "sink"
-_ABOUT_SINK = "gets what the function says while it works; by default nobody does"
+_ABOUT_SINK = "gets what the function says while it works; by default nothing is shown"
 
 
 def takes(options: type[T], *positional: str) -> Callable[[Callable[Concatenate[T, P], R]], Callable[..., R]]:

@@ -264,7 +264,7 @@ class Size(Kind):
         return f"{value}B"
 
     def meant(self, value: Any) -> Any:
-        """Return the bytes of a text, too: nobody writes those of 24 GB in digits."""
+        """Return an amount in bytes; a call from Python may give it as text, such as ``24G``."""
         return self.parse(value) if isinstance(value, str) else value
 
 

@@ -60,7 +60,7 @@ class FieldOption(click.Option):
         option: what is known of it.
         is_many: the command takes several values.
         constant: of the spellings without a value, the one that this parameter is; None for the field itself.
-        written: of the spellings whose values are written otherwise, likewise.
+        written: of the spellings whose values llama.cpp writes in another form, the one that this is.
     """
 
     def __init__(

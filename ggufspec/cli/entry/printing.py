@@ -103,7 +103,7 @@ def _describe_source(source: DraftSource) -> list[str]:
 
 
 def print_found(value: object) -> None:
-    """Print a value; one that nobody reads is left out."""
+    """Print a value; a value of any other type is left out."""
     shown = _PRINTED.get(type(value).__name__)
     if shown is not None:
         shown(value)

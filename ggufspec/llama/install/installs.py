@@ -462,9 +462,9 @@ def _ask(*words: str) -> tuple[proc.Completed, str, str]:
 
 
 def _find_on_path(name: str) -> Path | None:
-    where = shutil.which(name)
-    with suppress(RuntimeError):  # there is no home
-        where = where or shutil.which(name, path=str(Path(_INSTALLED).expanduser()))
+    where, installed = shutil.which(name), paths.at_home(_INSTALLED)
+    if where is None and installed is not None:
+        where = shutil.which(name, path=str(installed))
     return None if where is None else Path(where)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ggufspec import paths
 from ggufspec.domain import Method
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import gguf, hub
@@ -135,9 +136,7 @@ def _find_pairs(models: Sequence[LocalModel], rules: CheckRules) -> Iterator[Loc
 
 def _may_draft(drafter: ModelCard, target: ModelCard) -> bool:
     """Whether a drafter is worth the comparison of vocabularies, which takes long."""
-    if judging.is_head(drafter):
-        return drafter.n_embd > 0
-    return (
+    return judging.is_head(drafter) or (
         drafter.size_bytes <= _SMALLER * target.size_bytes
         and drafter.tokenizer_model == target.tokenizer_model
     )
@@ -148,20 +147,18 @@ def _list_files(folders: Sequence[Path]) -> Iterator[LocalFile]:
         yield from _in_folder(folder, str(folder))
     for repo, name, path in hub.cached_files(hub.Access()):
         yield LocalFile("Hub", f"{repo}/{name}", path)
-    set_by_user = os.environ.get("LLAMA_CACHE")
-    for place in (set_by_user,) if set_by_user else _LLAMA_CACHE:
-        yield from _in_folder(_expand(place), "llama.cpp")
-    for place in _LM_STUDIO:
-        yield from _in_folder(_expand(place), "LM Studio")
-    set_by_user = os.environ.get("OLLAMA_MODELS")
-    for place in (set_by_user,) if set_by_user else _OLLAMA:
-        yield from _in_ollama(_expand(place))
+    for folder in _folders("LLAMA_CACHE", _LLAMA_CACHE):
+        yield from _in_folder(folder, "llama.cpp")
+    for folder in _folders(None, _LM_STUDIO):
+        yield from _in_folder(folder, "LM Studio")
+    for folder in _folders("OLLAMA_MODELS", _OLLAMA):
+        yield from _in_ollama(folder)
 
 
-def _expand(place: str) -> Path:
-    with suppress(RuntimeError):  # there is no home
-        return Path(place).expanduser()
-    return Path(place)
+def _folders(variable: str | None, usual: Sequence[str]) -> Iterator[Path]:
+    """Yield the folder that a variable names, or else the usual ones."""
+    named = os.environ.get(variable) if variable is not None else None
+    return filter(None, map(paths.at_home, (named,) if named else usual))
 
 
 def _in_folder(folder: Path, place: str) -> Iterator[LocalFile]:
