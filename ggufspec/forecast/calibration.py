@@ -25,9 +25,15 @@ _PRIOR_SD = {
     "step": 0.05,  # of the target's time for a token, per step: what the engine does between evaluations
     "token": 0.02,  # of the same, per token that is written
 }
+# Assumed beside these shares, because it does not shrink with the model: a step of a server samples, writes
+# JSON and wakes the client that reads the stream, which takes a core where all of them compute.
+_PRIOR_SD_S = {"step": 200e-6, "token": 50e-6}  # seconds
 _LOAD_SD = 0.015  # of log seconds, at least, between loads of the same models: 1 to 8 % in docs/
 _ONE_LOAD_SD = 0.03  # the same where no arm has several loads to tell
 _DISTURBED = {"drafter", "batch"}  # corrections of times that other programs change otherwise than a token's
+_POOLED_FREEDOM = (
+    2  # degrees of freedom that the variance of all arms' loads counts for: as three loads of one
+)
 _RUN_SD = 0.05  # of log seconds, between runs of one load, where they do not show it
 _FARTHEST = 4  # standard deviations: all times stay positive, and the machine's factor takes the rest
 _STEPS = 5  # of Gauss and Newton; the factors are close to 1, so that two would do
@@ -79,9 +85,9 @@ def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun], *, disturbance: 
     """
     costs = np.array([point.seconds.value for point in curve.points])
     directions = _directions(curve)
-    deviations = np.array(
-        [math.hypot(sd, disturbance * (name in _DISTURBED)) for name, sd in _PRIOR_SD.items()]
-    )
+    token_s = curve.seconds(CurveKind.VERIFY, 1, curve.depths[0]).value
+    sds = {name: math.hypot(sd, _PRIOR_SD_S.get(name, 0.0) / token_s) for name, sd in _PRIOR_SD.items()}
+    deviations = np.array([math.hypot(sd, disturbance * (name in _DISTURBED)) for name, sd in sds.items()])
     farthest = _FARTHEST * np.array([*_PRIOR_SD.values()])  # wider ones would make times negative
     prior = np.diag(deviations**-2)
     corrections = np.zeros(len(_PRIOR_SD))
@@ -154,26 +160,39 @@ def _means(runs: Sequence[CalibrationRun], costs: Values) -> tuple[Values, Value
     }
     run_variance = _pooled([*logs.values()])
     run_variance = _RUN_SD**2 if run_variance is None else run_variance
-    load_variance = _between(logs, run_variance)
+    load_variances = _between(logs, run_variance)
     paid, seconds, variances = [], [], []
     for load, load_runs in by_load.items():
         total = np.sum([run.exposure.paid for run in load_runs], axis=0)
         paid.append(total)
         seconds.append(float(total @ costs) * math.exp(float(logs[load].mean())))
-        variances.append(load_variance + run_variance / len(load_runs))
+        variances.append(load_variances[load[0]] + run_variance / len(load_runs))
     return np.array(paid), np.array(seconds), np.array(variances)
 
 
-def _between(logs: Mapping[tuple[str, int], Values], run_variance: float) -> float:
-    """Return the variance between loads of an arm, without what runs add to it."""
+def _between(logs: Mapping[tuple[str, int], Values], run_variance: float) -> dict[str, float]:
+    """Return the variance between loads of each arm, without what runs add to it.
+
+    Arms differ in it: on a shared machine the target alone, with its many short steps, scatters more than
+    what drafts. Few loads tell the variance of one arm badly. So each has the mean of its own and the pooled
+    variance, weighted by their degrees of freedom (Smyth 2004).
+    """
     by_arm: dict[str, list[float]] = {}
     for (arm, _), values in logs.items():
         by_arm.setdefault(arm, []).append(float(values.mean()))
-    of_means = _pooled([np.array(means) for means in by_arm.values()])
-    if of_means is None:
-        return _ONE_LOAD_SD**2
+    pooled = _pooled([np.array(means) for means in by_arm.values()])
+    if pooled is None:
+        return dict.fromkeys(by_arm, _ONE_LOAD_SD**2)
     of_runs = run_variance * float(np.mean([1 / len(values) for values in logs.values()]))
-    return max(_LOAD_SD**2, of_means - of_runs)
+    return {
+        arm: max(
+            _LOAD_SD**2,
+            float(_POOLED_FREEDOM * pooled + np.sum((np.array(means) - np.mean(means)) ** 2))
+            / (_POOLED_FREEDOM + len(means) - 1)
+            - of_runs,
+        )
+        for arm, means in by_arm.items()
+    }
 
 
 def _pooled(groups: Sequence[Values]) -> float | None:
