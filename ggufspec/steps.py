@@ -70,6 +70,18 @@ SILENT = Sink()
 """The sink of a call that names none."""
 
 
+def relay(steps: Generator[E, None, R], change: Callable[[E], T]) -> Generator[T, None, R]:
+    """Yield what a function makes of each event of some steps, and return what they return."""
+    with closing(steps):
+        while True:
+            try:
+                event = next(steps)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            yield change(event)
+
+
 def finish(steps: Generator[E, A | None, R], answer: Callable[[E], A | None] = lambda event: None) -> R:
     """Run steps to their end, and return what they return.
 

@@ -34,7 +34,7 @@ import psutil
 
 from ggufspec import paths
 from ggufspec.domain import Method, Program
-from ggufspec.llama.command import quantizing
+from ggufspec.llama.command import tools
 from ggufspec.llama.install import installs
 from ggufspec.llama.server import launching
 from ggufspec.modelfiles import gguf
@@ -202,7 +202,7 @@ def quantized(model: Path, kind: str) -> Path:
     """Return the model in another quantization, made once beside it."""
     made = model.with_name(f"gemma-3-270m-{kind}.gguf")
     if not made.exists():
-        quantizing.quantize(installs.find_install(None), model, kind, made, threads=psutil.cpu_count() or 1)
+        tools.quantize(installs.find_install(None), model, kind, made, threads=psutil.cpu_count() or 1)
     return made
 
 

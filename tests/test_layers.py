@@ -65,8 +65,8 @@ OWNERS = {
     "click": {"cli"},
     "rich": {"cli", "console", "report/text"},
     "tabulate": {"report/text"},
-    "unearth": {"llama/source", "llama/cuda"},
-    "backports": {"llama/unpacking"},
+    "unearth": {"llama/source"},
+    "backports": {"llama/source"},
     "packaging": {"llama"},
     "msgspec": {
         *("engines", "fleet", "forecast/profiles", "llama/server", "report", "results", "serving"),

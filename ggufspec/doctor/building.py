@@ -13,11 +13,9 @@ from pathlib import Path
 from ggufspec import proc
 from ggufspec.doctor.finding import Finding, install_command, missing, ok, remark
 from ggufspec.errors import BuildError
+from ggufspec.llama import cuda
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
-from ggufspec.llama.cuda import Release, format_release
-from ggufspec.llama.cuda import driver as cuda_driver
-from ggufspec.llama.cuda import wheels as cuda_wheels
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
 _COMPILERS = ("c++", "g++", "clang++")
@@ -28,11 +26,11 @@ class Cuda:
     """The CUDA toolkit and driver on this machine; None for what is missing."""
 
     compiler: Path | None = None
-    toolkit: Release | None = None
+    toolkit: cuda.Release | None = None
     headers: bool = True
     is_complete: bool = True  # compiler, headers and cuBLAS; otherwise builds use wheels
     driver: str | None = None
-    supports: Release | None = None  # the newest CUDA that the driver was made for
+    supports: cuda.Release | None = None  # the newest CUDA that the driver was made for
     capabilities: tuple[int, ...] = ()  # of the GPUs: 90 is 9.0
 
 
@@ -69,7 +67,7 @@ def ninja() -> Finding:
 
 def find_cuda() -> Cuda:
     """Look for NVIDIA's compiler, driver and GPUs."""
-    nvcc, driver, gpus = toolchain.nvcc(), cuda_driver.find_driver(), toolchain.nvidia()
+    nvcc, driver, gpus = toolchain.nvcc(), cuda.find_driver(), toolchain.nvidia()
     version = driver.version if driver else None
     return Cuda(
         compiler=nvcc,
@@ -82,7 +80,7 @@ def find_cuda() -> Cuda:
     )
 
 
-def cuda(installed: Cuda) -> Finding:
+def nvidia(installed: Cuda) -> Finding:
     """Report whether toolkit, driver and GPUs fit together."""
     name = "CUDA"
     if installed.driver is None:
@@ -91,9 +89,11 @@ def cuda(installed: Cuda) -> Finding:
         return remark(name, f"found {installed.compiler}, but no working driver", "install NVIDIA's driver")
     if installed.compiler is None or installed.toolkit is None or not installed.is_complete:
         return _without_toolkit(installed)
-    text = f"toolkit {format_release(installed.toolkit)} ({installed.compiler}), driver {installed.driver}"
+    text = (
+        f"toolkit {cuda.format_release(installed.toolkit)} ({installed.compiler}), driver {installed.driver}"
+    )
     if installed.supports:
-        text += f" for CUDA up to {format_release(installed.supports)}"
+        text += f" for CUDA up to {cuda.format_release(installed.supports)}"
     if not installed.headers:
         return remark(name, f"{text}; the toolkit has no headers", "install the complete CUDA toolkit")
     if installed.supports and installed.toolkit[0] > installed.supports[0]:
@@ -106,19 +106,19 @@ def _without_toolkit(installed: Cuda) -> Finding:
     problem = (
         "no toolkit" if installed.compiler is None else f"no complete toolkit beside {installed.compiler}"
     )
-    supports = f" for CUDA up to {format_release(installed.supports)}" if installed.supports else ""
+    supports = f" for CUDA up to {cuda.format_release(installed.supports)}" if installed.supports else ""
     text = f"found the driver {installed.driver}{supports}, but {problem}"
-    if installed.supports is None or installed.supports >= cuda_wheels.PINNED:
-        wheels = "in this environment" if cuda_wheels.find_wheels() else "from the package index"
+    if installed.supports is None or installed.supports >= cuda.PINNED:
+        wheels = "in this environment" if cuda.find_wheels() else "from the package index"
         return ok(
-            "CUDA", f"{text}: builds use the wheels of CUDA {format_release(cuda_wheels.PINNED)} {wheels}"
+            "CUDA", f"{text}: builds use the wheels of CUDA {cuda.format_release(cuda.PINNED)} {wheels}"
         )
     return remark(
         "CUDA",
-        f"{text}, and it is too old for the wheels of CUDA {format_release(cuda_wheels.PINNED)}: "
+        f"{text}, and it is too old for the wheels of CUDA {cuda.format_release(cuda.PINNED)}: "
         "builds would not use the GPU",
-        f"update the driver, or install the CUDA toolkit (up to CUDA {format_release(installed.supports)}): "
-        f"{install_command('nvidia-cuda-toolkit')}",
+        "update the driver, or install the CUDA toolkit "
+        f"(up to CUDA {cuda.format_release(installed.supports)}): {install_command('nvidia-cuda-toolkit')}",
     )
 
 
@@ -129,7 +129,7 @@ def _fits_gpus(installed: Cuda, text: str) -> Finding:
         gpu = f"compute capability {capability // 10}.{capability % 10}"
         if installed.toolkit < first:
             return remark(
-                "CUDA", f"{text}: too old for {gpu}", f"install CUDA {format_release(first)} or newer"
+                "CUDA", f"{text}: too old for {gpu}", f"install CUDA {cuda.format_release(first)} or newer"
             )
         last, oldest = cuda_toolkit.ALL_BUT_OLD
         if installed.toolkit[0] >= last and capability < oldest:
@@ -142,7 +142,7 @@ def examine_building() -> Iterator[Finding]:
     yield compiler()
     yield cmake()
     yield ninja()
-    yield cuda(find_cuda())
+    yield nvidia(find_cuda())
 
 
 def _first_line(program: str) -> str:

@@ -47,7 +47,7 @@ class BinaryEngine(Engine):
                     argv,
                     stdout=out,
                     stderr=err,
-                    env=program_environment(scratch) | flush_variables(self.install),
+                    env=program_environment(scratch) | flush_variables(self.install.library),
                     cwd=scratch,
                     timeout_s=self.timeout_s,
                     most_file_bytes=MOST_LOG_BYTES,

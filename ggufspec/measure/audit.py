@@ -27,7 +27,7 @@ from ggufspec.domain import (
 )
 from ggufspec.engines.server import Rank, TokenCandidate, load_of, ranker
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command import tokens
+from ggufspec.llama.command import tools
 from ggufspec.llama.install import Install
 from ggufspec.measure.deadline import NO_DEADLINE, Deadline
 
@@ -146,13 +146,13 @@ def _early_end(drafting: Sample, target: Sample, n_predict: int) -> int | None:
 
 def _token_at(drafting: str, target: str, install: Install, model: str) -> int | None:
     """Return the first differing token of two texts, BOS not counted; None without a tokenizer program."""
-    ours, theirs = (tokens.tokenize(install, model, text) for text in (drafting, target))
+    ours, theirs = (tools.tokenize(install, model, text) for text in (drafting, target))
     if ours is None or theirs is None:
         return None
     parted = _first_difference(ours, theirs)
     if parted is None:
         return None
-    has_bos = ours[:1] == theirs[:1] and tokens.tokenize(install, model, "") == ours[:1]
+    has_bos = ours[:1] == theirs[:1] and tools.tokenize(install, model, "") == ours[:1]
     return parted - has_bos
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ggufspec import prompts
 from ggufspec.domain import ModelFile, Prompt
 from ggufspec.errors import ContextTooSmallError, GgufspecError
-from ggufspec.llama.command import tokens
+from ggufspec.llama.command import tools
 from ggufspec.llama.install import Install
 from ggufspec.measure.models import ChosenModels
 from ggufspec.measure.programs import ChosenEngine
@@ -244,7 +244,7 @@ def context(
     if needed <= chosen:
         return chosen
     for prompt in asked:
-        ids = tokens.tokenize(install, str(target.path), prompt.text)
+        ids = tools.tokenize(install, str(target.path), prompt.text)
         if ids is not None and len(ids) + room > chosen:
             other_text = f"{depth} tokens of other text, " if depth else ""
             raise ContextTooSmallError(
@@ -263,7 +263,7 @@ def make_counter(target: ModelFile, install: Install) -> Callable[[str], int]:
     """
 
     def count(text: str) -> int:
-        ids, without = (tokens.tokenize(install, str(target.path), part) for part in (text, ""))
+        ids, without = (tools.tokenize(install, str(target.path), part) for part in (text, ""))
         if ids is None or without is None:
             raise GgufspecError(
                 f"the llama.cpp in {install.root} has no tokenizer program for long texts; --depth needs one",

@@ -8,7 +8,7 @@ import re
 from ggufspec import machine, paths
 from ggufspec.domain import ModelFile
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command import quantizing
+from ggufspec.llama.command import tools
 from ggufspec.llama.install import Install
 from ggufspec.measure import find_drafters, identity
 from ggufspec.modelfiles import gguf
@@ -68,7 +68,7 @@ def _quantize_drafter(drafter: ModelFile, quant: str, install: Install) -> Model
     out = paths.quantized_dir() / key / f"{stem}-{quant}.gguf"
     if not out.is_file():
         try:
-            quantizing.quantize(install, drafter.path, quant, out, threads=machine.usable_cores())
+            tools.quantize(install, drafter.path, quant, out, threads=machine.usable_cores())
         except OSError as error:
             raise GgufspecError(
                 f"cannot write {out}: {error.strerror}", "free some disk space, or set GGUFSPEC_CACHE"

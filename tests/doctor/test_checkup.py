@@ -105,7 +105,7 @@ def cuda(toolkit: tuple[int, int] | None, supports: tuple[int, int] | None, *cap
 def test_toolkit_driver_and_gpu_fit_or_not(
     found: Cuda, status: FindingStatus, said: str, mend: str | None
 ) -> None:
-    finding = building.cuda(found)
+    finding = building.nvidia(found)
     assert finding.status is status
     assert said in finding.text
     assert (mend is None) == (finding.fix is None)

@@ -16,7 +16,7 @@ import ggufspec
 from ggufspec import paths
 from ggufspec.choices import Method
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.convert import ConverterRequest, checkpoints, environment, provide_converter, specimen
+from ggufspec.llama.convert import ConverterRequest, checkpoints, converter, provide_converter
 from ggufspec.llama.install import installs
 from ggufspec.llama.source import sources
 from ggufspec.modelfiles import gguf
@@ -256,12 +256,12 @@ def test_too_little_disk_space_is_known_before_the_installation(
 def test_an_installation_that_is_stopped_leaves_nothing(place: Path) -> None:
     (place / "bin" / "slow").touch()
     request = ConverterRequest(source=sources.Local(place / "tree"))
-    steps = provide_converter(request, specimen.ARCHITECTURE)
+    steps = provide_converter(request, checkpoints.ARCHITECTURE)
     for progress in steps:
         if progress.line == "waiting":
             break
     steps.close()
-    assert environment.find_converter(request) is None
+    assert converter.find_converter(request) is None
     assert not list(paths.converters_dir().glob(".*.partial"))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.llama.cuda.wheels import Wheels, assemble, copy_libraries, find_wheels
+from ggufspec.llama.cuda import Wheels, assemble, copy_libraries, find_wheels
 from tests.support import cuda_parts
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from ggufspec import paths
 from ggufspec.errors import BuildError
+from ggufspec.llama import cuda
 from ggufspec.llama.build import toolchain, toolkit
 from ggufspec.llama.build.toolkit import Toolkit, fits, provide
-from ggufspec.llama.cuda import driver as cuda_driver
-from ggufspec.llama.cuda.driver import Driver
+from ggufspec.llama.cuda import Driver
 from tests.support import cuda_parts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="CUDA's wheels are for Linux")
@@ -86,7 +86,7 @@ def test_without_nvcc_the_toolkit_is_made_of_wheels(tool: Tool, tmp_path: Path) 
     assert found.nvcc == found.home / "bin" / "nvcc"
     assert found.release == (13, 0)
     assert found.wheels is not None
-    assert found.links_driver is (cuda_driver.library() is not None)
+    assert found.links_driver is (cuda.find_driver_library() is not None)
 
 
 def test_a_whole_toolkit_of_the_machine_comes_first(tool: Tool, tmp_path: Path) -> None:
@@ -192,9 +192,9 @@ def test_the_compiler_that_cudahostcxx_names_counts(
 )
 def test_what_the_driver_says(tool: Tool, table: str, found: Driver | None) -> None:
     tool("nvidia-smi", f'echo "{table}"')
-    assert cuda_driver.find_driver() == found
+    assert cuda.find_driver() == found
 
 
 def test_the_drivers_library_is_found_where_the_loader_is_sent(tmp_path: Path) -> None:
     (tmp_path / "libcuda.so.1").touch()
-    assert cuda_driver.library({"LD_LIBRARY_PATH": f":{tmp_path}"}) == tmp_path / "libcuda.so.1"
+    assert cuda.find_driver_library({"LD_LIBRARY_PATH": f":{tmp_path}"}) == tmp_path / "libcuda.so.1"

@@ -11,9 +11,8 @@ import pytest
 
 from ggufspec import paths
 from ggufspec.errors import BuildError
-from ggufspec.llama.cuda import wheels as cuda_wheels
-from ggufspec.llama.cuda.driver import Driver
-from ggufspec.llama.cuda.wheels import Wheels, find_wheels, provide, serve
+from ggufspec.llama import cuda
+from ggufspec.llama.cuda import Driver, Wheels, find_wheels, provide_wheels, wheels_suit
 from ggufspec.llama.progress import BuildProgress
 from tests.support import cuda_parts
 
@@ -64,21 +63,21 @@ def test_wheels_of_two_releases_do_not_go_together(tmp_path: Path) -> None:
 def test_wheels_serve_drivers_of_their_release_and_newer(
     supports: tuple[int, int] | None, *, served: bool
 ) -> None:
-    assert serve(Driver(version=None, supports=supports) if supports else None) is served
+    assert wheels_suit(Driver(version=None, supports=supports) if supports else None) is served
 
 
 @in_environment
 def test_pip_brings_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
     log = tmp_path / "log"
-    wheels, seen = finish(provide(log))
+    wheels, seen = finish(provide_wheels(log))
     assert seen[0].notice
     assert "CUDA 13.0's compiler and libraries come from the package index" in seen[0].line
     compiler = wheels.files["bin/nvcc"]
     assert compiler == paths.cache_dir() / "cuda" / "13.0" / "nvidia" / "cu13" / "bin" / "nvcc"
     assert os.access(compiler, os.X_OK)
     assert "Successfully installed" in log.read_text()
-    assert finish(provide(log)) == (wheels, [])
+    assert finish(provide_wheels(log)) == (wheels, [])
 
 
 CUBLAS = "nvidia/cu13/lib/libcublas.so.13"
@@ -97,9 +96,9 @@ CICC = "nvidia/cu13/nvvm/bin/cicc"
 )
 def test_a_damaged_file_is_found(tmp_path: Path, damage: Callable[[Path], object], reason: str) -> None:
     site = cuda_parts.install(tmp_path)
-    assert cuda_wheels.find_damage(site) is None
+    assert cuda.find_wheel_damage(site) is None
     damage(site)
-    assert reason in str(cuda_wheels.find_damage(site))
+    assert reason in str(cuda.find_wheel_damage(site))
 
 
 def _cut(record: Path) -> None:
@@ -113,10 +112,10 @@ def test_damaged_wheels_in_the_cache_are_brought_again(
 ) -> None:
     offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
     home = paths.cache_dir() / "cuda" / "13.0"
-    finish(provide(tmp_path / "log"))
+    finish(provide_wheels(tmp_path / "log"))
     content = (home / name).read_text()
     (home / name).write_text(content[:-1])
-    _, seen = finish(provide(tmp_path / "log"))
+    _, seen = finish(provide_wheels(tmp_path / "log"))
     assert seen[0].notice
     assert f"{name} has {len(content) - 1} bytes instead of {len(content)}" in seen[0].line
     assert (home / name).read_text() == content
@@ -129,7 +128,7 @@ def test_damaged_wheels_of_the_environment_are_an_error(
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     (site / CUBLAS).write_text("")
     with pytest.raises(BuildError, match="has 0 bytes instead of 6") as caught:
-        finish(provide(tmp_path / "log"))
+        finish(provide_wheels(tmp_path / "log"))
     assert "pip install --force-reinstall 'ggufspec[cuda-build]'" in str(caught.value.hint)
 
 
@@ -149,7 +148,7 @@ def test_wheels_are_on_the_disk_before_they_get_their_name(
         true_sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    finish(provide(tmp_path / "log"))
+    finish(provide_wheels(tmp_path / "log"))
     assert {"nvcc", "libcublas.so.13", "RECORD", "cuda"} <= synced
 
 
@@ -166,7 +165,7 @@ def test_pip_gets_what_is_set_for_it_and_no_other_secret(
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://me:pw@index.example/simple")
     monkeypatch.setenv("https_proxy", "http://me:pw@proxy.example:3128")
-    finish(provide(tmp_path / "log"))
+    finish(provide_wheels(tmp_path / "log"))
     given = seen.read_text()
     assert "hf_" not in given
     assert {"https://me:pw@index.example/simple", "http://me:pw@proxy.example:3128"} <= {
@@ -183,7 +182,7 @@ def test_what_cannot_be_had_leaves_nothing_and_says_why(
     with pytest.raises(
         BuildError, match=r"not available from the package index: ERROR: .*cuda-toolkit"
     ) as caught:
-        finish(provide(tmp_path / "log"))
+        finish(provide_wheels(tmp_path / "log"))
     assert "\n" not in caught.value.message
     assert "ggufspec[cuda-build]" in str(caught.value.hint)
     assert [path.name for path in (paths.cache_dir() / "cuda").iterdir()] in (["." + "13.0.lock"], [])
@@ -191,7 +190,7 @@ def test_what_cannot_be_had_leaves_nothing_and_says_why(
 
 def test_the_requirement_is_that_of_the_extra() -> None:
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-    assert f'cuda-build = ["{cuda_wheels.REQUIREMENT}; sys_platform == ' in text
+    assert f'cuda-build = ["{cuda.REQUIREMENT}; sys_platform == ' in text
 
 
 def offline(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:

@@ -65,25 +65,25 @@ def compile_program(folder: Path) -> Path:
 def test_a_program_that_does_not_wait_writes_its_log_to_the_end(shared: Install, tmp_path: Path) -> None:
     program = compile_program(tmp_path)
     assert not subprocess.run([program], stderr=subprocess.PIPE, check=True).stderr
-    variables = flush_variables(shared)
+    variables = flush_variables(shared.library)
     completed = subprocess.run([program], stderr=subprocess.PIPE, check=True, env=variables)
     assert completed.stderr == b"the figures\n"
 
 
 def test_programs_without_a_shared_logger_need_nothing(shared: Install, tmp_path: Path) -> None:
     (tmp_path / "libllama-common.so").unlink()
-    assert flush_variables(shared) == {}
-    assert flush_variables(replace(shared, library=None)) == {}
+    assert flush_variables(shared.library) == {}
+    assert flush_variables(None) == {}
 
 
 def test_the_library_is_compiled_once_and_loaded_after_the_users_own(
     shared: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LD_PRELOAD", "")
-    library = flush_variables(shared)["LD_PRELOAD"]
+    library = flush_variables(shared.library)["LD_PRELOAD"]
     made = Path(library).stat().st_mtime_ns
     monkeypatch.setenv("LD_PRELOAD", "libmine.so")
-    assert flush_variables(shared) == {"LD_PRELOAD": f"libmine.so:{library}"}
+    assert flush_variables(shared.library) == {"LD_PRELOAD": f"libmine.so:{library}"}
     (found,) = paths.cache_dir().iterdir()
     assert (str(found), found.stat().st_mtime_ns) == (library, made)
 
@@ -104,7 +104,7 @@ def test_without_a_compiler_runs_are_repeated_instead(
     broken.write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setattr(shutil, "which", lambda _: compiler and str(tmp_path / compiler))
-    assert flush_variables(shared) == {}
+    assert flush_variables(shared.library) == {}
     assert said in caplog.text
     assert not list(paths.cache_dir().glob("*"))
 
@@ -113,4 +113,4 @@ def test_a_folder_that_the_loader_cannot_name_is_not_used(
     shared: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GGUFSPEC_CACHE", str(tmp_path / "two words"))
-    assert flush_variables(shared) == {}
+    assert flush_variables(shared.library) == {}

@@ -157,7 +157,7 @@ PIECES = (
 def test_text_of_any_kind_gives_samples_or_one_clear_error(pieces: list[str]) -> None:
     text = "".join(pieces) + "\n"
     reading = read(text.encode(errors="replace"), "text")
-    assert (reading.problem is None) == any(run.has_figures for run in reading.runs)
+    assert (reading.problem is None) == any(run.lines is not None for run in reading.runs)
     with suppress(LogError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert all(isinstance(sample, Sample) for sample in ggufspec.parse([text]))

@@ -12,10 +12,10 @@ import pytest
 
 from ggufspec.choices import Backend
 from ggufspec.errors import BuildError, GgufspecError, SourceError
+from ggufspec.llama import cuda
 from ggufspec.llama.build import building, prebuilt
 from ggufspec.llama.build.prebuilt import PrebuiltRequest
-from ggufspec.llama.cuda import driver as cuda_driver
-from ggufspec.llama.cuda.driver import Driver
+from ggufspec.llama.cuda import Driver
 from ggufspec.llama.install.store import Built
 from tests.support import fakes, shell
 from tests.support.release_server import Releases, serve_releases
@@ -82,7 +82,7 @@ def test_cuda_is_the_newest_that_the_driver_runs_with_its_libraries(
     supports: tuple[int, int],
     archive: str,
 ) -> None:
-    monkeypatch.setattr(cuda_driver, "find_driver", lambda: Driver(version="1", supports=supports))
+    monkeypatch.setattr(cuda, "find_driver", lambda: Driver(version="1", supports=supports))
     for label in ("12.8", "13.4"):
         made = releases.add(TAG, f"ubuntu-cuda-{label}-x64", ())
         libraries = made.with_name(f"cudart-{made.name}")
@@ -103,10 +103,10 @@ def refuse(**changes: Any) -> str:
 
 
 def test_what_fits_nowhere_is_refused_by_name(releases: Releases, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_driver, "find_driver", lambda: None)
+    monkeypatch.setattr(cuda, "find_driver", lambda: None)
     assert refuse(backend=Backend.CUDA) == "no NVIDIA driver was found"
     old = Driver(version="1", supports=(11, 8))
-    monkeypatch.setattr(cuda_driver, "find_driver", lambda: old)
+    monkeypatch.setattr(cuda, "find_driver", lambda: old)
     releases.add(TAG, "ubuntu-cuda-12.8-x64", ())
     assert refuse(backend=Backend.CUDA) == f"{old} is older than each archive of {TAG} needs"
     assert refuse(backend=Backend.METAL) == "llama.cpp publishes no archive for linux with metal"

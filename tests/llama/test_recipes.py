@@ -12,7 +12,7 @@ from ggufspec.errors import SourceError
 from ggufspec.llama.build import recipes
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
-from ggufspec.llama.cuda.wheels import Wheels
+from ggufspec.llama.cuda import Wheels
 
 MAKEFILE = """
 BUILD_TARGETS = main quantize server speculative tokenize

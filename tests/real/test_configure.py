@@ -20,11 +20,11 @@ else:
 
 from ggufspec import paths, proc
 from ggufspec.choices import Backend
+from ggufspec.llama import cuda
 from ggufspec.llama.build import recipes, toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
-from ggufspec.llama.cuda import wheels
 from ggufspec.llama.install import processor
 from ggufspec.llama.source import sources
 
@@ -55,7 +55,7 @@ def toolkit(monkeypatch: pytest.MonkeyPatch, work: Path) -> Toolkit:
     """The machine's own, else one of wheels that are here already: tests download nothing."""
     if cuda_toolkit.system() is None:
         kept = CACHE / "cuda" / "13.0"
-        if wheels.find_wheels() is None and wheels.find_wheels(kept) is None:
+        if cuda.find_wheels() is None and cuda.find_wheels(kept) is None:
             pytest.skip("no CUDA toolkit was found, nor its wheels: pip install 'ggufspec[cuda-build]'")
         monkeypatch.setenv("GGUFSPEC_CACHE", str(CACHE))
     making = cuda_toolkit.provide(("90",), work, work / "log")

@@ -13,8 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ggufspec.llama.convert.checkpoints import Piece, write_config, write_tokenizer, write_weights
-from ggufspec.llama.convert.specimen import ARCHITECTURE, write_specimen
+from ggufspec.llama.convert.checkpoints import (
+    ARCHITECTURE,
+    Piece,
+    write_config,
+    write_specimen,
+    write_tokenizer,
+    write_weights,
+)
 from tests.support import models
 
 ROOT = Path(__file__).parents[2]

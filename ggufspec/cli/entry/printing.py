@@ -36,7 +36,7 @@ def print_survey(survey: hub.Survey, *, err: bool = True) -> None:
 
 def print_conversion(made: api.ConvertedHead, *, err: bool = True) -> None:
     """Print what is downloaded and installed for a conversion, its size, and the free disk space."""
-    from ggufspec.llama.convert import environment
+    from ggufspec.llama.convert import DISK_BYTES, DOWNLOAD_BYTES
 
     surveys = made.models.surveys
     rows = [
@@ -55,7 +55,7 @@ def print_conversion(made: api.ConvertedHead, *, err: bool = True) -> None:
     if made.is_installed:
         echo("converter: installed", err=err)
         return
-    download, disk = format_bytes(environment.DOWNLOAD_BYTES), format_bytes(environment.DISK_BYTES)
+    download, disk = format_bytes(DOWNLOAD_BYTES), format_bytes(DISK_BYTES)
     echo(f"converter: to install, with PyTorch: about {download} to download, {disk} on the disk", err=err)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 from ggufspec import proc
 from ggufspec.choices import Backend
@@ -15,7 +16,6 @@ from ggufspec.errors import BuildError, DiskFullError
 from ggufspec.llama.build import compilation, recipes, smoke, toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
 from ggufspec.llama.build.compilation import Compiled, compile_tree
-from ggufspec.llama.build.making import Made, MakeRequest
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import options, processor, store
@@ -31,6 +31,39 @@ _NO_ARCHITECTURE = (
     "no GPU was found: compiling for llama.cpp's own list of GPUs, which takes long; "
     "name the ones that you need, such as --cuda-arch 90"
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What is known of a llama.cpp that was compiled or fetched; see ``Built``."""
+
+    version: str
+    commit: str | None = None
+    options: tuple[str, ...] = ()
+    note: str | None = None
+    cpu: tuple[str, ...] = ()
+
+
+class MakeRequest(Protocol):
+    """A llama.cpp to compile, or to fetch."""
+
+    @property
+    def backend(self) -> Backend:
+        """For which it is."""
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Options of CMake that the user adds, as NAME=VALUE."""
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from: a kind and what identifies it."""
+
+    def key(self) -> str:
+        """Return the name of its folder."""
+
+    def make(self, work: Path, log: Path) -> Generator[BuildProgress, None, Made]:
+        """Make it in a work folder; see the classes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,10 @@ from ggufspec import proc
 from ggufspec.errors import BuildError
 from ggufspec.llama.build import recipes, toolchain
 from ggufspec.llama.build.recipes import CompileSettings
-from ggufspec.llama.cuda.wheels import copy_libraries
+from ggufspec.llama.cuda import copy_libraries
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source.sources import Tree
+from ggufspec.steps import relay
 
 _COUNTER = re.compile(r"^\[(\d+)/(\d+)\] ?(.*)")  # Ninja, with the NINJA_STATUS that toolchain sets
 _COMPILE = re.compile(r"^\S*(?:cc|\+\+|clang|nvcc)\S* .*-o ")  # a command that make echoes
@@ -113,18 +114,16 @@ def _run(
 ) -> Generator[BuildProgress, None, None]:
     """Run one tool and count what it has done, in Ninja's own numbers or in make's commands."""
     done = 0
-    stream = proc.stream(words, log=log, env=environment)
-    while True:
-        try:
-            line = next(stream)
-        except StopIteration as end:
-            completed: proc.Completed = end.value
-            break
+
+    def report(line: str) -> BuildProgress:
+        nonlocal done, total
         if counter := _COUNTER.match(line):
             done, total, line = int(counter[1]), int(counter[2]), counter[3]
         elif total and _COMPILE.match(line):
             done = min(done + 1, total)
-        yield BuildProgress(step=step, done=done, total=total, line=line)
+        return BuildProgress(step=step, done=done, total=total, line=line)
+
+    completed = yield from relay(proc.stream(words, log=log, env=environment), report)
     if completed.returncode != 0:
         text = log.read_text(encoding="utf-8", errors="replace")
         end_of_log = text.splitlines()[-_TELLING_LINES:]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 
 from ggufspec.choices import Backend
-from ggufspec.llama.build import building, definitions, prebuilt, toolchain
-from ggufspec.llama.build.building import BuildRequest
-from ggufspec.llama.build.making import MakeRequest
+from ggufspec.llama.build import building, prebuilt, recipes, toolchain
+from ggufspec.llama.build.building import BuildRequest, MakeRequest
 from ggufspec.llama.install import Install, installs, store
 from ggufspec.llama.install.store import Built, Skipped
 from ggufspec.llama.progress import BuildProgress
 from ggufspec.llama.source import LEGACY, choose_source
 from ggufspec.options import BuildOptions, takes
-from ggufspec.steps import SILENT, Sink
+from ggufspec.steps import SILENT, Sink, relay
 
 _AUTO = "auto"
 _COMPILING = ("source", "cmake", "cuda_arch", "jobs")  # options that mean nothing to an archive
@@ -48,7 +46,7 @@ def request_build(asked: BuildOptions) -> tuple[MakeRequest, str | None]:
         ValueError: the options contradict each other.
     """
     try:
-        added = definitions.parse_definitions(asked.cmake)
+        added = recipes.parse_definitions(asked.cmake)
     except ValueError as error:
         raise ValueError(f"--cmake: {error}") from error
     reason = None
@@ -77,27 +75,17 @@ def request_build(asked: BuildOptions) -> tuple[MakeRequest, str | None]:
 def run_build(request: MakeRequest, sink: Sink) -> Built:
     """Make a build, and say what was built."""
     notices: set[str] = set()
-    built = sink.finish(_noticed(building.build(request), notices))
+
+    def note(event: BuildProgress) -> BuildProgress:
+        if event.notice:
+            notices.add(event.line)
+        return event
+
+    built = sink.finish(relay(building.build(request), note))
     sink.say(f"built: {built.summary}")
     if built.note and built.note not in notices:
         sink.say(f"note: {built.note}")
     return built
-
-
-def _noticed(
-    steps: Generator[BuildProgress, None, Built], notices: set[str]
-) -> Generator[BuildProgress, None, Built]:
-    """Yield the progress of a build, and keep what a user reads of it anyway."""
-    with closing(steps):
-        while True:
-            try:
-                event = next(steps)
-            except StopIteration as end:
-                built: Built = end.value
-                return built
-            if event.notice:
-                notices.add(event.line)
-            yield event
 
 
 def list_builds() -> tuple[tuple[Install, ...], tuple[Skipped, ...]]:

@@ -22,12 +22,12 @@ from typing import Any
 from ggufspec import digests
 from ggufspec.choices import Backend
 from ggufspec.errors import BuildError, SourceError
+from ggufspec.llama import cuda
 from ggufspec.llama.build import smoke, toolchain
-from ggufspec.llama.build.making import Made
-from ggufspec.llama.cuda import driver as cuda_driver
+from ggufspec.llama.build.building import Made
 from ggufspec.llama.install import contents, store
 from ggufspec.llama.progress import BuildProgress, BuildStep
-from ggufspec.llama.unpacking import unpack_archive
+from ggufspec.llama.source.sources import unpack_archive
 from ggufspec.redaction import redact
 
 ADDRESS = "GGUFSPEC_RELEASES"
@@ -173,7 +173,7 @@ def choose(release: Mapping[str, Any], tag: str, backend: Backend) -> tuple[Arch
     found = {name: match for name in archives if (match := named.fullmatch(name))}
     fitting = sorted((_release_of(match), name) for name, match in found.items())
     if backend is Backend.CUDA:
-        driver = cuda_driver.find_driver()
+        driver = cuda.find_driver()
         if driver is None:
             raise SourceError("no NVIDIA driver was found", "install it, or use --backend cpu")
         fitting = [entry for entry in fitting if entry[0] <= driver.supports]

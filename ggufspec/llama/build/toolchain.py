@@ -15,9 +15,8 @@ from pathlib import Path
 from ggufspec import proc
 from ggufspec.choices import Backend
 from ggufspec.errors import BuildError
-from ggufspec.llama.cuda import driver as cuda_driver
-from ggufspec.llama.cuda import wheels
-from ggufspec.llama.cuda.driver import format_release
+from ggufspec.llama import cuda
+from ggufspec.llama.cuda import format_release
 from ggufspec.redaction import without_secrets
 
 CMAKE_MINIMUM = (3, 24)  # knows CUDA's "native" architecture
@@ -67,8 +66,8 @@ def choose_backend() -> tuple[Backend, str]:
     if compiler:
         return Backend.CPU, f"CPU, because {compiler} was found but no NVIDIA driver"
     if gpus:
-        driver = cuda_driver.find_driver()
-        if wheels.serve(driver):
+        driver = cuda.find_driver()
+        if cuda.wheels_suit(driver):
             return Backend.CUDA, f"CUDA, because {gpus} was found; its compiler comes from the package index"
         assert driver is not None, "without one, wheels serve"
         fix = f"update the driver, or install the CUDA {format_release(driver.supports)} toolkit"

@@ -11,11 +11,9 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.errors import BuildError
+from ggufspec.llama import cuda
 from ggufspec.llama.build import toolchain
-from ggufspec.llama.cuda import driver as cuda_driver
-from ggufspec.llama.cuda import wheels as cuda_wheels
-from ggufspec.llama.cuda.driver import Driver, Release, format_release
-from ggufspec.llama.cuda.wheels import Wheels, assemble
+from ggufspec.llama.cuda import Driver, Release, Wheels, assemble, format_release
 from ggufspec.llama.progress import BuildProgress
 
 FIRST_FOR: Mapping[int, Release] = {89: (11, 8), 90: (11, 8), 100: (12, 8), 120: (12, 8)}
@@ -59,15 +57,13 @@ def provide(architectures: Sequence[str], work: Path, log: Path) -> Generator[Bu
     Raises:
         BuildError: there is none, or it does not match the driver, the GPUs or the C++ compiler.
     """
-    driver = cuda_driver.find_driver()
+    driver = cuda.find_driver()
     toolkit = system()
-    if toolkit is None or (
-        not fits(toolkit.release, architectures) and fits(cuda_wheels.PINNED, architectures)
-    ):
-        if not cuda_wheels.serve(driver):
+    if toolkit is None or (not fits(toolkit.release, architectures) and fits(cuda.PINNED, architectures)):
+        if not cuda.wheels_suit(driver):
             raise _no_wheels(driver)
-        wheels = yield from cuda_wheels.provide(log)
-        library = cuda_driver.library()
+        wheels = yield from cuda.provide_wheels(log)
+        library = cuda.find_driver_library()
         home = work / "cuda"
         shutil.rmtree(home, ignore_errors=True)
         assemble(wheels, home, library)
@@ -121,7 +117,7 @@ def _no_wheels(driver: Driver | None) -> BuildError:
         return BuildError("no CUDA toolkit was found, and its wheels are for Linux", "use another --backend")
     return BuildError(
         f"no suitable CUDA toolkit was found, and {driver} is older than the wheels, which start at CUDA "
-        f"{format_release(cuda_wheels.PINNED)}",
+        f"{format_release(cuda.PINNED)}",
         f"update the driver to 580 or newer, or install the CUDA {format_release(driver.supports)} toolkit",
     )
 

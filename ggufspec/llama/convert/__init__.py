@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from ggufspec.llama.convert.environment import Converter, ConverterRequest, find_converter, provide_converter
+from ggufspec.llama.convert.converter import (
+    DISK_BYTES,
+    DOWNLOAD_BYTES,
+    Converter,
+    ConverterRequest,
+    check_wheel,
+    find_converter,
+    log_path,
+    provide_converter,
+)
 
 __all__ = [
+    "DISK_BYTES",
+    "DOWNLOAD_BYTES",
     "Converter",
     "ConverterRequest",
+    "check_wheel",
     "find_converter",
+    "log_path",
     "provide_converter",
 ]

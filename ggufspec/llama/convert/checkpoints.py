@@ -1,10 +1,15 @@
-"""Write checkpoints in Hugging Face's format: safetensors, configurations, and sentencepiece tokenizers."""
+"""Write checkpoints in Hugging Face's format: safetensors, configurations, and sentencepiece tokenizers.
+
+One of them is a small EAGLE-3 head with known values. The newest PyTorch is not always the one that a
+llama.cpp was written for. A converter is therefore used only after it has converted this head to exactly the
+bytes that its values have in a GGUF.
+"""
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -85,3 +90,96 @@ def _number(number: int, value: int) -> bytes:
 def _varint(value: int) -> bytes:
     low = bytes([value & 0x7F | (0x80 if value > 0x7F else 0)])
     return low + _varint(value >> 7) if value > 0x7F else low
+
+
+ARCHITECTURE = "LlamaForCausalLMEagle3"
+
+_WIDTH, _FEED_FORWARD, _HEADS, _KV_HEADS = 64, 128, 4, 2
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_DRAFTED = 64  # tokens of the head's own vocabulary
+_CONTROL = (
+    Piece(text="<unk>", type=PieceType.UNKNOWN),
+    Piece(text="<s>", type=PieceType.CONTROL),
+    Piece(text="</s>", type=PieceType.CONTROL),
+)
+_BYTES = tuple(Piece(text=f"<0x{byte:02X}>", type=PieceType.BYTE) for byte in range(256))
+_PIECES = (*_CONTROL, *_BYTES, *(Piece(text=letter, score=-1.0) for letter in _LETTERS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Specimen:
+    """Folders of a head and its target, and the bytes of each tensor in a GGUF of F32 values, by its name."""
+
+    head: Path
+    target: Path
+    tensors: dict[str, bytes]
+
+    def missing(self, converted: bytes) -> Iterator[str]:
+        """Yield the names of the tensors whose values a converted file does not contain."""
+        return (name for name, values in self.tensors.items() if values not in converted)
+
+
+def write_specimen(folder: Path) -> Specimen:
+    """Write the head and its target into a folder."""
+    head, target = folder / "head", folder / "target"
+    for part in (head, target):
+        part.mkdir(parents=True)
+    sizes: dict[str, Any] = {
+        "model_type": "llama",
+        "hidden_size": _WIDTH,
+        "intermediate_size": _FEED_FORWARD,
+        "num_attention_heads": _HEADS,
+        "num_key_value_heads": _KV_HEADS,
+        "vocab_size": len(_PIECES),
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+    }
+    write_config(target, {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 8, **sizes})
+    write_tokenizer(target, _PIECES)
+    named = {"architectures": [ARCHITECTURE], "num_hidden_layers": 1, "draft_vocab_size": _DRAFTED}
+    write_config(head, {**named, **sizes})
+    tensors = dict(_tensors())
+    write_weights(head / "model.safetensors", tensors)
+    return Specimen(
+        head=head,
+        target=target,
+        tensors={name: _converted(name, tensor) for name, tensor in tensors.items() if name != "t2d"},
+    )
+
+
+def _tensors() -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the tensors of an EAGLE-3 head with a vocabulary of its own, under their published names."""
+    rng = np.random.default_rng(3)
+
+    def draw(*shape: int) -> NDArray[Any]:
+        return rng.standard_normal(shape, np.float32)
+
+    kv = _WIDTH // _HEADS * _KV_HEADS
+    yield "fc.weight", draw(_WIDTH, 3 * _WIDTH)
+    yield "midlayer.hidden_norm.weight", draw(_WIDTH)
+    yield "midlayer.input_layernorm.weight", draw(_WIDTH)
+    yield "midlayer.post_attention_layernorm.weight", draw(_WIDTH)
+    yield "midlayer.self_attn.q_proj.weight", draw(_WIDTH, 2 * _WIDTH)
+    yield "midlayer.self_attn.k_proj.weight", draw(kv, 2 * _WIDTH)
+    yield "midlayer.self_attn.v_proj.weight", draw(kv, 2 * _WIDTH)
+    yield "midlayer.self_attn.o_proj.weight", draw(_WIDTH, _WIDTH)
+    yield "midlayer.mlp.gate_proj.weight", draw(_FEED_FORWARD, _WIDTH)
+    yield "midlayer.mlp.up_proj.weight", draw(_FEED_FORWARD, _WIDTH)
+    yield "midlayer.mlp.down_proj.weight", draw(_WIDTH, _FEED_FORWARD)
+    yield "norm.weight", draw(_WIDTH)
+    yield "lm_head.weight", draw(_DRAFTED, _WIDTH)
+    drafted = np.sort(rng.choice(len(_PIECES), _DRAFTED, replace=False)).astype(np.int64)
+    yield "d2t", drafted - np.arange(_DRAFTED)  # how far each token's id moves
+    yield "t2d", np.isin(np.arange(len(_PIECES)), drafted)
+
+
+def _converted(name: str, tensor: NDArray[Any]) -> bytes:
+    """Return a tensor's bytes in a GGUF: rotary rows reordered, and absolute ids in d2t."""
+    if name == "d2t":
+        return (tensor + np.arange(_DRAFTED)).tobytes()
+    for role, heads in {"q_proj": _HEADS, "k_proj": _KV_HEADS}.items():
+        if role in name:
+            rows = len(tensor) // heads
+            tensor = tensor.reshape(heads, 2, rows // 2, -1).swapaxes(1, 2).reshape(tensor.shape)
+    return tensor.tobytes()

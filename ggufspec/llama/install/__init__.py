@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.choices import Backend
-from ggufspec.llama.install.environment import program_environment, switches
-from ggufspec.llama.install.flushing import flush_variables
+from ggufspec.llama.install.environment import flush_variables, program_environment, switches
 from ggufspec.llama.install.installs import Install, find_library
 from ggufspec.llama.install.store import Built, Skipped
 

@@ -1,16 +1,30 @@
-"""Which of the user's environment variables llama.cpp gets: those that programs need, and tuning switches.
+"""The environment in which llama.cpp's programs run.
 
-It gets no others: none of its own settings (``LLAMA_…``), so that only the command line decides what is
-measured, and no secrets. Variables that may change a speed are stored with each bench.
+Of the user's variables they get those that programs need, and tuning switches. They get no others: none
+of llama.cpp's own settings (``LLAMA_…``), so that only the command line decides what is measured, and no
+secrets. Variables that may change a speed are stored with each bench.
+
+A thread of its own writes a program's log, and the figures come last. Newer programs do not wait for this
+thread when they end (ggml-org/llama.cpp#22142), so a busy processor may cost them. Their header says to call
+``common_log_flush`` first. A small library that is loaded into the program does that when it ends: on Linux,
+where a C compiler is at hand, and for programs that share the logger.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import logging
 import os
+import platform
 import re
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ggufspec import paths, proc, temporary
+from ggufspec.errors import ChildCrashedError
 from ggufspec.redaction import is_secret
 
 _NEEDED = re.compile(
@@ -25,6 +39,10 @@ _SWITCHES = re.compile(
     r"|ASCEND|ACL|HCCL|MALLOC|TCMALLOC|LD|DYLD)_\w+"
     r"|MALLOC_CONF|GLIBC_TUNABLES|DRI_PRIME|NEOReadDebugKeys"
 )
+_LOG = logging.getLogger("ggufspec")
+_SOURCE = Path(__file__).with_name("flush_log.c")
+_LOGGER = "libllama-common.so"
+_SEPARATORS = re.compile(r"[\s:]")  # of LD_PRELOAD, which knows no quotes
 
 
 def program_environment(scratch: Path) -> dict[str, str]:
@@ -36,6 +54,12 @@ def program_environment(scratch: Path) -> dict[str, str]:
         scratch: an empty folder, used as the user's configuration folder.
     """
     return inherited() | {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": str(scratch)}
+
+
+def capture_program(argv: Sequence[str], *, timeout_s: float = 60.0) -> tuple[proc.Completed, str, str]:
+    """Run a short program in this environment, in an empty folder; see ``proc.capture``."""
+    with temporary.folder() as scratch:
+        return proc.capture(argv, env=program_environment(scratch), cwd=scratch, timeout_s=timeout_s)
 
 
 def inherited(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -51,3 +75,57 @@ def switches(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         for name in sorted(environ)
         if _SWITCHES.fullmatch(name) and not is_secret(name, environ[name])
     }
+
+
+def flush_variables(libraries: Path | None) -> dict[str, str]:
+    """Return the variables with which programs write their logs to the end.
+
+    Empty where that is not needed or not possible. A run whose log lacks its end is then repeated.
+
+    Args:
+        libraries: the folder of the libraries that the programs load.
+    """
+    if libraries is None or not (libraries / _LOGGER).is_file():
+        return {}
+    library = _library(paths.cache_dir())
+    if library is None:
+        return {}
+    users = os.environ.get("LD_PRELOAD")
+    return {"LD_PRELOAD": f"{users}:{library}" if users else str(library)}
+
+
+@functools.cache
+def _library(folder: Path) -> Path | None:
+    """Return the library, compiled once for each cache folder; None where it cannot be used."""
+    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:8]
+    library = folder / f"flush-log-{platform.machine()}-{digest}.so"
+    if _SEPARATORS.search(str(library)):
+        return None
+    if not library.is_file():
+        try:
+            _compile(library)
+        except (OSError, ChildCrashedError) as error:
+            _LOG.info("logs may lack their end, and such runs are repeated: %s", error)
+            return None
+    return library
+
+
+def _compile(library: Path) -> None:
+    """Compile the library, and give it its name in one step.
+
+    Raises:
+        OSError: there is no C compiler, or no room.
+        ChildCrashedError: the compiler fails.
+    """
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise FileNotFoundError("no C compiler (cc) was found")
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".flush-log-", dir=library.parent) as name:
+        made = Path(name) / library.name
+        completed, _, said = proc.capture(
+            [compiler, "-O2", "-shared", "-fPIC", "-o", str(made), str(_SOURCE), "-ldl"]
+        )
+        if completed.returncode != 0:
+            raise ChildCrashedError(f"{compiler} cannot compile {_SOURCE.name}: {said.strip()}")
+        made.replace(library)

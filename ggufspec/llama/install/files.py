@@ -7,9 +7,8 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ggufspec import proc, temporary
 from ggufspec.domain import Program
-from ggufspec.llama.install.environment import program_environment
+from ggufspec.llama.install.environment import capture_program
 from ggufspec.llama.install.installs import Install
 
 _LIBRARY = re.compile(r".+\.(?:so|dylib)(?:\.[\d.]+)?")
@@ -50,8 +49,7 @@ def _loaded(program: Path) -> Iterator[Path]:
     ldd = shutil.which("ldd")
     if ldd is None:
         return
-    with temporary.folder() as scratch:
-        _, out, _ = proc.capture([ldd, str(program)], env=program_environment(scratch), cwd=scratch)
+    _, out, _ = capture_program([ldd, str(program)])
     for match in _LOADED.finditer(out):
         path = Path(match[1])
         if _OF_LLAMA.fullmatch(path.name):

@@ -1,4 +1,4 @@
-/* Writes the end of a program's log before the program ends; see flushing.py.
+/* Writes the end of a program's log before the program ends; see environment.py.
 
    The names are C++'s for common_log_main() and common_log_flush(common_log *), of llama.cpp's common/log.h. */
 

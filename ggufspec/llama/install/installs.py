@@ -12,11 +12,11 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from ggufspec import machine, paths, proc, temporary
+from ggufspec import machine, paths
 from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import options, packages, releases, store
-from ggufspec.llama.install.environment import program_environment
+from ggufspec.llama.install.environment import capture_program
 from ggufspec.llama.install.options import ListedFlags, parse_help
 from ggufspec.llama.install.packages import Package
 from ggufspec.llama.install.store import Built, Skipped
@@ -382,11 +382,11 @@ def _inspect(
     """Ask a program for its version and help; stubs and chat clients come back as None."""
     unusable = (None, _ProgramVersion())
     words = [str(path), *filter(None, (command,))]
-    completed, out, err = _ask(*words, "--version")
+    completed, out, err = capture_program([*words, "--version"])
     match = _VERSION.search(err) or _VERSION.search(out)
     if completed.returncode != 0 or match is None:
         return unusable
-    _, text, _ = _ask(*words, "--help")
+    _, text, _ = capture_program([*words, "--help"])
     options = parse_help(text, plain=program is Program.PLAIN)
     if program is Program.PLAIN and _CHAT_CLIENT in options:
         return unusable
@@ -446,19 +446,14 @@ def _tokenizer(paths_by_name: Mapping[str, Path]) -> Executable | None:
     path = next((paths_by_name[name] for name in _TOKENIZERS if name in paths_by_name), None)
     if path is None:
         return None
-    return Executable(path=path, options=parse_help(_ask(str(path), "--help")[1], plain=False))
+    return Executable(path=path, options=parse_help(capture_program([str(path), "--help"])[1], plain=False))
 
 
 def _devices(executable: Executable) -> tuple[options.ListedDevice, ...] | None:
     """Return the GPUs that llama.cpp sees; None if the build is too old to list them."""
     if options.DEVICES_FLAG not in executable.options:
         return None
-    return options.parse_devices(_ask(*executable.argv, options.DEVICES_FLAG)[1])
-
-
-def _ask(*words: str) -> tuple[proc.Completed, str, str]:
-    with temporary.folder() as scratch:
-        return proc.capture(words, env=program_environment(scratch), cwd=scratch)
+    return options.parse_devices(capture_program([*executable.argv, options.DEVICES_FLAG])[1])
 
 
 def _find_on_path(name: str) -> Path | None:

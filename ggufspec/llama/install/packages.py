@@ -15,10 +15,9 @@ from pathlib import Path, PurePosixPath
 
 from packaging.version import InvalidVersion, Version
 
-from ggufspec import proc, temporary
 from ggufspec.llama.install import contents, device_list, options, releases
 from ggufspec.llama.install.contents import FileRecord
-from ggufspec.llama.install.environment import program_environment
+from ggufspec.llama.install.environment import capture_program
 from ggufspec.llama.install.store import Skipped
 
 NAME = "llama-cpp-python"
@@ -132,12 +131,7 @@ def _is_library(name: str) -> bool:
 
 def _ask_library(file: Path) -> tuple[options.ListedDevice, ...] | str:
     """Return the GPUs that a library lists, or why it does not load."""
-    with temporary.folder() as scratch:
-        completed, out, err = proc.capture(
-            [sys.executable, "-I", str(Path(device_list.__file__)), str(file)],
-            env=program_environment(scratch),
-            cwd=scratch,
-        )
+    completed, out, err = capture_program([sys.executable, "-I", str(Path(device_list.__file__)), str(file)])
     if completed.returncode == 0:
         return options.parse_devices(out)
     if completed.timed_out:

@@ -9,7 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
+
+MOST_LOG_BYTES = 16 << 20
+"""Of what a program prints in one run; a long run has less than 1 MB."""
+MOST_SERVER_LOG_BYTES = 256 << 20
+"""Of what a server, or a worker, prints in all of its runs."""
 
 _LONGEST = 4096  # no line that is read here is longer, but text without newlines can be
 
@@ -32,6 +39,26 @@ _PREFIX = re.compile(
     rf"\d{{1,6}}\.\d\d\.\d{{3}}\.\d{{3}} (?:[IWED] |$)?|[IWED] (?={OWN_WORDS}|{SUMMARY_WORDS}|$)"
 )
 _FAMILIAR = re.compile(OWN_WORDS)
+
+
+@dataclass(kw_only=True)
+class LogTail:
+    """The unread end of a log that a process still writes."""
+
+    log: Path
+    _reported: int = 0  # bytes that ``read`` has returned
+
+    def peek(self) -> bytes:
+        """Return the bytes logged since the last ``read``."""
+        with self.log.open("rb") as file:
+            file.seek(self._reported)
+            return file.read()
+
+    def read(self) -> bytes:
+        """Return the same bytes and mark them as read."""
+        unread = self.peek()
+        self._reported += len(unread)
+        return unread
 
 
 class LogLine(NamedTuple):

@@ -2,11 +2,16 @@
 
 ``parsing.parse`` reads the log that one run of a program wrote. Here a text may have several runs, and
 anything around and between their figures.
+
+A paste has several runs one behind the other: a terminal's, a notebook's, those of a comparison. A run begins
+with what a program prints while it loads, or with the command that started it. Such lines begin a run only
+behind the figures of another: a program prints several of them, and generated text may contain any.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -14,14 +19,26 @@ from typing import NamedTuple
 from ggufspec.domain import Program, Sample, Status
 from ggufspec.errors import LogError
 from ggufspec.llama.logs import parsing
-from ggufspec.llama.logs.answers import find_answers
 from ggufspec.llama.logs.cleaning import CleanLog, clean
-from ggufspec.llama.logs.fragments import find_fragments
-from ggufspec.llama.logs.lines import LogLine, lines_from
-from ggufspec.llama.logs.splitting import Segment, split
+from ggufspec.llama.logs.fragments import LoggedFigures, find_answers, find_fragments
+from ggufspec.llama.logs.lines import LogLine, hits, lines_from
 from ggufspec.llama.logs.statements import Closing, find_closing, find_statements
 
-_PASTED = 4 << 20  # bytes; in what a person may have pasted, prose separates one server from another
+_PASTED = 4 << 20  # bytes: only in what a person may have pasted, prose, commands and fences separate runs
+
+_BUILD = b"build"  # the program's, but not everything that has the word
+_LOADING = (  # no program prints these after it began to generate
+    *(b"Log start", _BUILD, b"loaded meta data with", b"load_backend: "),
+    *(b"_init: found ", b"warning: no", b"loading model", b"common_param", b"adding speculative"),
+)
+# printed once by a run, so a second one is another's
+_ONCE = re.compile(r"Log start|main: build = |build: \d|INFO \[ +main\] build info")
+_MODEL_OPTIONS = (b" -m ", b" --model", b" -hf ")
+_COMMAND = re.compile(
+    r"(?:.{0,120}?[$#%>!❯➜»] ?|`)?(?:[^\s`]{0,200}[/\\])?"  # a shell's prompt, the program's folder
+    r"(?:llama-)?(?:cli|completion|main|server|speculative(?:-simple)?)(?:\.exe)? -"
+)
+_FENCE = re.compile(rb"^(?:```|~~~)", re.MULTILINE)
 _BENCH = re.compile(rb"^\| *(?:model|params|size) .*\| +(?:test|t/s) +\|", re.MULTILINE)
 _LOGGED = re.compile(  # lines of a server or of programs beside it, which prose does not resemble
     r"[\w~.-]{1,64}(?:\(\))?: |[\[{]|.* += |(?:srv|slot|que) "
@@ -39,12 +56,6 @@ class LoggedRun(NamedTuple):
     sample: Sample
     lines: tuple[int, int] | None = None
 
-    @property
-    def has_figures(self) -> bool:
-        """Whether the log has any speed or count of the run."""
-        sample = self.sample
-        return (sample.prompt_tps, sample.gen_tps, sample.n_accepted) != (None, None, None)
-
 
 @dataclass(frozen=True, kw_only=True)
 class LogReading:
@@ -61,12 +72,17 @@ class LogReading:
     problem: LogError | None = None
 
 
-class _Figures(NamedTuple):
-    """The figures of one run, and the bytes that they are in."""
+class Segment(NamedTuple):
+    """The bytes of a log that are one run's, with text around it."""
 
     start: int
     end: int
-    sample: Sample
+    has_head: bool  # lines that a program prints while it loads: all else is its log, or text
+
+
+class _Mark(NamedTuple):
+    start: int
+    kind: str  # "loading", "command", "fence", or the text of a line that a run prints once
 
 
 def read(raw: bytes, name: str) -> LogReading:
@@ -78,7 +94,7 @@ def read(raw: bytes, name: str) -> LogReading:
     """
     log = clean(raw)
     statements = [closing for closing in find_statements(log.data) if closing.is_whole]
-    figures: list[_Figures] = []
+    figures: list[LoggedFigures] = []
     notes: list[str] = []
     lost: list[Segment] = []
     for segment in split(log.data, statements):
@@ -96,7 +112,7 @@ def read(raw: bytes, name: str) -> LogReading:
 
 def _read_segment(
     log: CleanLog, segment: Segment, statements: Sequence[Closing]
-) -> tuple[list[_Figures], list[str]]:
+) -> tuple[list[LoggedFigures], list[str]]:
     """Return the runs of a segment, and notes about them."""
     start, end, has_head = segment
     data = log.data[start:end]
@@ -105,7 +121,7 @@ def _read_segment(
         return list(_requests(data, start)), []
     closing = find_closing(data, None) if has_head else None
     if closing is not None and closing.is_whole:
-        closing_figures = _Figures(
+        closing_figures = LoggedFigures(
             start + closing.start, start + closing.end, parsing.sample_statement(data, closing)
         )
         others = [
@@ -125,12 +141,12 @@ def _read_segment(
     return figures, [_only(log, figures[0])]
 
 
-def _only(log: CleanLog, figures: _Figures) -> str:
+def _only(log: CleanLog, figures: LoggedFigures) -> str:
     span = _span(log, figures.start, figures.end)
     return f"the only figures there, in {span}, are taken for llama.cpp's own; text surrounds them"
 
 
-def _all_figures(data: bytes, segment: Segment, whole: Sequence[Closing]) -> Iterator[_Figures]:
+def _all_figures(data: bytes, segment: Segment, whole: Sequence[Closing]) -> Iterator[LoggedFigures]:
     """Yield all figures of a segment, where nothing tells a program's own from a text's."""
     position = segment.start
     for closing in whole:
@@ -142,26 +158,26 @@ def _all_figures(data: bytes, segment: Segment, whole: Sequence[Closing]) -> Ite
             continue
         log = data[position : closing.end]
         moved = replace(closing, start=closing.start - position, end=closing.end - position)
-        yield _Figures(closing.start, closing.end, parsing.sample_statement(log, moved))
+        yield LoggedFigures(closing.start, closing.end, parsing.sample_statement(log, moved))
         position = closing.end
     yield from _loose_figures(data, position, segment.end)
 
 
-def _loose_figures(data: bytes, start: int, end: int) -> Iterator[_Figures]:
+def _loose_figures(data: bytes, start: int, end: int) -> Iterator[LoggedFigures]:
     """Yield the requests, answers and parts of statements between whole statements."""
     part = data[start:end]
     quoted = find_fragments(part) if len(part) <= _PASTED else ()  # a captured log has whole statements
     answers = [*quoted, *find_answers(part)]
-    figures = (_Figures(start + answer.start, start + answer.end, answer.sample) for answer in answers)
+    figures = (LoggedFigures(start + first, start + last, sample) for first, last, sample in answers)
     yield from sorted([*_requests(part, start), *figures], key=lambda answer: answer.start)
 
 
-def _requests(data: bytes, offset: int) -> Iterator[_Figures]:
+def _requests(data: bytes, offset: int) -> Iterator[LoggedFigures]:
     """Yield the requests in a part of a log that begins at ``offset``, added up for each server."""
     for first, last in _request_groups(data):
         sample = parsing.sample_requests(data[first:last], parts=True)
         if sample is not None:
-            yield _Figures(offset + first, offset + last, parsing.with_load(data[:last], sample))
+            yield LoggedFigures(offset + first, offset + last, parsing.with_load(data[:last], sample))
 
 
 def _request_groups(data: bytes) -> Iterator[tuple[int, int]]:
@@ -212,3 +228,57 @@ def _lines(log: CleanLog, start: int, end: int) -> tuple[int, int]:
 def _span(log: CleanLog, start: int, end: int) -> str:
     first, last = _lines(log, start, end)
     return f"line {first}" if first == last else f"lines {first}-{last}"
+
+
+def split(data: bytes, statements: Sequence[Closing]) -> Iterator[Segment]:
+    """Yield the segments of a log, in order; each has at most one program's loading.
+
+    Args:
+        data: the clean log.
+        statements: the closing statements in it that are whole.
+    """
+    start, checked = 0, 0
+    seen: set[str] = set()
+    fenced = is_open = done = False
+    starts = [statement.start for statement in statements]
+    for mark in _marks(data):
+        done = done or bisect_left(starts, mark.start) > bisect_left(starts, start)
+        done = done or parsing.has_request(data, checked, mark.start)
+        checked = mark.start
+        # a fence ends a log that began in it; other fences are a model's
+        begins = (done and (mark.kind != "fence" or fenced)) or (mark.kind in seen and _ONCE.match(mark.kind))
+        if begins:
+            yield Segment(start, mark.start, _is_headed(seen))
+            start, seen, done, fenced = mark.start, set(), False, False
+        if mark.kind == "fence":
+            is_open = not is_open
+        elif mark.kind != "command":
+            fenced = is_open if not _is_headed(seen) else fenced
+        seen.add(mark.kind)
+    yield Segment(start, len(data), _is_headed(seen))
+
+
+def _is_headed(seen: set[str]) -> bool:
+    return bool(seen - {"command", "fence"})
+
+
+def _marks(data: bytes) -> list[_Mark]:
+    """Return the lines where a run may begin, in order."""
+    marks = {
+        line.start: _Mark(line.start, _kind(line))
+        for needle in _LOADING
+        for line in hits(data, needle)
+        if line.is_familiar and (needle != _BUILD or _ONCE.match(line.message))
+    }
+    if len(data) <= _PASTED:
+        commands = (line for option in _MODEL_OPTIONS for line in hits(data, option))
+        starts = [(line.start, "command") for line in commands if _COMMAND.match(line.message)]
+        starts += [(match.start(), "fence") for match in _FENCE.finditer(data)]
+        for start, mark in starts:
+            marks.setdefault(start, _Mark(start, mark))
+    return [marks[start] for start in sorted(marks)]
+
+
+def _kind(line: LogLine) -> str:
+    once = _ONCE.match(line.message)
+    return once[0].rstrip("0123456789") if once else "loading"

@@ -14,9 +14,9 @@ from pathlib import Path
 from ggufspec import proc, temporary
 from ggufspec.domain import Failure
 from ggufspec.errors import GgufspecError, NoInstallError, WorkerError
-from ggufspec.llama.install.environment import program_environment
+from ggufspec.llama.install.environment import capture_program, program_environment
 from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Install
-from ggufspec.llama.install.options import ListedFlags, parse_help
+from ggufspec.llama.install.options import parse_help
 from ggufspec.llama.rpc import workers
 from ggufspec.llama.rpc.workers import WorkerReport
 
@@ -104,7 +104,8 @@ def worker_argv(install: Install, settings: WorkerSettings) -> tuple[str, ...]:
             f"the llama.cpp in {install.root} has no ggml-rpc-server",
             WITHOUT_RPC_HINT,
         )
-    options = _ask_for_help(install.worker)
+    _, out, err = capture_program([str(install.worker), "--help"])
+    options = parse_help(out + err, plain=False)
     values = {
         "--host": settings.host,
         "--port": str(settings.port),
@@ -206,10 +207,3 @@ def _ended(log: Path, returncode: int) -> WorkerError:
     ending = proc.signal_name(-returncode) if returncode < 0 else f"exit code {returncode}"
     message = f"the worker ended ({ending})" + (f": {reasons[-1]}" if reasons else "")
     return WorkerError(message, "start it again; if memory ran out, with a smaller model or other devices")
-
-
-def _ask_for_help(program: Path) -> ListedFlags:
-    with temporary.folder() as scratch:
-        argv = [str(program), "--help"]
-        _, out, err = proc.capture(argv, env=program_environment(scratch), cwd=scratch)
-    return parse_help(out + err, plain=False)

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ggufspec import proc, temporary
 from ggufspec.domain import Failure, RpcWorker, RunSpec, Status
 from ggufspec.errors import NoInstallError, WorkerError
-from ggufspec.llama.install.environment import program_environment
+from ggufspec.llama.install.environment import capture_program
 from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Install
 from ggufspec.llama.install.options import DEVICES_FLAG
 from ggufspec.llama.logs import parsing
@@ -161,11 +160,9 @@ def check_versions(install: Install, addresses: Sequence[str]) -> None:
     check_workers(addresses)
     if program is None or not addresses:
         return
-    with temporary.folder() as scratch:
-        argv = [str(program.path), "--rpc", ",".join(addresses), DEVICES_FLAG]
-        completed, out, err = proc.capture(
-            argv, env=program_environment(scratch), cwd=scratch, timeout_s=_LISTING_S
-        )
+    completed, out, err = capture_program(
+        [str(program.path), "--rpc", ",".join(addresses), DEVICES_FLAG], timeout_s=_LISTING_S
+    )
     if completed.returncode == 0:
         return
     names = " and ".join(addresses)

@@ -15,7 +15,9 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ggufspec import paths, proc
 from ggufspec.errors import SourceError
+from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.redaction import PROXIES, is_secret, redact, without_credentials
+from ggufspec.steps import relay
 
 SCHEMES = ("https", "http", "ssh", "git", "file")
 """What an address may begin with. Others, such as ``ext::``, let git run a command that the address names."""
@@ -155,18 +157,25 @@ def succeeds(*words: str) -> bool:
     return proc.capture(_argv(words, None, None), env=environment())[0].returncode == 0
 
 
-def stream(
+def fetch(
     *words: str, log: Path, url: str, login: Login | None = None
-) -> Generator[str, None, tuple[bool, str]]:
-    """Yield what git prints; return whether it succeeded, and its last line."""
-    lines = proc.stream(_argv(words, url, login), log=log, env=environment(login))
+) -> Generator[BuildProgress, None, None]:
+    """Run a command that may take long, and yield what git prints.
+
+    Raises:
+        SourceError: git is missing or fails.
+    """
     last = ""
-    while True:
-        try:
-            last = redact(next(lines)) or last
-        except StopIteration as end:
-            return end.value.returncode == 0, last
-        yield last
+
+    def report(line: str) -> BuildProgress:
+        nonlocal last
+        last = redact(line) or last
+        return BuildProgress(step=BuildStep.FETCH, line=last)
+
+    argv = _argv(words, url, login)
+    completed = yield from relay(proc.stream(argv, log=log, env=environment(login)), report)
+    if completed.returncode != 0:
+        raise SourceError(f"git failed: {last}", f"check {url}, and the branch, tag or commit")
 
 
 def environment(login: Login | None = None, environ: Mapping[str, str] | None = None) -> dict[str, str]:

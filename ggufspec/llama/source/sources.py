@@ -5,13 +5,16 @@ Every source becomes a private copy of the tree, which a build may change.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import shutil
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -19,7 +22,11 @@ from ggufspec import paths
 from ggufspec.errors import SourceError
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import git, index
-from ggufspec.llama.unpacking import unpack_archive
+
+if sys.version_info >= (3, 11, 4):
+    import tarfile
+else:  # Debian 12's Python cannot keep an archive within a folder
+    from backports import tarfile  # type: ignore[no-redef]
 
 LEGACY = "0.2.63"
 """April 2024: llama.cpp, one day newer than that of the Llama-3 notebook, with `main` and `speculative`."""
@@ -204,29 +211,16 @@ def find_root(folder: Path) -> Path | None:
 def _clone(source: Git, into: Path, log: Path) -> Generator[BuildProgress, None, Tree]:
     """Check out one commit; fetch all commits without their files, so that git can count them."""
     root = into / "llama.cpp"
-    clone = ("clone", "--filter=tree:0", "--no-checkout", "--", source.url, str(root))
-    yield from _run_git(clone, source, log)
+    fetch = partial(git.fetch, log=log, url=source.url, login=source.login)
+    yield from fetch("clone", "--filter=tree:0", "--no-checkout", "--", source.url, str(root))
     is_branch = git.succeeds(
         "-C", str(root), "rev-parse", "--verify", "--quiet", f"refs/remotes/origin/{source.ref}"
     )
     target = f"refs/remotes/origin/{source.ref}" if is_branch else source.ref
-    yield from _run_git(("-C", str(root), "checkout", "--detach", target, "--"), source, log)
+    yield from fetch("-C", str(root), "checkout", "--detach", target, "--")
     if find_root(root) is None:
         raise SourceError(f"{source.ref} of {source.url} contains no llama.cpp", "check the address")
     return _with_history(root, None)
-
-
-def _run_git(words: tuple[str, ...], source: Git, log: Path) -> Generator[BuildProgress, None, None]:
-    lines = git.stream(*words, log=log, url=source.url, login=source.login)
-    while True:
-        try:
-            line = next(lines)
-        except StopIteration as end:
-            succeeded, last = end.value
-            break
-        yield BuildProgress(step=BuildStep.FETCH, line=line)
-    if not succeeded:
-        raise SourceError(f"git failed: {last}", f"check {source.url} and {source.ref}")
 
 
 def _copy(root: Path, into: Path, *, version: str) -> Tree:
@@ -298,3 +292,19 @@ def _default_version() -> str:
         return metadata.version(index.PACKAGE)
     except metadata.PackageNotFoundError:
         return TODAY
+
+
+def unpack_archive(archive: Path, into: Path) -> None:
+    """Unpack an archive into a folder.
+
+    Raises:
+        SourceError: it is damaged, or has paths outside the folder.
+        OSError: the disk is full.
+    """
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(into, filter="data")
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise
+        raise SourceError(f"{archive.name} cannot be unpacked: {error}", "remove it and try again") from error

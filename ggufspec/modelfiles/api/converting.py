@@ -19,11 +19,12 @@ from ggufspec.errors import (
 )
 from ggufspec.llama import progress
 from ggufspec.llama.convert import (
+    DOWNLOAD_BYTES,
     Converter,
     ConverterRequest,
-    converting,
-    environment,
+    check_wheel,
     find_converter,
+    log_path,
     provide_converter,
 )
 from ggufspec.llama.install import installs
@@ -90,7 +91,7 @@ def convert(asked: ConvertOptions, sink: Sink = SILENT) -> ConvertedHead:
     """
     access = hub.Access.of(asked)
     if asked.torch is not None:
-        environment.check_wheel(asked.torch)
+        check_wheel(asked.torch)
     request = ConverterRequest(
         source=find_source(asked.source, asked.version, only(asked.llama)),
         torch=asked.torch and asked.torch.absolute(),
@@ -108,7 +109,7 @@ def convert(asked: ConvertOptions, sink: Sink = SILENT) -> ConvertedHead:
     sink.show(made)
     for survey in models.surveys:
         hub.check_room(survey)
-    packages = 0 if made.is_installed else environment.DOWNLOAD_BYTES
+    packages = 0 if made.is_installed else DOWNLOAD_BYTES
     hub.ask_to_download(models.missing_bytes + packages, sink, yes=asked.yes)
     converter = sink.finish(provide_converter(request, architecture))
     for survey in models.surveys:
@@ -256,20 +257,12 @@ def convert_head(
         ConversionError: the converter fails, or its result is not the head that was expected.
         GgufspecError: the class says what went wrong.
     """
-    partial, log = out.with_name(f".{out.name}.partial"), environment.log_path(out.name)
+    partial, log = out.with_name(f".{out.name}.partial"), log_path(out.name)
     shutil.rmtree(partial, ignore_errors=True)  # of a conversion that was killed
     partial.mkdir(parents=True)
     try:
         made = partial / "head.gguf"
-        conversion = converting.Conversion(
-            python=converter.python,
-            script=converter.script,
-            head=checkpoint.folder,
-            target=target,
-            outtype=outtype,
-            name=name,
-        )
-        yield from converting.run_converter(conversion, made, log)
+        yield from converter.convert(checkpoint.folder, target, made, log, outtype=outtype, name=name)
         head = read_head(gguf.validate_file(made))
         if head is None or head.method is not checkpoint.method:
             result = "a model without a head" if head is None else f"a head for {head.method}"

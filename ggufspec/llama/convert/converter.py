@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Generator, Iterator
@@ -25,11 +26,19 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from ggufspec import digests, paths, proc
-from ggufspec.errors import ConversionError, ConverterError, DiskFullError, GgufspecError, SourceError
-from ggufspec.llama.convert import converting
-from ggufspec.llama.convert.specimen import write_specimen
+from ggufspec.errors import (
+    ChildCrashedError,
+    ConversionError,
+    ConverterError,
+    DiskFullError,
+    GgufspecError,
+    SourceError,
+)
+from ggufspec.llama.convert.checkpoints import write_specimen
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import index, sources
+from ggufspec.redaction import without_secrets
+from ggufspec.steps import relay
 from ggufspec.units import format_bytes
 
 DOWNLOAD_BYTES = 300_000_000
@@ -44,7 +53,11 @@ _PARTS = (_SCRIPT, "conversion", "gguf-py")
 _MANIFEST = "converter.json"
 _SCHEMA = 1
 _UV = "uv"
-_SHOWN = 400  # characters of a message of uv
+_WRITTEN = re.compile(r"^Writing: +(\d+)%")
+_ERROR = re.compile(r"^(?:ERROR:[\w-]+:|\w*(?:Error|Exception): )")
+_LOGGED = re.compile(r"^[A-Z]+:[\w-]+:")
+_SHOWN = 300  # characters of a message
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}  # all that it reads has been fetched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +105,46 @@ class Converter:
             ConversionError: it is not named in the converter's code.
         """
         _check_architecture(self.home / "llama.cpp", self.version, architecture)
+
+    def convert(
+        self, head: Path, target: Path, out: Path, log: Path, *, outtype: str, name: str
+    ) -> Generator[BuildProgress, None, None]:
+        """Convert a head; yield how far the converter has come.
+
+        Args:
+            head: the folder of the head.
+            target: the folder with the target's configuration and tokenizer.
+            out: the file to write, in a folder that exists.
+            log: the converter's output is appended here.
+            outtype: as the converter names types: f16, bf16, q8_0, auto.
+            name: of the model, in the file's metadata.
+
+        Raises:
+            ConversionError: the converter refuses the head, or fails.
+            ChildCrashedError: a signal ended it.
+            DiskFullError: the disk is full.
+        """
+        words = [str(self.python), "-sE", str(self.script), str(head.absolute())]
+        words += ["--target-model-dir", str(target.absolute()), "--outtype", outtype]
+        words += ["--model-name", name]
+        words += ["--outfile", out.name]  # a template for the converter: a folder's name may contain braces
+        lines = list[str]()
+
+        def report(line: str) -> BuildProgress:
+            lines.append(line)
+            written = _WRITTEN.match(line)
+            return BuildProgress(
+                step=BuildStep.CONVERT,
+                done=int(written[1]) if written else 0,
+                total=100 if written else None,
+                line=line,
+            )
+
+        environment = without_secrets(os.environ) | _OFFLINE
+        completed = yield from relay(proc.stream(words, log=log, env=environment, cwd=out.parent), report)
+        _check_conversion(completed, lines, log)
+        if not out.is_file():
+            raise ConversionError("llama.cpp's converter wrote no file", f"the log is {log}")
 
 
 def find_converter(request: ConverterRequest) -> Converter | None:
@@ -295,17 +348,15 @@ def _run_uv(words: list[str], log: Path) -> Generator[BuildProgress, None, None]
     environment |= {"UV_PYTHON_DOWNLOADS": "never"}
     if certificates := environment.get("PIP_CERT"):
         environment.setdefault("SSL_CERT_FILE", certificates)
-    stream = proc.stream(words, log=log, env=environment)
     lines = list[str]()
-    while True:
-        try:
-            line = next(stream)
-        except StopIteration as end:
-            if end.value.returncode != 0:
-                raise _unavailable(_reason(lines), log) from None
-            return
+
+    def report(line: str) -> BuildProgress:
         lines.append(line)
-        yield BuildProgress(step=BuildStep.INSTALL, line=line)
+        return BuildProgress(step=BuildStep.INSTALL, line=line)
+
+    completed = yield from relay(proc.stream(words, log=log, env=environment), report)
+    if completed.returncode != 0:
+        raise _unavailable(_reason(lines), log)
 
 
 def _reason(lines: list[str]) -> str:
@@ -333,17 +384,9 @@ def _test(converter: Converter, folder: Path, log: Path) -> Generator[BuildProgr
     yield BuildProgress(step=BuildStep.TEST, line="converting a head with known values")
     specimen = write_specimen(folder)
     out = folder / "converted.gguf"
-    conversion = converting.Conversion(
-        python=converter.python,
-        script=converter.script,
-        head=specimen.head,
-        target=specimen.target,
-        outtype="f32",
-        name="test",
-    )
     problem: str | None
     try:
-        yield from converting.run_converter(conversion, out, log)
+        yield from converter.convert(specimen.head, specimen.target, out, log, outtype="f32", name="test")
     except GgufspecError as error:
         problem = error.message
     else:
@@ -356,3 +399,20 @@ def _test(converter: Converter, folder: Path, log: Path) -> Generator[BuildProgr
             f"use another release of PyTorch with --torch; the log is {log}",
         )
     shutil.rmtree(folder)
+
+
+def _check_conversion(completed: proc.Completed, lines: list[str], log: Path) -> None:
+    if completed.signal is not None:
+        raise ChildCrashedError(
+            f"llama.cpp's converter was killed by {completed.signal}",
+            "memory may have run out: close other programs and try again",
+        )
+    if completed.returncode == 0:
+        return
+    reason = next((line for line in reversed(lines) if _ERROR.match(line)), (lines or ["no message"])[-1])
+    if "No space left on device" in reason:
+        raise DiskFullError("no room for the converted file", "free some disk space, or choose another --out")
+    raise ConversionError(
+        f"llama.cpp's converter failed: {_LOGGED.sub('', reason)[:_SHOWN]}",
+        f"check that head and target belong together, or try a newer --version; the log is {log}",
+    )

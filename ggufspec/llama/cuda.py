@@ -1,9 +1,9 @@
-"""CUDA's compiler and libraries as wheels from the package index.
+"""NVIDIA's driver, and CUDA's compiler and libraries as wheels from the package index.
 
-There are two ways to get them. The extra ``ggufspec[cuda-build]`` installs them into the Python environment,
-so that no network is needed later. Without it pip installs them into the cache folder and checks the hashes
-that the index lists. Both use the same requirement: NVIDIA's meta-package ``cuda-toolkit``, whose releases
-pin matching wheels, so that no table of versions is needed here.
+There are two ways to get the wheels. The extra ``ggufspec[cuda-build]`` installs them into the Python
+environment, so that no network is needed later. Without it pip installs them into the cache folder and checks
+the hashes that the index lists. Both use the same requirement: NVIDIA's meta-package ``cuda-toolkit``, whose
+releases pin matching wheels, so that no table of versions is needed here.
 
 Only CUDA 13 is available as wheels: those for CUDA 12 (``nvidia-cuda-nvcc-cu12``) contain ptxas, but no nvcc.
 The first release is used for every driver: drivers run what an older toolkit of their major version compiled,
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import ctypes
 import importlib.util
 import os
 import re
@@ -29,13 +30,29 @@ import filelock
 
 from ggufspec import paths, proc
 from ggufspec.errors import BuildError
-from ggufspec.llama.cuda.driver import Driver, Release, format_release
 from ggufspec.llama.install import contents
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import index
+from ggufspec.steps import relay
+
+Release = tuple[int, int]
+"""A version of CUDA: (13, 0)."""
 
 PINNED: Release = (13, 0)
-REQUIREMENT = f"cuda-toolkit[cccl,crt,cublas,cudart,nvcc,nvvm]=={format_release(PINNED)}.*"
+"""The CUDA of the wheels."""
+
+_SMI = re.compile(r"Driver Version: *([\d.]+) +CUDA (?:UMD )?Version: *(\d+)\.(\d+)")
+_DRIVER_LIBRARY = "libcuda.so.1"
+_DRIVER_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/lib/wsl/lib",
+    "/usr/local/nvidia/lib64",
+)
+
+REQUIREMENT = f"cuda-toolkit[cccl,crt,cublas,cudart,nvcc,nvvm]=={PINNED[0]}.{PINNED[1]}.*"
 EXTRA = "ggufspec[cuda-build]"
 LIBRARIES = ("nvidia-cuda-runtime", "nvidia-cublas", "nvidia-cuda-nvrtc")
 """The wheels whose libraries the compiled programs load."""
@@ -46,6 +63,45 @@ _OPTIONAL = ("nvidia-cuda-nvrtc",)  # cuBLAS loads it for a few kernels, and req
 _TOOLKIT_FOLDERS = {"bin", "include", "lib", "nvvm"}
 _SIZE = "0.6 GB"
 _SHA256 = "sha256="  # prefix of a hash in RECORD; base64 follows (PEP 376)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driver:
+    """The driver's version, if it reports one, and the newest CUDA that it supports."""
+
+    version: str | None
+    supports: Release
+
+    def __str__(self) -> str:
+        version = f" {self.version}" if self.version else ""
+        return f"the driver{version} (CUDA up to {format_release(self.supports)})"
+
+
+def find_driver() -> Driver | None:
+    """Return the driver; None if none is installed or it does not answer."""
+    smi = shutil.which("nvidia-smi")
+    if smi and (match := _SMI.search(proc.capture([smi])[1])):
+        return Driver(version=match[1], supports=(int(match[2]), int(match[3])))
+    try:
+        library = ctypes.CDLL(_DRIVER_LIBRARY)
+    except OSError:
+        return None
+    number = ctypes.c_int(0)  # 13000 is CUDA 13.0
+    if library.cuDriverGetVersion(ctypes.byref(number)) != 0 or not number.value:
+        return None
+    return Driver(version=None, supports=(number.value // 1000, number.value % 1000 // 10))
+
+
+def find_driver_library(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the driver's library, which programs for CUDA may be linked against; None without one."""
+    named = environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    candidates = (Path(folder) / _DRIVER_LIBRARY for folder in (*filter(None, named), *_DRIVER_FOLDERS))
+    return next((path for path in candidates if path.exists()), None)
+
+
+def format_release(release: Release) -> str:
+    """Return a version of CUDA as text: "13.0"."""
+    return f"{release[0]}.{release[1]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +117,7 @@ class Wheels:
     licences: Mapping[str, tuple[Path, ...]]
 
 
-def serve(driver: Driver | None) -> bool:
+def wheels_suit(driver: Driver | None) -> bool:
     """Whether a driver runs what the wheels compile; None means that it runs on another machine."""
     return sys.platform == "linux" and (driver is None or driver.supports >= PINNED)
 
@@ -90,7 +146,7 @@ def find_wheels(folder: Path | None = None) -> Wheels | None:
     return Wheels(release=releases.pop(), files=files, licences=licences)
 
 
-def find_damage(folder: Path | None = None) -> str | None:
+def find_wheel_damage(folder: Path | None = None) -> str | None:
     """Return what is wrong with the first file that differs from its wheel's RECORD; None if none does.
 
     Args:
@@ -129,7 +185,7 @@ def _wheels(folder: Path | None) -> dict[str, metadata.Distribution]:
     return {name: wheel for name, wheel in wheels.items() if wheel is not None and wheel.files}
 
 
-def provide(log: Path) -> Generator[BuildProgress, None, Wheels]:
+def provide_wheels(log: Path) -> Generator[BuildProgress, None, Wheels]:
     """Return the wheels of this environment, else those in the cache folder; download them if necessary.
 
     Args:
@@ -139,7 +195,7 @@ def provide(log: Path) -> Generator[BuildProgress, None, Wheels]:
         BuildError: they are not available.
     """
     if installed := find_wheels():
-        if damage := find_damage():
+        if damage := find_wheel_damage():
             raise BuildError(
                 f"CUDA's compiler in this Python environment is damaged: {damage}",
                 f"install it again: pip install --force-reinstall '{EXTRA}'",
@@ -149,7 +205,7 @@ def provide(log: Path) -> Generator[BuildProgress, None, Wheels]:
     home.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(home.with_name(f".{home.name}.lock")):
         kept = find_wheels(home)
-        damage = find_damage(home) if kept else None
+        damage = find_wheel_damage(home) if kept else None
         if kept and damage is None:
             return kept
         if damage is not None:
@@ -173,17 +229,18 @@ def provide(log: Path) -> Generator[BuildProgress, None, Wheels]:
 
 
 def _install(into: Path, log: Path) -> Generator[BuildProgress, None, None]:
-    stream = proc.stream(_words(into), log=log, env=index.installer_environment())
-    last = ""
-    while True:
-        try:
-            line = next(stream)
-        except StopIteration as end:
-            if end.value.returncode != 0:
-                raise _unavailable(last or f"pip exited with {end.value.returncode}") from None
-            return
-        last = line.strip() if "error" in line.lower() or not last else last
-        yield BuildProgress(step=BuildStep.FETCH, line=line)
+    reason = ""
+
+    def report(line: str) -> BuildProgress:
+        nonlocal reason
+        reason = line.strip() if "error" in line.lower() or not reason else reason
+        return BuildProgress(step=BuildStep.FETCH, line=line)
+
+    completed = yield from relay(
+        proc.stream(_words(into), log=log, env=index.installer_environment()), report
+    )
+    if completed.returncode != 0:
+        raise _unavailable(reason or f"pip exited with {completed.returncode}")
 
 
 def _words(into: Path) -> list[str]:
