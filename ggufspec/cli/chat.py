@@ -23,7 +23,7 @@ def command(asked: TalkOptions) -> None:
     """
     from ggufspec import measure, paths
     from ggufspec.domain import Failure
-    from ggufspec.engines import failures
+    from ggufspec.engines import failure_error
 
     if asked.once is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError(
@@ -43,7 +43,7 @@ def command(asked: TalkOptions) -> None:
 
                 answer.show(talk, prompt, talk.facts(), as_json=asked.output == "json")
         except Failure as failure:
-            raise failures.failure_error(failure.status, failure.reason) from failure
+            raise failure_error(failure.status, failure.reason) from failure
 
 
 def _read_prompt() -> str:

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ggufspec.domain import ENGINES, Method, Program, RunSpec
 from ggufspec.engines.binary import BinaryEngine
-from ggufspec.engines.engine import Engine, Measurement, keeps_loads
+from ggufspec.engines.engine import BuildsEngine, Engine, Measurement, failure_error, keeps_loads
 from ggufspec.engines.inprocess import InprocessEngine
-from ggufspec.engines.several import BuildsEngine
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import check_synthetic as check_program
 from ggufspec.llama.install import Install
 
 if TYPE_CHECKING:
-    from ggufspec.engines.library.admitting import Library
+    from ggufspec.engines.library.selftest import Library
 
 __all__ = [
     "ENGINES",
+    "BuildsEngine",
     "Engine",
     "InprocessEngine",
     "Measurement",
     "check_library",
     "check_synthetic",
+    "failure_error",
     "keeps_loads",
     "make",
-    "make_for_builds",
     "program_for",
 ]
 
@@ -43,9 +43,9 @@ def check_library(install: Install) -> Library:
     Raises:
         NoInstallError: it has no library, or one that cannot be used.
     """
-    from ggufspec.engines.library import admitting  # only this engine needs it
+    from ggufspec.engines.library import selftest
 
-    return admitting.check_library(install)
+    return selftest.check_library(install)
 
 
 def check_synthetic(engine: str, install: Install, methods: Sequence[Method]) -> None:
@@ -111,30 +111,3 @@ def make(
     from ggufspec.engines.server.engine import ServerEngine  # its HTTP client is slow to import
 
     return ServerEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s, per_arm=per_arm)
-
-
-def make_for_builds(
-    name: str,
-    builds: Mapping[str, Install],
-    *,
-    timeout_s: float | None = None,
-    capacity: int | None = None,
-    per_arm: bool = False,
-    make_one: Callable[..., Engine] = make,
-) -> Engine:
-    """Return one engine that measures with several llama.cpps, by ``RunSpec.build``; see ``make``.
-
-    Args:
-        name: see ``make``, as for the arguments between these.
-        builds: the llama.cpps by ``RunSpec.build``.
-        timeout_s: see ``make``.
-        capacity: see ``make``.
-        per_arm: see ``make``.
-        make_one: makes the engine of one llama.cpp, with the arguments of ``make``.
-    """
-    return BuildsEngine(
-        engines={
-            build: make_one(name, install, timeout_s=timeout_s, capacity=capacity, per_arm=per_arm)
-            for build, install in builds.items()
-        }
-    )

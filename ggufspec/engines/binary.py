@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ggufspec import proc, temporary
 from ggufspec.domain import Failure, Program, RunSpec, Sample, Status
-from ggufspec.engines.engine import Engine, Measurement
-from ggufspec.errors import ChildCrashedError, LogError
+from ggufspec.engines.engine import Engine, Measurement, read_log
+from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install, flush_variables, program_environment
 from ggufspec.llama.logs import MOST_LOG_BYTES, parsing
@@ -71,14 +71,6 @@ class BinaryEngine(Engine):
 
     def _program(self, spec: RunSpec) -> Program:
         return Program.PLAIN if spec.drafting is None else self.drafting_program
-
-
-def read_log(log: bytes, program: Program) -> Sample:
-    """Parse the log; if it has no output of llama.cpp, the sample has a status and no numbers."""
-    try:
-        return parsing.parse(log, program=program)
-    except LogError:
-        return Sample(status=Status.SUMMARY_LOST, program=program)
 
 
 def judge_run(completed: proc.Completed, sample: Sample, err: Path) -> tuple[Status, str | None]:

@@ -27,9 +27,8 @@ from ggufspec.domain import (
     Sample,
     Status,
 )
-from ggufspec.engines.engine import Engine, Measurement
-from ggufspec.engines.library import reading
-from ggufspec.engines.library.admitting import check_library
+from ggufspec.engines import rereading
+from ggufspec.engines.engine import Engine, Measurement, Pool, as_drafter, with_placement
 from ggufspec.engines.library.commandline import WORKER, format_command, format_library
 from ggufspec.engines.library.messages import (
     DEFAULT_LIMITS,
@@ -46,9 +45,8 @@ from ggufspec.engines.library.messages import (
     WorkerRequest,
     WorkerRun,
 )
+from ggufspec.engines.library.selftest import check_library
 from ggufspec.engines.library.worker_process import HostedWorker, start
-from ggufspec.engines.placement import as_drafter, with_placement
-from ggufspec.engines.pool import Pool
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command import drafter_devices
 from ggufspec.llama.install import Install
@@ -136,7 +134,7 @@ class InprocessEngine(Engine):
         if exchange.failure is not None:
             sample, error = replace(sample, status=exchange.failure.status), exchange.failure.reason
         else:
-            sample = reading.read_record(LibraryRecord.from_json(out.read_text(encoding="utf-8")))
+            sample = rereading.read_record(LibraryRecord.from_json(out.read_text(encoding="utf-8")))
             error = None if sample.status is Status.OK else "the drafter proposed nothing"
         return Measurement(
             sample=replace(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ggufspec.domain import ENGINES, MethodCounts, Program, RunResult, Sample, Status
-from ggufspec.engines.binary import generated_text, read_log
-from ggufspec.engines.placement import as_drafter
+from ggufspec.domain import ENGINES, MethodCounts, Program, Round, RunResult, Sample, Status
+from ggufspec.engines.binary import generated_text
+from ggufspec.engines.engine import as_drafter, median_gap, read_log
+from ggufspec.engines.library.messages import LibraryRecord
 from ggufspec.errors import LogError
 from ggufspec.llama.logs import parsing
 
@@ -79,7 +80,6 @@ def count_methods(logs: Iterable[bytes]) -> Iterator[tuple[MethodCounts, ...] | 
 
 
 def _reread_library(run: RunResult, out: bytes) -> Sample:
-    from ggufspec.engines.library import reading
     from ggufspec.engines.library.messages import LibraryRecord
 
     if not out.strip():  # the run failed
@@ -87,6 +87,52 @@ def _reread_library(run: RunResult, out: bytes) -> Sample:
             status=Status.SUMMARY_LOST, program=Program.PLAIN if run.spec.drafting is None else Program.SIMPLE
         )
     try:
-        return reading.read_record(LibraryRecord.from_json(out.decode(errors="replace")))
+        return read_record(LibraryRecord.from_json(out.decode(errors="replace")))
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         raise LogError("a record is not what the engine inprocess writes", "the file was changed") from error
+
+
+def read_record(record: LibraryRecord) -> Sample:
+    """Return the figures of a run, defined as in llama.cpp's programs.
+
+    The plain program reports the evaluations after the prompt; the simple drafting program evaluates every
+    token that it reports.
+    """
+    drafts = record.rounds is not None
+    common = Sample(
+        status=Status.OK,
+        program=Program.SIMPLE if drafts else Program.PLAIN,
+        prompt_tokens=record.prompt_tokens,
+        prompt_tps=record.prompt_tokens / record.prompt_s if record.prompt_s else None,
+        gen_tokens=record.gen_tokens,
+        gen_tps=record.gen_tokens / record.gen_s if record.gen_s else None,
+        gen_s=record.gen_s,
+        n_rounds=record.gen_tokens if record.rounds is None else len(record.rounds),
+        ttft_s=record.ttft_s,
+        itl_s=median_gap(record.at_s),
+        load_ms=None if record.load_s is None else record.load_s * 1000,
+        text=record.text,
+        tokens=record.tokens,
+    )
+    return _with_rounds(common, record) if drafts else common
+
+
+def _with_rounds(common: Sample, record: LibraryRecord) -> Sample:
+    records = record.rounds or ()
+    rounds = tuple(Round(len(entry.drafted), entry.accepted) for entry in records)
+    n_drafted = sum(entry.drafted for entry in rounds)
+    return Sample(
+        **vars(common)
+        | {
+            "status": Status.OK if n_drafted or record.p_min else Status.DRAFTING_INACTIVE,
+            "n_draft": record.n_draft,
+            "n_drafted": n_drafted,
+            "n_accepted": sum(entry.accepted for entry in rounds),
+            "rounds": rounds,
+            "accepted_at": tuple(
+                sum(entry.accepted > position for entry in rounds) for position in range(record.n_draft or 0)
+            ),
+            "draft_s": sum(entry.draft_s + entry.absorb_s for entry in records),
+            "verify_s": sum(entry.verify_s for entry in records),
+        }
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 from ggufspec import engines, serving
@@ -202,13 +203,15 @@ def make_engine(
         GgufspecError: a llama.cpp lacks an option that an arm needs.
     """
     make = serving.make if request.users else engines.make
-    name, timeout_s = chosen.name, request.timeout
+    make_one = partial(make, timeout_s=request.timeout, capacity=loads_at_once, per_arm=True)
+    name = chosen.name
+    engine: engines.Engine
     if chosen.builds:
-        engine = engines.make_for_builds(
-            name, chosen.builds, timeout_s=timeout_s, capacity=loads_at_once, per_arm=True, make_one=make
+        engine = engines.BuildsEngine(
+            engines={build: make_one(name, install) for build, install in chosen.builds.items()}
         )
     else:
-        engine = make(name, chosen.install, timeout_s=timeout_s, capacity=loads_at_once, per_arm=True)
+        engine = make_one(name, chosen.install)
     is_usual = request.offload == Offload() and request.runtimes == (Runtime(),) and not any(request.rpcs)
     if not is_usual or chosen.builds:
         _check_options(sweep, engine, chosen.builds)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ggufspec.domain import Failure, Prompt, RequestOutcome, RunSpec, Status
-from ggufspec.engines.server import LoadedServer, Parsed, ServerEngine, request
+from ggufspec.engines.server import LoadedServer, Parsed, ServerEngine, response
 from ggufspec.llama.server import LoadClient
 from ggufspec.serving.client import TrafficRun, run_in_loop
 from ggufspec.serving.records import RequestRecord, encode_record
@@ -85,7 +85,7 @@ class TrafficEngine(ServerEngine):
 def make_request(spec: RunSpec, prompt: Prompt, loaded: LoadedServer) -> dict[str, Any]:
     """Return the body of one user's request: that of a run, without what costs time at each token."""
     capabilities = loaded.capabilities
-    body = request.body(
+    body = response.body(
         spec,
         may_draft=capabilities is not None,
         per_request=capabilities is not None and capabilities.per_request,

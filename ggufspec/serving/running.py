@@ -14,7 +14,7 @@ import msgspec
 
 from ggufspec.domain import Program, Prompt, RequestOutcome, Role, RunSpec, Sample, Status
 from ggufspec.engines import Engine, Measurement
-from ggufspec.engines.server import Parsed, request
+from ggufspec.engines.server import Parsed, response
 from ggufspec.llama.server import LoadClient, connect, read_counters, read_metrics
 from ggufspec.serving.client import TrafficRun, run_in_loop
 from ggufspec.serving.counters import CounterPair, with_counters
@@ -82,7 +82,7 @@ class RunningEngine(Engine):
             run_in_loop(send_all())
             after = read_counters(read_metrics(client) or "")
             pair = msgspec.to_builtins(CounterPair(before=before, after=after))
-            request.note(record, counters=pair)
+            response.note(record, counters=pair)
         wall_s = time.perf_counter() - started
         parsed = read_record(spec, lambda: out.open(encoding="utf-8", newline="\n"))
         if outcomes[RequestOutcome.TIMED_OUT]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from ggufspec import engines, forecast, machine, units
 from ggufspec.analysis import warnings
 from ggufspec.domain import Failure, ModelFile, Program, Prompt, RunSpec, Status, Traffic
-from ggufspec.engines import failures
+from ggufspec.engines import failure_error
 from ggufspec.engines.library import RoundPart
 from ggufspec.errors import GgufspecError, InconclusiveError, TimeLimitError
 from ggufspec.forecast import Calibration, profiles, trace
@@ -272,7 +272,7 @@ def explain_failure(failure: Failure, deadline: Deadline) -> GgufspecError:
             f"prompt, took more than {longest}, a quarter of it",
             f"try --max-time {units.duration_option(units.round_up_duration(deadline.limit_s * _LONGER))}",
         )
-    return failures.failure_error(failure.status, f"forecasting failed: {failure.reason}")
+    return failure_error(failure.status, f"forecasting failed: {failure.reason}")
 
 
 def _with_curves(

@@ -30,8 +30,9 @@ from ggufspec.domain import (
     Sampling,
     Status,
 )
+from ggufspec.engines import rereading
 from ggufspec.engines.inprocess import InprocessEngine
-from ggufspec.engines.library import commandline, reading
+from ggufspec.engines.library import commandline
 from ggufspec.engines.library.decoding import PlayedRound, kept_tokens
 from ggufspec.engines.library.drafting import Greedy, ProposedDraft, confidence, likeliest, propose
 from ggufspec.engines.library.messages import LibraryRecord, ModelLoad, RoundRecord, WorkerRun
@@ -273,7 +274,7 @@ def test_each_arm_can_have_a_worker_of_its_own(install: Install, tmp_path: Path)
 
 
 def test_a_plain_record_is_a_plain_programs_sample() -> None:
-    sample = reading.read_record(PLAIN)
+    sample = rereading.read_record(PLAIN)
     assert (sample.status, sample.program) == (Status.OK, Program.PLAIN)
     assert (sample.n_draft, sample.n_drafted, sample.accept_rate, sample.rounds) == (None,) * 4
     assert sample.decoded == 3
@@ -282,7 +283,7 @@ def test_a_plain_record_is_a_plain_programs_sample() -> None:
 
 
 def test_a_drafting_record_is_a_simple_programs_sample() -> None:
-    sample = reading.read_record(DRAFTED)
+    sample = rereading.read_record(DRAFTED)
     assert (sample.status, sample.program, sample.n_draft) == (Status.OK, Program.SIMPLE, 3)
     assert (sample.n_drafted, sample.n_accepted, sample.n_rounds) == (4, 2, 3)
     assert sample.rounds == (Round(3, 2), Round(0, 0), Round(1, 0))
@@ -295,8 +296,8 @@ def test_a_drafting_record_is_a_simple_programs_sample() -> None:
 def test_a_record_without_a_single_draft_measures_no_drafting() -> None:
     assert DRAFTED.rounds is not None
     nothing = replace(DRAFTED, rounds=DRAFTED.rounds[1:2])
-    assert reading.read_record(nothing).status is Status.DRAFTING_INACTIVE
-    assert reading.read_record(replace(nothing, p_min=0.7)).status is Status.OK
+    assert rereading.read_record(nothing).status is Status.DRAFTING_INACTIVE
+    assert rereading.read_record(replace(nothing, p_min=0.7)).status is Status.OK
 
 
 @pytest.mark.parametrize("record", [PLAIN, DRAFTED], ids=["plain", "drafted"])

@@ -14,9 +14,16 @@ import pytest
 
 from ggufspec import engines, proc
 from ggufspec.domain import Failure
-from ggufspec.engines.library import admitting
-from ggufspec.engines.library.layouts import find_difference, find_layout, load_library
-from ggufspec.engines.library.llama_h import NEEDED, Default, Layout, layouts
+from ggufspec.engines.library import selftest
+from ggufspec.engines.library.llama_h import (
+    NEEDED,
+    Default,
+    Layout,
+    find_difference,
+    find_layout,
+    layouts,
+    load_library,
+)
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install.installs import Install
 from tests.support.libraries import CONTEXT, MODEL, Field, compile_source, fields_of, library_source
@@ -171,7 +178,7 @@ def test_the_answer_is_kept_with_the_librarys_digest(
     compile_source(library_source(functions=others), install.root)
     with pytest.raises(NoInstallError, match="it lacks llama_get_memory"):
         engines.check_library(install)
-    admitting._examine.cache_clear()
+    selftest._examine.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(proc, "capture", lambda *_, **__: pytest.fail("it was tested again"))
         with pytest.raises(NoInstallError, match="it lacks llama_get_memory"):
@@ -182,7 +189,7 @@ def test_the_answer_is_kept_with_the_librarys_digest(
         with pytest.raises(NoInstallError) as caught:
             engines.check_library(replace(install, root=copy.parent))
         assert caught.value.message == f"the engine inprocess cannot use {copy}: it lacks llama_get_memory"
-    admitting._examine.cache_clear()
+    selftest._examine.cache_clear()
     compile_source(library_source(functions=others[1:]), install.root)
     with pytest.raises(NoInstallError, match=f"it lacks {others[0]}"):
         engines.check_library(install)
@@ -192,7 +199,7 @@ def test_the_answer_is_kept_with_the_librarys_digest(
 def test_the_library_is_looked_for_beside_the_programs(
     install: Install, tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admitting, "_examine", lambda file: (None, ()))
+    monkeypatch.setattr(selftest, "_examine", lambda file: (None, ()))
     root = tmp_path / "prefix" / "bin"
     root.mkdir(parents=True)
     bare = replace(install, root=root, release="0.3.36")
@@ -201,4 +208,4 @@ def test_the_library_is_looked_for_beside_the_programs(
     beside = tmp_path / "prefix" / folder
     beside.mkdir(exist_ok=True)
     (tmp_path / "libllama.so").rename(beside / "libllama.so")
-    assert admitting.check_library(bare).folder == beside
+    assert selftest.check_library(bare).folder == beside

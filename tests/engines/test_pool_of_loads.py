@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ggufspec.engines.pool import Pool
+from ggufspec.engines.engine import Pool
 
 
 @dataclass

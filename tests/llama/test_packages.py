@@ -13,7 +13,7 @@ import pytest
 from ggufspec import engines
 from ggufspec.doctor import FindingStatus, programs
 from ggufspec.domain import Program
-from ggufspec.engines.library import admitting
+from ggufspec.engines.library import selftest
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install, installs
 from ggufspec.measure import prepare_session
@@ -77,7 +77,7 @@ def test_the_doctor_and_the_list_of_builds_show_it(
     site: Path, library: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = write_package(site, {"libllama.so": library})
-    monkeypatch.setattr(admitting, "_examine", lambda file: (None, ()))
+    monkeypatch.setattr(selftest, "_examine", lambda file: (None, ()))
     usable, skipped = installs.survey_installs()
     (finding,) = programs.installs(usable, ())
     assert finding.status is FindingStatus.OK
@@ -180,12 +180,12 @@ def test_a_package_that_only_has_python_files_is_no_llama(site: Path) -> None:
 def package(site: Path, library: bytes, monkeypatch: pytest.MonkeyPatch) -> Install:
     """A package whose library, which computes nothing, counts as one that passes its test."""
     write_package(site, {"libllama.so": library})
-    monkeypatch.setattr(admitting, "_examine", lambda file: (None, ()))
+    monkeypatch.setattr(selftest, "_examine", lambda file: (None, ()))
     return installs.find_install()
 
 
 def test_the_library_of_a_package_is_taken(package: Install) -> None:
-    assert admitting.check_library(package).folder == package.library
+    assert selftest.check_library(package).folder == package.library
 
 
 def test_a_package_with_the_library_of_an_unknown_llama_is_refused(site: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from ggufspec.domain import (
     Status,
     offloading,
 )
-from ggufspec.engines.failures import failure_error
+from ggufspec.engines.engine import failure_error
 from ggufspec.engines.library import commandline
 from ggufspec.engines.library.messages import ModelLoad, WorkerRun
 from ggufspec.errors import GgufspecError, NoInstallError, OutOfMemoryError, WorkerError

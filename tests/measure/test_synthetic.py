@@ -24,7 +24,7 @@ from ggufspec.domain import (
     RunSpec,
 )
 from ggufspec.engines import check_synthetic
-from ggufspec.engines.server.request import body
+from ggufspec.engines.server.response import body
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
 from ggufspec.measure import prepare_session

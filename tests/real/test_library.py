@@ -18,7 +18,7 @@ import pytest
 from ggufspec import engines, paths, prompts, tuning
 from ggufspec.domain import Drafting, Offload, Role, RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
-from ggufspec.engines.library import admitting, selftest
+from ggufspec.engines.library import selftest
 from ggufspec.engines.library.llama_h import NEEDED
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import installs, releases
@@ -33,7 +33,7 @@ HIDDEN = {"no_host", "no_alloc", "load_mtp", "kv_unified"}
 WITHOUT_A_FIELD = """
 import ctypes, json, sys
 from dataclasses import replace
-from ggufspec.engines.library.layouts import find_difference, find_layout
+from ggufspec.engines.library.llama_h import find_difference, find_layout
 functions = ctypes.CDLL(sys.argv[1])
 layout = find_layout(functions)
 unnoticed = []
@@ -125,7 +125,7 @@ def test_only_heads_that_a_library_feeds_are_forecast(
     copied: Install, tested_by: Callable[[str], None]
 ) -> None:
     assert engines.check_library(copied).heads == {*selftest._HEADS}
-    admitting._examine.cache_clear()
+    selftest._examine.cache_clear()
     tested_by(FEEDS_NOTHING)
     assert engines.check_library(copied).heads == frozenset()
 

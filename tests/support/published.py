@@ -32,7 +32,7 @@ from ggufspec.domain import (
     TextAudit,
 )
 from ggufspec.engines import rereading
-from ggufspec.engines.placement import with_placement
+from ggufspec.engines.engine import with_placement
 from ggufspec.measure import audit
 from ggufspec.publishing import Identity, checking_files
 from ggufspec.publishing import publishing as making

@@ -16,7 +16,7 @@ import ggufspec
 from ggufspec import results, tuning
 from ggufspec.analysis import LOOKS, CellSource, CrossoverMap, map_crossover, read_crossover
 from ggufspec.domain import Conditions, Prompt, RunSpec, SpeedVerdict
-from ggufspec.engines.library.admitting import Library
+from ggufspec.engines.library.selftest import Library
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import TrafficPoint

@@ -12,7 +12,7 @@ import pytest
 from ggufspec import engines, machine, units
 from ggufspec.domain import Conditions, Failure, Prompt, Role, RunSpec, Serving, Status
 from ggufspec.engines import Measurement
-from ggufspec.engines.library import admitting
+from ggufspec.engines.library import selftest
 from ggufspec.engines.library.messages import Curve
 from ggufspec.errors import InconclusiveError, TimeLimitError
 from ggufspec.forecast.profiles import TracedTexts
@@ -166,7 +166,7 @@ def _look(
     **more: Any,
 ) -> tuple[TuningForecast, Library, list[str]]:
     library = Library(clock=clock, slowdown=slowdown, stall_s=stall_s)
-    usable = admitting.Library(folder=Path(), heads=frozenset())
+    usable = selftest.Library(folder=Path(), heads=frozenset())
     monkeypatch.setattr(engines, "check_library", lambda _install: usable)
     monkeypatch.setattr(engines, "make", lambda *_, **__: library)
     monkeypatch.setattr("ggufspec.forecast.profiles.traces", _traces)

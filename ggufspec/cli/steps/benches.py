@@ -139,14 +139,14 @@ def raise_for_failures(results: ResultSet) -> None:
 
 def _error(run: RunResult, count: int, results: ResultSet) -> GgufspecError:
     from ggufspec.analysis import MeasurementWarning, warnings
-    from ggufspec.engines import failures
+    from ggufspec.engines import failure_error
 
     status = run.sample.status
     log = results.folder / "logs" / f"{run.log}.err"
     summary = (
         f"{count} of {len(results.current)} runs failed, first {run.spec.role.value} on {run.spec.prompt.id}"
     )
-    error = failures.failure_error(
+    error = failure_error(
         status, f"{summary}: {status.value}: {run.error or 'see the log'}", f"the log is {log}"
     )
     if status is Status.TIMED_OUT and "--max-time" in (run.error or ""):

@@ -1,23 +1,32 @@
-"""Whether a library computes what the embedded models are known to write.
+"""Whether the engine ``inprocess`` can use a library: by what it computes, not by where it came from.
 
-Token by token, in a batch, and after a roll-back: a library whose parameters agree with a layout may still
-have other functions than are declared. Then each kind of head drafts for the target, as the functions that
-feed heads may be there and return something else. Run as a program, this loads the library and prints what it
-found line by line; a crash ends that process alone, and what was printed before it counts.
+It has to compute what the embedded models are known to write: token by token, in a batch, and after a
+roll-back. A library whose parameters agree with a layout may still have other functions than are declared.
+Then each kind of head drafts for the target, as the functions that feed heads may be there and return
+something else.
+
+Run as a program, this loads the library and prints what it found line by line; a crash ends that process
+alone, and what was printed before it counts. The answer is kept in the cache folder, under the digest of the
+library's files and of what it was compared with.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ggufspec import paths
+from ggufspec import digests, paths, proc, temporary
 from ggufspec.domain import Failure, Method, Sampling
-from ggufspec.engines.library.layouts import load_library
+from ggufspec.engines.library.llama_h import LAYOUTS, load_library
 from ggufspec.engines.library.messages import (
     DraftLimits,
     ModelLoad,
@@ -28,8 +37,13 @@ from ggufspec.engines.library.messages import (
 )
 from ggufspec.engines.library.model import Logits, Model, Threadpools
 from ggufspec.engines.library.worker import Worker
-from ggufspec.llama.install import find_library
+from ggufspec.engines.library.worker_process import worker_environment
+from ggufspec.errors import NoInstallError
+from ggufspec.llama.install import Install, find_library
 
+_TIMEOUT_S = 60.0
+_SERVER = "`ggufspec bench --engine server` and `ggufspec sweep --engine server` need none"
+_BUILD = f"`ggufspec build` makes one that fits; {_SERVER}"
 PROGRAM = (sys.executable, "-P", "-m", "ggufspec.engines.library.selftest")
 MARK = "self-test: "
 """Begins each line of the answer."""
@@ -56,6 +70,74 @@ _HEADS = {
 
 The target accepts 0.95, 0.95 and 0.61 of what they draft here, and 0.36, 0.19 and 0.05 where the states are
 all zero. Each limit lies between, so that no order of additions decides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Library:
+    """A library that computes what it should.
+
+    Attributes:
+        folder: where it is.
+        heads: the methods whose heads it feeds with the target's states, through C++ names that no header
+            promises.
+    """
+
+    folder: Path
+    heads: frozenset[Method]
+
+
+def check_library(install: Install) -> Library:
+    """Return what an install's library can do.
+
+    Raises:
+        NoInstallError: there is no library beside the programs, it does not load, its parameters are unknown,
+            or it computes something else.
+    """
+    file = find_library(install.library or install.root)
+    if file is None:
+        reason = f"the llama.cpp in {install.root} has no shared library beside its programs"
+        raise NoInstallError(reason, f"`ggufspec build` makes one; {_SERVER}")
+    problem, heads = _examine(file)
+    if problem is not None:
+        raise NoInstallError(f"the engine inprocess cannot use {file}: {problem}", _BUILD)
+    return Library(folder=file.parent, heads=frozenset(map(Method, heads)))
+
+
+@cache
+def _examine(file: Path) -> tuple[str | None, tuple[str, ...]]:
+    """Return why a library cannot be used, and the methods of the heads that it feeds."""
+    kept = paths.cache_dir() / "libraries" / f"{_digest(file)}.json"
+    with suppress(OSError, ValueError):
+        problem, heads = json.loads(kept.read_text(encoding="utf-8"))
+        return problem, tuple(heads)
+    with temporary.folder() as scratch:
+        completed, out, _ = proc.capture(
+            [*PROGRAM, str(file.parent)],
+            env=worker_environment(scratch),
+            cwd=scratch,
+            timeout_s=_TIMEOUT_S,
+        )
+    marked = [line for line in out.splitlines() if line.startswith(MARK)]  # a library prints, too
+    answer, *heads = [line.removeprefix(MARK) for line in marked] or [""]
+    if not answer and completed.timed_out:
+        return f"its test did not end within {_TIMEOUT_S:.0f} s", ()
+    if not answer:
+        return f"its test ended with {completed.signal or f'exit code {completed.returncode}'}", ()
+    problem = None if answer == PASSED else answer
+    with suppress(OSError):  # without a cache, the test is made again
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        draft = kept.with_name(f"{kept.name}.{os.getpid()}")
+        draft.write_text(json.dumps([problem, heads]), encoding="utf-8")
+        draft.replace(kept)
+    return problem, tuple(heads)
+
+
+def _digest(file: Path) -> str:
+    """Return what the answer depends on: the library, ggml's beside it, the known layouts, the test."""
+    beside = sorted(path for path in file.parent.iterdir() if path.name.startswith(("libggml", "ggml")))
+    files = (file, *beside, LAYOUTS, Path(__file__))
+    contents = "".join(digests.of_file(path).sha256 for path in files if path.is_file())
+    return hashlib.sha256(contents.encode()).hexdigest()
 
 
 def check(folder: Path) -> Iterator[str]:

@@ -20,8 +20,7 @@ from ggufspec.engines.library import commandline
 from ggufspec.engines.library.costing import curve
 from ggufspec.engines.library.decoding import write
 from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, make_head
-from ggufspec.engines.library.layouts import load_library
-from ggufspec.engines.library.llama_h import Llama
+from ggufspec.engines.library.llama_h import Llama, load_library
 from ggufspec.engines.library.messages import (
     CurveRun,
     LibraryRecord,

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ggufspec import proc, temporary
 from ggufspec.domain import Failure, Program, Sample, Status
+from ggufspec.engines.engine import read_log
 from ggufspec.engines.library.messages import (
     ModelLoad,
     Prepare,
@@ -26,7 +27,7 @@ from ggufspec.engines.library.messages import (
     WorkerReply,
     WorkerRequest,
 )
-from ggufspec.errors import ChildCrashedError, LogError
+from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.install import program_environment
 from ggufspec.llama.logs import MOST_SERVER_LOG_BYTES, LogTail, parsing
 
@@ -196,7 +197,7 @@ class HostedWorker:
             assert isinstance(reply, Prepared)
             if reply.load_s is not None:
                 load_s = (load_s or 0.0) + reply.load_s
-                self.loads.setdefault(key, _parse_load(self.link.peek_log()[logged_bytes:]))
+                self.loads.setdefault(key, read_log(self.link.peek_log()[logged_bytes:], Program.PLAIN))
         return load_s
 
     def _explained(self, failure: Failure) -> Failure:
@@ -207,11 +208,3 @@ class HostedWorker:
         return (
             failure if diagnosis is None else Failure(diagnosis.status, f"{failure.reason}: {diagnosis.line}")
         )
-
-
-def _parse_load(log: bytes) -> Sample:
-    """Return the placement of a model from the log of its load."""
-    try:
-        return parsing.parse(log, program=Program.PLAIN)
-    except LogError:
-        return Sample(status=Status.SUMMARY_LOST)

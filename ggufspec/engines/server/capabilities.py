@@ -20,7 +20,7 @@ from typing import Any
 from ggufspec.domain import Drafting, Sample
 from ggufspec.engines.library import BEFORE_MTP
 from ggufspec.engines.server import response
-from ggufspec.engines.server.request import send
+from ggufspec.engines.server.response import send
 from ggufspec.llama.server import Server, read_slot_drafts
 
 _PROMPTS = ("Once upon a time there was", "The weather was", "In the village", "A good recipe needs")

@@ -23,9 +23,7 @@ from ggufspec.domain import (
     Status,
     Traffic,
 )
-from ggufspec.engines.engine import Engine, Measurement
-from ggufspec.engines.placement import with_placement
-from ggufspec.engines.pool import Pool
+from ggufspec.engines.engine import Engine, Measurement, Pool, read_log, with_placement
 from ggufspec.engines.server import response
 from ggufspec.engines.server.capabilities import (
     Capabilities,
@@ -34,8 +32,7 @@ from ggufspec.engines.server.capabilities import (
     fix_first_state,
     probe,
 )
-from ggufspec.engines.server.request import body, note, send
-from ggufspec.errors import LogError
+from ggufspec.engines.server.response import body, note, send
 from ggufspec.llama.install import Install
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.server import Server, metrics, readable_argv, start
@@ -226,7 +223,7 @@ class ServerEngine(Engine):
         loaded = LoadedServer(
             server=server,
             argv=readable_argv(load, self.install),
-            load=_parse_load(log),
+            load=read_log(log, Program.SERVER),
             most=parsing.lowered_size(log),
             capabilities=capabilities,
             number=next(self._load_numbers),
@@ -321,14 +318,6 @@ def _inactive(server: Server) -> Failure:
     if diagnosis is not None and diagnosis.status is Status.DRAFTER_REFUSED:
         return Failure(*diagnosis)
     return Failure(Status.DRAFTING_INACTIVE, "the server was started to draft but does not")
-
-
-def _parse_load(log: bytes) -> Sample:
-    """Return the build and the placement of the models from a server's log."""
-    try:
-        return parsing.parse(log, program=Program.SERVER)
-    except LogError:
-        return Sample(status=Status.SUMMARY_LOST)
 
 
 def _accepted_at(server: Server) -> list[int] | None:

@@ -1,7 +1,8 @@
-"""The raw record of a llama-server's answer -> a Sample: pure, for every era that answers in JSON.
+"""Requests to a llama-server, the raw record of its answers, and the Sample that a record shows.
 
-The record is JSONL, see request.py. Figures come from the ``timings`` of the last chunk. ``predicted_ms``
-starts when the first token is complete, so ``gen_s`` is the time of all tokens but the first.
+The record is JSONL with arrival times, for every era that answers in JSON. Figures come from the ``timings``
+of the last chunk. ``predicted_ms`` starts when the first token is complete, so ``gen_s`` is the time of all
+tokens but the first.
 
 Builds up to at least b9102 count and time all tokens of a round before they send any. If the round reaches
 the requested length, they send only its first token: the figures are right, but the text is shorter.
@@ -9,18 +10,90 @@ the requested length, they send only its first token: the figures are right, but
 
 from __future__ import annotations
 
+import json
 import math
-import statistics
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import msgspec
 
-from ggufspec.domain import Program, Round, Sample, Status
+from ggufspec.domain import Failure, Program, Round, RunSpec, Sample, Status
 from ggufspec.engines import plausibility
-from ggufspec.llama.server import CompletionEvent, Count, answers, event_text
+from ggufspec.engines.engine import median_gap
+from ggufspec.llama.server import CompletionEvent, Count, Server, answers, event_text
+
+
+def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> dict[str, Any]:
+    """Return the request that measures a specification; samplers it does not name keep their defaults.
+
+    Args:
+        spec: what to measure.
+        per_request: whether this server takes the draft size from the request.
+        may_draft: whether it has a drafter loaded.
+        caches: whether to enable the prompt cache; otherwise each prompt is evaluated completely.
+    """
+    request: dict[str, Any] = {
+        "prompt": spec.prompt.text,
+        "n_predict": spec.n_predict,
+        "temperature": spec.sampling.temperature,
+        "top_k": spec.sampling.top_k,
+        "top_p": spec.sampling.top_p,
+        "min_p": spec.sampling.min_p,
+        "seed": _seed(spec),
+        "stream": True,
+        "cache_prompt": caches,
+        "return_tokens": True,
+        "timings_per_token": True,
+        "ignore_eos": False,
+    }
+    if not (may_draft and per_request):
+        return request
+    if spec.drafting is None:
+        return request | {"speculative.n_max": 0}
+    return request | {
+        "speculative.n_max": spec.drafting.n_max,
+        "speculative.n_min": spec.drafting.n_min,
+        "speculative.p_min": spec.drafting.p_min,
+    }
+
+
+def _seed(spec: RunSpec) -> int:
+    """Return the seed; with synthetic acceptance, a different one for each prompt.
+
+    Then repeats of a prompt accept the same tokens, while many prompts approach the requested rates.
+    """
+    if spec.drafting is None or spec.drafting.synthetic is None:
+        return spec.sampling.seed
+    return zlib.crc32(spec.prompt.text.encode(), spec.sampling.seed) >> 1  # the largest value means "random"
+
+
+def send(server: Server, request: Mapping[str, Any], out: TextIO, *, timeout_s: float | None = None) -> None:
+    """Request a completion and write each event of its stream to ``out`` as it arrives.
+
+    Every line is ``{"at_s": seconds since the request was sent, "chunk": the event}``.
+
+    Raises:
+        Failure: the server died, refused the request, or took longer than ``timeout_s`` in total.
+    """
+    for at_s, line in server.stream_lines(request, timeout_s=timeout_s):
+        _write(out, at_s, line)
+        if timeout_s is not None and at_s > timeout_s:
+            raise Failure(Status.TIMED_OUT, f"killed after {at_s:.0f} s")
+
+
+def _write(out: TextIO, at_s: float, line: str) -> None:
+    event = event_text(line)
+    if event is not None and event.startswith("{"):
+        out.write(f'{{"at_s": {at_s:.6f}, "chunk": {event}}}\n')
+    elif line:
+        note(out, at_s=at_s, line=line)
+
+
+def note(out: TextIO, **fields: object) -> None:
+    """Write a line of ggufspec's own to the raw record."""
+    out.write(json.dumps(fields) + "\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +222,7 @@ def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent]) -> Sample | None:
         rounds=rounds,
         accepted_at=None if rounds is None else _accepted_at(rounds, empty.n_draft),
         ttft_s=arrived[0].at_s if arrived else None,
-        itl_s=_median_gap([chunk.at_s for chunk in arrived]) if is_complete else None,
+        itl_s=median_gap([chunk.at_s for chunk in arrived]) if is_complete else None,
         text="".join(chunk.event.content or "" for chunk in chunks),
         tokens=_tokens(arrived) if is_complete else None,
     )
@@ -228,11 +301,6 @@ def _padded(counts: Sequence[int], size: int) -> tuple[int, ...]:
 def _tokens(arrived: Sequence[_ArrivedEvent]) -> tuple[int, ...] | None:
     ids = [token for chunk in arrived for token in chunk.event.tokens or ()]
     return tuple(ids) if len(ids) == len(arrived) else None
-
-
-def _median_gap(times: Sequence[float]) -> float | None:
-    gaps = [later - earlier for earlier, later in pairwise(times)]
-    return statistics.median(gaps) if gaps else None
 
 
 def _number(value: float | None) -> float | None:

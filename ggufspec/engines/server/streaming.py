@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ggufspec.domain import Failure, Program, RequestOutcome, RunSpec, Sample, Status
 from ggufspec.engines.server.capabilities import distract_drafter, erase_slot
 from ggufspec.engines.server.engine import LoadedServer, ServerEngine
-from ggufspec.engines.server.request import body
+from ggufspec.engines.server.response import body
 from ggufspec.llama.server import CompletionEvent, RequestError, Server, Timings, event_text, read_event
 
 
