@@ -445,11 +445,11 @@ def _users_misses(
             assert arm.acceptance.mean_accepted_length is not None
             views = _accepting(traces, size, asked.tokens, arm.acceptance.mean_accepted_length)
         by_prompt = {view.prompt_id: view for view in views}
-        expected = concurrency.forecast_users(
+        (expected,) = concurrency.forecasts_of_users(
             [by_prompt[prompt.id] for prompt in load.prompts],
             curve,
             users=load.users,
-            n_max=size or USERS_SIZES[0],
+            n_max=(size or USERS_SIZES[0],),
             n_requests=load.n_requests,
             n_predict=asked.tokens,
             build=session.install.build_number,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ggufspec.forecast.advice import Advice, Needs, Reason, best, choose_draft_size, needs, ratio
 from ggufspec.forecast.calibration import Calibration, CalibrationRun, calibrate
 from ggufspec.forecast.evaluations import Exposure, alone, drafting
-from ggufspec.forecast.forecasting import closed_form, forecasts, longest, round_range
-from ggufspec.forecast.values import Forecast, RoundRange
+from ggufspec.forecast.forecasting import Forecast, RoundRange, closed_form, forecasts, longest, round_range
 
 __all__ = [
     "Advice",

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from ggufspec.forecast.values import Forecast
+from ggufspec.forecast.forecasting import Forecast
 from ggufspec.stats import WIDEST, Z95, Estimate
 
 

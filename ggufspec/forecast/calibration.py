@@ -112,7 +112,7 @@ def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun], *, disturbance: 
     return Calibration(
         curve=curve.with_times(
             [
-                _scaled(point.seconds, factor, time)
+                point.seconds.moved_to(factor * time, scale=factor)
                 for point, time in zip(curve.points, times.tolist(), strict=True)
             ],
             shared_errors=tuple(tuple(map(float, row)) for row in errors.T @ gradients),
@@ -205,18 +205,6 @@ def _pooled(groups: Sequence[Values]) -> float | None:
 def _corrected(costs: Values, directions: Values, corrections: Values) -> tuple[float, Values]:
     """Return the machine's factor, and the times before it is applied."""
     return math.exp(corrections[0]), costs + corrections[1:] @ directions[1:]
-
-
-def _scaled(seconds: Estimate, factor: float, time: float) -> Estimate:
-    """Return a corrected time; its own interval keeps its relative width."""
-    value = factor * time
-    if seconds.lo is None or seconds.hi is None:
-        return Estimate(value=value, lo=None, hi=None)
-    return Estimate(
-        value=value,
-        lo=value - factor * (seconds.value - seconds.lo),
-        hi=value + factor * (seconds.hi - seconds.value),
-    )
 
 
 def _estimates(corrections: Values, errors: Values) -> dict[str, Estimate]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ggufspec.domain import Method, Program
 from ggufspec.forecast.costs import CostCurve, CurveKind
-from ggufspec.forecast.trace import Counts, DraftTrace, Rules, TraceStep, count, expected, ngram_steps, steps
+from ggufspec.forecast.trace import Counts, DraftTrace, Rules, TraceStep, count, walk
 
 Values = NDArray[np.float64]
 
@@ -56,7 +56,7 @@ def drafting(
     sampling: bool = False,
     build: int | None = None,
 ) -> Exposure:
-    """Return what a drafting run pays; see ``trace.steps``, ``expected`` and ``ngram_steps``.
+    """Return what a drafting run pays; see ``trace.walk``.
 
     The tree program's drafter reads the token that the target chose in an evaluation of its own, at which
     nothing is proposed; server and simple program of today read the whole verified batch again.
@@ -64,14 +64,16 @@ def drafting(
     Raises:
         ValueError: the trace is too short, or the curve knows no such batch.
     """
-    if not method.drafts_with_model:
-        taken = ngram_steps(
-            trace, method=method, n_max=n_max, program=program, n_predict=n_predict, build=build
-        )
-    elif sampling:
-        taken = expected(trace, n_max=n_max, program=program, n_predict=n_predict, build=build)
-    else:
-        taken = steps(trace, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build)
+    taken = walk(
+        trace,
+        method=method,
+        n_max=n_max,
+        program=program,
+        n_predict=n_predict,
+        p_min=p_min,
+        sampling=sampling,
+        build=build,
+    )
     extra = 1 if program is Program.TREE else 0
     absorbs = method.drafts_with_model and bool(curve.absorb) and Rules(program=program, build=build).absorbs
     evaluations = _EvaluationCounts(curve, trace.n_prompt)

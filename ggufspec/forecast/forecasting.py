@@ -1,10 +1,10 @@
-"""Traces × a cost curve -> forecasts."""
+"""Traces × a cost curve -> forecasts: what one draft size does on some prompts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 import numpy as np
@@ -13,9 +13,102 @@ from ggufspec import stats
 from ggufspec.domain import Method, Program
 from ggufspec.forecast.costs import CostCurve, CurveKind
 from ggufspec.forecast.evaluations import Exposure, Values, alone, drafting
-from ggufspec.forecast.trace import DraftTrace, certainty, needed
-from ggufspec.forecast.values import Forecast, RoundRange
+from ggufspec.forecast.trace import DraftTrace, Rules, certainty, needed
 from ggufspec.stats import Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundRange:
+    """How many rounds there may be where near-ties fall otherwise, as on another processor.
+
+    Attributes:
+        fewest: the least, over all prompts together, with the texts of the traces.
+        most: the most.
+        sure_texts: the prompts whose text no near-tie of the target can change.
+    """
+
+    fewest: int
+    most: int
+    sure_texts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What one draft size does on some prompts.
+
+    Rates are geometric means over prompts, as in a bench; counts and times are those of all prompts together.
+    Their 95 % intervals hold what other prompts of this kind and other measurements of the costs would give.
+
+    Attributes:
+        method: where drafts come from.
+        n_max: γ.
+        p_min: as asked for.
+        category: of the prompts, or None for all of them.
+        prompts: how many there are.
+        n_drafted: tokens.
+        n_accepted: tokens.
+        n_rounds: evaluations of the target.
+        round_range: how many of them there may be; None where that was not asked for, or is not known.
+        tokens_per_s: decoded tokens per second.
+        target_tokens_per_s: those of the target alone on the same text.
+        speedup: one over the other.
+        break_even_accept_rate: accepted over drafted tokens at which a run takes as long as without
+            drafting; above 1 no acceptance is enough. None where nothing is drafted.
+        closed_form_speedup: theorem 3.8 of Leviathan et al. with this text's α and one token's costs: every
+            token accepted with the same chance, a batch at the cost of one token, and no other costs.
+        draft_share: the drafter's share of the time, 0 to 1.
+        verify_share: the target's.
+        rest_share: that of neither.
+        round_s: mean seconds per round.
+        target_s: mean seconds per token of the target alone.
+        rates: each prompt's tokens per second.
+        cost_errors: the standard error of log tokens/s that each point of the cost curve contributes, and
+            each error that its points share.
+        speedup_errors: the same of the log speed-up.
+        clamped: whether some depth lies outside what the curve was measured at.
+    """
+
+    n_max: int
+    method: Method = Method.DRAFT_MODEL
+    p_min: float = 0.0
+    category: str | None = None
+    prompts: int
+    n_drafted: float
+    n_accepted: float
+    n_rounds: float
+    tokens_per_s: Estimate
+    target_tokens_per_s: Estimate
+    speedup: Estimate
+    break_even_accept_rate: float | None
+    closed_form_speedup: float | None
+    draft_share: float
+    verify_share: float
+    rest_share: float
+    round_s: float
+    target_s: float
+    rates: Mapping[str, float] = field(repr=False)
+    cost_errors: tuple[float, ...] = field(default=(), repr=False)
+    speedup_errors: tuple[float, ...] = field(default=(), repr=False)
+    clamped: bool = False
+    round_range: RoundRange | None = None
+
+    @property
+    def accept_rate(self) -> float | None:
+        """Accepted over drafted tokens; None when nothing was drafted."""
+        return self.n_accepted / self.n_drafted if self.n_drafted else None
+
+    @property
+    def mean_accepted_length(self) -> float:
+        """Tokens per round with the target's own."""
+        return 1 + self.n_accepted / self.n_rounds
+
+    @property
+    def mean_accepted_range(self) -> tuple[float, float] | None:
+        """The least and the most tokens per round, with the rounds of ``round_range``."""
+        if self.round_range is None:
+            return None
+        tokens = self.n_rounds + self.n_accepted
+        return tokens / self.round_range.most, tokens / self.round_range.fewest
 
 
 def forecasts(
@@ -51,16 +144,36 @@ def forecasts(
         ValueError: a trace is too short, or the curve knows no such batch.
     """
     length = longest(traces, max(n_max), program) if n_predict is None else n_predict
-    rules = _WalkSettings(method=method, program=program, n_predict=length, sampling=sampling, build=build)
+    first = Rules(program=program).first
     plain: dict[_TextTokens, Exposure] = {}  # runs of all γ decode about as many tokens
+
+    def run_twice(trace: DraftTrace, size: int, threshold: float) -> tuple[Exposure, Exposure]:
+        """Return a drafting run, and the target alone over the same text."""
+        run = drafting(
+            trace,
+            curve,
+            n_max=size,
+            p_min=threshold,
+            method=method,
+            program=program,
+            n_predict=length,
+            sampling=sampling,
+            build=build,
+        )
+        if run.tokens <= 0:
+            raise ValueError(f"trace {trace.prompt_id} decodes nothing after its prompt")
+        key = (trace.prompt_id, trace.tokens, max(1, round(run.tokens)))
+        if key not in plain:
+            plain[key] = alone(trace, curve, first=first, tokens=key[-1])
+        return run, plain[key]
+
     by_category: dict[str | None, list[DraftTrace]] = {}
     for trace in traces:
         by_category.setdefault(trace.category, []).append(trace)
     groups = {None: list(traces), **(by_category if len(by_category) > 1 else {})}
     runs = {
         (size, threshold): {
-            trace.prompt_id: [_runs(text, curve, size, threshold, rules, plain) for text in trace.texts]
-            for trace in traces
+            trace.prompt_id: [run_twice(text, size, threshold) for text in trace.texts] for trace in traces
         }
         for size in n_max
         for threshold in p_min
@@ -132,44 +245,6 @@ def longest(traces: Sequence[DraftTrace], n_max: int, program: Program) -> int:
 _TextTokens = tuple[str, tuple[int, ...], int]  # a text, and how much of it is decoded
 _NEW_TEXT = 0.75
 """Variance of the mean of two texts about a third, over the square of their difference: (1/2 + 1) / 2."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _WalkSettings:
-    method: Method
-    program: Program
-    n_predict: int
-    sampling: bool
-    build: int | None
-
-
-def _runs(
-    trace: DraftTrace,
-    curve: CostCurve,
-    n_max: int,
-    p_min: float,
-    asked: _WalkSettings,
-    plain: dict[_TextTokens, Exposure],
-) -> tuple[Exposure, Exposure]:
-    """Return a drafting run, and the target alone over the same text."""
-    run = drafting(
-        trace,
-        curve,
-        n_max=n_max,
-        p_min=p_min,
-        method=asked.method,
-        program=asked.program,
-        n_predict=asked.n_predict,
-        sampling=asked.sampling,
-        build=asked.build,
-    )
-    if run.tokens <= 0:
-        raise ValueError(f"trace {trace.prompt_id} decodes nothing after its prompt")
-    first = 0 if asked.program is Program.SIMPLE else 1
-    key = (trace.prompt_id, trace.tokens, max(1, round(run.tokens)))
-    if key not in plain:
-        plain[key] = alone(trace, curve, first=first, tokens=key[-1])
-    return run, plain[key]
 
 
 def _join(

@@ -23,8 +23,8 @@ def _rows(*tokens: int) -> list[SlotRows]:
     return [SlotRows(slot, number) for slot, number in enumerate(tokens) if number]
 
 
-def _passes(batch: Sequence[SlotRows], ubatch: int = 512, *, unified: bool = False) -> list[dict[int, int]]:
-    return [dict(part) for part in concurrency.split_batch(batch, ubatch=ubatch, unified=unified)]
+def _passes(batch: Sequence[SlotRows], ubatch: int = 512) -> list[dict[int, int]]:
+    return [dict(part) for part in concurrency.split_batch(batch, ubatch=ubatch)]
 
 
 # Passes
@@ -54,11 +54,6 @@ def test_a_prompt_that_waits_shares_the_first_pass_and_is_read_behind_the_drafts
 
 def test_a_pass_has_no_more_tokens_than_allowed() -> None:
     assert _passes(_rows(10, 10), ubatch=8) == [{0: 4, 1: 4}, {0: 4, 1: 4}, {0: 2, 1: 2}]
-
-
-def test_a_unified_cache_splits_at_the_size_of_a_pass_alone() -> None:
-    assert _passes(_rows(5, 2, 5, 1), unified=True) == [{0: 5, 1: 2, 2: 5, 3: 1}]
-    assert _passes(_rows(5, 2, 5), ubatch=6, unified=True) == [{0: 5, 1: 1}, {1: 1, 2: 5}]
 
 
 def _token_by_token(batch: Sequence[SlotRows], ubatch: int) -> list[dict[int, int]]:
@@ -223,10 +218,7 @@ def test_users_out_of_step_have_batches_with_drafts_and_prompts() -> None:
     """One request has one round, the other two: then one user's prompt is read beside the other's draft."""
     requests = [_request(4, (2, 0)), _request(4, (2, 0), (2, 0))]
     served = concurrency.serve(requests, 2, ServerCosts(_curve()), n_requests=4)
-    unified = concurrency.serve(requests, 2, ServerCosts(_curve()), n_requests=4, unified=True)
     assert served.passes > served.steps  # 3 tokens of one slot, 4 of the other
-    assert unified.passes == unified.steps
-    assert served.tokens_per_s < unified.tokens_per_s
 
 
 def test_overheads_are_those_of_drafting_or_of_the_target_alone() -> None:
@@ -266,16 +258,20 @@ def _trace(match: str, confidence: Sequence[float] | None = None) -> DraftTrace:
     )
 
 
-def _forecast(*traces: DraftTrace, users: int, n_max: int = 3, **more: float) -> concurrency.UsersForecast:
-    return concurrency.forecast_users(
+def _forecast(
+    *traces: DraftTrace, users: int, n_max: int = 3, p_min: float = 0.0, **more: float
+) -> concurrency.UsersForecast:
+    (forecast,) = concurrency.forecasts_of_users(
         traces,
         _curve(most=80),
         users=users,
-        n_max=n_max,
+        n_max=(n_max,),
+        p_min=(p_min,),
         n_requests=5 * users,
         n_predict=20,
         **more,  # type: ignore[arg-type]
     )
+    return forecast
 
 
 def test_more_users_get_more_together_and_drafting_gains_less() -> None:
@@ -304,16 +300,16 @@ def test_every_draft_size_is_forecast_as_if_it_were_alone() -> None:
         traces, _curve(most=80), users=3, n_max=(1, 4), p_min=(0.0, 0.5), n_requests=16, n_predict=20
     )
     for one in together:
-        apart = concurrency.forecast_users(
+        apart = concurrency.forecasts_of_users(
             traces,
             _curve(most=80),
             users=3,
-            n_max=one.n_max,
-            p_min=one.p_min,
+            n_max=(one.n_max,),
+            p_min=(one.p_min,),
             n_requests=16,
             n_predict=20,
         )
-        assert one == apart
+        assert [one] == [*apart]
 
 
 def test_a_forecast_of_users_says_where_the_time_goes_and_what_would_pay() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggufspec.forecast import costs
-from ggufspec.forecast.costs import CostCurve, CurveKind, DevicePeaks, Point, Shape
+from ggufspec.forecast.costs import CostCurve, CurveKind, DevicePeaks, ModelPart, Point, Shape
 from ggufspec.stats import Estimate
 
 
@@ -121,7 +121,8 @@ def test_a_roofline_never_gets_cheaper(tokens: int, depth: int, weight: float, s
 def test_a_roofline_is_a_curve() -> None:
     big = Shape(weight_bytes=1e9, active_bytes=1e9, kv_bytes=0, flops=2e9)
     small = Shape(weight_bytes=1e8, active_bytes=1e8, kv_bytes=0, flops=2e8)
-    curve = costs.roofline(big, small, DEVICE, most_tokens=4, depths=(0, 1000))
+    target, drafter = ((ModelPart(shape=shape, device=DEVICE),) for shape in (big, small))
+    curve = costs.roofline_of_parts(target, drafter, most_tokens=4, depths=(0, 1000))
     assert curve.most_tokens == 4
     assert curve.seconds(CurveKind.DRAFT, 1, 500).value == pytest.approx(0.1)
     assert curve.seconds(CurveKind.VERIFY, 4, 500).lo is None

@@ -15,7 +15,7 @@ from ggufspec.errors import ResultsError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CurveKind, MeasuredOn, Shape
 from ggufspec.forecast.profiles import SharedProfile
-from ggufspec.forecast.whatif import scaling
+from ggufspec.forecast.whatif import cost_sources
 from ggufspec.modelfiles import catalog
 from ggufspec.publishing import Bundle, checking_files
 from ggufspec.publishing import costs as costs_of
@@ -177,7 +177,7 @@ def test_models_of_other_sizes_take_what_the_line_says() -> None:
     profile = timed.shared(MeasuredOn(target=ModelFile(filename="x")))
     target = replace(timed.TARGET, weight_bytes=40e6, active_bytes=40e6)
     drafter = replace(timed.DRAFTER, weight_bytes=0.5e6, active_bytes=0.5e6)
-    curve = scaling.scale_curve(profile, target, drafter)
+    curve = cost_sources.scale_curve(profile, target, drafter)
     for size in timed.BATCHES:
         verify = curve.seconds(CurveKind.VERIFY, size, 50).value
         assert verify == pytest.approx(timed.evaluation_s(target, size))
@@ -185,7 +185,7 @@ def test_models_of_other_sizes_take_what_the_line_says() -> None:
         assert absorb == pytest.approx(timed.evaluation_s(drafter, size))
     assert curve.seconds(CurveKind.DRAFT, 1, 50).value == pytest.approx(timed.evaluation_s(drafter))
     assert curve.choose_s == profile.curve.choose_s
-    same = scaling.scale_curve(profile, timed.TARGET, timed.DRAFTER)
+    same = cost_sources.scale_curve(profile, timed.TARGET, timed.DRAFTER)
     assert [point.seconds.value for point in same.points] == pytest.approx(
         [point.seconds.value for point in profile.curve.points]
     )
@@ -197,7 +197,7 @@ def test_without_such_a_line_times_are_scaled_by_bytes() -> None:
     profile = timed.shared(setup, timed.DRAFTER, timed.TARGET)
     profile = replace(profile, target=timed.TARGET, drafter=timed.DRAFTER)
     twice = replace(timed.TARGET, weight_bytes=8e6, active_bytes=8e6)
-    curve = scaling.scale_curve(profile, twice, timed.DRAFTER)
+    curve = cost_sources.scale_curve(profile, twice, timed.DRAFTER)
     before, after = (each.seconds(CurveKind.VERIFY, 3, 0).value for each in (profile.curve, curve))
     assert after == pytest.approx(2 * before)
 
@@ -207,8 +207,8 @@ def test_the_pair_that_is_most_alike_is_taken() -> None:
     large = replace(timed.TARGET, weight_bytes=70e9, active_bytes=70e9)
     known = [timed.shared(setup), timed.shared(setup, target=large), timed.shared(setup, target=large)]
     wanted = replace(large, weight_bytes=30e9, active_bytes=30e9)
-    assert scaling.choose_profile(known, wanted, timed.DRAFTER) is known[2]
-    assert scaling.choose_profile(known, timed.TARGET, timed.DRAFTER) is known[0]
+    assert cost_sources.choose_profile(known, wanted, timed.DRAFTER) is known[2]
+    assert cost_sources.choose_profile(known, timed.TARGET, timed.DRAFTER) is known[0]
 
 
 def test_whatif_forecasts_for_the_machine_of_a_bundle(bundle: Bundle) -> None:

@@ -11,7 +11,7 @@ import pytest
 from ggufspec.domain import Method, Program, Round
 from ggufspec.forecast import trace
 from ggufspec.forecast.trace import DraftTrace
-from ggufspec.forecast.trace.ngram_methods import TokenCounts
+from ggufspec.forecast.trace.ngrams import TokenCounts
 
 RECORDED = sorted((Path(__file__).parents[1] / "traces" / "ngrams").glob("*.json"))
 BEGIN = tuple(range(100, 130))

@@ -308,12 +308,12 @@ def test_several_users_are_forecast_by_the_server_with_as_many_slots() -> None:
         assert not prospect.by_category
         drafting = prospect.arm.drafting
         assert drafting is not None
-        expected = concurrency.forecast_users(
+        (expected,) = concurrency.forecasts_of_users(
             [by_id[prompt.id] for prompt in traffic.prompts],
             curve,
             users=2,
-            n_max=drafting.n_max,
-            p_min=drafting.p_min,
+            n_max=(drafting.n_max,),
+            p_min=(drafting.p_min,),
             n_requests=traffic.n_requests,
             n_predict=20,
         )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from ggufspec.forecast.concurrency.between import TrafficPoint, between, leave_one_out
 from ggufspec.forecast.concurrency.lockstep import (
+    BATCH,
+    UBATCH,
     Served,
+    SlotRows,
     StepSeconds,
     TracedRequest,
     equal_round_seconds,
+    most_rows,
     serve,
+    split_batch,
 )
 from ggufspec.forecast.concurrency.pass_costs import SequenceRows, ServerCosts
-from ggufspec.forecast.concurrency.passes import BATCH, UBATCH, SlotRows, most_rows, split_batch
-from ggufspec.forecast.concurrency.users import UsersForecast, forecast_users, forecasts_of_users
+from ggufspec.forecast.concurrency.users import UsersForecast, forecasts_of_users
 
 __all__ = [
     "BATCH",
@@ -27,7 +31,6 @@ __all__ = [
     "UsersForecast",
     "between",
     "equal_round_seconds",
-    "forecast_users",
     "forecasts_of_users",
     "leave_one_out",
     "most_rows",

@@ -1,10 +1,12 @@
 """A llama-server with several slots, step by step: all slots draft together, and share the target's batch.
 
-In each step the slots that generate draft together, one token of each in a batch of the drafter. Their
-tokens and drafts are one batch of the target, together with the prompts that wait, up to ``-b`` tokens. The
-drafter then reads the same batch (tools/server/server-context.cpp and common/speculative.cpp of
-llama-cpp-python 0.3.36). A slot whose request has ended gets the next one. Pure: seconds come from costs,
-rounds from traces.
+In each step the slots that generate draft together, one token of each in a batch of the drafter. Their tokens
+and drafts are one batch of the target, together with the prompts that wait, up to ``-b`` tokens. The drafter
+then reads the same batch (tools/server/server-context.cpp and common/speculative.cpp of llama-cpp-python
+0.3.36). A slot whose request has ended gets the next one. Pure: seconds come from costs, rounds from traces.
+
+A batch is split into passes through the model of equally many tokens per slot and of consecutive slots, as
+each slot has a cache of its own (``split_equal`` in src/llama-batch.cpp of llama-cpp-python 0.3.36).
 """
 
 from __future__ import annotations
@@ -15,8 +17,47 @@ from itertools import count
 from typing import NamedTuple
 
 from ggufspec.forecast.concurrency.pass_costs import SequenceRows, ServerCosts
-from ggufspec.forecast.concurrency.passes import BATCH, UBATCH, SlotRows, split_batch
 from ggufspec.forecast.trace import TraceStep
+
+BATCH = 2048
+"""Tokens of a batch, the default of ``-b``."""
+
+UBATCH = 512
+"""Tokens of a pass, the default of ``-ub``."""
+
+
+class SlotRows(NamedTuple):
+    """Tokens of one slot in a batch or a pass."""
+
+    slot: int
+    tokens: int
+
+
+def most_rows(users: int, n_max: int) -> int:
+    """Return how many tokens a batch has at most, without prompts, if all slots draft ``n_max`` tokens.
+
+    llama-server ends if they are more than ``-b`` allows.
+    """
+    return users * (n_max + 1)
+
+
+def split_batch(batch: Sequence[SlotRows], *, ubatch: int = UBATCH) -> Iterator[tuple[SlotRows, ...]]:
+    """Yield the passes of a batch.
+
+    Args:
+        batch: the tokens of each slot in the order of the batch, each slot once.
+        ubatch: tokens of a pass at most (``-ub``).
+    """
+    left = dict(batch)
+    while waiting := [slot for slot, tokens in left.items() if tokens]:
+        chosen = waiting[:1]
+        for slot in waiting[1:]:
+            if slot == chosen[-1] + 1 and len(chosen) < ubatch:
+                chosen.append(slot)
+        tokens = min(max(1, ubatch // len(chosen)), *(left[slot] for slot in chosen))
+        for slot in chosen:
+            left[slot] -= tokens
+        yield tuple(SlotRows(slot, tokens) for slot in chosen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +168,6 @@ def serve(
     drafts: bool = True,
     batch: int = BATCH,
     ubatch: int = UBATCH,
-    unified: bool = False,
 ) -> Served:
     """Serve users who each send the next request when the last one was answered.
 
@@ -141,7 +181,6 @@ def serve(
         drafts: whether a drafter is loaded; without one, rounds draft nothing.
         batch: tokens of a batch (``-b``).
         ubatch: tokens of a pass (``-ub``).
-        unified: whether all slots share one cache (``-kvu``).
 
     Raises:
         ValueError: requests or users are too few, or the drafts of all slots do not fit into a batch.
@@ -157,7 +196,7 @@ def serve(
     while len(record.ends) < n_requests:
         rows = [*_fill(slots, batch)]
         depths = {slot.number: slot.depth for slot in slots}
-        parts = split_batch(rows, ubatch=ubatch, unified=unified)
+        parts = [*split_batch(rows, ubatch=ubatch)]
         last_shape, shape = shape, tuple(tuple(row.tokens for row in part) for part in parts)
         step_s = step_seconds(
             {slot.number: round_ for slot in slots if (round_ := slot.round) is not None},
@@ -299,6 +338,6 @@ def equal_round_seconds(
         drafts: whether a drafter is loaded.
         ubatch: tokens of a pass (``-ub``).
     """
-    parts = split_batch([SlotRows(slot, n_max + 1) for slot in range(users)], ubatch=ubatch)
+    parts = [*split_batch([SlotRows(slot, n_max + 1) for slot in range(users)], ubatch=ubatch)]
     rounds = dict.fromkeys(range(users), SlotRound(depth, n_max, accepted))
     return step_seconds(rounds, parts, dict.fromkeys(range(users), depth), costs, drafts=drafts)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from itertools import product
 
 from ggufspec.domain import Method, Program
-from ggufspec.forecast.concurrency.lockstep import Served, TracedRequest, serve
+from ggufspec.forecast.concurrency.lockstep import BATCH, UBATCH, Served, TracedRequest, most_rows, serve
 from ggufspec.forecast.concurrency.pass_costs import ServerCosts
-from ggufspec.forecast.concurrency.passes import BATCH, UBATCH, most_rows
 from ggufspec.forecast.costs import CostCurve
-from ggufspec.forecast.trace import DraftTrace, TraceStep, ngram_steps, steps
-from ggufspec.forecast.values import Forecast
+from ggufspec.forecast.forecasting import Forecast
+from ggufspec.forecast.trace import DraftTrace, TraceStep, walk
 from ggufspec.stats import Estimate
 
 TOGETHER = "all users"
@@ -73,9 +72,9 @@ class UsersForecast:
             n_drafted=served.n_drafted,
             n_accepted=served.n_accepted,
             n_rounds=served.n_rounds,
-            tokens_per_s=_exactly(self.tokens_per_s),
-            target_tokens_per_s=_exactly(self.served_alone.tokens_per_s),
-            speedup=_exactly(self.speedup),
+            tokens_per_s=Estimate.around(self.tokens_per_s),
+            target_tokens_per_s=Estimate.around(self.served_alone.tokens_per_s),
+            speedup=Estimate.around(self.speedup),
             break_even_accept_rate=even,
             closed_form_speedup=None,
             draft_share=served.spent.draft_s / total_s,
@@ -86,10 +85,6 @@ class UsersForecast:
             rates={TOGETHER: self.tokens_per_s},
             clamped=self.beyond,
         )
-
-
-def _exactly(value: float) -> Estimate:
-    return Estimate(value=value, lo=None, hi=None)
 
 
 def forecasts_of_users(
@@ -105,7 +100,6 @@ def forecasts_of_users(
     depth: int = 0,
     batch: int = BATCH,
     ubatch: int = UBATCH,
-    unified: bool = False,
     build: int | None = None,
 ) -> Iterator[UsersForecast]:
     """Yield the forecast of each draft size and p_min for users of llama-server.
@@ -122,7 +116,6 @@ def forecasts_of_users(
         depth: tokens of other text before each prompt, evaluated with it.
         batch: tokens of a batch (``-b``).
         ubatch: tokens of a pass (``-ub``).
-        unified: whether all slots share one cache (``-kvu``).
         build: llama.cpp's build number; None for today's.
 
     Raises:
@@ -144,22 +137,18 @@ def forecasts_of_users(
             drafts=drafts,
             batch=batch,
             ubatch=ubatch,
-            unified=unified,
         )
 
     for size, threshold in product(n_max, p_min):
         rounds = [
-            steps(
+            walk(
                 trace,
+                method=method,
                 n_max=size,
                 program=Program.SERVER,
                 n_predict=n_predict,
                 p_min=threshold,
                 build=build,
-            )
-            if method.drafts_with_model
-            else ngram_steps(
-                trace, method=method, n_max=size, program=Program.SERVER, n_predict=n_predict, build=build
             )
             for trace in traces
         ]
@@ -177,40 +166,3 @@ def forecasts_of_users(
             p_min=threshold,
             prompts=len(traces),
         )
-
-
-def forecast_users(
-    traces: Sequence[DraftTrace],
-    curve: CostCurve,
-    *,
-    users: int,
-    n_max: int,
-    n_requests: int,
-    n_predict: int,
-    p_min: float = 0.0,
-    depth: int = 0,
-    batch: int = BATCH,
-    ubatch: int = UBATCH,
-    unified: bool = False,
-    build: int | None = None,
-) -> UsersForecast:
-    """Return the forecast of one draft size for users who draft with a model; see ``forecasts_of_users``.
-
-    Raises:
-        ValueError: as there.
-    """
-    (only,) = forecasts_of_users(
-        traces,
-        curve,
-        users=users,
-        n_max=(n_max,),
-        n_requests=n_requests,
-        n_predict=n_predict,
-        p_min=(p_min,),
-        depth=depth,
-        batch=batch,
-        ubatch=ubatch,
-        unified=unified,
-        build=build,
-    )
-    return only

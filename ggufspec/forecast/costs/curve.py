@@ -252,15 +252,13 @@ def flat_curve(
     """
 
     def points(times: Sequence[float]) -> tuple[Point, ...]:
-        return tuple(Point(tokens=n, depth=0, seconds=_exactly(time)) for n, time in enumerate(times, 1))
+        return tuple(
+            Point(tokens=n, depth=0, seconds=Estimate.around(time)) for n, time in enumerate(times, 1)
+        )
 
     return CostCurve(
         verify=points([ratio / target_tps / ratios[0] for ratio in ratios]),
         draft=points([1 / drafter_tps]),
         absorb=points([1 / drafter_tps] * len(ratios)),
-        overhead_s=_exactly(overhead_s),
+        overhead_s=Estimate.around(overhead_s),
     )
-
-
-def _exactly(seconds: float) -> Estimate:
-    return Estimate(value=seconds, lo=None, hi=None)

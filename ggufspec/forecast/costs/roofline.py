@@ -81,27 +81,6 @@ def seconds_of_parts(parts: Sequence[ModelPart], tokens: int, depth: float) -> f
     return sum(seconds(part.shape, part.device, tokens, depth) for part in parts)
 
 
-def roofline(
-    target: Shape,
-    drafter: Shape | None,
-    device: DevicePeaks,
-    *,
-    most_tokens: int = 17,
-    depths: Sequence[int] = (0,),
-    overhead_s: float = 0.0,
-    measured_on: MeasuredOn | None = None,
-) -> CostCurve:
-    """Return the curve of a device that runs both models completely; see ``roofline_of_parts``."""
-    return roofline_of_parts(
-        (ModelPart(shape=target, device=device),),
-        None if drafter is None else (ModelPart(shape=drafter, device=device),),
-        most_tokens=most_tokens,
-        depths=depths,
-        overhead_s=overhead_s,
-        measured_on=measured_on,
-    )
-
-
 def roofline_of_parts(
     target: Sequence[ModelPart],
     drafter: Sequence[ModelPart] | None,
@@ -132,7 +111,7 @@ def roofline_of_parts(
             Point(
                 tokens=n,
                 depth=depth,
-                seconds=Estimate(value=seconds_of_parts(parts, n, depth), lo=None, hi=None),
+                seconds=Estimate.around(seconds_of_parts(parts, n, depth)),
             )
             for depth in depths
             for n in range(1, most + 1)
@@ -142,7 +121,7 @@ def roofline_of_parts(
         verify=points(target, most_tokens),
         draft=points(drafter, 1),
         absorb=points(drafter, most_tokens),
-        overhead_s=Estimate(value=overhead_s, lo=None, hi=None),
+        overhead_s=Estimate.around(overhead_s),
         measured_on=measured_on,
     )
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from ggufspec.forecast.profiles.curves import MeasuredCurve, depths_for, fit, measure_curve, of
-from ggufspec.forecast.profiles.sharing import SHARED, SharedProfile, read_shared, write_shared
 from ggufspec.forecast.profiles.store import (
+    SHARED,
     ExpectedRound,
     Profile,
+    SharedProfile,
     find_profile,
     keep,
     keep_rounds,
     kept,
     kept_rounds,
     known,
+    read_shared,
     save,
+    write_shared,
 )
 from ggufspec.forecast.profiles.tracing import TracedTexts, traces
 

@@ -161,7 +161,7 @@ def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], measured_on: Meas
         draft=draft,
         absorb=absorb,
         overhead_s=overhead_s,
-        plain_overhead_s=_moved(mean_apart, max(least, mean_apart.value)),
+        plain_overhead_s=mean_apart.moved_to(max(least, mean_apart.value)),
         choose_s=_per_token([*plain, *rounds], RoundPart.CHOOSE),
         resize_s=_resize(rounds, verify, absorb),
         measured_on=measured_on,
@@ -179,7 +179,7 @@ def _resize(timings: Iterable[Timing], *again: Sequence[Point]) -> Estimate:
         return _mean(())
     # Each is the difference of a few samples, so that a disturbed one decides their mean. To build a graph
     # again never saves time.
-    return _moved(_mean(more), max(0.0, median(more)))
+    return _mean(more).moved_to(max(0.0, median(more)))
 
 
 def _of(timings: Iterable[Timing], part: RoundPart) -> Samples:
@@ -215,7 +215,7 @@ def _drafting(samples: Samples) -> tuple[tuple[Point, ...], Estimate]:
         errors = [point.seconds.relative_half_width for point in sizes]
         measured = [error for error in errors if error is not None]
         half = slope * math.hypot(*measured) / len(measured) if measured else None
-        per_token.append(Point(tokens=1, depth=depth, seconds=_around(slope, half)))
+        per_token.append(Point(tokens=1, depth=depth, seconds=Estimate.around(slope, half)))
         heights.append(height)
     return tuple(per_token), _mean(heights)
 
@@ -234,7 +234,7 @@ def _points(samples: Samples) -> tuple[Point, ...]:
     for (tokens, depth), values in sorted(kept.items()):
         mean = fmean(values)
         half = None if spread is None else Z95 * spread * mean / math.sqrt(len(values))
-        points.append(Point(tokens=tokens, depth=depth, seconds=_around(mean, half)))
+        points.append(Point(tokens=tokens, depth=depth, seconds=Estimate.around(mean, half)))
     return tuple(points)
 
 
@@ -243,23 +243,10 @@ def _mean(values: Sequence[float]) -> Estimate:
     if not values:
         return Estimate(value=0.0, lo=0.0, hi=0.0)
     half = Z95 * math.sqrt(variance(values) / len(values)) if len(values) > 2 else None
-    return _around(fmean(values), half)
-
-
-def _moved(seconds: Estimate, value: float) -> Estimate:
-    """Return another value with an interval of the same width around it."""
-    if seconds.lo is None or seconds.hi is None:
-        return _around(value, None)
-    return _around(value, (seconds.hi - seconds.lo) / 2)
+    return Estimate.around(fmean(values), half)
 
 
 def _undisturbed(values: Sequence[float]) -> list[float]:
     # other programs only add time: of two samples that differ much, the shorter one is right
     middle = median_low(values) if values else 0.0
     return [value for value in values if middle / _DISTURBED <= value <= middle * _DISTURBED]
-
-
-def _around(value: float, half: float | None) -> Estimate:
-    if half is None:
-        return Estimate(value=value, lo=None, hi=None)
-    return Estimate(value=value, lo=value - half, hi=value + half)

@@ -7,11 +7,10 @@ arXiv 2211.17192, section 3.3), which fixes the expectation over all places wher
 
 from __future__ import annotations
 
-from ggufspec.forecast.trace.ngrams import EMULATED, ngram_steps, why_not
-from ggufspec.forecast.trace.rules import Rules, needed
+from ggufspec.forecast.trace.ngrams import EMULATED, ngram_steps, walk, why_not
 from ggufspec.forecast.trace.ties import Certainty, certainty, first_text_tie
 from ggufspec.forecast.trace.values import Counts, DraftTrace, TraceStep, count
-from ggufspec.forecast.trace.walks import expected, rounds, steps
+from ggufspec.forecast.trace.walks import Rules, expected, needed, rounds, steps
 from ggufspec.llama.command import LOOKUPS, Lookup, draft_sizes
 
 __all__ = [
@@ -32,5 +31,6 @@ __all__ = [
     "ngram_steps",
     "rounds",
     "steps",
+    "walk",
     "why_not",
 ]

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from ggufspec.domain import Method, Program
 from ggufspec.engines.library import NEAR_TIE
-from ggufspec.forecast.trace.ngrams import ngram_steps
-from ggufspec.forecast.trace.rules import Rules
+from ggufspec.forecast.trace.ngrams import walk
 from ggufspec.forecast.trace.values import DraftTrace, TraceStep
-from ggufspec.forecast.trace.walks import steps
+from ggufspec.forecast.trace.walks import Rules
 
 _DRAFT_TIE = 2 * NEAR_TIE
 """A drafter's movements add up over a text: its caches hold what the target computed in other batches. With
@@ -67,17 +66,16 @@ def certainty(
     """
     if trace.text_spread is None or trace.text_leads is None:
         return None
+    taken = walk(
+        trace, method=method, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build
+    )
     changes_at = first_text_tie(trace)
     if not method.drafts_with_model:
-        taken = ngram_steps(
-            trace, method=method, n_max=n_max, program=program, n_predict=n_predict, build=build
-        )
         sure = sum(_end(step) < changes_at for step in taken)
         size = len(taken)
         return Certainty(rounds=size, sure=sure, fewest=size, most=size, keeps_text=sure == size)
     if trace.spread is None:
         return None
-    taken = steps(trace, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build)
     choices = _Choices(trace.seen_by(program), n_max, n_predict, p_min, Rules(program=program, build=build))
     last = _end(taken[-1]) if taken else 0
     fewest, most = choices.rounds()

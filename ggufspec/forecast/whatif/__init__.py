@@ -5,10 +5,8 @@ from __future__ import annotations
 from ggufspec.domain import Acceptance, AcceptanceRate, Positions, Steady
 from ggufspec.forecast.whatif.asking import WhatIf, whatif
 from ggufspec.forecast.whatif.cost_sources import CostSource, list_profiles
-from ggufspec.forecast.whatif.network import Network
-from ggufspec.forecast.whatif.outlooks import WhatIfProjection, best, implied_verify_ratio, outlook
-from ggufspec.forecast.whatif.placing import Machines, describe_device, parts_of, roofline_rate
-from ggufspec.forecast.whatif.shapes import shape
+from ggufspec.forecast.whatif.outlooks import Network, WhatIfProjection, best, implied_verify_ratio, outlook
+from ggufspec.forecast.whatif.placing import Machines, describe_device, parts_of, roofline_rate, shape
 
 __all__ = [
     "Acceptance",

@@ -17,8 +17,7 @@ from ggufspec.forecast.whatif.cost_sources import (
     costs_of_rates,
     load_profile,
 )
-from ggufspec.forecast.whatif.network import Network
-from ggufspec.forecast.whatif.outlooks import WhatIfProjection, outlook
+from ggufspec.forecast.whatif.outlooks import Network, WhatIfProjection, outlook
 from ggufspec.forecast.whatif.outlooks import best as fastest
 from ggufspec.modelfiles import hub
 from ggufspec.options import WhatIfOptions, only, takes

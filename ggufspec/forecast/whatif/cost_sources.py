@@ -1,8 +1,20 @@
-"""Where the costs of a projection come from: rates, a stored profile, a bundle, or headers and peaks."""
+"""Where the costs of a projection come from: rates, a stored profile, a bundle, or headers and peaks.
+
+What a pair costs on a machine where another pair was measured are the measured times, scaled by what models
+read. One evaluation is taken to cost a fixed time and its bytes over a bandwidth:
+
+    seconds = a + bytes / b
+
+Target and drafter of the measured pair give a and b, as one is larger than the other. The time of another
+model is the measured time of the same batch and depth, times the line's value for the other model over its
+value for the measured one. So what the line leaves out, such as slower kernels for larger batches, stays as
+measured. Where the two models do not lie on such a line, times are scaled by bytes alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -10,16 +22,14 @@ from pathlib import Path
 from ggufspec import units
 from ggufspec.domain import Acceptance, ModelName, Offload, Pair, Program
 from ggufspec.forecast import costs, profiles
-from ggufspec.forecast.costs import CostCurve, DevicePeaks, MeasuredOn
-from ggufspec.forecast.profiles import Profile
-from ggufspec.forecast.whatif.network import bytes_of_token
-from ggufspec.forecast.whatif.outlooks import implied_verify_ratio
-from ggufspec.forecast.whatif.placing import Machines, parts_of
-from ggufspec.forecast.whatif.scaling import choose_profile, scale_curve
-from ggufspec.forecast.whatif.shapes import shape
+from ggufspec.forecast.costs import CostCurve, CurveKind, DevicePeaks, MeasuredOn, Point, Shape
+from ggufspec.forecast.profiles import Profile, SharedProfile
+from ggufspec.forecast.whatif.outlooks import bytes_of_token, implied_verify_ratio
+from ggufspec.forecast.whatif.placing import Machines, parts_of, shape
 from ggufspec.modelfiles import catalog, choosing, hub
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.results import archive
+from ggufspec.stats import Estimate
 
 ModelNames = tuple[str | None, ModelName | None, ModelName | None]
 """A pair, or a target and a drafter, as ``choosing.choose_pair`` takes them."""
@@ -250,3 +260,53 @@ def _read_two_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCar
     if draft is None:
         raise ValueError("there is no drafter: name one with --draft-model")
     return target, draft
+
+
+def choose_profile(profiles: Sequence[SharedProfile], target: Shape, drafter: Shape) -> SharedProfile:
+    """Return the profile whose models read most nearly what these do; of several, the last."""
+
+    def distance(profile: SharedProfile) -> float:
+        pairs = ((profile.target, target), (profile.drafter, drafter))
+        return sum(abs(math.log(theirs.read_bytes(1, 0) / shape.read_bytes(1, 0))) for theirs, shape in pairs)
+
+    return min(reversed(profiles), key=distance)
+
+
+def scale_curve(profile: SharedProfile, target: Shape, drafter: Shape) -> CostCurve:
+    """Return the costs of another pair on the machine of a profile, placed likewise.
+
+    Args:
+        profile: what was measured.
+        target: what the other pair's target reads.
+        drafter: likewise.
+    """
+    curve, fixed_bytes = profile.curve, _fixed_bytes(profile)
+
+    def scale(points: Sequence[Point], shape: Shape, measured: Shape) -> Iterator[Estimate]:
+        for point in points:
+            own_bytes, measured_bytes = (
+                fixed_bytes + model.read_bytes(point.tokens, point.depth) for model in (shape, measured)
+            )
+            ratio = own_bytes / measured_bytes
+            yield point.seconds.moved_to(point.seconds.value * ratio, scale=ratio)
+
+    return curve.with_times(
+        [
+            *scale(curve.verify, target, profile.target),
+            *scale(curve.draft, drafter, profile.drafter),
+            *scale(curve.absorb, drafter, profile.drafter),
+            *(curve.overhead_s, curve.plain_overhead_s, curve.choose_s, curve.resize_s),
+        ]
+    )
+
+
+def _fixed_bytes(profile: SharedProfile) -> float:
+    """Return how many bytes could be read in the fixed time of an evaluation."""
+    depth = profile.curve.depths[0]
+    large_s = profile.curve.seconds(CurveKind.VERIFY, 1, depth).value
+    small_s = profile.curve.seconds(CurveKind.DRAFT, 1, depth).value
+    large, small = profile.target.read_bytes(1, depth), profile.drafter.read_bytes(1, depth)
+    if large <= small or large_s <= small_s:
+        return 0.0
+    bandwidth = (large - small) / (large_s - small_s)
+    return max(0.0, small_s * bandwidth - small)
