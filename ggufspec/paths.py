@@ -10,6 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+import shutil
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import platformdirs
@@ -192,6 +195,33 @@ def broken_link(path: Path) -> Path | None:
             except OSError:
                 return link
     return None
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the free disk space at a folder that need not exist yet."""
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    return shutil.disk_usage(existing).free
+
+
+def write_atomically(file: Path, text: str) -> None:
+    """Replace a file's content in one step: a reader sees the old text or the new one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    with os.fdopen(handle, "w", encoding="utf-8") as new:
+        new.write(text)
+    publish(Path(name), file)
+
+
+def publish(complete: Path, path: Path) -> None:
+    """Give a file its final name; after a power cut it is there with all of its bytes, or not at all."""
+    sync(complete)
+    complete.replace(path)
+    with suppress(OSError):  # some network file systems cannot sync a folder
+        sync(path.parent)
 
 
 def sync(path: Path) -> None:

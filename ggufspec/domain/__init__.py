@@ -11,8 +11,14 @@ from ggufspec.domain.acceptances import (
     Steady,
     parse_acceptances,
 )
-from ggufspec.domain.estimate import Estimate
-from ggufspec.domain.judgements import Missing, SpeedJudgement, SpeedVerdict
+from ggufspec.domain.judgements import (
+    Estimate,
+    Missing,
+    SpeedJudgement,
+    SpeedVerdict,
+    StoppingRule,
+    schedule_looks,
+)
 from ggufspec.domain.machines import Build, FileIdentity, FileUse, Machine, MachineDetails, RpcWorker
 from ggufspec.domain.measurements import (
     Conditions,
@@ -38,12 +44,14 @@ from ggufspec.domain.requests import (
     LLAMA_SERVER,
     NO_PROMPT,
     Endpoint,
+    Launch,
     Prompt,
     RunningServers,
+    ServedRequest,
     ServiceLevel,
+    Serving,
     Traffic,
 )
-from ggufspec.domain.serving import Launch, ServedRequest, Serving
 from ggufspec.domain.specs import (
     CacheTypes,
     Chain,
@@ -55,7 +63,6 @@ from ggufspec.domain.specs import (
     Runtime,
     Sampling,
 )
-from ggufspec.domain.stopping import StoppingRule, schedule_looks
 
 __all__ = [
     "ENGINES",

@@ -1,11 +1,50 @@
-"""What was found of a speed-up: the verdict, the figures and the runs behind it, and what is missing."""
+"""Estimated values, what was found of a speed-up, and at which looks a bench decides its verdicts."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ggufspec.domain.estimate import Estimate
+_FIRST_LOOK = 4  # repeats; fewer make Student's t too wide to decide anything
+_GROWTH = 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A value with its 95 % interval; ``lo`` and ``hi`` are None where nothing shows how it varies.
+
+    ``assumed_spread`` is by how much loads differ (one standard deviation, as a fraction), where they are too
+    few to show that and the interval assumes it. None for an interval that follows from measurements alone.
+    No verdict follows from an assumed one.
+    """
+
+    value: float
+    lo: float | None
+    hi: float | None
+    assumed_spread: float | None = None
+
+    @classmethod
+    def around(cls, value: float, half_width: float | None = None) -> Estimate:
+        """Return a value with an interval that is as wide on both sides; None for no interval."""
+        if half_width is None:
+            return cls(value=value, lo=None, hi=None)
+        return cls(value=value, lo=value - half_width, hi=value + half_width)
+
+    def moved_to(self, value: float, *, scale: float = 1.0) -> Estimate:
+        """Return another value; its interval lies around it as this one does, ``scale`` times as wide."""
+        if self.lo is None or self.hi is None:
+            return Estimate.around(value)
+        return Estimate(
+            value=value, lo=value - scale * (self.value - self.lo), hi=value + scale * (self.hi - self.value)
+        )
+
+    @property
+    def relative_half_width(self) -> float | None:
+        """Half the interval's width over the value, 0.02 for ±2 %; None without an interval."""
+        if self.lo is None or self.hi is None or self.value == 0:
+            return None
+        return (self.hi - self.lo) / 2 / abs(self.value)
 
 
 class SpeedVerdict(StrEnum):
@@ -80,3 +119,42 @@ class SpeedJudgement:
     def pays(self) -> bool:
         """Whether drafting may be recommended: it is faster, and its text is the target's own."""
         return self.verdict is SpeedVerdict.FASTER and not self.text_differs
+
+
+def schedule_looks(most_repeats: int, least_repeats: int = 1) -> tuple[int, ...]:
+    """Return after how many complete repeats a bench is looked at.
+
+    Args:
+        most_repeats: the last look.
+        least_repeats: no look comes before so many.
+    """
+    looks = [min(max(_FIRST_LOOK, least_repeats), most_repeats)]
+    while looks[-1] < most_repeats:
+        looks.append(min(math.ceil(looks[-1] * _GROWTH), most_repeats))
+    return tuple(looks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppingRule:
+    """When a bench is looked at, and by how many comparisons its error of 5 % is shared.
+
+    ``comparisons`` is the number of arms that draft, in all blocks. Each block has looks of its own.
+    """
+
+    least_repeats: int
+    most_repeats: int
+    comparisons: int
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """After how many complete repeats there is a look."""
+        return schedule_looks(self.most_repeats, self.least_repeats)
+
+    @property
+    def tests(self) -> int:
+        """By how many tests the error is shared."""
+        return len(self.looks) * max(1, self.comparisons)
+
+    def last_look(self, repeats: int) -> int | None:
+        """Return the last look that so many complete repeats reach; None before the first one."""
+        return max((look for look in self.looks if look <= repeats), default=None)

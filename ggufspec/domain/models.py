@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,11 @@ class Pair:
     name: str
     target: ModelFile
     draft: ModelFile | None = None
+
+    def with_models(self, change: Callable[[ModelFile], ModelFile]) -> Pair:
+        """Return the pair with what a function makes of each model."""
+        target = change(self.target)
+        return replace(self, target=target, draft=None if self.draft is None else change(self.draft))
 
     @property
     def models(self) -> tuple[ModelFile, ...]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from ggufspec.machine.bandwidth import last_cache_bytes, read_bandwidth
-from ggufspec.machine.gpus import Gpu, nvidia_smi
-from ggufspec.machine.hardware import Room, count_listeners, memory, snapshot, usable_cores
+from ggufspec.machine.hardware import (
+    Room,
+    count_listeners,
+    last_cache_bytes,
+    memory,
+    read_bandwidth,
+    snapshot,
+    usable_cores,
+)
 from ggufspec.machine.load import LoadWatch, busy_cores
-from ggufspec.machine.nvml import SLOWDOWNS
-from ggufspec.machine.watch import Watch
+from ggufspec.machine.nvml import SLOWDOWNS, Gpu, nvidia_smi
+from ggufspec.machine.sampling import Watch
 
 __all__ = [
     "SLOWDOWNS",

@@ -1,19 +1,24 @@
-"""Clocks, temperature, power and memory of NVIDIA GPUs, read through the package nvidia-ml-py.
+"""NVIDIA GPUs: their memory by nvidia-smi, and clocks, temperature, power and memory by nvidia-ml-py.
 
-Every field is read separately. A field that a GPU does not support (common on partitioned, virtual and old
-GPUs) is None. Without a driver or a GPU, nothing is read.
+llama.cpp's own list of GPUs is read in ``llama/``. Every field is read separately. A field that a GPU does
+not support (common on partitioned, virtual and old GPUs) is None. Without a driver or a GPU, nothing is read.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
-from ggufspec.machine.gpus import visible
+from ggufspec import proc
 
+_QUERY = ("--query-gpu=uuid,memory.total,memory.free,name", "--format=csv,noheader,nounits")
+_TIMEOUT_S = 20.0  # the first call may have to load the driver
 _T = TypeVar("_T")
 
 _REASONS = {
@@ -31,6 +36,57 @@ _REASONS = {
 """Why clocks are reduced (nvmlClocksEventReasons in nvml.h). 0x1, idle, is left out."""
 SLOWDOWNS = frozenset({"sw-thermal", "hw-thermal", "hw-power-brake"})
 """Reasons that better cooling or a better power supply would remove."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU; ``free_bytes`` is the memory that was free when the driver was asked."""
+
+    name: str
+    total_bytes: int
+    free_bytes: int
+
+
+def nvidia_smi() -> tuple[Gpu, ...]:
+    """Return the GPUs that nvidia-smi lists and CUDA_VISIBLE_DEVICES allows; none without nvidia-smi.
+
+    GPUs that share the host's memory report no memory and are left out.
+    """
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ()
+    completed, out, _ = proc.capture([tool, *_QUERY], timeout_s=_TIMEOUT_S)
+    if completed.returncode != 0:
+        return ()
+    rows = [row for line in out.splitlines() if len(row := line.split(", ", 3)) == 4]
+    chosen = [rows[index] for index in visible([row[0] for row in rows])]
+    return tuple(
+        Gpu(name=name.strip(), total_bytes=int(total) << 20, free_bytes=int(free) << 20)
+        for _, total, free, name in chosen
+        if total.isdecimal() and free.isdecimal()
+    )
+
+
+def visible(uuids: Sequence[str]) -> tuple[int, ...]:
+    """Return the indices of the GPUs that CUDA_VISIBLE_DEVICES lists by number or by UUID (or its beginning).
+
+    As in CUDA, the first invalid entry ends the list. Numbers are in the driver's order; CUDA's order differs
+    only on machines with different models of GPU.
+    """
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        return tuple(range(len(uuids)))
+    indices: list[int] = []
+    for entry in map(str.strip, wanted.split(",")):
+        matches = [
+            index
+            for index, uuid in enumerate(uuids)
+            if entry == str(index) or (entry.startswith("GPU-") and uuid.startswith(entry))
+        ]
+        if len(matches) != 1:
+            break
+        indices += matches
+    return tuple(indices)
 
 
 class Reading(NamedTuple):

@@ -11,7 +11,7 @@ from ggufspec import digests, machine
 from ggufspec.domain import CacheTypes, FileUse, Pair, RunSpec
 from ggufspec.errors import ModelFileError
 from ggufspec.llama.install import Install
-from ggufspec.modelfiles import catalog, gguf, locating
+from ggufspec.modelfiles import catalog, choosing, gguf
 from ggufspec.prompts import EMBEDDED
 from ggufspec.results import Configuration
 
@@ -33,7 +33,7 @@ def fields_of(configuration: Configuration, *, compares: bool) -> dict[str, Any]
         ModelFileError: a model is not here, or another file is in its place.
     """
     spec = configuration.compared if compares else configuration.spec
-    return options_of(replace(spec, pair=locating.locate_pair(spec))) | {"engine": configuration.engine}
+    return options_of(replace(spec, pair=choosing.locate_pair(spec))) | {"engine": configuration.engine}
 
 
 def options_of(spec: RunSpec) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def verify_models(configuration: Configuration) -> Pair:
         ModelFileError: a model is not here, cannot be read, or is not the file that was tuned.
         NotCachedError: a model of the Hub is not in the cache.
     """
-    pair = locating.locate_pair(configuration.spec)
+    pair = choosing.locate_pair(configuration.spec)
     known: dict[str, set[str]] = {}
     for file in configuration.files or ():
         if file.use is FileUse.MODEL:
@@ -129,7 +129,7 @@ def verify_models(configuration: Configuration) -> Pair:
             except OSError as error:
                 raise ModelFileError(f"cannot read {part}: {error.strerror}", "check the file") from error
             if sha256 not in known.get(part.name, {sha256}):
-                raise locating.changed_file(part)
+                raise choosing.changed_file(part)
     return pair
 
 

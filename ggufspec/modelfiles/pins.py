@@ -18,7 +18,6 @@ from ggufspec.domain import ModelFile
 from ggufspec.errors import CatalogError, ChangedFileError
 from ggufspec.modelfiles import catalog
 from ggufspec.modelfiles.hub import FetchItem, Survey
-from ggufspec.modelfiles.hub.hashing import is_sha256
 
 _SCHEMA = 1
 _PART = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)")
@@ -94,13 +93,8 @@ def pin_files(survey: Survey, *, replace: bool = False) -> tuple[str, ...]:
     }
     if new:
         kept = {name: {"commit": pin.commit, "sha256": pin.sha256} for name, pin in _read_user_pins().items()}
-        file = user_file()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_name(f".{file.name}")
         content = {"schema": _SCHEMA, "files": dict(sorted({**kept, **new}.items()))}
-        aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        paths.sync(aside)
-        aside.replace(file)
+        paths.write_atomically(user_file(), json.dumps(content, indent=2) + "\n")
     return tuple(new)
 
 
@@ -112,7 +106,7 @@ def _listed_items(survey: Survey) -> Iterator[tuple[FetchItem, Pin | None]]:
     models = {(model.repo, _PART.sub("", model.filename)): model for model in entry.pair.models}
     for item in survey.items:
         model = models.get((item.repo, _PART.sub("", item.file.path)))
-        if model is not None and is_sha256(item.file.digest):
+        if model is not None and item.file.sha256 is not None:
             yield item, find_pin(model, entry.catalogue, item.file.path)
 
 

@@ -12,7 +12,7 @@ from ggufspec.domain import Build, ModelFile, Program
 from ggufspec.errors import GgufspecError, NoInstallError, ResultsError
 from ggufspec.llama.install import Install, installs, options, switches
 from ggufspec.measure import api, configured, identity
-from ggufspec.modelfiles import gguf, locating
+from ggufspec.modelfiles import choosing, gguf
 from ggufspec.options import ServeOptions, takes
 from ggufspec.results import LATEST, Configuration, read_configuration
 from ggufspec.steps import SILENT, Sink
@@ -127,7 +127,7 @@ def serving_command(asked: ServeOptions, sink: Sink = SILENT) -> ServerCommand:
         GgufspecError: a model or the llama.cpp is not what was tuned, or an option contradicts it.
     """
     configuration = read_configuration(asked.tuned or LATEST)
-    pair = locating.locate_pair(configuration.spec)
+    pair = choosing.locate_pair(configuration.spec)
     api.say_reading(identity.unread(pair.models), sink)
     server = prepare_server(configuration, asked.words)
     sink.say(f"tuned: {configuration.id}, made on {configuration.made_at[:10]}")

@@ -31,7 +31,7 @@ from ggufspec.errors import (
 )
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
-from ggufspec.modelfiles import locating
+from ggufspec.modelfiles import choosing
 from ggufspec.report.text import exports
 from ggufspec.results import Configuration
 from ggufspec.tuning import ServerCommand
@@ -215,7 +215,7 @@ def test_a_model_that_moved_is_served_from_its_new_place(
     def find(model: Any) -> Any:
         return replace(model, path=moved) if model == target else model
 
-    monkeypatch.setattr(locating, "_locate", find)
+    monkeypatch.setattr(choosing, "_locate", find)
     argv = tuning.prepare_server(configuration).argv
     assert argv[argv.index("--model") + 1] == str(moved)
 

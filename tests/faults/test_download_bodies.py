@@ -11,7 +11,7 @@ from ggufspec import digests
 from ggufspec.domain import ModelFile
 from ggufspec.errors import CorruptDownloadError, ModelFileError
 from ggufspec.modelfiles import hub as hub_package
-from ggufspec.modelfiles.hub import client, hashing, transfer
+from ggufspec.modelfiles.hub import client, transfer
 from tests.support import hub_client
 from tests.support.hub_client import PAIR, TARGET, Run
 from tests.support.hub_server import Fault, Hub
@@ -55,13 +55,13 @@ def test_a_body_that_does_not_end_is_kept_up_to_the_listed_size(
 def test_a_file_that_somebody_else_changes_gets_no_name(
     hub: Hub, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    wait = hashing.FollowingHash.wait
+    wait = transfer.FollowingHash.wait
 
-    def changed(self: hashing.FollowingHash, timeout_s: float) -> bool:
+    def changed(self: transfer.FollowingHash, timeout_s: float) -> bool:
         os.truncate(Path(f"{hub_client.blob(home, hub)}.incomplete"), size)
         return wait(self, timeout_s)
 
-    monkeypatch.setattr(hashing.FollowingHash, "wait", changed)
+    monkeypatch.setattr(transfer.FollowingHash, "wait", changed)
     code, _, err = run("fetch", "-q", "--target", TARGET)
     assert (code, "does not have the hash" in err) == (28, True)
     assert not hub_client.blob(home, hub).exists()
@@ -178,7 +178,7 @@ HEADER = ModelFile(repo="me/T-GGUF", filename="t-Q4_K_M.gguf")
 def test_a_part_that_is_not_described_is_refused(hub: Hub, stated: str) -> None:
     hub.faults = [Fault(where="file=t-Q4", content_range=stated)]
     with pytest.raises(CorruptDownloadError, match="does not state which part of me/T-GGUF/t-Q4_K_M"):
-        hub_package.open_header(HEADER)
+        hub_package.open_headers(HEADER)[0]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_part_that_is_not_described_is_refused(hub: Hub, stated: str) -> None:
 )
 def test_a_file_of_unstated_size_is_as_large_as_it_is_listed(hub: Hub, run: Run, fault: Fault) -> None:
     hub.faults = [fault]
-    source = hub_package.open_header(HEADER)
+    source = hub_package.open_headers(HEADER)[0]
     assert source.size == len(BODY)
     assert source.read(0, 100) == BODY[:100]
     code, _, err = run("check", "me/T-GGUF:Q4_K_M", "me/D-GGUF")
@@ -218,7 +218,7 @@ def test_a_size_that_nobody_states_is_one_line(hub: Hub, run: Run) -> None:
 
 
 def test_a_file_that_changes_between_two_reads_is_refused(hub: Hub) -> None:
-    source = hub_package.open_header(HEADER)
+    source = hub_package.open_headers(HEADER)[0]
     hub.faults = [Fault(where="file=t-Q4", content_range="{}/99999999")]
     with pytest.raises(CorruptDownloadError, match="it was changed meanwhile"):
         source.read(1 << 20, 100)

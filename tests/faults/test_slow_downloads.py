@@ -15,7 +15,7 @@ import pytest
 from ggufspec.errors import GgufspecError, HubServerError, NetworkError
 from ggufspec.modelfiles import hub as hub_package
 from ggufspec.modelfiles.hub import client, limits
-from ggufspec.modelfiles.hub.remote import RemoteFile
+from ggufspec.modelfiles.hub.resolve import RemoteFile
 from tests.support import hub_client
 from tests.support.hub_client import TARGET, Run
 from tests.support.hub_server import Fault, Hub

@@ -27,7 +27,7 @@ def test_a_pair_arrives_in_the_usual_cache(hub: Hub, home: Path, run: Run) -> No
         "me/T-GGUF", "t-Q4_K_M.gguf", cache_dir=home / "hf" / "hub", local_files_only=True
     )
     assert theirs == str(target)
-    last = hub_module.last_fetched()
+    last = hub_module.last_pair()
     assert last is not None
     assert last.target.path == target
     assert not list((home / "hf").rglob("*.incomplete"))

@@ -13,7 +13,7 @@ import pytest
 from ggufspec import paths
 from ggufspec.errors import ModelFileError
 from ggufspec.modelfiles.gguf import parse_header, read_card, validate_file
-from ggufspec.modelfiles.gguf.values import GGML_TYPES
+from ggufspec.modelfiles.gguf.reader import GGML_TYPES
 from tests.support import models
 from tests.support.damage import mutate
 

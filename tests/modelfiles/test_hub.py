@@ -199,7 +199,7 @@ def test_a_header_is_read_by_range(loopback: Hub) -> None:
 def test_a_header_beyond_the_first_range(loopback: Hub) -> None:
     body = hub_client.gguf(5 << 20)
     loopback.add("me/T-GGUF", {"t.gguf": body})
-    source = hub.open_header(ModelFile(repo="me/T-GGUF", filename="t.gguf"))
+    source = hub.open_headers(ModelFile(repo="me/T-GGUF", filename="t.gguf"))[0]
     for offset, n in ((0, 10), (1 << 20, 1 << 20), ((1 << 20) - 7, 20), (len(body) - 3, 100)):
         assert source.read(offset, n) == body[offset : offset + n]
     assert source.size == len(body)
@@ -209,7 +209,7 @@ def test_a_header_beyond_the_first_range(loopback: Hub) -> None:
 def test_a_server_without_ranges_gives_the_front_only(loopback: Hub) -> None:
     loopback.add("me/T-GGUF", {"t.gguf": hub_client.gguf(64 << 20)})
     loopback.faults = [Fault(where="file=t.gguf", times=9, no_ranges=True, rate=200e6)]
-    source = hub.open_header(ModelFile(repo="me/T-GGUF", filename="t.gguf"))
+    source = hub.open_headers(ModelFile(repo="me/T-GGUF", filename="t.gguf"))[0]
     assert source.size == len(hub_client.gguf(64 << 20))
     assert source.read(0, 4) == b"GGUF"
     with pytest.raises(errors.CorruptDownloadError, match="ignores the range in a request for me/T-GGUF/"):
@@ -239,16 +239,17 @@ def test_resolve_says_what_is_missing(loopback: Hub) -> None:
 
 
 def test_the_last_pair_is_forgotten_with_its_files(tmp_path: Path, home: Path) -> None:
-    assert hub.last_fetched() is None
+    assert hub.last_pair() is None
     model = tmp_path / "t.gguf"
     model.touch()
     pair = result(hub.fetch(hub.survey_fetch("x", parse("demo:target"), None, hub.Access()), hub.Access()))
-    assert hub.last_fetched() == pair
+    assert hub.last_pair() == pair
     hub.remember_fetched(hub.survey_fetch("x", parse(str(model)), None, hub.Access()).pair)
     model.unlink()
-    assert hub.last_fetched() is None
+    with pytest.raises(errors.NotCachedError):
+        hub.last_pair()
     (home / "data" / "last_pair.json").write_text("[]")
-    assert hub.last_fetched() is None
+    assert hub.last_pair() is None
 
 
 def result(fetching: Generator[hub.TransferProgress, None, Pair]) -> Pair:

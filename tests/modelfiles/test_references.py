@@ -39,7 +39,7 @@ def test_a_bench_fetches_what_it_names(hub: Hub, run: Run, home: Path) -> None:
 
 def test_what_a_bench_fetches_does_not_become_the_default(hub: Hub, run: Run) -> None:
     run("bench", *PAIR, *QUICK)
-    assert modelhub.last_fetched() is None
+    assert modelhub.last_pair() is None
 
 
 def test_offline_is_obeyed(hub: Hub, run: Run) -> None:

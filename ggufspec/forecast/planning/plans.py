@@ -10,7 +10,7 @@ from ggufspec.forecast.whatif import Machines, parts_of, roofline_rate
 from ggufspec.llama.install import installs
 from ggufspec.llama.rpc import workers
 from ggufspec.machine import Gpu
-from ggufspec.modelfiles import choosing, hub, locating, memory
+from ggufspec.modelfiles import choosing, hub, memory
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory import MemoryPlan
 from ggufspec.options import PlanOptions, only, takes
@@ -81,7 +81,7 @@ def plan(asked: PlanOptions) -> Planned:
     if asked.tuned is not None:
         configuration = read_configuration(asked.tuned)
         spec = configuration.spec
-        pair = locating.locate_pair(spec)
+        pair = choosing.locate_pair(spec)
         settings = memory.settings_for(spec, memory.layout_for(asked.build))
         planned = _plan_as_asked(asked, pair, choosing.read_cards(pair, access), spec.offload, settings)
         return replace(planned, notes=(_describe_tuned(configuration), *planned.notes))

@@ -161,8 +161,8 @@ def check_space(out: Path, size_bytes: int) -> None:
     Raises:
         DiskFullError: the free space is less than what the file may need.
     """
-    folder = next(parent for parent in out.absolute().parents if parent.exists())
-    free = shutil.disk_usage(folder).free
+    folder = out.absolute().parent
+    free = paths.free_bytes(folder)
     if free < size_bytes:
         raise DiskFullError(
             f"{out} may need {format_bytes(size_bytes)}, but {folder} has only {format_bytes(free)} free",

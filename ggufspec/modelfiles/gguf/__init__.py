@@ -10,8 +10,16 @@ from ggufspec.modelfiles.gguf.files import (
     read_card,
     validate_file,
 )
-from ggufspec.modelfiles.gguf.reader import FileSource, HeaderSource, Tensor, check_path
-from ggufspec.modelfiles.gguf.values import TYPES_BY_NAME, GgmlType, NumberArray, StringArray
+from ggufspec.modelfiles.gguf.reader import (
+    TYPES_BY_NAME,
+    FileSource,
+    GgmlType,
+    HeaderSource,
+    NumberArray,
+    StringArray,
+    Tensor,
+    check_path,
+)
 
 __all__ = [
     "TYPES_BY_NAME",

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ggufspec.errors import ModelFileError
-from ggufspec.modelfiles.gguf.reader import Header, Tensor
-from ggufspec.modelfiles.gguf.values import NumberArray, StringArray, Value, file_type_name
+from ggufspec.modelfiles.gguf.reader import Header, NumberArray, StringArray, Tensor, Value, file_type_name
 
 _T = TypeVar("_T", int, float, str, bool)
 _MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS

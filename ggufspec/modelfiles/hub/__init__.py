@@ -17,19 +17,23 @@ from ggufspec.modelfiles.hub.cache import (
     cached_files,
     cached_repos,
     delete_repo,
-    last_fetched,
+    fetch_command,
+    last_pair,
     remember_fetched,
+    validate_model,
 )
-from ggufspec.modelfiles.hub.checkpoints import CheckpointSurvey, survey_checkpoint
 from ggufspec.modelfiles.hub.choice import RemoteModel, SeveralModelsError
 from ggufspec.modelfiles.hub.client import Access, is_public
 from ggufspec.modelfiles.hub.datasets import (
     DatasetFile,
     DatasetListing,
     DatasetReference,
+    check_dataset,
+    dataset_address,
     fetch_dataset_files,
     list_dataset,
     parse_dataset,
+    upload_dataset,
 )
 from ggufspec.modelfiles.hub.download import (
     ASK_ABOVE_BYTES,
@@ -40,23 +44,23 @@ from ggufspec.modelfiles.hub.download import (
     fetch,
     fetch_files,
 )
-from ggufspec.modelfiles.hub.integrity import fetch_command, last_pair, validate_model
 from ggufspec.modelfiles.hub.references import Reference, names_model, of_model, parse_reference
-from ggufspec.modelfiles.hub.resolve import open_header, open_headers, read_card, resolve
+from ggufspec.modelfiles.hub.resolve import open_headers, read_card, resolve
 from ggufspec.modelfiles.hub.search import DrafterCandidate
 from ggufspec.modelfiles.hub.survey import (
+    CheckpointSurvey,
     FetchItem,
     Survey,
     find_heads,
     find_heads_in_folder,
     list_models,
     locate,
+    survey_checkpoint,
     survey_fetch,
     survey_model,
     survey_pair,
 )
 from ggufspec.modelfiles.hub.transfer import TransferProgress, TransferState
-from ggufspec.modelfiles.hub.upload import check_dataset, dataset_address, upload_dataset
 
 __all__ = [
     "ASK_ABOVE_BYTES",
@@ -90,14 +94,12 @@ __all__ = [
     "find_heads",
     "find_heads_in_folder",
     "is_public",
-    "last_fetched",
     "last_pair",
     "list_dataset",
     "list_models",
     "locate",
     "names_model",
     "of_model",
-    "open_header",
     "open_headers",
     "parse_dataset",
     "parse_reference",

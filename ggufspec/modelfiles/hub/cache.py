@@ -1,24 +1,33 @@
-"""Models on this machine: the cache that all Hub tools share, and the files of it that were verified."""
+"""Models on this machine: the cache that all Hub tools share, and what was verified or damaged in it.
+
+A model that is no longer the file that was fetched is refused, with the command that restores it.
+"""
 
 from __future__ import annotations
 
 import json
-import os
+import logging
+import shlex
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import huggingface_hub
 
-from ggufspec import paths
+from ggufspec import digests, paths
 from ggufspec.domain import ModelFile, Pair
-from ggufspec.errors import GgufspecError
-from ggufspec.modelfiles.hub.choice import RepoFile, split_names
+from ggufspec.errors import GgufspecError, ModelFileError, NotCachedError
+from ggufspec.modelfiles import catalog
+from ggufspec.modelfiles.gguf import FileSource, ModelCard, part_paths, validate_file
+from ggufspec.modelfiles.gguf.reader import read_header
+from ggufspec.modelfiles.hub.choice import RepoFile, is_sha256, split_names
 from ggufspec.modelfiles.hub.client import Access, Listing
+from ggufspec.units import format_bytes
+
+_log = logging.getLogger("ggufspec")
 
 
 def repo_dir(repo: str, access: Access) -> Path:
@@ -26,6 +35,11 @@ def repo_dir(repo: str, access: Access) -> Path:
     from huggingface_hub.file_download import repo_folder_name  # slow to import
 
     return access.cache_dir / repo_folder_name(repo_id=repo, repo_type="model")
+
+
+def _repo_name(folder: Path) -> str:
+    """Return the repository of a folder in the cache."""
+    return folder.name.removeprefix("models--").replace("--", "/", 1)
 
 
 def find_cached_file(repo: str, filename: str, revision: str | None, access: Access) -> Path | None:
@@ -43,7 +57,7 @@ def find_cached_file(repo: str, filename: str, revision: str | None, access: Acc
 def cached_files(access: Access) -> Iterator[tuple[str, str, Path]]:
     """Yield repository, file name and path of every GGUF in the cache."""
     for snapshot in sorted(access.cache_dir.glob("models--*/snapshots/*")):
-        repo = snapshot.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
+        repo = _repo_name(snapshot.parent.parent)
         for path in sorted(snapshot.rglob("*.gguf")):
             if path.is_file():
                 yield repo, path.relative_to(snapshot).as_posix(), path
@@ -70,17 +84,10 @@ def listed_offline(repo: str, revision: str | None, access: Access) -> Listing |
 
 def remember_fetched(pair: Pair) -> None:
     """Record the pair that was fetched last: the default of a bench."""
-    write_atomically(_last_pair_file(), json.dumps(asdict(pair), indent=1, default=str))
+    paths.write_atomically(_last_pair_file(), json.dumps(asdict(pair), indent=1, default=str))
 
 
-def last_fetched() -> Pair | None:
-    """Return the pair that was fetched last if its files are still there, else None."""
-    pair = remembered_pair()
-    models = () if pair is None else (pair.target, pair.draft)
-    return pair if all(model.path and model.path.is_file() for model in models if model) else None
-
-
-def remembered_pair() -> Pair | None:
+def _remembered_pair() -> Pair | None:
     """Return the pair that was fetched last, whether its files are still there or not."""
     table = _read_json(_last_pair_file())
     with suppress(KeyError, TypeError):
@@ -94,26 +101,10 @@ def origin(path: Path) -> ModelFile | None:
     parts = path.absolute().parts
     for at, name in enumerate(parts[:-3]):
         if name.startswith("models--") and parts[at + 1] == "snapshots":
-            repo = name.removeprefix("models--").replace("--", "/", 1)
-            return ModelFile(filename="/".join(parts[at + 3 :]), repo=repo, revision=parts[at + 2])
+            return ModelFile(
+                filename="/".join(parts[at + 3 :]), repo=_repo_name(Path(name)), revision=parts[at + 2]
+            )
     return None
-
-
-def write_atomically(file: Path, text: str) -> None:
-    """Replace a file's content in one step: a reader sees the old text or the new one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as new:
-        new.write(text)
-    publish(Path(name), file)
-
-
-def publish(complete: Path, path: Path) -> None:
-    """Give a file its final name; after a power cut it is there with all of its bytes, or not at all."""
-    paths.sync(complete)
-    complete.replace(path)
-    with suppress(OSError):  # some network file systems cannot sync a folder
-        paths.sync(path.parent)
 
 
 def _model(table: dict[str, Any]) -> ModelFile:
@@ -132,9 +123,6 @@ def _last_pair_file() -> Path:
     return paths.data_dir() / "last_pair.json"
 
 
-_PREFIX = "models--"
-
-
 @dataclass(frozen=True, kw_only=True)
 class CachedRepo:
     """A repository with GGUF files, or with downloads that were not finished."""
@@ -148,12 +136,12 @@ class CachedRepo:
 def cached_repos(access: Access) -> tuple[CachedRepo, ...]:
     """Return the repositories in the cache that hold models, whichever program fetched them."""
     repos = []
-    for folder in sorted(access.cache_dir.glob(f"{_PREFIX}*")):
+    for folder in sorted(access.cache_dir.glob("models--*")):
         unfinished = any(folder.glob("blobs/*.incomplete"))
         if folder.is_dir() and (unfinished or any((folder / "snapshots").rglob("*.gguf"))):
             repos.append(
                 CachedRepo(
-                    repo=folder.name.removeprefix(_PREFIX).replace("--", "/", 1),
+                    repo=_repo_name(folder),
                     folder=folder,
                     size_bytes=paths.size_bytes(folder),
                     is_unfinished=unfinished,
@@ -173,3 +161,120 @@ def delete_repo(repo: str, access: Access) -> None:
         raise GgufspecError(f"{folder} is a link to another place", "remove it by hand")
     shutil.rmtree(folder)
     shutil.rmtree(access.cache_dir / ".locks" / folder.name, ignore_errors=True)
+
+
+def validate_model(model: ModelFile, pair: Pair | None = None) -> ModelCard:
+    """Check that a local model is complete and, where it came from the Hub, undamaged; return its card.
+
+    The cache names its files by their SHA-256. Reading one takes about a second for every 1 to 2 GB, once:
+    digests are remembered.
+
+    Args:
+        model: a model with a path.
+        pair: the pair that it was fetched with, for the command that restores it.
+
+    Raises:
+        ModelFileError: it is missing, truncated, damaged, or not a language model.
+    """
+    assert model.path is not None
+    refuse_damage(model, pair, read=True)
+    return validate_file(model.path)
+
+
+def refuse_damage(model: ModelFile, pair: Pair | None = None, *, read: bool) -> None:
+    """Refuse a model of the Hub that has changed since it was downloaded; other models are not checked.
+
+    Args:
+        model: a model with a path.
+        pair: the pair that it was fetched with, for the command that restores it.
+        read: read files whose digest is not known; otherwise only their sizes are checked.
+
+    Raises:
+        ModelFileError: it has changed; the hint is the command that restores it.
+    """
+    assert model.path is not None
+    source = pair if pair is not None and model.repo is not None else _source(model.path)
+    if source is None:
+        return
+    for part in part_paths(model.path):
+        if not part.is_file():
+            raise ModelFileError(f"there is no file {part}", f"restore it: {fetch_command(source)}")
+        damage = _damage(part, _expected_sha256(part, model), read=read)
+        if damage is not None:
+            remove = shlex.join(["rm", str(part.resolve())])
+            raise ModelFileError(f"{part} {damage}", f"restore it: {remove} && {fetch_command(source)}")
+
+
+def last_pair() -> Pair | None:
+    """Return the pair that was fetched last; None where nothing was fetched yet.
+
+    Raises:
+        NotCachedError: some of its files are gone.
+    """
+    pair = _remembered_pair()
+    if pair is None:
+        return None
+    for model in filter(None, (pair.target, pair.draft)):
+        if not (model.path and model.path.is_file()):
+            raise NotCachedError(
+                f"{model.path} is gone; it belongs to the pair that was fetched last, {pair.name}",
+                f"restore it: {fetch_command(pair)}; or name another pair, such as --pair demo",
+            )
+    return pair
+
+
+def fetch_command(pair: Pair) -> str:
+    """Return the command that fetches these very files."""
+    if catalog.entry_of(pair) is not None:
+        return shlex.join(["ggufspec", "fetch", pair.name, *_folder_option(pair.target)])
+    words = ["--target", _reference(pair.target)]
+    words += [] if pair.draft is None else ["--draft-model", _reference(pair.draft)]
+    return shlex.join(["ggufspec", "fetch", *words, *_folder_option(pair.target)])
+
+
+def _damage(part: Path, expected_sha256: str | None, *, read: bool) -> str | None:
+    """Return how a file differs from the one that was downloaded; None if it does not."""
+    with suppress(ModelFileError):  # a header that cannot be read is a difference that the digest shows
+        source = FileSource(part)
+        missing = read_header(source, str(part)).end - source.size
+        if missing > 0:
+            return f"is truncated: {format_bytes(missing)} are missing"
+    if expected_sha256 is None:
+        return None
+    digest = digests.remembered(part)
+    if digest is None and read:
+        _log.info("computing the SHA-256 of %s", part)
+        try:
+            digest = digests.of_file(part)
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+    if digest is not None and digest.sha256 != expected_sha256:
+        return "is damaged: its SHA-256 has changed since the download"
+    return None
+
+
+def _expected_sha256(part: Path, model: ModelFile) -> str | None:
+    blob = part.resolve()
+    if blob.parent.name == "blobs" and is_sha256(blob.name):
+        return blob.name
+    return model.sha256 if model.revision is not None else None  # of a commit; a branch may have moved on
+
+
+def _source(path: Path) -> Pair | None:
+    """Return the Hub's model at a path of its cache; None for any other path."""
+    model = origin(path)
+    return None if model is None else Pair(name="", target=model)
+
+
+def _reference(model: ModelFile) -> str:
+    if model.repo is None:
+        return str(model.path)
+    return f"{model.repo}{f'@{model.revision}' if model.revision else ''}/{model.filename}"
+
+
+def _folder_option(model: ModelFile) -> list[str]:
+    """Return the option that fetches a file into the folder where it is, if that is not the usual cache."""
+    if model.repo is None or model.path is None or origin(model.path) is not None:
+        return []
+    depth = len(PurePosixPath(model.filename).parts)
+    return ["--local-dir", str(model.path.absolute().parents[depth - 1])]

@@ -22,6 +22,7 @@ _HEADS = ("mtp-", "dspark-", "dflash-", "eagle3-")
 _SIDE_FILES = ("mmproj", "imatrix", *_HEADS)
 _DEFAULT_QUANTS = ("Q4_K_M", "Q8_0")  # what llama.cpp's -hf takes when no quant is named
 _LISTED = 30
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,16 @@ class RepoFile:
     path: str
     size_bytes: int
     digest: str
+
+    @property
+    def sha256(self) -> str | None:
+        """Its SHA-256; None if it is not in LFS."""
+        return self.digest if is_sha256(self.digest) else None
+
+
+def is_sha256(digest: str) -> bool:
+    """Return whether a digest is a SHA-256: the listed digest of a file that is kept in LFS."""
+    return _SHA256.fullmatch(digest) is not None
 
 
 @dataclass(frozen=True, kw_only=True)

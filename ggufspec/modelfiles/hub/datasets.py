@@ -1,22 +1,34 @@
-"""Files of datasets on the Hub: listed at one commit, fetched into the Hub's usual cache, and verified."""
+"""Datasets on the Hub: listed at one commit, fetched into the Hub's usual cache and verified, or uploaded."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import huggingface_hub
 from huggingface_hub import utils
 
 from ggufspec import digests
-from ggufspec.errors import BadReferenceError, CorruptDownloadError, HubServerError, NotCachedError
-from ggufspec.modelfiles.hub.client import PATIENCE_S, Access, Subject, call
-from ggufspec.modelfiles.hub.upload import without_progress
+from ggufspec.errors import (
+    BadReferenceError,
+    BadTokenError,
+    CorruptDownloadError,
+    GatedRepositoryError,
+    GgufspecError,
+    HubServerError,
+    NotCachedError,
+)
+from ggufspec.modelfiles.hub.client import PATIENCE_S, Access, Subject, call, failures, reason
+
+T = TypeVar("T")
 
 _TYPE = "dataset"
 _FORM = re.compile(r"(?P<repo>[^:@\s]+)(?:@(?P<revision>[^:\s]+))?(?::(?P<part>\S+))?")
+_OF_THE_HUB = {".gitattributes"}  # files that the Hub puts into a new repository
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +96,7 @@ def list_dataset(reference: DatasetReference, access: Access) -> DatasetListing:
     api, repo = access.api(), reference.repo
     info = call(
         lambda: api.dataset_info(repo, revision=reference.revision, files_metadata=True, timeout=PATIENCE_S),
-        _subject(reference),
+        _subject(repo, reference.revision),
         access,
     )
     if info.sha is None or not re.fullmatch(r"[\w-]+", info.sha):  # it becomes the name of a folder
@@ -128,7 +140,7 @@ def _fetch(listing: DatasetListing, file: DatasetFile, access: Access) -> Path:
                 local_files_only=access.is_offline,
             )
 
-    subject = Subject(repo=f"datasets/{listing.repo}", revision=listing.commit, filename=file.path)
+    subject = _subject(listing.repo, listing.commit, file.path)
     path = Path(call(download, subject, access, is_transfer=True))
     if file.sha256 is not None and digests.of_file(path).sha256 != file.sha256:
         raise CorruptDownloadError(
@@ -157,5 +169,113 @@ def _list_cached(reference: DatasetReference, access: Access) -> DatasetListing:
     )
 
 
-def _subject(reference: DatasetReference) -> Subject:
-    return Subject(repo=f"datasets/{reference.repo}", revision=reference.revision)
+def dataset_address(repo: str, access: Access) -> str:
+    """Return the address of a dataset's page."""
+    return f"{access.site}/datasets/{repo}"
+
+
+def check_dataset(repo: str, access: Access) -> None:
+    """Check what can be checked of an upload before anything is made for it; nothing is sent.
+
+    Raises:
+        BadReferenceError: it is not the name of a repository.
+        NotCachedError: the Hub may not be asked.
+        BadTokenError: there is no access token.
+    """
+    try:
+        utils.validate_repo_id(repo)
+        is_name = repo.count("/") == 1
+    except ValueError:  # huggingface_hub's validation errors are ValueErrors
+        is_name = False
+    if not is_name:
+        raise BadReferenceError(f"{repo!r} is not the name of a dataset", "it is like user/dataset")
+    if access.is_offline:
+        raise NotCachedError(f"{repo} cannot be uploaded: offline", "leave out --offline and HF_HUB_OFFLINE")
+    if not access.has_token:
+        raise BadTokenError(
+            f"uploading to {access.host} needs an access token", "log in with hf auth login, or pass --token"
+        )
+
+
+def upload_dataset(
+    files: Mapping[str, Path], repo: str, access: Access, *, public: bool, message: str
+) -> str:
+    """Create a dataset repository, upload files to it in one commit, and return the address of its page.
+
+    huggingface_hub's ``upload_folder`` may make several commits of one folder; ``create_commit`` makes one.
+    A repository that exists is used only if it is empty, as an interrupted upload leaves it.
+
+    Args:
+        files: by their paths in the repository.
+        repo: such as ``user/dataset``.
+        access: its token needs permission to write.
+        public: whether everybody may see it.
+        message: of the commit.
+
+    Raises:
+        BadTokenError: the token may not write there.
+        GgufspecError: the repository has files or the other visibility, or the upload failed.
+    """
+    api = access.api()
+    _write(lambda: api.create_repo(repo, repo_type=_TYPE, private=not public, exist_ok=True), repo, access)
+    info = call(lambda: api.dataset_info(repo, timeout=PATIENCE_S), _subject(repo), access)
+    present = {sibling.rfilename for sibling in info.siblings or ()} - _OF_THE_HUB
+    if present:
+        raise GgufspecError(f"the dataset {repo} has files already", "name a new one")
+    if bool(info.private) is public:
+        raise GgufspecError(
+            f"the dataset {repo} exists and is {'public' if not info.private else 'private'}",
+            "name a new one" + ("" if public else ", or add --public"),
+        )
+
+    def commit() -> None:
+        operations = [
+            huggingface_hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=file)
+            for name, file in files.items()
+        ]
+        api.create_commit(repo, operations, commit_message=message, repo_type=_TYPE)
+
+    with without_progress():
+        _write(lambda: _unwrap(commit, access), repo, access)
+    return dataset_address(repo, access)
+
+
+def _subject(repo: str, revision: str | None = None, filename: str | None = None) -> Subject:
+    return Subject(repo=f"datasets/{repo}", revision=revision, filename=filename)
+
+
+def _write(action: Callable[[], T], repo: str, access: Access) -> T:
+    """Do ``action``, which needs permission to write."""
+    try:
+        return call(action, _subject(repo), access, is_transfer=True)
+    except GatedRepositoryError as error:
+        raise BadTokenError(
+            f"{access.host} does not let this access token write to {repo}",
+            f"make one that may write at {access.site}/settings/tokens",
+        ) from error
+
+
+def _unwrap(action: Callable[[], T], access: Access) -> T:
+    """Do ``action``; the library wraps the failure of a file's upload, and the cause says what to do."""
+    try:
+        return action()
+    except RuntimeError as error:
+        failure = error
+    if isinstance(failure.__cause__, failures()):
+        raise failure.__cause__  # outside of the handler, else each would be the other's context
+    raise HubServerError(
+        f"{access.host} did not take the files: {reason(failure)}", "try again later"
+    ) from failure
+
+
+@contextmanager
+def without_progress() -> Iterator[None]:
+    """Keep the library's progress bars off, which would run into what we print."""
+    if utils.are_progress_bars_disabled():
+        yield
+        return
+    utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()

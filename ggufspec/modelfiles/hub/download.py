@@ -11,9 +11,8 @@ from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import DiskFullError
 from ggufspec.modelfiles.gguf import validate_file
 from ggufspec.modelfiles.hub import cache
-from ggufspec.modelfiles.hub.checkpoints import CheckpointSurvey
 from ggufspec.modelfiles.hub.client import Access
-from ggufspec.modelfiles.hub.survey import FetchItem, Survey
+from ggufspec.modelfiles.hub.survey import CheckpointSurvey, FetchItem, Survey
 from ggufspec.modelfiles.hub.transfer import StoppedError, Transfer, TransferProgress, TransferState
 from ggufspec.steps import Sink
 from ggufspec.units import format_bytes
@@ -146,10 +145,7 @@ def add_paths(survey: Survey) -> Pair:
     def add_path(model: ModelFile) -> ModelFile:
         return model if model.repo is None else replace(model, path=paths[model.repo, model.filename])
 
-    pair = survey.pair
-    return replace(
-        pair, target=add_path(pair.target), draft=None if pair.draft is None else add_path(pair.draft)
-    )
+    return survey.pair.with_models(add_path)
 
 
 def _work(

@@ -1,22 +1,26 @@
-"""What a fetch would download: the files of a pair, their sizes, what is cached, and the free disk space."""
+"""What a fetch would download: the files of a pair, their sizes, what is cached, and the free disk space.
+
+Likewise of a checkpoint in Hugging Face's format: which files of a repository a conversion needs.
+"""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ggufspec import paths
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import (
+    BadReferenceError,
     CorruptDownloadError,
     GgufspecError,
     ModelFileError,
     NotCachedError,
+    RemoteFileNotFoundError,
 )
 from ggufspec.modelfiles import catalog
 from ggufspec.modelfiles.catalog import is_inside
@@ -24,11 +28,14 @@ from ggufspec.modelfiles.gguf import check_path, models_in
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files, models, sidecars
 from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, listing
-from ggufspec.modelfiles.hub.hashing import is_sha256
 from ggufspec.modelfiles.hub.references import Reference, of_model, parse_reference
 from ggufspec.units import counted
 
 _MOST_NAMED = 5  # files of a folder in a hint
+CONFIG = "config.json"
+WEIGHTS = ".safetensors"
+_TEXTS = (".json", ".jinja", ".model", ".tiktoken", ".txt")
+"""Endings of configurations and tokenizers. Python code of a repository is never fetched."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +107,7 @@ def survey_fetch(name: str, target: Reference, draft: Reference | None, access: 
         pair=Pair(name=name, target=target_file, draft=draft_file),
         items=tuple(dict.fromkeys(items + more)),  # target and drafter may be the same file
         folder=folder,
-        free_bytes=free_bytes(folder),
+        free_bytes=paths.free_bytes(folder),
         heads=tuple(head for repository in beside for head in _heads(repository, target_file)),
         terms={repository.repo: _terms(repository) for repository in listings.values()},
     )
@@ -212,14 +219,13 @@ def _look_up(
     if repository.gated and not access.is_offline:
         _ask_permission(repository, chosen, access)
     items = [make_item(repository, file, reference.revision or "main", access) for file in chosen.files]
-    digest = chosen.files[0].digest if len(chosen.files) == 1 else ""
     return ModelFile(
         filename=chosen.filename,
         repo=repository.repo,
         revision=repository.commit,
         quant=chosen.quant,
         size_bytes=chosen.size_bytes,
-        sha256=digest if is_sha256(digest) else None,
+        sha256=chosen.files[0].sha256 if len(chosen.files) == 1 else None,
     ), items
 
 
@@ -311,7 +317,76 @@ def make_item(repository: Listing, file: RepoFile, revision: str, access: Access
     return replace(item, here_bytes=partial if partial <= file.size_bytes else 0)
 
 
-def free_bytes(folder: Path) -> int:
-    """Return the free disk space at a folder that need not exist yet."""
-    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    return shutil.disk_usage(existing).free
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSurvey:
+    """The files of a repository that a conversion needs, before a download starts.
+
+    Attributes:
+        repo: ``user/repo``.
+        items: what is fetched, weights last.
+        place: the folder in which they are once they are fetched.
+        folder: the cache, for messages.
+        free_bytes: the free disk space there.
+    """
+
+    repo: str
+    items: tuple[FetchItem, ...]
+    place: Path
+    folder: Path
+    free_bytes: int
+
+    @cached_property
+    def missing_bytes(self) -> int:
+        """How much of the weights has to be downloaded, and the disk space for it."""
+        return sum(item.file.size_bytes - item.here_bytes for item in self.items if item not in self.texts)
+
+    @cached_property
+    def texts(self) -> tuple[FetchItem, ...]:
+        """Everything but weights: a few megabytes."""
+        return tuple(item for item in self.items if not item.file.path.endswith(WEIGHTS))
+
+
+def survey_checkpoint(
+    text: str, access: Access, *, revision: str | None = None, weights: bool
+) -> CheckpointSurvey:
+    """Find out which files of a repository a conversion needs.
+
+    Args:
+        text: ``user/repo``, ``user/repo@revision``, ``hf://…`` or the repository's URL.
+        access: access to the Hub.
+        revision: a branch, tag or commit, unless the text names one.
+        weights: whether the tensors are needed, too.
+
+    Raises:
+        BadReferenceError: the text names no repository.
+        RemoteFileNotFoundError: it is not in Hugging Face's format.
+        GgufspecError: the Hub cannot be asked.
+    """
+    reference = parse_reference(text, {}, endpoint=access.endpoint)
+    if reference.repo is None or reference.filename or reference.quant:
+        raise BadReferenceError(
+            f"{text!r} is not a repository or a folder in Hugging Face's format",
+            "name the model as it was published, not a GGUF of it: user/repo or a folder with config.json",
+        )
+    revision = reference.revision or revision
+    repository = list_files(reference.repo, revision, access)
+    if CONFIG not in {file.path for file in repository.files}:
+        raise RemoteFileNotFoundError(
+            f"{repository.repo} has no {CONFIG}",
+            "name the repository in Hugging Face's format, not one of GGUF files",
+        )
+    chosen = [file for file in repository.files if _is_needed(file, weights=weights)]
+    chosen.sort(key=lambda file: (file.path.endswith(WEIGHTS), file.path))
+    folder = access.cache_dir.absolute()
+    return CheckpointSurvey(
+        repo=repository.repo,
+        items=tuple(make_item(repository, file, revision or "main", access) for file in chosen),
+        place=cache.repo_dir(repository.repo, access).absolute() / "snapshots" / repository.commit,
+        folder=folder,
+        free_bytes=paths.free_bytes(folder),
+    )
+
+
+def _is_needed(file: RepoFile, *, weights: bool) -> bool:
+    path = PurePosixPath(file.path)
+    return len(path.parts) == 1 and (path.suffix in _TEXTS or (weights and path.suffix == WEIGHTS))

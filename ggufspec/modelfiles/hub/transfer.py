@@ -6,6 +6,7 @@ Files that the Hub serves through its Xet protocol alone are left to it, and are
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,17 +14,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import huggingface_hub
 from filelock import Timeout
 from huggingface_hub import constants, utils
 
-from ggufspec import digests
+from ggufspec import digests, paths
 from ggufspec.errors import CorruptDownloadError, ModelFileError
 from ggufspec.modelfiles.gguf import FileSource
 from ggufspec.modelfiles.gguf.reader import MAGIC, read_header
 from ggufspec.modelfiles.hub import cache
+from ggufspec.modelfiles.hub.choice import RepoFile
 from ggufspec.modelfiles.hub.client import (
     Access,
     Subject,
@@ -33,12 +35,13 @@ from ggufspec.modelfiles.hub.client import (
     reason,
     translate_error,
 )
-from ggufspec.modelfiles.hub.hashing import FollowingHash, is_sha256, new_hasher
 from ggufspec.modelfiles.hub.limits import BrokenAnswerError, LeastRate, SlowAnswerError
-from ggufspec.modelfiles.hub.remote import ContentRange, read_content_range
+from ggufspec.modelfiles.hub.resolve import ContentRange, read_content_range
 from ggufspec.modelfiles.hub.survey import FetchItem
 from ggufspec.units import format_bytes, format_duration
 
+_CHUNK_BYTES = 4 << 20
+_IDLE_S = 0.01
 LARGEST_BY_HTTP_BYTES = constants.MAX_HTTP_DOWNLOAD_SIZE
 """Beyond this the Hub serves a file through its Xet protocol alone, which only huggingface_hub speaks."""
 
@@ -49,6 +52,83 @@ _REPORT_EVERY_S = 0.1
 _LEAST_PROGRESS_BYTES = 1 << 10  # an attempt that brings less has failed like one that brings nothing
 _TRY_AGAIN = "try again; if it happens again, a proxy or the repository is broken"
 _PROXY = "is a proxy or a login page between here and the Hub? open the file's page in a browser"
+
+
+class Hasher(Protocol):
+    """What hashlib's constructors return."""
+
+    def update(self, data: bytes, /) -> None:
+        """Take in more bytes."""
+
+    def hexdigest(self) -> str:
+        """Return the digest of all bytes so far."""
+
+
+def new_hasher(file: RepoFile) -> Hasher:
+    """Return the hash that a file's listed digest is of: SHA-256, or git's of a blob of its size."""
+    if file.sha256 is not None:
+        return hashlib.sha256()
+    return hashlib.sha1(b"blob %d\0" % file.size_bytes, usedforsecurity=False)
+
+
+class FollowingHash:
+    """Hashes a growing file from its first byte, in a thread of its own.
+
+    What an interrupted download has left is hashed while the rest arrives. hashlib and file reads release
+    the interpreter lock, so the download is hardly slower on two cores.
+
+    Args:
+        path: the file; bytes are only ever added to it.
+        hasher: takes in its bytes.
+        size_bytes: how long the file will be.
+    """
+
+    def __init__(self, path: Path, hasher: Hasher, size_bytes: int) -> None:
+        self._path = path
+        self._hasher = hasher
+        self._size_bytes = size_bytes
+        self._given_up = threading.Event()
+        self._complete = threading.Event()
+        self._error: OSError | None = None
+        self.done_bytes = 0
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def give_up(self) -> None:
+        """Stop: the file will not be completed, or not from these bytes."""
+        self._given_up.set()
+        self._thread.join()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the hash of a file that no longer grows; return whether all of it was hashed.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        self._complete.set()
+        self._thread.join(timeout_s)
+        if self._error is not None:
+            raise self._error
+        return not self._thread.is_alive()
+
+    def hexdigest(self) -> str:
+        """Return the digest once `wait` has returned True."""
+        return self._hasher.hexdigest()
+
+    def _follow(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                while self.done_bytes < self._size_bytes and not self._given_up.is_set():
+                    complete = self._complete.is_set()  # asked before the read, which then sees the last byte
+                    chunk = file.read(min(_CHUNK_BYTES, self._size_bytes - self.done_bytes))
+                    self._hasher.update(chunk)
+                    self.done_bytes += len(chunk)
+                    if not chunk and complete:
+                        return  # it is shorter than it was: its hash will not be the right one
+                    if not chunk:
+                        self._given_up.wait(_IDLE_S)
+        except OSError as error:
+            self._error = error
 
 
 class TransferState(StrEnum):
@@ -114,7 +194,7 @@ class Transfer:
                 self._verify(item.path)
             if self._access.local_dir is None and item.revision != item.commit:
                 ref = cache.repo_dir(item.repo, self._access) / "refs" / item.revision
-                cache.write_atomically(ref, item.commit)  # a branch can be found offline, too
+                paths.write_atomically(ref, item.commit)  # a branch can be found offline, too
         except failures() as error:
             raise translate_error(error, self._subject, self._access) from error
         self._report_progress(TransferState.DONE, item.file.size_bytes, always=True)
@@ -149,7 +229,7 @@ class Transfer:
         except CorruptDownloadError:
             item.partial.unlink()  # it is what the Hub has: resuming would bring it again
             raise
-        cache.publish(item.partial, item.blob)
+        paths.publish(item.partial, item.blob)
         self._remember(item.blob)
 
     def _attempt(self) -> bool:
@@ -171,7 +251,7 @@ class Transfer:
 
     def _follow(self, path: Path) -> FollowingHash:
         file = self._item.file
-        return FollowingHash(path, new_hasher(file.digest, file.size_bytes), file.size_bytes)
+        return FollowingHash(path, new_hasher(file), file.size_bytes)
 
     def _finish_hash(self) -> None:
         try:
@@ -288,7 +368,7 @@ class Transfer:
     def _remember(self, path: Path) -> None:
         """Spare later commands the reading of a file whose SHA-256 is known now."""
         file = self._item.file
-        if not is_sha256(file.digest):
+        if file.sha256 is None:
             return
         if file.size_bytes >= WAIT_TO_REMEMBER_BYTES:
             self._stop.wait(digests.unsettled_s(path))
