@@ -6,7 +6,6 @@ from ggufspec.choices import ENGINES, Experts, Layers, Method, Program, Role, Sp
 from ggufspec.domain.acceptances import (
     Acceptance,
     AcceptanceRate,
-    GivenAcceptance,
     Positions,
     Steady,
     parse_acceptances,
@@ -82,7 +81,6 @@ __all__ = [
     "Failure",
     "FileIdentity",
     "FileUse",
-    "GivenAcceptance",
     "HeadFile",
     "Launch",
     "Layers",

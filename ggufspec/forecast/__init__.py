@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ggufspec.forecast.advice import Advice, Needs, Reason, best, choose_draft_size, needs, ratio
+from ggufspec.forecast.advice import Advice, Reason, best, choose_draft_size, needs, ratio
 from ggufspec.forecast.calibration import Calibration, CalibrationRun, calibrate
 from ggufspec.forecast.evaluations import Exposure, alone, drafting
-from ggufspec.forecast.forecasting import Forecast, RoundRange, closed_form, forecasts, longest, round_range
+from ggufspec.forecast.forecasting import Forecast, RoundRange, closed_form, forecasts, round_range
 
 __all__ = [
     "Advice",
@@ -13,7 +13,6 @@ __all__ = [
     "CalibrationRun",
     "Exposure",
     "Forecast",
-    "Needs",
     "Reason",
     "RoundRange",
     "alone",
@@ -23,7 +22,6 @@ __all__ = [
     "closed_form",
     "drafting",
     "forecasts",
-    "longest",
     "needs",
     "ratio",
     "round_range",

@@ -21,17 +21,13 @@ from ggufspec.stats.effects import (
     ASSUMED_SPREAD,
     MIN_LOADS,
     WIDEST,
-    Components,
     Effect,
-    Fit,
     Gap,
     assume_spread,
-    group_repeats,
     mean_rate,
     paired_effect,
 )
 from ggufspec.stats.estimates import (
-    CONFIDENCE,
     ERROR,
     Z95,
     mean_over_prompts,
@@ -50,14 +46,12 @@ from ggufspec.stats.families import (
 )
 from ggufspec.stats.fixed import compare_loads, fixed_effect, mean_of_loads, without_interval
 from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
-from ggufspec.stats.percentiles import FEW_BEYOND, LEAST_BEYOND, percentile_over_loads
+from ggufspec.stats.percentiles import FEW_BEYOND, percentile_over_loads
 from ggufspec.stats.planning import Needed, expected_width, needed, needed_for
 from ggufspec.stats.ratios import ratio_of_sums
-from ggufspec.stats.spread import UNSTABLE_ABOVE, p_of_equal_groups, spread, unstable
+from ggufspec.stats.spread import p_of_equal_groups, spread, unstable
 from ggufspec.stats.student import preload, t_quantile, t_tail
 from ggufspec.stats.texts import (
-    BINS,
-    LEAST_TOKENS,
     count_places,
     highest_share,
     place_token,
@@ -67,24 +61,17 @@ from ggufspec.stats.trend import drift, rising_line
 
 __all__ = [
     "ASSUMED_SPREAD",
-    "BINS",
-    "CONFIDENCE",
     "ERROR",
     "FEW_BEYOND",
-    "LEAST_BEYOND",
-    "LEAST_TOKENS",
     "MIN_LOADS",
     "SHARED_BASELINE",
-    "UNSTABLE_ABOVE",
     "WIDEST",
     "Z95",
     "Adjusted",
     "Cell",
     "Comparison",
-    "Components",
     "Effect",
     "Estimate",
-    "Fit",
     "Gap",
     "LimitTest",
     "LogEffect",
@@ -107,7 +94,6 @@ __all__ = [
     "family_tail",
     "find_far",
     "fixed_effect",
-    "group_repeats",
     "highest_share",
     "judge_limits",
     "mean_of_loads",

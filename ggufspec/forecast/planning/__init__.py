@@ -10,7 +10,7 @@ from ggufspec.forecast.planning.fits import (
     detect_site,
     fit_pair,
 )
-from ggufspec.forecast.planning.plans import Planned, plan, plan_pair
+from ggufspec.forecast.planning.plans import Planned, plan
 
 __all__ = [
     "CONTEXT",
@@ -21,5 +21,4 @@ __all__ = [
     "detect_site",
     "fit_pair",
     "plan",
-    "plan_pair",
 ]

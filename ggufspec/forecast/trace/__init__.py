@@ -11,15 +11,13 @@ from ggufspec.forecast.trace.ngrams import EMULATED, ngram_steps, walk, why_not
 from ggufspec.forecast.trace.ties import Certainty, certainty, first_text_tie
 from ggufspec.forecast.trace.values import Counts, DraftTrace, TraceStep, count
 from ggufspec.forecast.trace.walks import Rules, expected, needed, rounds, steps
-from ggufspec.llama.command import LOOKUPS, Lookup, draft_sizes
+from ggufspec.llama.command import draft_sizes
 
 __all__ = [
     "EMULATED",
-    "LOOKUPS",
     "Certainty",
     "Counts",
     "DraftTrace",
-    "Lookup",
     "Rules",
     "TraceStep",
     "certainty",

@@ -15,7 +15,7 @@ from ggufspec.llama.server.answers import (
     read_slot_drafts,
     read_tokens,
 )
-from ggufspec.llama.server.client import LoadClient, RequestError, ServerClient
+from ggufspec.llama.server.client import LoadClient, RequestError
 from ggufspec.llama.server.endpoints import (
     KEY_VARIABLE,
     check_url,
@@ -46,7 +46,6 @@ __all__ = [
     "PortTakenError",
     "RequestError",
     "Server",
-    "ServerClient",
     "ServerCounters",
     "Timings",
     "check_url",

@@ -1,6 +1,6 @@
 """GGUF files: the header of a model, on this machine or on the Hub, as a ModelCard."""
 
-from ggufspec.modelfiles.gguf.card import ModelCard, Split, Vocabulary
+from ggufspec.modelfiles.gguf.card import ModelCard, Vocabulary
 from ggufspec.modelfiles.gguf.files import (
     models_in,
     open_parts,
@@ -13,7 +13,6 @@ from ggufspec.modelfiles.gguf.files import (
 from ggufspec.modelfiles.gguf.reader import (
     TYPES_BY_NAME,
     FileSource,
-    GgmlType,
     HeaderSource,
     NumberArray,
     StringArray,
@@ -24,11 +23,9 @@ from ggufspec.modelfiles.gguf.reader import (
 __all__ = [
     "TYPES_BY_NAME",
     "FileSource",
-    "GgmlType",
     "HeaderSource",
     "ModelCard",
     "NumberArray",
-    "Split",
     "StringArray",
     "Tensor",
     "Vocabulary",

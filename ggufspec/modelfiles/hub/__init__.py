@@ -13,11 +13,9 @@ except ValueError:  # its message may hold a password
     ) from None
 
 from ggufspec.modelfiles.hub.cache import (
-    CachedRepo,
     cached_files,
     cached_repos,
     delete_repo,
-    fetch_command,
     last_pair,
     remember_fetched,
     validate_model,
@@ -26,7 +24,6 @@ from ggufspec.modelfiles.hub.choice import RemoteModel, SeveralModelsError
 from ggufspec.modelfiles.hub.client import Access, is_public
 from ggufspec.modelfiles.hub.datasets import (
     DatasetFile,
-    DatasetListing,
     DatasetReference,
     check_dataset,
     dataset_address,
@@ -65,10 +62,8 @@ from ggufspec.modelfiles.hub.transfer import TransferProgress, TransferState
 __all__ = [
     "ASK_ABOVE_BYTES",
     "Access",
-    "CachedRepo",
     "CheckpointSurvey",
     "DatasetFile",
-    "DatasetListing",
     "DatasetReference",
     "DrafterCandidate",
     "FetchItem",
@@ -88,7 +83,6 @@ __all__ = [
     "delete_repo",
     "download",
     "fetch",
-    "fetch_command",
     "fetch_dataset_files",
     "fetch_files",
     "find_heads",
