@@ -161,7 +161,7 @@ def _ratio(new: Mapping[stats.Cell, float], old: Mapping[stats.Cell, float], nam
 def _start(session: Session, asked: argparse.Namespace) -> launching.Server:
     """Start llama-server, without a key."""
     pair = next(arm.pair for arm in session.suite.blocks[0].arms if arm.role is Role.DRAFTING)
-    port = launching.find_free_port(8080)
+    port = next(launching.find_free_ports(8080))
     program = session.install.programs[Program.SERVER].path
     argv = [str(program), "-m", str(pair.target.path), "--port", str(port)]
     argv += ["-np", "1", "-c", "2048", "-t", str(asked.threads), "-tb", str(asked.threads), "--no-webui"]

@@ -446,7 +446,7 @@ def _resident(process: psutil.Process) -> int:
 
 def resident(argv: Sequence[str]) -> int:
     """Return the resident bytes of a llama-server that has read a long prompt and answered it."""
-    port = launching.find_free_port(FIRST_PORT)
+    port = next(launching.find_free_ports(FIRST_PORT))
     with closing(launching.start_printed((*argv, "--port", str(port)), port=port, timeout_s=300)) as server:
         server.post("/completion", {"prompt": [1000] * (CONTEXT - 64), "n_predict": 16, "ignore_eos": True})
         return sum(map(_resident, psutil.Process().children(recursive=True)))

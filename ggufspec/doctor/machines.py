@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ggufspec import machine, units
 from ggufspec.doctor.finding import Finding, ok, remark
-from ggufspec.machine import Gpu, Room, nvml, sensors
+from ggufspec.machine import Gpu, Room, nvml, sampling
 
 _HOT_C = 85.0
 _LITTLE_MEMORY = 2 << 30
@@ -45,7 +45,7 @@ def threads(cores: int, busy: float, configured: int | None = None) -> Finding:
     return ok("threads", text)
 
 
-def governor(root: Path = sensors.SYS) -> Finding:
+def governor(root: Path = sampling.SYS) -> Finding:
     """Report the processor's frequency governor, and whether it keeps clocks low."""
     cpus = root / "devices/system/cpu"
     named = sorted({_read(file) for file in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")})
@@ -61,9 +61,9 @@ def governor(root: Path = sensors.SYS) -> Finding:
     return remark("governor", text, "sudo cpupower frequency-set --governor performance")
 
 
-def heat(root: Path = sensors.SYS) -> Finding:
+def heat(root: Path = sampling.SYS) -> Finding:
     """Report the processor's temperature, and throttling since the machine started."""
-    degrees = sensors.temperature_c(root)
+    degrees = sampling.temperature_c(root)
     counts = [
         int(count)
         for file in root.glob("devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count")

@@ -1,9 +1,13 @@
-"""The machine's state while a run is measured; that of GPUs is read several times a second by a thread."""
+"""The machine's state while a run is measured; that of GPUs is read several times a second by a thread.
+
+What a sensor of the processor does not tell, or no program may read, is None.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,12 +17,17 @@ from statistics import fmean
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import psutil
+
 from ggufspec.domain import Conditions
-from ggufspec.machine import nvml, sensors
+from ggufspec.machine import nvml
 from ggufspec.machine.load import LoadWatch
 
+SYS = Path("/sys")
 _PERIOD_S = 0.15
 _JOIN_S = 1.0  # for the thread to end if the driver does not answer
+_CHIPS = {"coretemp", "k10temp", "zenpower", "cpu_thermal"}
+_MOST_W = 500.0  # of one processor package
 
 
 class Moment(NamedTuple):
@@ -152,18 +161,18 @@ class Watch:
 
     at_s: float
     load: LoadWatch
-    energy: Mapping[str, sensors.EnergyCounter] | None
+    energy: Mapping[str, EnergyCounter] | None
     swapped_bytes: int | None
     root: Path
     gpus: GpuSampler | None
 
     @classmethod
-    def start(cls, root: Path = sensors.SYS) -> Watch:
+    def start(cls, root: Path = SYS) -> Watch:
         """Read the counters; ``root`` is the folder of sysfs."""
         return cls(
             load=LoadWatch.start(),
-            swapped_bytes=sensors.swapped_bytes(),
-            energy=sensors.energy(root),
+            swapped_bytes=swapped_bytes(),
+            energy=energy(root),
             at_s=time.monotonic(),
             root=root,
             gpus=GpuSampler() if nvml.present() else None,
@@ -176,17 +185,17 @@ class Watch:
         """
         gpus = self.gpus.stop() if self.gpus else Conditions()
         elapsed_s = time.monotonic() - self.at_s
-        energy, load = sensors.energy(self.root), self.load.load()
-        cpu_w = sensors.mean_w(self.energy, energy, elapsed_s)
+        load = self.load.load()
+        cpu_w = mean_w(self.energy, energy(self.root), elapsed_s)
         return replace(
             gpus,
             others_cores=load and load.others_cores,
             steal_cores=load and load.steal_cores,
-            cpu_mhz=sensors.frequency_mhz(),
-            cpu_c=sensors.temperature_c(self.root),
+            cpu_mhz=frequency_mhz(),
+            cpu_c=temperature_c(self.root),
             cpu_w=cpu_w,
             cpu_j=None if cpu_w is None else cpu_w * elapsed_s,
-            swapped_bytes=_increase(self.swapped_bytes, sensors.swapped_bytes()),
+            swapped_bytes=_increase(self.swapped_bytes, swapped_bytes()),
         )
 
     def __enter__(self) -> Self:
@@ -201,3 +210,84 @@ class Watch:
 
 def _increase(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else max(0, after - before)
+
+
+class EnergyCounter(NamedTuple):
+    """Energy counter of one processor package in µJ; it wraps around at ``range_uj``."""
+
+    used_uj: int
+    range_uj: int
+
+
+def energy(root: Path = SYS) -> Mapping[str, EnergyCounter] | None:
+    """Return the energy counters of all processor packages (Linux RAPL, on Intel and AMD).
+
+    None if there are none, or if only root may read them, as on most systems since CVE-2020-8694. Sub-domains
+    (``intel-rapl:0:1``) are part of their package and not read; ``psys`` covers more than the processor.
+    """
+    counters: dict[str, EnergyCounter] = {}
+    for domain in (root / "class/powercap").glob("intel-rapl:*"):
+        if domain.name.count(":") > 1 or not (_read(domain / "name") or "").startswith("package"):
+            continue
+        used, limit = _number(domain / "energy_uj"), _number(domain / "max_energy_range_uj")
+        if used is None or not limit:
+            return None  # the sum would leave a package out
+        counters[domain.name] = EnergyCounter(used, limit)
+    return counters or None
+
+
+def mean_w(
+    before: Mapping[str, EnergyCounter] | None, after: Mapping[str, EnergyCounter] | None, elapsed_s: float
+) -> float | None:
+    """Return the mean power of all packages between two readings.
+
+    None if a counter may have wrapped around more than once.
+    """
+    if not before or not after or before.keys() != after.keys() or elapsed_s <= 0:
+        return None
+    if any(counter.range_uj < _MOST_W * elapsed_s * 1e6 for counter in after.values()):
+        return None
+    used_uj = sum((after[name].used_uj - before[name].used_uj) % after[name].range_uj for name in after)
+    return used_uj / 1e6 / elapsed_s
+
+
+def frequency_mhz() -> float | None:
+    """Return the mean frequency of all cores, idle ones included."""
+    try:
+        current: float = getattr(psutil.cpu_freq(), "current", 0.0)
+    except (OSError, RuntimeError):
+        return None
+    return current or None
+
+
+def temperature_c(root: Path = SYS) -> float | None:
+    """Return the highest temperature among the processor's sensors.
+
+    Other chips, such as those of disks, are not read: they can take tens of milliseconds to answer.
+    """
+    chips = [chip for chip in (root / "class/hwmon").glob("*") if _read(chip / "name") in _CHIPS]
+    readings = [_number(sensor) for chip in chips for sensor in chip.glob("temp*_input")]
+    return max((reading / 1000 for reading in readings if reading is not None), default=None)
+
+
+def swapped_bytes() -> int | None:
+    """Return the bytes that all programs have swapped in and out since the machine started."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)  # psutil warns if the kernel does not count
+            swap = psutil.swap_memory()
+    except (OSError, RuntimeWarning):
+        return None
+    return swap.sin + swap.sout
+
+
+def _number(file: Path) -> int | None:
+    text = _read(file)
+    return int(text) if text is not None and text.lstrip("-").isdecimal() else None
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return None

@@ -14,15 +14,9 @@ from ggufspec.errors import DrafterRefusedError, ModelFileError, NotCachedError
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import heads, mtp_layers, read_head, usable_methods
 from ggufspec.modelfiles.gguf import ModelCard
-from ggufspec.options import ModelOptions, only
 
 AUTO = "auto"
 """In place of a drafter's name: the head beside the target."""
-
-
-def chosen_by(asked: ModelOptions, access: hub.Access) -> Pair:
-    """Return the pair that options name; see ``choose_pair``."""
-    return choose_pair(asked.pair, only(asked.target), only(asked.draft_model), access)
 
 
 def choose_pair(

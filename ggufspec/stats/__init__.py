@@ -7,7 +7,7 @@ What each figure means in plain words, and how it was validated, stands in ``doc
 from __future__ import annotations
 
 from ggufspec.domain import Estimate, StoppingRule, schedule_looks
-from ggufspec.stats.cells import Cell, Rates, align
+from ggufspec.stats.cells import Cell, Rates, align, p_of_equal_groups, spread, unstable
 from ggufspec.stats.clipping import clip, find_far, replace_rates
 from ggufspec.stats.disturbance import (
     combine_slowdowns,
@@ -33,7 +33,11 @@ from ggufspec.stats.estimates import (
     mean_over_prompts,
     median_ratio,
     per_prompt,
+    preload,
     quantile,
+    ratio_of_sums,
+    t_quantile,
+    t_tail,
 )
 from ggufspec.stats.families import (
     SHARED_BASELINE,
@@ -48,9 +52,6 @@ from ggufspec.stats.fixed import compare_loads, fixed_effect, mean_of_loads, wit
 from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
 from ggufspec.stats.percentiles import FEW_BEYOND, percentile_over_loads
 from ggufspec.stats.planning import Needed, expected_width, needed, needed_for
-from ggufspec.stats.ratios import ratio_of_sums
-from ggufspec.stats.spread import p_of_equal_groups, spread, unstable
-from ggufspec.stats.student import preload, t_quantile, t_tail
 from ggufspec.stats.texts import (
     count_places,
     highest_share,

@@ -18,9 +18,8 @@ from math import exp, lgamma, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec.stats.cells import Rates, Values
+from ggufspec.stats.cells import Rates, Values, pooled_spread
 from ggufspec.stats.effects import group_repeats
-from ggufspec.stats.spread import pooled_spread
 
 FAR = 3.5
 """Robust standard deviations beyond which a run is clipped (Iglewicz and Hoaglin 1993)."""

@@ -37,8 +37,7 @@ import numpy as np
 from ggufspec.domain import Estimate
 from ggufspec.stats.cells import Cell, Rates, Values, align
 from ggufspec.stats.disturbance import disturbance_error, widen
-from ggufspec.stats.estimates import CONFIDENCE, quantile
-from ggufspec.stats.student import t_tail
+from ggufspec.stats.estimates import CONFIDENCE, quantile, t_tail
 
 MIN_LOADS = 3
 """Loads of several runs each, below which an arm and its load cannot be told apart."""

@@ -30,9 +30,8 @@ from ggufspec.stats.effects import (
     is_constant,
     paired_effect,
 )
-from ggufspec.stats.estimates import ERROR
+from ggufspec.stats.estimates import ERROR, t_quantile
 from ggufspec.stats.limits import LogEffect, pair_units
-from ggufspec.stats.student import t_quantile
 
 _LEAST_SHARE = 0.5  # of the prompts, in a load that counts
 

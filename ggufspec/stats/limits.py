@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ggufspec.stats.disturbance import widen
-from ggufspec.stats.student import t_quantile, t_tail
+from ggufspec.stats.estimates import t_quantile, t_tail
 
 _MOST_UNITS = 1000
 
@@ -46,10 +46,6 @@ class LogEffect:
             self.value - t_quantile(lower_tail, degrees) * error,
             self.value + t_quantile(upper_tail, degrees) * error,
         )
-
-    def p_above(self, limit: float) -> float:
-        """Return the chance of so large a value, if the truth is the limit."""
-        return self._tail(self.value - limit)
 
     def p_below(self, limit: float) -> float:
         """Return the chance of so small a value, if the truth is the limit."""

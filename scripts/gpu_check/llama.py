@@ -32,7 +32,7 @@ def folder(named: Path | None, carry: Path, *, gpu: bool, seconds: float) -> Pat
     if chosen is not None:
         found: Install | None = installs.find_install(chosen)
     else:
-        fitting = (each for each in installs.find_all() if each.gpu is not False or not gpu)
+        fitting = (each for each in installs.survey_installs()[0] if each.gpu is not False or not gpu)
         found = next(fitting, None)
         if found is None and (carry / SOURCE).is_file():
             found = _build(carry / SOURCE, gpu=gpu, seconds=seconds)

@@ -63,7 +63,7 @@ def test_order_of_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(places["variable"]))
     assert install.find_install().root == places["variable"].resolve()
     assert install.find_install(places["named"]).root == places["named"].resolve()
-    assert [found.origin for found in install.find_all()] == ["GGUFSPEC_LLAMA", "PATH"]
+    assert [found.origin for found in install.survey_installs()[0]] == ["GGUFSPEC_LLAMA", "PATH"]
 
 
 def test_the_settings_file_names_one_for_every_search(
@@ -75,7 +75,7 @@ def test_the_settings_file_names_one_for_every_search(
     (home / "config.toml").write_text(f'llama = "{places["file"]}"\n')
     where = f"{home / 'config.toml'}:1"
     assert (install.find_install().root, install.find_install().origin) == (places["file"].resolve(), where)
-    assert [found.origin for found in install.find_all()] == [where, "PATH"]
+    assert [found.origin for found in install.survey_installs()[0]] == [where, "PATH"]
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(places["variable"]))
     assert install.find_install().root == places["variable"].resolve()
     monkeypatch.delenv("GGUFSPEC_LLAMA")
@@ -83,7 +83,7 @@ def test_the_settings_file_names_one_for_every_search(
     with pytest.raises(NoInstallError, match=rf"{where} names /nonexistent"):
         install.find_install()
     (home / "config.toml").write_text("no toml")
-    assert [found.origin for found in install.find_all()] == ["PATH"]
+    assert [found.origin for found in install.survey_installs()[0]] == ["PATH"]
 
 
 def test_nothing_anywhere_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_the_newest_llama_cpp_is_found_and_of_two_builds_of_it_the_latest() -> N
     old = own_build("old", version="0.3.16", at="2026-03-01T00:00:00+00:00")
     places = [build.bin.resolve() for build in (last, first, old)]
     assert install.find_install().root == places[0]
-    assert [found.root for found in install.find_all()] == places
+    assert [found.root for found in install.survey_installs()[0]] == places
 
 
 @pytest.mark.usefixtures("no_path")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.llama.server import PortTakenError, find_free_port, find_free_ports, start_printed
+from ggufspec.llama.server import PortTakenError, find_free_ports, start_printed
 from tests.support import fake_server
 from tests.support.fake_server import Behaviour, FakeServer
 
@@ -34,7 +34,7 @@ def test_another_program_that_answers_on_the_port_is_noticed(tmp_path: Path) -> 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells every user who listens")
 def test_a_second_server_on_the_same_port_is_noticed(tmp_path: Path, first_port: int) -> None:
-    port = find_free_port(first_port)
+    port = next(find_free_ports(first_port))
     with closing(start_printed(_argv(tmp_path / "first", port), port=port, timeout_s=20.0)) as first:
         with pytest.raises(PortTakenError):
             start_printed(_argv(tmp_path / "second", port), port=port, timeout_s=20.0)
@@ -44,4 +44,4 @@ def test_a_second_server_on_the_same_port_is_noticed(tmp_path: Path, first_port:
 def test_the_port_of_a_server_is_not_offered_again(tmp_path: Path, first_port: int) -> None:
     port, other = list(find_free_ports(first_port))[:2]
     with closing(start_printed(_argv(tmp_path, port), port=port, timeout_s=20.0)):
-        assert find_free_port(port) == other
+        assert next(find_free_ports(port)) == other

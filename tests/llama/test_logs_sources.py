@@ -10,7 +10,7 @@ import pytest
 import ggufspec
 from ggufspec.domain import Status
 from ggufspec.errors import LogError
-from ggufspec.llama.logs.sources import Source
+from ggufspec.llama.logs.reading import Source
 
 LOGS = Path(__file__).parents[1] / "logs"
 LOG = LOGS / "0.2.63" / "tree.log"

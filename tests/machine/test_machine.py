@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from ggufspec import machine
-from ggufspec.machine import Gpu, LoadWatch, Watch, sensors
+from ggufspec.machine import Gpu, LoadWatch, Watch, sampling
 from ggufspec.machine.load import descendants
 
 MIB = 1 << 20
@@ -159,10 +159,10 @@ def _package(folder: Path, used_uj: int, *, name: str = "package-0", range_uj: i
 
 
 def _watts(root: Path, started_s: float = 10.0, **later: int) -> float | None:
-    before = sensors.energy(root)
+    before = sampling.energy(root)
     for name, used_uj in later.items():
         _package(root / "class/powercap" / name.replace("_", ":").replace("rapl", "intel-rapl"), used_uj)
-    return sensors.mean_w(before, sensors.energy(root), started_s)
+    return sampling.mean_w(before, sampling.energy(root), started_s)
 
 
 def test_power_is_the_energy_of_all_packages_over_time(tmp_path: Path) -> None:
@@ -190,11 +190,11 @@ def test_an_energy_counter_that_may_have_lapped_says_nothing(tmp_path: Path) -> 
 def test_one_unreadable_package_makes_the_power_unknown(tmp_path: Path) -> None:
     domains = tmp_path / "class/powercap"
     _package(domains / "intel-rapl:0", 1)
-    assert sensors.energy(tmp_path) is not None
+    assert sampling.energy(tmp_path) is not None
     (_package(domains / "intel-rapl:1", 1) / "energy_uj").unlink()  # root reads what it may not, but not this
     (domains / "intel-rapl:1/energy_uj").mkdir()
-    assert sensors.energy(tmp_path) is None
-    assert sensors.energy(tmp_path / "elsewhere") is None
+    assert sampling.energy(tmp_path) is None
+    assert sampling.energy(tmp_path / "elsewhere") is None
 
 
 def test_the_hottest_sensor_of_the_processor_counts(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_the_hottest_sensor_of_the_processor_counts(tmp_path: Path) -> None:
         for place, reading in enumerate(readings, start=1):
             (folder / f"temp{place}_input").write_text(f"{reading}\n")
             (folder / f"temp{place}_crit").write_text("100000\n")
-    assert sensors.temperature_c(tmp_path) == 63.5
-    assert sensors.temperature_c(tmp_path / "elsewhere") is None
+    assert sampling.temperature_c(tmp_path) == 63.5
+    assert sampling.temperature_c(tmp_path / "elsewhere") is None
 
 
 def test_conditions_cover_the_time_since_the_start(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def servers(llama: Install) -> Iterator[tuple[str, str]]:
     with ExitStack() as stack:
         urls = []
         for spec in (_spec().baseline, _spec()):
-            port = launching.find_free_port(18080)
+            port = next(launching.find_free_ports(18080))
             argv = commands.serving_argv(spec, llama, slots=2, port=port)
             stack.callback(launching.start_printed(argv, port=port, timeout_s=120).close)
             urls.append(f"http://127.0.0.1:{port}")

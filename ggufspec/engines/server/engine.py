@@ -35,7 +35,7 @@ from ggufspec.engines.server.capabilities import (
 from ggufspec.engines.server.response import body, note, send
 from ggufspec.llama.install import Install
 from ggufspec.llama.logs import parsing
-from ggufspec.llama.server import Server, metrics, readable_argv, start
+from ggufspec.llama.server import Server, endpoints, readable_argv, start
 
 _SUMMARY = b"total time ="  # in every era, the last line about a request
 # What these methods learn from a request stays until the server ends, even if slots are erased. Example: the
@@ -323,4 +323,4 @@ def _inactive(server: Server) -> Failure:
 def _accepted_at(server: Server) -> list[int] | None:
     """Return how often each position of a draft was accepted since the load; None if it is not counted."""
     text = server.get("/metrics")
-    return None if text is None else metrics.read_accepted_at(text.decode(errors="replace"))
+    return None if text is None else endpoints.read_accepted_at(text.decode(errors="replace"))

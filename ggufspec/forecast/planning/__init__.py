@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from ggufspec.forecast.planning.fits import (
+from ggufspec.forecast.planning.plans import (
     CONTEXT,
     FetchState,
     PairFit,
+    Planned,
     Site,
     detect_site,
     fit_pair,
+    plan,
 )
-from ggufspec.forecast.planning.plans import Planned, plan
 
 __all__ = [
     "CONTEXT",

@@ -210,11 +210,6 @@ def is_any_found() -> bool:
     return _set()[0] is not None or any(isinstance(candidate, Install) for candidate in _search())
 
 
-def find_all() -> tuple[Install, ...]:
-    """Return every install that was found, the one that ``find_install`` returns first."""
-    return survey_installs()[0]
-
-
 def survey_installs() -> tuple[tuple[Install, ...], tuple[Skipped, ...]]:
     """Return every install, that of ``find_install`` first, and the builds that cannot be used."""
     first = None

@@ -18,10 +18,12 @@ from ggufspec.llama.server.answers import (
 from ggufspec.llama.server.client import LoadClient, RequestError
 from ggufspec.llama.server.endpoints import (
     KEY_VARIABLE,
+    ServerCounters,
     check_url,
     connect,
     count_tokens,
     describe_server,
+    read_counters,
     read_key,
     read_metrics,
     sends_in_clear,
@@ -29,13 +31,11 @@ from ggufspec.llama.server.endpoints import (
 from ggufspec.llama.server.launching import (
     PortTakenError,
     Server,
-    find_free_port,
     find_free_ports,
     readable_argv,
     start,
     start_printed,
 )
-from ggufspec.llama.server.metrics import ServerCounters, read_counters
 
 __all__ = [
     "END",
@@ -54,7 +54,6 @@ __all__ = [
     "decode",
     "describe_server",
     "event_text",
-    "find_free_port",
     "find_free_ports",
     "read_counters",
     "read_event",

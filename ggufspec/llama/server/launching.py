@@ -179,17 +179,6 @@ def start_printed(argv: Sequence[str], *, port: int, timeout_s: float | None = N
         return server
 
 
-def find_free_port(first: int) -> int:
-    """Return the first port from ``first`` on that no program has.
-
-    Raises:
-        Failure: none of the next hundred is free.
-    """
-    for port in find_free_ports(first):
-        return port
-    raise Failure(Status.FAILED, f"no free port on {_HOST} from {first} to {first + _PORTS - 1}")
-
-
 def find_free_ports(first: int) -> Iterator[int]:
     """Yield those of the hundred ports from ``first`` on that no program has."""
     for port in range(first, first + _PORTS):

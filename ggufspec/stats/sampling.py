@@ -1,0 +1,257 @@
+"""Exact speculative sampling: the drafter saves time, the text stays distributed as the target's own.
+
+p is the target's distribution of the next token, q the drafter's, γ the draft size. Both models' logits go
+through the same sampler chain. The algorithm is algorithm 1 of Leviathan et al. 2023 (arXiv 2211.17192) and
+algorithm 2 of Chen et al. 2023 (arXiv 2302.01318). A drafter that always proposes its likeliest token is the
+special case of a one-hot q: a draft is then accepted with the target's probability of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import fsum, inf, isfinite, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggufspec.domain import Sampling
+
+Logits = NDArray[np.float32] | NDArray[np.float64]
+Probabilities = NDArray[np.float64]
+Tokens = NDArray[np.intp]
+
+_HEADS = (256, 8192)  # top-p rarely keeps more tokens than these, and sorting all 150,000 takes 20 ms
+_NO_MASS = float(np.finfo(np.float64).tiny)  # below it doubles are too coarse to draw in proportion
+
+
+def distribution(logits: Logits, sampling: Sampling) -> Probabilities:
+    """Return the probabilities from which the next token is drawn.
+
+    The order is that of llama.cpp's default chain (``samplers`` in common/common.h), from April 2024 to
+    today: top-k, top-p, min-p, temperature last. So top-p and min-p judge the model's own probabilities,
+    top-p those among the k that top-k left. Links of the chain that ``Sampling`` does not know are off by
+    default there. top-k <= 0, top-p >= 1 and min-p <= 0 filter nothing; the likeliest token always stays.
+    top-p keeps the token that reaches the sum. Among equal logits the lower token counts as the likelier,
+    where llama.cpp leaves the choice to its sort. It computes in float32, we in float64: a token within
+    rounding of a threshold may fall on the other side of it.
+
+    Args:
+        logits: (vocab,); -inf marks a token that cannot be.
+        sampling: greedy gives all to the likeliest token.
+
+    Returns:
+        (vocab,), sums to 1.
+
+    Raises:
+        ValueError: logits that are NaN, +inf, all -inf, or none at all; a setting that is not finite.
+    """
+    values = np.asarray(logits, dtype=np.float64)
+    peak = _peak(values)
+    if not all(map(isfinite, (sampling.temperature, sampling.top_p, sampling.min_p))):
+        raise ValueError(f"temperature, top-p and min-p must be finite: {sampling}")
+    result = np.zeros_like(values)
+    if sampling.greedy:
+        result[int(values.argmax())] = 1.0  # the first of equals
+        return result
+    kept = _kept(values, peak, sampling)
+    with np.errstate(over="ignore"):  # near temperature 0 all but the likeliest go to -inf
+        weights = np.exp((values[kept] - peak) / sampling.temperature)
+    result[kept] = weights / weights.sum()
+    return result
+
+
+def distributions(logits: Logits, sampling: Sampling) -> Probabilities:
+    """Return ``distribution`` of every row: (n, vocab) to (n, vocab), eight bytes per number."""
+    if logits.ndim != 2:
+        raise ValueError(f"logits must be (n, vocab), not {logits.shape}")
+    result = np.empty(logits.shape)
+    for row, values in zip(result, logits, strict=True):
+        row[:] = distribution(values, sampling)
+    return result
+
+
+def _peak(values: Probabilities) -> float:
+    """Return the highest logit; one pass tells every kind of logits that mean nothing."""
+    if values.ndim != 1 or not values.size:
+        raise ValueError(f"logits must be (vocab,), not {values.shape}")
+    peak = float(values.max())
+    if not isfinite(peak):
+        reasons = {np.inf: "+inf among them", -np.inf: "-inf everywhere, so no token is left"}
+        raise ValueError(f"the logits are not finite: {reasons.get(peak, 'NaN among them')}")
+    return peak
+
+
+def _kept(values: Probabilities, peak: float, sampling: Sampling) -> Tokens:
+    """Return the tokens that top-k, top-p and min-p leave."""
+    tokens: Tokens
+    if 0 < sampling.top_k < len(values):
+        tokens = _likeliest(values, sampling.top_k)
+        if sampling.top_p < 1.0:
+            weights = np.exp(values[tokens] - peak)
+            tokens = tokens[: _reach(weights, sampling.top_p * weights.sum()) + 1]
+    elif sampling.top_p < 1.0:
+        goal = sampling.top_p * np.exp(values - peak).sum()
+        for size in (*(head for head in _HEADS if head < len(values)), len(values)):
+            tokens = _likeliest(values, size)
+            at = _reach(np.exp(values[tokens] - peak), goal)
+            if at < size:
+                break
+        tokens = tokens[: at + 1]
+    else:
+        tokens = np.arange(len(values))
+    if sampling.min_p > 0.0:
+        passing = tokens[values[tokens] >= peak + log(sampling.min_p)]
+        tokens = passing if passing.size else np.array([values.argmax()])  # min-p > 1 leaves one token
+    return tokens
+
+
+def _likeliest(values: Probabilities, size: int) -> Tokens:
+    """Return the ``size`` tokens of highest logit, in falling order, equals in order of their numbers."""
+    if size < len(values):
+        last = np.partition(values, len(values) - size)[len(values) - size]
+        above = np.flatnonzero(values > last)
+        level = np.flatnonzero(values == last)[: size - len(above)]
+        tokens = np.sort(np.concatenate((above, level)))
+    else:
+        tokens = np.arange(len(values))
+    return tokens[np.argsort(-values[tokens], kind="stable")]
+
+
+def _reach(weights: Probabilities, goal: float) -> int:
+    """Return where the running sum first is at least the goal, or the number of weights."""
+    return int(weights.cumsum().searchsorted(goal, side="left"))
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What the target made of one draft.
+
+    Attributes:
+        n_accepted: how many drafted tokens it took, from the first on.
+        token: the target's own token that follows them: the correction of the first refused one, or the
+            bonus after a draft that was accepted as a whole. A round yields ``n_accepted + 1`` tokens.
+    """
+
+    n_accepted: int
+    token: int
+
+
+def verify(
+    p: Probabilities, q: Probabilities, drafted: Sequence[int] | Tokens, random: np.random.Generator
+) -> Verified:
+    """Accept a draft's beginning and draw the token after it, so that all are distributed as p says.
+
+    Token i is accepted with the chance min(1, p/q). After the first refusal the token comes from the
+    normalised positive part of p - q, after a draft without refusal from the last row of p. Where p - q is
+    positive nowhere (p and q are equal but for rounding) it comes from p.
+
+    Args:
+        p: (n + 1, vocab), the target's distributions before each drafted token and after the last.
+        q: (n, vocab), the distributions from which the drafted tokens were drawn. A drafter with the
+            smaller vocabulary gets zeros for the tokens that it lacks.
+        drafted: (n,), n >= 0. With n = 0 this is plain sampling.
+        random: one number is drawn per judged token, one for the token after them.
+
+    Raises:
+        ValueError: shapes that do not fit; a drafted token with q = 0, which cannot come from q, so that no
+            rule of acceptance would keep the target's distribution; probabilities that are NaN.
+    """
+    if q.ndim != 2 or p.shape != (len(q) + 1, q.shape[1]) or len(drafted) != len(q):
+        shapes = f"p {p.shape}, q {q.shape}, {len(drafted)} drafted"
+        raise ValueError(f"a round needs p (n + 1, vocab), q (n, vocab) and n drafted tokens, not {shapes}")
+    for i, token in enumerate(drafted):
+        if not (0 <= token < q.shape[1] and q.item(i, token) > 0.0):
+            raise ValueError(f"drafted token {token} at position {i} has no probability in q")
+    for i, token in enumerate(drafted):
+        # multiplied, not divided: nothing overflows, and a token with p = 0 is never accepted
+        accepted = random.random() * q.item(i, token) < p.item(i, token)
+        if not accepted:
+            excess = np.maximum(p[i] - q[i], 0.0).cumsum()
+            return Verified(i, draw(p[i], random) if excess[-1] < _NO_MASS else _pick(excess, random))
+    return Verified(len(q), draw(p[-1], random))
+
+
+def draw(p: Probabilities, random: np.random.Generator) -> int:
+    """Draw a token with probability proportional to p, (vocab,); one with p = 0 never comes.
+
+    p need not sum to 1, so rounding in whatever made it does no harm.
+
+    Raises:
+        ValueError: p is negative or NaN somewhere, or zero everywhere.
+    """
+    if not p.min() >= 0.0:
+        raise ValueError(f"no probabilities to draw from: the lowest is {p.min()}")
+    return _pick(p.cumsum(), random)
+
+
+def overlap(p: Probabilities, q: Probabilities) -> Probabilities:
+    """Return α at each position, Σ min(p, q): the chance that a token drawn from q is accepted.
+
+    Corollary 3.6 of Leviathan et al. It needs no drawing, so it has no noise.
+
+    Args:
+        p: (n, vocab), the target's distributions.
+        q: (n, vocab), the drafter's.
+
+    Returns:
+        (n,), from 0 to 1.
+    """
+    if p.shape != q.shape or p.ndim != 2:
+        raise ValueError(f"p and q must both be (n, vocab), not {p.shape} and {q.shape}")
+    alphas: Probabilities = np.minimum(np.minimum(p, q).sum(axis=1), 1.0)  # rows may sum to a little more
+    return alphas
+
+
+def _pick(cumulative: Probabilities, random: np.random.Generator) -> int:
+    """Draw with running sums; the number is below the total, so the token found has added to its sum."""
+    total = float(cumulative[-1])
+    if not _NO_MASS <= total < inf:
+        raise ValueError(f"no probabilities to draw from: they sum to {total}")
+    return int(cumulative.searchsorted(random.random() * total, side="right"))
+
+
+def expected_accepted(alphas: Probabilities | Sequence[float]) -> float:
+    """Return how many of n drafted tokens are accepted on average, Σ_i Π_{j<=i} α_j.
+
+    Args:
+        alphas: (n,), the chance at each position given that those before it were accepted.
+    """
+    rates = np.asarray(alphas, dtype=np.float64)
+    _check_rates(rates)
+    return float(rates.cumprod().sum())
+
+
+def closed_form(alpha: float, gamma: int) -> float:
+    """Return the tokens per round, the target's own included, when each draft is accepted with α.
+
+    Equation 1 of Leviathan et al., (1 - α^(γ+1)) / (1 - α), as the sum of powers that it stands for: that is
+    γ + 1 at α = 1 and loses no digits near it. α is taken to be the same everywhere and independent.
+    """
+    _check_rates([alpha])
+    if gamma < 0:
+        raise ValueError(f"the draft size must be 0 or more, not {gamma}")
+    return fsum(alpha**i for i in range(gamma + 1))
+
+
+def closed_form_speedup(alpha: float, gamma: int, cost_ratio: float, verify_ratio: float = 1.0) -> float:
+    """Return tokens per second over those of the target alone.
+
+    Theorem 3.8 of Leviathan et al., (1 - α^(γ+1)) / ((1 - α)(γc + 1)), with the 1 made free.
+
+    Args:
+        alpha: chance of acceptance, the same everywhere.
+        gamma: draft size.
+        cost_ratio: c, the drafter's time for one token over the target's.
+        verify_ratio: the target's time for γ + 1 tokens at once over its time for one. The paper takes it
+            to be 1, which memory-bound hardware comes near to.
+    """
+    if not (cost_ratio >= 0.0 and verify_ratio > 0.0):
+        raise ValueError(f"costs must be positive: {cost_ratio} per draft, {verify_ratio} per verification")
+    return closed_form(alpha, gamma) / (gamma * cost_ratio + verify_ratio)
+
+
+def _check_rates(rates: Iterable[float]) -> None:
+    for rate in rates:
+        if not 0.0 <= rate <= 1.0:
+            raise ValueError(f"a chance of acceptance lies between 0 and 1: {rate}")
