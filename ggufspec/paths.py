@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shlex
 import shutil
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -210,10 +210,9 @@ def write_atomically(file: Path, text: str) -> None:
         OSError: it cannot be written.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as new:
-        new.write(text)
-    publish(Path(name), file)
+    new = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    new.write_text(text, encoding="utf-8")
+    publish(new, file)
 
 
 def publish(complete: Path, path: Path) -> None:

@@ -125,10 +125,7 @@ def _examine(file: Path) -> tuple[str | None, tuple[str, ...]]:
         return f"its test ended with {completed.signal or f'exit code {completed.returncode}'}", ()
     problem = None if answer == PASSED else answer
     with suppress(OSError):  # without a cache, the test is made again
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        draft = kept.with_name(f"{kept.name}.{os.getpid()}")
-        draft.write_text(json.dumps([problem, heads]), encoding="utf-8")
-        draft.replace(kept)
+        paths.write_atomically(kept, json.dumps([problem, heads]))
     return problem, tuple(heads)
 
 

@@ -26,6 +26,9 @@ from ggufspec.results import decode_hook, disk, read_object, read_value, write_o
 SHARED = "costs.json"
 """Its name in a bundle."""
 
+_FORECASTS = "forecasts.json"
+_ROUNDS = "rounds.json"
+
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """A stored curve and when it was measured; ``measured_on`` of the curve says what of."""
@@ -76,14 +79,14 @@ def save(curve: CostCurve, timings: tuple[Timing, ...] = (), verify_timings: tup
 
 
 def find_profile(measured_on: MeasuredOn, *, most_tokens: int, depths: tuple[int, int]) -> Profile | None:
-    """Return the stored curve of these things, if it covers what is wanted of it.
+    """Return the stored curve of these things, if it covers what is wanted of it; None for a damaged one.
 
     Args:
         measured_on: models, offload, build and machine.
         most_tokens: the largest batch that it must know.
         depths: the first and the last depth likewise.
     """
-    profile = _read(_file(measured_on))
+    profile = read_value(_file(measured_on), Profile)
     if profile is None or profile.curve.measured_on != measured_on:
         return None
     if profile.curve.most_tokens < most_tokens:
@@ -94,13 +97,8 @@ def find_profile(measured_on: MeasuredOn, *, most_tokens: int, depths: tuple[int
 
 def known() -> tuple[Profile, ...]:
     """Return all stored curves, the newest last."""
-    stored = filter(None, map(_read, _folder().glob("*.json")))
+    stored = filter(None, (read_value(file, Profile) for file in _folder().glob("*.json")))
     return tuple(sorted(stored, key=lambda profile: (profile.number, profile.measured_at)))
-
-
-def _read(file: Path) -> Profile | None:
-    """Return what a file holds; None for none, a damaged one, and one that another version wrote."""
-    return read_value(file, Profile)
 
 
 def _file(measured_on: MeasuredOn) -> Path:
@@ -115,11 +113,8 @@ def _folder() -> Path:
     return paths.data_dir() / "profiles"
 
 
-_NAME = "forecasts.json"
-
-
-class _Kept(msgspec.Struct):
-    """What the file holds, beside its checksum."""
+class _Forecasts(msgspec.Struct):
+    """What a file holds, beside its checksum."""
 
     forecasts: tuple[Forecast, ...]
 
@@ -131,10 +126,23 @@ def keep(forecasts: Sequence[Forecast], folder: Path) -> None:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
     """
     with disk(folder):
-        write_object(folder / _NAME, _Kept(forecasts=tuple(forecasts)))
+        write_object(folder / _FORECASTS, _Forecasts(forecasts=tuple(forecasts)))
 
 
-_ROUNDS = "rounds.json"
+def kept(folder: Path) -> tuple[Forecast, ...]:
+    """Return the forecasts of a bench; none where it was not tuned, or by another version.
+
+    Raises:
+        ResultsError: they are damaged.
+    """
+    try:
+        content = read_object(folder / _FORECASTS)
+    except OSError:
+        return ()
+    try:
+        return msgspec.json.decode(content, type=_Forecasts).forecasts
+    except ValueError:  # msgspec's errors are ValueErrors
+        return ()
 
 
 class ExpectedRound(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +161,7 @@ class ExpectedRound(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class _KeptRounds(msgspec.Struct):
+class _Rounds(msgspec.Struct):
     rounds: tuple[ExpectedRound, ...]
 
 
@@ -164,29 +172,13 @@ def keep_rounds(rounds: Sequence[ExpectedRound], folder: Path) -> None:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
     """
     with disk(folder):
-        write_object(folder / _ROUNDS, _KeptRounds(rounds=tuple(rounds)))
+        write_object(folder / _ROUNDS, _Rounds(rounds=tuple(rounds)))
 
 
 def kept_rounds(folder: Path) -> tuple[ExpectedRound, ...]:
     """Return what a crossover expects; nothing where that is not known."""
-    stored = read_value(folder / _ROUNDS, _KeptRounds)
+    stored = read_value(folder / _ROUNDS, _Rounds)
     return () if stored is None else stored.rounds
-
-
-def kept(folder: Path) -> tuple[Forecast, ...]:
-    """Return the forecasts of a bench; none where it was not tuned, or by another version.
-
-    Raises:
-        ResultsError: they are damaged.
-    """
-    try:
-        content = read_object(folder / _NAME)
-    except OSError:
-        return ()
-    try:
-        return msgspec.json.decode(content, type=_Kept).forecasts
-    except ValueError:  # msgspec's errors are ValueErrors
-        return ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -274,7 +274,6 @@ def record_files(built: Built) -> Built:
     """
     built = replace(built, files=contents.record(built.bin))
     _write(built.path, built)
-    paths.sync(built.path)
     return built
 
 
@@ -293,10 +292,7 @@ def _write(folder: Path, built: Built) -> None:
     facts = {name: value for name, value in asdict(built).items() if name not in {"path", "bin", "lib"}}
     files = {name: _known(asdict(entry)) for name, entry in built.files.items()}
     text = json.dumps({"schema": _SCHEMA, **facts, "files": files}, indent=2)
-    aside = folder / f".{MANIFEST}"
-    aside.write_text(text + "\n", encoding="utf-8")
-    paths.sync(aside)
-    aside.replace(folder / MANIFEST)
+    paths.write_atomically(folder / MANIFEST, f"{text}\n")
 
 
 def _known(entry: dict[str, Any]) -> dict[str, Any]:

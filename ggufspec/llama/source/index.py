@@ -264,10 +264,8 @@ def _remembered(version: str) -> str | None:
 def _remember(version: str, sha256: str) -> None:
     """Write the file that `sha256sum --check` reads; without it, the index is used again next time."""
     note, archive = _note(version), _place(version, sha256)
-    aside = note.with_name(f".{note.name}.{os.getpid()}")
     with suppress(OSError):
-        aside.write_text(f"{sha256}  {archive.relative_to(note.parent)}\n", encoding="ascii")
-        aside.replace(note)
+        paths.write_atomically(note, f"{sha256}  {archive.relative_to(note.parent)}\n")
 
 
 def _note(version: str) -> Path:

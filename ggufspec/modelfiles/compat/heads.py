@@ -60,7 +60,7 @@ def read_head(card: ModelCard) -> Head | None:
             return Head(method=Method.DRAFT_EAGLE3, n_states=len(_numbers(card, "target_layers")))
         case "dflash":
             is_dspark = any(tensor.name == "markov_w1.weight" for tensor in card.tensors)
-            block = _count(card, "block_size") or _BLOCK
+            block = card.number("block_size") or _BLOCK
             drafts_anchor = is_dspark and card.metadata.get("dflash.sample_from_anchor") is not False
             return Head(
                 method=Method.DRAFT_DSPARK if is_dspark else Method.DRAFT_DFLASH,
@@ -90,7 +90,7 @@ def usable_methods(head: Head | None) -> tuple[Method, ...]:
 
 def mtp_layers(card: ModelCard) -> int:
     """Return how many layers at the end of a model are for MTP; 0 where the file leaves their weights out."""
-    stated = _count(card, "nextn_predict_layers") or 0
+    stated = card.number("nextn_predict_layers") or 0
     if not stated or card.architecture == _SHARED or card.split is not None:
         return stated  # of a model in several files, the header lists the tensors of the first
     prefix = f"blk.{card.n_layers - 1}.nextn."
@@ -126,7 +126,7 @@ def find_faults(target: ModelCard, card: ModelCard) -> tuple[str, ...]:
 def _states(target: ModelCard, card: ModelCard, head: Head) -> Iterator[str]:
     """Yield what is wrong with the hidden states that the head reads: where, how many, how wide."""
     if head.method is Method.DRAFT_MTP:
-        out = _count(card, "embedding_length_out") or card.n_embd
+        out = card.number("embedding_length_out") or card.n_embd
         if out != target.n_embd:
             yield f"the head reads states of width {out}, and the target's are {target.n_embd} wide"
         return
@@ -143,7 +143,7 @@ def _states(target: ModelCard, card: ModelCard, head: Head) -> Iterator[str]:
         yield f"the head reads layer {max(layers)}, and the target has {trunk}"
     elif max(layers) == trunk and not is_eagle and target.architecture not in _GIVES_LAST_OUTPUT:
         yield f"llama.cpp cannot read the output of the last layer of the architecture {target.architecture}"
-    width = _count(card, "target_hidden_size") if is_eagle else card.n_embd
+    width = card.number("target_hidden_size") if is_eagle else card.n_embd
     if width != target.n_embd:
         yield f"the head reads states of width {width}, and the target's are {target.n_embd} wide"
 
@@ -154,13 +154,13 @@ def _own(card: ModelCard, head: Head) -> Iterator[str]:
         return
     if head.method is Method.DRAFT_EAGLE3 and card.n_layers != 1:
         yield f"the head has {card.n_layers} layers; llama.cpp expects 1"
-    if head.method is Method.DRAFT_DSPARK and _count(card, "block_size") is None:
+    if head.method is Method.DRAFT_DSPARK and card.number("block_size") is None:
         yield "the head does not say how long its trained block is"
     elif head.method is not Method.DRAFT_EAGLE3 and _MASK not in card.metadata:
         yield "the head names no mask token, which stands for what it drafts"
     if head.most == 0:
         yield "the head was trained for a block of 1 token, which leaves nothing to draft"
-    states = head.n_states * (_count(card, "target_hidden_size") or card.n_embd)
+    states = head.n_states * (card.number("target_hidden_size") or card.n_embd)
     joined = next((tensor.shape[0] for tensor in card.tensors if tensor.name == "fc.weight"), 0)
     if joined != states:
         yield f"the head joins {joined} values of the target's states, and reads {states}"
@@ -178,11 +178,6 @@ def _vocabulary(target: ModelCard, card: ModelCard) -> Iterator[str]:
             f"{count} tokens differ, first token {first[0].id}: "
             f"{first[0].target!r} in the target, {first[0].draft!r} in the head"
         )
-
-
-def _count(card: ModelCard, key: str) -> int | None:
-    value = card.metadata.get(f"{card.architecture}.{key}")
-    return value if type(value) is int else None
 
 
 def _numbers(card: ModelCard, key: str) -> tuple[int, ...]:

@@ -106,6 +106,11 @@ class ModelCard:
         prefixes = tuple(f"{self.architecture}.{part}." for part in ("ssm", "wkv", "shortconv", "kda"))
         return any(key.startswith(prefixes) for key in self.metadata)
 
+    def number(self, key: str) -> int | None:
+        """Return what the header says of the architecture under a key; None where that is no whole number."""
+        value = self.metadata.get(f"{self.architecture}.{key}")
+        return value if type(value) is int else None
+
 
 def build_card(header: Header, *, source: str, size_bytes: int) -> ModelCard:
     """Turn a header into a card.

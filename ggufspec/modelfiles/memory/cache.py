@@ -26,9 +26,9 @@ def cache_bytes(card: ModelCard, settings: MemorySettings) -> tuple[int, ...]:
 def _layer_bytes(card: ModelCard, layer: int, window: int | None, settings: MemorySettings) -> int:
     key, value = card.key_length, card.value_length
     if window is not None:
-        key = _count(card, "attention.key_length_swa") or key
-        value = _count(card, "attention.value_length_swa") or value
-    if _count(card, "attention.key_length_mla"):
+        key = card.number("attention.key_length_swa") or key
+        value = card.number("attention.value_length_swa") or value
+    if card.number("attention.key_length_mla"):
         value = 0  # multi-head latent attention caches one compressed vector, from which both are made
     heads = card.n_heads_kv[layer]
     cells = settings.cells if window is None else settings.window_cells(window)
@@ -50,7 +50,7 @@ def _first_shared(card: ModelCard) -> int:
     """The first of the layers that read the cache of an earlier one."""
     if card.architecture == "gemma3n":
         return 20
-    return card.n_layers - (_count(card, "attention.shared_kv_layers") or 0)
+    return card.n_layers - (card.number("attention.shared_kv_layers") or 0)
 
 
 def _has_state(card: ModelCard, layer: int) -> bool:
@@ -64,20 +64,15 @@ def _has_state(card: ModelCard, layer: int) -> bool:
 
 def _state_bytes(card: ModelCard) -> int:
     """The state of one recurrent layer: what the convolution remembers, and the state proper."""
-    head = _count(card, "wkv.head_size")
+    head = card.number("wkv.head_size")
     if head:
-        return _FLOAT * card.n_embd * ((_count(card, "token_shift_count") or 2) + head)
-    reach = _count(card, "shortconv.l_cache")
+        return _FLOAT * card.n_embd * ((card.number("token_shift_count") or 2) + head)
+    reach = card.number("shortconv.l_cache")
     if reach:
         return _FLOAT * card.n_embd * (reach - 1)
-    inner, size = _count(card, "ssm.inner_size") or 0, _count(card, "ssm.state_size") or 0
-    groups, kernel = _count(card, "ssm.group_count") or 0, _count(card, "ssm.conv_kernel") or 1
+    inner, size = card.number("ssm.inner_size") or 0, card.number("ssm.state_size") or 0
+    groups, kernel = card.number("ssm.group_count") or 0, card.number("ssm.conv_kernel") or 1
     return _FLOAT * ((kernel - 1) * (inner + 2 * groups * size) + size * inner)
-
-
-def _count(card: ModelCard, key: str) -> int | None:
-    value = card.metadata.get(f"{card.architecture}.{key}")
-    return value if isinstance(value, int) else None
 
 
 @dataclass(frozen=True)
