@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ggufspec.options.calls import takes
-    from ggufspec.options.fields import Option, Options, only, option
+    from ggufspec.options.fields import Option, Options, divide_words, only, option
     from ggufspec.options.groups import DECIDED, HubOptions, ModelOptions, RuntimeOptions, TableOptions
     from ggufspec.options.kinds import NO_WORKERS, parse_workers, split_address
     from ggufspec.options.measuring import (
@@ -119,6 +119,7 @@ __all__ = [
     "WhatIfOptions",
     "WhyOptions",
     "WorkerOptions",
+    "divide_words",
     "only",
     "option",
     "parse_workers",
@@ -128,7 +129,7 @@ __all__ = [
 
 _HOMES = {
     "calls": "takes",
-    "fields": "Option Options only option",
+    "fields": "Option Options divide_words only option",
     "groups": "DECIDED HubOptions ModelOptions RuntimeOptions TableOptions",
     "kinds": "NO_WORKERS parse_workers split_address",
     "measuring": (

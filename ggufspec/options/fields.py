@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
@@ -93,6 +94,12 @@ class Option:
     def is_argument(self) -> bool:
         """Whether it stands on the command line without a name."""
         return not self.name.startswith("-")
+
+    def needs_value(self, spelling: str, rest: Sequence[str]) -> bool:
+        """Whether the first of the words behind one of its spellings is its value."""
+        if isinstance(self.kind, Flag) or not rest or any(spelling in name.split() for name in self.constant):
+            return False
+        return self.alone is None or not rest[0].startswith("-")
 
     def to_argv(self, value: Any) -> Iterator[str]:
         """Yield the words of a command line that give it a value."""
@@ -273,6 +280,31 @@ class Options:
             f"{name}={value!r}" for name, value in self.given.items() if not self.options[name].secret
         )
         return f"{type(self).__name__}({shown})"
+
+
+def divide_words(
+    words: Iterable[str], options: Iterable[Option]
+) -> Iterator[tuple[Option | None, tuple[str, ...]]]:
+    """Yield the words of a command line: each option with its value, and every other word by itself.
+
+    A value may look like an option. Other words are arguments, options that are not known here, and what is
+    passed on to another program.
+    """
+    known = {spelling: option_ for option_ in options for spelling in option_.spellings}
+    rest = deque(words)
+    while rest:
+        word = rest.popleft()
+        name, joined, _ = word.partition("=")
+        if name not in known and re.match("-[^-]", word):
+            name, joined = word[:2], word[2:]  # -n8
+        option_ = known.get(name)
+        if word == "--":
+            yield from ((None, (other,)) for other in (word, *rest))
+            return
+        if option_ is None or joined or not option_.needs_value(name, rest):
+            yield option_, (word,)
+        else:
+            yield option_, (word, rest.popleft())
 
 
 def only(values: tuple[Any, ...] | None) -> Any:

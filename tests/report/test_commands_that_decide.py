@@ -76,6 +76,16 @@ def test_a_quiet_bench_goes_on_under_its_name(words: tuple[str, ...]) -> None:
     assert options["name"] is None
 
 
+@pytest.mark.parametrize("texts", [("--name", "-r"), ("--repeats=2", "--suite"), ("--chat",)])
+def test_prompts_that_look_like_options_stay(texts: tuple[str, ...]) -> None:
+    asked = [word for text in texts for word in ("-p", text)]
+    bench = _bench("bench", *asked, "--name", "mine", "--draft", "3")
+    for missing in (Missing.RUNS, Missing.LOADS, Missing.QUIET):
+        options = _parsed(_command(bench, missing))
+        assert options["prompt"] == texts
+        assert (options["name"], options["suite"], options["chat"]) == (None, None, None)
+
+
 @pytest.mark.parametrize("words", WORDS)
 def test_loads_that_several_repeats_share_are_measured_anew(words: tuple[str, ...]) -> None:
     bench = _bench("bench", "--draft", "3", "--engine", "server", *words)

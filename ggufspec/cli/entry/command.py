@@ -233,14 +233,6 @@ def _all_option() -> click.Option:
     )
 
 
-def _takes_value(option: click.Parameter, rest: Sequence[str]) -> bool:
-    """Whether an option's value is the first of the words after it."""
-    if not isinstance(option, click.Option) or option.is_flag or option.count:
-        return False
-    can_stand_alone = isinstance(option, FieldOption) and option.option.alone is not None
-    return not can_stand_alone or (bool(rest) and not rest[0].startswith("-"))
-
-
 def _find_end(args: Sequence[str], options: Mapping[str, click.Parameter], ctx: click.Context) -> int:
     """Return how many arguments stand before ``--``, or how many there are.
 
@@ -252,7 +244,8 @@ def _find_end(args: Sequence[str], options: Mapping[str, click.Parameter], ctx: 
     while place < len(args) and args[place] != "--":
         option, name = options.get(args[place]), args[place].partition("=")[0]
         if option is not None:
-            place += _takes_value(option, args[place + 1 :])  # it may look like an option
+            # its value may look like an option
+            place += isinstance(option, FieldOption) and option.option.needs_value(name, args[place + 1 :])
         elif name in _OF_LLAMA_CPP and name not in options and _OF_LLAMA_CPP[name][0] in options:
             raise click.UsageError(f"{name} is llama.cpp's spelling: say {_OF_LLAMA_CPP[name][1]}", ctx=ctx)
         elif re.match(_SEVERAL_LETTERS, name) and name not in options:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,18 +11,18 @@ import click
 
 from ggufspec import results
 from ggufspec.cli.entry.output import echo
+from ggufspec.cli.entry.parameters import FieldOption
 from ggufspec.cli.entry.tables import emit
 from ggufspec.cli.entry.terminal import Terminal, words_of_process
 from ggufspec.domain import RunResult, Status
 from ggufspec.errors import DoubtfulError, GgufspecError, ResultsError
+from ggufspec.options import divide_words
 from ggufspec.report.text import growing
 from ggufspec.results import ResultSet
 
 if TYPE_CHECKING:
     from ggufspec.forecast import Forecast
     from ggufspec.results import Configuration
-
-_NAMING = ("--name", "--resume")  # options that name a bench; both take a value
 
 
 def load_bench(run: str, *, salvage: bool = False) -> ResultSet:
@@ -190,18 +190,13 @@ def command_line(argv: Sequence[str], name: str) -> str | None:
     command = next((word for word in words if not word.startswith("-")), None)  # only flags stand before it
     started_by = commands.command.get_command(commands, command) if command else None
     parameters = [] if started_by is None else started_by.params
-    options = [parameter for parameter in parameters if isinstance(parameter, click.Option)]
-    if not any(_NAMING[1] in option.opts for option in options):
+    options = [parameter.option for parameter in parameters if isinstance(parameter, FieldOption)]
+    if not any("--resume" in option.names for option in options):
         return None
-    return shlex.join(["ggufspec", *_without_name(words, options), _NAMING[1], name])
-
-
-def _without_name(words: Sequence[str], options: Sequence[click.Option]) -> Iterator[str]:
-    """Yield the words of a command line without the options that name a bench and their values."""
-    with_value = {flag for option in options if not option.is_flag for flag in option.opts}
-    rest = iter(words)
-    for word in rest:
-        values = [next(rest, "")] if word in with_value else []  # it may look like an option
-        if word.partition("=")[0] not in _NAMING:
-            yield word
-            yield from values
+    kept = (
+        word
+        for option, part in divide_words(words, options)
+        if option is None or option.python_name not in {"name", "resume"}
+        for word in part
+    )
+    return shlex.join(["ggufspec", *kept, "--resume", name])

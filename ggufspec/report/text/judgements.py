@@ -9,15 +9,18 @@ from ggufspec import results as stores
 from ggufspec import stats, units
 from ggufspec.analysis import SERVER_LOADS, Arm, TextGain, differing_gains, rank
 from ggufspec.domain import Missing, SpeedJudgement
+from ggufspec.options import AutoOptions, BenchOptions, Options, SweepOptions, TuneOptions, divide_words
 from ggufspec.report.text import figures
 from ggufspec.results import ResultSet
 
-_WITH_VALUE = frozenset({"--name", "--resume", "--repeats", "-r", "--max-time"})
-"""Options of ``bench`` that the command which goes on with it replaces; each takes a value."""
-
-_TEXTS = frozenset({"-p", "--prompt", "-f", "--prompt-file", "--suite", "--per-category", "--system"})
-_TEXT_FLAGS = frozenset({"--chat", "--raw"})
-_TUNINGS = frozenset({"tune", "auto"})
+_COMMANDS: Mapping[str, type[Options]] = {
+    "bench": BenchOptions,
+    "sweep": SweepOptions,
+    "tune": TuneOptions,
+    "auto": AutoOptions,
+}
+_REPLACED = frozenset({"name", "resume", "repeats", "max_time"})  # others take their place
+_TEXTS = frozenset({"prompt", "prompt_file", "suite", "per_category", "system", "chat"})
 _MOST_NAMED = 4  # categories or prompts in a sentence; of more, the two ends
 _NEEDS: Mapping[Missing, str] = {
     Missing.RUNS: "more runs would decide it",
@@ -177,8 +180,8 @@ def _command(results: ResultSet, repeats: int, *, anew: bool) -> list[str] | Non
     if _subcommand(words) != "bench" or results.meta.stopping is not None:
         return None
     if anew:
-        return ["ggufspec", *_without(words, _WITH_VALUE | {"--loads"}), "--repeats", str(repeats)]
-    return ["ggufspec", *_without(words, _WITH_VALUE), "--resume", name, "--repeats", str(repeats)]
+        return ["ggufspec", *_without(words, _REPLACED | {"loads"}), "--repeats", str(repeats)]
+    return ["ggufspec", *_without(words, _REPLACED), "--resume", name, "--repeats", str(repeats)]
 
 
 def _anew(results: ResultSet) -> list[str] | None:
@@ -187,41 +190,42 @@ def _anew(results: ResultSet) -> list[str] | None:
     command = _subcommand(words)
     if stores.has_configuration(results.folder):
         return _tuned_command(results)
-    if command not in {"bench", "sweep", *_TUNINGS}:
+    if command not in _COMMANDS:
         return None
     repeats = len(set(results.current.column("repeat")))
-    if command not in _TUNINGS and results.meta.stopping is None and repeats < stats.MIN_LOADS:
-        fewer = _WITH_VALUE | {"--loads"}  # no machine is quiet enough for so few repeats
+    if command in {"bench", "sweep"} and results.meta.stopping is None and repeats < stats.MIN_LOADS:
+        fewer = _REPLACED | {"loads"}  # no machine is quiet enough for so few repeats
         return ["ggufspec", *_without(words, fewer), "--repeats", str(stats.MIN_LOADS)]
-    return ["ggufspec", *_without(words, frozenset({"--name", "--resume"}))]
+    return ["ggufspec", *_without(words, frozenset({"name", "resume"}))]
 
 
 def _tuned_command(results: ResultSet) -> list[str]:
     """Return the command that measures a tuned configuration on its tuning's texts, as long as its runs."""
     lengths = {spec.n_predict for spec in results.current.specs}
     length = ("-n", str(*lengths)) if len(lengths) == 1 else ()
-    return ["ggufspec", "bench", "--tuned", results.meta.id, *_text_words(results.meta.command), *length]
+    return ["ggufspec", "bench", "--tuned", results.meta.id, *_text_words(results.meta.command[1:]), *length]
 
 
 def _text_words(words: Sequence[str]) -> Iterator[str]:
     """Yield the options of a command line that choose texts, with their values."""
-    rest = iter(words)
-    for word in rest:
-        if word in _TEXTS:
-            yield from (word, *(value for value in (next(rest, None),) if value is not None))
-        elif word.partition("=")[0] in _TEXTS or word in _TEXT_FLAGS:
-            yield word
-
-
-def _subcommand(words: Sequence[str]) -> str | None:
-    return next((word for word in words if not word.startswith("-")), None)
+    for option, part in _divided(words):
+        if option in _TEXTS:
+            yield from part
 
 
 def _without(words: Sequence[str], options: frozenset[str]) -> Iterator[str]:
     """Yield the words of a command line without some options and their values."""
-    rest = iter(words)
-    for word in rest:
-        if word in options:
-            next(rest, None)
-        elif word.partition("=")[0] not in options:
-            yield word
+    for option, part in _divided(words):
+        if option not in options:
+            yield from part
+
+
+def _divided(words: Sequence[str]) -> Iterator[tuple[str | None, tuple[str, ...]]]:
+    """Yield the words of a command line, those of an option together, behind its name in Python."""
+    known = _COMMANDS.get(_subcommand(words) or "", BenchOptions).options.values()
+    for option, part in divide_words(words, known):
+        yield None if option is None else option.python_name, part
+
+
+def _subcommand(words: Sequence[str]) -> str | None:
+    return next((word for word in words if not word.startswith("-")), None)
