@@ -208,7 +208,7 @@ class Basket(Fruit, several=None):
 
 def _run(*words: str) -> Basket:
     found: list[Basket] = []
-    command = command_of(Basket, name="run")(found.append)
+    command = command_of(Basket)(found.append)("run")
     CliRunner().invoke(command, words, obj=None, catch_exceptions=False)
     return found[0]
 
@@ -217,7 +217,7 @@ def test_a_field_is_all_that_an_option_takes() -> None:
     assert _run("--spec-ngram", "size-n=3", "-c", "5", "--token", "x") == Basket(
         ngram=NgramSettings(size_n=3), count=5, token="x"
     )
-    shown = CliRunner().invoke(command_of(Basket, name="run")(lambda asked: None), ["--help"]).output
+    shown = CliRunner().invoke(command_of(Basket)(lambda asked: None)("run"), ["--help"]).output
     assert "--spec-ngram" not in shown
     assert "-c, --count N How many. [default: 4; 1<=x<=9]" in " ".join(shown.split())
     assert (Fruit().count, Basket().count, Basket.options["count"].help) == (3, 4, "How many.")

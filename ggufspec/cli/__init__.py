@@ -65,7 +65,23 @@ GROUPS = {
         "completion": "Print a shell completion script.",
     },
 }
-"""Title -> command name -> help; ``ggufspec/cli/<name>.py`` defines a click command named ``command``."""
+"""Title -> command name -> help."""
+
+_FILES = {
+    "bundles": "publish verify board",
+    "cache": "cache",
+    "comparing": "compare bisect",
+    "fleet": "fleet",
+    "forecasts": "plan whatif",
+    "measuring": "bench sweep demo why",
+    "models": "models fetch convert suggest check",
+    "pairs": "pairs prompts",
+    "reading": "show report parse",
+    "serving": "serve chat",
+    "setup": "build doctor config completion",
+    "tuning": "tune auto crossover",
+}
+"""File of this folder -> the commands that it defines, each as a function of its name."""
 
 COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 """Command name -> one line of help."""
@@ -84,12 +100,12 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command's module and return the command; None for an unknown name."""
+        """Import a command's file and return the command; None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"ggufspec.cli.{cmd_name}").command
+        file = next(file for file, names in _FILES.items() if cmd_name in names.split())
+        command = getattr(importlib.import_module(f"ggufspec.cli.{file}"), cmd_name)(cmd_name)
         assert isinstance(command, click.Command)
-        command.name = cmd_name
         return command
 
     def resolve_command(

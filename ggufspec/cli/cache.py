@@ -18,23 +18,7 @@ if TYPE_CHECKING:
     from ggufspec.doctor import storage
 
 
-@group_of(AnswerOptions)
-def command(asked: AnswerOptions) -> None:
-    """Show the disk space of builds, sources, models and results, and free it.
-
-    The kinds are builds, sources, cuda, models, digests, other, profiles and results. Profiles and results
-    are measurements; the others can be built or downloaded again. Models are in the Hub's cache, which other
-    programs share.
-
-    \b
-    ggufspec cache
-    ggufspec cache list builds
-    ggufspec cache prune sources builds/0.2.63-cpu-ba7f74e6
-    """
-    _print_overview(asked.output)
-
-
-@command_of(CacheListOptions, group=command, name="list")
+@command_of(CacheListOptions)
 def listed(asked: CacheListOptions) -> None:
     """List the items of each KIND, or of all kinds, with the names that `prune` accepts.
 
@@ -62,7 +46,7 @@ def listed(asked: CacheListOptions) -> None:
     _print_items(items)
 
 
-@command_of(PruneOptions, group=command, name="prune")
+@command_of(PruneOptions)
 def prune(asked: PruneOptions) -> None:
     """Delete each NAME after confirmation: a complete kind, or a single item as `list` names it.
 
@@ -89,6 +73,22 @@ def prune(asked: PruneOptions) -> None:
     for item in items:
         storage.remove(item)
         echo(f"deleted {item.name} ({format_bytes(sizes[item.name])})")
+
+
+@group_of(AnswerOptions, list=listed, prune=prune)
+def cache(asked: AnswerOptions) -> None:
+    """Show the disk space of builds, sources, models and results, and free it.
+
+    The kinds are builds, sources, cuda, models, digests, other, profiles and results. Profiles and results
+    are measurements; the others can be built or downloaded again. Models are in the Hub's cache, which other
+    programs share.
+
+    \b
+    ggufspec cache
+    ggufspec cache list builds
+    ggufspec cache prune sources builds/0.2.63-cpu-ba7f74e6
+    """
+    _print_overview(asked.output)
 
 
 def _confirm(items: Sequence[storage.StoredItem], total: str, *, quiet: bool) -> None:

@@ -1,14 +1,275 @@
-"""``ggufspec fleet``: several machines."""
+"""``ggufspec fleet``: measure on several machines, join what they measured, or lend this one to another."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from typing import TYPE_CHECKING
 
+import click
+
+from ggufspec.choices import Where
 from ggufspec.cli.entry import output
 from ggufspec.cli.entry.command import command_of, group_of
-from ggufspec.cli.entry.output import echo
-from ggufspec.cli.steps import fleets
-from ggufspec.options import Options, WorkerOptions, only
+from ggufspec.cli.entry.output import echo, emit
+from ggufspec.cli.entry.terminal import words_of_process
+from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.options import (
+    AddressOption,
+    FleetBenchOptions,
+    FleetMergeOptions,
+    FleetShowOptions,
+    FleetSweepOptions,
+    FleetTuneOptions,
+    Options,
+    WorkerOptions,
+    only,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ggufspec.fleet import Cluster, Order
+
+
+@command_of(FleetSweepOptions)
+def sweep(asked: FleetSweepOptions) -> None:
+    """Measure every combination of settings on several machines; options are those of `ggufspec sweep`.
+
+    A block is a target with one value of each setting that changes it, and everything that is compared with
+    it. It is measured by one machine, and moves to another one if that is lost. Each machine needs ggufspec,
+    and a Ray that was started with the resource "bench".
+
+    \b
+    ray start --head --include-dashboard=false --disable-usage-stats --resources='{"bench": 1}'
+    ray start --address=HOST:6379 --disable-usage-stats --resources='{"bench": 1}'   on the others
+    ggufspec fleet sweep --pair demo --threads 1-4 --draft 1-8 --name nightly
+    ggufspec fleet sweep --pair demo --threads 1-4 --draft 1-8 --resume nightly
+    """
+    _measure(asked)
+
+
+@command_of(FleetBenchOptions)
+def bench(asked: FleetBenchOptions) -> None:
+    """Measure the same on each machine, and print one table; options are those of `ggufspec bench`.
+
+    \b
+    ggufspec fleet bench --pair demo --draft 3 --address 10.0.0.1:6379
+    """
+    _measure(asked)
+
+
+def _measure(asked: FleetSweepOptions) -> None:
+    """Measure on a fleet, with a line for everything that happens, and print its table."""
+    from ggufspec import fleet, units
+
+    _refuse_token(asked)
+    name = None if asked.resume is None else fleet.read_fleet(asked.resume).fleet.name
+    order = fleet.make_order(
+        name or asked.name or fleet.new_name(),
+        asked,
+        command=words_of_process(),
+        shares_token=asked.share_token,
+        builds=asked.build_missing,
+        yes=asked.yes,
+        plans=asked.dry_run,
+    )
+    with fleet.RayCluster(address=asked.address) as cluster:
+        if asked.dry_run:
+            _print_plan(cluster, order, asked)
+            return
+        drive = fleet.Drive(
+            cluster=cluster,
+            order=order,
+            where=Where(asked.where),
+            resumes=asked.resume is not None,
+            max_time_s=asked.max_time,
+        )
+        try:
+            for progress in drive.run():
+                for line in progress.lines:
+                    echo(line, err=True)
+        except KeyboardInterrupt:
+            echo(f"Interrupted. Continue with the same command and --resume {order.fleet}.", err=True)
+            raise
+    print_fleet(order.fleet, asked.output, asked.out)
+    n_unmeasured = len(fleet.list_unmeasured(fleet.read_fleet(order.fleet)))
+    if n_unmeasured:
+        raise GgufspecError(
+            f"{units.counted(n_unmeasured, 'block')} of the fleet {order.fleet} were not measured",
+            f"continue with --resume {order.fleet}",
+        )
+
+
+def _refuse_token(asked: FleetSweepOptions | FleetTuneOptions) -> None:
+    """Refuse a token on the command line, which Ray shows to all nodes.
+
+    Raises:
+        UsageError: there is one, and it is not shared.
+    """
+    if asked.token is not None and not asked.share_token:
+        raise click.UsageError("--token would be sent to all machines: use HF_TOKEN, or add --share-token")
+
+
+@command_of(FleetTuneOptions)
+def tune(asked: FleetTuneOptions) -> None:
+    """Find the fastest configuration of each machine; options are those of `ggufspec tune`.
+
+    Each configuration is stored as NAME.MACHINE: `ggufspec show NAME.MACHINE` prints it.
+
+    \b
+    ggufspec fleet tune --pair demo --name office
+    """
+    from ggufspec import fleet
+
+    _refuse_token(asked)
+    order = fleet.make_order(
+        asked.name or fleet.new_name(),
+        asked,
+        command=words_of_process(),
+        shares_token=asked.share_token,
+        builds=asked.build_missing,
+        yes=asked.yes,
+    )
+    missing: list[str] = []
+    with fleet.RayCluster(address=asked.address) as cluster:
+        for host, answer in fleet.tune_nodes(cluster, order):
+            if isinstance(answer, str):
+                missing.append(host)
+                echo(f"{host}: no configuration: {answer}", err=True)
+            else:
+                echo(f"{host}: tuned, stored as {answer.id}", err=True)
+    print_fleet(order.fleet, asked.output, asked.out)
+    if missing:
+        raise GgufspecError(f"no configuration was found for {', '.join(missing)}", "see the reasons above")
+
+
+def _print_plan(cluster: Cluster, order: Order, asked: FleetSweepOptions) -> None:
+    """Print which machine would measure what: for people its blocks and time, otherwise a row per block."""
+    from ggufspec import fleet, units
+    from ggufspec.report import frames
+    from ggufspec.report.text import formats, tables
+
+    plan = fleet.plan_fleet(*fleet.prepare_nodes(cluster, order), Where(asked.where))
+    if asked.output not in tables.FOR_PEOPLE:
+        blocks = ({**job._asdict(), "host": plan.hosts[job.machine]} for job in plan.simulation.measured)
+        emit(formats.render(frames.planned_blocks(blocks), asked.output, title="blocks"), asked.out)
+        return
+    rows = []
+    for machine, host in plan.hosts.items():
+        jobs = [job for job in plan.simulation.measured if job.machine == machine]
+        time = units.format_duration(max((job.until_s for job in jobs), default=0.0))
+        rows.append((machine, host, str(len(jobs)), time))
+    lines = [
+        tables.grid(("machine", "host", "blocks", "time"), rows, asked.output),
+        "",
+        f"About {units.format_duration(plan.simulation.makespan_s)}.",
+        *(f"{host} would take no part: {reason}." for host, reason in plan.refused.items()),
+    ]
+    emit("\n".join(lines) + "\n", asked.out)
+
+
+@command_of(AddressOption)
+def doctor(asked: AddressOption) -> None:
+    """Check all machines of a fleet, and print the command that fixes each problem.
+
+    \b
+    ggufspec fleet doctor --address 10.0.0.1:6379
+    """
+    from ggufspec import fleet
+    from ggufspec.doctor import finding
+
+    able = 0
+    with fleet.RayCluster(address=asked.address) as cluster:
+        for host, message in fleet.examine_nodes(cluster):
+            echo(f"{host}")
+            if isinstance(message, str):
+                echo(f"  cannot measure: {message}")
+                continue
+            versions = ", ".join(f"{name} {version}" for name, version in message.software.items())
+            echo(f"  {versions}")
+            echo(finding.render(message.checkup, "text"), nl=False)
+            able += message.checkup.can_run
+    if not able:
+        raise GgufspecError("no machine of the fleet can measure", fleet.START_HINT)
+    echo(f"machines that can measure: {able}", err=True)
+
+
+@command_of(FleetMergeOptions)
+def merge(asked: FleetMergeOptions) -> None:
+    """Join the benches of several machines, and print one table of them.
+
+    BENCHES are folders that were copied from other machines, or ids of stored benches. They are copied and
+    stored as NAME.MACHINE. Benches of the same machine, of different models, prompts, samplers or versions of
+    llama.cpp, and damaged ones are refused.
+
+    \b
+    scp -r other:.local/share/ggufspec/runs/nightly nightly-other
+    ggufspec fleet merge nightly nightly-other --name both
+    """
+    from ggufspec import fleet
+
+    stored = fleet.merge(asked.benches, name=asked.name, command=words_of_process())
+    echo(f"fleet: {stored.fleet.name}", err=True)
+    print_fleet(stored.fleet.name, asked.output, asked.out)
+
+
+@command_of(FleetShowOptions)
+def show(asked: FleetShowOptions) -> None:
+    """Print what several machines measured: a row for each arm of each machine.
+
+    FLEET is the name of a stored fleet. [default: the last one]
+    """
+    print_fleet(asked.name, asked.output, asked.out)
+
+
+def print_comparisons(before: str, after: str, *, threshold: float, output: str, out: Path | None) -> None:
+    """Print the comparison of two fleets, machine by machine.
+
+    Raises:
+        ResultsError: no machine is in both, or the benches of one must not be compared.
+    """
+    from ggufspec import fleet
+    from ggufspec.analysis import comparing
+    from ggufspec.report import frames
+    from ggufspec.report.text import comparison, formats, tables
+
+    first, second = (fleet.read_benches(fleet.read_fleet(name)) for name in (before, after))
+    changes = {
+        machine: comparing.compare(bench, second[machine], threshold=threshold)
+        for machine, bench in first.items()
+        if machine in second
+    }
+    if not changes:
+        raise ResultsError(f"{before} and {after} have no machine in common", "see: ggufspec fleet show NAME")
+    if output not in tables.FOR_PEOPLE:
+        joined = frames.join_machines({machine: frames.comparison(one) for machine, one in changes.items()})
+        emit(formats.render(joined, output, title="comparison"), out)
+        return
+    pages = [
+        f"{machine}\n\n{comparison.comparison(one, first[machine].meta, second[machine].meta, output)}"
+        for machine, one in changes.items()
+    ]
+    others = sorted(first.keys() ^ second.keys())
+    note = f"\nin one of them only: {', '.join(others)}\n" if others else ""
+    emit("\n".join(pages) + note, out)
+
+
+def print_fleet(name: str, output: str, out: Path | None) -> None:
+    """Print the table of a fleet; for people also what was not measured, and why."""
+    from ggufspec import fleet
+    from ggufspec.report import frames
+    from ggufspec.report.text import formats, overview, tables
+
+    stored = fleet.read_fleet(name)
+    benches = fleet.read_benches(stored)
+    if output in tables.FOR_PEOPLE:
+        table = overview.machine_table(benches, output) or "Nothing was measured."
+        lines = (table, "", *fleet.describe_unmeasured(stored), *overview.list_warnings(benches))
+        emit("\n".join(lines).rstrip("\n") + "\n", out)
+        return
+    origin = {"fleet": stored.fleet.name, "date": stored.fleet.started_at}
+    emit(formats.render(frames.machines(benches), output, title="machines", origin=origin), out)
+
 
 _OPEN = """\
 warning: RPC has neither encryption nor access control. Whoever reaches {address} can use this worker, and
@@ -20,18 +281,7 @@ that measures, reach it through a tunnel:
     ggufspec bench --rpc 127.0.0.1:{port}"""
 
 
-@group_of(Options)
-def command(asked: Options) -> None:
-    """Measure on several machines, or lend this one to another.
-
-    \b
-    ggufspec fleet sweep --address auto --pair demo --draft 1-8
-    ggufspec fleet merge nightly nightly-other
-    ggufspec fleet worker
-    """
-
-
-@command_of(WorkerOptions, group=command, name="worker")
+@command_of(WorkerOptions)
 def worker(asked: WorkerOptions) -> None:
     """Lend this machine's devices to another machine.
 
@@ -70,4 +320,12 @@ def worker(asked: WorkerOptions) -> None:
                 echo(line, err=True)
 
 
-fleets.register(command)
+@group_of(Options, doctor=doctor, sweep=sweep, bench=bench, tune=tune, merge=merge, show=show, worker=worker)
+def fleet(asked: Options) -> None:
+    """Measure on several machines, or lend this one to another.
+
+    \b
+    ggufspec fleet sweep --address auto --pair demo --draft 1-8
+    ggufspec fleet merge nightly nightly-other
+    ggufspec fleet worker
+    """

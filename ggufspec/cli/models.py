@@ -1,4 +1,4 @@
-"""``ggufspec models``: the models on this machine, and which of them can draft for which."""
+"""``ggufspec models``, ``fetch``, ``convert``, ``suggest`` and ``check``: models here and on the Hub."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import shlex
 from typing import TYPE_CHECKING
 
 from ggufspec import api
-from ggufspec.cli.entry.command import command_of
-from ggufspec.cli.entry.output import echo, echo_json
+from ggufspec.cli.entry.command import command_of, usage_errors
+from ggufspec.cli.entry.output import echo, echo_json, echo_table
 from ggufspec.cli.entry.terminal import Terminal
-from ggufspec.options import ModelsOptions
-from ggufspec.units import counted
+from ggufspec.options import CheckOptions, ConvertOptions, FetchOptions, ModelsOptions, SuggestOptions
+from ggufspec.units import counted, format_bytes
 
 if TYPE_CHECKING:
-    from ggufspec.modelfiles.api import LocalPair
+    from ggufspec.domain import Pair
+    from ggufspec.modelfiles import hub
+    from ggufspec.modelfiles.api import CheckedPair, LocalPair, SuggestedDrafter
 
 
 _MOST_NAMED = 3
 
 
 @command_of(ModelsOptions)
-def command(asked: ModelsOptions) -> None:
+def models(asked: ModelsOptions) -> None:
     """List the models on this machine, and which of them can draft for which.
 
     Looks into each FOLDER with all below it, the Hub's cache, and where llama.cpp (LLAMA_CACHE), LM Studio
@@ -57,3 +59,219 @@ def command(asked: ModelsOptions) -> None:
 def _tune_command(pair: LocalPair) -> str:
     drafter = () if pair.drafter is pair.target else ("-md", str(pair.drafter.path))
     return shlex.join(["ggufspec", "tune", "-m", str(pair.target.path), *drafter])
+
+
+@command_of(FetchOptions)
+def fetch(asked: FetchOptions) -> None:
+    """Download a pair of models into the Hub's cache, and verify the files.
+
+    The first fetch of a pair pins its files by SHA-256, unless the catalogue does; later ones refuse others.
+
+    PAIR is a name from the catalogue, by default that of `ggufspec config`, otherwise the pair of the Llama-3
+    notebook. REF is user/repo:QUANT (as in llama.cpp's -hf), user/repo/file.gguf, hf://…, a Hub URL, half of
+    a pair (demo:target) or a local path. A REF in place of PAIR is a target without a drafter; if its
+    repository has several models, they are listed. With --quiet, only the paths are printed.
+
+    \b
+    ggufspec fetch qwen3-8b
+    ggufspec fetch unsloth/Qwen3-8B-GGUF
+    ggufspec fetch --target unsloth/Qwen3-8B-GGUF:Q4_K_M --draft-model unsloth/Qwen3-0.6B-GGUF:Q8_0
+    """
+    terminal = Terminal()
+    with usage_errors():
+        survey = api.fetch(asked, sink=terminal)
+    is_quiet = asked.dry_run or terminal.is_quiet
+    if asked.dry_run:
+        from ggufspec.cli.entry import printing
+
+        printing.print_survey(survey, err=False)
+    else:
+        for role, model in (("target", survey.pair.target), ("drafter", survey.pair.draft)):
+            if model is not None:
+                echo(model.path if is_quiet else f"{role:<8} {model.path}")
+    _print_next_step(survey, quiet=is_quiet)
+
+
+def _print_next_step(survey: hub.Survey, *, quiet: bool) -> None:
+    """Print how to measure a pair, or where a target without a drafter gets one; quietly, only the latter."""
+    from ggufspec.errors import UnsupportedMethodError
+    from ggufspec.modelfiles import catalog
+
+    pair, target = survey.pair, survey.pair.target
+    try:
+        has_method = catalog.drafting_method(pair) is not None
+    except UnsupportedMethodError:
+        return
+    if has_method or _has_layers_for_mtp(pair):
+        way = "" if has_method else " --method draft-mtp"
+        if not quiet:
+            echo(f"measure it: ggufspec bench{way}", err=True)
+        return
+    model = str(target.path) if target.repo is None else f"{target.repo}/{target.filename}"
+    if not survey.heads:
+        find = shlex.join(["ggufspec", "suggest", model])
+        echo(f"note: this target has no drafter; find one: {find}", err=True)
+    for head in survey.heads:
+        words = ["ggufspec", "fetch", "--target", model, "--draft-model", f"{head.repo}/{head.filename}"]
+        echo(f"note: its repository has a head that may draft for it; get it: {shlex.join(words)}", err=True)
+
+
+def _has_layers_for_mtp(pair: Pair) -> bool:
+    """Whether the target can draft for itself; False if its file is not here, or cannot be read."""
+    from ggufspec.errors import GgufspecError
+    from ggufspec.modelfiles import gguf
+    from ggufspec.modelfiles.compat import mtp_layers
+
+    if pair.target.path is None:
+        return False
+    try:
+        return mtp_layers(gguf.read_card(pair.target.path)) > 0
+    except GgufspecError:
+        return False
+
+
+@command_of(ConvertOptions)
+def convert(asked: ConvertOptions) -> None:
+    """Convert HEAD, an EAGLE-3, DFlash or DSpark head in safetensors, to a GGUF.
+
+    HEAD is a Hub repository (user/repo, user/repo@revision) or a folder. The converter is that of the
+    llama.cpp in use. It needs PyTorch, which is installed once with uv, into ggufspec's cache folder; a
+    conversion with a known result tests it. Of TARGET, only configuration and tokenizer are downloaded. What
+    is downloaded or installed already is not fetched again. On success, the path of the GGUF is printed.
+
+    \b
+    ggufspec convert AngelSlim/Qwen3-8B_eagle3 --target Qwen/Qwen3-8B
+    ggufspec convert ./head --target ./target --torch torch-2.11.0+cpu-cp312-cp312-linux_x86_64.whl
+    """
+    made = api.convert(asked, sink=Terminal())
+    if made.head is None:
+        from ggufspec.cli.entry import printing
+
+        printing.print_conversion(made, err=False)
+        return
+    limit = "" if made.head.most is None else f"; draft size at most {made.head.most}"
+    echo(f"converted: a head for {made.head.method}{limit}", err=True)
+    words = ["ggufspec", "check", "TARGET.gguf", str(made.path)]
+    echo(f"check it with the GGUF of its target: {shlex.join(words)}", err=True)
+    echo(made.path)
+
+
+@command_of(SuggestOptions)
+def suggest(asked: SuggestOptions) -> None:
+    """Find drafters for TARGET: its layers for MTP, heads, and smaller models of the same family.
+
+    TARGET is user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, half of a pair or a local path. Only
+    headers are read. Heads (MTP, EAGLE-3, DFlash, DSpark) are found beside the target, as llama.cpp's -hf
+    finds them, and in repositories of their own. What llama.cpp refuses is listed last, with the reason.
+
+    \b
+    ggufspec suggest Qwen/Qwen3-32B-GGUF:Q4_K_M
+    ggufspec suggest llama-3-70b:target --offline -o json
+    """
+    from ggufspec.redaction import redact
+
+    drafters = api.suggest(asked, sink=Terminal())
+    if asked.output == "json":
+        echo_json([_format_drafter(drafter) for drafter in drafters])
+    else:
+        headings = ["drafter", "drafts by", "size", "ratio", "downloads", "llama.cpp"]
+        echo_table(headings, [_format_cells(drafter) for drafter in drafters])
+    for drafter in [drafter for drafter in drafters if not drafter.is_refused][:3]:
+        echo(_format_command(redact(asked.target), drafter), err=True)
+
+
+def _format_command(target: str, drafter: SuggestedDrafter) -> str:
+    """Return the commands that fetch a drafter with its target and measure it."""
+    fetch = f"ggufspec fetch --target {target}"
+    if drafter.in_target:
+        return f"{fetch} && ggufspec bench --method {drafter.method.value}"
+    return f"{fetch} --draft-model {drafter.name} && ggufspec bench"
+
+
+def _format_cells(drafter: SuggestedDrafter) -> list[str]:
+    verdict = [str(drafter.verdict.outcome), *drafter.verdict.reasons[:1]]
+    return [
+        drafter.name,
+        drafter.method.value,
+        format_bytes(drafter.file.size_bytes or 0),
+        f"1/{1 / drafter.ratio:.0f}",
+        "" if drafter.downloads is None else f"{drafter.downloads:,}",
+        ": ".join(verdict),
+    ]
+
+
+def _format_drafter(drafter: SuggestedDrafter) -> dict[str, object]:
+    return {
+        "drafter": drafter.name,
+        "method": drafter.method.value,
+        "size_bytes": drafter.file.size_bytes,
+        "ratio": drafter.ratio,
+        "downloads": drafter.downloads,
+        "outcome": drafter.verdict.outcome.value,
+        "reasons": list(drafter.verdict.reasons),
+        "helps": list(drafter.verdict.helps),
+    }
+
+
+@command_of(CheckOptions)
+def check(asked: CheckOptions) -> None:
+    """Check whether llama.cpp accepts DRAFTER for TARGET; if not, print the reason and what would help.
+
+    Both are files, user/repo:QUANT or halves of a pair (demo:target), also as -m and -md. DRAFTER is a draft
+    model or a head (MTP, EAGLE-3, DFlash, DSpark). TARGET alone is a pair, or a model whose layers for MTP
+    draft; without any, it is the pair fetched last. Only headers are read. The rule is that of the installed
+    llama.cpp, or of the newest if none is installed. The exit code 7 means refused.
+
+    \b
+    ggufspec check llama-3-70b
+    ggufspec check big.gguf small.gguf --build 2697
+    """
+    with usage_errors():
+        checked = api.check(asked)
+    if asked.output == "json":
+        echo_json(_format_check(checked))
+    else:
+        echo(_describe_check(checked))
+    checked.raise_if_refused()
+
+
+def _describe_rule(checked: CheckedPair) -> str:
+    first, last = checked.verdict.rule.first, checked.verdict.rule.last
+    return f"{checked.program.value} of builds {first} {'and newer' if last is None else f'to {last}'}"
+
+
+def _format_check(checked: CheckedPair) -> dict[str, object]:
+    verdict = checked.verdict
+    return {
+        "outcome": verdict.outcome.value,
+        "decided_as": _describe_rule(checked),
+        **{
+            role: {
+                "architecture": card.architecture,
+                "quant": card.quant,
+                "tokenizer": card.tokenizer_model,
+                "tokens": card.vocabulary.n_tokens,
+            }
+            for role, card in (("target", checked.target), ("drafter", checked.drafter))
+        },
+        "reasons": list(verdict.reasons),
+        "helps": list(verdict.helps),
+        "n_differences": verdict.n_differences,
+        "differences": [
+            {"id": token.id, "target": token.target, "drafter": token.draft} for token in verdict.differences
+        ],
+    }
+
+
+def _describe_check(checked: CheckedPair) -> str:
+    verdict = checked.verdict
+    lines = [f"{verdict.outcome.value} ({_describe_rule(checked)})"]
+    for role, card in (("target", checked.target), ("drafter", checked.drafter)):
+        model = f"{card.architecture} {card.described_quant}".rstrip()
+        lines.append(f"{role:<8} {model}, {card.vocabulary.n_tokens} tokens ({card.tokenizer_model})")
+    lines += [f"because  {reason}" for reason in verdict.reasons]
+    lines += [
+        f"         token {token.id}: {token.target!r} and {token.draft!r}" for token in verdict.differences
+    ]
+    lines += [f"help     {advice}" for advice in verdict.helps]
+    return "\n".join(lines)

@@ -1,16 +1,17 @@
-"""``ggufspec pairs``: list the catalogue, and verify it against the Hub."""
+"""``ggufspec pairs`` and ``prompts``: the known pairs of models, and the built-in suites."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec.cli.entry.command import command_of
+from ggufspec.choices import SUITES
+from ggufspec.cli.entry.command import command_of, group_of
 from ggufspec.cli.entry.output import echo, echo_json, echo_sentence, echo_table
-from ggufspec.options import PairsOptions
+from ggufspec.options import Options, PairsOptions, PromptsOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from ggufspec.domain import ModelFile
     from ggufspec.forecast import planning
     from ggufspec.modelfiles import catalog, hub
+    from ggufspec.prompts import PromptSuite
 
 
 @command_of(PairsOptions)
-def command(asked: PairsOptions) -> None:
+def pairs(asked: PairsOptions) -> None:
     """List the known pairs of models, or print the details of one.
 
     With --fits, headers and lists of files are read from the Hub where they are not here. "quant that fits"
@@ -304,3 +306,74 @@ def _is_changed(listed: ModelFile, catalogue: Path, current: ModelFile) -> bool:
 
     pin = None if listed.repo is None else pins.find_pin(listed, catalogue)
     return pin is not None and current.sha256 is not None and pin.sha256 != current.sha256
+
+
+_WORDS = 8  # of a prompt that are shown
+
+
+@command_of(PromptsOptions)
+def listed(asked: PromptsOptions) -> None:
+    """List the suites, or the prompts of one. Lengths are in characters, without followups.
+
+    \b
+    ggufspec prompts list
+    ggufspec prompts list --suite work -o json
+    """
+    from ggufspec import prompts
+
+    if asked.suite is None:
+        rows = [_describe_suite(prompts.suite(name)) for name in SUITES]
+    else:
+        rows = _describe_prompts(prompts.suite(asked.suite))
+    if asked.output == "json":
+        echo_json(rows)
+        return
+    echo_table(
+        [heading.replace("_", " ") for heading in rows[0]],
+        [[*map(_format_cell, row.values())] for row in rows],
+    )
+    if asked.suite is None:
+        echo("the prompts of one: ggufspec prompts list --suite NAME", err=True)
+
+
+@group_of(Options, list=listed)
+def prompts(asked: Options) -> None:
+    """Show what the built-in prompt suites hold. Measure with one by `--suite NAME`.
+
+    \b
+    ggufspec prompts list
+    ggufspec prompts list --suite work
+    """
+
+
+def _describe_suite(suite: PromptSuite) -> dict[str, Any]:
+    import statistics  # not for ``--help``: with it, fractions and decimal are imported
+
+    return {
+        "suite": suite.name,
+        "categories": suite.categories,
+        "prompts": len(suite.prompts),
+        "median_characters": round(statistics.median(suite.lengths)),
+        "largest_characters": max(suite.lengths),
+        "conversations": suite.n_conversations,
+        "licence": suite.licence,
+    }
+
+
+def _describe_prompts(suite: PromptSuite) -> list[dict[str, Any]]:
+    return [
+        {
+            "prompt": prompt.id,
+            "category": prompt.category,
+            "characters": len(prompt.text),
+            "followups": len(prompt.followups),
+            "first_words": " ".join(prompt.text.split()[:_WORDS]),
+        }
+        for prompt in suite.prompts
+    ]
+
+
+def _format_cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return ", ".join(value) if isinstance(value, tuple) else str(value or "")

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from ggufspec import results
-from ggufspec.cli.entry import tables
+from ggufspec.cli.entry import output
 from ggufspec.errors import GgufspecError
 from ggufspec.report import frames
 from ggufspec.report.rows.benches import SummaryRow
@@ -169,9 +169,9 @@ def test_parquet_goes_to_a_file_and_not_to_a_terminal(
     assert table.column("accept_rate").to_pylist() == [None, None, 0.75]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     with pytest.raises(GgufspecError, match="cannot be printed on a terminal") as refused:
-        tables.emit(b"PAR1", None)
+        output.emit(b"PAR1", None)
     assert refused.value.hint == "name a file with --out"
-    tables.emit("a text\n", None)
+    output.emit("a text\n", None)
 
 
 def test_methods_are_an_axis_of_a_bench_and_of_a_sweep(llama: Path) -> None:

@@ -14,10 +14,10 @@ import click
 import pytest
 
 from ggufspec import api
-from ggufspec.cli import demo, steps
+from ggufspec.cli import measuring, steps
 from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.terminal import Terminal
-from ggufspec.cli.steps import building as offering
+from ggufspec.cli.steps.measuring import offer_build
 from ggufspec.llama.build import building
 from ggufspec.llama.install import Built, installs
 from ggufspec.llama.install.installs import NAMES
@@ -75,11 +75,11 @@ def test_a_demonstration_builds_llama_cpp_once_and_measures_the_embedded_pair(bu
 
 def test_the_times_add_up() -> None:
     steps_s = {"wait": 1.0, "fetch": 2.0, "unpack": 3.0, "compile": 200.0}
-    line = demo.describe_time(steps_s, environment_s=20.0, measured_s=34.0)
+    line = measuring.describe_time(steps_s, environment_s=20.0, measured_s=34.0)
     assert line == (
         "time: environment 20.0 s, source 5.00 s, compile 3 min 21 s, measure 34.0 s; 4 min 20 s in all"
     )
-    assert demo.describe_time({}, environment_s=None, measured_s=5.0) == (
+    assert measuring.describe_time({}, environment_s=None, measured_s=5.0) == (
         "time: measure 5.00 s; 5.00 s in all"
     )
 
@@ -120,11 +120,11 @@ def test_on_a_terminal_a_bench_asks(builds: list[str], monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "stderr", _Terminal())
     monkeypatch.setenv("TERM", "xterm")
     with click.Context(click.Command("bench"), obj=verbosity.Verbosity()):
-        offering.offer_build(Terminal())
+        offer_build(Terminal())
     assert "Build it now?" in asked[0]
     assert builds == (["llama.cpp"] if agreed else [])
     with click.Context(click.Command("bench"), obj=verbosity.Verbosity(quiet=True)):
-        offering.offer_build(Terminal())
+        offer_build(Terminal())
     assert len(asked) == 1
 
 
@@ -134,7 +134,7 @@ def test_a_llama_cpp_that_is_here_is_not_asked_about(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "stderr", _Terminal())
     monkeypatch.setattr(click, "confirm", mock.Mock(side_effect=AssertionError("asked")))
     with click.Context(click.Command("bench"), obj=verbosity.Verbosity()):
-        offering.offer_build(Terminal())
+        offer_build(Terminal())
 
 
 def test_the_script_leaves_building_and_timing_to_the_command() -> None:

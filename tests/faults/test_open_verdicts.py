@@ -25,7 +25,7 @@ from ggufspec import paths, results, tuning
 from ggufspec.analysis import arms, boards, listing, map_crossover
 from ggufspec.analysis.boards import BundleState
 from ggufspec.choices import ServerFormat
-from ggufspec.cli import auto
+from ggufspec.cli.tuning import print_commands, print_finished
 from ggufspec.domain import NO_PROMPT, Launch, Role, RunResult, RunSpec, Serving, SpeedVerdict
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
@@ -334,8 +334,8 @@ def test_tune_and_what_it_stores_serve_no_open_drafting(home: Path, case: Simula
         configured = results.read_configuration(tuned.results.meta.id)
         ending = io.StringIO()
         with contextlib.redirect_stdout(ending):
-            auto.print_finished(configured)
-            auto.print_commands(configured, AutoOptions(target="demo"))
+            print_finished(configured)
+            print_commands(configured, AutoOptions(target="demo"))
     for text in (printed, ending.getvalue(), _printed("show", configured.id)):
         assert _claims(text) is None, text
         assert "Undecided: " in text

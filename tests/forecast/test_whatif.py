@@ -12,13 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggufspec import forecast
-from ggufspec.cli.whatif import command
+from ggufspec.cli import forecasts
 from ggufspec.domain import Program
 from ggufspec.forecast import costs, whatif
 from ggufspec.forecast.whatif import Network, Positions, Steady
 from ggufspec.modelfiles import gguf
 from ggufspec.report.rows.plans import OutlookRow
 from tests.support import models
+
+command = forecasts.whatif("whatif")
 
 NOTEBOOK = ("--target-tps", "2.01", "--drafter-tps", "87.02")
 PROGRAMS = (Program.SERVER, Program.SIMPLE, Program.TREE)

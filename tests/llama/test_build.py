@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from ggufspec import paths
 from ggufspec.choices import Backend
-from ggufspec.cli.build import command
+from ggufspec.cli import setup
 from ggufspec.errors import BuildError, SourceError
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.build.building import BuildRequest, build
@@ -27,6 +27,8 @@ from ggufspec.llama.install.store import Built
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source.sources import Local
 from tests.support import cuda_parts
+
+command = setup.build("build")
 
 HELP = """\
   -m, --model FNAME      model path

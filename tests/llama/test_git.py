@@ -18,11 +18,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ggufspec.cli.build import command
+from ggufspec.cli import setup
 from ggufspec.errors import SourceError
 from ggufspec.llama.progress import BuildProgress
 from ggufspec.llama.source import git
 from ggufspec.llama.source.sources import Git, Source, Tree, choose_source, prepare_tree
+
+command = setup.build("build")
 
 TOKEN = "hf_" + "a1B2c3D4" * 4
 IDENTITY = ("-c", "user.name=Test", "-c", "user.email=test@example.org")

@@ -9,13 +9,15 @@ import pytest
 from click.testing import CliRunner
 
 from ggufspec import proc, publishing
-from ggufspec.cli.report import command
+from ggufspec.cli import reading
 from ggufspec.errors import ChartError
 from ggufspec.report import plot
 from ggufspec.report.plot import drawing
 from tests.support import published
 from tests.support.published import IDENTITY, PRIVATE
 from tests.support.swept import swept
+
+command = reading.report("report")
 
 _SHELL = 'ulimit -v 8000000; exec "$@"'  # KiB: enough for Python and its libraries, too few for V8
 

@@ -17,7 +17,6 @@ import pytest
 from ggufspec import machine
 from ggufspec.analysis import arms
 from ggufspec.cli.entry import growing as drawn
-from ggufspec.cli.entry import live
 from ggufspec.cli.entry import terminal as sinks
 from ggufspec.domain import Conditions, ModelFile, Prompt, Role, RunSpec, Sample
 from ggufspec.measure import BenchProgress, RunPlan, Session, api
@@ -115,7 +114,7 @@ def test_without_a_terminal_there_is_a_line_a_minute(monkeypatch: pytest.MonkeyP
     printed = io.StringIO()
     monkeypatch.setattr(sys, "stderr", printed)
     clock = count(0.0, 25.0)
-    with live.LiveText(clock=lambda: next(clock)) as shown:
+    with drawn.LiveText(clock=lambda: next(clock)) as shown:
         for number in range(8):
             shown.show(lambda height: "never drawn", partial("line {}".format, number))
     lines = printed.getvalue().splitlines()
@@ -124,7 +123,7 @@ def test_without_a_terminal_there_is_a_line_a_minute(monkeypatch: pytest.MonkeyP
 
 
 def test_a_bench_in_a_pipe_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "EVERY_S", 0.0)
+    monkeypatch.setattr(drawn, "EVERY_S", 0.0)
     folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     words = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "2", "-t", "1")
     done = shell.here(*words, "--llama", str(folder))

@@ -242,7 +242,7 @@ def test_charts_say_what_they_show() -> None:
 
 
 def test_charts_are_not_loaded_before_they_are_drawn() -> None:
-    code = "import ggufspec, ggufspec.cli.report, sys; print(*sys.modules)"
+    code = "import ggufspec, ggufspec.cli.reading, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"altair", "vl_convert", "jinja2", "pandas"} & set(loaded.split())
 

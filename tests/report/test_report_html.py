@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from ggufspec import results
 from ggufspec.analysis import arms
-from ggufspec.cli.report import command
+from ggufspec.cli import reading
 from ggufspec.domain import Difference, Role, RunResult, Status, TextVerdict
 from ggufspec.report.html.sections import html, section
 from ggufspec.report.plot import browser
@@ -26,6 +26,8 @@ from tests.support import crossed
 from tests.support.pages import Page, contrast
 from tests.support.swept import HARMFUL, running, swept
 from tests.support.values import bench, run, whole_bench
+
+command = reading.report("report")
 
 STYLE = Path(__file__).parents[2] / "ggufspec/report/html/page/style.css"
 

@@ -6,11 +6,13 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ggufspec.cli.entry import verbosity
+from ggufspec.cli.entry.output import check_output, default_output, echo
 from ggufspec.cli.entry.parameters import DASHES, FieldOption, make_parameters, read_options
 from ggufspec.options import Options, TableOptions
 
@@ -24,6 +26,8 @@ _GENERAL = "General"
 _IS_SHORT = "ggufspec.is_short"  # a key of click's context
 
 T = TypeVar("T", bound=Options)
+Maker = Callable[[str], click.Command]
+"""Makes the command of a name."""
 
 
 class Command(click.Command):
@@ -35,7 +39,7 @@ class Command(click.Command):
         options: their class.
     """
 
-    def __init__(self, name: str | None, function: Callable[[T], None], options: type[T]) -> None:
+    def __init__(self, name: str, function: Callable[[T], None], options: type[T]) -> None:
         self.options = options
         parameters = [*make_parameters(options)]
         taken = {spelling for parameter in parameters for spelling in parameter.opts}
@@ -123,12 +127,16 @@ class Command(click.Command):
 class Group(click.Group):
     """Commands with a common name; without one of them, it does something itself if it has options."""
 
-    def __init__(self, function: Callable[[T], None], options: type[T]) -> None:
+    def __init__(
+        self, name: str, function: Callable[[T], None], options: type[T], commands: Mapping[str, Maker]
+    ) -> None:
         def call(**values: Any) -> None:
             if click.get_current_context().invoked_subcommand is None:
                 function(read_options(options, values))
 
         super().__init__(
+            name=name,
+            commands={name: make(name) for name, make in commands.items()},
             callback=call,
             params=[*make_parameters(options)],
             help=function.__doc__,
@@ -141,24 +149,17 @@ class Group(click.Group):
         self.format_commands(ctx, formatter)
 
 
-def command_of(
-    options: type[T], *, group: click.Group | None = None, name: str | None = None
-) -> Callable[[Callable[[T], None]], Command]:
-    """Return a decorator that makes a command of a function, which takes the options.
+def command_of(options: type[T]) -> Callable[[Callable[[T], None]], Maker]:
+    """Return a decorator for the function of a command, which takes its options.
 
-    Args:
-        options: their class.
-        group: what the command belongs to.
-        name: of the command in the group; None for that of the function.
+    A command is made when it is asked for: the parameters of all in a file would take longer than ``--help``.
     """
+    return lambda function: partial(Command, function=function, options=options)
 
-    def make(function: Callable[[T], None]) -> Command:
-        made = Command(name, function, options)
-        if group is not None:
-            group.add_command(made)
-        return made
 
-    return make
+def group_of(options: type[T], **commands: Maker) -> Callable[[Callable[[T], None]], Maker]:
+    """Return a decorator for the function of a group of commands, which takes the group's own options."""
+    return lambda function: partial(Group, function=function, options=options, commands=commands)
 
 
 @contextmanager
@@ -172,11 +173,6 @@ def usage_errors() -> Iterator[None]:
         yield
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-
-
-def group_of(options: type[T]) -> Callable[[Callable[[T], None]], Group]:
-    """Return a decorator that makes a group of commands of a function, which takes the group's options."""
-    return lambda function: Group(function, options)
 
 
 def format_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -207,18 +203,14 @@ def _with_format(asked: T) -> T:
     """Return options with the format of their table, after checking that it can be written."""
     if not isinstance(asked, TableOptions):
         return asked
-    from ggufspec.cli.entry import tables
-
-    output = asked.output or tables.default_output(asked.out)
-    tables.check_output(output, asked.out)
+    output = asked.output or default_output(asked.out)
+    check_output(output, asked.out)
     return asked.replace(output=output)
 
 
 def _all_option() -> click.Option:
     def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # click's form
         if value and not ctx.resilient_parsing:
-            from ggufspec.cli.entry.output import echo
-
             echo(click.Command.get_help(ctx.command, ctx))
             ctx.exit()
 

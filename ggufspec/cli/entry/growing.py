@@ -6,13 +6,76 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from ggufspec.analysis import Arm, MeasurementWarning, arms, warnings
-from ggufspec.cli.entry.live import LiveText
 from ggufspec.cli.entry.output import echo
+from ggufspec.harmless import harmless
 from ggufspec.measure import NO_DEADLINE, BenchProgress, Deadline, Session, api
-from ggufspec.report.text import growing
+from ggufspec.report.text import growing, tables
 from ggufspec.results import ResultSet
+
+EVERY_S = 60.0
+"""How often a line is printed where there is no terminal."""
+
+
+class LiveText:
+    """On a terminal, a text that is replaced in place and removed at the end; otherwise a line a minute."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start to count the first minute."""
+        self._clock = clock
+        self._console = Console(stderr=True)
+        is_drawn = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._live = (
+            Live(
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,  # tables ask it for its encoding
+                vertical_overflow="crop",
+            )
+            if is_drawn
+            else None
+        )
+        self._printed_at = clock()
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, text: Callable[[int], str], line: Callable[[], str]) -> None:
+        """Draw the text, or print the line if a minute has passed since the last one.
+
+        Args:
+            text: returns what to draw, for a terminal with so many lines.
+            line: returns what to print.
+        """
+        if self._live is not None:
+            drawn = Text(harmless(text(self._console.size.height)), no_wrap=True, overflow="ellipsis")
+            drawn.highlight_regex(r"^\d.*$", "cyan")  # how far it is, apart from the table
+            self._live.update(drawn, refresh=True)
+        elif self._clock() - self._printed_at >= EVERY_S:
+            self._printed_at = self._clock()
+            self.print(line())
+
+    def print(self, text: str) -> None:
+        """Print a line that stays."""
+        shown = harmless(tables.fit_terminal(text, self._console.file))
+        self._console.print(shown, markup=False, highlight=False, soft_wrap=True)
+
 
 GROUPING_SHARE = 50.0
 """Seconds of measuring for each second of grouping runs into arms."""

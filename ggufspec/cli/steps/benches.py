@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec import results
-from ggufspec.cli.entry.output import echo
+from ggufspec.cli.entry.output import echo, emit
 from ggufspec.cli.entry.parameters import FieldOption
-from ggufspec.cli.entry.tables import emit
 from ggufspec.cli.entry.terminal import Terminal, words_of_process
 from ggufspec.domain import RunResult, Status
 from ggufspec.errors import DoubtfulError, GgufspecError, ResultsError

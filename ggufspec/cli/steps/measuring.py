@@ -5,16 +5,40 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
+
+import click
+from rich.console import Console
 
 from ggufspec import api
-from ggufspec.cli.entry.tables import emit
+from ggufspec.cli.entry.output import emit
 from ggufspec.cli.entry.terminal import Terminal
-from ggufspec.cli.steps import benches, building
+from ggufspec.cli.steps import benches
 from ggufspec.harmless import CONTROL
-from ggufspec.llama.install import environment
+from ggufspec.llama.install import environment, installs
 from ggufspec.measure import Session
-from ggufspec.options import BenchOptions, DemoOptions
+from ggufspec.options import BenchOptions, BuildOptions, DemoOptions
 from ggufspec.results import ResultSet
+
+
+def offer_for(asked: BenchOptions, terminal: Terminal) -> None:
+    """Where a bench needs a llama.cpp and none is found, ask on a terminal whether to build it, and do so.
+
+    Without a terminal nothing happens: the error that follows says which command builds one.
+    """
+    if asked.llamas == (None,) and not asked.names_servers:
+        offer_build(terminal)
+
+
+def offer_build(terminal: Terminal) -> None:
+    """Ask on a terminal whether to build llama.cpp if no usable one is found, and do so."""
+    is_asked = sys.stdin is not None and sys.stdin.isatty() and Console(stderr=True).is_terminal
+    if terminal.is_quiet or not is_asked or installs.is_any_found():
+        return
+    question = "No usable llama.cpp was found. Build it now? It takes some minutes."
+    if click.confirm(question, default=True, err=True):
+        api.build(BuildOptions(), sink=terminal)
+
 
 _OWN = {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": "/nonexistent"}
 
@@ -22,7 +46,7 @@ _OWN = {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": "/nonexistent"}
 def plan(asked: BenchOptions) -> Session:
     """Return what a bench would run."""
     terminal = Terminal()
-    building.offer_for(asked, terminal)
+    offer_for(asked, terminal)
     session: Session = api.plan_bench(asked, sink=terminal)
     return session
 
@@ -37,7 +61,7 @@ def run(asked: BenchOptions) -> ResultSet:
         GgufspecError: the class that belongs to the first failed run.
     """
     terminal = terminal_for(asked)
-    building.offer_for(asked, terminal)
+    offer_for(asked, terminal)
     results: ResultSet = api.bench(asked, sink=terminal)
     finish(results, asked)
     return results

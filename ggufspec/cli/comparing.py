@@ -1,18 +1,21 @@
-"""``ggufspec compare``: compare two llama.cpps or benches row by row, with exit codes for a CI job."""
+"""``ggufspec compare`` and ``bisect``: what changed between benches, or between versions of llama.cpp."""
 
 from __future__ import annotations
 
 import click
 
+from ggufspec import api
 from ggufspec.cli.entry.command import command_of
-from ggufspec.cli.entry.tables import emit
-from ggufspec.options import CompareOptions
+from ggufspec.cli.entry.output import echo, emit
+from ggufspec.cli.entry.terminal import Terminal, words_of_process
+from ggufspec.errors import GgufspecError, InconclusiveError
+from ggufspec.options import BisectOptions, CompareOptions
 
 _SIDES = 2
 
 
 @command_of(CompareOptions)
-def command(asked: CompareOptions) -> None:
+def compare(asked: CompareOptions) -> None:
     """Compare the two llama.cpps of a bench, or stored benches of two builds, machines or settings.
 
     BENCHES are ids or names, the beginning of one, or folders. One bench of two llama.cpps is compared in
@@ -28,15 +31,15 @@ def command(asked: CompareOptions) -> None:
     """
     benches = asked.benches
     from ggufspec.analysis import comparing, guarding
+    from ggufspec.cli import fleet
     from ggufspec.cli.steps import benches as stored
-    from ggufspec.cli.steps import fleets
     from ggufspec.report import frames
     from ggufspec.report.text import comparison, formats, tables
 
     if asked.per is not None:
         if len(benches) != _SIDES or asked.tuned is not None or asked.fail_slower is not None or asked.strict:
             raise click.UsageError("--per machine takes two fleets, and neither a tuning nor an exit code")
-        fleets.print_comparisons(*benches, threshold=asked.threshold, output=asked.output, out=asked.out)
+        fleet.print_comparisons(*benches, threshold=asked.threshold, output=asked.output, out=asked.out)
         return
     if asked.tuned is not None:
         benches = (stored.find_tuned(asked.tuned), *benches)
@@ -72,3 +75,45 @@ def _divide(benches: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]
     if len(benches) > _SIDES:
         raise click.UsageError("several benches a side are divided by --, as in: A1 A2 A3 -- B1 B2 B3")
     return benches[:1], benches[1:]
+
+
+@command_of(BisectOptions)
+def bisect(asked: BisectOptions) -> None:
+    """Find the version of llama.cpp between GOOD and BAD at which drafting became slower or accepted less.
+
+    GOOD and BAD are releases of llama-cpp-python, or with --source commits. First, the two are compared. Then
+    versions between them are built and measured in turn with both, until the step is found. At most 5 % of
+    bisections end with a wrong verdict. Versions that cannot be built or measured are skipped and named.
+
+    \b
+    ggufspec bisect 0.3.9 0.3.36
+    ggufspec bisect b4000 b4500 --source ~/llama.cpp --quantity acceptance --draft 8
+    """
+    from ggufspec.cli.steps import benches
+    from ggufspec.report import frames
+    from ggufspec.report.text import bisection as text
+    from ggufspec.report.text import formats, tables
+    from ggufspec.tuning.bisect import BisectFinding, Bisection
+
+    terminal = Terminal()
+    try:
+        found = api.bisect(asked, sink=terminal)
+    except BaseException:
+        begun = terminal.last(Bisection)
+        if begun is not None:
+            command = benches.command_line(words_of_process(), begun.name)
+            echo(f"Interrupted.{benches.describe_command(command)}", err=True)
+        raise
+    bisection, verdict = found.bisection, found.verdict
+    if asked.output in tables.FOR_PEOPLE:
+        emit(text.bisection(bisection, verdict, asked.output), asked.out)
+    else:
+        rows = frames.bisection(bisection, verdict)
+        emit(formats.render(rows, asked.output, title="bisection"), asked.out)
+    if verdict.finding in {BisectFinding.NO_DIFFERENCE, BisectFinding.UNDECIDED}:
+        raise InconclusiveError(
+            text.conclusion(bisection, verdict),
+            "raise --max-repeats, or measure on a quiet machine",
+        )
+    if verdict.finding is BisectFinding.REVERSED:
+        raise GgufspecError(text.conclusion(bisection, verdict), "name a newer version that is worse")

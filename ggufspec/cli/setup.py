@@ -1,0 +1,268 @@
+"""``ggufspec build``, ``doctor``, ``config`` and ``completion``: what this machine needs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+import click
+
+from ggufspec import api
+from ggufspec.cli.entry.command import command_of, group_of, usage_errors
+from ggufspec.cli.entry.output import echo, echo_json, terminal_width
+from ggufspec.cli.entry.terminal import Terminal
+from ggufspec.options import (
+    AnswerOptions,
+    BuildOptions,
+    CompletionOptions,
+    DoctorOptions,
+    KeyArgument,
+    Options,
+    SetOptions,
+)
+
+if TYPE_CHECKING:
+    from ggufspec.options import settings
+
+
+@command_of(BuildOptions)
+def build(asked: BuildOptions) -> None:
+    """Build llama.cpp for this machine, or list and remove builds.
+
+    A build contains the programs and the library. An existing build is reused. The source is verified before
+    compiling, and the programs are tested afterwards. If the CUDA compiler is missing, it is installed from
+    the package index.
+
+    \b
+    ggufspec build                   the newest version that was tested
+    ggufspec build --version legacy  the version with `main` and `speculative`
+    ggufspec build --backend cuda --cuda-arch 90  for H100 and H200
+    ggufspec build --cmake=-DGGML_NATIVE=OFF --cmake=-DGGML_AVX512=OFF
+    ggufspec build --prebuilt        the newest official archive, in seconds
+    """
+    if asked.listing and asked.cmake:
+        raise click.UsageError("--cmake chooses what is built; --list and --remove take no --cmake")
+    if asked.listing:
+        from ggufspec.report.text import installs
+
+        usable, skipped = api.list_builds()
+        echo(installs.table(usable, asked.output, skipped), nl=False)
+        if not usable:
+            echo("no llama.cpp was found; build it: ggufspec build", err=True)
+        return
+    with usage_errors():
+        if asked.remove:
+            for built in api.remove_builds(asked):
+                echo(f"removed {built.path}")
+        else:
+            echo(api.build(asked, sink=Terminal()).bin)
+
+
+@command_of(DoctorOptions)
+def doctor(asked: DoctorOptions) -> None:
+    """Check what is installed, and print the command that fixes each problem.
+
+    `missing` means that something cannot work, `remark` is for information. The exit code is 1 only if no
+    bench can run: llama.cpp is not installed, and cannot be built.
+
+    \b
+    ggufspec doctor
+    ggufspec doctor --offline -o json
+    """
+    from ggufspec import doctor
+    from ggufspec.doctor import finding
+    from ggufspec.errors import GgufspecError
+
+    with _show_status():
+        report = doctor.examine(offline=asked.offline)
+    echo(finding.render(report, asked.output, width=terminal_width()), nl=False)
+    missing = [item for item in report.findings if item.status is finding.FindingStatus.MISSING]
+    if not report.can_run:
+        missing = [item for item in missing if item.name != "settings"]
+        raise GgufspecError(f"no bench can run here: {missing[0].text}", missing[0].fix)
+    if any(item.name == "llama.cpp" for item in missing):
+        echo("a bench can run after: ggufspec build", err=True)
+    else:
+        echo("a bench can run: ggufspec bench", err=True)
+
+
+def _show_status() -> AbstractContextManager[object]:
+    """Return a status line for a terminal: the Hub may take long to answer."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.status("checking") if console.is_terminal else nullcontext()
+
+
+@command_of(AnswerOptions)
+def listed(asked: AnswerOptions) -> None:
+    """List every key with its value and source.
+
+    \b
+    ggufspec config list
+    ggufspec config list -o json
+    """
+    _print_settings(asked.output)
+
+
+@command_of(KeyArgument)
+def get(asked: KeyArgument) -> None:
+    """Print the value of KEY; nothing if it is not set.
+
+    \b
+    ggufspec config get engine
+    ggufspec config get pair
+    """
+    from ggufspec.options import settings
+
+    settings.refuse_unknown(asked.key, "config get")
+    value = settings.read_settings()[asked.key].value
+    if value is not None:
+        echo(_format_value(value))
+
+
+@command_of(SetOptions)
+def assign(asked: SetOptions) -> None:
+    """Write VALUE for KEY into the settings file.
+
+    \b
+    ggufspec config set pair llama-3-70b
+    ggufspec config set threads 8
+    """
+    from ggufspec import paths
+    from ggufspec.cli.entry import defaults
+    from ggufspec.modelfiles import catalog
+    from ggufspec.options import settings
+
+    settings.refuse_unknown(asked.key, settings.SET)
+    parsed = settings.parse_setting(asked.key, asked.value, settings.SET)
+    if asked.key == "pair":
+        catalog.find_pair(asked.value)
+    if asked.key == "llama":
+        parsed = str(paths.expanded(asked.value, settings.SET))
+    source = settings.SettingSource.FILE
+    setting = settings.Setting(key=asked.key, value=parsed, source=source, where=settings.SET)
+    defaults.check_setting(settings.KEYS[asked.key], setting)
+    settings.change(paths.config_file(), asked.key, parsed)
+    _warn_of_environment(asked.key)
+
+
+@command_of(KeyArgument)
+def unset(asked: KeyArgument) -> None:
+    """Remove KEY from the settings file.
+
+    \b
+    ggufspec config unset engine
+    ggufspec config unset threads
+    """
+    from ggufspec import paths
+    from ggufspec.options import settings
+
+    if asked.key not in settings.KEYS and asked.key not in settings.keys_in(paths.config_file()):
+        settings.refuse_unknown(asked.key, "config unset")
+    settings.change(paths.config_file(), asked.key, None)
+    _warn_of_environment(asked.key)
+
+
+@command_of(Options)
+def path(asked: Options) -> None:
+    """Print the path of the settings file, even if it does not exist.
+
+    \b
+    ggufspec config path
+    $EDITOR "$(ggufspec config path)"
+    """
+    from ggufspec import paths
+
+    echo(paths.config_file())
+
+
+@group_of(AnswerOptions, list=listed, get=get, set=assign, unset=unset, path=path)
+def config(asked: AnswerOptions) -> None:
+    """Show and change the settings of all commands, with their sources.
+
+    The command line has precedence over the environment (GGUFSPEC_PAIR and so on), and the environment over
+    the file. Keys: pair, llama, engine, suite, threads, offline, output. A setting is the default of the
+    option with its name; llama also applies to commands without that option, and in notebooks.
+
+    \b
+    ggufspec config
+    ggufspec config set engine server
+    ggufspec config set llama ~/llama.cpp/build/bin
+    """
+    _print_settings(asked.output)
+
+
+def _print_settings(output: str) -> None:
+    from ggufspec import paths
+    from ggufspec.options import settings
+
+    current = settings.read_settings()
+    if output == "json":
+        rows = {
+            key: {"value": setting.value, "source": setting.source, "where": setting.where}
+            for key, setting in current.items()
+        }
+        echo_json(rows)
+        return
+    cells = [
+        (key, _describe_value(setting), setting.where or str(setting.source))
+        for key, setting in current.items()
+    ]
+    widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
+    for key, value, source in cells:
+        echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
+    echo(f"file: {paths.config_file()}", err=True)
+    for name, similar in settings.strange_variables().items():
+        guess = f"; did you mean {similar}?" if similar else ""
+        echo(f"note: the variable {name} is not a setting{guess}", err=True)
+
+
+def _describe_value(setting: settings.Setting) -> str:
+
+    return _describe_default(setting.key) if setting.value is None else _format_value(setting.value)
+
+
+def _describe_default(key: str) -> str:
+    from ggufspec.options import settings
+
+    option = settings.KEYS[key]
+    return option.shown or _format_value(option.default)
+
+
+def _format_value(value: settings.Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _warn_of_environment(key: str) -> None:
+    import os
+
+    from ggufspec.options import settings
+
+    variable = settings.PREFIX + key.upper()
+    if os.environ.get(variable):
+        echo(f"note: the variable {variable} is set and has precedence over the file", err=True)
+
+
+PROGRAM = "ggufspec"
+_VARIABLE = "_GGUFSPEC_COMPLETE"
+
+
+@command_of(CompletionOptions)
+def completion(asked: CompletionOptions) -> None:
+    """Print a script with which a shell completes commands, options and values.
+
+    Values include pairs, stored benches, local models and builds of llama.cpp. The script takes effect in new
+    shells.
+
+    \b
+    ggufspec completion bash >> ~/.bashrc
+    ggufspec completion zsh >> ~/.zshrc     # after compinit
+    ggufspec completion fish > ~/.config/fish/completions/ggufspec.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    completion_class = get_completion_class(asked.shell)
+    assert completion_class is not None
+    script = completion_class(click.get_current_context().find_root().command, {}, PROGRAM, _VARIABLE)
+    echo(script.source_template % script.source_vars())

@@ -1,0 +1,176 @@
+"""``ggufspec tune``, ``auto`` and ``crossover``: what is fastest on this machine, and for how many users."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import click
+
+from ggufspec import api
+from ggufspec.cli.entry.command import command_of
+from ggufspec.cli.entry.output import echo, emit
+from ggufspec.cli.entry.terminal import Terminal
+from ggufspec.cli.serving import run_server
+from ggufspec.errors import InconclusiveError
+from ggufspec.options import AutoOptions, CrossoverOptions, ServeOptions, TuneOptions
+
+if TYPE_CHECKING:
+    from ggufspec.analysis import CrossoverMap
+    from ggufspec.results import Configuration, ResultSet
+
+
+@command_of(TuneOptions)
+def tune(asked: TuneOptions) -> None:
+    """Find the fastest drafter, draft size and offload, or report that drafting does not pay off.
+
+    A short measurement of target and drafters forecasts every configuration. The best few are then measured,
+    and the winner and the runner-up are confirmed beside the target alone, with new loads and new runs. Only
+    these figures are the verdict. --forecast stops before that, after short
+    runs of the target and of one draft size.
+
+    With --parallel N, the choice is for N users at once: the forecast is of a server with N slots, and each
+    run is one load of it under the requests of N clients, as `bench --parallel N` measures. Without it, one
+    request follows another, and --serve-parallel only reserves memory.
+
+    All runs have memory for the context that --serve-ctx and --serve-parallel ask for. Before the command for
+    llama-server is printed, it is started once, and answers a short and a long request. The configuration is
+    stored: `ggufspec bench --tuned NAME` measures it again, `chat`, `plan`, `report` and `compare` take it
+    as well.
+
+    \b
+    ggufspec tune                                     the pair fetched last
+    ggufspec tune -m big.gguf -md a.gguf -md b.gguf   two drafters, or none
+    ggufspec tune --parallel 4 --serve-ctx 8192       a server for four users
+    ggufspec tune --from llama.service                instead of what a unit runs today
+    """
+    from ggufspec.cli.steps import benches, pasting
+    from ggufspec.cli.steps import tuning as steps
+    from ggufspec.tuning import TuningForecast
+
+    asked, _ = pasting.read_asked(asked)
+    terminal = Terminal(steps.describe_ended)
+    if asked.forecast:
+        outlook = api.forecast_tuning(asked, sink=terminal)
+        emit(steps.render_forecasts(outlook, asked.output, terminal), asked.out)
+        return
+    try:
+        tuned = api.tune(asked, sink=terminal)
+    except InconclusiveError:
+        forecast = terminal.last(TuningForecast)
+        if forecast is not None:
+            echo("The forecast, which no measurement confirms:", err=True)
+            emit(steps.render_forecasts(forecast, asked.output, terminal), asked.out)
+        raise
+    emit(steps.render(tuned, asked, asked.output, terminal), asked.out)
+    benches.raise_for_failures(tuned.results)
+    if asked.strict:
+        open_ids = () if tuned.overall.is_decided else (tuned.results.meta.id,)
+        benches.refuse_doubtful([tuned.results], undecided=open_ids)
+
+
+@command_of(AutoOptions)
+def auto(asked: AutoOptions) -> None:
+    """Find everything that may draft for TARGET, download it, tune, and say how to serve it.
+
+    TARGET is user/repo:QUANT, a file, or a pair of the catalogue. Drafters are smaller models of its family
+    that llama.cpp accepts, and heads; n-gram methods and layers of the target need no file. What is found is
+    listed with its size before anything is downloaded. The tuning is that of `ggufspec tune`.
+
+    After an interruption, the same command goes on: downloads resume, and stored runs are not repeated.
+
+    \b
+    ggufspec auto Qwen/Qwen3-32B-GGUF:Q4_K_M
+    ggufspec auto big.gguf -md small.gguf -md eagle3.gguf --max-time 20m
+    ggufspec auto Qwen/Qwen3-8B-GGUF:Q4_K_M --parallel 4    the best for four users at once
+    ggufspec auto Qwen/Qwen3-8B-GGUF:Q4_K_M -f my-prompts.jsonl   judged by texts of yours
+    ggufspec auto Qwen/Qwen3-8B-GGUF:Q4_K_M --yes --max-download 8G --serve -- --port 8000
+    """
+    from ggufspec.cli.steps import tuning as steps
+    from ggufspec.report.text import tables
+    from ggufspec.tuning import DraftSources, Tuned
+
+    if asked.words and not asked.serve:
+        raise click.UsageError("options for llama-server need --serve")
+    terminal = Terminal(steps.describe_ended)
+    try:
+        configuration = api.auto(asked, sink=terminal)
+    except (KeyboardInterrupt, SystemExit):
+        if terminal.last(DraftSources) is not None:
+            echo("Run the same command again to go on from here.", err=True)
+        raise
+    tuned, sources = terminal.last(Tuned), terminal.last(DraftSources)
+    if tuned is None or sources is None:
+        print_finished(configuration)
+    else:
+        emit(steps.render(tuned, sources.tune_options(asked), tables.TERMINAL, terminal), None)
+    print_commands(configuration, asked)
+    if asked.serve:
+        serving = ServeOptions(tuned=configuration.id, words=asked.words)
+        run_server(api.serving_command(serving, sink=terminal))
+
+
+def print_finished(configuration: Configuration) -> None:
+    """Print an earlier tuning as ``show`` does: its verdict, its table and its warnings."""
+    from ggufspec.cli.steps import benches
+    from ggufspec.report.text import configuration as sentences
+    from ggufspec.report.text import overview, tables
+
+    for line in sentences.lines(configuration):
+        echo(line)
+    emit("\n" + overview.overview(benches.load_bench(configuration.id), tables.TERMINAL), None)
+
+
+def print_commands(configuration: Configuration, asked: AutoOptions) -> None:
+    """Print by which texts was judged, the report's name, and the command that serves what was found."""
+    from ggufspec import results
+    from ggufspec.report.text import configuration as sentences
+
+    name = shlex.quote(configuration.id)
+    hint = "" if asked.suite or asked.prompt or asked.prompt_file else " -p, -f or --suite names others."
+    echo(sentences.judged_by(results.load(configuration.id)) + hint)
+    echo(f"Stored as {name}: `ggufspec report {name}` writes its report.")
+    if configuration.serving_argv:
+        meanwhile = "" if configuration.overall.is_decided else " (the target alone, meanwhile)"
+        echo(f"Serve it{meanwhile}: ggufspec serve --tuned {name}")
+
+
+@command_of(CrossoverOptions)
+def crossover(asked: CrossoverOptions) -> None:
+    """Map the best γ and its speed-up over users and context depth, and say where drafting stops paying.
+
+    The server is computed for all cells first, from a trace of the prompts and timed costs. The ends of both
+    axes are measured next, and the other cells are forecast: as computed, corrected by the measured cells.
+    Then cells are measured whose verdict is in doubt, until all are decided or --max-time is over. -o json
+    prints the map with all draft sizes. `show` and `report` print and draw it again.
+
+    --parallel takes lists and ranges: 1,2,4,8 or 1-16. A range of --depth doubles: 0-32k is 0, 4096, 8192,
+    16384 and 32768 tokens.
+
+    \b
+    ggufspec crossover --pair demo --parallel 1,2,4,8 --depth 0,512
+    ggufspec crossover -m big.gguf -md small.gguf --parallel 1-16 --depth 0-32k --max-time 2h
+    """
+    from ggufspec.cli.steps import benches
+    from ggufspec.results import load
+
+    mapped = api.crossover(asked, sink=Terminal(benches.describe_continuing))
+    results = load(mapped.bench)
+    emit(_render_map(mapped, results, asked.output), asked.out)
+    benches.raise_for_failures(results)
+    if asked.strict:
+        benches.refuse_doubtful([results])
+
+
+def _render_map(mapped: CrossoverMap, results: ResultSet, output: str) -> str | bytes:
+    from ggufspec.analysis import review
+    from ggufspec.report.text import crossovers, formats, tables
+
+    if output in tables.FOR_PEOPLE:
+        return crossovers.text(mapped, review.warnings(results), output)
+    if output == "json":
+        return crossovers.as_json(mapped, results)
+    from ggufspec.report import frames
+
+    table, origin = frames.crossover(mapped), frames.origin(results.meta)
+    return formats.render(table, output, title="crossover", origin=origin)
