@@ -320,7 +320,7 @@ def worker(asked: WorkerOptions) -> None:
                 echo(line, err=True)
 
 
-@group_of(Options, doctor=doctor, sweep=sweep, bench=bench, tune=tune, merge=merge, show=show, worker=worker)
+@group_of(Options, worker=worker, doctor=doctor, sweep=sweep, bench=bench, tune=tune, merge=merge, show=show)
 def fleet(asked: Options) -> None:
     """Measure on several machines, or lend this one to another.
 

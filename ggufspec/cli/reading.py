@@ -61,13 +61,13 @@ def show(asked: ShowOptions) -> None:
 
 def _render_details(stored: ResultSet, output: str, *, checks: bool, variance: bool) -> str:
     """Return the checks of the speed-ups and what is recorded, what they vary by, or else the chart."""
-    from ggufspec.report.text import chart, precision, provenance, tables
+    from ggufspec.report.text import chart, details, provenance, tables
 
     if not (checks or variance):
         return chart.curve(stored) or "There is no chart, as nothing was drafted.\n"
     form = output if output in tables.FOR_PEOPLE else "md"
-    pages = [precision.checks(stored, form)] if checks else []
-    pages += [precision.variance(stored, form)] if variance else []
+    pages = [details.checks(stored, form)] if checks else []
+    pages += [details.variance(stored, form)] if variance else []
     pages += [provenance.page(stored)] if checks else []
     return "\n".join(pages)
 

@@ -36,7 +36,7 @@ class SuiteRow(NamedTuple):
 
     where: str
     number: int
-    values: Mapping[str, Any]
+    values: dict[str, Any]
 
 
 def read_jsonl(path: Path, text: str) -> PromptSuite:

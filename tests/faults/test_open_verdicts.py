@@ -31,7 +31,7 @@ from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
 from ggufspec.options import AutoOptions
 from ggufspec.publishing import derived
-from ggufspec.report.text import configuration, crossovers, overview, precision, reasons
+from ggufspec.report.text import configuration, crossovers, details, overview, reasons
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import CrossoverAxes, ResultSet
@@ -115,8 +115,8 @@ def _texts(bench: ResultSet) -> Iterator[str]:
     yield " ".join(verdicts(groups))
     for output in ("md", "table"):
         yield overview.overview(bench, output)
-        yield precision.checks(bench, output)
-        yield precision.variance(bench, output)
+        yield details.checks(bench, output)
+        yield details.variance(bench, output)
     yield reasons.why(bench)
     yield overview.bench_list([listing.summarize(bench)])
     rows = boards.list_rows(bench, bundle="b", sha256="ab", state=BundleState.VERIFIED)

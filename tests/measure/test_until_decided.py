@@ -31,7 +31,7 @@ from ggufspec.measure import api, measuring, prepare_session
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.options import BenchOptions
-from ggufspec.report.text import overview, precision
+from ggufspec.report.text import details, overview
 from ggufspec.results import ResultSet
 from ggufspec.tuning.bisect.decisions import VersionDifference
 from tests.support import fakes, scripted, shell, values
@@ -235,8 +235,8 @@ def test_a_stored_bench_gives_the_same_table_and_resuming_it_adds_nothing() -> N
     stored = results.load("mine")
     assert stored.meta.stopping == RULE
     assert overview.overview(stored) == printed
-    assert precision.checks(stored)
-    assert precision.variance(stored)
+    assert details.checks(stored)
+    assert details.variance(stored)
     *_, again = measuring.record(_suite(), Scripted(), INSTALL, results.reopen("mine"))
     assert len(again.runs) == len(stored.runs)
     results.close(again)

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from ggufspec.cli import cli
 from ggufspec.domain import Role
-from ggufspec.report.text import precision
+from ggufspec.report.text import details
 from ggufspec.results import ResultSet
 from tests.support import values
 
@@ -44,8 +44,8 @@ def _percent(text: str) -> float:
 
 
 def test_variance_says_whether_prompts_or_loads_help() -> None:
-    loads = _cells(precision.variance(_bench(by_load=0.05)))
-    prompts = _cells(precision.variance(_bench(by_prompt=0.05)))
+    loads = _cells(details.variance(_bench(by_load=0.05)))
+    prompts = _cells(details.variance(_bench(by_prompt=0.05)))
     assert _percent(loads["load share"]) > 90 > 10 > _percent(loads["prompt share"])
     assert _percent(prompts["prompt share"]) > 90 > 10 > _percent(prompts["load share"])
     assert _percent(loads["twice the loads"]) < 0.8 * _percent(loads["now"])
@@ -54,7 +54,7 @@ def test_variance_says_whether_prompts_or_loads_help() -> None:
 
 
 def test_checks_show_the_speedup_by_other_means() -> None:
-    row = _cells(precision.checks(_bench(by_prompt=0.05)))
+    row = _cells(details.checks(_bench(by_prompt=0.05)))
     assert row["verdict"] == "faster"
     for name in ("speed-up", "median", "equal work", "all runs", "first runs"):
         assert 1.4 < float(row[name].partition("×")[0]) < 1.6, name
@@ -65,8 +65,8 @@ def test_checks_show_the_speedup_by_other_means() -> None:
 
 def test_a_bench_without_drafting_has_nothing_to_examine() -> None:
     bench = values.bench(values.run())
-    assert precision.variance(bench) == precision.checks(bench)
-    assert "no speed-up" in precision.checks(bench)
+    assert details.variance(bench) == details.checks(bench)
+    assert "no speed-up" in details.checks(bench)
 
 
 def test_show_prints_both_pages() -> None:

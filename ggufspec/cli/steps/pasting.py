@@ -17,7 +17,7 @@ from ggufspec.cli.entry.terminal import READ_AS
 from ggufspec.errors import GgufspecError
 from ggufspec.options import BenchOptions, TuneOptions
 from ggufspec.pasting import FoundCommand, PastedCommand
-from ggufspec.report.text import pasted as sentences
+from ggufspec.report.text import judgements
 from ggufspec.results import ResultSet
 
 T = TypeVar("T", BenchOptions, TuneOptions)
@@ -75,7 +75,7 @@ def print_advice(results: ResultSet, pasted: PastedCommand, asked: BenchOptions)
         out=None,
     )
     command = shlex.join(["ggufspec", "tune", *tuning.to_argv()])
-    for line in sentences.advice(results, pasted, command):
+    for line in judgements.advise_on_pasted(results, pasted, command):
         echo(line, err=True)
 
 

@@ -16,11 +16,17 @@ from typing import NamedTuple
 import altair as alt
 
 from ggufspec.forecast import Forecast
-from ggufspec.report.plot.crossovers import crossover, crossover_rows, draw_crossover
 from ggufspec.report.plot.curves import curve, curve_rows, draw_curve, has_curve
 from ggufspec.report.plot.drawing import Pictures, draw_pictures, image
 from ggufspec.report.plot.drifting import draw_drift, drift, drift_rows
-from ggufspec.report.plot.heatmaps import draw_heatmap, heatmap, heatmap_rows
+from ggufspec.report.plot.heatmaps import (
+    crossover,
+    crossover_rows,
+    draw_crossover,
+    draw_heatmap,
+    heatmap,
+    heatmap_rows,
+)
 from ggufspec.report.plot.inside_rounds import (
     draw_positions,
     draw_rounds,

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ggufspec import results as stores
 from ggufspec import stats, units
-from ggufspec.analysis import SERVER_LOADS, Arm, TextGain, differing_gains, rank
-from ggufspec.domain import Missing, SpeedJudgement
+from ggufspec.analysis import SERVER_LOADS, Arm, TextGain, arms, differing_gains, rank
+from ggufspec.domain import Missing, Role, SpeedJudgement
 from ggufspec.options import AutoOptions, BenchOptions, Options, SweepOptions, TuneOptions, divide_words
 from ggufspec.report.text import figures
 from ggufspec.results import ResultSet
+
+if TYPE_CHECKING:  # most benches are measured without one
+    from ggufspec.pasting import PastedCommand
 
 _COMMANDS: Mapping[str, type[Options]] = {
     "bench": BenchOptions,
@@ -229,3 +233,38 @@ def _divided(words: Sequence[str]) -> Iterator[tuple[str | None, tuple[str, ...]
 
 def _subcommand(words: Sequence[str]) -> str | None:
     return next((word for word in words if not word.startswith("-")), None)
+
+
+def advise_on_pasted(results: ResultSet, pasted: PastedCommand, tune: str) -> Iterator[str]:
+    """Yield sentences on a command that was measured as it is and without drafting.
+
+    Args:
+        results: the bench.
+        pasted: the command.
+        tune: the command that looks for a faster configuration.
+    """
+    groups = arms.group(results)
+    ranking = rank([(arm, arm.judgement) for arm in groups if arm.judgement is not None])
+    if not any(arm.role is Role.DRAFTING for arm in groups):
+        target = shlex.quote(str(pasted.values.get("target", "")))
+        yield f"This command does not draft. What may draft for its model: `ggufspec suggest {target}`."
+    elif ranking.judgement is None:
+        yield "Whether the drafting of this command pays is not known: nothing of it could be compared."
+    elif not ranking.judgement.is_decided:
+        found = undecided(ranking.judgement)
+        yield f"Whether the drafting of this command pays is undecided: {found}."
+    elif ranking.drafts:
+        yield f"The drafting of this command pays: {ratio(ranking.judgement)}. Keep it."
+    else:
+        yield (
+            f"The drafting of this command does not pay: {ratio(ranking.judgement)}. Leave its options out "
+            "(-md, --spec-… and --draft-…)."
+        )
+    for change in pasted.to_change:
+        yield f"To change: {change}."
+    pays = ranking.judgement is None or not ranking.judgement.is_decided or ranking.drafts
+    if pasted.drafts and not pays:
+        yield f"The command without drafting: `{shlex.join(pasted.without_drafting)}`."
+    elif pasted.to_change:
+        yield f"The command for today's llama.cpp: `{shlex.join(pasted.today)}`."
+    yield f"Whether other settings are faster: `{tune}`."
