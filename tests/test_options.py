@@ -194,16 +194,16 @@ class Fruit(Options, section="Fruit"):
     """What tests declare: a hidden spelling, a value that is no text, and a section."""
 
     ngram: tuple[NgramSettings, ...] | None = option(
-        None, "--ngram", kind=kinds.NgramList(), axis=True, hidden=("--spec-ngram",), help="A value."
+        "--ngram", kind=kinds.NgramList(), axis=True, hidden="--spec-ngram", help="A value."
     )
-    count: int = option(3, "--count", "-c", kind=Count(1, 9), help="How many.", common=True)
-    token: str | None = option(None, "--token", secret=True, help="A secret.")
+    count: int = option("--count -c", 3, kind=Count(1, 9), help="How many.", common=True)
+    token: str | None = option("--token", secret=True, help="A secret.")
 
 
 class Basket(Fruit, several=None):
     """The same with another default, which only says what differs."""
 
-    count: int = option(4)
+    count: int = option(default=4)
 
 
 def _run(*words: str) -> Basket:

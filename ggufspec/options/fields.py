@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from ggufspec import notebooks
 from ggufspec.errors import GgufspecError
-from ggufspec.options.kinds import TEXT, Flag, Kind
+from ggufspec.options.kinds import TEXT, Axis, Flag, Kind
 
 T = TypeVar("T", bound="Options")
 
@@ -117,12 +117,25 @@ class Option:
             yield from (text,) if self.is_argument else (self.name, text)
 
 
-def option(default: Any, *names: str, **known: Any) -> Any:
+def option(names: str = "", default: Any = None, *, hidden: str = "", **known: Any) -> Any:
     """Return the field of an option; see ``Option`` for what can be said of it.
 
     A field that is declared again in a class of its own only says what differs, such as the default.
+
+    Args:
+        names: separated by spaces.
+        default: its value where it is not given; a boolean makes it a flag.
+        hidden: further spellings, separated by spaces.
+        known: other attributes of ``Option``.
     """
-    return _Declared({"default": default, **({"names": names} if names else {}), **known})
+    if isinstance(default, bool):
+        known = {"kind": Flag(), **known}
+    if isinstance(known.get("kind"), Axis):
+        known = {"axis": True, **known}
+    spellings = {"names": tuple(names.split()), "hidden": tuple(hidden.split())}
+    return _Declared(
+        {"default": default, **{key: value for key, value in spellings.items() if value}, **known}
+    )
 
 
 class _Declared:

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from ggufspec.domain import CacheTypes, ModelFile, NgramSettings, Offload, Runtime, ServiceLevel
 
 _F16 = "f16"  # llama.cpp's default of each cache, in every era
-_TYPES = Axis("types", number=None, words=KV_TYPES)
+_TYPES = Axis("types", number=None, words=KV_TYPES, placeholder="TYPE")
 _LAYERS = Axis("layers", words=("all", "auto"))
 _EXPERTS = kinds.LayersOf("all")
 
-TARGET = ("--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
-DRAFT_MODEL = ("--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
-CONTEXT = ("--ctx-size",)
+TARGET = "--model -hf -hfr --hf-repo -mu --model-url"
+DRAFT_MODEL = "--model-draft --spec-draft-model -hfd -hfrd --hf-repo-draft --spec-draft-hf"
+CONTEXT = "--ctx-size"
 """llama.cpp's spellings of options that several classes declare."""
 
 FORMAT_ELSEWHERE = "In llama.cpp, -o is a file to write, except in llama-bench; here that is --out."
@@ -46,17 +46,15 @@ class HubOptions(Options, section="Models"):
     """How the Hugging Face Hub is asked."""
 
     offline: bool = option(
-        False,
         "--offline",
-        kind=Flag(),
+        False,
         setting="true",
         replaced_by=("url", "url_drafting"),
         help="Use only cached files; do not connect to the Hub.",
     )
     token: str | None = option(
-        None,
         "--token",
-        hidden=("--hf-token", "-hft"),
+        hidden="--hf-token -hft",
         secret=True,
         help="Access token for the Hub.",
         shown="the stored login or HF_TOKEN",
@@ -67,9 +65,7 @@ class ReferenceOptions(Options, section="Models"):
     """A target and a drafter; texts are read by ``hub.parse_reference``."""
 
     target: tuple[str | Path | ModelFile, ...] | None = option(
-        None,
-        "--target",
-        "-m",
+        "--target -m",
         hidden=TARGET,
         positional=True,
         axis=True,
@@ -79,9 +75,7 @@ class ReferenceOptions(Options, section="Models"):
         help="Target: a file, user/repo:QUANT, or half of a pair (demo:target).",
     )
     draft_model: tuple[str | Path | ModelFile, ...] | None = option(
-        None,
-        "--draft-model",
-        "-md",
+        "--draft-model -md",
         hidden=DRAFT_MODEL,
         axis=True,
         metavar="REF",
@@ -95,7 +89,6 @@ class PairOption(Options, section="Models"):
     """A pair of the catalogue."""
 
     pair: str | None = option(
-        None,
         "--pair",
         metavar="NAME",
         complete="pairs",
@@ -115,7 +108,6 @@ class PastedOptions(Options, section="Models"):
     """A command of llama.cpp that is measured; options beside it win over its own."""
 
     from_text: str | None = option(
-        None,
         "--from",
         metavar="FILE",
         python=False,
@@ -128,21 +120,17 @@ class PastedOptions(Options, section="Models"):
 class YesOption(Options, section="General"):
     """Consent to a download."""
 
-    yes: bool = option(
-        False, "--yes", "-y", kind=Flag(), python=False, help="Download more than 10 GB without confirmation."
-    )
+    yes: bool = option("--yes -y", False, python=False, help="Download more than 10 GB without confirmation.")
 
 
 class MethodOption(Options, section="Drafting"):
     """What drafts."""
 
     method: tuple[str, ...] | None = option(
-        None,
         "--method",
         kind=kinds.Methods(),
         written={"--spec-type": kinds.SpecTypes()},
         constant={"--spec-default": (Method.NGRAM_MOD.value, "")},
-        axis=True,
         common=True,
         help=f"Drafting method: {', '.join(Method)}; or a chain, such as ngram-mod+draft-mtp.",
         shown="the pair's own",
@@ -153,11 +141,10 @@ class DraftOption(Options, section="Drafting"):
     """How much is drafted."""
 
     draft: tuple[int, ...] = option(
-        (),
         "--draft",
-        hidden=("--draft-max", "--draft-n", "--spec-draft-n-max"),
+        (),
+        hidden="--draft-max --draft-n --spec-draft-n-max",
         kind=Axis("draft sizes", least=1, most=64),
-        axis=True,
         metavar="SIZES",
         common=True,
         help="Draft sizes γ in tokens: 3 or 3,5,8 or 1-8.",
@@ -169,7 +156,6 @@ class DraftingOptions(MethodOption, DraftOption, section="Drafting"):
     """What drafts, and how much."""
 
     ngram: tuple[NgramSettings, ...] | None = option(
-        None,
         "--ngram",
         kind=kinds.NgramList(),
         written={
@@ -193,11 +179,9 @@ class PMinOption(Options, section="Drafting"):
     """When a draft ends early."""
 
     p_min: tuple[float, ...] | None = option(
-        None,
         "--p-min",
-        hidden=("--draft-p-min", "--spec-draft-p-min"),
+        hidden="--draft-p-min --spec-draft-p-min",
         kind=Axis("probabilities", number=float, most=1),
-        axis=True,
         metavar="P",
         help="End a draft at a token below this probability.",
     )
@@ -207,22 +191,18 @@ class LayerOptions(Options, section="Placement"):
     """How many layers of each model are on the GPU."""
 
     ngl: tuple[Layers, ...] = option(
+        "--ngl -ngl",
         ("auto",),
-        "--ngl",
-        "-ngl",
-        hidden=("--gpu-layers", "--n-gpu-layers"),
+        hidden="--gpu-layers --n-gpu-layers",
         kind=_LAYERS,
-        axis=True,
         common=True,
         help="Target layers on the GPU: a number, all or auto.",
     )
     ngld: tuple[Layers, ...] = option(
+        "--ngld -ngld",
         ("auto",),
-        "--ngld",
-        "-ngld",
-        hidden=("--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl"),
+        hidden="--gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl",
         kind=_LAYERS,
-        axis=True,
         help="Drafter layers on the GPU: a number, all or auto.",
     )
 
@@ -231,13 +211,7 @@ class ContextOption(Options, section="Placement"):
     """The context of each request."""
 
     ctx: int | None = option(
-        None,
-        "--ctx",
-        "-c",
-        hidden=CONTEXT,
-        kind=Count(16),
-        help="Context size in tokens.",
-        shown="as needed",
+        "--ctx -c", hidden=CONTEXT, kind=Count(16), help="Context size in tokens.", shown="as needed"
     )
 
 
@@ -245,11 +219,8 @@ class ThreadsOption(Options, section="Placement"):
     """Threads of the processor."""
 
     threads: tuple[int, ...] | None = option(
-        None,
-        "--threads",
-        "-t",
+        "--threads -t",
         kind=Axis("threads", least=1, most=1024),
-        axis=True,
         metavar="N",
         common=True,
         setting="8",
@@ -263,26 +234,20 @@ class SplitOptions(Options, section="GPUs"):
     """What changes how much memory each device needs, besides the numbers of layers."""
 
     tensor_split: tuple[float, ...] | None = option(
-        None,
-        "--tensor-split",
-        "-ts",
+        "--tensor-split -ts",
         kind=kinds.Proportions(),
         help="Proportions of the model on the GPUs, such as 3,1.",
     )
     cpu_moe: Experts | None = option(
-        None,
-        "--n-cpu-moe",
-        "-ncmoe",
+        "--n-cpu-moe -ncmoe",
         kind=_EXPERTS,
         constant={"--cpu-moe -cmoe": ("all", "Keep all experts of the target on the CPU.")},
         help="Keep the experts of the target's first N layers on the CPU.",
     )
     draft_cpu_moe: Experts | None = option(
-        None,
-        "--n-cpu-moe-draft",
-        "-ncmoed",
+        "--n-cpu-moe-draft -ncmoed",
         kind=_EXPERTS,
-        hidden=("--spec-draft-n-cpu-moe", "--spec-draft-ncmoe"),
+        hidden="--spec-draft-n-cpu-moe --spec-draft-ncmoe",
         constant={
             "--cpu-moe-draft -cmoed": ("all", "Keep all experts of the drafter on the CPU."),
             "--spec-draft-cpu-moe": ("all", ""),
@@ -295,7 +260,6 @@ class RpcOption(Options, section="GPUs"):
     """Workers on other machines."""
 
     rpc: tuple[str, ...] | None = option(
-        None,
         "--rpc",
         kind=kinds.WorkerList(),
         axis=True,
@@ -317,7 +281,7 @@ class DeviceOption(Options, section="GPUs"):
     """Devices of this machine."""
 
     devices: tuple[str, ...] | None = option(
-        None, "--device", "-dev", kind=kinds.DeviceList(), help="GPUs to use, such as CUDA0,CUDA1; or none."
+        "--device -dev", kind=kinds.DeviceList(), help="GPUs to use, such as CUDA0,CUDA1; or none."
     )
 
 
@@ -325,27 +289,21 @@ class DeviceOptions(DeviceOption, SplitOptions, RpcOption, section="GPUs"):
     """On which devices the models are, besides the numbers of layers; None is llama.cpp's default."""
 
     fit: str | None = option(
-        None,
-        "--fit",
-        "-fit",
+        "--fit -fit",
         kind=Word("on", "off"),
         help="Let llama.cpp offload less than requested so that the models fit.",
     )
     draft_devices: tuple[str, ...] | None = option(
-        None,
-        "--device-draft",
-        "-devd",
-        hidden=("--spec-draft-device",),
+        "--device-draft -devd",
+        hidden="--spec-draft-device",
         kind=kinds.DeviceList(),
         help="GPUs for the drafter.",
         shown="as --device",
     )
     split_mode: str | None = option(
-        None, "--split-mode", "-sm", kind=Word(*SplitMode), help="How to split the model across GPUs."
+        "--split-mode -sm", kind=Word(*SplitMode), help="How to split the model across GPUs."
     )
-    main_gpu: int | None = option(
-        None, "--main-gpu", "-mg", kind=Count(0), help="GPU for --split-mode none or row."
-    )
+    main_gpu: int | None = option("--main-gpu -mg", kind=Count(0), help="GPU for --split-mode none or row.")
 
     @property
     def offload(self) -> Offload:
@@ -366,62 +324,34 @@ class CacheTypeOptions(Options, section="Cache and batches"):
     """Types of the KV caches."""
 
     kv_type: tuple[str, ...] | None = option(
-        None,
         "--kv-type",
         kind=_TYPES,
-        axis=True,
-        metavar="TYPE",
         help="Type of both KV caches, such as f16 or q8_0.",
         shown="f16",
     )
     cache_type_k: tuple[str, ...] | None = option(
-        None,
-        "--cache-type-k",
-        "-ctk",
-        kind=_TYPES,
-        axis=True,
-        metavar="TYPE",
-        help="Type of the K cache.",
-        shown="--kv-type",
+        "--cache-type-k -ctk", kind=_TYPES, help="Type of the K cache.", shown="--kv-type"
     )
     cache_type_v: tuple[str, ...] | None = option(
-        None,
-        "--cache-type-v",
-        "-ctv",
-        kind=_TYPES,
-        axis=True,
-        metavar="TYPE",
-        help="Type of the V cache.",
-        shown="--kv-type",
+        "--cache-type-v -ctv", kind=_TYPES, help="Type of the V cache.", shown="--kv-type"
     )
     kv_type_draft: tuple[str, ...] | None = option(
-        None,
         "--kv-type-draft",
         kind=_TYPES,
-        axis=True,
-        metavar="TYPE",
         help="Type of both KV caches of the drafter.",
         shown="the target's",
     )
     cache_type_k_draft: tuple[str, ...] | None = option(
-        None,
-        "--cache-type-k-draft",
-        "-ctkd",
-        hidden=("--spec-draft-type-k",),
+        "--cache-type-k-draft -ctkd",
+        hidden="--spec-draft-type-k",
         kind=_TYPES,
-        axis=True,
-        metavar="TYPE",
         help="Type of the drafter's K cache.",
         shown="--kv-type-draft",
     )
     cache_type_v_draft: tuple[str, ...] | None = option(
-        None,
-        "--cache-type-v-draft",
-        "-ctvd",
-        hidden=("--spec-draft-type-v",),
+        "--cache-type-v-draft -ctvd",
+        hidden="--spec-draft-type-v",
         kind=_TYPES,
-        axis=True,
-        metavar="TYPE",
         help="Type of the drafter's V cache.",
         shown="--kv-type-draft",
     )
@@ -431,11 +361,8 @@ class UbatchOption(Options, section="Cache and batches"):
     """How much is evaluated at once."""
 
     ubatch: tuple[int, ...] | None = option(
-        None,
-        "--ubatch-size",
-        "-ub",
+        "--ubatch-size -ub",
         kind=Axis("tokens", least=1, most=65536),
-        axis=True,
         help="Physical batch size in tokens.",
         shown="llama.cpp's",
     )
@@ -445,27 +372,20 @@ class CacheOptions(CacheTypeOptions, UbatchOption, section="Cache and batches"):
     """Caches, batches and attention."""
 
     flash_attn: tuple[str, ...] | None = option(
-        None,
-        "--flash-attn",
-        "-fa",
+        "--flash-attn -fa",
         kind=kinds.Switches("auto"),
         alone="on",
-        axis=True,
         metavar="on|off|auto",
         help="Flash attention.",
         shown="auto; on for a quantised cache",
     )
     batch: tuple[int, ...] | None = option(
-        None,
-        "--batch-size",
-        "-b",
+        "--batch-size -b",
         kind=Axis("tokens", least=1, most=65536),
-        axis=True,
         help="Logical batch size in tokens.",
         shown="llama.cpp's",
     )
     draft_backend_sampling: tuple[str, ...] | None = option(
-        None,
         "--draft-backend-sampling",
         section="Drafting",
         kind=kinds.Switches(),
@@ -473,7 +393,6 @@ class CacheOptions(CacheTypeOptions, UbatchOption, section="Cache and batches"):
             "--spec-draft-backend-sampling": ("on", ""),
             "--no-spec-draft-backend-sampling": ("off", ""),
         },
-        axis=True,
         metavar="on|off",
         help="Sample drafts of a head where it is evaluated.",
         shown="llama.cpp's",
@@ -484,45 +403,36 @@ class ProcessorOptions(Options, section="Processor"):
     """How the processor computes, and where weights are."""
 
     override_tensor: tuple[str, ...] | None = option(
-        None,
-        "--override-tensor",
-        "-ot",
+        "--override-tensor -ot",
         axis=True,
         metavar="PATTERN=BUFFER,…",
         help="Buffers for tensors whose names match a pattern, such as exps=CPU.",
     )
-    mlock: bool = option(False, "--mlock", kind=Flag(), help="Keep the models in RAM.")
+    mlock: bool = option("--mlock", False, help="Keep the models in RAM.")
     no_mmap: bool = option(
-        False,
         "--no-mmap",
-        kind=Flag(),
+        False,
         constant={"--mmap": (False, "")},
         help="Load the models instead of mapping their files.",
     )
     numa: tuple[str, ...] | None = option(
-        None,
         "--numa",
         kind=Axis("types", number=None, words=("distribute", "isolate", "numactl")),
-        axis=True,
         metavar="TYPE",
         help="How to use NUMA nodes: distribute, isolate or numactl.",
     )
     cpu_mask: tuple[str, ...] | None = option(
-        None, "--cpu-mask", "-C", axis=True, metavar="MASK", help="CPUs to run on, as a hexadecimal mask."
+        "--cpu-mask -C", axis=True, metavar="MASK", help="CPUs to run on, as a hexadecimal mask."
     )
     prio: tuple[int, ...] | None = option(
-        None,
         "--prio",
         kind=Axis("priorities", number=None, words=("-1", "0", "1", "2", "3"), value=int),
-        axis=True,
         metavar="N",
         help="Priority of threads: -1 low, 0 normal, 1 medium, 2 high, 3 realtime.",
     )
     poll: tuple[int, ...] | None = option(
-        None,
         "--poll",
         kind=Axis("levels", most=100),
-        axis=True,
         metavar="0…100",
         help="How much threads poll for work; 0 waits.",
         shown="llama.cpp's",
@@ -533,7 +443,6 @@ class LlamaOption(Options, section="llama.cpp"):
     """Which llama.cpp."""
 
     llama: tuple[Path, ...] | None = option(
-        None,
         "--llama",
         kind=FilePath("PATH"),
         axis=True,
@@ -555,15 +464,13 @@ class ArgumentOptions(Options, section="llama.cpp"):
     """Arguments that are passed on."""
 
     args: tuple[tuple[str, ...], ...] | None = option(
-        None,
-        "--args",
-        "--vary",
+        "--args --vary",
         kind=kinds.PassedOn(),
         axis=True,
         help="Other arguments for llama.cpp, in quotes, or after -- at the end; ' | ' separates values.",
     )
     draft_args: tuple[tuple[str, ...], ...] | None = option(
-        None, "--draft-args", kind=kinds.PassedOn(), axis=True, help="The same for the runs that draft."
+        "--draft-args", kind=kinds.PassedOn(), axis=True, help="The same for the runs that draft."
     )
 
 
@@ -636,17 +543,13 @@ class ChatOptions(Options, section="Text"):
     """How a chat template is applied."""
 
     chat: bool | None = option(
-        None,
         "--chat/--raw",
         kind=Flag(),
         help="Apply the target's chat template, or use texts as they are.",
         shown="set by the suite",
     )
     system: str | None = option(
-        None,
-        "--system",
-        hidden=("-sys", "--system-prompt"),
-        help="System prompt for the chat template.",
+        "--system", hidden="-sys --system-prompt", help="System prompt for the chat template."
     )
 
 
@@ -654,7 +557,6 @@ class SuiteOption(Options, section="Text"):
     """A prompt suite by its name."""
 
     suite: str | None = option(
-        None,
         "--suite",
         kind=kinds.SuiteName(),
         setting="domains",
@@ -669,19 +571,18 @@ class TextOptions(SuiteOption, ChatOptions, section="Text"):
     """Prompts: texts, files and a named suite, in this order; without any, a suite that fits."""
 
     prompt: tuple[str, ...] = option(
-        (), "--prompt", "-p", repeated=True, common=True, help="Prompt to continue; can be repeated."
+        "--prompt -p", (), repeated=True, common=True, help="Prompt to continue; can be repeated."
     )
     prompt_file: tuple[Path, ...] = option(
+        "--prompt-file -f",
         (),
-        "--prompt-file",
-        "-f",
-        hidden=("--file",),
+        hidden="--file",
         kind=FilePath(),
         repeated=True,
         help="Prompt suite (TOML, JSONL, Parquet) or a text to continue, also /dev/stdin; can be repeated.",
     )
     per_category: int | None = option(
-        None, "--per-category", kind=Count(1), help="Use N prompts of each category, drawn with --seed."
+        "--per-category", kind=Count(1), help="Use N prompts of each category, drawn with --seed."
     )
 
 
@@ -689,12 +590,7 @@ class LengthOption(Options, section="Text"):
     """How long the answers are."""
 
     n_predict: int = option(
-        250,
-        "--n-predict",
-        "-n",
-        hidden=("--predict",),
-        kind=Count(2),
-        help="Tokens to generate in each run.",
+        "--n-predict -n", 250, hidden="--predict", kind=Count(2), help="Tokens to generate in each run."
     )
 
 
@@ -706,24 +602,22 @@ class SamplingOptions(Options, section="Sampling"):
     """
 
     temp: float | None = option(
-        None,
         "--temp",
-        hidden=("--temperature",),
+        hidden="--temperature",
         kind=Number(0),
         help="Temperature.",
         shown="0 (greedy); 1 with --top-k, --top-p or --min-p",
     )
     top_k: int | None = option(
-        None,
         "--top-k",
         kind=Count(0),
         help="Sample from the k most likely tokens.",
         shown="1 if greedy, otherwise 40",
     )
-    top_p: float = option(1.0, "--top-p", kind=Number(0, 1), help="Top-p (nucleus) sampling; 1 turns it off.")
-    min_p: float = option(0.0, "--min-p", kind=Number(0, 1), help="Min-p sampling; 0 turns it off.")
+    top_p: float = option("--top-p", 1.0, kind=Number(0, 1), help="Top-p (nucleus) sampling; 1 turns it off.")
+    min_p: float = option("--min-p", 0.0, kind=Number(0, 1), help="Min-p sampling; 0 turns it off.")
     seed: int = option(
-        1, "--seed", "-s", kind=Count(0), help="Random seed for sampling and for the order of runs."
+        "--seed -s", 1, kind=Count(0), help="Random seed for sampling and for the order of runs."
     )
 
 
@@ -731,11 +625,8 @@ class UsersOption(Options, section="Traffic"):
     """Several users at once."""
 
     parallel: tuple[int, ...] | None = option(
-        None,
-        "--parallel",
-        "-np",
+        "--parallel -np",
         kind=Axis("users", least=1, most=1024),
-        axis=True,
         help="Users who send requests at once, with --engine server.",
         shown="one request after another",
     )
@@ -745,10 +636,8 @@ class DepthOption(Options, section="Traffic"):
     """Other text before each prompt."""
 
     depth: tuple[int, ...] | None = option(
-        None,
         "--depth",
         kind=kinds.Depths(),
-        axis=True,
         help="Tokens of other text before each prompt, with --engine server.",
         shown="0",
     )
@@ -758,7 +647,6 @@ class DepthOptions(DepthOption, section="Traffic"):
     """Other text before each prompt, and which."""
 
     context_file: Path | None = option(
-        None,
         "--context-file",
         kind=FilePath(),
         help="Text or chat (JSONL) for --depth.",
@@ -775,21 +663,17 @@ class TrafficOptions(UsersOption, DepthOptions, section="Traffic"):
     """Requests that are sent at once, by clients or at times of their own."""
 
     rate: tuple[float, ...] | None = option(
-        None,
         "--rate",
         kind=Axis("rates", number=float, least=0.001, most=10_000),
-        axis=True,
         help="Requests/s that arrive at random times, with --engine server.",
         shown="users wait for answers",
     )
     slo: ServiceLevel | None = option(
-        None,
         "--slo",
         kind=kinds.LatencyLimits(),
         help="Latency limits for goodput, with --rate: ttft=500ms,itl=50ms.",
     )
     replay: Path | None = option(
-        None,
         "--replay",
         kind=FilePath(),
         help="Send recorded requests again when they arrived: JSONL with times, or llama-server's log with "
@@ -801,7 +685,6 @@ class ServerOptions(Options, section="Running servers"):
     """Servers that run already; nothing is loaded then."""
 
     url: tuple[str, ...] | None = option(
-        None,
         "--url",
         repeated=True,
         metavar="URL",
@@ -809,18 +692,17 @@ class ServerOptions(Options, section="Running servers"):
         "three that are started alike for a verdict: each is one load of the model.",
     )
     url_drafting: tuple[str, ...] | None = option(
-        None,
         "--url-drafting",
         repeated=True,
         metavar="URL",
         help="The same for a server of the same target that drafts; both are measured in turn.",
     )
     served_model: str | None = option(
-        None, "--served-model", metavar="NAME", help="Model to request, where a server has several."
+        "--served-model", metavar="NAME", help="Model to request, where a server has several."
     )
     api_key_file: tuple[Path, ...] = option(
-        (),
         "--api-key-file",
+        (),
         elsewhere="In llama.cpp, --api-key-file has the keys that a server accepts.",
         kind=FilePath(),
         repeated=True,
@@ -838,7 +720,6 @@ class EngineOption(Options, section="llama.cpp"):
     """What runs the models."""
 
     engine: str | None = option(
-        None,
         "--engine",
         kind=Word(*ENGINES),
         metavar="ENGINE",
@@ -853,18 +734,14 @@ class CapacityOptions(Options, section="Placement"):
     """What a configuration is to serve. With ``parallel``, it is also measured so."""
 
     parallel: tuple[int, ...] | None = option(
-        None,
-        "--parallel",
-        "-np",
+        "--parallel -np",
         section="Traffic",
         kind=Axis("users", least=1, most=1024),
-        axis=True,
         common=True,
         help="Choose for this many users at once: forecast, and measured with as many slots and clients.",
         shown="one request after another",
     )
     serve_ctx: int | None = option(
-        None,
         "--serve-ctx",
         kind=Count(256),
         common=True,
@@ -872,8 +749,8 @@ class CapacityOptions(Options, section="Placement"):
         shown="the largest of 4096, 8192, … that fits and the models were trained for",
     )
     serve_parallel: int = option(
-        1,
         "--serve-parallel",
+        1,
         kind=Count(1),
         help="Requests to serve at once (slots of llama-server), measured one after another.",
         shown="those of --parallel, or 1",
@@ -908,27 +785,27 @@ class TimeLimitOption(Options, section="Measuring"):
     """How long a command may take."""
 
     max_time: float | None = option(
-        300.0, "--max-time", kind=kinds.Duration(), common=True, help="Time limit for everything: 2m, 1h."
+        "--max-time", 300.0, kind=kinds.Duration(), common=True, help="Time limit for everything: 2m, 1h."
     )
 
 
 class FreshOption(Options, section="Measuring"):
     """Whether stored costs are used."""
 
-    fresh: bool = option(False, "--fresh", kind=Flag(), help="Measure costs again even if they are stored.")
+    fresh: bool = option("--fresh", False, help="Measure costs again even if they are stored.")
 
 
 class NameOption(Options, section="Measuring"):
     """The name of what is stored."""
 
-    name: str | None = option(None, "--name", help="Name of the stored result.")
+    name: str | None = option("--name", help="Name of the stored result.")
 
 
 class ResumeOption(NameOption, section="Measuring"):
     """What is continued."""
 
     resume: str | None = option(
-        None, "--resume", metavar="NAME", complete="runs", help="Continue what was interrupted."
+        "--resume", metavar="NAME", complete="runs", help="Continue what was interrupted."
     )
 
     def check(self) -> None:
@@ -946,9 +823,8 @@ class DryRunOption(Options, section="Measuring"):
     """Looking before doing."""
 
     dry_run: bool = option(
-        False,
         "--dry-run",
-        kind=Flag(),
+        False,
         python=False,
         common=True,
         help="Print what would be measured and the expected time, without measuring.",
@@ -959,14 +835,12 @@ class MachineOptions(Options, section="Costs"):
     """Machines for a forecast from rooflines."""
 
     machine: str | None = option(
-        None,
         "--machine",
         metavar="NAME",
         help="Forecast for this GPU or computer: a name, or its memory bandwidth such as 936G; several with "
         "commas. `whatif --machine list` prints the names.",
     )
     host: str | None = option(
-        None,
         "--host",
         elsewhere=_HOST_ELSEWHERE,
         metavar="NAME",
@@ -978,7 +852,6 @@ class TunedOption(Options, section="Models"):
     """A tuned configuration."""
 
     tuned: str | None = option(
-        None,
         "--tuned",
         metavar="NAME",
         complete="tunings",
@@ -1001,8 +874,8 @@ class BackendOption(Options, section="llama.cpp"):
     """What computes in a build."""
 
     backend: str = option(
-        "auto",
         "--backend",
+        "auto",
         kind=Word("auto", *Backend),
         metavar="BACKEND",
         help="Compute backend to build: cpu, cuda, metal, vulkan, hip or auto.",
@@ -1013,9 +886,7 @@ class JobsOption(Options, section="llama.cpp"):
     """How fast a build is made."""
 
     jobs: int | None = option(
-        None,
-        "--jobs",
-        "-j",
+        "--jobs -j",
         kind=Count(1),
         elsewhere="In llama.cpp, -j is --json-schema, the form of an answer.",
         help="Parallel compiler jobs.",
@@ -1027,9 +898,8 @@ class StrictOption(Options, section="Output"):
     """Exit codes of verdicts."""
 
     strict: bool = option(
-        False,
         "--strict",
-        kind=Flag(),
+        False,
         python=False,
         help="Exit with code 35 instead of 0 if a warning puts a verdict in doubt, or a tuning is undecided.",
     )
@@ -1039,9 +909,8 @@ class TableOptions(Options, section="Output"):
     """The format and the file of a table."""
 
     output: str = option(
+        "--output -o",
         "",
-        "--output",
-        "-o",
         elsewhere=FORMAT_ELSEWHERE,
         kind=Word(*OutputFormat),
         metavar="FORMAT",
@@ -1051,18 +920,15 @@ class TableOptions(Options, section="Output"):
         help=f"Format: {', '.join(OutputFormat)}.",
         shown="table on a terminal, otherwise md",
     )
-    out: Path | None = option(
-        None, "--out", kind=FilePath(), python=False, help="Write the table to this file."
-    )
+    out: Path | None = option("--out", kind=FilePath(), python=False, help="Write the table to this file.")
 
 
 class AnswerOption(Options, section="Output"):
     """The format of an answer that is not a table."""
 
     output: str = option(
+        "--output -o",
         "text",
-        "--output",
-        "-o",
         elsewhere=FORMAT_ELSEWHERE,
         kind=Word("text", "json"),
         python=False,

@@ -557,6 +557,7 @@ class Axis(Kind):
         least: the smallest number.
         most: the largest number.
         value: what a word stands for, where that is no text.
+        placeholder: what stands for the values in the help; by default their name.
     """
 
     def __init__(
@@ -568,9 +569,10 @@ class Axis(Kind):
         least: float = 0,
         most: float = MOST_LAYERS,
         value: Callable[[str], Any] = str,
+        placeholder: str | None = None,
     ) -> None:
         self.name = name
-        self.placeholder = name.upper()
+        self.placeholder = placeholder or name.upper()
         self._number, self._words, self._least, self._most = number, tuple(words), least, most
         self._value = value
         self.stored_as = int if number is int and not words else str

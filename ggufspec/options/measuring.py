@@ -36,7 +36,7 @@ from ggufspec.options.groups import (
     TunedOption,
     YesOption,
 )
-from ggufspec.options.kinds import Count, FilePath, Flag, Word
+from ggufspec.options.kinds import Count, FilePath, Word
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,11 +66,7 @@ class RunOptions(
     """A pair and how it runs: what a bench and a chat have in common."""
 
     force: bool = option(
-        False,
-        "--force",
-        section="Placement",
-        kind=Flag(),
-        help="Run even if the models do not fit into memory.",
+        "--force", False, section="Placement", help="Run even if the models do not fit into memory."
     )
 
 
@@ -78,8 +74,8 @@ class MeasureOptions(RunOptions, groups.PMinOption, TextOptions, EngineOption, s
     """What a bench, a sweep and a tuning have in common."""
 
     timeout: float = option(
-        3600.0,
         "--timeout",
+        3600.0,
         kind=kinds.Duration(),
         elsewhere="In llama.cpp, --timeout is how long a server waits for a client, in seconds.",
         help="Time limit for one run.",
@@ -110,18 +106,15 @@ class BenchOptions(
     """
 
     synthetic_accept: tuple[float, ...] | None = option(
-        None,
         "--synthetic-accept",
-        hidden=("--spec-synth-rates",),
+        hidden="--spec-synth-rates",
         section="Drafting",
         kind=kinds.Shares(),
         help="Simulate acceptance with this probability: 0.7 for each token, 0.708@3 for an acceptance rate "
         "at γ 3, or 0.9,0.8,0.7 by position.",
     )
     repeats: int | None = option(
-        None,
-        "--repeats",
-        "-r",
+        "--repeats -r",
         kind=Count(1),
         elsewhere=groups.REPEATS_ELSEWHERE,
         common=True,
@@ -129,36 +122,33 @@ class BenchOptions(
         shown="5, or 3 where loads take long",
     )
     loads: int | None = option(
-        None,
         "--loads",
         kind=Count(1),
         help="How often to load the models of each arm, with --engine server or inprocess.",
         shown="for every repeat",
     )
     warmup: int = option(
-        1,
         "--warmup",
+        1,
         kind=Count(0),
         elsewhere="In llama.cpp, --warmup is a switch: whether a model runs once, empty, after it is loaded.",
         help="Discarded runs before the measured ones of each load.",
     )
     precision: float | None = option(
-        None,
         "--precision",
         kind=kinds.Fraction(),
         help="Repeat until speed-ups are within this margin, such as 2%.",
     )
     until: str | None = option(
-        None,
         "--until",
         kind=Word("decided"),
         help="Repeat until every speed-up is decided: faster, slower or the same within 1 %.",
     )
     max_repeats: int | None = option(
-        None, "--max-repeats", kind=Count(4), help="Most repeats with --until decided.", shown="20"
+        "--max-repeats", kind=Count(4), help="Most repeats with --until decided.", shown="20"
     )
     max_time: float | None = option(
-        None, "--max-time", kind=kinds.Duration(), help="Time limit for the complete bench: 10m, 2h."
+        "--max-time", kind=kinds.Duration(), help="Time limit for the complete bench: 10m, 2h."
     )
 
     @property
@@ -202,18 +192,19 @@ class TuneOptions(
     With ``parallel``, the choice is for that many users: it is forecast and measured so.
     """
 
-    p_min: tuple[float, ...] | None = option((0.0, 0.3, 0.5, 0.7, 0.8, 0.9))
-    engine: str | None = option(None, shown="server; inprocess where llama.cpp has no programs", setting=None)
+    p_min: tuple[float, ...] | None = option(default=(0.0, 0.3, 0.5, 0.7, 0.8, 0.9))
+    engine: str | None = option(
+        default=None, shown="server; inprocess where llama.cpp has no programs", setting=None
+    )
     quantize_drafter: tuple[str, ...] = option(
-        (),
         "--quantize-drafter",
+        (),
         section="Drafting",
         kind=kinds.Quants(),
         help="Try the drafters in these quantizations, too: Q8_0,Q5_K_M,Q4_0. llama-quantize makes them "
         "once.",
     )
     vram: int | None = option(
-        None,
         "--vram",
         section="Placement",
         kind=kinds.Size(),
@@ -221,13 +212,12 @@ class TuneOptions(
         shown="free memory",
     )
     precision: float | None = option(
-        0.02, "--precision", kind=kinds.Fraction(), help="Wanted margin of the speed-ups."
+        "--precision", 0.02, kind=kinds.Fraction(), help="Wanted margin of the speed-ups."
     )
     forecast: bool = option(
-        False,
         "--forecast",
+        False,
         section="Output",
-        kind=Flag(),
         python=False,
         common=True,
         help="Print the forecast for every configuration, and stop.",
@@ -238,7 +228,7 @@ class ServedWords(Options):
     """Options for llama-server, which follow ``--``."""
 
     words: tuple[str, ...] = option(
-        (), "words", repeated=True, metavar="[-- OPTIONS]", python=False, passed_on=True
+        "words", (), repeated=True, metavar="[-- OPTIONS]", python=False, passed_on=True
     )
 
     def check(self) -> None:
@@ -266,11 +256,10 @@ class AutoOptions(
 ):
     """What to serve, what may be downloaded for it, by which texts to judge, and how long that may take."""
 
-    target: str = option("", "target", required=True, metavar="TARGET", complete="models_and_pairs")
+    target: str = option("target", "", required=True, metavar="TARGET", complete="models_and_pairs")
     draft_model: tuple[str, ...] = option(
+        "--draft-model -md",
         (),
-        "--draft-model",
-        "-md",
         hidden=groups.DRAFT_MODEL,
         section="Models",
         repeated=True,
@@ -279,15 +268,14 @@ class AutoOptions(
         help="Drafter, in the same forms.",
     )
     drafters: int = option(
-        3,
         "--drafters",
+        3,
         section="Models",
         kind=Count(0),
         common=True,
         help="Maximum number of the drafters that are found to try.",
     )
     max_download: int | None = option(
-        None,
         "--max-download",
         section="Models",
         kind=kinds.Size(),
@@ -296,28 +284,19 @@ class AutoOptions(
         shown="none",
     )
     fresh: bool = option(
-        False,
         "--fresh",
+        False,
         section="Measuring",
-        kind=Flag(),
         common=True,
         help="Tune again, even if the same tuning is stored.",
     )
     yes: bool = option(
-        False,
-        "--yes",
-        "-y",
-        section="General",
-        kind=Flag(),
-        python=False,
-        common=True,
-        help="Download without confirmation.",
+        "--yes -y", False, section="General", python=False, common=True, help="Download without confirmation."
     )
     serve: bool = option(
-        False,
         "--serve",
+        False,
         section="Output",
-        kind=Flag(),
         python=False,
         common=True,
         help="Run llama-server at the end, with the options after --.",
@@ -336,14 +315,14 @@ class CrossoverOptions(
 ):
     """What a crossover maps: for how many users and how long a context drafting pays."""
 
-    draft: tuple[int, ...] = option((2, 4, 8))
-    n_predict: int = option(96)
-    engine: str | None = option("server", shown=None, setting=None)
+    draft: tuple[int, ...] = option(default=(2, 4, 8))
+    n_predict: int = option(default=96)
+    engine: str | None = option(default="server", shown=None, setting=None)
     parallel: tuple[int, ...] | None = option(
-        (1, 2, 4, 8), help="Users who send requests at once.", common=True, shown=None
+        default=(1, 2, 4, 8), help="Users who send requests at once.", common=True, shown=None
     )
     depth: tuple[int, ...] | None = option(
-        (0,), help="Tokens of other text before each prompt.", common=True, shown=None
+        default=(0,), help="Tokens of other text before each prompt.", common=True, shown=None
     )
 
 
@@ -359,18 +338,17 @@ class BisectOptions(
 ):
     """What a bisection measures with each version of llama.cpp, and how it makes them."""
 
-    good: str = option("", "good", required=True)
-    bad: str = option("", "bad", required=True)
+    good: str = option("good", "", required=True)
+    bad: str = option("bad", "", required=True)
     quantity: str = option(
-        Quantity.SPEED_UP.value,
         "--quantity",
+        Quantity.SPEED_UP.value,
         kind=Word(*Quantity),
         metavar="QUANTITY",
         common=True,
         help="What became worse: speed-up; tokens/s of target, drafter or drafting; or acceptance.",
     )
     source: Path | None = option(
-        None,
         "--source",
         section="llama.cpp",
         kind=FilePath("FOLDER"),
@@ -378,26 +356,21 @@ class BisectOptions(
         help="Git repository of llama.cpp on this machine: GOOD and BAD are its commits, tags or branches.",
         shown="releases of llama-cpp-python",
     )
-    max_repeats: int = option(28, "--max-repeats", kind=Count(4), help="Most repeats of one comparison.")
+    max_repeats: int = option("--max-repeats", 28, kind=Count(4), help="Most repeats of one comparison.")
 
 
 class TalkOptions(TunedOption, RunOptions, section="Output"):
     """A chat with a pair; one value of every axis."""
 
-    ctx: int | None = option(None, shown="the models' own, at most 4096")
-    n_predict: int = option(512, help="Maximum tokens in an answer.")
-    chat: bool | None = option(None, shown="--chat if there is a template")
+    ctx: int | None = option(default=None, shown="the models' own, at most 4096")
+    n_predict: int = option(default=512, help="Maximum tokens in an answer.")
+    chat: bool | None = option(default=None, shown="--chat if there is a template")
     once: str | None = option(
-        None,
-        "--once",
-        metavar="PROMPT",
-        common=True,
-        help="Answer this prompt and exit; - reads standard input.",
+        "--once", metavar="PROMPT", common=True, help="Answer this prompt and exit; - reads standard input."
     )
     output: str = option(
+        "--output -o",
         "text",
-        "--output",
-        "-o",
         elsewhere=groups.FORMAT_ELSEWHERE,
         kind=Word("text", "json"),
         python=False,
@@ -409,20 +382,18 @@ class DemoOptions(TableOptions):
     """How the embedded pair is measured."""
 
     repeats: int = option(
+        "--repeats -r",
         3,
-        "--repeats",
-        "-r",
         kind=Count(1),
         elsewhere=groups.REPEATS_ELSEWHERE,
         help="Measured runs of each prompt.",
     )
     threads: int | None = option(
-        None, "--threads", "-t", kind=Count(1), setting="8", help="CPU threads.", shown="all physical cores"
+        "--threads -t", kind=Count(1), setting="8", help="CPU threads.", shown="all physical cores"
     )
     environment_s: float | None = option(
-        None,
+        hidden="--environment-s",
         kind=kinds.Number(0),
-        hidden=("--environment-s",),
         python=False,
         help="Seconds that scripts/demo took for the environment.",
     )
@@ -431,9 +402,8 @@ class DemoOptions(TableOptions):
 class ServeOptions(ServedWords):
     """A tuned configuration, and how it is served."""
 
-    words: tuple[str, ...] = option((), python=True, help="Options for llama-server.")
+    words: tuple[str, ...] = option(default=(), python=True, help="Options for llama-server.")
     tuned: str | None = option(
-        None,
         "--tuned",
         metavar="NAME",
         complete="tunings",
@@ -441,7 +411,6 @@ class ServeOptions(ServedWords):
         shown="the one stored last",
     )
     export: str | None = option(
-        None,
         "--export",
         kind=Word(*ServerFormat),
         python=False,
@@ -449,12 +418,7 @@ class ServeOptions(ServedWords):
         "for llama-server --models-preset, or environment variables.",
     )
     out: Path | None = option(
-        None,
-        "--out",
-        kind=FilePath(),
-        python=False,
-        help="Write --export to this file.",
-        shown="standard output",
+        "--out", kind=FilePath(), python=False, help="Write --export to this file.", shown="standard output"
     )
 
 
@@ -462,8 +426,8 @@ class AddressOption(Options, section="Fleet"):
     """The cluster of a fleet."""
 
     address: str = option(
-        "auto",
         "--address",
+        "auto",
         metavar="HOST:PORT",
         help="Ray cluster; auto is the one that runs on this machine.",
     )
@@ -472,80 +436,74 @@ class AddressOption(Options, section="Fleet"):
 class ClusterOptions(AddressOption, section="Fleet"):
     """The machines of a fleet, and what may be done there."""
 
-    build_missing: bool = option(
-        False, "--build-missing", kind=Flag(), help="Build llama.cpp on machines that have none."
-    )
-    share_token: bool = option(
-        False, "--share-token", kind=Flag(), help="Send the token for the Hub to all machines."
-    )
+    build_missing: bool = option("--build-missing", False, help="Build llama.cpp on machines that have none.")
+    share_token: bool = option("--share-token", False, help="Send the token for the Hub to all machines.")
 
 
 class FleetSweepOptions(SweepOptions, ClusterOptions, section="Fleet"):
     """What several machines measure together."""
 
     where: str = option(
-        Where.SAME.value,
         "--where",
+        Where.SAME.value,
         kind=Word(*Where),
         common=True,
         help="same: spread the blocks over equal machines; each: measure everything on each machine.",
     )
     dry_run: bool = option(
-        False, help="Print which machine would measure what, and how long, without measuring or downloading."
+        default=False,
+        help="Print which machine would measure what, and how long, without measuring or downloading.",
     )
 
 
 class FleetBenchOptions(FleetSweepOptions, several=f"{_LISTS} parallel depth rate llama"):
     """What each of several machines measures."""
 
-    where: str = option(Where.EACH.value)
+    where: str = option(default=Where.EACH.value)
 
 
 class FleetTuneOptions(TuneOptions, ClusterOptions, without="from_text"):
     """What is tuned on each machine."""
 
-    engine: str | None = option("server", shown=None)
+    engine: str | None = option(default="server", shown=None)
 
 
 class FleetMergeOptions(TableOptions):
     """Benches that become a fleet."""
 
     benches: tuple[str, ...] = option(
-        (), "benches", repeated=True, required=True, metavar="BENCH...", complete="runs"
+        "benches", (), repeated=True, required=True, metavar="BENCH...", complete="runs"
     )
-    name: str | None = option(None, "--name", help="Name of the fleet.", shown="from the time")
+    name: str | None = option("--name", help="Name of the fleet.", shown="from the time")
 
 
 class FleetShowOptions(TableOptions):
     """A stored fleet."""
 
-    name: str = option("last", "name", metavar="[FLEET]")
+    name: str = option("name", "last", metavar="[FLEET]")
 
 
 class WorkerOptions(DeviceOption, LlamaOption, section="Fleet"):
     """What this machine lends, and to whom."""
 
-    host: str = option("127.0.0.1", "--host", metavar="ADDRESS", help="IPv4 address to listen on.")
-    port: int = option(50052, "--port", kind=Count(1, 65535), help="Port to listen on.")
+    host: str = option("--host", "127.0.0.1", metavar="ADDRESS", help="IPv4 address to listen on.")
+    port: int = option("--port", 50052, kind=Count(1, 65535), help="Port to listen on.")
     threads: int | None = option(
-        None,
-        "--threads",
-        "-t",
+        "--threads -t",
         kind=Count(1),
         setting="8",
         help="CPU threads, if the CPU is lent.",
         shown="all physical cores",
     )
     devices: tuple[str, ...] | None = option(
-        None, help="Devices to lend, such as CUDA0,CUDA1 or CPU.", shown="all GPUs, or the CPU"
+        default=None, help="Devices to lend, such as CUDA0,CUDA1 or CPU.", shown="all GPUs, or the CPU"
     )
     cache: bool = option(
-        False,
         "--cache",
-        kind=Flag(),
+        False,
         help="Keep tensors on the disk (~/.cache/llama.cpp/rpc). Without it, every load sends all weights "
         "again.",
     )
     llama: tuple[Path, ...] | None = option(
-        None, help="Folder of a llama.cpp installation with ggml-rpc-server."
+        default=None, help="Folder of a llama.cpp installation with ggml-rpc-server."
     )

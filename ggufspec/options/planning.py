@@ -32,7 +32,7 @@ from ggufspec.options.groups import (
     UsersOption,
     YesOption,
 )
-from ggufspec.options.kinds import Count, FilePath, Flag, Number, Word
+from ggufspec.options.kinds import Count, FilePath, Number, Word
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,6 @@ class PlanOptions(
     """What to plan memory for; sizes are in bytes."""
 
     vram: tuple[int, ...] | None = option(
-        None,
         "--vram",
         kind=kinds.Sizes(),
         common=True,
@@ -64,21 +63,14 @@ class PlanOptions(
         shown="free memory",
     )
     reserve: int = option(
-        1 << 30, "--reserve", kind=kinds.Size(), common=True, help="GPU memory to leave free."
+        "--reserve", 1 << 30, kind=kinds.Size(), common=True, help="GPU memory to leave free."
     )
     ctx: int = option(
-        4096,
-        "--ctx",
-        "-c",
-        hidden=CONTEXT,
-        kind=Count(16),
-        common=True,
-        help="Context size in tokens.",
+        "--ctx -c", 4096, hidden=CONTEXT, kind=Count(16), common=True, help="Context size in tokens."
     )
-    kv_type: tuple[str, ...] | None = option(("f16",), common=True, shown=None)
-    ubatch: tuple[int, ...] | None = option((512,), shown=None)
+    kv_type: tuple[str, ...] | None = option(default=("f16",), common=True, shown=None)
+    ubatch: tuple[int, ...] | None = option(default=(512,), shown=None)
     build: int | None = option(
-        None,
         "--build",
         section="llama.cpp",
         kind=Count(1),
@@ -105,17 +97,16 @@ class WhatIfOptions(
     milliseconds.
     """
 
-    pair: str | None = option(None, setting=None)
-    draft_model: tuple[str | Path, ...] | None = option(None, help="Drafter, in the same forms.")
-    draft: tuple[int, ...] = option(tuple(range(1, 17)), shown="1-16")
+    pair: str | None = option(default=None, setting=None)
+    draft_model: tuple[str | Path, ...] | None = option(default=None, help="Drafter, in the same forms.")
+    draft: tuple[int, ...] = option(default=tuple(range(1, 17)), shown="1-16")
     depth: tuple[int, ...] | None = option(
-        None, help="Context depth in tokens, as in `bench`.", shown="that of --ctx"
+        default=None, help="Context depth in tokens, as in `bench`.", shown="that of --ctx"
     )
     parallel: tuple[int, ...] | None = option(
-        (1,), help="Users who are served at once; tokens/s are of all together.", shown=None
+        default=(1,), help="Users who are served at once; tokens/s are of all together.", shown=None
     )
     accept: float | str | tuple[float, ...] | None = option(
-        None,
         "--accept",
         kind=kinds.AcceptanceText(),
         section="Drafting",
@@ -124,7 +115,6 @@ class WhatIfOptions(
         help="Acceptance rate at every γ: 0.7, 0.5-0.9; at one γ: 0.708@3; by position: 0.9,0.8,0.7.",
     )
     alpha: float | str | tuple[float, ...] | None = option(
-        None,
         "--alpha",
         kind=kinds.AcceptanceText(),
         section="Drafting",
@@ -133,81 +123,65 @@ class WhatIfOptions(
         help="Probability that each drafted token is accepted: 0.8 or 0.5-0.9.",
     )
     target_tps: float | None = option(
-        None, "--target-tps", kind=Number(0, is_open=True), common=True, help="Tokens/s of the target alone."
+        "--target-tps", kind=Number(0, is_open=True), common=True, help="Tokens/s of the target alone."
     )
     drafter_tps: float | None = option(
-        None,
-        "--drafter-tps",
-        kind=Number(0, is_open=True),
-        common=True,
-        help="Tokens/s of the drafter alone.",
+        "--drafter-tps", kind=Number(0, is_open=True), common=True, help="Tokens/s of the drafter alone."
     )
     verify_cost: tuple[float, ...] | None = option(
-        None,
         "--verify-cost",
         kind=kinds.Numbers(),
         help="Relative cost of verifying 1, 2, … tokens, such as 1,1.1,1.25.",
     )
     verify_ratio: float | None = option(
-        None, "--verify-ratio", kind=Number(1), help="Relative cost of verifying a draft of any size."
+        "--verify-ratio", kind=Number(1), help="Relative cost of verifying a draft of any size."
     )
     observed: float | None = option(
-        None, "--observed", kind=Number(0, is_open=True), help="Tokens/s measured with drafting."
+        "--observed", kind=Number(0, is_open=True), help="Tokens/s measured with drafting."
     )
     profile: str | None = option(
-        None,
         "--profile",
         metavar="ID",
         common=True,
         help="Use the costs of a profile of `tune`: its id, or last; `list` prints them all.",
     )
     like: Path | None = option(
-        None,
         "--like",
         metavar="BUNDLE",
         kind=FilePath("PATH"),
         help="Forecast for the machine of a published bundle, from the costs in it.",
     )
-    machine: str | None = option(None, common=True)
+    machine: str | None = option(default=None, common=True)
     bandwidth: float | None = option(
-        None,
         "--bandwidth",
         kind=kinds.PerSecond(),
         help="Memory bandwidth in bytes/s, such as 936G; with --rtt that of the network, such as 1G.",
     )
     flops: float | None = option(
-        None, "--flops", kind=kinds.PerSecond(), help="Arithmetic in operations/s, such as 71T."
+        "--flops", kind=kinds.PerSecond(), help="Arithmetic in operations/s, such as 71T."
     )
     ctx: int = option(
-        1024,
-        "--ctx",
-        "-c",
-        hidden=CONTEXT,
-        section="Placement",
-        kind=Count(0),
-        help="Context depth in tokens.",
+        "--ctx -c", 1024, hidden=CONTEXT, section="Placement", kind=Count(0), help="Context depth in tokens."
     )
-    overhead: float = option(0.0, "--overhead", kind=Number(0), help="Other time per round, in milliseconds.")
+    overhead: float = option("--overhead", 0.0, kind=Number(0), help="Other time per round, in milliseconds.")
     rtt: float | None = option(
-        None,
         "--rtt",
         kind=kinds.Latency(),
         help="Round trip to the workers that hold the target, such as 2ms.",
         shown="the target is here",
     )
     round_trips: float = option(
-        1.0, "--round-trips", kind=Number(0), help="Round trips of each pass of the target, with --rtt."
+        "--round-trips", 1.0, kind=Number(0), help="Round trips of each pass of the target, with --rtt."
     )
     token_bytes: float | None = option(
-        None,
         "--token-bytes",
         kind=kinds.PerSecond(),
         help="Bytes that each token of a pass sends and gets, with --rtt.",
         shown="embedding and logits, where headers are read",
     )
     program: str = option(
-        Program.SERVER.value,
         "--program",
+        Program.SERVER.value,
         section="llama.cpp",
         kind=Word(*_DRAFTING_PROGRAMS),
         help="Program that drafts.",
@@ -217,13 +191,12 @@ class WhatIfOptions(
 class CheckOptions(ModelOptions, LlamaOption, AnswerOption, section="llama.cpp"):
     """Which drafter and target to compare, and by which rule."""
 
-    model: str | None = option(None, "model", metavar="[TARGET]", complete="models_and_pairs")
-    drafter: str | None = option(None, "drafter", metavar="[DRAFTER]", complete="models")
+    model: str | None = option("model", metavar="[TARGET]", complete="models_and_pairs")
+    drafter: str | None = option("drafter", metavar="[DRAFTER]", complete="models")
     build: int | None = option(
-        None, "--build", kind=Count(1), help="Use the rule of this build of llama.cpp, such as 2697."
+        "--build", kind=Count(1), help="Use the rule of this build of llama.cpp, such as 2697."
     )
     program: str | None = option(
-        None,
         "--program",
         kind=Word(*reversed(_DRAFTING_PROGRAMS)),
         help="Program that drafts.",
@@ -244,46 +217,33 @@ class CheckOptions(ModelOptions, LlamaOption, AnswerOption, section="llama.cpp")
 class FetchOptions(PairOption, ReferenceOptions, HubOptions, YesOption, section="Models"):
     """What to download, and where to."""
 
-    pair: str | None = option(None, "pair", shown=None, metavar="[PAIR]")
+    pair: str | None = option("pair", shown=None, metavar="[PAIR]")
     largest: bool = option(
-        False,
-        "--largest",
-        kind=Flag(),
-        help="Choose the largest pair of the catalogue that fits into memory.",
+        "--largest", False, help="Choose the largest pair of the catalogue that fits into memory."
     )
-    revision: str | None = option(None, "--revision", help="Branch, tag or commit of all files.")
+    revision: str | None = option("--revision", help="Branch, tag or commit of all files.")
     local_dir: Path | None = option(
-        None,
-        "--local-dir",
-        kind=FilePath("FOLDER"),
-        help="Store the files here instead of in the Hub's cache.",
+        "--local-dir", kind=FilePath("FOLDER"), help="Store the files here instead of in the Hub's cache."
     )
     dry_run: bool = option(
-        False,
         "--dry-run",
+        False,
         section="Measuring",
-        kind=Flag(),
         help="Print files, sizes and free disk space without downloading.",
     )
-    no_check: bool = option(
-        False, "--no-check", kind=Flag(), help="Do not check first whether the two models match."
-    )
+    no_check: bool = option("--no-check", False, help="Do not check first whether the two models match.")
     repin: bool = option(
-        False,
-        "--repin",
-        kind=Flag(),
-        help="Accept files of PAIR that differ from the catalogue's or the first fetch's.",
+        "--repin", False, help="Accept files of PAIR that differ from the catalogue's or the first fetch's."
     )
 
 
 class ConvertOptions(HubOptions, LlamaOption, YesOption, section="Models"):
     """Which head to convert, and with which converter."""
 
-    head: str = option("", "head", required=True, metavar="HEAD")
+    head: str = option("head", "", required=True, metavar="HEAD")
     target: str = option(
+        "--target -m",
         "",
-        "--target",
-        "-m",
         hidden=TARGET,
         required=True,
         metavar="TARGET",
@@ -291,13 +251,12 @@ class ConvertOptions(HubOptions, LlamaOption, YesOption, section="Models"):
         "tokenizer.",
     )
     outtype: str = option(
-        "auto",
         "--outtype",
+        "auto",
         kind=Word("auto", "bf16", "f16", "f32", "q8_0"),
         help="Type of the weights, as the converter names it; auto keeps their 16 bits.",
     )
     out: Path | None = option(
-        None,
         "--out",
         section="Output",
         kind=FilePath(),
@@ -305,7 +264,6 @@ class ConvertOptions(HubOptions, LlamaOption, YesOption, section="Models"):
         shown="METHOD-HEAD.gguf in the current folder",
     )
     torch: Path | None = option(
-        None,
         "--torch",
         section="llama.cpp",
         metavar="WHEEL",
@@ -314,7 +272,6 @@ class ConvertOptions(HubOptions, LlamaOption, YesOption, section="Models"):
         shown="the release that llama.cpp pins, for the CPU",
     )
     version: str | None = option(
-        None,
         "--version",
         elsewhere=VERSION_ELSEWHERE,
         section="llama.cpp",
@@ -322,17 +279,15 @@ class ConvertOptions(HubOptions, LlamaOption, YesOption, section="Models"):
         help="Use the converter of this version, instead of that of the llama.cpp in use.",
     )
     source: str | None = option(
-        None,
         "--source",
         section="llama.cpp",
         metavar="WHERE",
         help="Use the converter of this source: sdist, git, git+URL or a path.",
     )
     dry_run: bool = option(
-        False,
         "--dry-run",
+        False,
         section="Measuring",
-        kind=Flag(),
         help="Print sizes and free disk space; download only configurations and tokenizer.",
     )
 
@@ -340,10 +295,10 @@ class ConvertOptions(HubOptions, LlamaOption, YesOption, section="Models"):
 class SuggestOptions(HubOptions, AnswerOption):
     """For which target to look for drafters."""
 
-    target: str = option("", "target", required=True, metavar="TARGET", complete="models")
+    target: str = option("target", "", required=True, metavar="TARGET", complete="models")
     most: int = option(
-        6,
         "--most",
+        6,
         kind=Count(1),
         help="Maximum number of repositories to check, of draft models and of heads.",
     )
@@ -352,15 +307,10 @@ class SuggestOptions(HubOptions, AnswerOption):
 class PairsOptions(MachineOptions, HubOptions, AnswerOption, section="Output"):
     """Which pairs to list, and what to say of them."""
 
-    name: str | None = option(None, "name", complete="pairs")
-    verify: bool = option(
-        False, "--verify", kind=Flag(), help="Check on the Hub that the files exist and are unchanged."
-    )
-    fits: bool = option(
-        False, "--fits", kind=Flag(), help="Show which pairs fit this machine, and estimated tokens/s."
-    )
+    name: str | None = option("name", complete="pairs")
+    verify: bool = option("--verify", False, help="Check on the Hub that the files exist and are unchanged.")
+    fits: bool = option("--fits", False, help="Show which pairs fit this machine, and estimated tokens/s.")
     vram: tuple[int, ...] | None = option(
-        None,
         "--vram",
         section="Placement",
         kind=kinds.Sizes(),
@@ -373,7 +323,7 @@ class ModelsOptions(AnswerOption):
     """Where to look for models."""
 
     folders: tuple[Path, ...] = option(
-        (), "folders", kind=FilePath("FOLDER"), repeated=True, metavar="[FOLDER]..."
+        "folders", (), kind=FilePath("FOLDER"), repeated=True, metavar="[FOLDER]..."
     )
 
 
@@ -381,7 +331,6 @@ class PromptsOptions(AnswerOption):
     """Which prompts to list."""
 
     suite: str | None = option(
-        None,
         "--suite",
         kind=kinds.SuiteName(),
         help="List the prompts of this suite, also of hf:USER/DATASET[:PART].",

@@ -8,7 +8,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.options import kinds
 from ggufspec.options.fields import Options, option
 from ggufspec.options.groups import FORMAT_ELSEWHERE, HubOptions, PastedOptions, StrictOption, TableOptions
-from ggufspec.options.kinds import FilePath, Flag, Word
+from ggufspec.options.kinds import FilePath, Word
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,14 +28,13 @@ class LoadedBench(Protocol):
 class BenchArgument(Options):
     """A stored bench."""
 
-    bench: str = option("last", "bench", metavar="[BENCH]", complete="runs")
+    bench: str = option("bench", "last", metavar="[BENCH]", complete="runs")
 
 
 class ColumnsOption(Options, section="Output"):
     """The columns of a table."""
 
     columns: str | None = option(
-        None,
         "--columns",
         metavar="NAMES",
         help="Columns to print, such as prompt,draft,n_accepted,gen_s, or all.",
@@ -47,60 +46,51 @@ class ShowOptions(BenchArgument, ColumnsOption, StrictOption, TableOptions, sect
     """Which bench to print, and what of it."""
 
     per: str = option(
-        "arm",
         "--per",
+        "arm",
         kind=Word(*ROWS),
         constant={"--runs": ("run", "Same as --per run.")},
         help="Rows of the table: arms, prompts, runs, draft positions, rounds or categories.",
     )
     checks: bool = option(
-        False,
         "--all",
-        kind=Flag(),
+        False,
         help="Print each speed-up also by medians, by equal work and without exclusions, acceptance with "
         "intervals, and all that is recorded about build, software and machine.",
     )
     variance: bool = option(
-        False,
         "--variance",
-        kind=Flag(),
+        False,
         help="Print what the speed-ups vary by, and whether more prompts or more loads would help.",
     )
-    plot: bool = option(False, "--plot", kind=Flag(), help="Draw tokens/s over γ as a text chart.")
-    salvage: bool = option(
-        False, "--salvage", kind=Flag(), help="Print the readable part of a damaged bench."
-    )
-    listing: bool = option(False, "--list", kind=Flag(), help="List the stored benches, oldest first.")
+    plot: bool = option("--plot", False, help="Draw tokens/s over γ as a text chart.")
+    salvage: bool = option("--salvage", False, help="Print the readable part of a damaged bench.")
+    listing: bool = option("--list", False, help="List the stored benches, oldest first.")
     delete: str | None = option(
-        None, "--delete", metavar="BENCH", complete="runs", help="Delete a stored bench with its logs."
+        "--delete", metavar="BENCH", complete="runs", help="Delete a stored bench with its logs."
     )
-    yes: bool = option(
-        False, "--yes", "-y", section="General", kind=Flag(), help="Delete without confirmation."
-    )
+    yes: bool = option("--yes -y", False, section="General", help="Delete without confirmation.")
 
 
 class ReportOptions(StrictOption, section="Output"):
     """Which benches to report, and as what."""
 
-    runs: tuple[str, ...] = option((), "runs", repeated=True, metavar="[BENCH]...", complete="runs")
+    runs: tuple[str, ...] = option("runs", (), repeated=True, metavar="[BENCH]...", complete="runs")
     output: str = option(
+        "--output -o",
         "html",
-        "--output",
-        "-o",
         elsewhere=FORMAT_ELSEWHERE,
         kind=Word("html", "png", "svg"),
         setting="html",
         help="Write a report, or only its charts as pictures.",
     )
     out: Path | None = option(
-        None,
         "--out",
         kind=FilePath("PATH"),
         help="File for the report, - for standard output; or folder for the charts.",
         shown="report.html, or charts",
     )
     tuned: str | None = option(
-        None,
         "--tuned",
         metavar="NAME",
         complete="tunings",
@@ -112,27 +102,24 @@ class CompareOptions(StrictOption, TableOptions, section="Output"):
     """Which benches to compare, and when that is an error."""
 
     benches: tuple[str, ...] = option(
-        (), "benches", repeated=True, metavar="BENCH... [-- BENCH...]", complete="runs", divided=True
+        "benches", (), repeated=True, metavar="BENCH... [-- BENCH...]", complete="runs", divided=True
     )
     tuned: str | None = option(
-        None,
         "--tuned",
         metavar="NAME",
         complete="tunings",
         help="Compare with the bench that confirmed this tuning.",
     )
     fail_slower: float | None = option(
-        None,
         "--fail-slower",
         kind=kinds.Fraction(),
         help="Exit with code 33 if drafting is significantly slower by more than this (3%), and with 34 if "
         "more runs are needed to decide.",
     )
     threshold: float = option(
-        0.01, "--threshold", kind=kinds.Fraction(), help="Smallest change that counts as a difference."
+        "--threshold", 0.01, kind=kinds.Fraction(), help="Smallest change that counts as a difference."
     )
     per: str | None = option(
-        None,
         "--per",
         kind=Word("machine"),
         help="Compare two fleets, each machine with itself: BENCHES are their names.",
@@ -142,37 +129,34 @@ class CompareOptions(StrictOption, TableOptions, section="Output"):
 class WhyOptions(PastedOptions):
     """Which bench to explain, or the command to measure first."""
 
-    run: str = option("last", "run", metavar="[BENCH]", complete="runs")
+    run: str = option("run", "last", metavar="[BENCH]", complete="runs")
 
 
 class PublishOptions(HubOptions, section="Publishing"):
     """Which benches to publish, and where."""
 
     benches: tuple[str | LoadedBench, ...] = option(
-        (), "benches", repeated=True, metavar="[BENCH]...", complete="runs"
+        "benches", (), repeated=True, metavar="[BENCH]...", complete="runs"
     )
     out: Path | None = option(
-        None,
         "--out",
         kind=FilePath("FOLDER"),
         help="Folder for the bundle; the zip gets the same name.",
         shown="ID-bundle",
     )
     with_texts: bool = option(
-        False,
         "--with-texts",
-        kind=Flag(),
+        False,
         help="Also publish prompts that are not built into ggufspec, and the answers to them.",
     )
-    author: str | None = option(None, "--author", metavar="NAMES", help="Author of the BibTeX entry.")
+    author: str | None = option("--author", metavar="NAMES", help="Author of the BibTeX entry.")
     to_hub: str | None = option(
-        None,
         "--to-hub",
         metavar="USER/DATASET",
         help="Also upload the bundle to the Hub, as a new private dataset.",
     )
-    public: bool = option(False, "--public", kind=Flag(), help="Let everybody see the dataset.")
-    yes: bool = option(False, "--yes", "-y", kind=Flag(), help="Upload without confirmation.")
+    public: bool = option("--public", False, help="Let everybody see the dataset.")
+    yes: bool = option("--yes -y", False, help="Upload without confirmation.")
 
     def check(self) -> None:
         """Refuse options of an upload where there is none, and an upload without the Hub.
@@ -191,9 +175,8 @@ class PublishOptions(HubOptions, section="Publishing"):
 class VerifyOptions(Options):
     """Which bundle to verify."""
 
-    bundle: Path = option(None, "bundle", required=True, kind=FilePath("PATH"))
+    bundle: Path = option("bundle", required=True, kind=FilePath("PATH"))
     sha256: str | None = option(
-        None,
         "--sha256",
         metavar="DIGEST",
         help="The bundle's SHA-256, as `publish` printed it; its publisher should give it outside of the "
@@ -205,20 +188,22 @@ class BoardOptions(Options):
     """Which bundles to show."""
 
     bundles: tuple[Path, ...] = option(
-        (), "bundles", repeated=True, required=True, metavar="BUNDLE...", kind=FilePath("PATH")
+        "bundles", (), repeated=True, required=True, metavar="BUNDLE...", kind=FilePath("PATH")
     )
     out: Path | None = option(
-        None, "--out", kind=FilePath(), help="File for the page.", shown="board.html; in Python none"
+        "--out", kind=FilePath(), help="File for the page.", shown="board.html; in Python none"
     )
-    verify: bool = option(False, "--verify", kind=Flag(), help="Verify every bundle, and show the result.")
+    verify: bool = option("--verify", False, help="Verify every bundle, and show the result.")
 
 
 class ParseOptions(ColumnsOption, TableOptions):
     """Which logs to read."""
 
     logs: tuple[Path, ...] = option(
-        (), "logs", repeated=True, required=True, metavar="LOG...", kind=FilePath(exists=True, dash=True)
+        "logs", (), repeated=True, required=True, metavar="LOG...", kind=FilePath(exists=True, dash=True)
     )
     columns: str | None = option(
-        None, help="Columns to print, such as file,gen_tps,accept_rate, or all.", shown="those with a value"
+        default=None,
+        help="Columns to print, such as file,gen_tps,accept_rate, or all.",
+        shown="those with a value",
     )

@@ -90,9 +90,9 @@ def _two_batches(_: float, __: object, most: int, ___: int, *, few: bool) -> tup
 class ShortTuning(TuneOptions):
     """A tuning of short texts that ends after the fewest repeats; ``auto`` has no such options."""
 
-    n_predict: int = option(_N_PREDICT)
-    per_category: int | None = option(1)
-    precision: float | None = option(None)
+    n_predict: int = option(default=_N_PREDICT)
+    per_category: int | None = option(default=1)
+    precision: float | None = option(default=None)
 
 
 def _imagined_s(timing: Timing, drafted_s: float) -> float:
