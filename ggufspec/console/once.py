@@ -11,8 +11,7 @@ from rich.console import Console
 
 from ggufspec.console.conversation import ChatAnswer, figures, read_answer
 from ggufspec.console.talk import Talk
-from ggufspec.console.transcript import SCHEMA, answer_to_json
-from ggufspec.console.views import mark_tokens
+from ggufspec.console.views import SCHEMA, answer_to_json, mark_tokens
 from ggufspec.harmless import harmless, to_json
 
 

@@ -20,7 +20,7 @@ from prompt_toolkit.styles import Style
 from rich.console import Console
 from rich.text import Text
 
-from ggufspec.console import transcript, views
+from ggufspec.console import views
 from ggufspec.console.commands import (
     Clear,
     Command,
@@ -242,7 +242,7 @@ class Terminal:
     def _save(self, path: Path) -> None:
         facts = self._talk.facts() | {"saved": datetime.now(UTC).isoformat(timespec="seconds")}
         is_json = path.suffix.lower() == ".json"
-        text = transcript.render(self._talk.conversation, facts, as_json=is_json)
+        text = views.render(self._talk.conversation, facts, as_json=is_json)
         try:
             with path.open("w" if path in self._saved else "x", encoding="utf-8", newline="\n") as file:
                 file.write(text)

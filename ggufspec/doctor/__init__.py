@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ggufspec import machine, paths
-from ggufspec.doctor import building, machines, models, programs
+from ggufspec.doctor import machines, models, programs
 from ggufspec.doctor.finding import Checkup, Finding, FindingStatus, missing, ok, remark
 from ggufspec.errors import GgufspecError
 from ggufspec.machine import nvml
@@ -30,7 +30,7 @@ def examine(*, offline: bool = False) -> Checkup:
     installs, skipped, misnamed = programs.find_installs(current["llama"])
     gpus = next((item.gpus for item in installs if item.gpus), ()) or machine.nvidia_smi()
     threads = current["threads"].value
-    built = tuple(building.examine_building())
+    built = tuple(programs.examine_building())
     findings = (
         settings_finding,
         *machines.examine_machine(threads if isinstance(threads, int) else None),

@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-from ggufspec.fleet.cluster import START_HINT, Cluster, Reply
-from ggufspec.fleet.describing import describe_unmeasured, list_unmeasured
 from ggufspec.fleet.driving import Drive, FleetProgress
 from ggufspec.fleet.journal import (
-    FLEET_VERSION,
     BlockEnded,
-    Fleet,
     MachineJoined,
     MachineRefused,
     NodeLost,
-    StoredFleet,
     block_key,
+    describe_unmeasured,
     list_fleets,
+    list_unmeasured,
     new_name,
     read_benches,
     read_fleet,
 )
-from ggufspec.fleet.machines import describe_hardware, identify_machine
+from ggufspec.fleet.machines import identify_machine
 from ggufspec.fleet.merging import merge
+from ggufspec.fleet.nodes import (
+    START_HINT,
+    Cluster,
+    Reply,
+    examine_nodes,
+    plan_fleet,
+    prepare_nodes,
+    tune_nodes,
+)
 from ggufspec.fleet.orders import Order, make_order
-from ggufspec.fleet.planning import FleetPlan, examine_nodes, plan_fleet, prepare_nodes
 from ggufspec.fleet.ray_cluster import RayCluster
-from ggufspec.fleet.scheduling import AttemptEnding, BlockEnd, Job, Node, Schedule
+from ggufspec.fleet.scheduling import AttemptEnding, Node, Schedule
 from ggufspec.fleet.simulating import Simulation, Stay, lower_bound, simulate
-from ggufspec.fleet.tunings import tune_nodes
 
 __all__ = [
-    "FLEET_VERSION",
     "START_HINT",
     "AttemptEnding",
-    "BlockEnd",
     "BlockEnded",
     "Cluster",
     "Drive",
-    "Fleet",
-    "FleetPlan",
     "FleetProgress",
-    "Job",
     "MachineJoined",
     "MachineRefused",
     "Node",
@@ -50,9 +49,7 @@ __all__ = [
     "Schedule",
     "Simulation",
     "Stay",
-    "StoredFleet",
     "block_key",
-    "describe_hardware",
     "describe_unmeasured",
     "examine_nodes",
     "identify_machine",

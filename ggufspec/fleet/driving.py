@@ -11,7 +11,6 @@ from ggufspec import results
 from ggufspec.choices import Where
 from ggufspec.domain import Role
 from ggufspec.errors import ResultsError
-from ggufspec.fleet.cluster import Cluster, Reply, no_machine
 from ggufspec.fleet.journal import (
     BlockEnded,
     Fleet,
@@ -25,6 +24,7 @@ from ggufspec.fleet.journal import (
     read_fleet,
     reopen_fleet,
 )
+from ggufspec.fleet.nodes import Cluster, Reply, no_machine
 from ggufspec.fleet.orders import (
     BlockMeasured,
     CommonSetup,

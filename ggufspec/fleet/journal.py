@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -29,6 +29,7 @@ from ggufspec.errors import ResultsError
 from ggufspec.fleet.orders import CommonSetup
 from ggufspec.fleet.scheduling import AttemptEnding
 from ggufspec.results import ResultSet, seals
+from ggufspec.units import counted
 
 FLEET_VERSION = 1
 _LONGEST_NAME = 50  # the id of a machine has up to 47 characters, and the name of a bench 100
@@ -352,3 +353,30 @@ def _unreadable(folder: Path, reason: str) -> ResultsError:
         f"cannot read the fleet in {folder}: {reason}",
         "the runs of its machines are benches of their own: `ggufspec show --list`",
     )
+
+
+_STATES = {
+    AttemptEnding.LOST: "lost with its machine each time",
+    AttemptEnding.FAILED: "failed",
+    AttemptEnding.UNPLACED: "not measured",
+}
+
+
+def list_unmeasured(stored: StoredFleet) -> tuple[BlockEnded, ...]:
+    """Return how the blocks ended that were not measured."""
+    return tuple(end for end in stored.endings.values() if end.ending is not AttemptEnding.MEASURED)
+
+
+def describe_unmeasured(stored: StoredFleet) -> Iterator[str]:
+    """Yield a sentence for each machine that took no part, each lost node, and what was not measured."""
+    for refusal in stored.refused.values():
+        yield f"{refusal.hostname} took no part: {refusal.reason}."
+    for event in stored.events:
+        if isinstance(event, NodeLost):
+            yield f"{event.hostname} was lost while it measured block {event.block}: {event.reason}."
+    ends: dict[tuple[AttemptEnding, str, str | None], list[BlockEnded]] = {}
+    for end in list_unmeasured(stored):
+        ends.setdefault((end.ending, end.reason or "no reason is known", end.machine), []).append(end)
+    for (ending, reason, machine), alike in ends.items():
+        where = "" if machine is None else f" on {machine}"
+        yield f"{counted(len(alike), 'block')} {_STATES[ending]}{where}: {reason}."

@@ -10,10 +10,10 @@ from ggufspec import results
 from ggufspec.choices import Where
 from ggufspec.domain import Build
 from ggufspec.errors import ResultsError
-from ggufspec.fleet.copies import store_copy
 from ggufspec.fleet.journal import BlockEnded, MachineJoined, StoredFleet, block_key, create_fleet, new_name
 from ggufspec.fleet.machines import identify_machine
 from ggufspec.fleet.scheduling import AttemptEnding
+from ggufspec.fleet.storing import store_copy
 from ggufspec.results import ResultSet
 
 _LEAST = 2

@@ -13,7 +13,7 @@ from typing import Any
 
 from ggufspec.errors import GgufspecError
 from ggufspec.fleet.benching import Bencher, list_software
-from ggufspec.fleet.cluster import Reply
+from ggufspec.fleet.nodes import Reply
 from ggufspec.fleet.orders import Order, OrderFailure
 from ggufspec.results import ResultSet
 

@@ -6,15 +6,9 @@ from ggufspec.measure.api import BenchProgress, bench, demo, plan_bench
 from ggufspec.measure.configured import options_of
 from ggufspec.measure.deadline import NO_DEADLINE, OVERRUN, RUN_SHARE, Deadline
 from ggufspec.measure.models import find_drafters, find_methods
-from ggufspec.measure.naming import (
-    fetch_in_time,
-    file_of,
-    survey_models,
-    with_fetched,
-    with_head,
-)
+from ggufspec.measure.naming import fetch_in_time, file_of, survey_models, with_fetched, with_head
 from ggufspec.measure.programs import describe_engine
-from ggufspec.measure.request import choose_sampling, with_tuned
+from ggufspec.measure.request import with_tuned
 from ggufspec.measure.runplan import RunPlan, refuse_endless
 from ggufspec.measure.session import Session, identify, prepare_session, unread_files
 from ggufspec.measure.sweep import Block, Blocks, sizes
@@ -30,7 +24,6 @@ __all__ = [
     "RunPlan",
     "Session",
     "bench",
-    "choose_sampling",
     "demo",
     "describe_engine",
     "fetch_in_time",

@@ -2,29 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
 from pathlib import Path
 
 from ggufspec import engines, machine
 from ggufspec.analysis import MeasurementWarning
-from ggufspec.domain import Build, FileIdentity, RunningServers
-from ggufspec.llama.install import installs
+from ggufspec.domain import Build, FileIdentity, RunningServers, offloading
+from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import WorkerReport
-from ggufspec.measure import identity
-from ggufspec.measure.arms import plan_arms
+from ggufspec.measure import configured, identity
+from ggufspec.measure.arms import PlannedArms, plan_arms
 from ggufspec.measure.deadline import Deadline
-from ggufspec.measure.fitting import plan_memory
-from ggufspec.measure.loading import plan_runs
-from ggufspec.measure.models import choose_models
-from ggufspec.measure.notes import describe_tuned, find_doubts
-from ggufspec.measure.programs import find_engine, make_engine
+from ggufspec.measure.fitting import PlannedMemory, plan_memory
+from ggufspec.measure.loading import PlannedRuns, check_until, describe_looks, plan_runs, plan_stopping
+from ggufspec.measure.models import ChosenModels, choose_models
+from ggufspec.measure.programs import ChosenEngine, find_engine, make_engine
 from ggufspec.measure.request import with_tuned
 from ggufspec.measure.runplan import RunPlan
-from ggufspec.measure.stopping import check_until, describe_looks, plan_stopping
+from ggufspec.measure.sweep import Sweep
 from ggufspec.measure.texts import read_bench_texts
+from ggufspec.modelfiles import gguf
 from ggufspec.options import BenchOptions
 from ggufspec.prompts import Render
+from ggufspec.results import Configuration
+
+_LEAST_REPEATS = 2  # one says nothing of how far they spread
+
+
+def describe_tuned(configuration: Configuration | None, install: Install) -> Iterator[str]:
+    """Yield which configuration is measured, and what is not as it was when that was tuned."""
+    if configuration is None:
+        return
+    yield f"tuned: {configuration.id}, made on {configuration.made_at[:10]}"
+    yield from configured.compare_machines(configuration, install)
+
+
+def find_doubts(
+    models: ChosenModels, engine: ChosenEngine, arms: PlannedArms, memory: PlannedMemory, runs: PlannedRuns
+) -> tuple[MeasurementWarning, ...]:
+    """Return the warnings before anything runs, each once."""
+    warnings = [
+        warning for install in engine.installs for warning in _warnings_of(arms.sweep, models, install)
+    ]
+    if runs.suite.repeats < _LEAST_REPEATS:
+        warnings.append(MeasurementWarning.FEW_REPEATS)
+    if memory.notes:
+        warnings.append(MeasurementWarning.MEMORY_TIGHT)
+    return tuple(dict.fromkeys(warnings))
+
+
+def _warnings_of(sweep: Sweep, models: ChosenModels, install: Install) -> Iterator[MeasurementWarning]:
+    layers = (*sweep.target_layers, *(sweep.draft_layers if sweep.drafters else ()))
+    if install.gpu is False and () in sweep.rpcs and any(offloading.wants_gpu(number) for number in layers):
+        yield MeasurementWarning.GPU_LESS_BUILD
+    pairs = product(sweep.targets, sweep.drafters)
+    if any(_weights(models.cards[drafter]) > _weights(models.cards[target]) for target, drafter in pairs):
+        yield MeasurementWarning.MODELS_SWAPPED
+    if max(sweep.threads) > machine.usable_cores():
+        yield MeasurementWarning.THREADS_ABOVE_FREE_CORES
+
+
+def _weights(card: gguf.ModelCard) -> int:
+    """Return how many weights a model has; the one with fewer may be the larger file."""
+    return sum(prod(tensor.shape) for tensor in card.tensors)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from ggufspec import paths, userfiles
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
 from ggufspec.modelfiles import hub
-from ggufspec.prompts import chat, datasets, jsonl, parquet, tables
+from ggufspec.prompts import chat, datasets, jsonl, tables
 from ggufspec.prompts.chat import Message, PromptTurns, Render
 from ggufspec.prompts.recorded import RecordedRequest, Recording, read_conversation, read_recording
 from ggufspec.prompts.suite import (
@@ -27,10 +27,7 @@ from ggufspec.prompts.suite import (
 
 __all__ = [
     "BUILT_IN",
-    "CONTINUATIONS",
-    "DEFAULT",
     "EMBEDDED",
-    "ON_HUB",
     "BadPromptError",
     "Message",
     "PromptSuite",
@@ -108,7 +105,7 @@ def load(path: Path) -> PromptSuite:
     """
     ending = path.suffix.lower()
     if ending == ".parquet":
-        return jsonl.make_suite(path, parquet.read_rows(path))
+        return jsonl.make_suite(path, jsonl.read_parquet(path))
     text = _read(path)
     if ending == ".toml":
         return tables.read_toml(path, text)

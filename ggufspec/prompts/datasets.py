@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from ggufspec import digests, userfiles
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import hub
-from ggufspec.prompts import jsonl, parquet
+from ggufspec.prompts import jsonl
 from ggufspec.prompts.suite import PromptSuite
 from ggufspec.units import format_bytes
 
@@ -61,7 +61,7 @@ def _read_files(paths: Sequence[Path]) -> Iterator[jsonl.SuiteRow]:
     number = 0
     for path in paths:
         if path.suffix.lower() == _PARQUET:
-            rows = parquet.read_rows(path)
+            rows = jsonl.read_parquet(path)
         else:
             rows = jsonl.read_rows(path, _read_text(path))
         for row in rows:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from ggufspec.publishing.boards import read_bundle
-from ggufspec.publishing.publishing import Bundle, named_repositories, publish
+from ggufspec.publishing.publishing import (
+    Bundle,
+    describe_bundle,
+    describe_verification,
+    named_repositories,
+    publish,
+)
 from ggufspec.publishing.redacting import Identity, read_identity
-from ggufspec.publishing.sentences import describe_bundle, describe_verification
-from ggufspec.publishing.verifying import Verification, verify
+from ggufspec.publishing.verifying import Verification, read_bundle, verify
 
 __all__ = [
     "Bundle",

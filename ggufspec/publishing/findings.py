@@ -1,14 +1,32 @@
-"""What the verification of a bundle has found so far, and when two values agree."""
+"""What a verification has found so far, when two values agree, and whether files follow from the runs."""
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
+from ggufspec.errors import ChartError, GgufspecError, ResultsError
+from ggufspec.forecast import profiles
 from ggufspec.harmless import one_line
+from ggufspec.publishing import costs
+from ggufspec.publishing.derived import (
+    BENCHES,
+    CHARTS,
+    Facts,
+    can_write_parquet,
+    derive_files,
+    library_versions,
+)
+from ggufspec.report import frames
+from ggufspec.report.text import formats
+from ggufspec.results import ResultSet, archive
 
 _MOST_RUNS_NAMED = 5
 _CLOSE = 1e-9  # relative: sums round differently on other processors and Pythons
@@ -56,3 +74,130 @@ def is_close(first: Any, second: Any) -> bool:
     if isinstance(first, dict) and isinstance(second, dict):
         return first.keys() == second.keys() and all(is_close(first[key], second[key]) for key in first)
     return bool(first == second)
+
+
+_SVG_TEXT = re.compile(rb'aria-label="([^"]*)"|>([^<>]+)<')
+_UNDRAWN = "charts, as they cannot be drawn here"
+SIZES = "what the models of cost curves read and compute, as the models are not in the bundle"
+
+
+def check_derived(
+    benches: Sequence[ResultSet],
+    files: Mapping[str, Path],
+    facts: Facts,
+    report: Report,
+    derived: Mapping[str, bytes] | None,
+) -> None:
+    """Make tables, charts, report and texts again, unless they are given, and compare."""
+    can_compare = can_write_parquet()
+    made_here = replace(facts, with_parquet=facts.with_parquet and can_compare)
+    try:
+        expected = _derive(benches, made_here, report) if derived is None else derived
+    except (GgufspecError, ValueError, KeyError, ArithmeticError) as error:
+        report.find(f"tables and charts cannot be made from the runs: {error}")
+        return
+    can_draw = _UNDRAWN not in report.unchecked
+    others = {archive.HASHES, archive.FACTS, profiles.SHARED}
+    present = {name for name in files if not name.startswith(f"{BENCHES}/")} - others
+    is_same = facts.versions == library_versions()
+    for name in sorted(present - expected.keys()):
+        if name.endswith(".parquet") and facts.with_parquet and not can_compare:
+            report.skip("Parquet tables, as pyarrow is not installed here", name)
+        elif facts.with_charts and not can_draw and name.startswith(f"{CHARTS}/"):
+            report.skip(_UNDRAWN, name)
+        else:
+            report.find(f"{name} does not follow from the benches")
+    for name in sorted(expected.keys() - present):
+        report.find(f"{name} is missing, although the benches have figures for it")
+    for name in sorted(expected.keys() & present):
+        _check_file(name, files[name].read_bytes(), expected[name], report, is_same=is_same)
+
+
+def _derive(benches: Sequence[ResultSet], facts: Facts, report: Report) -> Mapping[str, bytes]:
+    """Make the files again; without charts if they cannot be drawn here."""
+    try:
+        return derive_files(benches, facts)
+    except ChartError:
+        report.skip(_UNDRAWN)
+        return derive_files(benches, facts, draws=False)
+
+
+def check_costs(benches: Sequence[ResultSet], files: Mapping[str, Path], report: Report) -> None:
+    """Compare cost curves with their timings, and what they were measured on with the benches."""
+    file = files.get(profiles.SHARED)
+    if file is None:
+        return
+    try:
+        shared = profiles.read_shared(file.read_bytes())
+    except ResultsError as error:
+        report.find(error.message)
+        return
+    report.skip(SIZES)
+    for number, profile in enumerate(shared):
+        label = f"{profiles.SHARED}, curve {number}"
+        if not any(costs.belongs(profile.curve.measured_on, bench) for bench in benches):
+            report.find(f"{label} is of a pair, a llama.cpp or a machine that no bench has")
+        try:
+            follows = is_close(asdict(costs.recompute(profile)), asdict(profile.curve))
+        except (ValueError, ArithmeticError):
+            follows = False
+        if follows:
+            report.n_figures += len(profile.curve.points)
+        else:
+            report.find(f"{label} does not follow from its timings")
+
+
+def _check_file(name: str, content: bytes, expected: bytes, report: Report, *, is_same: bool) -> None:
+    """Compare a file with the one that is made here.
+
+    Args:
+        name: its path.
+        content: the bundle's.
+        expected: ours.
+        report: what is found is added to it.
+        is_same: whether the same versions of ggufspec and its libraries made both.
+    """
+    if content == expected:
+        return
+    if name.endswith((".json", ".parquet")):
+        if not _same_tables(name, content, expected, is_same=is_same):
+            report.find(f"{name} does not follow from the runs")
+    elif name.endswith(".svg") and _svg_texts(content) == _svg_texts(expected):
+        report.skip("how charts are drawn: their numbers follow, but fonts or libraries differ here", name)
+    elif is_same:
+        report.find(f"{name} does not follow from the runs")
+    else:
+        report.skip(
+            "files that other versions of ggufspec or its libraries made, and that differ from ours", name
+        )
+
+
+def _same_tables(name: str, content: bytes, expected: bytes, *, is_same: bool) -> bool:
+    """Whether two tables have the same values; where other versions made one, in the columns of both."""
+    try:
+        rows, ours = _read_table(name, content), _read_table(name, expected)
+    except (ValueError, TypeError, OSError, RecursionError, GgufspecError):
+        return False
+    if len(rows) != len(ours):
+        return False
+    for row, our_row in zip(rows, ours, strict=True):
+        if is_same and row.keys() != our_row.keys():
+            return False
+        if not all(is_close(row[key], our_row[key]) for key in row.keys() & our_row.keys()):
+            return False
+    return True
+
+
+def _read_table(name: str, content: bytes) -> list[dict[str, Any]]:
+    if name.endswith(".parquet"):
+        return formats.records(frames.read_parquet(BytesIO(content)))
+    rows = json.loads(content)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("not a table")
+    return rows
+
+
+def _svg_texts(content: bytes) -> list[bytes]:
+    """Return the texts and the data labels of a chart, which name each of its numbers."""
+    texts = (match[1] or match[2] for match in _SVG_TEXT.finditer(content))
+    return [text.strip() for text in texts if text and text.strip()]

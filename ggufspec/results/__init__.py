@@ -7,6 +7,10 @@ from ggufspec.results.configuration import (
     Configuration,
     PassedOver,
     Recommendation,
+    find_configuration,
+    has_configuration,
+    read_configuration,
+    write_configuration,
 )
 from ggufspec.results.crossover import (
     CROSSOVER_VERSION,
@@ -35,12 +39,6 @@ from ggufspec.results.store import (
     reopen,
     say_damage,
     write_bench,
-)
-from ggufspec.results.tuned import (
-    find_configuration,
-    has_configuration,
-    read_configuration,
-    write_configuration,
 )
 from ggufspec.results.writer import Lock, disk, read_object, read_value, write_object
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from ggufspec.engines import Engine
 from ggufspec.llama.install import Install
-from ggufspec.serving.client import TrafficRun, UserReply, run_in_loop
-from ggufspec.serving.counters import CounterPair, with_counters
-from ggufspec.serving.dealing import (
+from ggufspec.serving.client import (
     LEAST_ARRIVALS,
     REQUESTS_PER_USER,
+    TrafficRun,
+    UserReply,
     arrival_times,
     count_requests,
     plan_replay,
     plan_traffic,
+    run_in_loop,
 )
 from ggufspec.serving.engine import TrafficEngine
-from ggufspec.serving.figures import BURST_S, summarize
+from ggufspec.serving.figures import summarize
 from ggufspec.serving.openai import make_body, take_openai_event
 from ggufspec.serving.records import RequestRecord, decode_records, encode_record
 from ggufspec.serving.rereading import reread_run
-from ggufspec.serving.running import RUNNING, RunningEngine
+from ggufspec.serving.running import RUNNING, CounterPair, RunningEngine, with_counters
 
 __all__ = [
-    "BURST_S",
     "LEAST_ARRIVALS",
     "REQUESTS_PER_USER",
     "RUNNING",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ggufspec.tuning.automatic import auto
+from ggufspec.tuning.automatic import auto, find_attempt
 from ggufspec.tuning.crossing import (
     CrossoverPlan,
-    CrossoverStep,
     begin_crossover,
     coarse_points,
     crossover,
@@ -13,37 +12,38 @@ from ggufspec.tuning.crossing import (
     measure_crossover,
     prepare_crossover,
 )
-from ggufspec.tuning.launching import ServerCommand, ServerOption, prepare_server, serving_command
+from ggufspec.tuning.launching import (
+    ServerCommand,
+    ServerOption,
+    choose_serving,
+    prepare_server,
+    serve,
+    serving_command,
+)
 from ggufspec.tuning.looking import forecast_configurations, outlook
 from ggufspec.tuning.planning import identify, prepare_tuning
 from ggufspec.tuning.recommending import configuration_of
-from ggufspec.tuning.resuming import Attempt, find_attempt
 from ggufspec.tuning.running import (
     NextBench,
     confirmation,
     finals,
-    follow_edge,
     forecast_tuning,
     keep,
     measure_finalists,
     tune,
 )
-from ggufspec.tuning.serving import choose_serving, serve
 from ggufspec.tuning.sources import DraftSource, DraftSources, find_sources
-from ggufspec.tuning.values import Choice, Plan, Prospect, Selection, Spent, Stage, Tuned, TuningForecast
+from ggufspec.tuning.values import Choice, Plan, Prospect, Spent, Stage, Tuned, TuningForecast
 from ggufspec.tuning.verdicts import judge_finalists, select_arms, why_unusable
 
 __all__ = [
-    "Attempt",
     "Choice",
     "CrossoverPlan",
-    "CrossoverStep",
     "DraftSource",
     "DraftSources",
     "NextBench",
     "Plan",
     "Prospect",
-    "Selection",
     "ServerCommand",
     "ServerOption",
     "Spent",
@@ -61,7 +61,6 @@ __all__ = [
     "finals",
     "find_attempt",
     "find_sources",
-    "follow_edge",
     "forecast_configurations",
     "forecast_tuning",
     "identify",

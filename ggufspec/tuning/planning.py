@@ -31,7 +31,7 @@ from ggufspec.measure import identify as identified
 from ggufspec.measure import prepare_session as checked
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.options import BenchOptions, TuneOptions
-from ggufspec.tuning import candidates, prospects, quantizing, serving
+from ggufspec.tuning import candidates, launching, prospects
 from ggufspec.tuning.values import Plan
 
 _ENGINE, _LIBRARY_ENGINE = "server", "inprocess"  # the latter where llama.cpp is a library without programs
@@ -59,7 +59,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
     install = installs.find_install(llama)
     engine = asked.engine or (_ENGINE if install.programs else _LIBRARY_ENGINE)
     begun_s = deadline.elapsed_s
-    with_quantized, about_drafters = quantizing.add_quantized(asked, install)
+    with_quantized, about_drafters = candidates.add_quantized(asked, install)
     if asked.quantize_drafter:  # like downloads, this is done once, and does not count
         deadline = deadline.without(deadline.elapsed_s - begun_s)
     threads, about_threads = choose_threads(asked.threads)
@@ -104,7 +104,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
     cards = {model: gguf.validate_file(model.path) for model in models if model.path is not None}
     with_devices = workers.with_devices(session.install, session.workers)
     vram, layout = _vram_bytes(asked, with_devices), memory.layout_for(session.install.build_number)
-    to_serve, why = serving.choose_serving(
+    to_serve, why = launching.choose_serving(
         request.ctx,
         users or asked.serve_parallel,
         [

@@ -25,7 +25,7 @@ from ggufspec.measure import (
 from ggufspec.options import TuneOptions, takes
 from ggufspec.results import ResultSet, write_configuration
 from ggufspec.steps import SILENT, Sink, finish
-from ggufspec.tuning import budgeting, looking, prospects, recommending, serving, values, verdicts
+from ggufspec.tuning import budgeting, launching, looking, prospects, recommending, values, verdicts
 from ggufspec.tuning.budgeting import Budget, Stages
 from ggufspec.tuning.planning import identify, prepare_tuning
 from ggufspec.tuning.values import Plan, Selection, Tuned, TuningForecast
@@ -317,7 +317,7 @@ def measure_and_keep(
     if Program.SERVER in plan.session.install.programs:
         left = plan.deadline.describe_left()
         sink.say(f"starting llama-server by the command that will be printed · {left}")
-    tuned = serving.serve(plan, tuned)
+    tuned = launching.serve(plan, tuned)
     keep(tuned)
     sink.show(tuned)
     return tuned

@@ -12,7 +12,7 @@ from ggufspec.domain import Role, RunSpec, SpeedVerdict
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Advice
 from ggufspec.results import ResultSet
-from ggufspec.tuning import categories, prospects, values
+from ggufspec.tuning import prospects, recommending, values
 from ggufspec.tuning.values import Choice, Prospect, Selection, Spent, Tuned, TuningForecast
 
 _DISTURBANCES = frozenset(
@@ -179,7 +179,7 @@ def _by_category(winner: Arm, others: Sequence[Arm]) -> dict[str, RunSpec]:
     category_of = {
         spec.prompt.id: spec.prompt.category for spec in winner.good.specs if spec.prompt.category is not None
     }
-    differing = categories.categories_that_differ(winner.rates, [arm.rates for arm in others], category_of)
+    differing = recommending.categories_that_differ(winner.rates, [arm.rates for arm in others], category_of)
     chosen = {}
     for name in sorted(differing):
         prompts = {prompt for prompt, category in category_of.items() if category == name}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.console import transcript
+from ggufspec.console import views
 from ggufspec.console.commands import (
     COMMANDS,
     Clear,
@@ -248,7 +248,7 @@ def test_figures_of_an_answer_are_one_line() -> None:
 
 def test_a_transcript_can_be_read_by_people() -> None:
     conversation = _said(("Write ```code```\n```", "````\nfence")).add(Cleared()).add(_compared("e", "e"))
-    text = transcript.render(conversation, {"pair": "tiny", "drafter": None}, as_json=False)
+    text = views.render(conversation, {"pair": "tiny", "drafter": None}, as_json=False)
     assert text.startswith(
         "# ggufspec chat: tiny\n\n- pair: `tiny`\n\n## You\n\n````text\nWrite ```code```\n"
     )
@@ -262,7 +262,7 @@ def test_a_transcript_can_be_read_by_people() -> None:
 
 def test_a_transcript_can_be_read_by_programs() -> None:
     conversation = _said(("one", "eins")).add(Cleared()).add(_compared("e", "e"))
-    read = json.loads(transcript.render(conversation, {"pair": "tiny"}, as_json=True))
+    read = json.loads(views.render(conversation, {"pair": "tiny"}, as_json=True))
     assert (read["schema"], read["pair"]) == (1, "tiny")
     turn, cleared, comparison = read["entries"]
     assert (turn["kind"], turn["said"], turn["settings"]["draft_size"]) == ("turn", "one", 3)
@@ -275,7 +275,7 @@ def test_a_transcript_can_be_read_by_programs() -> None:
 
 
 def test_an_empty_transcript_is_one_too() -> None:
-    assert transcript.render(Conversation(), {"pair": "tiny"}, as_json=False).endswith("- pair: `tiny`\n")
+    assert views.render(Conversation(), {"pair": "tiny"}, as_json=False).endswith("- pair: `tiny`\n")
 
 
 def test_what_models_write_does_not_reach_into_the_terminal() -> None:

@@ -15,9 +15,9 @@ import pytest
 from huggingface_hub import constants
 
 from ggufspec import paths
-from ggufspec.doctor import building, machines, models, programs
-from ggufspec.doctor.building import Cuda
+from ggufspec.doctor import machines, models, programs
 from ggufspec.doctor.finding import Checkup, Finding, FindingStatus, install_command, missing, ok, render
+from ggufspec.doctor.programs import Cuda
 from ggufspec.llama.install import installs
 from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles import hub
@@ -105,7 +105,7 @@ def cuda(toolkit: tuple[int, int] | None, supports: tuple[int, int] | None, *cap
 def test_toolkit_driver_and_gpu_fit_or_not(
     found: Cuda, status: FindingStatus, said: str, mend: str | None
 ) -> None:
-    finding = building.nvidia(found)
+    finding = programs.nvidia(found)
     assert finding.status is status
     assert said in finding.text
     assert (mend is None) == (finding.fix is None)
@@ -119,7 +119,7 @@ def test_cuda_is_asked_of_compiler_and_driver(bare: Path) -> None:
         'case "$*" in\n*compute_cap*) echo "NVIDIA H200, 9.0";;\n'
         "*) echo '| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4     |';;\nesac",
     )
-    found = building.find_cuda()
+    found = programs.find_cuda()
     assert (found.toolkit, found.driver, found.supports) == ((12, 4), "550.54.15", (12, 4))
     assert found.capabilities == (90,)
 
@@ -212,16 +212,16 @@ def test_installs_and_their_abilities(tmp_path: Path) -> None:
 def test_tools_that_are_missing_come_with_what_mends_them(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = building.compiler()
+    found = programs.compiler()
     assert (found.status, found.text) == (FindingStatus.MISSING, "no C++ compiler was found")
     assert found.fix == "install g++"
     script(bare / "dnf", "")
     assert install_command("g++") == "sudo dnf install g++"
     monkeypatch.setenv("CXX", "g++-99")
-    assert building.compiler() == missing("compiler", "CXX is g++-99, which does not exist", "unset CXX")
+    assert programs.compiler() == missing("compiler", "CXX is g++-99, which does not exist", "unset CXX")
     script(bare / "c++", "echo 'c++ (Debian) 12.2.0'")
     monkeypatch.delenv("CXX")
-    assert building.compiler().text == f"c++ (Debian) 12.2.0 ({bare / 'c++'})"
+    assert programs.compiler().text == f"c++ (Debian) 12.2.0 ({bare / 'c++'})"
 
 
 class _Hub(BaseHTTPRequestHandler):

@@ -24,8 +24,7 @@ from ggufspec.cli import cli
 from ggufspec.domain import Role, RunResult, RunSpec, Sample
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.fleet import AttemptEnding, Drive, benching, make_order
-from ggufspec.fleet.benching import Bencher, list_software
-from ggufspec.fleet.locking import hold_host
+from ggufspec.fleet.benching import Bencher, hold_host, list_software
 from ggufspec.fleet.orders import BlockMeasured, OrderFailure, Preparation, unpack_texts
 from ggufspec.measure import api
 from ggufspec.options import BenchOptions

@@ -17,7 +17,7 @@ from ggufspec.forecast.costs import CurveKind, MeasuredOn, Shape
 from ggufspec.forecast.profiles import SharedProfile
 from ggufspec.forecast.whatif import cost_sources
 from ggufspec.modelfiles import catalog
-from ggufspec.publishing import Bundle, checking_files
+from ggufspec.publishing import Bundle, findings
 from ggufspec.publishing import costs as costs_of
 from ggufspec.results import ResultSet, archive
 from tests.support import published, shell, timed, values
@@ -86,7 +86,7 @@ def test_a_curve_is_published_redacted_and_verified(bundle: Bundle) -> None:
     for place in (bundle.folder, bundle.zip):
         verification = publishing.verify(place)
         assert verification.findings == ()
-        assert checking_files.SIZES in verification.unchecked
+        assert findings.SIZES in verification.unchecked
 
 
 def _longer(profile: SharedProfile) -> SharedProfile:

@@ -29,7 +29,8 @@ from ggufspec.domain import (
     Status,
 )
 from ggufspec.errors import ResultsError, VerificationError
-from ggufspec.publishing import Verification, checking_files, derived
+from ggufspec.publishing import Verification, derived
+from ggufspec.publishing import findings as checking_files
 from ggufspec.report import frames
 from ggufspec.report.text import formats
 from ggufspec.results import archive

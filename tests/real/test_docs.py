@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from ggufspec.fleet.locking import HOST_LOCK
+from ggufspec.fleet.benching import HOST_LOCK
 from ggufspec.llama.install.installs import Install
 from tests.support import shell
 from tests.support.documentation import PAGES, ROOT, Block, blocks, unlike

@@ -13,7 +13,7 @@ import pytest
 
 from ggufspec import fleet, paths, results
 from ggufspec.fleet import NodeLost
-from ggufspec.fleet.locking import HOST_LOCK
+from ggufspec.fleet.benching import HOST_LOCK
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import api
 from ggufspec.results import ResultSet

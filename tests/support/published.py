@@ -34,7 +34,7 @@ from ggufspec.domain import (
 from ggufspec.engines import rereading
 from ggufspec.engines.engine import with_placement
 from ggufspec.measure import audit
-from ggufspec.publishing import Identity, checking_files
+from ggufspec.publishing import Identity, findings
 from ggufspec.publishing import publishing as making
 from ggufspec.results import ResultSet
 from tests.support import fakes
@@ -72,7 +72,7 @@ def leave_out_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         "tables/mine-arms.parquet": b"PAR1",
         "tables/mine-runs.parquet": b"PAR1 too",
     }
-    for module in (making, checking_files):
+    for module in (making, findings):
         monkeypatch.setattr(module, "derive_files", lambda benches, facts: files)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ggufspec.llama.install import Install
 from ggufspec.measure import NO_DEADLINE, Session, api
-from ggufspec.tuning import Tuned, looking, running, serving
+from ggufspec.tuning import Tuned, launching, looking, running
 
 
 def simulate_tuning(
@@ -38,5 +38,5 @@ def simulate_tuning(
         monkeypatch.setattr(running, name, step)
     forecast = lambda plan, forecast_only: finished(tuned.outlook)  # noqa: E731
     monkeypatch.setattr(looking, "forecast_configurations", forecast)
-    monkeypatch.setattr(serving, "serve", lambda plan, tuned: serve(tuned))
+    monkeypatch.setattr(launching, "serve", lambda plan, tuned: serve(tuned))
     monkeypatch.setattr(api, "check_machine", lambda session, sink: {})

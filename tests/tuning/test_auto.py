@@ -30,7 +30,7 @@ from ggufspec.measure import api, prepare_session
 from ggufspec.modelfiles import hub, memory
 from ggufspec.options import AutoOptions, BenchOptions
 from ggufspec.results import Configuration, ResultSet
-from ggufspec.tuning import looking, serving, sources
+from ggufspec.tuning import launching, looking, sources
 from tests.support import fake_server, fakes, hub_client, models, quick_look, shell
 from tests.support.hub_client import Run
 from tests.support.hub_server import Fault, Hub
@@ -336,7 +336,7 @@ def test_an_interrupted_start_of_the_server_measures_nothing_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(serving, "serve", interrupted)
+        patch.setattr(launching, "serve", interrupted)
         with pytest.raises(KeyboardInterrupt):
             _auto()
     measured = {name: len(results.load(name).runs) for name in results.ids()}

@@ -10,15 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from ggufspec import units
-from ggufspec.analysis import (
-    Arm,
-    BenchComparison,
-    ComparedArm,
-    Guard,
-    GuardedRow,
-    arms,
-    review,
-)
+from ggufspec.analysis import Arm, BenchComparison, ComparedArm, Guard, GuardedRow, arms, review
 from ggufspec.domain import Estimate, MethodCounts, Role, RunSpec, SpeedVerdict, TextVerdict
 from ggufspec.llama.install import releases
 from ggufspec.report.columns import Row, column, shown

@@ -10,13 +10,7 @@ from ggufspec.choices import Quantity
 from ggufspec.report.columns import TableLayout, shown
 from ggufspec.report.rows.plans import BisectionRow, list_trials
 from ggufspec.report.text import tables
-from ggufspec.tuning.bisect import (
-    BisectFinding,
-    Bisection,
-    Verdict,
-    VersionDifference,
-    schedule_looks,
-)
+from ggufspec.tuning.bisect import BisectFinding, Bisection, Verdict, VersionDifference, schedule_looks
 
 _WHAT = {
     Quantity.SPEED_UP: "speed-up of drafting",

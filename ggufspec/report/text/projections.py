@@ -6,14 +6,7 @@ from collections.abc import Sequence
 
 from ggufspec import units
 from ggufspec.forecast import whatif
-from ggufspec.forecast.whatif import (
-    Acceptance,
-    AcceptanceRate,
-    CostSource,
-    Steady,
-    WhatIf,
-    WhatIfProjection,
-)
+from ggufspec.forecast.whatif import Acceptance, AcceptanceRate, CostSource, Steady, WhatIf, WhatIfProjection
 from ggufspec.report.columns import TableLayout
 from ggufspec.report.rows.plans import OutlookRow, break_even
 from ggufspec.report.text import tables

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ggufspec.stats import ERROR, schedule_looks
-from ggufspec.tuning.bisect.bisecting import Bisected, bisect
+from ggufspec.tuning.bisect.bisecting import bisect, read_trial
 from ggufspec.tuning.bisect.decisions import (
     BisectFinding,
-    Judgement,
     Measure,
     Side,
     Trial,
@@ -14,21 +13,12 @@ from ggufspec.tuning.bisect.decisions import (
     VersionDifference,
     choose_next,
 )
-from ggufspec.tuning.bisect.running import (
-    is_stored,
-    load_bisection,
-    prepare_trial,
-    read_trial,
-    save_bisection,
-)
-from ggufspec.tuning.bisect.values import Bisection, find_versions
+from ggufspec.tuning.bisect.values import Bisection
 
 __all__ = [
     "ERROR",
     "BisectFinding",
-    "Bisected",
     "Bisection",
-    "Judgement",
     "Measure",
     "Side",
     "Trial",
@@ -36,11 +26,6 @@ __all__ = [
     "VersionDifference",
     "bisect",
     "choose_next",
-    "find_versions",
-    "is_stored",
-    "load_bisection",
-    "prepare_trial",
     "read_trial",
-    "save_bisection",
     "schedule_looks",
 ]

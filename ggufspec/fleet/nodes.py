@@ -1,0 +1,231 @@
+"""The nodes of a cluster, and what all are asked: to prepare a bench, to check their machines, or to tune."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from ggufspec import results
+from ggufspec.choices import Where
+from ggufspec.errors import GgufspecError
+from ggufspec.fleet.journal import Journal, MachineJoined, MachineRefused, create_fleet
+from ggufspec.fleet.machines import identify_machine
+from ggufspec.fleet.orders import (
+    Examined,
+    Message,
+    Order,
+    OrderFailure,
+    Preparation,
+    TunedHere,
+    choose_plan,
+    explain_difference,
+)
+from ggufspec.fleet.scheduling import Node, Schedule
+from ggufspec.fleet.simulating import Simulation, Stay, simulate
+from ggufspec.fleet.storing import store_copy
+from ggufspec.results import Configuration, ResultSet
+
+START_HINT = "start machines with: ray start --address=HOST:PORT --resources='{\"bench\": 1}'"
+
+
+def no_machine(refused: Mapping[str, str]) -> GgufspecError:
+    """Return the error where no machine can measure; ``refused`` has the reason by the name of each host."""
+    reasons = "; ".join(f"{host}: {reason}" for host, reason in refused.items())
+    message = "no machine of the fleet can measure"
+    return GgufspecError(f"{message}: {reasons}" if reasons else message, START_HINT)
+
+
+class Reply(NamedTuple):
+    """What came from a node; None for a node that is lost, with the reason."""
+
+    node: str
+    message: Message | None
+    reason: str = ""
+
+    @property
+    def refusal(self) -> str:
+        """Why the node does not do what it was asked for."""
+        return self.message.reason if isinstance(self.message, OrderFailure) else self.reason
+
+
+class Cluster(Protocol):
+    """The machines, as the driver sees them."""
+
+    def list_nodes(self) -> Mapping[str, str]:
+        """Return the nodes that can measure, by their ids, with the names of their hosts."""
+        ...
+
+    def start(self, node: str, order: Order | None) -> None:
+        """Start what measures on a node, and ask it to prepare, or to tune.
+
+        Without an order, it checks its machine.
+        """
+        ...
+
+    def measure(self, node: str, block: int, n_known: int, last_log: str | None) -> None:
+        """Ask a node to measure a block."""
+        ...
+
+    def restore(self, node: str, bench: ResultSet) -> None:
+        """Send a node the runs that are stored of its machine."""
+        ...
+
+    def wait(self, timeout_s: float) -> list[Reply]:
+        """Return what came from nodes, in order; nothing after so many seconds."""
+        ...
+
+
+_POLL_S = 1.0
+_MOST_S = 600.0  # large models are read for their checksums
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetPlan:
+    """The blocks of each machine, and why other machines have none.
+
+    Attributes:
+        simulation: when each block would be measured, by the expected times.
+        hosts: machine -> name of its host.
+        refused: name of a host -> why it would take no part.
+    """
+
+    simulation: Simulation
+    hosts: Mapping[str, str]
+    refused: Mapping[str, str]
+
+
+def plan_fleet(prepared: Mapping[str, Preparation], refused: Mapping[str, str], where: Where) -> FleetPlan:
+    """Return what each machine would measure.
+
+    Args:
+        prepared: node -> what it says of itself; at least one.
+        refused: name of a host -> why it cannot measure, from before.
+        where: how blocks are spread.
+    """
+    chosen = choose_plan(prepared.values(), where)
+    unfit = dict(refused)
+    stays: list[Stay] = []
+    for name, ready in prepared.items():
+        reason = explain_difference(chosen, ready.plan, where)
+        if reason is None:
+            node = Node(id=name, machine=ready.machine_id, hardware=ready.plan.hardware)
+            stays.append(Stay(node=node))
+        else:
+            unfit[ready.machine.hostname] = reason
+    schedule = Schedule(where=where, hardware=chosen.hardware if where is Where.SAME else None)
+    return FleetPlan(
+        simulation=simulate(schedule, stays, lambda node: prepared[node.id].expected_s),
+        hosts={stay.node.machine: prepared[stay.node.id].machine.hostname for stay in stays},
+        refused=unfit,
+    )
+
+
+def prepare_nodes(
+    cluster: Cluster, order: Order, *, timeout_s: float = _MOST_S
+) -> tuple[dict[str, Preparation], dict[str, str]]:
+    """Ask all nodes what they would measure.
+
+    Args:
+        cluster: the machines.
+        order: what to measure; should be a plan.
+        timeout_s: how long to wait for all answers.
+
+    Returns:
+        What each node says, and of the others the name of the host and the reason.
+
+    Raises:
+        GgufspecError: no node can measure it.
+    """
+    prepared: dict[str, Preparation] = {}
+    refused: dict[str, str] = {}
+    for host, reply in _ask(cluster, dict(cluster.list_nodes()), order, timeout_s=timeout_s):
+        if isinstance(reply.message, Preparation):
+            prepared[reply.node] = reply.message
+        else:
+            refused[host] = reply.refusal
+    if not prepared:
+        raise no_machine(refused)
+    return prepared, refused
+
+
+def examine_nodes(cluster: Cluster, *, timeout_s: float = _MOST_S) -> Iterator[tuple[str, Examined | str]]:
+    """Check all nodes; yield the name of each host with what was found, or why it cannot measure."""
+    for host, reply in _ask(cluster, dict(cluster.list_nodes()), None, timeout_s=timeout_s):
+        yield host, reply.message if isinstance(reply.message, Examined) else reply.refusal
+
+
+def _ask(
+    cluster: Cluster, hosts: Mapping[str, str], order: Order | None, *, timeout_s: float = math.inf
+) -> Iterator[tuple[str, Reply]]:
+    """Start nodes, and yield the name of the host of each with its reply, as they come.
+
+    Args:
+        cluster: the machines.
+        hosts: the nodes with the names of their hosts.
+        order: as for ``Cluster.start``.
+        timeout_s: how long to wait for all of them.
+    """
+    for node in hosts:
+        cluster.start(node, order)
+    waiting = dict(hosts)
+    deadline = time.monotonic() + timeout_s
+    while waiting and time.monotonic() < deadline:
+        for reply in cluster.wait(_POLL_S):
+            host = waiting.pop(reply.node, None)
+            if host is not None:
+                yield host, reply
+    for node, host in waiting.items():
+        yield host, Reply(node, None, f"it did not answer in {timeout_s:.0f} s")
+
+
+def tune_nodes(cluster: Cluster, order: Order) -> Iterator[tuple[str, Configuration | str]]:
+    """Tune on each host of a cluster, and store what each recommends.
+
+    A host that is lost is not tried again: a tuning has a time limit, and what it has measured is stored on
+    the machine.
+
+    Args:
+        cluster: the machines. Of several nodes on a host, one tunes.
+        order: what to tune.
+
+    Yields:
+        The name of each host, as it ends, with its configuration or the reason why there is none.
+
+    Raises:
+        GgufspecError: the cluster has no node that can measure.
+        ResultsError: results cannot be stored.
+    """
+    hosts = {host: node for node, host in cluster.list_nodes().items()}
+    if not hosts:
+        raise no_machine({})
+    journal = create_fleet(order.fleet, order_id=order.id, command=order.command, where=Where.EACH)
+    try:
+        for host, reply in _ask(cluster, {node: host for host, node in hosts.items()}, order):
+            yield host, _store(journal, host, reply)
+    finally:
+        journal.close()
+
+
+def _store(journal: Journal, host: str, reply: Reply) -> Configuration | str:
+    """Store what came from a host; return its configuration, or why there is none."""
+    if not isinstance(reply.message, TunedHere):
+        journal.append(MachineRefused(machine=host, hostname=host, reason=reply.refusal))
+        return reply.refusal
+    meta, runs, configuration, logs = reply.message
+    machine = identify_machine(meta.machine)
+    name = f"{journal.stored.fleet.name}.{machine}"
+    configuration = replace(configuration, id=name)
+
+    def add_files(folder: Path) -> None:
+        (folder / "logs").mkdir()
+        for log, content in logs.items():
+            (folder / "logs" / Path(log).name).write_bytes(content)
+        results.write_configuration(configuration, folder)
+
+    store_copy(name, meta, runs, add_files)
+    journal.append(MachineJoined(machine=machine, hostname=meta.machine.hostname, bench=name))
+    return configuration
