@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -69,11 +69,15 @@ def doctor(asked: DoctorOptions) -> None:
     ggufspec doctor
     ggufspec doctor --offline -o json
     """
+    from rich.console import Console
+
     from ggufspec import doctor
     from ggufspec.doctor import finding
     from ggufspec.errors import GgufspecError
 
-    with _show_status():
+    console = Console(stderr=True)
+    # a status line for a terminal: the Hub may take long to answer
+    with console.status("checking") if console.is_terminal else nullcontext():
         report = doctor.examine(offline=asked.offline)
     echo(finding.render(report, asked.output, width=terminal_width()), nl=False)
     missing = [item for item in report.findings if item.status is finding.FindingStatus.MISSING]
@@ -84,14 +88,6 @@ def doctor(asked: DoctorOptions) -> None:
         echo("a bench can run after: ggufspec build", err=True)
     else:
         echo("a bench can run: ggufspec bench", err=True)
-
-
-def _show_status() -> AbstractContextManager[object]:
-    """Return a status line for a terminal: the Hub may take long to answer."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return console.status("checking") if console.is_terminal else nullcontext()
 
 
 @command_of(AnswerOptions)
@@ -205,10 +201,12 @@ def _print_settings(output: str) -> None:
         }
         echo_json(rows)
         return
-    cells = [
-        (key, _describe_value(setting), setting.where or str(setting.source))
-        for key, setting in current.items()
-    ]
+    cells = []
+    for key, setting in current.items():
+        option = settings.KEYS[key]
+        default = option.shown or _format_value(option.default)
+        value = default if setting.value is None else _format_value(setting.value)
+        cells.append((key, value, setting.where or str(setting.source)))
     widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
     for key, value, source in cells:
         echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
@@ -216,18 +214,6 @@ def _print_settings(output: str) -> None:
     for name, similar in settings.strange_variables().items():
         guess = f"; did you mean {similar}?" if similar else ""
         echo(f"note: the variable {name} is not a setting{guess}", err=True)
-
-
-def _describe_value(setting: settings.Setting) -> str:
-
-    return _describe_default(setting.key) if setting.value is None else _format_value(setting.value)
-
-
-def _describe_default(key: str) -> str:
-    from ggufspec.options import settings
-
-    option = settings.KEYS[key]
-    return option.shown or _format_value(option.default)
 
 
 def _format_value(value: settings.Value) -> str:

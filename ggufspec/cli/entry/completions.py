@@ -1,6 +1,6 @@
 """Shell completion of values: pairs, stored benches, local models, builds of llama.cpp.
 
-There is no access to the network, and no error: what cannot be read is not offered.
+There is no access to the network. Where something cannot be read, an error is raised, and nothing is offered.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
-
-import click
 
 from ggufspec.errors import GgufspecError
 
@@ -20,42 +18,33 @@ Offered = list["CompletionItem"]
 _PATH_LIKE = ("/", ".", "~")
 
 
-def pairs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+def pairs(incomplete: str) -> Offered:
     """Offer the catalogue's names."""
     from ggufspec.modelfiles import catalog
 
-    with suppress(GgufspecError):
-        return _items(
-            (name, entry.pair.target.filename)
-            for name, entry in catalog.read().entries.items()
-            if incomplete in name
-        )
-    return []
+    entries = catalog.read().entries
+    return _items((name, entry.pair.target.filename) for name, entry in entries.items() if incomplete in name)
 
 
-def tunings(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+def tunings(incomplete: str) -> Offered:
     """Offer the stored benches that have a tuned configuration, the newest first."""
     from ggufspec import paths, results
 
-    with suppress(GgufspecError, OSError):
-        return _items(
-            (name, None)
-            for name in reversed(results.ids())
-            if name.startswith(incomplete) and results.has_configuration(paths.runs_dir() / name)
-        )
-    return []
+    return _items(
+        (name, None)
+        for name in reversed(results.ids())
+        if name.startswith(incomplete) and results.has_configuration(paths.runs_dir() / name)
+    )
 
 
-def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+def runs(incomplete: str) -> Offered:
     """Offer the stored benches, the newest first."""
     from ggufspec import results
 
-    with suppress(GgufspecError, OSError):
-        return _items((name, None) for name in reversed(results.ids()) if name.startswith(incomplete))
-    return []
+    return _items((name, None) for name in reversed(results.ids()) if name.startswith(incomplete))
 
 
-def installs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+def installs(incomplete: str) -> Offered:
     """Offer the folders of our builds; for anything that looks like a path, folders."""
     from ggufspec.llama.install import store
 
@@ -64,26 +53,24 @@ def installs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Off
     return items or _delegate("dir", incomplete)
 
 
-def models(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+def models(incomplete: str) -> Offered:
     """Offer the GGUFs of this folder by path, and those of the Hub's cache as ``user/repo/file.gguf``."""
-    return _list_folder(incomplete) + _list_cache(incomplete) or _delegate("file", incomplete)
+    return _list_models(incomplete) or _delegate("file", incomplete)
 
 
-def models_and_pairs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+def models_and_pairs(incomplete: str) -> Offered:
     """Offer pairs and models."""
-    catalogued = pairs(ctx, param, incomplete)
-    local = _list_folder(incomplete) + _list_cache(incomplete)
-    return catalogued + local or _delegate("file", incomplete)
+    return pairs(incomplete) + _list_models(incomplete) or _delegate("file", incomplete)
 
 
-def keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+def keys(incomplete: str) -> Offered:
     """Offer the keys of settings."""
     from ggufspec.options import settings
 
     return _items((key, None) for key in settings.KEYS if key.startswith(incomplete))
 
 
-def stored_items(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+def stored_items(incomplete: str) -> Offered:
     """Offer the kinds of stored items, and their names."""
     from ggufspec.choices import StorageKind
     from ggufspec.doctor import storage
@@ -92,23 +79,19 @@ def stored_items(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     return _items((name, None) for name in names if name.startswith(incomplete))
 
 
-def _list_folder(incomplete: str) -> Offered:
+def _list_models(incomplete: str) -> Offered:
+    """Return the GGUFs of this folder and of the Hub's cache; nothing for what looks like a path."""
     if incomplete.startswith(_PATH_LIKE):
         return []
     from pathlib import Path
 
-    return _items((path.name, None) for path in sorted(Path().glob("*.gguf")) if incomplete in path.name)
-
-
-def _list_cache(incomplete: str) -> Offered:
-    if incomplete.startswith(_PATH_LIKE):
-        return []
     from ggufspec.modelfiles import hub
 
+    here = [path.name for path in sorted(Path().glob("*.gguf")) if incomplete in path.name]
     with suppress(GgufspecError, OSError):
         names = [f"{repo}/{name}" for repo, name, _ in hub.cached_files(hub.Access())]
-        return _items((name, None) for name in names if incomplete.lower() in name.lower())
-    return []
+        here += [name for name in names if incomplete.lower() in name.lower()]
+    return _items((name, None) for name in here)
 
 
 def _items(values: Iterable[tuple[str, str | None]]) -> Offered:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -44,8 +45,9 @@ class FieldType(click.ParamType[Any]):
         if self._complete is not None:
             from ggufspec.cli.entry import completions
 
-            offer = getattr(completions, self._complete)
-            offered: list[CompletionItem] = offer(ctx, param, incomplete)
+            offered: list[CompletionItem] = []
+            with suppress(GgufspecError, OSError):
+                offered = getattr(completions, self._complete)(incomplete)
             return offered
         if isinstance(self._kind, kinds.FilePath):
             is_folder = self._kind.placeholder == "FOLDER"
