@@ -43,7 +43,11 @@ class Block:
 
     def on(self, prompt: Prompt) -> tuple[RunSpec, ...]:
         """Return the arms on one prompt."""
-        return tuple(replace(arm, prompt=prompt) for arm in self.arms)
+        return self.replace(prompt=prompt).arms
+
+    def replace(self, **changes: Any) -> Block:
+        """Return the block with the same changes of each arm."""
+        return Block(arms=tuple(replace(arm, **changes) for arm in self.arms))
 
 
 class Baseline(NamedTuple):

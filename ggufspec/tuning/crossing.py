@@ -165,9 +165,7 @@ def _fitting(plan: CrossoverPlan, pace: CellPace, *, resumed: bool) -> Crossover
 def _with_length(plan: CrossoverPlan, n_predict: int) -> CrossoverPlan:
     """Return the plan with texts of so many tokens."""
     suite = plan.session.suite
-    blocks = tuple(
-        Block(arms=tuple(replace(arm, n_predict=n_predict) for arm in block.arms)) for block in suite.blocks
-    )
+    blocks = tuple(block.replace(n_predict=n_predict) for block in suite.blocks)
     return replace(plan, session=replace(plan.session, suite=replace(suite, blocks=blocks)))
 
 

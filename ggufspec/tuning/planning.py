@@ -208,10 +208,7 @@ def _one_at_a_time(
     """
     requests = blocks[0].arms[0].traffic
     assert requests is not None
-    alone = [
-        Block(arms=tuple(replace(arm, traffic=None, context=to_serve.total_context) for arm in block.arms))
-        for block in blocks
-    ]
+    alone = [block.replace(traffic=None, context=to_serve.total_context) for block in blocks]
     suite = replace(session.suite, blocks=tuple(alone), prompts=requests.prompts)
     notes = tuple(note for note in session.notes if not note.startswith("traffic:"))
     return replace(session, suite=suite, notes=notes), tuple(alone)

@@ -82,11 +82,7 @@ def _fitting(plan: Plan, outlook: TuningForecast) -> tuple[TuningForecast, Stage
         *((min(2, len(ranked)), prompts) for prompts in range(most - 1, min(2, most) - 1, -1)),
     ]
     for finalists, prompts in tries:
-        budget = Budget(
-            prompts=prompts,
-            n_predict=outlook.n_predict,
-            finalists=finalists + n_unknown,
-        )
+        budget = Budget(prompts=prompts, n_predict=outlook.n_predict, finalists=finalists + n_unknown)
         kept = [*speedups[:finalists], *speedups[len(ranked) :]]
         stages = budgeting.plan_stages(budget, pace, plan.users, kept)
         if stages.selecting_s + stages.confirming_s <= left_s:
@@ -204,15 +200,10 @@ def _bench(
     for block in plan.blocks:
         alone, *others = (*block.arms, *(arm for arm in plan.beyond if arm.baseline == block.arms[0]))
         arms = (alone, *(arm for arm in others if arm in chosen))
-        blocks.append(Block(arms=tuple(replace(arm, n_predict=outlook.n_predict) for arm in arms)))
+        blocks.append(Block(arms=arms).replace(n_predict=outlook.n_predict))
     requests = plan.plan_traffic(outlook.prompts)
     if requests is not None:
-        blocks = [
-            Block(
-                arms=tuple(replace(arm, traffic=requests, context=plan.serving.context) for arm in block.arms)
-            )
-            for block in blocks
-        ]
+        blocks = [block.replace(traffic=requests, context=plan.serving.context) for block in blocks]
     first, *more = blocks  # the target alone is measured where it is fastest, whatever else is
     suite = RunPlan(
         blocks=(first, *(block for block in more if len(block.arms) > 1)),
@@ -365,27 +356,48 @@ def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[NextBenc
     def elapsed_s() -> float:
         return time.monotonic() - begun
 
-    selected = yield NextBench(session=finals(plan, outlook))
-    assert selected is not None
-    if (cause := verdicts.why_unusable(selected)) is not None:
-        _refuse_late(selected, plan, outlook, cause)
-        plan, outlook, note = _with_fewer_threads(plan, outlook, cause)
-        selected = yield NextBench(session=finals(plan, outlook), note=note)
-        assert selected is not None
-        _refuse_unusable(selected, plan, outlook)
+    plan, outlook, selected = yield from _measure_usable(
+        plan, outlook, lambda plan, outlook: NextBench(session=finals(plan, outlook))
+    )
     while further := follow_edge(plan, outlook, selected, measuring_s=elapsed_s()):
-        selected = yield NextBench(session=further, resume=selected.meta.id)
-        assert selected is not None
+        larger = yield NextBench(session=further, resume=selected.meta.id)
+        assert larger is not None
+        selected = larger
     selection = verdicts.select_arms(selected)
-    confirmed = yield NextBench(session=confirmation(plan, outlook, selection), confirms=True)
-    assert confirmed is not None
-    if (cause := verdicts.why_unusable(confirmed)) is not None:
-        _refuse_late(confirmed, plan, outlook, cause)
-        plan, outlook, note = _with_fewer_threads(plan, outlook, cause)
-        confirmed = yield NextBench(session=confirmation(plan, outlook, selection), confirms=True, note=note)
-        assert confirmed is not None
-        _refuse_unusable(confirmed, plan, outlook)
+    plan, outlook, confirmed = yield from _measure_usable(
+        plan,
+        outlook,
+        lambda plan, outlook: NextBench(session=confirmation(plan, outlook, selection), confirms=True),
+    )
     return verdicts.judge_finalists(outlook, selection, confirmed, measuring_s=elapsed_s())
+
+
+def _measure_usable(
+    plan: Plan, outlook: TuningForecast, make_bench: Callable[[Plan, TuningForecast], NextBench]
+) -> Generator[NextBench, ResultSet | None, tuple[Plan, TuningForecast, ResultSet]]:
+    """Yield a bench, and once more with fewer threads where no run of the target alone can be used.
+
+    Returns:
+        Plan and forecast as they were measured, and the results.
+
+    Raises:
+        InconclusiveError: nor can any run of the second bench be used.
+    """
+    measured = yield make_bench(plan, outlook)
+    assert measured is not None
+    if (cause := verdicts.why_unusable(measured)) is None:
+        return plan, outlook, measured
+    _refuse_late(measured, plan, outlook, cause)
+    free = machine.usable_cores() - machine.busy_cores()
+    threads = min(plan.alone.threads, max(1, math.floor(free) - 1))
+    plan, outlook = plan.with_threads(threads), outlook.with_threads(threads)
+    note = f"{cause}: measuring again with {units.counted(threads, 'thread')}"
+    measured = yield replace(make_bench(plan, outlook), note=note)
+    assert measured is not None
+    if (cause := verdicts.why_unusable(measured)) is not None:
+        _refuse_late(measured, plan, outlook, cause)
+        raise _without_verdict(cause, outlook)
+    return plan, outlook, measured
 
 
 def _refuse_late(measured: ResultSet, plan: Plan, outlook: TuningForecast, cause: str) -> None:
@@ -400,21 +412,6 @@ def _refuse_late(measured: ResultSet, plan: Plan, outlook: TuningForecast, cause
     is_late = not plan.deadline.reserve(_ending_s(plan, outlook)).fits(run_s)
     if is_late or not any(spec.role is Role.TARGET for spec in measured.current.specs):
         raise _without_verdict(f"{cause} ({plan.deadline.describe()})", outlook)
-
-
-def _with_fewer_threads(plan: Plan, outlook: TuningForecast, cause: str) -> tuple[Plan, TuningForecast, str]:
-    """Return what to measure again beside other programs, and a note that says so."""
-    free = machine.usable_cores() - machine.busy_cores()
-    threads = min(plan.alone.threads, max(1, math.floor(free) - 1))
-    note = f"{cause}: measuring again with {units.counted(threads, 'thread')}"
-    return plan.with_threads(threads), outlook.with_threads(threads), note
-
-
-def _refuse_unusable(measured: ResultSet, plan: Plan, outlook: TuningForecast) -> None:
-    cause = verdicts.why_unusable(measured)
-    if cause is not None:
-        _refuse_late(measured, plan, outlook, cause)
-        raise _without_verdict(cause, outlook)
 
 
 def _without_verdict(cause: str, outlook: TuningForecast) -> InconclusiveError:

@@ -71,9 +71,7 @@ class Plan:
 
     def with_threads(self, threads: int) -> Plan:
         """Return the plan with another number of threads."""
-        blocks = tuple(
-            Block(arms=tuple(replace(arm, threads=threads) for arm in block.arms)) for block in self.blocks
-        )
+        blocks = tuple(block.replace(threads=threads) for block in self.blocks)
         return replace(
             self, blocks=blocks, beyond=tuple(replace(arm, threads=threads) for arm in self.beyond)
         )

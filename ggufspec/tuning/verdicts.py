@@ -13,7 +13,7 @@ from ggufspec.errors import ResultsError
 from ggufspec.forecast import Advice
 from ggufspec.results import ResultSet
 from ggufspec.tuning import prospects, recommending, values
-from ggufspec.tuning.values import Choice, Prospect, Selection, Spent, Tuned, TuningForecast
+from ggufspec.tuning.values import Choice, Prospect, Selection, Tuned, TuningForecast
 
 _DISTURBANCES = frozenset(
     {
@@ -106,12 +106,7 @@ def judge_finalists(
         overall=overall,
         by_category=tuple(choices),
         refusal=_refusal(outlook.prospects) if overall.is_decided and not overall.drafts else None,
-        spent=Spent(
-            traces_s=outlook.spent.traces_s,
-            costs_s=outlook.spent.costs_s,
-            calibration_s=outlook.spent.calibration_s,
-            measuring_s=measuring_s,
-        ),
+        spent=replace(outlook.spent, measuring_s=measuring_s),
     )
 
 
