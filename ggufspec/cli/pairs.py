@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ggufspec.choices import SUITES
-from ggufspec.cli.entry.command import command_of, group_of
-from ggufspec.cli.entry.output import echo, echo_json, echo_sentence, echo_table
+from ggufspec.cli.entry.command import command_of, group_of, usage_errors
+from ggufspec.cli.entry.output import echo, echo_json, echo_sentence, echo_table, iterate_with_progress
 from ggufspec.options import Options, PairsOptions, PromptsOptions
+from ggufspec.units import counted, format_bytes, format_rate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,9 +52,7 @@ def pairs(asked: PairsOptions) -> None:
     if not asked.fits and any(option is not None for option in (asked.vram, asked.machine, asked.host)):
         raise click.UsageError("--vram, --machine and --host are for --fits")
     if asked.fits:
-        from ggufspec.modelfiles import hub
-
-        _show_fits(entries, asked.vram, asked.machine, asked.host, hub.Access.of(asked), asked.output)
+        _show_fits(entries, asked)
     elif asked.verify:
         _verify_pairs(entries, asked.token, asked.output)
     elif asked.output == "json":
@@ -61,34 +60,33 @@ def pairs(asked: PairsOptions) -> None:
     elif asked.name is not None:
         echo(_format_details(entries[asked.name]), nl=False)
     else:
-        echo_table(["pair", "target", "drafter", "licence"], _list_cells(entries))
+        rows = [
+            [
+                name + ("" if entry.verified else " (unverified)"),
+                entry.pair.target.filename,
+                _describe_drafter(entry),
+                entry.licence,
+            ]
+            for name, entry in entries.items()
+        ]
+        echo_table(["pair", "target", "drafter", "licence"], rows)
         echo(f"your own pairs: {catalog.user_file()}", err=True)
 
 
-def _show_fits(
-    entries: Mapping[str, catalog.CatalogueEntry],
-    vram: Sequence[int] | None,
-    machine: str | None,
-    host: str | None,
-    access: hub.Access,
-    output: str,
-) -> None:
+def _show_fits(entries: Mapping[str, catalog.CatalogueEntry], asked: PairsOptions) -> None:
     """Print how each pair fits this machine, or the one that options describe."""
     from ggufspec.forecast import planning
-    from ggufspec.units import counted, format_bytes
+    from ggufspec.modelfiles import hub
 
-    try:
-        site = planning.detect_site(vram, machine, host)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    fits = [*_fit_pairs(entries, site, access)]
-    if output == "json":
+    with usage_errors():
+        site = planning.detect_site(asked.vram, asked.machine, asked.host)
+    fits = [*_fit_pairs(entries, site, hub.Access.of(asked))]
+    if asked.output == "json":
         echo_json([asdict(fit) for fit in fits])
         return
-    headings = [*_FIT_HEADINGS]
     rows = [_fit_cells(fit) for fit in fits]
-    shown = [place for place, heading in enumerate(headings) if heading != "GPU layers" or site.has_gpu]
-    echo_table([headings[place] for place in shown], [[row[place] for place in shown] for row in rows])
+    shown = [heading for heading in rows[0] if heading != "GPU layers" or site.has_gpu]
+    echo_table(shown, [[row[heading] for heading in shown] for row in rows])
     for note in site.notes:
         echo_sentence(note, err=True)
     echo(
@@ -113,7 +111,6 @@ def _fit_pairs(
     entries: Mapping[str, catalog.CatalogueEntry], site: planning.Site, access: hub.Access
 ) -> Iterator[planning.PairFit]:
     """Yield how each pair fits; once the Hub cannot be reached, only the cache is asked."""
-    from ggufspec.cli.entry.output import iterate_with_progress
     from ggufspec.forecast import planning
 
     for entry in iterate_with_progress([*entries.values()], lambda entry: entry.pair.name):
@@ -123,39 +120,22 @@ def _fit_pairs(
         yield fit
 
 
-_FIT_HEADINGS = ("pair", "size", "fetched", "fits", "GPU layers", "quant that fits", "estimated tokens/s")
-
-
-def _fit_cells(fit: planning.PairFit) -> list[str]:
-    """Return the cells of a pair, under ``_FIT_HEADINGS``; what is not known is empty."""
-    from ggufspec.units import format_bytes, format_rate
-
+def _fit_cells(fit: planning.PairFit) -> dict[str, str]:
+    """Return the cells of a pair by their headings; what is not known is empty."""
     quant = "" if fit.fits is None else "none"
     if fit.quant is not None and fit.quant_bytes is not None:
         quant = f"{fit.quant} ({format_bytes(fit.quant_bytes)})"
     elif fit.fits:
         quant = "as listed"
-    return [
-        fit.pair,
-        "" if fit.size_bytes is None else format_bytes(fit.size_bytes),
-        fit.fetched.value,
-        "" if fit.fits is None else "yes" if fit.fits else "no",
-        "" if fit.gpu_layers is None else f"{fit.gpu_layers}/{fit.max_layers}",
-        quant,
-        "" if fit.rate is None else format_rate(fit.rate),
-    ]
-
-
-def _list_cells(entries: Mapping[str, catalog.CatalogueEntry]) -> list[list[str]]:
-    return [
-        [
-            name + ("" if entry.verified else " (unverified)"),
-            entry.pair.target.filename,
-            _describe_drafter(entry),
-            entry.licence,
-        ]
-        for name, entry in entries.items()
-    ]
+    return {
+        "pair": fit.pair,
+        "size": "" if fit.size_bytes is None else format_bytes(fit.size_bytes),
+        "fetched": fit.fetched.value,
+        "fits": "" if fit.fits is None else "yes" if fit.fits else "no",
+        "GPU layers": "" if fit.gpu_layers is None else f"{fit.gpu_layers}/{fit.max_layers}",
+        "quant that fits": quant,
+        "estimated tokens/s": "" if fit.rate is None else format_rate(fit.rate),
+    }
 
 
 def _format_details(entry: catalog.CatalogueEntry) -> str:
@@ -241,71 +221,46 @@ def _format_model(model: ModelFile, catalogue: Path) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Availability:
-    """What the Hub says about a pair: its size and the changed files, or an error."""
-
-    pair: str
-    size_bytes: int | None = None
-    changed: tuple[str, ...] = ()
-    error: str | None = None
-
-    def __str__(self) -> str:
-        from ggufspec.units import format_bytes
-
-        if self.error is not None:
-            return self.error
-        changes = f"changed since it was listed: {', '.join(self.changed)}" if self.changed else "ok"
-        return f"{changes}, {format_bytes(self.size_bytes or 0)}"
-
-
 def _verify_pairs(entries: Mapping[str, catalog.CatalogueEntry], token: str | None, output: str) -> None:
     """Look up each pair on the Hub; an unavailable pair is a line, and in the end an error."""
-    from ggufspec.cli.entry.output import iterate_with_progress
     from ggufspec.errors import CatalogError
     from ggufspec.modelfiles import hub
 
     access = hub.Access(token=token)
-    pairs = [
+    rows = [
         _look_up(entry, access)
         for entry in iterate_with_progress([*entries.values()], lambda entry: entry.pair.name)
     ]
     if output == "json":
-        echo_json([asdict(pair) for pair in pairs])
+        echo_json(rows)
     else:
-        echo("".join(f"{pair.pair}: {pair}\n" for pair in pairs), nl=False)
-    failed = sum(pair.error is not None for pair in pairs)
+        for row in rows:
+            state = f"changed since it was listed: {', '.join(row['changed'])}" if row["changed"] else "ok"
+            echo(f"{row['pair']}: " + (row["error"] or f"{state}, {format_bytes(row['size_bytes'])}"))
+    failed = sum(row["error"] is not None for row in rows)
     if failed:
         raise CatalogError(f"{failed} of {len(entries)} pairs are not available", "fix the catalogue")
 
 
-def _look_up(entry: catalog.CatalogueEntry, access: hub.Access) -> _Availability:
+def _look_up(entry: catalog.CatalogueEntry, access: hub.Access) -> dict[str, Any]:
+    """Return what the Hub says about a pair: its size and the files that have changed, or an error."""
     from ggufspec.errors import GgufspecError
-    from ggufspec.modelfiles import hub
+    from ggufspec.modelfiles import hub, pins
 
+    facts = {"pair": entry.pair.name, "size_bytes": None, "changed": (), "error": None}
     try:
         current = hub.survey_pair(entry.pair, access).pair
     except GgufspecError as error:
-        return _Availability(pair=entry.pair.name, error=error.message)
-    models = [
-        (listed, model)
-        for listed, model in ((entry.pair.target, current.target), (entry.pair.draft, current.draft))
-        if listed is not None and model is not None
-    ]
-    return _Availability(
-        pair=entry.pair.name,
-        size_bytes=sum(model.size_bytes or 0 for _, model in models),
-        changed=tuple(
-            model.filename for listed, model in models if _is_changed(listed, entry.catalogue, model)
-        ),
-    )
-
-
-def _is_changed(listed: ModelFile, catalogue: Path, current: ModelFile) -> bool:
-    from ggufspec.modelfiles import pins
-
-    pin = None if listed.repo is None else pins.find_pin(listed, catalogue)
-    return pin is not None and current.sha256 is not None and pin.sha256 != current.sha256
+        return {**facts, "error": error.message}
+    size_bytes, changed = 0, []
+    for listed, model in ((entry.pair.target, current.target), (entry.pair.draft, current.draft)):
+        if listed is None or model is None:
+            continue
+        size_bytes += model.size_bytes or 0
+        pin = None if listed.repo is None else pins.find_pin(listed, entry.catalogue)
+        if pin is not None and model.sha256 not in {None, pin.sha256}:
+            changed.append(model.filename)
+    return {**facts, "size_bytes": size_bytes, "changed": changed}
 
 
 _WORDS = 8  # of a prompt that are shown

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.entry.command import command_of
-from ggufspec.cli.entry.output import choose_columns, echo, emit
+from ggufspec.cli.entry.output import choose_columns, echo, emit, iterate_with_progress
 from ggufspec.errors import GgufspecError
 from ggufspec.options import ParseOptions, ReportOptions, ShowOptions
 
@@ -111,7 +111,6 @@ def _render_table(stored: ResultSet, per: str, columns: str | None, output: str)
 
 _UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)  # in a file name
 _LONGEST_ID = 100  # characters
-_FORMATS = ("html", "png", "svg")
 
 
 @command_of(ReportOptions)
@@ -132,7 +131,6 @@ def report(asked: ReportOptions) -> None:
     from ggufspec.cli.steps import benches
 
     runs = asked.runs
-
     page = (asked.out or Path("report.html")) if asked.output == "html" else None
     if page is not None and str(page) != "-":
         if page.is_dir():
@@ -156,7 +154,6 @@ def report(asked: ReportOptions) -> None:
 
 
 def _write_charts(stored: list[ResultSet], folder: Path, form: str) -> None:
-    from ggufspec.cli.entry.output import iterate_with_progress
     from ggufspec.cli.steps import benches
     from ggufspec.report import plot
 
