@@ -11,7 +11,6 @@ arm. A driver may be killed at any moment: an incomplete line at the end of even
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -145,13 +144,17 @@ class Journal:
 
     stored: StoredFleet
     lock: results.Lock
-    _size: int = 0
-    _checksum: int = field(init=False)
+    _writer: results.LineWriter = field(init=False)
 
     def __post_init__(self) -> None:
         """Continue behind the last complete event."""
-        content, self._checksum = _read_lines(self.stored.folder, self.stored.fleet.name)
-        self._size = len(content)
+        content, checksum = _read_lines(self.stored.folder, self.stored.fleet.name)
+        file = self.stored.folder / _EVENTS
+        with results.disk(file.parent):
+            file.touch()
+        self._writer = results.LineWriter(
+            file=file, lock=self.lock, checksum=checksum, size=len(content), end=None
+        )
 
     def append(self, *events: Event) -> None:
         """Store events durably.
@@ -160,18 +163,8 @@ class Journal:
             ResultsError: they cannot be written.
             DiskFullError: the disk is full.
         """
-        lines, checksum = seals.seal_all(map(msgspec.json.encode, events), self._checksum)
-        file = self.stored.folder / _EVENTS
         with results.disk(self.stored.folder):
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-            with os.fdopen(descriptor, "r+b") as stream:
-                self.lock.check()
-                stream.truncate(self._size)  # without what a crash left
-                stream.seek(self._size)
-                stream.write(lines)
-                stream.flush()
-                os.fsync(stream.fileno())
-        self._size, self._checksum = self._size + len(lines), checksum
+            self._writer.append([*map(msgspec.json.encode, events)])
         self.stored = replace(self.stored, events=(*self.stored.events, *events))
 
     def close(self) -> None:

@@ -49,8 +49,13 @@ def read_jsonl(path: Path, text: str) -> PromptSuite:
     return make_suite(path, read_rows(path, text))
 
 
-def read_rows(path: Path, text: str) -> Iterator[SuiteRow]:
+def read_rows(path: Path, text: str, hint: str = _FORM) -> Iterator[SuiteRow]:
     """Yield the JSON object of each line.
+
+    Args:
+        path: of the file, for messages.
+        text: what is in it.
+        hint: what the objects should be.
 
     Raises:
         GgufspecError: a line is not one.
@@ -62,9 +67,9 @@ def read_rows(path: Path, text: str) -> Iterator[SuiteRow]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise GgufspecError(f"{where}: this is not JSON: {error}", _FORM) from error
+            raise GgufspecError(f"{where}: this is not JSON: {error}", hint) from error
         if not isinstance(row, dict):
-            raise GgufspecError(f"{where}: this is not a JSON object", _FORM)
+            raise GgufspecError(f"{where}: this is not a JSON object", hint)
         yield SuiteRow(where, number, row)
 
 

@@ -40,7 +40,7 @@ from ggufspec.results.store import (
     say_damage,
     write_bench,
 )
-from ggufspec.results.writer import Lock, disk, read_object, read_value, write_object
+from ggufspec.results.writer import LineWriter, Lock, disk, read_object, read_value, write_object
 
 __all__ = [
     "CONFIGURATION_VERSION",
@@ -50,6 +50,7 @@ __all__ = [
     "CellKey",
     "Configuration",
     "CrossoverAxes",
+    "LineWriter",
     "Lock",
     "Meta",
     "PassedOver",

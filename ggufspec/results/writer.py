@@ -82,20 +82,18 @@ class Lock:
 
 
 @dataclass(kw_only=True)
-class Writer:
+class LineWriter:
     """Appends to one file of complete lines.
 
     Attributes:
         file: the file, which exists.
-        ledger: its records in memory.
         lock: the lock of the bench.
         checksum: of the first ``size`` bytes.
         size: bytes of undamaged lines at the file's start.
-        end: size of the file; None after a failed write, which may have written a part.
+        end: size of the file; None where a part of a line may follow: after a failed write or a crash.
     """
 
     file: Path
-    ledger: Ledger
     lock: Lock
     checksum: int
     size: int = 0
@@ -166,6 +164,13 @@ class Writer:
             f"{self.file} {change} by another program while the bench was written",
             "no more results are stored; `ggufspec show` prints the stored ones",
         )
+
+
+@dataclass(kw_only=True)
+class Writer(LineWriter):
+    """Appends to the runs of a bench; ``ledger`` has its records in memory."""
+
+    ledger: Ledger
 
 
 def _is_at(path: Path, status: os.stat_result) -> bool:
