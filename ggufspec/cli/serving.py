@@ -85,7 +85,7 @@ def chat(asked: TalkOptions) -> None:
             if prompt is None:
                 from ggufspec.console import terminal
 
-                terminal.Terminal(talk, history=paths.data_dir() / "chat-history").run()
+                terminal.ChatTerminal(talk, history=paths.data_dir() / "chat-history").run()
             else:
                 from ggufspec.console import once as answer
 

@@ -140,7 +140,7 @@ def _keys() -> KeyBindings:
     return keys
 
 
-class Terminal:
+class ChatTerminal:
     """A chat on a terminal."""
 
     def __init__(self, talk: Talk, *, history: Path) -> None:

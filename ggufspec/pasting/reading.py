@@ -70,7 +70,7 @@ def read_command(command: FoundCommand) -> PastedCommand:
     Raises:
         GgufspecError: it names no model.
     """
-    reader = _Reader(command)
+    reader = _WordReader(command)
     reader.read((*_words_of_variables(command.variables), *command.words))
     return reader.finish()
 
@@ -83,7 +83,7 @@ def _words_of_variables(variables: Mapping[str, str]) -> Iterator[str]:
             yield from flags.words_of_setting(flag, value)
 
 
-class _Reader:
+class _WordReader:
     """Reads the words of a command from left to right; of a flag that repeats, the last value counts."""
 
     def __init__(self, command: FoundCommand) -> None:

@@ -41,7 +41,7 @@ def read_commands(text: str, variables: Mapping[str, str] | None = None) -> Iter
     """
     text = _FENCE.sub("", text[:_MOST].replace("\r\n", "\n"))
     text = _PROMPT.sub("", _CONTINUED.sub(" ", text))
-    reader = _Reader(text, dict(variables or {}), literal_backslashes=_WINDOWS.search(text) is not None)
+    reader = _ShellReader(text, dict(variables or {}), literal_backslashes=_WINDOWS.search(text) is not None)
     folder: str | None = None
     while reader.place < len(text):
         command = reader.read_command()
@@ -68,10 +68,10 @@ def split_words(text: str, variables: Mapping[str, str] | None = None) -> list[s
     """Return the words of one command line, in which line breaks are blanks."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     joined = _CONTINUED.sub(" ", "\n".join(lines)).replace("\n", " ")
-    return _Reader(joined, dict(variables or {})).read_command().words
+    return _ShellReader(joined, dict(variables or {})).read_command().words
 
 
-class _Reader:
+class _ShellReader:
     """Reads a text from left to right; ``place`` is the next character."""
 
     def __init__(self, text: str, variables: dict[str, str], *, literal_backslashes: bool = False) -> None:

@@ -18,7 +18,7 @@ from ggufspec.engines.library import selftest
 from ggufspec.engines.library.llama_h import (
     NEEDED,
     Default,
-    Layout,
+    StructLayout,
     find_difference,
     find_layout,
     layouts,
@@ -61,14 +61,14 @@ def _changed(
 
 
 @pytest.mark.parametrize("layout", layouts(), ids=lambda layout: f"b{layout.since}")
-def test_each_layout_is_told_from_all_others(tmp_path: Path, layout: Layout) -> None:
+def test_each_layout_is_told_from_all_others(tmp_path: Path, layout: StructLayout) -> None:
     library = _load(tmp_path, fields_of(layout, layout.model), fields_of(layout, layout.context))
     found = find_layout(library)
-    assert isinstance(found, Layout)
+    assert isinstance(found, StructLayout)
     assert _shape(found) == _shape(layout)  # the same one, or a newer one in which a field has another name
 
 
-def _shape(layout: Layout) -> list[tuple[str, Default]]:
+def _shape(layout: StructLayout) -> list[tuple[str, Default]]:
     structs = (layout.model, layout.context)
     return [(c_type, default) for struct in structs for _, c_type, default in fields_of(layout, struct)]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ggufspec.engines.library.llama_h import NEEDED, Default, Layout, layouts
+from ggufspec.engines.library.llama_h import NEEDED, Default, StructLayout, layouts
 
 Field = tuple[str, str, Default]  # name, type in C, default
 
@@ -23,7 +23,7 @@ _IN_C: Mapping[Any, str] = {
 _INCLUDES = "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <stdlib.h>\n"
 
 
-def fields_of(layout: Layout, struct: type[ctypes.Structure]) -> list[Field]:
+def fields_of(layout: StructLayout, struct: type[ctypes.Structure]) -> list[Field]:
     """Return the fields of one of a layout's structs."""
     defaults = layout.defaults[struct]
     return [(item[0], _IN_C[item[1]], defaults[item[0]]) for item in struct._fields_]

@@ -95,7 +95,7 @@ def draw_bench(
         describe_ended: returns a sentence about how to see or continue a bench that ended early; None where
             the command says that.
     """
-    results, pace = first.results, _Pace.start(first.session, first.results)
+    results, pace = first.results, _TableState.start(first.session, first.results)
     printed = {*results.meta.doubts}
 
     def show(event: BenchProgress) -> None:
@@ -127,7 +127,7 @@ def draw_bench(
 
 
 @dataclass(kw_only=True)
-class _Pace:
+class _TableState:
     """How far a bench is, and the arms as they were when they were grouped last.
 
     To group many runs takes long. So it is done again only after fifty times the seconds that it took.
@@ -143,7 +143,7 @@ class _Pace:
     _group_again_at: float = 0.0
 
     @classmethod
-    def start(cls, session: Session, opened: ResultSet) -> _Pace:
+    def start(cls, session: Session, opened: ResultSet) -> _TableState:
         suite = session.suite
         now, n_done = time.monotonic(), len(opened.current)
         return cls(

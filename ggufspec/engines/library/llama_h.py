@@ -88,7 +88,7 @@ class _ChainParams(ctypes.Structure):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class StructLayout:
     """The structs of parameters as builds have them from ``since`` on, until the next layout.
 
     Attributes:
@@ -105,19 +105,19 @@ class Layout:
 
 
 @cache
-def layouts() -> tuple[Layout, ...]:
+def layouts() -> tuple[StructLayout, ...]:
     """Return all layouts that are known, the newest first."""
     entries = json.loads(LAYOUTS.read_text(encoding="utf-8"))
     return tuple(_layout(entry) for entry in reversed(entries))
 
 
-def _layout(entry: Mapping[str, Any]) -> Layout:
+def _layout(entry: Mapping[str, Any]) -> StructLayout:
     model, context = (_struct(f"llama_{name}_params", entry[name]) for name in ("model", "context"))
     defaults = {
         struct: {field: default for field, _, default in entry[name]}
         for name, struct in (("model", model), ("context", context))
     }
-    return Layout(since=entry["since"], model=model, context=context, defaults=defaults)
+    return StructLayout(since=entry["since"], model=model, context=context, defaults=defaults)
 
 
 def _struct(name: str, fields: list[tuple[str, str, Default]]) -> type[ctypes.Structure]:
@@ -200,7 +200,7 @@ NEEDED = tuple(name for name in _PROTOTYPES if name.startswith("llama_") and not
 class Llama:
     """A library of llama.cpp, and its functions by their names; those of ggml come with it."""
 
-    def __init__(self, functions: ctypes.CDLL, layout: Layout) -> None:
+    def __init__(self, functions: ctypes.CDLL, layout: StructLayout) -> None:
         self._functions = functions
         self.layout = layout
 
@@ -256,7 +256,7 @@ def load_library(folder: Path) -> Llama:
     return library
 
 
-def _open(file: Path) -> tuple[ctypes.CDLL, Layout] | str:
+def _open(file: Path) -> tuple[ctypes.CDLL, StructLayout] | str:
     """Return a library's functions and the layout of its parameters, or why it cannot be used."""
     try:
         functions = ctypes.CDLL(str(file))
@@ -266,10 +266,10 @@ def _open(file: Path) -> tuple[ctypes.CDLL, Layout] | str:
     if absent is not None:
         return f"it lacks {absent}"
     layout = find_layout(functions)
-    return (functions, layout) if isinstance(layout, Layout) else f"its llama.h is unknown: {layout}"
+    return (functions, layout) if isinstance(layout, StructLayout) else f"its llama.h is unknown: {layout}"
 
 
-def find_layout(functions: ctypes.CDLL) -> Layout | str:
+def find_layout(functions: ctypes.CDLL) -> StructLayout | str:
     """Return the newest layout whose defaults the library sets; or how it differs from the newest one.
 
     Args:
@@ -284,7 +284,7 @@ def find_layout(functions: ctypes.CDLL) -> Layout | str:
     return differences[0]
 
 
-def find_difference(functions: ctypes.CDLL, layout: Layout) -> str | None:
+def find_difference(functions: ctypes.CDLL, layout: StructLayout) -> str | None:
     """Return the first default that is not where a layout has it; None if all are."""
     for name, struct in zip(DEFAULTS, (layout.model, layout.context), strict=True):
         written = bytearray(_call(functions, name, struct))

@@ -238,12 +238,12 @@ def _contradiction(sample: Sample, chunks: Sequence[_ArrivedEvent], *, asked: in
     )
 
 
-class _Rounds(NamedTuple):
+class _ServerRounds(NamedTuple):
     rounds: tuple[Round, ...]
     unsent: int  # tokens of the last round that were not sent
 
 
-def _rounds(arrived: Sequence[_ArrivedEvent], total: Round) -> _Rounds | None:
+def _rounds(arrived: Sequence[_ArrivedEvent], total: Round) -> _ServerRounds | None:
     """Return the round of each evaluation of the target after that of the prompt.
 
     Every chunk of one token has the counts so far. The tokens of a round, one more than it accepted, have the
@@ -267,7 +267,7 @@ def _rounds(arrived: Sequence[_ArrivedEvent], total: Round) -> _Rounds | None:
             due -= 1
         else:
             rounds.append(Round(0, 0))
-    return _Rounds(tuple(rounds), due) if before == total else None
+    return _ServerRounds(tuple(rounds), due) if before == total else None
 
 
 def _accepted_at(rounds: Sequence[Round], n_draft: int | None) -> tuple[int, ...]:

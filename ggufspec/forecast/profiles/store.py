@@ -161,7 +161,7 @@ class ExpectedRound(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class _Rounds(msgspec.Struct):
+class _StoredRounds(msgspec.Struct):
     rounds: tuple[ExpectedRound, ...]
 
 
@@ -172,12 +172,12 @@ def keep_rounds(rounds: Sequence[ExpectedRound], folder: Path) -> None:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
     """
     with disk(folder):
-        write_object(folder / _ROUNDS, _Rounds(rounds=tuple(rounds)))
+        write_object(folder / _ROUNDS, _StoredRounds(rounds=tuple(rounds)))
 
 
 def kept_rounds(folder: Path) -> tuple[ExpectedRound, ...]:
     """Return what a crossover expects; nothing where that is not known."""
-    stored = read_value(folder / _ROUNDS, _Rounds)
+    stored = read_value(folder / _ROUNDS, _StoredRounds)
     return () if stored is None else stored.rounds
 
 

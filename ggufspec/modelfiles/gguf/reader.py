@@ -229,10 +229,10 @@ def read_header(source: HeaderSource, name: str) -> Header:
     Raises:
         ModelFileError: this is not a GGUF that llama.cpp reads, or the file ends within its header.
     """
-    return _Reader(source, name).header()
+    return _HeaderReader(source, name).header()
 
 
-class _Reader:
+class _HeaderReader:
     def __init__(self, source: HeaderSource, name: str) -> None:
         self._source = source
         self._name = name
