@@ -21,10 +21,19 @@ from typing import Any, NamedTuple
 
 from ggufspec import userfiles
 from ggufspec.errors import GgufspecError
-from ggufspec.prompts.suite import BadPromptError, PromptEntry, PromptSuite, assemble, build, refuse_too_many
+from ggufspec.prompts.suite import (
+    CONDITIONS,
+    BadPromptError,
+    PromptEntry,
+    PromptSuite,
+    assemble,
+    build,
+    conditions,
+    refuse_too_many,
+)
 
 _PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
-FIELDS = frozenset({"question_id", "id", "category", "turns", "messages", "prompt", "text"})
+FIELDS = frozenset({"question_id", "id", "category", "turns", "messages", "prompt", "text"}) | CONDITIONS
 """The fields of a row that are read."""
 
 _LENGTH = re.compile(r"throughput[_-](\d+k)", re.IGNORECASE)
@@ -122,6 +131,8 @@ def _entries(path: Path, rows: Iterable[SuiteRow], *, length: str | None) -> Ite
 
 def _turns(row: Mapping[str, Any]) -> list[Any]:
     """Return the user's turns."""
+    if needed := conditions(row):
+        raise BadPromptError(f"{needed[0]} is not measured: its text alone would be another request")
     for key, read_turns in (
         ("turns", _read_turns),
         ("messages", _read_messages),

@@ -23,7 +23,7 @@ from ggufspec import userfiles
 from ggufspec.errors import GgufspecError
 from ggufspec.prompts import jsonl
 from ggufspec.prompts.chat import Message
-from ggufspec.prompts.suite import BadPromptError, check_text
+from ggufspec.prompts.suite import BadPromptError, check_text, conditions
 
 _MOST_BYTES = 1 << 30  # a server's log of a day
 _BODIES = ("body", "request", "request_body", "params")
@@ -84,7 +84,7 @@ class Recording:
 
 
 class _Unusable(Exception):  # noqa: N818  # a line of a log, not an error
-    """A request cannot be sent again: it has pictures, or is no request for an answer."""
+    """A request cannot be sent again: it has pictures or tools, or is no request for an answer."""
 
 
 def read_recording(file: Path) -> Recording:
@@ -282,9 +282,11 @@ def _request(row: _RecordedRow) -> RecordedRequest:
     """Return what can be sent again.
 
     Raises:
-        _Unusable: the request has other content than text, or asks for no answer.
+        _Unusable: the request has other content than text, or conditions of its answer, or asks for none.
     """
     body = row.body
+    if conditions(body):
+        raise _Unusable
     max_tokens = next((n for name in _LENGTHS if isinstance(n := body.get(name), int) and n > 0), None)
     length = max_tokens if row.answered is None else row.answered
     if isinstance(body.get("messages"), list):

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ggufspec.domain import Prompt
 from ggufspec.errors import GgufspecError
 
 MOST_PROMPTS = 100_000
 LONGEST_NAME = 200
+CONDITIONS = frozenset(
+    {
+        *("tools", "tool_choice", "functions", "function_call", "response_format", "json_schema", "grammar"),
+        *("chat_template_kwargs", "reasoning_effort", "reasoning_budget", "thinking_budget_tokens"),
+        *("images", "image_data"),
+    }
+)
+"""Fields of a request to a server of OpenAI's or llama.cpp's kind without which its answer is another one."""
+_NO_CONDITION = (None, [], {}, "", "auto", "none", {"type": "text"})  # values that ask for nothing more
 _ESCAPED_BYTE = 0xDC00  # PEP 383: added to each byte of an argument that is not UTF-8
 
 
@@ -144,6 +153,11 @@ def assemble(name: str, path: Path, entries: Iterable[PromptEntry], *, instructi
         warmups=tuple(entry.prompt for entry in listed if entry.warmup),
         instructions=instructions,
     )
+
+
+def conditions(request: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return those of ``CONDITIONS`` that a request has, in order."""
+    return tuple(sorted(name for name in CONDITIONS & request.keys() if request[name] not in _NO_CONDITION))
 
 
 def refuse_too_many(path: Path, count: int) -> None:

@@ -178,6 +178,14 @@ def test_speed_bench_without_its_texts_is_refused_and_counted() -> None:
     assert "prepare script" in str(caught.value.hint)
 
 
+def test_requests_that_ask_for_nothing_beyond_their_text_are_prompts(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(
+        '{"prompt": "a", "tools": null, "tool_choice": "auto", "response_format": {"type": "text"}}'
+    )
+    assert prompts.load(file).prompts[0].text == "a"
+
+
 def test_simple_lines_are_numbered_and_recorded_answers_left_out() -> None:
     assert prompts.load(SUITES / "simple.jsonl").prompts == (
         Prompt(id="simple-1", text="Why is the sky blue?"),
@@ -242,6 +250,9 @@ TABLE = '[[prompt]]\nid = "x"\ntext = "a"\n'
         ("a.jsonl", '{"messages": [{"role": "user"}]}', "the content of message 1 is not a string"),
         ("a.jsonl", '{"messages": [{"role": "system", "content": "a"}]}', "it has no text"),
         ("a.jsonl", '{"prompt": "a", "category": 3}', "a.jsonl:1: the category is not a string"),
+        ("a.jsonl", '{"prompt": "a", "tools": [{"type": "function"}]}', "a.jsonl:1: tools is not measured"),
+        ("a.jsonl", '{"prompt": "a", "response_format": {"type": "json_object"}}', "response_format is not"),
+        ("a.jsonl", '{"prompt": "a", "tools": [], "grammar": "root ::= [a]"}', "grammar is not measured"),
         ("a.parquet", b"PAR1", "as Parquet"),
     ],
 )
