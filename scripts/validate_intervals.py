@@ -20,31 +20,45 @@ from fnmatch import fnmatch
 from itertools import chain
 
 from interval_paths import (
+    acceptances,
+    builds,
+    categories,
     core,
     crossover,
     disturbance,
+    drifting,
+    energy,
     failing,
     many_arms,
     outliers,
     precision,
-    requests,
+    refused,
+    sequences,
     servers,
     texts,
     tunings,
+    users,
 )
 from interval_paths.paths import HEADINGS, line, run
 
 FAMILIES = (
     core,
+    outliers,
+    categories,
+    acceptances,
     precision,
+    sequences,
     many_arms,
     tunings,
     crossover,
-    outliers,
-    failing,
+    builds,
     servers,
+    users,
+    energy,
+    failing,
     disturbance,
-    requests,
+    refused,
+    drifting,
     texts,
 )
 FIRST_SEED = 1_000_000  # seeds from here on were never used to choose a constant

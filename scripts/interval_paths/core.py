@@ -1,4 +1,4 @@
-"""Benches of one target and one arm that drafts, in every design; tokens/s and acceptance.
+"""Benches of one target and one arm that drafts, in every design: speed-up and tokens/s.
 
 Noise: run times have an excess of 2 % on average, skewed to the right; every fiftieth run is slower by up to
 another 30 %; the machine drifts slowly (AR(1) from run to run, φ = 0.9, standard deviation 2 %), and 0.5 % is
@@ -16,11 +16,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec import stats
 from ggufspec.analysis import arms
 from ggufspec.results import ResultSet
 from interval_paths import stored
@@ -28,7 +28,7 @@ from interval_paths.paths import Outcome, Path, judge
 from interval_paths.stored import SimulatedArm, Table
 
 TRUTH = 1.5  # speed-up
-DESIGNS = ((8, 3), (8, 5), (12, 3), (32, 3), (5, 3), (4, 3))  # prompts × loads
+DESIGNS = ((8, 3), (8, 5), (32, 3), (4, 3))  # prompts × loads
 LOADS = (0.0, 0.01, 0.03)
 SPREADS = (0.0, 0.06)
 _SLOWEST = 50.0  # tokens/s of the target
@@ -77,18 +77,26 @@ class Scenario:
         parts = [f"{self.prompts} × {self.repeats}", kind, f"prompts by {self.spread:.0%}"]
         return ", ".join([*parts, *([self.name] if self.name else [])])
 
+    def true_log(self, effects: Table) -> float:
+        """Return the true log speed-up over prompts of this kind; of a single prompt, its own.
+
+        Args:
+            effects: by which the log speed-up of each prompt differs from the mean.
+        """
+        return math.log(self.truth) + (float(effects[0]) if self.prompts == 1 else 0.0)
+
 
 def simulate(scenario: Scenario, seed: int) -> Outcome:
     """Return what the speed-up of one bench says."""
-    simulated, truth = simulate_arms(scenario, np.random.default_rng(seed))
+    simulated, effects = simulate_arms(scenario, np.random.default_rng(seed))
     judgement = arms.group(make_bench(scenario, simulated))[1].judgement
     assert judgement is not None
-    return judge(judgement.ratio, judgement.verdict, truth)
+    return judge(judgement.ratio, judgement.verdict, scenario.true_log(effects))
 
 
-def make_bench(scenario: Scenario, simulated: list[SimulatedArm]) -> ResultSet:
-    """Return the stored bench of some arms."""
-    return stored.bench(simulated, engine="binary" if scenario.own_processes else "server")
+def make_bench(scenario: Scenario, simulated: list[SimulatedArm], **facts: Any) -> ResultSet:
+    """Return the stored bench of some arms; ``facts`` are fields of ``Meta``."""
+    return stored.bench(simulated, engine="binary" if scenario.own_processes else "server", **facts)
 
 
 def simulate_rate(scenario: Scenario, seed: int) -> Outcome:
@@ -102,24 +110,8 @@ _MEAN_EXCESS = 0.0192 + 0.02 * 0.1317
 """Of the logarithm of a run time: E ln(1 + Γ(1.5) 0.02 / 1.5), and E ln(1 + U(0, 0.3)) of every fiftieth."""
 
 
-def simulate_acceptance(prompts: int, taken: tuple[float, float], seed: int) -> Outcome:
-    """Return what the interval of a pooled acceptance rate says; prompts have rates and lengths.
-
-    Args:
-        prompts: how many there are.
-        taken: parameters of the beta distribution of their rates, as accepted and rejected tokens.
-        seed: of the random numbers.
-    """
-    random = np.random.default_rng(seed)
-    drafted = random.integers(60, 240, prompts)
-    accepted = random.binomial(drafted, random.beta(*taken, prompts))
-    names = [f"p{prompt}" for prompt in range(prompts)]
-    counts, of = (dict(zip(names, table.tolist(), strict=True)) for table in (accepted, drafted))
-    return judge(stats.ratio_of_sums(counts, of, highest=1.0), None, math.log(taken[0] / sum(taken)))
-
-
-def simulate_arms(scenario: Scenario, random: np.random.Generator) -> tuple[list[SimulatedArm], float]:
-    """Return the target, an arm that drafts, and the true log speed-up, of all prompts or of a single one."""
+def simulate_arms(scenario: Scenario, random: np.random.Generator) -> tuple[list[SimulatedArm], Table]:
+    """Return the target, an arm that drafts, and by how much each prompt's log speed-up differs."""
     prompts, repeats = scenario.prompts, scenario.repeats
     logs = run_times(random, scenario)
     conversation = np.arange(prompts) // scenario.turns
@@ -148,7 +140,7 @@ def simulate_arms(scenario: Scenario, random: np.random.Generator) -> tuple[list
         )
         for number, (spec, table) in enumerate(zip(specs, (target, arm), strict=True))
     ]
-    return simulated, math.log(scenario.truth) + (float(effects[0]) if prompts == 1 else 0.0)
+    return simulated, effects
 
 
 def run_times(random: np.random.Generator, scenario: Scenario) -> Table:
@@ -201,7 +193,7 @@ def positions(random: np.random.Generator, scenario: Scenario) -> NDArray[np.int
 
 _SHARED = [
     Scenario(prompts=prompts, repeats=loads, spread=spread, load=load)
-    for prompts, loads in DESIGNS
+    for prompts, loads in (*DESIGNS, (8, 10))
     for spread in SPREADS
     for load in LOADS
 ]
@@ -241,7 +233,8 @@ _POWER = [
     Scenario(prompts=8, repeats=5, load=0.01, truth=1.05, own_processes=True, name="true 1.05"),
 ]
 _RATES = [
-    Scenario(prompts=8, repeats=5, own_processes=True, phi=phi, name=f"tokens/s, φ = {phi:g}")
+    Scenario(prompts=8, repeats=5, load=load, own_processes=own, phi=phi, name=f"tokens/s, φ = {phi:g}")
+    for own, load in ((True, 0.0), (False, 0.01), (False, 0.03))
     for phi in (0.9, 0.0)
 ]
 
@@ -255,12 +248,4 @@ PATHS = (
         for scenario in _POWER
     ),
     *(Path(name=scenario.title, simulate=partial(simulate_rate, scenario)) for scenario in _RATES),
-    *(
-        Path(
-            name=f"acceptance rate {taken[0] / sum(taken):.0%}, prompts by {spread:.0%}, {prompts} prompts",
-            simulate=partial(simulate_acceptance, prompts, taken),
-        )
-        for taken, spread in (((8, 3), 0.13), ((19, 1), 0.05), ((38, 2), 0.03), ((99, 1), 0.01))
-        for prompts in (4, 8, 32)
-    ),
 )

@@ -33,12 +33,12 @@ class Failing:
 def simulate(scenario: Scenario, failing: Failing, seed: int) -> Outcome:
     """Return what the speed-up of one bench says."""
     random = np.random.default_rng(seed)
-    (target, arm), truth = simulate_arms(scenario, random)
+    (target, arm), effects = simulate_arms(scenario, random)
     cut = _cut_slowest(target, failing.slowest)
     both = [_fail_any(one, failing.any_run, random) for one in (cut, arm)]
     judgement = arms.group(make_bench(scenario, both))[1].judgement
     assert judgement is not None
-    return judge(judgement.ratio, judgement.verdict, truth)
+    return judge(judgement.ratio, judgement.verdict, scenario.true_log(effects))
 
 
 def _cut_slowest(arm: SimulatedArm, share: float) -> SimulatedArm:

@@ -32,9 +32,8 @@ class Scenario:
     spread: float = 0.0
 
 
-def simulate(scenario: Scenario, seed: int) -> Outcome:
-    """Return what one sweep says of its best arm."""
-    random = np.random.default_rng(seed)
+def simulate_arms(scenario: Scenario, random: np.random.Generator) -> list[SimulatedArm]:
+    """Return the target alone, and an arm for each speed-up, the first at γ = 1."""
     shape = scenario.prompts, scenario.repeats
     drift = random.normal(0, 0.02, (1, scenario.repeats))
     hardness = random.normal(0, 0.1, (scenario.prompts, 1))
@@ -51,7 +50,12 @@ def simulate(scenario: Scenario, seed: int) -> Outcome:
                 loads=np.tile(np.arange(scenario.repeats), (scenario.prompts, 1)) + 1000 * number,
             )
         )
-    groups = arms.group(stored.bench(simulated))
+    return simulated
+
+
+def simulate(scenario: Scenario, seed: int) -> Outcome:
+    """Return what one sweep says of its best arm."""
+    groups = arms.group(stored.bench(simulate_arms(scenario, np.random.default_rng(seed))))
     ranking = rank([(arm, arm.judgement) for arm in groups if arm.role is Role.DRAFTING and arm.judgement])
     assert ranking.best is not None
     assert ranking.best.draft_size is not None

@@ -17,22 +17,14 @@ MOST_REPEATS = 24  # in this simulation
 
 def simulate(scenario: Scenario, precision: float, seed: int) -> Outcome:
     """Return what the speed-up says at the end; the bench is looked at after each repeat, from the eighth."""
-    both, truth = simulate_arms(scenario, np.random.default_rng(seed))
+    both, effects = simulate_arms(scenario, np.random.default_rng(seed))
     for repeats in range(FIRST_LOOK, MOST_REPEATS + 1):
-        cut = [
-            replace(
-                arm,
-                tps=arm.tps[:, :repeats],
-                loads=None if arm.loads is None else arm.loads[:, :repeats],
-            )
-            for arm in both
-        ]
-        groups = arms.group(make_bench(scenario, cut))
+        groups = arms.group(make_bench(scenario, [arm.up_to(repeats) for arm in both]))
         if not review.improvable(groups, [arm.spec for arm in groups], precision):
             break
     judgement = groups[1].judgement
     assert judgement is not None
-    return judge(judgement.ratio, judgement.verdict, truth)
+    return judge(judgement.ratio, judgement.verdict, scenario.true_log(effects))
 
 
 def _path(scenario: Scenario, precision: float) -> Path:

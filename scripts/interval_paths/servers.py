@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ggufspec.analysis import arms, compare
+from ggufspec.analysis import GuardState, arms, compare, guarding
 from ggufspec.domain import Endpoint, RunSpec
 from ggufspec.results import ResultSet
 from ggufspec.stats import ASSUMED_SPREAD
@@ -24,7 +24,7 @@ from interval_paths.stored import SimulatedArm, Table
 _SPEED = 50.0  # tokens/s of the target
 _RUN_SD = 0.015
 _DRIFT_SD = 0.02  # of the machine, shared by both servers
-_PROMPT_SD = 0.06  # by which prompts differ in their speed-up, where there are several
+_FAIL_SLOWER = 0.02  # of the guard that tests sessions, too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +33,15 @@ class Design:
 
     Attributes:
         load: by how much loads differ, or sessions.
-        starts: of each server; each repeat asks the next one.
+        starts: of each server, each repeat asks the next one; or sessions.
+        after: sessions after, where they are not as many as before.
         repeats: runs of each server, all its starts together.
         truth: the ratio of speeds.
     """
 
     load: float
     starts: int = 1
+    after: int | None = None
     repeats: int = 6
     truth: float = 1.0
 
@@ -93,11 +95,18 @@ def simulate_sessions(design: Design, seed: int, *, engine: str) -> Outcome:
     """
     random = np.random.default_rng(seed)
     sides = [
-        [_make_session(random, design, side, number, engine) for number in range(design.starts)]
-        for side in range(2)
+        [_make_session(random, design, side, number, engine) for number in range(sessions)]
+        for side, sessions in enumerate((design.starts, design.after or design.starts))
     ]
-    change = compare(*sides).rows[-1].change
-    return judge(change.ratio, change.verdict, math.log(design.truth))
+    compared = compare(*sides)
+    change = compared.rows[-1].change
+    outcome = judge(change.ratio, change.verdict, math.log(design.truth))
+    if not guarding.is_testable(compared):
+        return outcome
+    (row,) = guarding.guard(compared, _FAIL_SLOWER).rows
+    may_pass = design.truth >= 1 - _FAIL_SLOWER
+    is_wrong = row.state is (GuardState.SLOWER if may_pass else GuardState.PASSED)
+    return replace(outcome, false_verdict=bool(outcome.false_verdict) or is_wrong)
 
 
 def _make_session(
@@ -164,11 +173,22 @@ PATHS = (
     ),
     *(
         Path(
-            name=f"compare, {engine}, {starts} against {starts}, sessions differ by {load:.1%}, A/A",
-            simulate=partial(simulate_sessions, Design(load=load, starts=starts), engine=engine),
+            name=f"compare, {engine}, {before} against {after}, sessions differ by {load:.1%}, A/A",
+            simulate=partial(simulate_sessions, Design(load=load, starts=before, after=after), engine=engine),
         )
-        for engine in ("binary", "running")
-        for starts in (1, 2, 3, 5)
+        for engine, sessions in (
+            ("binary", ((1, 1), (1, 5), (2, 2), (3, 3), (5, 5))),
+            ("running", ((1, 1), (3, 3))),
+        )
+        for before, after in sessions
         for load in (0.01, 0.03)
+    ),
+    *(
+        Path(
+            name=f"compare, binary, 5 against 5, sessions differ by 1.0%, true {truth:g}",
+            simulate=partial(simulate_sessions, Design(load=0.01, starts=5, truth=truth), engine="binary"),
+            least_found=0.9,
+        )
+        for truth in (0.95, 1.05)
     ),
 )

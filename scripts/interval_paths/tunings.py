@@ -1,6 +1,7 @@
 """Tunings: six finalists are measured with three loads, and the winner and the next are confirmed.
 
-The confirmation has other prompts than the selection, and three loads as well. The regret is what the choice
+The confirmation has other prompts than the selection, and three loads as well where time is short; without a
+time limit, eight or more. The regret is what the choice
 is slower than the best finalist, or the target alone, by the true speeds over all prompts of their kind.
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ggufspec.analysis import arms
+from ggufspec.measure.measuring import FIRST_LOOK
 from ggufspec.results import ResultSet
 from ggufspec.tuning.budgeting import CONFIRMING_REPEATS, SELECTING_REPEATS
 from ggufspec.tuning.verdicts import judge_finalists, select_arms
@@ -37,6 +39,9 @@ class Scenario:
         prompts: of the selection, and as many others of the confirmation.
         common: by how much prompts differ in the speed-up of all finalists alike.
         own: by how much prompts differ in that of each finalist beside.
+        categories: of the prompts, which truly are all alike.
+        selecting: loads of each finalist.
+        confirming: loads of the winner and the next: the least, or what ±2 % takes without a time limit.
     """
 
     name: str
@@ -45,28 +50,34 @@ class Scenario:
     prompts: int = 8
     common: float = 0.06
     own: float = 0.02
+    categories: int = 1
+    selecting: int = SELECTING_REPEATS
+    confirming: int = CONFIRMING_REPEATS
 
 
 def simulate(scenario: Scenario, seed: int) -> Outcome:
     """Return what one tuning chose."""
     random = np.random.default_rng(seed)
     sizes = range(1, len(scenario.truths) + 1)
-    selection = select_arms(_measure(scenario, sizes, SELECTING_REPEATS, "s", random))
+    selection = select_arms(_measure(scenario, sizes, scenario.selecting, "s", random))
     chosen = [spec.draft_size for spec in (selection.winner, selection.runner_up) if spec is not None]
-    confirmed = _measure(scenario, [size for size in chosen if size], CONFIRMING_REPEATS, "c", random)
+    confirmed = _measure(scenario, [size for size in chosen if size], scenario.confirming, "c", random)
     outlook: Any = SimpleNamespace(
         prospects=(), spent=SimpleNamespace(traces_s=0.0, costs_s=0.0, calibration_s=0.0)
     )
-    overall = judge_finalists(outlook, selection, confirmed, measuring_s=0.0).overall
+    tuned = judge_finalists(outlook, selection, confirmed, measuring_s=0.0)
+    overall = tuned.overall
     size, best = overall.arm.draft_size, max(1.0, *scenario.truths)
     regret = math.log(best / (scenario.truths[size - 1] if size else 1.0))
     candidate, judgement = overall.candidate, overall.judgement
     assert judgement is not None
     truth = scenario.truths[candidate.draft_size - 1] if candidate and candidate.draft_size else 1.0
     outcome = judge(judgement.ratio, judgement.verdict, math.log(truth))
+    speeds = dict(zip((0, *sizes), (1.0, *scenario.truths), strict=True))
+    better_for = [speeds[choice.arm.draft_size or 0] for choice in tuned.by_category]
     return Outcome(
         holds=outcome.holds,
-        false_verdict=outcome.false_verdict,
+        false_verdict=outcome.false_verdict or any(speed <= speeds[size or 0] for speed in better_for),
         decided=outcome.decided,
         half_width=outcome.half_width,
         regret=regret,
@@ -82,6 +93,7 @@ def _measure(
     hardness = random.normal(0, 0.1, (scenario.prompts, 1))
     common = random.normal(0, scenario.common, (scenario.prompts, 1))
     names = [f"{prefix}{number:03}" for number in range(scenario.prompts)]
+    categories = [f"category {number % scenario.categories}" for number in range(scenario.prompts)]
     simulated = []
     for size in (0, *sizes):
         gain = math.log(scenario.truths[size - 1]) + common if size else 0.0
@@ -94,6 +106,7 @@ def _measure(
                 tps=_SPEED * np.exp(gain + own + hardness + drift + loads + noise),
                 loads=np.tile(np.arange(repeats), (scenario.prompts, 1)) + 1000 * size,
                 prompts=names,
+                categories=categories,
             )
         )
     return stored.bench(simulated, name=prefix)
@@ -145,6 +158,18 @@ _SCENARIOS = (
     Scenario(name="tune, one of six is 1.05 times the others", truths=(1.4, 1.4, 1.47, 1.4, 1.4, 1.4)),
     Scenario(name="tune, finalists from 0.7 to 0.95", truths=(0.95, 0.9, 0.85, 0.8, 0.75, 0.7)),
     Scenario(name="tune, finalists from 1.0 to 1.1", truths=(1.0, 1.04, 1.08, 1.1, 1.09, 1.05)),
+    Scenario(
+        name="tune, finalists from 1.0 to 1.1, no time limit",
+        truths=(1.0, 1.04, 1.08, 1.1, 1.09, 1.05),
+        confirming=FIRST_LOOK,
+    ),
+    Scenario(
+        name="tune, finalists from 1.25 to 1.46, loads 2 %, no time limit",
+        truths=_SIZES,
+        load=0.02,
+        confirming=FIRST_LOOK,
+    ),
+    Scenario(name="tune, 12 prompts of 3 categories that are alike", truths=_SIZES, prompts=12, categories=3),
 )
 _CONFIRMATIONS = [
     Confirmation(truth=truth, load=load, run=run, prompts=prompts, loads=loads)
