@@ -38,29 +38,47 @@ def differing_gains(arm: Arm, baseline: Arm | None = None) -> tuple[TextGain, ..
     baseline = baseline or arm.baseline
     if baseline is None:
         return ()
-    alone = baseline.rates
-    logs = {cell: math.log(rate / alone[cell]) for cell, rate in arm.rates.items() if cell in alone}
+    cells = [cell for cell in arm.rates if cell in baseline.rates]
     named = {spec.prompt.id: spec.prompt.category for spec in arm.good.specs}
     categories = {name for name in named.values() if name is not None}
     group_of = {prompt: named.get(prompt) or prompt for prompt in named} if len(categories) > 1 else None
-    groups: dict[str, dict[int, list[float]]] = {}
-    for (prompt, repeat), value in logs.items():
+    counting, measured = (
+        _mean_logs(cells, rates, others, group_of)
+        for rates, others in ((arm.rates, baseline.rates), (arm.measured, baseline.measured))
+    )
+    return _differing(counting, measured)
+
+
+def _mean_logs(
+    cells: Sequence[stats.Cell],
+    rates: stats.Rates,
+    baseline: stats.Rates,
+    group_of: Mapping[str, str] | None,
+) -> dict[str, dict[int, float]]:
+    """Return the mean log ratio of each group of prompts in each repeat; without groups, of each prompt."""
+    logs: dict[str, dict[int, list[float]]] = {}
+    for prompt, repeat in cells:
         name = prompt if group_of is None else group_of[prompt]
-        groups.setdefault(name, {}).setdefault(repeat, []).append(value)
-    return _differing(groups)
+        ratio = rates[prompt, repeat] / baseline[prompt, repeat]
+        logs.setdefault(name, {}).setdefault(repeat, []).append(math.log(ratio))
+    return {name: {repeat: fmean(of) for repeat, of in repeats.items()} for name, repeats in logs.items()}
 
 
-def _differing(groups: Mapping[str, Mapping[int, Sequence[float]]]) -> tuple[TextGain, ...]:
-    """Return the gains of groups of log ratios by repeat, if the extremes differ."""
-    means = {
-        name: {repeat: fmean(values) for repeat, values in by_repeat.items()}
-        for name, by_repeat in groups.items()
-    }
-    gains = [TextGain(name=name, ratio=math.exp(fmean(logs.values()))) for name, logs in means.items()]
+def _differing(
+    counting: Mapping[str, Mapping[int, float]], measured: Mapping[str, Mapping[int, float]]
+) -> tuple[TextGain, ...]:
+    """Return the gains of groups, if the extremes differ.
+
+    Args:
+        counting: group -> repeat -> mean log ratio, of the rates that count.
+        measured: the same of all runs as measured. They are tested: a run that was clipped has no residual,
+            so that repeats seem to scatter less than they do.
+    """
+    gains = [TextGain(name=name, ratio=math.exp(fmean(logs.values()))) for name, logs in counting.items()]
     gains.sort(key=lambda gain: -gain.ratio)
     if len(gains) < 2 or gains[0].ratio < _LEAST_GAP * gains[-1].ratio:
         return ()
-    shared = sorted(set.intersection(*(set(logs) for logs in means.values())))
-    table = np.array([[logs[repeat] for repeat in shared] for logs in means.values()])
+    shared = sorted(set.intersection(*(set(logs) for logs in measured.values())))
+    table = np.array([[logs[repeat] for repeat in shared] for logs in measured.values()])
     p_value = stats.p_of_equal_groups(table) if shared else None
     return tuple(gains) if p_value is not None and p_value < _ALPHA else ()
