@@ -10,7 +10,9 @@ from pathlib import Path
 
 from ggufspec import notebooks, units
 from ggufspec.analysis import arms
-from ggufspec.domain import Estimate, Machine, Role, SpeedVerdict
+from ggufspec.analysis.arm import Arm
+from ggufspec.analysis.judging import rank
+from ggufspec.domain import Estimate, Machine, Role, RunSpec, SpeedJudgement
 from ggufspec.llama.install import releases
 from ggufspec.results import ResultSet
 
@@ -45,6 +47,8 @@ class BoardRow:
         tps: tokens/s of the arm.
         speedup: over the target alone.
         verdict: whether the arm is faster.
+        recommended: the speed-up after the choice among all arms beside the same target alone; of the arm
+            that may be recommended there, None for all others.
         accept_rate: accepted over drafted tokens.
         runs: how many runs count.
     """
@@ -68,6 +72,7 @@ class BoardRow:
     verdict: str | None
     accept_rate: float | None
     runs: int
+    recommended: Estimate | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +114,12 @@ class Board:
 
     @property
     def best(self) -> BoardRow | None:
-        """The row with the largest speed-up among those that are significantly faster."""
-        faster = (row for row in self.rows if row.verdict == SpeedVerdict.FASTER.value)
-        return next(faster, None)
+        """The row with the largest speed-up among those that their benches recommend.
+
+        A row that stands for itself does not account for how many were looked at.
+        """
+        recommended = [(row.recommended.value, row) for row in self.rows if row.recommended is not None]
+        return max(recommended, key=lambda pair: pair[0], default=(0.0, None))[1]
 
     def _repr_html_(self) -> str:
         return notebooks.html(self)
@@ -134,7 +142,9 @@ def list_rows(bench: ResultSet, *, bundle: str, sha256: str, state: BundleState)
         sha256: of the bundle.
         state: whether the bundle was verified.
     """
-    for arm in arms.group(bench):
+    groups = arms.group(bench)
+    recommended = _recommended(groups)
+    for arm in groups:
         if arm.role is not Role.DRAFTING or arm.synthetic or arm.rate is None:
             continue
         alone = arm.baseline.rate if arm.baseline else None
@@ -159,7 +169,22 @@ def list_rows(bench: ResultSet, *, bundle: str, sha256: str, state: BundleState)
             verdict=arm.judgement.verdict.value if arm.judgement else None,
             accept_rate=arm.acceptance.accept_rate if arm.acceptance else None,
             runs=len(arm.rates),
+            recommended=recommended.get(arm.spec),
         )
+
+
+def _recommended(groups: Sequence[Arm]) -> dict[RunSpec, Estimate]:
+    """Return the speed-up of each arm that may be recommended beside its target alone."""
+    judged: dict[RunSpec, list[tuple[Arm, SpeedJudgement]]] = {}
+    for arm in groups:
+        if arm.baseline is not None and arm.judgement is not None and not arm.synthetic:
+            judged.setdefault(arm.baseline.spec, []).append((arm, arm.judgement))
+    rankings = [ranking for ranking in map(rank, judged.values()) if ranking.drafts]
+    return {
+        ranking.best.spec: ranking.judgement.ratio
+        for ranking in rankings
+        if ranking.best is not None and ranking.judgement is not None and ranking.judgement.ratio is not None
+    }
 
 
 def describe_machine(machine: Machine) -> str:

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from interval_paths import stored
+from interval_paths.stored import SimulatedArm
 
 from ggufspec import publishing, results
 from ggufspec.analysis import BundleState, arms, boards
@@ -130,6 +133,32 @@ def test_columns_with_several_values_are_filters(make: Make, tmp_path: Path) -> 
     shown = Page(page.html(board, tmp_path))
     options = [about["value"] for tag, about in shown.elements if tag == "option"]
     assert options == ["", *sorted((f"{HARMFUL} + {HARMFUL}", "model-1-Q4_K_M.gguf + drafter-***.gguf"))]
+
+
+def test_the_luckiest_of_many_equal_arms_is_no_largest_speedup() -> None:
+    """Ten arms as fast as the target alone, of which one is significantly faster by itself, by chance."""
+    random = np.random.default_rng(4)
+    equal = [
+        SimulatedArm(
+            spec=stored.drafting(size) if size else stored.target_alone(),
+            tps=50 * np.exp(random.normal(0, 0.05, (8, 3))),
+        )
+        for size in range(11)
+    ]
+    bench = stored.bench(equal, engine="binary")
+    rows = [*boards.list_rows(bench, bundle="one", sha256="ab", state=BundleState.VERIFIED)]
+    assert "faster" in {row.verdict for row in rows}
+    bundle = boards.PublishedBundle(
+        name="one",
+        report=Path("one"),
+        sha256="ab",
+        made_at="",
+        version="",
+        state=BundleState.VERIFIED,
+        findings=(),
+        rows=tuple(rows),
+    )
+    assert boards.make_board([bundle]).best is None
 
 
 def test_a_board_without_drafting_says_so(make: Make, tmp_path: Path) -> None:

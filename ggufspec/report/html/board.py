@@ -88,7 +88,7 @@ def sentences(board: Board) -> Iterator[str]:
     if best is None:
         yield "No configuration is significantly faster than its target alone."
     else:
-        ratio = figures.factor(best.speedup)
+        ratio = figures.factor(best.recommended)
         size = "" if best.gamma is None else f" at γ = {best.gamma}"
         yield f"The largest speed-up is {ratio}: {best.pair}{size} on {best.machine}."
     rows = board.rows
