@@ -104,13 +104,16 @@ class AcceptanceIntervals:
     tokens_per_draft: stats.Estimate | None
 
 
-def intervals(samples: Mapping[str, Sequence[Sample]], *, repeats: int = 1) -> AcceptanceIntervals | None:
+def intervals(
+    samples: Mapping[str, Sequence[Sample]], *, repeats: int = 1, draft_size: int | None = None
+) -> AcceptanceIntervals | None:
     """Return how far acceptance is known: other prompts of this kind have another one.
 
     Args:
         samples: by prompt, or by conversation for its turns.
         repeats: how often each prompt was measured. Repeats accept much the same, so that their counts are
             those of one: how sure a share near 1 is depends on how many tokens it is of.
+        draft_size: γ, the most tokens of a draft; None where it is not known.
 
     Returns:
         The estimates, or None if nothing was drafted.
@@ -129,12 +132,29 @@ def intervals(samples: Mapping[str, Sequence[Sample]], *, repeats: int = 1) -> A
     )
     return AcceptanceIntervals(
         accept_rate=stats.ratio_of_sums(accepted, drafted, highest=1.0),
-        mean_accepted_length=stats.ratio_of_sums(accepted, rounds, offset=1.0)
+        mean_accepted_length=_tokens_per(rounds, accepted, draft_size)
         if len(rounds) == len(counted)
         else None,
-        tokens_per_draft=stats.ratio_of_sums(accepted, drafts, offset=1.0)
-        if len(drafts) == len(counted)
-        else None,
+        tokens_per_draft=_tokens_per(drafts, accepted, draft_size) if len(drafts) == len(counted) else None,
+    )
+
+
+def _tokens_per(
+    steps: Mapping[str, float], accepted: Mapping[str, float], draft_size: int | None
+) -> stats.Estimate | None:
+    """Return the tokens of a round, or of a draft, with the target's own.
+
+    A symmetric interval ends above γ + 1 where nearly everything is accepted, and misses what lies below: of
+    4 prompts at 95 %, it holds in 87 %. So the interval is that of the share of γ that is accepted.
+    """
+    if not draft_size or any(accepted[unit] > draft_size * number for unit, number in steps.items()):
+        return stats.ratio_of_sums(accepted, steps, offset=1.0)  # a chain may draft more in its first methods
+    most = {unit: draft_size * number for unit, number in steps.items()}
+    share = stats.ratio_of_sums(accepted, most, highest=1.0)
+    return share and stats.Estimate(
+        value=1 + draft_size * share.value,
+        lo=None if share.lo is None else 1 + draft_size * share.lo,
+        hi=None if share.hi is None else 1 + draft_size * share.hi,
     )
 
 

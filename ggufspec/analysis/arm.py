@@ -288,7 +288,9 @@ class Arm:
         of_unit: dict[str, list[Sample]] = {}
         for spec, output in zip(self.good.specs, self.outputs, strict=True):
             of_unit.setdefault(units.get(spec.prompt.id, spec.prompt.id), []).append(output)
-        return acceptance.intervals(of_unit, repeats=self.repeats) if self.role is Role.DRAFTING else None
+        if self.role is not Role.DRAFTING:
+            return None
+        return acceptance.intervals(of_unit, repeats=self.repeats, draft_size=self.draft_size)
 
     @cached_property
     def round_ms(self) -> dict[str, float]:

@@ -164,6 +164,24 @@ def test_tokens_per_round_and_per_draft_differ_where_rounds_have_no_draft() -> N
     assert counts.tokens_per_draft == pytest.approx(1 + 8 / 4)
 
 
+def test_tokens_per_round_have_an_interval_below_the_draft_size_and_one() -> None:
+    """Nearly everything is accepted: a symmetric interval would end above 5 tokens."""
+    samples = {
+        name: [replace(RUN, n_drafted=160, n_accepted=accepted, n_rounds=40, rounds=None)]
+        for name, accepted in {"a": 160, "b": 160, "c": 158, "d": 130}.items()
+    }
+    known, unknown = (acceptance.intervals(samples, draft_size=size) for size in (4, None))
+    assert known is not None
+    assert unknown is not None
+    bounded, symmetric = known.mean_accepted_length, unknown.mean_accepted_length
+    assert bounded is not None
+    assert symmetric is not None
+    assert bounded.value == pytest.approx(symmetric.value)
+    assert None not in (bounded.lo, bounded.hi, symmetric.lo, symmetric.hi)
+    assert bounded.lo < symmetric.lo  # type: ignore[operator]
+    assert bounded.hi < 5 < symmetric.hi  # type: ignore[operator]
+
+
 def test_repeats_of_a_prompt_do_not_narrow_the_interval_of_acceptance() -> None:
     few = {"a": [RUN], "b": [SHORT], "c": [replace(RUN, n_accepted=4)]}
     once = acceptance.intervals(few)
