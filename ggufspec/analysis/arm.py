@@ -316,13 +316,18 @@ class Arm:
     @cached_property
     def user_rates(self) -> stats.Rates:
         """Tokens/s of each user in the cells of ``rates``; empty without traffic."""
-        table = np.full(self.rates.table.shape, np.nan)
-        for cell, sample in zip(_cells(self.good), self.good.column("traffic"), strict=True):
-            rate = None if sample is None else traffic.user_rate(sample)
-            if rate is not None and cell in self.rates:
-                table[self.rates.rows[cell[0]], self.rates.columns[cell[1]]] = rate
-        users = self.rates.with_table(table)
+        samples = self.good.column("traffic")
+        seen = [None if sample is None else traffic.user_rate(sample) for sample in samples]
+        users = self._table(np.array(seen, dtype=np.float64))
         return users if self.rates.clipped is None else stats.replace_rates(users, self.rates.clipped)
+
+    def _table(self, values: NDArray[np.float64]) -> stats.Rates:
+        """Return positive values of the good runs in the cells of ``rates``, which know their loads."""
+        table = np.full(self.rates.table.shape, np.nan)
+        for (prompt, repeat), value in zip(_cells(self.good), values.tolist(), strict=True):
+            if value > 0 and (prompt, repeat) in self.rates:
+                table[self.rates.rows[prompt], self.rates.columns[repeat]] = value
+        return self.rates.with_table(table, clipped=np.zeros(table.shape, dtype=np.bool_))
 
     @cached_property
     def user_rate(self) -> stats.Estimate | None:
@@ -345,15 +350,17 @@ class Arm:
             alone = self.baseline.joules.get(device) if self.baseline else None
             per_token = stats.mean_rate(joules)
             if per_token is not None:
-                ratio = stats.paired_effect(joules, alone) if alone else None
+                ratio = None
+                if self.baseline is not None and alone is not None:
+                    ratio = self._if_alike(self.compare(joules, alone), self.baseline)
                 energies[device] = Energy(
                     device=device, runs=len(joules), per_token=per_token, ratio=ratio.ratio if ratio else None
                 )
         return energies
 
     @cached_property
-    def joules(self) -> dict[str, dict[tuple[str, int], float]]:
-        """Device -> (prompt id, repeat) -> J per token, of runs whose energy is that of their request."""
+    def joules(self) -> dict[str, stats.Rates]:
+        """J per token by device, in the cells of ``rates`` whose energy is that of their request."""
         runs = self.good
         used = {device: runs.numbers(name) for device, name in _DEVICES.items()}
         used = {device: joules for device, joules in used.items() if not np.isnan(joules).all()}
@@ -363,13 +370,10 @@ class Arm:
         np.divide(runs.numbers("prompt_tokens"), prompt_tps, out=prompt_s, where=prompt_tps > 0)
         decode_s = runs.numbers("gen_s") + np.nan_to_num(runs.numbers("sampling_s"))
         requests = np.nan_to_num(prompt_s) + decode_s >= _MOSTLY * runs.numbers("wall_s")
-        cells = _cells(runs)
-        by_device = {}
-        for device, joules in used.items():
-            each_token = joules / runs.numbers("decoded")
-            counts = np.flatnonzero(requests & (each_token > 0)).tolist()
-            by_device[device] = {cells[cell]: float(each_token[cell]) for cell in counts}
-        return by_device
+        return {
+            device: self._table(np.where(requests, joules / runs.numbers("decoded"), np.nan))
+            for device, joules in used.items()
+        }
 
     @cached_property
     def audit(self) -> texts.AuditSummary | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -101,6 +102,30 @@ def test_the_interval_is_that_of_rates() -> None:
     assert energy.value == pytest.approx(300 * 2.1 / 100 * 1.1**0.5)
     assert energy.lo is not None
     assert energy.lo <= energy.value
+
+
+def test_runs_of_one_load_are_no_independent_energies() -> None:
+    """Each load takes another energy, and its eight runs agree: as runs of their own they look precise."""
+    of_load = {Role.TARGET: (1.0, 1.1, 0.9), Role.DRAFTING: (1.1, 0.9, 1.0)}
+    runs = []
+    for repeat in range(3):
+        for number in range(8):
+            for role, tps in ((Role.TARGET, 50.0), (Role.DRAFTING, 100.0)):
+                drafts = role is Role.DRAFTING
+                made = run(role, prompt=f"p{number}", repeat=repeat, tps=tps, draft=4 if drafts else None)
+                joules = 600.0 * of_load[role][repeat] * (1 + 0.001 * math.sin(number + 9 * drafts))
+                conditions = Conditions(gpu_j=joules)
+                load = 2 * repeat + drafts
+                runs.append(replace(made, wall_s=100 / tps, load=load, conditions=conditions))
+    programs = bench(*runs)
+    server = replace(programs, meta=replace(programs.meta, engine="server"))
+    energy = arms.group(server)[1].energy["GPU"]
+    assert energy.ratio is not None
+    assert energy.ratio.lo is not None
+    assert energy.ratio.hi is not None
+    assert energy.ratio.hi > 1.25 * energy.ratio.lo
+    assert energy.per_token.lo is not None
+    assert energy.per_token.lo < 0.85 * energy.per_token.value
 
 
 @pytest.mark.parametrize(("loading_s", "counts"), [(0.0, True), (0.2, True), (0.6, False), (5.0, False)])
