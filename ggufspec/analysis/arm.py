@@ -72,8 +72,8 @@ class Arm:
             in a table is their speed-up.
         excluded: the cells that are excluded for every arm, because a run of one arm was disturbed from
             outside or wrote another text.
-        disturbed: the share of the block's runs that count although something disturbed them of which it is
-            not known what it did, as swapping and heat, 0 to 1. What other programs did is part of intervals.
+        disturbed: the share of its runs that count although something disturbed them of which it is not
+            known what it did, as swapping and heat, 0 to 1. What other programs did is part of intervals.
         stopping: when the bench was looked at, if it is measured until its verdicts are decided. Intervals
             and verdicts are then those of the last look, and ``rates`` the repeats up to it.
         look: the complete repeats at that look; None before the first one, and in other benches.
@@ -157,7 +157,7 @@ class Arm:
         """The speed-up over the baseline, with its interval and p; ``judgement`` says what follows."""
         if self.baseline is None:
             return None
-        return self._if_alike(self.compare(self.rates, self.baseline.rates), self.baseline)
+        return self._if_comparable(self.compare(self.rates, self.baseline.rates), self.baseline)
 
     @cached_property
     def judgement(self) -> SpeedJudgement | None:
@@ -169,7 +169,7 @@ class Arm:
         rates, others = (
             arm.rates if prompts is None else arm.rates.of_prompts(prompts) for arm in (self, baseline)
         )
-        return self._judge(self._if_alike(self.compare(rates, others), baseline), rates)
+        return self._judge(self._if_comparable(self.compare(rates, others), baseline), rates)
 
     def _judge(
         self,
@@ -183,7 +183,6 @@ class Arm:
             effect,
             prompts=int(present.any(axis=1).sum()),
             repeats=int(present.any(axis=0).sum()),
-            disturbed=self.disturbed,
             runs_done=self.runs_done,
             runs_planned=self.runs_planned,
             text_differs=self.text_differs,
@@ -207,7 +206,7 @@ class Arm:
         if self.baseline is None:
             return None
         effect = self.compare(_until(self.measured, self.look), _until(self.baseline.measured, self.look))
-        return self._if_alike(effect, self.baseline)
+        return self._if_comparable(effect, self.baseline)
 
     @property
     def is_decided(self) -> bool:
@@ -249,7 +248,7 @@ class Arm:
         """The speed over the same arm's with the first llama.cpp on these prompts, with interval and p."""
         if self.counterpart is None:
             return None
-        return self._if_alike(stats.fixed_effect(self.rates, self.counterpart.rates), self.counterpart)
+        return self._if_comparable(stats.fixed_effect(self.rates, self.counterpart.rates), self.counterpart)
 
     @property
     def change_judgement(self) -> SpeedJudgement | None:
@@ -270,11 +269,16 @@ class Arm:
         """Whether so many more runs of one of two arms failed that the others may be its fast ones."""
         return fails_unlike([self.runs], [other.runs])
 
-    def _if_alike(self, effect: stats.Effect | None, other: Arm) -> stats.Effect | None:
-        """Return a comparison with another arm; its estimate alone where the two do not fail alike."""
-        if effect is None or not self.fails_unlike(other):
-            return effect
-        return stats.without_interval(effect, stats.Gap.UNLIKE_FAILURES)
+    def _if_comparable(self, effect: stats.Effect | None, other: Arm) -> stats.Effect | None:
+        """Return a comparison with another arm; its estimate alone where no interval would hold.
+
+        That is where the two do not fail alike, or where it is not known what disturbed many of the runs did.
+        """
+        if effect is not None and self.fails_unlike(other):
+            return stats.without_interval(effect, stats.Gap.UNLIKE_FAILURES)
+        if effect is not None and max(self.disturbed, other.disturbed) > judging.MOST_DISTURBED:
+            return stats.without_interval(effect, stats.Gap.DISTURBED)
+        return effect
 
     @cached_property
     def acceptance(self) -> Acceptance | None:
@@ -340,7 +344,7 @@ class Arm:
         if self.baseline is None:
             return None
         effect = stats.paired_effect(self.user_rates, self.baseline.user_rates)
-        return self._if_alike(effect, self.baseline)
+        return self._if_comparable(effect, self.baseline)
 
     @cached_property
     def energy(self) -> dict[str, Energy]:
@@ -352,7 +356,7 @@ class Arm:
             if per_token is not None:
                 ratio = None
                 if self.baseline is not None and alone is not None:
-                    ratio = self._if_alike(self.compare(joules, alone), self.baseline)
+                    ratio = self._if_comparable(self.compare(joules, alone), self.baseline)
                 energies[device] = Energy(
                     device=device, runs=len(joules), per_token=per_token, ratio=ratio.ratio if ratio else None
                 )

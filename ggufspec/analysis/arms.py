@@ -80,7 +80,7 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
             measured=measured[spec],
             rates=rates[spec],
             excluded=selection.excluded,
-            disturbed=selection.disturbed,
+            disturbed=selection.disturbed.get(spec, 0.0),
             baseline=groups.get(spec.baseline) if spec.role is Role.DRAFTING else None,
             layers=None if spec.role is Role.DRAFTER else layers[spec],
             draft_layers=drafters.get((spec.pair.draft, spec.offload.drafter.layers, spec.build))
@@ -189,7 +189,7 @@ class _RunSelection:
 
     kept: NDArray[np.bool_]
     excluded: frozenset[stats.Cell]
-    disturbed: float
+    disturbed: Mapping[RunSpec, float]
     look: int | None
 
 
@@ -236,13 +236,17 @@ def _selections(
             excluded = np.zeros_like(shared)
         look = None if stopping is None else stopping.last_look(_complete_repeats(made[of_this], repeats))
         kept = shared & ~excluded
-        counted = np.where(present & kept, unexplained[block], np.nan)
+        counting = {number: kept & ~np.isnan(measured[members[number]].table) for number in of_this}
         selections[one_block] = _RunSelection(
             kept=kept if look is None else kept & (repeats < look),
             excluded=frozenset(
                 (grid.prompts[row], grid.repeats[column]) for row, column in np.argwhere(excluded).tolist()
             ),
-            disturbed=0.0 if np.isnan(counted).all() else float(np.nanmean(counted)),
+            disturbed={
+                members[number]: float(unexplained[number][cells].mean())
+                for number, cells in counting.items()
+                if cells.any()
+            },
             look=look,
         )
     return selections

@@ -267,13 +267,18 @@ def _no_verdict(sides: Sequence[Sequence[ResultSet]], names: Sequence[str], desi
 
 def _unexplained(groups: Sequence[Sequence[Sequence[Arm]]]) -> str | None:
     """Return that there is no verdict where it is not known what a disturbance did to many runs."""
-    most = max(arm.disturbed for side in groups for bench in side for arm in bench)
+    most = max(map(_most_disturbed, groups))
     if most <= judging.MOST_DISTURBED:
         return None
     return (
         "no verdict: memory was swapped or a GPU lowered its clocks during "
         f"{units.format_percent(most, 0)} of the runs, and what that did is not known"
     )
+
+
+def _most_disturbed(benches: Iterable[Iterable[Arm]]) -> float:
+    """Return the highest share of an arm's runs that swapping or heat disturbed."""
+    return max(arm.disturbed for bench in benches for arm in bench)
 
 
 def _unlike(compared: Iterable[Sequence[Sequence[Arm]]]) -> str | None:
@@ -314,7 +319,7 @@ def _row(
         ]
         before_tps = math.exp(fmean(session.mean for session in sessions[0]))
         change = _of_sessions(sessions[0], sessions[1], design, threshold, _disturbance(before, after))
-        if _fail_unlike(before, after):
+        if _fail_unlike(before, after) or _most_disturbed((before, after)) > judging.MOST_DISTURBED:
             alone = stats.Estimate(value=change.ratio.value, lo=None, hi=None)
             change = Change(ratio=alone, effect=None, p_value=None, verdict=None)
     ours, theirs = _texts(after[0]), _texts(before[0])

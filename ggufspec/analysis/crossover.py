@@ -77,7 +77,7 @@ class CrossoverCell:
         target_tokens_per_s: of all users together, without drafting; None where it is unknown.
         gains: of each draft size, the smallest first; empty where they are unknown.
         repeats: runs of each arm; the verdict is that of the last look (``LOOKS``) that they reach.
-        disturbed: whether swapping or heat disturbed so many runs that there is no verdict.
+        disturbed: whether swapping or heat disturbed so many runs that there is neither interval nor verdict.
         fails_unlike: whether runs or requests fail more often with drafting or without it: no interval then.
         widened: whether intervals include what other programs may have done.
     """
@@ -111,7 +111,7 @@ class CrossoverCell:
     @property
     def verdict(self) -> SpeedVerdict:
         """Whether the fastest draft size is faster than the target alone, by its interval."""
-        if self.disturbed or self.best is None:
+        if self.best is None:
             return SpeedVerdict.UNDECIDED
         best = judge_ratio(self.best.speedup)
         undecided = any(not judge_ratio(gain.speedup).is_finding for gain in self.gains)
@@ -301,14 +301,26 @@ class _MeasuredCells:
 
     def seconds(self, draft: int, point: TrafficPoint) -> float | None:
         """Return the seconds per round at a place, measured or forecast; None where they are unknown."""
-        return between(self.round_s.get(draft, {}), point, self.expected_s.get(draft))
+        measured = self.round_s.get(draft, {})
+        if point in measured:
+            return measured[point]
+        return between(self._trusted(measured), point, self.expected_s.get(draft))
+
+    @property
+    def refused(self) -> frozenset[TrafficPoint]:
+        """The places at which nothing may be found."""
+        return self.disturbed | self.unlike
+
+    def _trusted(self, measured: Mapping[TrafficPoint, float]) -> dict[TrafficPoint, float]:
+        """Return what says something of other places, too."""
+        return {point: value for point, value in measured.items() if point not in self.refused}
 
     def forecast_errors(self) -> tuple[float, ...]:
         """Return measured over forecast speed-up - 1 of every place that others surround."""
-        alone = leave_one_out(self.round_s.get(_TARGET, {}), self.expected_s.get(_TARGET))
+        alone = leave_one_out(self._trusted(self.round_s.get(_TARGET, {})), self.expected_s.get(_TARGET))
         errors: list[float] = []
         for draft in self.drafts:
-            rounds = leave_one_out(self.round_s[draft], self.expected_s.get(draft))
+            rounds = leave_one_out(self._trusted(self.round_s[draft]), self.expected_s.get(draft))
             lengths = leave_one_out(self.lengths[draft])
             errors += [
                 (1 + alone[point]) * (1 + lengths[point]) / (1 + rounds[point]) - 1
@@ -374,7 +386,7 @@ class _MeasuredCells:
                             spreads[point].half_width(
                                 len(drafts), confidence, repeats=len(logs), added=self.added[draft, point]
                             )
-                            if point in spreads and point not in self.unlike and len(logs) >= LOOKS[0]
+                            if point in spreads and point not in self.refused and len(logs) >= LOOKS[0]
                             else None,
                         ),
                     )

@@ -21,7 +21,10 @@ THRESHOLD = 0.01
 """The smallest change of speed that matters, as a fraction."""
 
 MOST_DISTURBED = 0.2
-"""Share of runs above which nothing is found, if it is not known what a disturbance did to them."""
+"""Share of runs above which nothing is found, if it is not known what a disturbance did to them.
+
+Then there is no interval either: it would be that of the disturbed runs, and say nothing of others.
+"""
 
 WIDEST_RATIO = 5.0
 """Upper over lower end of an interval above which it is not shown, and nothing is found from it.
@@ -72,7 +75,6 @@ def judge_effect(
     *,
     prompts: int,
     repeats: int,
-    disturbed: float = 0.0,
     runs_done: int = 0,
     runs_planned: int | None = None,
     text_differs: bool = False,
@@ -85,14 +87,13 @@ def judge_effect(
         effect: of the arm over its baseline; None where no cell was measured on both sides.
         prompts: how many were compared.
         repeats: the most of a prompt.
-        disturbed: share of the runs that something disturbed of which it is not known what it did, 0 to 1.
         runs_done: runs of the whole bench.
         runs_planned: what its plan counts; None where that is not known.
         text_differs: whether the arm wrote another text than the target, which no near-tie explains.
         family: how many arms the interval of the effect accounts for.
         threshold: the smallest change that matters, 0.01 for 1 %.
     """
-    verdict, missing = _find(effect, disturbed, threshold)
+    verdict, missing = _find(effect, threshold)
     more = _needed(effect, repeats, missing, threshold)
     ratio = None if effect is None else effect.ratio
     shows_interval = ratio is not None and is_meaningful(ratio)
@@ -116,13 +117,11 @@ def judge_effect(
     )
 
 
-def _find(
-    effect: stats.Effect | None, disturbed: float, threshold: float
-) -> tuple[SpeedVerdict, tuple[Missing, ...]]:
+def _find(effect: stats.Effect | None, threshold: float) -> tuple[SpeedVerdict, tuple[Missing, ...]]:
     """Return the verdict, and what is missing where there is none."""
     if effect is not None and effect.gap is stats.Gap.UNLIKE_FAILURES:
         return SpeedVerdict.UNDECIDED, (Missing.FAILURES,)
-    if disturbed > MOST_DISTURBED:
+    if effect is not None and effect.gap is stats.Gap.DISTURBED:
         return SpeedVerdict.UNDECIDED, (Missing.QUIET,)
     if effect is not None and effect.gap is stats.Gap.NOT_INTERLEAVED:
         return judge_ratio(effect.ratio, threshold=threshold), (Missing.LOADS,)

@@ -114,7 +114,7 @@ ADVICE = {
     ),
     MeasurementWarning.DISTURBED: (
         "memory was swapped or a GPU lowered its clocks during more than a fifth of the runs, and what that"
-        " did is not known, so there is no verdict: measure again on a quiet machine"
+        " did is not known, so there is neither interval nor verdict: measure again on a quiet machine"
     ),
     MeasurementWarning.WIDENED: (
         "other programs used the processor during most runs, so intervals include what that may have changed:"

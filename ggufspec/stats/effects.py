@@ -62,6 +62,7 @@ class Gap(StrEnum):
     EQUAL = "equal"  # all values are the same: their spread is not known
     NO_LOOK = "no-look"  # the bench ended before its first look
     UNLIKE_FAILURES = "unlike-failures"  # more runs of one arm failed, so the others are no sample of it
+    DISTURBED = "disturbed"  # swapping or heat during many runs, and what that did is not known
 
 
 @dataclass(frozen=True, kw_only=True)

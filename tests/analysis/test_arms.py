@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -215,8 +216,25 @@ def test_a_disturbance_of_unknown_effect_leaves_no_verdict(name: str) -> None:
     judged = _judgement(bench)
     assert (judged.verdict, judged.missing) == (SpeedVerdict.UNDECIDED, (Missing.QUIET,))
     assert judged.ratio is not None
-    assert judged.ratio.lo is not None
+    assert judged.ratio.lo is None  # the disturbed runs agree with each other, and say nothing of quiet ones
     assert "disturbed" in review.warnings(bench)
+
+
+def test_heat_during_every_run_of_one_arm_is_seen_beside_many_others() -> None:
+    """Its runs are a seventh of all."""
+    runs = []
+    for repeat, number in product(range(3), range(8)):
+        for draft in (None, 1, 2, 3, 4, 5, 6):
+            noise = 1 + 0.01 * math.sin(7 * repeat + 3 * number + (draft or 0))
+            role = Role.DRAFTING if draft else Role.TARGET
+            run = values.run(
+                role, prompt=f"p{number}", repeat=repeat, tps=(75 if draft else 50) * noise, draft=draft
+            )
+            runs.append(replace(run, doubts=("gpu-throttled",)) if draft == 6 else run)
+    _, *quiet, hot = arms.group(values.bench(*runs))
+    assert {arm.judgement.verdict for arm in quiet if arm.judgement} == {SpeedVerdict.FASTER}
+    assert hot.judgement is not None
+    assert (hot.judgement.verdict, hot.judgement.missing) == (SpeedVerdict.UNDECIDED, (Missing.QUIET,))
 
 
 def _beside(others_cores: float, *, drafting_alone: bool = False) -> Callable[[RunResult], RunResult]:

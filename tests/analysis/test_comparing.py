@@ -204,8 +204,10 @@ def test_a_guard_beside_other_programs_is_inconclusive() -> None:
     swapped = values.bench(
         *(replace(run, doubts=("swapping",)) for run in quiet.runs), builds=dict(quiet.meta.builds)
     )
-    with pytest.raises(InconclusiveError, match="swapped"):
-        guarding.guard(comparing.compare(swapped), 0.03)
+    for compared in (comparing.compare(swapped), comparing.compare([swapped] * 3, [swapped] * 3)):
+        assert {row.change.ratio.lo for row in compared.rows} == {None}
+        with pytest.raises(InconclusiveError, match="swapped"):
+            guarding.guard(compared, 0.03)
 
 
 def test_holms_procedure_and_its_intervals_agree() -> None:

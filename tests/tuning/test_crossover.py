@@ -200,9 +200,12 @@ def test_nothing_is_said_of_cells_that_are_unknown() -> None:
 
 def test_disturbed_cells_have_no_verdict() -> None:
     runs = [replace(run, doubts=("busy-machine",)) for run in crossed.bench(ENDS, _gain).runs]
-    cell = map_crossover(values.bench(*runs), AXES).by_point[TrafficPoint(1, 0)]
+    found = map_crossover(values.bench(*runs), AXES)
+    assert {forecast.verdict for forecast in found.cells} == {SpeedVerdict.UNDECIDED}  # nor have others
+    cell = found.by_point[TrafficPoint(1, 0)]
     assert (cell.source, cell.disturbed) == (CellSource.MEASURED, True)
     assert cell.verdict is SpeedVerdict.UNDECIDED
+    assert {gain.speedup.lo for gain in cell.gains} == {None}
     assert not _map().by_point[TrafficPoint(1, 0)].disturbed
 
 
