@@ -69,7 +69,6 @@ GROUPS = {
 
 _FILES = {
     "bundles": "publish verify board",
-    "cache": "cache",
     "comparing": "compare bisect",
     "fleet": "fleet",
     "forecasts": "plan whatif",
@@ -78,7 +77,7 @@ _FILES = {
     "pairs": "pairs prompts",
     "reading": "show report parse",
     "serving": "serve chat",
-    "setup": "build doctor config completion",
+    "setup": "build doctor config completion cache",
     "tuning": "tune auto crossover",
 }
 """File of this folder -> the commands that it defines, each as a function of its name."""

@@ -87,9 +87,9 @@ def chat(asked: TalkOptions) -> None:
 
                 terminal.ChatTerminal(talk, history=paths.data_dir() / "chat-history").run()
             else:
-                from ggufspec.console import once as answer
+                from ggufspec.console import views
 
-                answer.show(talk, prompt, talk.facts(), as_json=asked.output == "json")
+                views.show(talk, prompt, talk.facts(), as_json=asked.output == "json")
         except Failure as failure:
             raise failure_error(failure.status, failure.reason) from failure
 

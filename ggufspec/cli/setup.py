@@ -1,4 +1,4 @@
-"""``ggufspec build``, ``doctor``, ``config`` and ``completion``: what this machine needs."""
+"""``ggufspec build``, ``doctor``, ``config``, ``cache`` and ``completion``: what is here, what is missing."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec import api
+from ggufspec.choices import StorageKind
 from ggufspec.cli.entry.command import command_of, group_of, usage_errors
-from ggufspec.cli.entry.output import echo, echo_json, terminal_width
+from ggufspec.cli.entry.output import echo, echo_json, echo_table, terminal_width
 from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.options import (
     AnswerOptions,
     BuildOptions,
+    CacheListOptions,
     CompletionOptions,
     DoctorOptions,
     KeyArgument,
     Options,
+    PruneOptions,
     SetOptions,
 )
+from ggufspec.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from ggufspec.options import settings
@@ -43,10 +47,10 @@ def build(asked: BuildOptions) -> None:
     if asked.listing and asked.cmake:
         raise click.UsageError("--cmake chooses what is built; --list and --remove take no --cmake")
     if asked.listing:
-        from ggufspec.report.text import installs
+        from ggufspec.report.text import provenance
 
         usable, skipped = api.list_builds()
-        echo(installs.table(usable, asked.output, skipped), nl=False)
+        echo(provenance.table(usable, asked.output, skipped), nl=False)
         if not usable:
             echo("no llama.cpp was found; build it: ggufspec build", err=True)
         return
@@ -91,7 +95,7 @@ def doctor(asked: DoctorOptions) -> None:
 
 
 @command_of(AnswerOptions)
-def listed(asked: AnswerOptions) -> None:
+def list_settings(asked: AnswerOptions) -> None:
     """List every key with its value and source.
 
     \b
@@ -173,7 +177,7 @@ def path(asked: Options) -> None:
     echo(paths.config_file())
 
 
-@group_of(AnswerOptions, list=listed, get=get, set=assign, unset=unset, path=path)
+@group_of(AnswerOptions, list=list_settings, get=get, set=assign, unset=unset, path=path)
 def config(asked: AnswerOptions) -> None:
     """Show and change the settings of all commands, with their sources.
 
@@ -252,3 +256,107 @@ def completion(asked: CompletionOptions) -> None:
     assert completion_class is not None
     script = completion_class(click.get_current_context().find_root().command, {}, PROGRAM, _VARIABLE)
     echo(script.source_template % script.source_vars())
+
+
+@command_of(CacheListOptions)
+def list_items(asked: CacheListOptions) -> None:
+    """List the items of each KIND, or of all kinds, with the names that `prune` accepts.
+
+    \b
+    ggufspec cache list
+    ggufspec cache list builds models -o json
+    """
+    from ggufspec.doctor import storage
+
+    items = storage.list_items([*map(StorageKind, asked.kinds)] or tuple(StorageKind))
+    if asked.output == "json":
+        echo_json(
+            [
+                {
+                    "name": item.name,
+                    "kind": item.kind.value,
+                    "size_bytes": item.size_bytes,
+                    "changed_at": item.changed_at.isoformat(timespec="seconds"),
+                    "note": item.note or None,
+                    "path": str(item.places[0]),
+                }
+                for item in items
+            ]
+        )
+    elif items:
+        rows = [
+            [item.name, format_bytes(item.size_bytes), item.changed_at.date().isoformat(), item.note]
+            for item in items
+        ]
+        echo_table(["name", "size", "changed", "note"], rows)
+    else:
+        echo("nothing is stored", err=True)
+
+
+@command_of(PruneOptions)
+def prune(asked: PruneOptions) -> None:
+    """Delete each NAME after confirmation: a complete kind, or a single item as `list` names it.
+
+    Models must be named one by one.
+
+    \b
+    ggufspec cache prune sources
+    ggufspec cache prune builds/0.2.63-cpu-ba7f74e6 --yes
+    """
+    from ggufspec.doctor import storage
+
+    items = storage.select(asked.names)
+    if not items:
+        echo("nothing to delete", err=True)
+        return
+    sizes = {item.name: item.size_bytes for item in items}
+    if not asked.yes:
+        terminal, what = Terminal(), f"{counted(len(items), 'item')} of {format_bytes(sum(sizes.values()))}"
+        terminal.refuse_unasked(f"deleting {what}")
+        for item in items:
+            echo(item.name, err=True)
+        terminal.agree(f"Delete {what}?", f"deleting {what}")
+    for item in items:
+        storage.remove(item)
+        echo(f"deleted {item.name} ({format_bytes(sizes[item.name])})")
+
+
+@group_of(AnswerOptions, list=list_items, prune=prune)
+def cache(asked: AnswerOptions) -> None:
+    """Show the disk space of builds, sources, models and results, and free it.
+
+    The kinds are builds, sources, cuda, models, digests, other, profiles and results. Profiles and results
+    are measurements; the others can be built or downloaded again. Models are in the Hub's cache, which other
+    programs share.
+
+    \b
+    ggufspec cache
+    ggufspec cache list builds
+    ggufspec cache prune sources builds/0.2.63-cpu-ba7f74e6
+    """
+    from ggufspec.doctor import storage
+
+    items = {kind: storage.list_items([kind]) for kind in StorageKind}
+    sizes = {kind: sum(item.size_bytes for item in of_kind) for kind, of_kind in items.items()}
+    if asked.output == "json":
+        echo_json(
+            [
+                {
+                    "kind": kind.value,
+                    "items": len(items[kind]),
+                    "size_bytes": size,
+                    "shared": kind is StorageKind.MODELS,
+                    "path": str(storage.root(kind)),
+                }
+                for kind, size in sizes.items()
+            ]
+        )
+        return
+    shared = {StorageKind.MODELS: " (shared with other programs)"}
+    cells = [
+        [kind.value, str(len(items[kind])), format_bytes(size), f"{storage.root(kind)}{shared.get(kind, '')}"]
+        for kind, size in sizes.items()
+    ]
+    echo_table(["kind", "items", "size", "where"], cells)
+    own = sum(size for kind, size in sizes.items() if kind not in shared)
+    echo(f"{format_bytes(own)} without the models; `ggufspec cache list` lists every item", err=True)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
@@ -29,11 +31,13 @@ from ggufspec.console.conversation import (
     describe,
     figures,
     progress,
+    read_answer,
     totals,
 )
+from ggufspec.console.talk import Talk
 from ggufspec.domain import Role
 from ggufspec.engines.server import Span, Stream
-from ggufspec.harmless import harmless, markdown
+from ggufspec.harmless import harmless, markdown, to_json
 from ggufspec.units import format_duration, format_number, format_rate
 
 _DRAFTED, _ASIDE = "green", "dim"
@@ -193,7 +197,7 @@ def render(conversation: Conversation, facts: Mapping[str, Any], *, as_json: boo
         as_json: JSON, else Markdown.
     """
     if as_json:
-        entries = [to_json(entry) for entry in conversation.entries]
+        entries = [entry_to_json(entry) for entry in conversation.entries]
         text = json.dumps({"schema": SCHEMA, **facts, "entries": entries}, indent=2, ensure_ascii=False)
         return f"{text}\n"
     listed = "".join(f"- {name}: {_code(value)}\n" for name, value in facts.items() if value)
@@ -201,7 +205,7 @@ def render(conversation: Conversation, facts: Mapping[str, Any], *, as_json: boo
     return f"# ggufspec chat: {markdown(str(facts['pair']))}\n\n{listed}{body}{_table(conversation)}"
 
 
-def to_json(entry: Entry) -> dict[str, Any]:
+def entry_to_json(entry: Entry) -> dict[str, Any]:
     """Return an entry as JSON; absent measurements are null."""
     if isinstance(entry, Turn):
         return {
@@ -297,3 +301,39 @@ def _fenced(text: str) -> str:
 
 def _code(value: object) -> str:
     return f"`{value}`" if "`" not in str(value) else markdown(str(value))
+
+
+def show(talk: Talk, prompt: str, facts: Mapping[str, Any], *, as_json: bool) -> ChatAnswer:
+    """Write the answer to standard output as it is generated, and a line of measurements to standard error.
+
+    Args:
+        talk: a pair with an empty conversation.
+        prompt: the prompt.
+        facts: the first fields of the JSON object.
+        as_json: write one JSON object once the answer is complete.
+
+    Raises:
+        GgufspecError: the prompt cannot be answered.
+        Failure: the server died, refused or did not answer in time.
+    """
+    stream = talk.ask(prompt)
+    console = Console(highlight=False)
+    is_plain = not console.is_terminal or console.no_color
+    with closing(stream.spans()) as spans:
+        for span in spans:
+            if as_json:
+                continue
+            if is_plain:  # byte for byte into pipes and files
+                sys.stdout.write(harmless(span.text) if console.is_terminal else span.text)
+                sys.stdout.flush()
+            else:
+                console.print(mark_tokens([span], console), end="", soft_wrap=True)
+    answer = read_answer(stream)
+    if as_json:
+        record = {"schema": SCHEMA, **facts, "said": prompt, **answer_to_json(answer)}
+        sys.stdout.write(f"{to_json(record)}\n")
+    elif not answer.text.endswith("\n"):
+        sys.stdout.write("\n")
+    sys.stdout.flush()
+    sys.stderr.write(f"{' · '.join(figures(answer))}\n")
+    return answer

@@ -16,8 +16,6 @@ from ggufspec.fleet.journal import (
     read_benches,
     read_fleet,
 )
-from ggufspec.fleet.machines import identify_machine
-from ggufspec.fleet.merging import merge
 from ggufspec.fleet.nodes import (
     START_HINT,
     Cluster,
@@ -27,10 +25,11 @@ from ggufspec.fleet.nodes import (
     prepare_nodes,
     tune_nodes,
 )
-from ggufspec.fleet.orders import Order, make_order
+from ggufspec.fleet.orders import Order, identify_machine, make_order
 from ggufspec.fleet.ray_cluster import RayCluster
 from ggufspec.fleet.scheduling import AttemptEnding, Node, Schedule
 from ggufspec.fleet.simulating import Simulation, Stay, lower_bound, simulate
+from ggufspec.fleet.storing import merge
 
 __all__ = [
     "START_HINT",

@@ -24,7 +24,6 @@ from ggufspec import doctor, machine, measure, paths, results, temporary, tuning
 from ggufspec.domain import RunResult
 from ggufspec.errors import ConsentNeededError, GgufspecError
 from ggufspec.fleet.journal import block_key
-from ggufspec.fleet.machines import identify_machine
 from ggufspec.fleet.orders import (
     BlockMeasured,
     Examined,
@@ -36,11 +35,12 @@ from ggufspec.fleet.orders import (
     RunStored,
     TextJudged,
     TunedHere,
+    identify_machine,
     unpack_texts,
 )
 from ggufspec.llama import build
 from ggufspec.llama.install import installs
-from ggufspec.measure import Session, api, duration, identify, naming
+from ggufspec.measure import Session, api, identify, models, runplan
 from ggufspec.modelfiles import hub
 from ggufspec.options import BenchOptions, BuildOptions, RunOptions, TuneOptions
 from ggufspec.results import Meta, ResultSet, Runs
@@ -124,7 +124,7 @@ class Bencher:
     lock: Path = HOST_LOCK
     unset: Mapping[str, str] = field(default_factory=dict)
     _session: Session | None = field(default=None, init=False)
-    _known: duration.Experience | None = field(default=None, init=False)
+    _known: runplan.Experience | None = field(default=None, init=False)
     _bench: str = field(default="", init=False)
     _keys: tuple[str, ...] = field(default=(), init=False)
     _command: tuple[str, ...] = field(default=(), init=False)
@@ -247,7 +247,7 @@ class Bencher:
             GgufspecError: it cannot be.
         """
         order = self._open_order()
-        self._known = duration.experience()  # of the user's own benches
+        self._known = runplan.experience()  # of the user's own benches
         self._separate_results()
         _build_missing(order)
         with temporary.folder() as folder:
@@ -263,7 +263,7 @@ class Bencher:
     def _describe_plan(self) -> Preparation:
         session = self._prepared
         assert self._known is not None, "prepare first"
-        expected = duration.expect(session.suite, self._known)
+        expected = runplan.expect(session.suite, self._known)
         return Preparation(
             meta=self._describe_bench(session),
             keys=self._keys,
@@ -349,16 +349,16 @@ def _fetch(asked: T, order: Order) -> T:
     """
     access = hub.Access.of(asked)
     if order.plans:
-        texts = [name for name in naming.list_names(asked) if isinstance(name, str)]
-        return naming.with_models(asked, {text: naming.find_model(text, access) for text in texts})
-    for survey in measure.survey_models(naming.list_names(asked), access).values():
+        texts = [name for name in models.list_names(asked) if isinstance(name, str)]
+        return models.with_models(asked, {text: models.find_model(text, access) for text in texts})
+    for survey in measure.survey_models(models.list_names(asked), access).values():
         if survey.missing_bytes > MOST_BYTES and not order.yes:
             raise ConsentNeededError(
                 f"its download of {format_bytes(survey.missing_bytes)} needs confirmation", "add --yes"
             )
         if survey.missing_bytes:
             hub.check_room(survey)
-    return naming.with_fetched(asked)
+    return models.with_fetched(asked)
 
 
 def _begins_with(runs: Runs, n_known: int, last_log: str | None) -> bool:

@@ -13,7 +13,6 @@ from ggufspec import results
 from ggufspec.choices import Where
 from ggufspec.errors import GgufspecError
 from ggufspec.fleet.journal import Journal, MachineJoined, MachineRefused, create_fleet
-from ggufspec.fleet.machines import identify_machine
 from ggufspec.fleet.orders import (
     Examined,
     Message,
@@ -23,6 +22,7 @@ from ggufspec.fleet.orders import (
     TunedHere,
     choose_plan,
     explain_difference,
+    identify_machine,
 )
 from ggufspec.fleet.scheduling import Node, Schedule
 from ggufspec.fleet.simulating import Simulation, Stay, simulate

@@ -1,17 +1,20 @@
-"""The benches of a fleet on the driver's side: one for each machine, filled by what the machines send."""
+"""The benches of a fleet on the driver's side: filled by what machines send, or joined from their copies."""
 
 from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ggufspec import paths, results
-from ggufspec.domain import RunResult
+from ggufspec.choices import Where
+from ggufspec.domain import Build, RunResult
 from ggufspec.errors import ResultsError
-from ggufspec.fleet.orders import Preparation, RunStored, TextJudged
+from ggufspec.fleet.journal import BlockEnded, MachineJoined, StoredFleet, block_key, create_fleet, new_name
+from ggufspec.fleet.orders import Preparation, RunStored, TextJudged, identify_machine
+from ggufspec.fleet.scheduling import AttemptEnding
 from ggufspec.results import Meta, ResultSet
 from ggufspec.results import store as stored_benches
 
@@ -133,3 +136,134 @@ class FleetBenches:
         """Let others write to the benches."""
         for store in self._stores.values():
             results.close(store)
+
+
+_LEAST = 2
+
+
+def merge(benches: Sequence[str], *, name: str | None = None, command: tuple[str, ...] = ()) -> StoredFleet:
+    """Store benches of several machines as one fleet; the benches are copied.
+
+    Args:
+        benches: ids of stored benches, or the folders of others.
+        name: of the fleet; None makes one from the time.
+        command: the command line that asked for it.
+
+    Raises:
+        ResultsError: a bench cannot be read, or the benches must not be joined; nothing is stored then.
+    """
+    loaded = [results.load(bench) for bench in benches]
+    refuse_mixture(loaded)
+    journal = create_fleet(new_name() if name is None else name, command=command, where=Where.EACH)
+    fleet = journal.stored.fleet.name
+    copies: list[Path] = []
+    try:
+        for bench in loaded:
+            machine = identify_machine(bench.meta.machine)
+            copies.append(_copy(bench, f"{fleet}.{machine}"))
+            journal.append(
+                MachineJoined(machine=machine, hostname=bench.meta.machine.hostname, bench=copies[-1].name),
+                *(
+                    BlockEnded(
+                        pool=machine, block=number, key=key, ending=AttemptEnding.MEASURED, machine=machine
+                    )
+                    for number, key in enumerate(_list_blocks(bench))
+                ),
+            )
+    except BaseException:
+        for folder in (*copies, journal.stored.folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        journal.close()
+    return journal.stored
+
+
+def refuse_mixture(benches: Sequence[ResultSet]) -> None:
+    """Refuse benches whose differences are not those of their machines alone.
+
+    Raises:
+        ResultsError: naming two benches and what they do not share, or a bench that is damaged or does not
+            say what its models hold.
+    """
+    if len(benches) < _LEAST:
+        raise ResultsError("a fleet has two machines or more", "name a bench of each")
+    for bench in benches:
+        _refuse_alone(bench)
+    first = benches[0]
+    machines: dict[str, ResultSet] = {}
+    texts: dict[str, tuple[str, ResultSet]] = {}
+    contents: dict[str, tuple[str | None, ResultSet]] = {}
+    for bench in benches:
+        machine = identify_machine(bench.meta.machine)
+        if machine in machines:
+            raise _mixture(
+                machines[machine], bench, "are of the same machine", "sessions of one machine are not pooled"
+            )
+        machines[machine] = bench
+        for what, value in _shared(bench).items():
+            if value != _shared(first)[what]:
+                raise _mixture(first, bench, f"have different {what}", "measure them in the same way")
+        for spec in bench.runs.by_spec()[0]:
+            text, other = texts.setdefault(spec.prompt.id, (spec.prompt.text, bench))
+            if text != spec.prompt.text:
+                raise _mixture(
+                    other, bench, f"have different texts of the prompt {spec.prompt.id}", "use the same suite"
+                )
+            for model in filter(None, (spec.model, spec.drafter)):
+                content, other = contents.setdefault(model.filename, (model.content, bench))
+                if content != model.content:
+                    raise _mixture(
+                        other, bench, f"have different files called {model.filename}", "use the same file"
+                    )
+
+
+def _refuse_alone(bench: ResultSet) -> None:
+    name = bench.meta.id
+    if bench.damage:
+        raise ResultsError(f"the bench {name} is damaged: {bench.damage[0]}", "copy it again")
+    if not len(bench.runs):
+        raise ResultsError(f"the bench {name} has no runs", "leave it out")
+    for spec in bench.runs.by_spec()[0]:
+        if spec.servers is not None:
+            raise ResultsError(
+                f"the bench {name} measured a server that ran already",
+                "its machine is not known: leave it out",
+            )
+        if spec.model.content is None:
+            raise ResultsError(
+                f"the bench {name} does not say what {spec.model.filename} holds",
+                "measure it again",
+            )
+
+
+def _shared(bench: ResultSet) -> dict[str, object]:
+    """Return what benches of one fleet have in common, by its name for people."""
+    meta, specs = bench.meta, bench.runs.by_spec()[0]
+    builds: Sequence[Build] = tuple(meta.builds.values()) or (meta.build,)
+    return {
+        "engines": meta.engine,
+        "versions of llama.cpp": [(build.version, build.commit) for build in builds],
+        "stopping rules": meta.stopping,
+        "answer lengths (-n)": {spec.n_predict for spec in specs},
+        "sampling": {spec.sampling for spec in specs},
+    }
+
+
+def _list_blocks(bench: ResultSet) -> tuple[str, ...]:
+    """Return the keys of a bench's blocks, in the order of their first runs."""
+    return tuple(dict.fromkeys(map(block_key, bench.runs.by_spec()[0])))
+
+
+def _copy(bench: ResultSet, name: str) -> Path:
+    """Store a copy of a bench and its logs under a name; return its folder."""
+    return store_copy(
+        name,
+        bench.meta,
+        bench.runs,
+        lambda folder: shutil.copytree(bench.folder / "logs", folder / "logs"),
+    )
+
+
+def _mixture(first: ResultSet, other: ResultSet, difference: str, hint: str) -> ResultsError:
+    return ResultsError(f"{first.meta.id} and {other.meta.id} {difference}, so they cannot be joined", hint)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from ggufspec.measure.api import BenchProgress, bench, demo, plan_bench
-from ggufspec.measure.configured import options_of
+from ggufspec.measure.configured import options_of, with_tuned
 from ggufspec.measure.deadline import NO_DEADLINE, OVERRUN, RUN_SHARE, Deadline
-from ggufspec.measure.models import find_drafters, find_methods
-from ggufspec.measure.naming import fetch_in_time, file_of, survey_models, with_fetched, with_head
+from ggufspec.measure.models import (
+    fetch_in_time,
+    file_of,
+    find_drafters,
+    find_methods,
+    survey_models,
+    with_fetched,
+    with_head,
+)
 from ggufspec.measure.programs import describe_engine
-from ggufspec.measure.request import with_tuned
 from ggufspec.measure.runplan import RunPlan, refuse_endless
 from ggufspec.measure.session import Session, identify, prepare_session, unread_files
 from ggufspec.measure.sweep import Block, Blocks, sizes

@@ -16,7 +16,7 @@ from ggufspec.domain import NO_PROMPT, FileIdentity, FileUse, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama import build as builds
 from ggufspec.llama.install import installs, switches
-from ggufspec.measure import identity, measuring, naming, running
+from ggufspec.measure import identity, measuring, models, running
 from ggufspec.measure.deadline import Deadline
 from ggufspec.measure.runplan import RunPlan, refuse_endless
 from ggufspec.measure.session import Session, identify, prepare_session, unread_files
@@ -69,7 +69,7 @@ def plan_bench(asked: BenchOptions, sink: Sink = SILENT) -> Session:
         GgufspecError: something cannot work.
     """
     deadline = Deadline.start(asked.max_time, begun_s=sink.begun_s)
-    asked, deadline = naming.fetch_in_time(asked, deadline, sink)
+    asked, deadline = models.fetch_in_time(asked, deadline, sink)
     session = prepare(asked)
     sink.show(session)
     return session if asked.max_time is None else replace(session, deadline=deadline)

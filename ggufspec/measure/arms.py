@@ -10,9 +10,9 @@ from ggufspec.domain import Chain, Drafting, Method, NgramSettings
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import check_arguments, draft_sizes, longest_draft, unused_settings
 from ggufspec.measure import texts, traffic
+from ggufspec.measure.configured import choose_sampling
 from ggufspec.measure.models import ChosenModels, with_pairs_drafting
 from ggufspec.measure.programs import ChosenEngine
-from ggufspec.measure.request import choose_sampling
 from ggufspec.measure.sweep import Sweep, distinct_layers
 from ggufspec.measure.texts import BenchTexts
 from ggufspec.options import BenchOptions

@@ -10,7 +10,7 @@ from ggufspec import stats, units
 from ggufspec.domain import Role, StoppingRule
 from ggufspec.engines import keeps_loads
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import duration, traffic
+from ggufspec.measure import runplan, traffic
 from ggufspec.measure.arms import PlannedArms
 from ggufspec.measure.programs import ChosenEngine
 from ggufspec.measure.runplan import RunPlan
@@ -137,10 +137,10 @@ def plan_repeats(suite: RunPlan, *, engine: str, is_given: bool) -> tuple[RunPla
     """
     if is_given or suite.stopping is not None or suite.precision is not None:
         return suite, ()
-    arms = [arm for block in duration.few_blocks(suite) for arm in block.arms]
-    if suite.max_time_s is None and max(map(duration.weights, arms)) < _SMALL_BYTES:
+    arms = [arm for block in runplan.few_blocks(suite) for arm in block.arms]
+    if suite.max_time_s is None and max(map(runplan.weights, arms)) < _SMALL_BYTES:
         return suite, ()
-    known = duration.experience()
+    known = runplan.experience()
     fewer = replace(suite, repeats=stats.MIN_LOADS)
     more = f"--repeats {suite.repeats} finds smaller differences"
     load_s = max(map(known.expect_load, arms))
@@ -150,7 +150,7 @@ def plan_repeats(suite: RunPlan, *, engine: str, is_given: bool) -> tuple[RunPla
             f"repeats: {stats.MIN_LOADS} of each prompt, because a load takes about {about}; {more}",
         )
     loads = suite.repeats if keeps_loads(engine) else None
-    expected_s = duration.total(replace(suite, loads=loads), known)
+    expected_s = runplan.total(replace(suite, loads=loads), known)
     if suite.max_time_s is not None and expected_s > suite.max_time_s:
         limit, needed = map(units.format_duration, (suite.max_time_s, expected_s))
         reason = f"because {suite.repeats} would take about {needed} (--max-time {limit})"
@@ -200,10 +200,10 @@ def _within(suite: RunPlan, max_time_s: float) -> tuple[RunPlan, str]:
     off, and has the most complete repeats with a load for each.
     """
     assert suite.loads is not None
-    known = duration.experience()
+    known = runplan.experience()
 
     def expect_s(loads: int) -> float:
-        return duration.total(replace(suite, loads=loads), known)
+        return runplan.total(replace(suite, loads=loads), known)
 
     loads = bisect_right(range(1, suite.loads + 1), max_time_s, key=expect_s)
     if loads in {0, suite.loads}:

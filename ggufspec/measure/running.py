@@ -22,7 +22,7 @@ from ggufspec.domain import (
 from ggufspec.errors import GgufspecError
 from ggufspec.llama import server
 from ggufspec.measure import loading, texts, traffic
-from ggufspec.measure.request import choose_sampling, read_replay
+from ggufspec.measure.configured import choose_sampling, read_replay
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.session import Session
 from ggufspec.measure.sweep import Block

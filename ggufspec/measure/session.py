@@ -15,12 +15,12 @@ from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import WorkerReport
 from ggufspec.measure import configured, identity
 from ggufspec.measure.arms import PlannedArms, plan_arms
+from ggufspec.measure.configured import with_tuned
 from ggufspec.measure.deadline import Deadline
 from ggufspec.measure.fitting import PlannedMemory, plan_memory
 from ggufspec.measure.loading import PlannedRuns, check_until, describe_looks, plan_runs, plan_stopping
 from ggufspec.measure.models import ChosenModels, choose_models
 from ggufspec.measure.programs import ChosenEngine, find_engine, make_engine
-from ggufspec.measure.request import with_tuned
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.measure.texts import read_bench_texts

@@ -15,9 +15,9 @@ from ggufspec.domain import ModelFile, Prompt
 from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import tools
 from ggufspec.llama.install import Install
+from ggufspec.measure.configured import read_replay
 from ggufspec.measure.models import ChosenModels
 from ggufspec.measure.programs import ChosenEngine
-from ggufspec.measure.request import read_replay
 from ggufspec.modelfiles import gguf, hub
 from ggufspec.options import BenchOptions, MeasureOptions
 from ggufspec.prompts import Message, PromptSuite, Recording, Render, chat

@@ -12,7 +12,7 @@ from ggufspec import paths, userfiles
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
 from ggufspec.modelfiles import hub
-from ggufspec.prompts import chat, datasets, jsonl, tables
+from ggufspec.prompts import chat, datasets
 from ggufspec.prompts.chat import Message, PromptTurns, Render
 from ggufspec.prompts.recorded import RecordedRequest, Recording, read_conversation, read_recording
 from ggufspec.prompts.suite import (
@@ -23,6 +23,7 @@ from ggufspec.prompts.suite import (
     assemble,
     build,
     check_text,
+    read_toml,
 )
 
 __all__ = [
@@ -105,12 +106,12 @@ def load(path: Path) -> PromptSuite:
     """
     ending = path.suffix.lower()
     if ending == ".parquet":
-        return jsonl.make_suite(path, jsonl.read_parquet(path))
+        return datasets.make_suite(path, datasets.read_parquet(path))
     text = _read(path)
     if ending == ".toml":
-        return tables.read_toml(path, text)
+        return read_toml(path, text)
     if ending in _JSON:
-        return jsonl.read_jsonl(path, text)
+        return datasets.read_jsonl(path, text)
     try:
         name = one_line(path.stem)[:LONGEST_NAME].strip() or "prompt"
         prompt = build(name=name, turns=[text.removesuffix("\n")])

@@ -21,7 +21,7 @@ from typing import Any
 
 from ggufspec import userfiles
 from ggufspec.errors import GgufspecError
-from ggufspec.prompts import jsonl
+from ggufspec.prompts import datasets
 from ggufspec.prompts.chat import Message
 from ggufspec.prompts.suite import BadPromptError, check_text, conditions
 
@@ -161,7 +161,7 @@ class _RecordedRow:
 
 
 def _jsonl(file: Path, content: str) -> Iterator[_RecordedRow]:
-    for where, _, row in jsonl.read_rows(file, content, _FORM):
+    for where, _, row in datasets.read_rows(file, content, _FORM):
         body = next((body for name in _BODIES if (body := _object(row.get(name))) is not None), row)
         times = (_time(mapping.get(name)) for mapping in (row, body) for name in _TIMES)
         at_s = next((at_s for at_s in times if at_s is not None), None)

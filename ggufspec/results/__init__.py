@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from ggufspec.results.configuration import (
     CONFIGURATION_VERSION,
+    CROSSOVER_VERSION,
     Configuration,
+    CrossoverAxes,
     PassedOver,
     Recommendation,
     find_configuration,
     has_configuration,
     read_configuration,
-    write_configuration,
-)
-from ggufspec.results.crossover import (
-    CROSSOVER_VERSION,
-    CrossoverAxes,
     read_crossover_axes,
+    write_configuration,
     write_crossover_axes,
 )
 from ggufspec.results.jsonschemas import json_schema, stored_schemas
 from ggufspec.results.records import decode_hook
-from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished
-from ggufspec.results.runs import CellKey, Runs
+from ggufspec.results.resultset import SCHEMA_VERSION, CellKey, Meta, ResultSet, Runs, cell, finished
 from ggufspec.results.store import (
     LATEST,
     amend,

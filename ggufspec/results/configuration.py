@@ -1,4 +1,4 @@
-"""A tuned configuration: the recommendation of a tuning as one value that every command runs, in a file."""
+"""What is stored beside the runs of a bench: a tuned configuration, or the axes of a crossover."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ggufspec import paths
 from ggufspec.domain import Build, Estimate, FileIdentity, Launch, Machine, RunSpec, Serving, SpeedJudgement
 from ggufspec.errors import ResultsError
 from ggufspec.results import records, seals, store
-from ggufspec.results.writer import disk, refuse_newer, write_object
+from ggufspec.results.writer import disk, read_object, refuse_newer, write_object
 
 CONFIGURATION_VERSION = 1
 
@@ -112,7 +112,7 @@ class Configuration:
         return overall.spec if overall.is_decided or overall.candidate is None else overall.candidate
 
 
-_FILE = "configuration.json"
+_CONFIGURATION = "configuration.json"
 
 
 class _FormatHead(msgspec.Struct):
@@ -126,7 +126,7 @@ def write_configuration(configuration: Configuration, folder: Path) -> Path:
         ResultsError: it cannot be written.
         DiskFullError: the disk is full.
     """
-    file = folder / _FILE
+    file = folder / _CONFIGURATION
     with disk(folder):
         write_object(file, configuration)
     return file
@@ -144,7 +144,7 @@ def find_configuration(name: str = store.LATEST) -> Path:
     if Path(name).is_file():
         return Path(name)
     if name == store.LATEST:
-        files = (paths.runs_dir() / bench / _FILE for bench in reversed(store.ids()))
+        files = (paths.runs_dir() / bench / _CONFIGURATION for bench in reversed(store.ids()))
         newest = next((file for file in files if file.is_file()), None)
         if newest is None:
             raise ResultsError("nothing is tuned yet", "run `ggufspec tune` first")
@@ -154,12 +154,12 @@ def find_configuration(name: str = store.LATEST) -> Path:
         raise ResultsError(
             f"the bench {folder.name} has no tuned configuration", "name a bench that `ggufspec tune` made"
         )
-    return folder / _FILE
+    return folder / _CONFIGURATION
 
 
 def has_configuration(folder: Path) -> bool:
     """Whether the folder of a bench has a tuned configuration."""
-    return (folder / _FILE).is_file()
+    return (folder / _CONFIGURATION).is_file()
 
 
 def read_configuration(name: str = store.LATEST) -> Configuration:
@@ -189,3 +189,45 @@ def read_configuration(name: str = store.LATEST) -> Configuration:
             f"{file} is not a tuned configuration: {error}",
             "it was edited or damaged: restore it, or tune again",
         ) from error
+
+
+CROSSOVER_VERSION = 1
+_CROSSOVER = "crossover.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossoverAxes:
+    """What a map of users and depths spans, each in ascending order; ``depths`` are in tokens."""
+
+    users: tuple[int, ...]
+    depths: tuple[int, ...]
+    schema_version: int = CROSSOVER_VERSION
+
+
+def write_crossover_axes(axes: CrossoverAxes, folder: Path) -> None:
+    """Write the axes into the folder of a bench, in one step.
+
+    Raises:
+        ResultsError: they cannot be written; DiskFullError where the disk is full.
+    """
+    with disk(folder):
+        write_object(folder / _CROSSOVER, axes)
+
+
+def read_crossover_axes(folder: Path) -> CrossoverAxes | None:
+    """Return the axes of a bench; None where it is not a crossover.
+
+    Raises:
+        ResultsError: they are damaged, or cannot be read.
+    """
+    file = folder / _CROSSOVER
+    if not file.is_file():
+        return None
+    try:
+        axes = msgspec.json.decode(read_object(file), type=CrossoverAxes)
+    except OSError as error:
+        raise ResultsError(f"cannot read {file}: {error.strerror}", "check its permissions") from error
+    except ValueError as error:  # msgspec's errors are ValueErrors
+        raise ResultsError(f"{file} is damaged: {error}", "measure the crossover again") from error
+    refuse_newer(file, axes.schema_version, CROSSOVER_VERSION)
+    return axes

@@ -9,8 +9,12 @@ from typing import Any
 
 import msgspec
 
-from ggufspec.results.configuration import CONFIGURATION_VERSION, Configuration
-from ggufspec.results.crossover import CROSSOVER_VERSION, CrossoverAxes
+from ggufspec.results.configuration import (
+    CONFIGURATION_VERSION,
+    CROSSOVER_VERSION,
+    Configuration,
+    CrossoverAxes,
+)
 from ggufspec.results.records import Record
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta
 

@@ -20,8 +20,7 @@ from ggufspec import units
 from ggufspec.domain import Build, Machine
 from ggufspec.errors import ResultsError
 from ggufspec.results import records, seals
-from ggufspec.results.ledger import Ledger
-from ggufspec.results.records import CallRecord, JudgedRecord, OutputRecord, SpecRecord, TextRecord
+from ggufspec.results.records import CallRecord, JudgedRecord, Ledger, OutputRecord, SpecRecord, TextRecord
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta
 from ggufspec.results.writer import refuse_newer
 

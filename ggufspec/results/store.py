@@ -31,11 +31,9 @@ from ggufspec.domain import Build, FileIdentity, Machine, RpcWorker, RunResult, 
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.options import LoadedBench
 from ggufspec.results import reading, records, seals
-from ggufspec.results.ledger import Ledger
 from ggufspec.results.reading import META
-from ggufspec.results.records import JudgedRecord
-from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet
-from ggufspec.results.runs import Runs
+from ggufspec.results.records import JudgedRecord, Ledger
+from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, Runs
 from ggufspec.results.writer import Lock, Writer, disk, write_object
 from ggufspec.steps import Sink
 

@@ -16,7 +16,7 @@ from filelock import lock_descriptor
 from ggufspec import paths
 from ggufspec.errors import DiskFullError, ResultsError
 from ggufspec.results import records, seals
-from ggufspec.results.ledger import Ledger
+from ggufspec.results.records import Ledger
 
 _LOCK = "lock"
 T = TypeVar("T")

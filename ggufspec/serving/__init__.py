@@ -16,11 +16,16 @@ from ggufspec.serving.client import (
     run_in_loop,
 )
 from ggufspec.serving.engine import TrafficEngine
-from ggufspec.serving.figures import summarize
-from ggufspec.serving.openai import make_body, take_openai_event
-from ggufspec.serving.records import RequestRecord, decode_records, encode_record
+from ggufspec.serving.figures import RequestRecord, decode_records, encode_record, summarize
 from ggufspec.serving.rereading import reread_run
-from ggufspec.serving.running import RUNNING, CounterPair, RunningEngine, with_counters
+from ggufspec.serving.running import (
+    RUNNING,
+    CounterPair,
+    RunningEngine,
+    make_body,
+    take_openai_event,
+    with_counters,
+)
 
 __all__ = [
     "LEAST_ARRIVALS",

@@ -15,7 +15,7 @@ from typing import Any
 
 from ggufspec.domain import Failure, Prompt, RequestOutcome, ServiceLevel, Traffic
 from ggufspec.llama.server import END, LoadClient, RequestError, Timings, read_event
-from ggufspec.serving.records import RequestRecord
+from ggufspec.serving.figures import RequestRecord
 
 REQUESTS_PER_USER = 5
 """The least number of requests that count, by user: the first one of each precedes the steady window."""

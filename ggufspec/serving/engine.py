@@ -13,7 +13,7 @@ from ggufspec.domain import Failure, Prompt, RequestOutcome, RunSpec, Status
 from ggufspec.engines.server import LoadedServer, Parsed, ServerEngine, response
 from ggufspec.llama.server import LoadClient
 from ggufspec.serving.client import TrafficRun, run_in_loop
-from ggufspec.serving.records import RequestRecord, encode_record
+from ggufspec.serving.figures import RequestRecord, encode_record
 from ggufspec.serving.rereading import read_server_record
 from ggufspec.units import counted
 

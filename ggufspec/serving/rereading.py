@@ -13,8 +13,7 @@ from ggufspec.domain import RunResult, RunSpec, Sample
 from ggufspec.engines import rereading
 from ggufspec.engines.server import Parsed
 from ggufspec.errors import LogError
-from ggufspec.serving.figures import summarize
-from ggufspec.serving.records import RequestRecord, decode_records
+from ggufspec.serving.figures import RequestRecord, decode_records, summarize
 from ggufspec.serving.running import RUNNING, read_record
 
 

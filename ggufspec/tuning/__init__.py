@@ -22,7 +22,6 @@ from ggufspec.tuning.launching import (
 )
 from ggufspec.tuning.looking import forecast_configurations, outlook
 from ggufspec.tuning.planning import identify, prepare_tuning
-from ggufspec.tuning.recommending import configuration_of
 from ggufspec.tuning.running import (
     NextBench,
     confirmation,
@@ -34,7 +33,7 @@ from ggufspec.tuning.running import (
 )
 from ggufspec.tuning.sources import DraftSource, DraftSources, find_sources
 from ggufspec.tuning.values import Choice, Plan, Prospect, Spent, Stage, Tuned, TuningForecast
-from ggufspec.tuning.verdicts import judge_finalists, select_arms, why_unusable
+from ggufspec.tuning.verdicts import configuration_of, judge_finalists, select_arms, why_unusable
 
 __all__ = [
     "Choice",

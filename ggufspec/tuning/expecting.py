@@ -17,7 +17,7 @@ from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import ExpectedRound, TracedTexts
 from ggufspec.measure import Block, Deadline, Session
 from ggufspec.serving import plan_traffic
-from ggufspec.tuning import budgeting, looking, pricing, prospects
+from ggufspec.tuning import budgeting, calibrating, looking, prospects
 from ggufspec.tuning.budgeting import CellPace, Pace
 from ggufspec.tuning.values import Plan, Stage
 
@@ -134,7 +134,7 @@ def expect_rounds(
                 chosen = budgeting.spread(requests.prompts, max(_FEWEST_PROMPTS, affordable))
             tracing = deadline.stage(limit_s * _TRACES_SHARE)
             texts = yield from _trace(engine, first, arms, chosen, drafters, tracing)
-            curves, _ = yield from pricing.curves(
+            curves, _ = yield from calibrating.curves(
                 engine,
                 plan,
                 first,

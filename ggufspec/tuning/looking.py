@@ -22,7 +22,7 @@ from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.measure import Deadline
 from ggufspec.prompts import PromptTurns
 from ggufspec.steps import finish
-from ggufspec.tuning import budgeting, calibrating, pricing, prospects
+from ggufspec.tuning import budgeting, calibrating, prospects
 from ggufspec.tuning.budgeting import Budget, Pace, Wanted
 from ggufspec.tuning.calibrating import Calibrated
 from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, TuningForecast
@@ -86,7 +86,7 @@ def forecast_configurations(
             traced = time.monotonic()
 
             def forecast_all(
-                curves: pricing.Curves, traffic: Traffic | None = None, text_sd: float = 0.0
+                curves: calibrating.Curves, traffic: Traffic | None = None, text_sd: float = 0.0
             ) -> tuple[Prospect, ...]:
                 return prospects.prospects(
                     forecastable,
@@ -103,13 +103,13 @@ def forecast_configurations(
             timed = replace(first, prompt=_longest_text(texts))
             before_measuring = plan.deadline.reserve(budgeting.least_measuring_s(pace, wanted, plan.deadline))
             costing = before_measuring.stage(budget.costs_s * _STAGE_SLACK)
-            curves, notes = yield from pricing.curves(
+            curves, notes = yield from calibrating.curves(
                 engine, plan, timed, forecastable, texts, pace=pace, deadline=costing
             )
             forecastable, left_out = _with_curves(forecastable, curves)
             further = prospects.beyond_edge(forecast_all(curves), plan.beyond)
             if further and not costing.is_over():
-                larger, more = yield from pricing.curves(
+                larger, more = yield from calibrating.curves(
                     engine, plan, timed, further, texts, pace=pace, deadline=costing
                 )
                 forecastable += [arm for arm in further if (arm.offload, arm.draft_source) in larger]
@@ -276,7 +276,7 @@ def explain_failure(failure: Failure, deadline: Deadline) -> GgufspecError:
 
 
 def _with_curves(
-    forecastable: Sequence[RunSpec], curves: pricing.Curves
+    forecastable: Sequence[RunSpec], curves: calibrating.Curves
 ) -> tuple[list[RunSpec], tuple[RunSpec, ...]]:
     """Return the configurations whose costs were timed, and those for which there was no time."""
     timed = [arm for arm in forecastable if (arm.offload, arm.draft_source) in curves]
@@ -317,7 +317,7 @@ def _wanted(
         prompts=sum(1 + len(prompt.followups) for prompt in prompts),
         n_predict=first.n_predict,
         users=plan.users,
-        costs_s=pricing.least_seconds(forecastable, start.token_s),
+        costs_s=calibrating.least_seconds(forecastable, start.token_s),
         forecast_only=forecast_only,
         launches=Program.SERVER in plan.session.install.programs,
     )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from ggufspec import machine, units
+from ggufspec import machine, paths, units
 from ggufspec.analysis import warnings
-from ggufspec.domain import Chain, Method, Program, Role, RunSpec, Serving
+from ggufspec.domain import Chain, Layers, Method, ModelFile, Offload, Program, Role, RunSpec, Serving
 from ggufspec.engines import ENGINES, check_library
 from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.concurrency import BATCH, most_rows
 from ggufspec.forecast.trace import draft_sizes
-from ggufspec.llama.command import check_chain
+from ggufspec.llama.command import check_chain, tools
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import workers
 from ggufspec.measure import (
@@ -23,6 +25,7 @@ from ggufspec.measure import (
     Deadline,
     Session,
     describe_engine,
+    find_drafters,
     find_methods,
     identity,
     refuse_endless,
@@ -30,9 +33,149 @@ from ggufspec.measure import (
 from ggufspec.measure import identify as identified
 from ggufspec.measure import prepare_session as checked
 from ggufspec.modelfiles import gguf, memory
+from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.options import BenchOptions, TuneOptions
-from ggufspec.tuning import candidates, launching, prospects
+from ggufspec.tuning import launching, prospects
 from ggufspec.tuning.values import Plan
+
+
+def plan_blocks(
+    requested: Sequence[Block],
+    cards: Mapping[ModelFile, ModelCard],
+    *,
+    layout: memory.Layout,
+    vram_bytes: int | None,
+) -> tuple[Block, ...]:
+    """Return the configurations by the target's layers: the target alone first, then the drafting ones.
+
+    Requested numbers of layers stay. "auto" becomes what the memory plan allows: the target alone gets as
+    many layers as fit; a drafter is tried with all of its layers on the GPU and with none, which leaves room
+    for more of the target's.
+
+    Args:
+        requested: a sweep's blocks.
+        cards: the headers of all models.
+        layout: how the llama.cpp in use lays models out.
+        vram_bytes: the GPU's memory; None where there is no GPU.
+    """
+    specs: dict[tuple[object, ...], dict[RunSpec, None]] = {}
+    for block in requested:
+        for arm in block.arms:
+            if arm.role is Role.DRAFTER:
+                continue
+            for offload in _offloads(arm, cards, layout, vram_bytes):
+                spec = replace(arm, offload=offload)
+                specs.setdefault(_baseline(spec), {})[spec] = None
+    for arms in list(specs.values()):
+        alone = next(iter(arms)).baseline
+        arms.pop(alone, None)
+        specs[_baseline(alone)] = {alone: None, **arms}
+    return tuple(Block(arms=tuple(arms)) for arms in specs.values())
+
+
+def _baseline(spec: RunSpec) -> tuple[object, ...]:
+    alone = spec.baseline
+    return alone.model, alone.offload, alone.ubatch, alone.threads, alone.runtime
+
+
+def _offloads(
+    spec: RunSpec, cards: Mapping[ModelFile, ModelCard], layout: memory.Layout, vram_bytes: int | None
+) -> tuple[Offload, ...]:
+    offload = spec.offload
+    if vram_bytes is None or offload.target.layers != "auto":
+        return (offload,)
+    target, draft = cards[spec.model], cards[spec.drafter] if spec.drafter else None
+    settings = memory.settings_for(spec, layout)
+    all_layers = target.n_layers + 1
+    choices: tuple[Layers, ...] = (offload.drafter.layers,)
+    if offload.drafter.layers == "auto" and draft:
+        choices = ("all", 0)
+    offloads = []
+    for layers in choices:
+        best = memory.best_fit(
+            memory.plan_each_offload(target, draft, settings, offload.with_layers(drafter=layers)),
+            vram_bytes,
+        )
+        if best is None:
+            continue
+        number = best.target.gpu_layers
+        offloads.append(
+            offload.with_layers(
+                "all" if number == all_layers else number, layers if draft is not None else "auto"
+            )
+        )
+        if number == all_layers:
+            break  # a drafter on the processor would leave no room that the target needs
+    return tuple(offloads) or (offload.with_layers(0, 0 if draft is not None else "auto"),)
+
+
+_NAMED = re.compile(r"[-.](?:I?Q\d\w*|BF16|F16|F32)$", re.IGNORECASE)
+
+
+def add_quantized(asked: TuneOptions, install: Install) -> tuple[TuneOptions, tuple[str, ...]]:
+    """Return options with further drafters, and notes on where they come from.
+
+    A drafter is made from each of the drafters, in each quantization that has fewer bits than its own.
+
+    Args:
+        asked: names the drafters, or a pair that has one, and the quantizations.
+        install: its llama-quantize makes them.
+
+    Raises:
+        NoInstallError: the install lacks llama-quantize.
+        GgufspecError: there is no drafter, or it cannot be quantized so.
+    """
+    if not asked.quantize_drafter:
+        return asked, ()
+    drafters = find_drafters(asked)
+    if not drafters:
+        raise GgufspecError("there is no drafter to quantize", "name one with --draft-model")
+    made: list[ModelFile] = []
+    notes = []
+    for drafter in drafters:
+        assert drafter.path is not None
+        own_quant = gguf.read_card(drafter.path).quant
+        for quant in asked.quantize_drafter:
+            if own_quant is not None and (quant == own_quant or _bits(quant) > _bits(own_quant)):
+                notes.append(
+                    f"drafters: {drafter.filename} is {own_quant}, so {quant} of it would add nothing"
+                )
+                continue
+            made.append(_quantize_drafter(drafter, quant, install))
+            quantized = made[-1].path
+            assert quantized is not None
+            card = gguf.read_card(quantized)
+            notes.append(
+                f"drafters: {made[-1].filename} was made from {drafter.filename} by llama-quantize"
+                + (f"; it is {card.described_quant}" if card.described_quant != card.quant else "")
+            )
+    return asked.replace(draft_model=(*drafters, *made)), tuple(notes)
+
+
+def _quantize_drafter(drafter: ModelFile, quant: str, install: Install) -> ModelFile:
+    """Return a drafter in another quantization; it is made unless the same llama.cpp made it before."""
+    assert drafter.path is not None
+    parts = identity.of_models([drafter])[drafter]
+    build = install.describe()
+    facts = (*(part.sha256 for part in parts), quant, str(build.version), str(build.commit))
+    key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+    stem = _NAMED.sub("", drafter.path.stem)
+    out = paths.quantized_dir() / key / f"{stem}-{quant}.gguf"
+    if not out.is_file():
+        try:
+            tools.quantize(install, drafter.path, quant, out, threads=machine.usable_cores())
+        except OSError as error:
+            raise GgufspecError(
+                f"cannot write {out}: {error.strerror}", "free some disk space, or set GGUFSPEC_CACHE"
+            ) from error
+    return ModelFile(filename=out.name, path=out, quant=quant)
+
+
+def _bits(quant: str) -> int:
+    """Return the bits of a weight that the name of a quantization states."""
+    number = re.search(r"\d+", quant)
+    return int(number[0]) if number else 0
+
 
 _ENGINE, _LIBRARY_ENGINE = "server", "inprocess"  # the latter where llama.cpp is a library without programs
 _SIZES = tuple(range(1, 17))  # of drafts by a model
@@ -59,7 +202,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
     install = installs.find_install(llama)
     engine = asked.engine or (_ENGINE if install.programs else _LIBRARY_ENGINE)
     begun_s = deadline.elapsed_s
-    with_quantized, about_drafters = candidates.add_quantized(asked, install)
+    with_quantized, about_drafters = add_quantized(asked, install)
     if asked.quantize_drafter:  # like downloads, this is done once, and does not count
         deadline = deadline.without(deadline.elapsed_s - begun_s)
     threads, about_threads = choose_threads(asked.threads)
@@ -120,7 +263,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
     context = to_serve.total_context if users is None else to_serve.context
     if context != session.suite.blocks[0].arms[0].context:
         session = checked(request.replace(ctx=context))
-    blocks = candidates.blocks(session.suite.blocks, cards, layout=layout, vram_bytes=vram)
+    blocks = plan_blocks(session.suite.blocks, cards, layout=layout, vram_bytes=vram)
     if users is not None:
         session, blocks = _one_at_a_time(session, blocks, to_serve)
     beyond: tuple[RunSpec, ...] = ()

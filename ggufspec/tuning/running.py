@@ -25,7 +25,7 @@ from ggufspec.measure import (
 from ggufspec.options import TuneOptions, takes
 from ggufspec.results import ResultSet, write_configuration
 from ggufspec.steps import SILENT, Sink, finish
-from ggufspec.tuning import budgeting, launching, looking, prospects, recommending, values, verdicts
+from ggufspec.tuning import budgeting, launching, looking, prospects, values, verdicts
 from ggufspec.tuning.budgeting import Budget, Stages
 from ggufspec.tuning.planning import identify, prepare_tuning
 from ggufspec.tuning.values import Plan, Selection, Tuned, TuningForecast
@@ -441,4 +441,4 @@ def keep(tuned: Tuned) -> None:
         and (prospect.arm.draft_source == chosen.draft_source or chosen.drafting is None)
     ]
     profiles.keep(forecasts, tuned.results.folder)
-    write_configuration(recommending.configuration_of(tuned), tuned.results.folder)
+    write_configuration(verdicts.configuration_of(tuned), tuned.results.folder)

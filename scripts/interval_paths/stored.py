@@ -34,8 +34,7 @@ from ggufspec.domain import (
     UserRequest,
 )
 from ggufspec.results import Meta, ResultSet, Runs
-from ggufspec.results.ledger import Ledger
-from ggufspec.results.records import CallRecord, ConditionsRecord, OutputRecord, RunRecord, SpecRecord
+from ggufspec.results.records import CallRecord, ConditionsRecord, Ledger, OutputRecord, RunRecord, SpecRecord
 
 BUILD = Build(version="0.3.36", commit="0c1e570", backend="cpu", path="/opt/llama.cpp")
 MACHINE = Machine(hostname="box", system="Linux", cpu="A Processor", cores=2, memory_bytes=24 << 30)

@@ -215,7 +215,7 @@ def test_a_model_that_moved_is_served_from_its_new_place(
     def find(model: Any) -> Any:
         return replace(model, path=moved) if model == target else model
 
-    monkeypatch.setattr(choosing, "_locate", find)
+    monkeypatch.setattr(choosing, "_locate_tuned", find)
     argv = tuning.prepare_server(configuration).argv
     assert argv[argv.index("--model") + 1] == str(moved)
 

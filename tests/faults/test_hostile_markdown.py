@@ -11,7 +11,7 @@ import pytest
 from ggufspec import harmless
 from ggufspec.analysis import arms
 from ggufspec.domain import FileIdentity, FileUse, Role
-from ggufspec.publishing import derived, methods
+from ggufspec.publishing import derived
 from ggufspec.report import frames
 from ggufspec.report.text import formats, overview
 from ggufspec.results import ResultSet
@@ -27,7 +27,7 @@ WRITERS: dict[str, Callable[[ResultSet], str]] = {
     "table": lambda bench: overview.arm_table(arms.group(bench), "md")[0],
     "overview": lambda bench: harmless.markdown(overview.overview(bench)),
     "frame": lambda bench: str(formats.render(frames.runs(bench), "md")),
-    "methods": lambda bench: harmless.markdown(methods.methods([bench], "1.0")),
+    "methods": lambda bench: harmless.markdown(derived.methods([bench], "1.0")),
 }
 
 

@@ -35,8 +35,9 @@ from ggufspec.report.text import configuration, crossovers, details, overview, r
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import CrossoverAxes, ResultSet
-from ggufspec.tuning import Tuned, TuningForecast, recommending
+from ggufspec.tuning import Tuned, TuningForecast
 from ggufspec.tuning.values import Spent
+from ggufspec.tuning.verdicts import configuration_of
 from tests.support import crossed, fake_server, fakes, shell, values
 from tests.support.simulated_tuning import simulate_tuning
 
@@ -171,7 +172,7 @@ def test_a_tuning_drafts_and_serves_only_what_was_found_to_be_faster(home: objec
         return
     choice = tuned.overall
     assert choice.drafts == (choice.judgement is not None and choice.judgement.pays)
-    stored = recommending.configuration_of(tuned)
+    stored = configuration_of(tuned)
     printed = tuned_report.text(tuned, fakes.recorded_install("0.3.36"), "BENCH")
     commands = printed.partition("as an entry of your own catalogue")[0]
     entry = tuned_report.pair_entry(tuned)
@@ -215,7 +216,7 @@ def test_the_candidate_of_an_open_tuning_is_what_is_measured_again() -> None:
     case = Simulated(gains=(1.1, 1.2), noise=0.5, prompts=2, repeats=3, dropped=0, busy=False, seed=1)
     tuned = _tuned(case)
     assert tuned is not None
-    stored = recommending.configuration_of(tuned)
+    stored = configuration_of(tuned)
     compared: RunSpec = stored.compared
     assert compared.drafting is not None
     assert compared.prompt == NO_PROMPT

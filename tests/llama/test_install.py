@@ -11,7 +11,7 @@ from ggufspec.llama.install import installs as install
 from ggufspec.llama.install import store
 from ggufspec.llama.install.environment import program_environment, switches
 from ggufspec.llama.install.store import Built
-from ggufspec.report.text.installs import table
+from ggufspec.report.text.provenance import table
 from tests.support import fakes
 
 STUB = "#!/bin/sh\necho 'WARNING: The binary is deprecated.'\nexit 1\n"

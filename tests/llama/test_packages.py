@@ -18,7 +18,7 @@ from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install, installs
 from ggufspec.measure import prepare_session
 from ggufspec.options import BenchOptions, TuneOptions
-from ggufspec.report.text.installs import table
+from ggufspec.report.text.provenance import table
 from ggufspec.tuning import prepare_tuning
 from tests.support import fakes
 from tests.support.libraries import CONTEXT, compile_source, library_source

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from ggufspec.domain import ModelFile, Pair, Prompt, Role
-from ggufspec.measure import duration
-from ggufspec.measure.duration import Experience
-from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure import runplan
+from ggufspec.measure.runplan import Experience, RunPlan
 from ggufspec.measure.sweep import Block, Sweep
 from ggufspec.report.text.plans import sweep_plan
 from tests.support import values
@@ -16,13 +15,13 @@ from tests.support import values
 
 def test_the_same_run_takes_what_it_took() -> None:
     values.bench(values.run(), values.run(repeat=1))
-    known = duration.experience()
+    known = runplan.experience()
     assert known.expect(values.spec()) == pytest.approx(2.5)
 
 
 def test_a_longer_run_of_the_same_models_takes_longer() -> None:
     values.bench(values.run())
-    known = duration.experience()
+    known = runplan.experience()
     other = replace(values.spec(prompt="another"), n_predict=64)
     assert known.expect(other) == pytest.approx(5.0)
 
@@ -52,7 +51,7 @@ def test_loading_is_learned_apart_from_runs(engine: str, run_s: tuple[float, flo
         loading, repeat=1, sample=replace(loading.sample, load_ms=2000.0 if engine == "binary" else None)
     )
     values.bench(loading, loaded)
-    known = duration.experience()
+    known = runplan.experience()
     assert known.expect(values.spec()) == pytest.approx(sum(run_s) / 2)
     assert known.expect_load(values.spec()) == pytest.approx(load_s)
 
@@ -71,7 +70,7 @@ def test_the_plan_counts_loads_and_their_warmups(loads: int | None, seconds: flo
     values.bench(loading, loaded)
     prompts = tuple(Prompt(id=f"p{number}", text="A") for number in range(8))
     suite = RunPlan(blocks=(Block(arms=(values.spec(),)),), prompts=prompts, repeats=3, loads=loads)
-    (expected,) = duration.expect(suite, duration.experience()).values()
+    (expected,) = runplan.expect(suite, runplan.experience()).values()
     assert expected == pytest.approx(seconds)
 
 

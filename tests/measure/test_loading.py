@@ -6,10 +6,9 @@ import pytest
 
 from ggufspec.domain import ModelFile, Prompt
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import duration
-from ggufspec.measure.duration import Experience
+from ggufspec.measure import runplan
 from ggufspec.measure.loading import plan_loads, plan_repeats
-from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.runplan import Experience, RunPlan
 from ggufspec.measure.sweep import Sweep
 from tests.support import values
 
@@ -58,7 +57,7 @@ def test_fewer_loads_are_announced_and_so_is_what_they_cost() -> None:
 
 
 def test_three_repeats_are_planned_where_five_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duration, "experience", lambda: Experience(bytes_per_s=1.0))
+    monkeypatch.setattr(runplan, "experience", lambda: Experience(bytes_per_s=1.0))
     monkeypatch.setattr(Experience, "expect", lambda *_: 2.0)
     monkeypatch.setattr(Experience, "expect_load", lambda *_: 1.0)
     plenty = _suite(max_time_s=1000.0)
@@ -74,7 +73,7 @@ def test_three_repeats_are_planned_where_five_take_too_long(monkeypatch: pytest.
 
 
 def test_three_repeats_are_planned_where_a_load_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duration, "experience", lambda: Experience(bytes_per_s=1e9))
+    monkeypatch.setattr(runplan, "experience", lambda: Experience(bytes_per_s=1e9))
     large = replace(SWEEP, targets=(ModelFile(filename="t.gguf", size_bytes=60_000_000_000),))
     suite, notes = plan_repeats(_suite(large), engine="server", is_given=False)
     assert suite.repeats == 3
@@ -101,7 +100,7 @@ def test_a_time_limit_leaves_time_for_fewer_loads(
     max_time_s: float, loads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """20 runs of 2 s, and loads of 20 s."""
-    monkeypatch.setattr(duration, "experience", lambda: Experience(bytes_per_s=1.0))
+    monkeypatch.setattr(runplan, "experience", lambda: Experience(bytes_per_s=1.0))
     monkeypatch.setattr(Experience, "expect", lambda *_: 2.0)
     monkeypatch.setattr(Experience, "expect_load", lambda *_: 20.0)
     suite, notes = plan_loads(_suite(max_time_s=max_time_s), None, engine="server")

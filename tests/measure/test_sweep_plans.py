@@ -11,7 +11,7 @@ import pytest
 from ggufspec import paths, results, tuning
 from ggufspec.domain import CacheTypes, Layers, Method, ModelFile, Prompt, Role, RunSpec
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import api, duration, prepare_session
+from ggufspec.measure import api, prepare_session, runplan
 from ggufspec.measure.runplan import RunPlan, refuse_endless
 from ggufspec.measure.sweep import Blocks, Sweep, distinct_layers, sizes
 from ggufspec.options import BenchOptions, TuneOptions
@@ -171,8 +171,8 @@ def test_a_plan_that_nobody_reads_is_shown_as_its_axes(llama: Path) -> None:
 def test_the_time_of_a_large_sweep_is_that_of_its_arms(llama: Path) -> None:
     asked = BenchOptions(pair="demo", prompt=("Hi", "Ho"), draft=(1, 2, 3, 4), ubatch=tuple(range(64, 90)))
     suite = prepare_session(asked).suite
-    known = duration.Experience(bytes_per_s=1e9)
-    assert duration.total(suite, known) == pytest.approx(sum(duration.expect(suite, known).values()))
+    known = runplan.Experience(bytes_per_s=1e9)
+    assert runplan.total(suite, known) == pytest.approx(sum(runplan.expect(suite, known).values()))
 
 
 def test_too_many_runs_are_refused_unless_a_time_ends_them(llama: Path) -> None:

@@ -12,7 +12,7 @@ from ggufspec.llama.install.installs import Install
 from ggufspec.measure import find_drafters, prepare_session
 from ggufspec.modelfiles import gguf
 from ggufspec.options import BenchOptions, TuneOptions
-from ggufspec.tuning import candidates
+from ggufspec.tuning import planning
 
 
 @pytest.mark.parametrize("pair", ["demo", "demo-eagle3"])
@@ -21,7 +21,7 @@ def test_a_quantized_drafter_drafts(
 ) -> None:
     monkeypatch.setenv("GGUFSPEC_CACHE", str(home / "cache"))
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
-    asked, _ = candidates.add_quantized(TuneOptions(pair=pair, n_predict=40, quantize_drafter="Q4_0"), llama)
+    asked, _ = planning.add_quantized(TuneOptions(pair=pair, n_predict=40, quantize_drafter="Q4_0"), llama)
     original, made = find_drafters(asked)
     assert original.path is not None
     assert made.path is not None

@@ -21,7 +21,7 @@ from ggufspec.engines.library.messages import Curve
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.measure import measuring
 from ggufspec.options import TuneOptions, option
-from ggufspec.tuning import budgeting, pricing, sources
+from ggufspec.tuning import budgeting, calibrating, sources
 
 PATIENT = ("--max-time", "30m")
 """More than a short tuning of the embedded pair takes on a slow, busy machine; it ends when it is done."""
@@ -53,7 +53,7 @@ def use(set_attribute: Callable[[Any, str, Any], object], *, drafted_s: float = 
     for engine in (InprocessEngine, ServerEngine):
         set_attribute(engine, "measure", _timed(engine.measure, drafted_s))
     set_attribute(sources, "TuneOptions", ShortTuning)
-    set_attribute(pricing, "_affordable", _two_batches)
+    set_attribute(calibrating, "_affordable", _two_batches)
     for name, number in _FEWER.items():
         set_attribute(budgeting, name, number)
     set_attribute(measuring, "FIRST_LOOK", _FIRST_LOOK)

@@ -432,7 +432,7 @@ def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.
     monkeypatch.setattr("ggufspec.engines.make", lambda *_, **__: nullcontext(SimpleNamespace()))
     monkeypatch.setattr("ggufspec.tuning.looking.measure_start", start)
     monkeypatch.setattr("ggufspec.forecast.profiles.traces", traces)
-    monkeypatch.setattr("ggufspec.tuning.pricing.curves", curves)
+    monkeypatch.setattr("ggufspec.tuning.calibrating.curves", curves)
     plan = _finish(tuning.expect_cells(_plan(max_time=500.0)))
     assert plan.session.notes[-1].startswith("forecasts: the server is computed for every cell")
     assert any(note.startswith("--max-time 500s: 4 cells first, 3 repeats of") for note in plan.session.notes)

@@ -13,7 +13,7 @@ from ggufspec.domain import Role
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import installs
 from ggufspec.options import TuneOptions
-from ggufspec.tuning import candidates
+from ggufspec.tuning import planning
 from tests.support import fake_server, fakes
 
 DEMO = paths.models_dir() / "demo"
@@ -47,7 +47,7 @@ def _drafters(request: TuneOptions) -> list[str]:
 
 def test_each_drafter_is_made_once_in_each_quantization(llama: Path) -> None:
     install = installs.find_install()
-    request, notes = candidates.add_quantized(
+    request, notes = planning.add_quantized(
         TuneOptions(pair="demo", quantize_drafter=("Q4_0", "Q5_K_M")), install
     )
     assert _drafters(request) == ["drafter.gguf", "drafter-Q4_0.gguf", "drafter-Q5_K_M.gguf"]
@@ -58,9 +58,7 @@ def test_each_drafter_is_made_once_in_each_quantization(llama: Path) -> None:
     first, second = _calls(llama)
     assert first[:2] == ["--allow-requantize", str(DEMO / "drafter.gguf")]
     assert (first[3], second[3]) == ("Q4_0", "Q5_K_M")
-    again, _ = candidates.add_quantized(
-        TuneOptions(pair="demo", quantize_drafter=("Q4_0", "Q5_K_M")), install
-    )
+    again, _ = planning.add_quantized(TuneOptions(pair="demo", quantize_drafter=("Q4_0", "Q5_K_M")), install)
     assert again == request
     assert len(_calls(llama)) == 2
     made = [*paths.quantized_dir().rglob("*")]
@@ -71,7 +69,7 @@ def test_each_drafter_is_made_once_in_each_quantization(llama: Path) -> None:
 
 
 def test_quantized_drafters_are_listed_and_can_be_removed(llama: Path) -> None:
-    candidates.add_quantized(TuneOptions(pair="demo", quantize_drafter=("Q4_0",)), installs.find_install())
+    planning.add_quantized(TuneOptions(pair="demo", quantize_drafter=("Q4_0",)), installs.find_install())
     listed = CliRunner().invoke(cli, ["cache", "list", "other"])
     assert "drafters that were quantized here" in listed.stdout
     assert CliRunner().invoke(cli, ["cache", "prune", "other/quantized", "--yes"]).exit_code == 0
@@ -80,7 +78,7 @@ def test_quantized_drafters_are_listed_and_can_be_removed(llama: Path) -> None:
 
 def test_a_quantization_that_adds_nothing_is_left_out(llama: Path) -> None:
     install = installs.find_install()
-    request, notes = candidates.add_quantized(
+    request, notes = planning.add_quantized(
         TuneOptions(pair="demo", quantize_drafter=("Q8_0", "F16")), install
     )
     assert _drafters(request) == ["drafter.gguf"]
@@ -96,7 +94,7 @@ def test_another_file_of_the_same_name_is_made_anew(llama: Path, tmp_path: Path)
     target, drafter = DEMO / "target.gguf", tmp_path / "drafter-q8_0.gguf"
     drafter.write_bytes((DEMO / "drafter.gguf").read_bytes())
     for _ in range(2):
-        request, _ = candidates.add_quantized(
+        request, _ = planning.add_quantized(
             TuneOptions(target=target, draft_model=drafter, quantize_drafter="Q4_0"), install
         )
         assert _drafters(request) == ["drafter-q8_0.gguf", "drafter-Q4_0.gguf"]
@@ -107,17 +105,15 @@ def test_another_file_of_the_same_name_is_made_anew(llama: Path, tmp_path: Path)
 def test_what_cannot_be_made_leaves_nothing_behind(llama: Path) -> None:
     install = installs.find_install()
     with pytest.raises(GgufspecError, match=r"cannot make Q2_K of drafter\.gguf: main: failed") as caught:
-        candidates.add_quantized(TuneOptions(pair="demo", quantize_drafter=("Q2_K",)), install)
+        planning.add_quantized(TuneOptions(pair="demo", quantize_drafter=("Q2_K",)), install)
     assert "--quantize-drafter" in (caught.value.hint or "")
     made = paths.quantized_dir().rglob("*")
     assert not [path for path in made if path.is_file()]
     (llama / "llama-quantize").unlink()
     with pytest.raises(NoInstallError, match="has no llama-quantize"):
-        candidates.add_quantized(
-            TuneOptions(pair="demo", quantize_drafter=("Q4_0",)), installs.find_install()
-        )
+        planning.add_quantized(TuneOptions(pair="demo", quantize_drafter=("Q4_0",)), installs.find_install())
     with pytest.raises(GgufspecError, match="there is no drafter to quantize"):
-        candidates.add_quantized(
+        planning.add_quantized(
             TuneOptions(target=DEMO / "target.gguf", quantize_drafter="Q4_0"), installs.find_install()
         )
 

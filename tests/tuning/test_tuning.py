@@ -37,7 +37,7 @@ from ggufspec.report import frames
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.serving import plan_traffic
 from ggufspec.stats import Estimate
-from ggufspec.tuning import budgeting, candidates, prospects, running
+from ggufspec.tuning import budgeting, planning, prospects, running
 from ggufspec.tuning.values import Prospect, Spent, TuningForecast
 from tests.support import fake_server, fakes, models, quick_look, shapes, shell, simulated_tuning, values
 from tests.support.schemas import validate
@@ -161,7 +161,7 @@ def _blocks(
         offload=arm.offload.with_layers(drafter="auto"),
     )
     asked = Block(arms=(arm.baseline, replace(arm, role=Role.DRAFTER, drafting=None), arm, ngram))
-    return candidates.blocks((asked,), cards, layout=memory.TODAY, vram_bytes=vram_bytes)  # type: ignore[arg-type]
+    return planning.plan_blocks((asked,), cards, layout=memory.TODAY, vram_bytes=vram_bytes)  # type: ignore[arg-type]
 
 
 def test_without_a_gpu_nothing_is_placed(cards: dict[ModelFile, object]) -> None:

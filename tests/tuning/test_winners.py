@@ -14,7 +14,7 @@ from ggufspec import tuning
 from ggufspec.domain import Difference, Prompt, Role, RunResult, RunSpec, TextAudit, TextVerdict
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.results import ResultSet
-from ggufspec.tuning import prospects, recommending
+from ggufspec.tuning import prospects, verdicts
 from ggufspec.tuning.values import Selection, Spent, Tuned, TuningForecast
 from tests.support import values
 
@@ -198,7 +198,7 @@ def test_categories_that_make_no_difference_are_rarely_said_to() -> None:
     wrong = 0
     for _ in range(150):
         others = [arm() for _ in range(5)]
-        wrong += bool(recommending.categories_that_differ(arm(), others, named))
+        wrong += bool(verdicts.categories_that_differ(arm(), others, named))
     assert wrong <= 15  # 7.5 expected; more than that in 1 % of such tests
 
 
@@ -209,7 +209,7 @@ def test_a_category_that_differs_is_found_by_its_prompts() -> None:
     other = {
         (prompt, 0): math.exp(random.normal(0.3 if of == "b" else -0.1, 0.03)) for prompt, of in named.items()
     }
-    assert recommending.categories_that_differ(leader, [other], named) == {"b"}
+    assert verdicts.categories_that_differ(leader, [other], named) == {"b"}
 
 
 def test_confirmed_figures_are_not_too_high_and_their_intervals_hold() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ggufspec import units
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.planning import Planned
-from ggufspec.measure import Blocks, RunPlan, duration, refuse_endless, sizes
+from ggufspec.measure import Blocks, RunPlan, refuse_endless, runplan, sizes
 from ggufspec.modelfiles.memory import MemoryPlan, ModelMemory
 from ggufspec.report.columns import TableLayout
 from ggufspec.report.rows.plans import DeviceRow, PlanRow, list_plans
@@ -29,10 +29,10 @@ def sweep_plan(suite: RunPlan, output: str, engine: str) -> str | bytes:
     Raises:
         GgufspecError: a table for programs would have more rows than can be measured.
     """
-    arms, experience = suite.n_arms, duration.experience()
+    arms, experience = suite.n_arms, runplan.experience()
     for_people = output in tables.FOR_PEOPLE
     if for_people and arms.total() > _MOST_READ and isinstance(suite.blocks, Blocks):
-        summary = _summary(suite, duration.total(suite, experience))
+        summary = _summary(suite, runplan.total(suite, experience))
         return f"{figures.engine(engine)}\n\n{_axes(suite.blocks, output)}\n\n{summary}"
     if arms.total() > _MOST_ROWS:
         raise GgufspecError(
@@ -41,7 +41,7 @@ def sweep_plan(suite: RunPlan, output: str, engine: str) -> str | bytes:
         )
     from ggufspec.report import frames  # pandas is slow to import, and takes more memory than a plan
 
-    expected = duration.expect(suite, experience)
+    expected = runplan.expect(suite, experience)
     frame = frames.planned_arms(expected, runs=len(suite.prompts) * suite.repeats)
     if not for_people:
         return formats.render(frame, output, title="cells")
