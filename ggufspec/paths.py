@@ -197,6 +197,14 @@ def broken_link(path: Path) -> Path | None:
     return None
 
 
+def text_of(file: Path) -> str:
+    """Return the text of a small file, without white space around it; empty where it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def free_bytes(folder: Path) -> int:
     """Return the free disk space at a folder that need not exist yet."""
     existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())

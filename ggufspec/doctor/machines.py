@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from ggufspec import machine, units
+from ggufspec import machine, paths, units
 from ggufspec.doctor.finding import Finding, ok, remark
 from ggufspec.machine import Gpu, Room, nvml, sampling
 
@@ -48,8 +48,8 @@ def threads(cores: int, busy: float, configured: int | None = None) -> Finding:
 def governor(root: Path = sampling.SYS) -> Finding:
     """Report the processor's frequency governor, and whether it keeps clocks low."""
     cpus = root / "devices/system/cpu"
-    named = sorted({_read(file) for file in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")})
-    drivers = {_read(file) for file in cpus.glob("cpu[0-9]*/cpufreq/scaling_driver")}
+    named = sorted({paths.text_of(file) for file in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")})
+    drivers = {paths.text_of(file) for file in cpus.glob("cpu[0-9]*/cpufreq/scaling_driver")}
     if not named:
         return ok("governor", "unknown, as on most virtual machines")
     text = f"{', '.join(named)} ({', '.join(sorted(drivers)) or 'unknown driver'})"
@@ -67,7 +67,7 @@ def heat(root: Path = sampling.SYS) -> Finding:
     counts = [
         int(count)
         for file in root.glob("devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count")
-        if (count := _read(file)).isdecimal()
+        if (count := paths.text_of(file)).isdecimal()
     ]
     text = "no readable sensor" if degrees is None else f"{degrees:.0f} °C"
     if degrees is not None and degrees >= _HOT_C:
@@ -152,10 +152,3 @@ def examine_machine(configured_threads: int | None) -> Iterator[Finding]:
     yield heat()
     yield memory(machine.memory())
     yield from gpu_state()
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from ggufspec import paths
 from ggufspec.domain import MachineDetails
 
 ROOT = Path("/")
@@ -49,7 +50,7 @@ def details(root: Path = ROOT) -> MachineDetails:
 def _cpuinfo(root: Path) -> Mapping[str, tuple[str, ...]]:
     """Return the distinct values of each field over all processors; cores of one machine can differ."""
     values: dict[str, dict[str, None]] = {}
-    for line in _read(root / "proc/cpuinfo").splitlines():
+    for line in paths.text_of(root / "proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         values.setdefault(key.strip(), {})[value.strip()] = None
     return {key: tuple(distinct) for key, distinct in values.items()}
@@ -63,15 +64,15 @@ def _join(cpuinfo: Mapping[str, tuple[str, ...]], keys: Iterable[str]) -> str | 
 
 def _governor(root: Path) -> str | None:
     files = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
-    return ", ".join(sorted({_read(file) for file in files} - {""})) or None
+    return ", ".join(sorted({paths.text_of(file) for file in files} - {""})) or None
 
 
 def _smt(root: Path) -> bool | None:
-    return {"1": True, "0": False}.get(_read(root / "sys/devices/system/cpu/smt/active"))
+    return {"1": True, "0": False}.get(paths.text_of(root / "sys/devices/system/cpu/smt/active"))
 
 
 def _distribution(root: Path) -> str | None:
-    name = re.search(r'^PRETTY_NAME="?(.*?)"?$', _read(root / "etc/os-release"), re.MULTILINE)
+    name = re.search(r'^PRETTY_NAME="?(.*?)"?$', paths.text_of(root / "etc/os-release"), re.MULTILINE)
     return name[1] if name else None
 
 
@@ -79,41 +80,41 @@ def _container(root: Path) -> str | None:
     """Return the kind of container that this process runs in; None if it shows no sign of one."""
     if _exists(root / "run/.containerenv"):
         return "podman"
-    named = _read(root / "run/systemd/container")
+    named = paths.text_of(root / "run/systemd/container")
     if named:
         return named
-    groups = _read(root / "proc/self/cgroup")
+    groups = paths.text_of(root / "proc/self/cgroup")
     maker = next((maker for part, maker in _CONTAINERS.items() if part in groups), None)
     return maker or ("docker" if _exists(root / ".dockerenv") else None)
 
 
 def _hypervisor(root: Path, cpuinfo: Mapping[str, tuple[str, ...]]) -> str | None:
     """Return the maker of the virtual machine, which may be unknown; None where nothing shows one."""
-    if "microsoft" in _read(root / "proc/sys/kernel/osrelease").lower():
+    if "microsoft" in paths.text_of(root / "proc/sys/kernel/osrelease").lower():
         return "WSL"
-    xen = _read(root / "sys/hypervisor/type")
+    xen = paths.text_of(root / "sys/hypervisor/type")
     if xen:
         return xen
     if not any("hypervisor" in flags.split() for flags in cpuinfo.get("flags", ())):
         return None
     dmi = root / "sys/class/dmi/id"
-    named = (_read(dmi / file) for file in ("sys_vendor", "product_name"))
+    named = (paths.text_of(dmi / file) for file in ("sys_vendor", "product_name"))
     return " ".join(dict.fromkeys(filter(None, named))) or "of unknown make"
 
 
 def _swap_bytes(root: Path) -> int | None:
-    total = re.search(r"^SwapTotal:\s+(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
+    total = re.search(r"^SwapTotal:\s+(\d+) kB", paths.text_of(root / "proc/meminfo"), re.MULTILINE)
     return int(total[1]) << 10 if total else None
 
 
 def _memory_limits(root: Path) -> Iterable[int]:
     """Yield the limits of the control groups that this process is in, of version 2 or 1."""
-    group = re.search(r"^0::/(.*)$", _read(root / "proc/self/cgroup"), re.MULTILINE)
+    group = re.search(r"^0::/(.*)$", paths.text_of(root / "proc/self/cgroup"), re.MULTILINE)
     top = root / "sys/fs/cgroup"
     group_folder = top / group[1] if group else top
     folders = [folder for folder in (group_folder, *group_folder.parents) if folder.is_relative_to(top)]
     for file in (*(folder / "memory.max" for folder in folders), top / "memory/memory.limit_in_bytes"):
-        limit = _read(file)
+        limit = paths.text_of(file)
         if limit.isdecimal() and int(limit) < _NO_LIMIT:
             yield int(limit)
 
@@ -122,10 +123,3 @@ def _exists(file: Path) -> bool:
     with suppress(OSError):
         return file.exists()
     return False
-
-
-def _read(file: Path) -> str:
-    """Return the text of a file without white space around it; nothing if it cannot be read."""
-    with suppress(OSError):
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    return ""

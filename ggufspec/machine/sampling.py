@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 
 import psutil
 
+from ggufspec import paths
 from ggufspec.domain import Conditions
 from ggufspec.machine import nvml
 from ggufspec.machine.load import LoadWatch
@@ -227,7 +228,7 @@ def energy(root: Path = SYS) -> Mapping[str, EnergyCounter] | None:
     """
     counters: dict[str, EnergyCounter] = {}
     for domain in (root / "class/powercap").glob("intel-rapl:*"):
-        if domain.name.count(":") > 1 or not (_read(domain / "name") or "").startswith("package"):
+        if domain.name.count(":") > 1 or not paths.text_of(domain / "name").startswith("package"):
             continue
         used, limit = _number(domain / "energy_uj"), _number(domain / "max_energy_range_uj")
         if used is None or not limit:
@@ -265,7 +266,7 @@ def temperature_c(root: Path = SYS) -> float | None:
 
     Other chips, such as those of disks, are not read: they can take tens of milliseconds to answer.
     """
-    chips = [chip for chip in (root / "class/hwmon").glob("*") if _read(chip / "name") in _CHIPS]
+    chips = [chip for chip in (root / "class/hwmon").glob("*") if paths.text_of(chip / "name") in _CHIPS]
     readings = [_number(sensor) for chip in chips for sensor in chip.glob("temp*_input")]
     return max((reading / 1000 for reading in readings if reading is not None), default=None)
 
@@ -282,12 +283,5 @@ def swapped_bytes() -> int | None:
 
 
 def _number(file: Path) -> int | None:
-    text = _read(file)
-    return int(text) if text is not None and text.lstrip("-").isdecimal() else None
-
-
-def _read(file: Path) -> str | None:
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return None
+    text = paths.text_of(file)
+    return int(text) if text.lstrip("-").isdecimal() else None

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ggufspec import paths
 from ggufspec.choices import Backend
 from ggufspec.errors import SourceError
 from ggufspec.llama.build.toolkit import Toolkit
@@ -172,7 +173,7 @@ def cmake_options(root: Path, settings: CompileSettings) -> tuple[str, ...]:
         chosen[embed] = "ON"
     if settings.backend is Backend.CUDA:
         chosen |= _cuda(options, settings)
-    top = _text(root / "CMakeLists.txt")
+    top = paths.text_of(root / "CMakeLists.txt")
     if "NOT DEFINED LLAMA_BUILD_NUMBER" in top:
         chosen["LLAMA_BUILD_NUMBER"] = str(settings.number or 0)
         chosen["LLAMA_BUILD_COMMIT"] = settings.commit[:9] if settings.commit else "unknown"
@@ -294,11 +295,11 @@ def _check_features(options: frozenset[str], added: Iterable[str]) -> None:
 def _options(root: Path) -> frozenset[str]:
     """Return every option that the tree declares, in its own CMake files down to the second folder."""
     files = (path for depth in ("", "*/", "*/*/") for path in root.glob(f"{depth}CMakeLists.txt"))
-    return frozenset(name for path in files for name in _OPTION.findall(_text(path)))
+    return frozenset(name for path in files for name in _OPTION.findall(paths.text_of(path)))
 
 
 def _make_targets(root: Path) -> frozenset[str]:
-    return frozenset(_TARGET.findall(_text(root / "Makefile")))
+    return frozenset(_TARGET.findall(paths.text_of(root / "Makefile")))
 
 
 def _first(spellings: Iterable[str], options: Iterable[str]) -> str | None:
@@ -310,10 +311,6 @@ def _unknown(backend: Backend) -> SourceError:
     return SourceError(
         f"this llama.cpp has no known {backend.value} backend", "choose another --backend or --version"
     )
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def parse_definitions(words: Iterable[str]) -> tuple[str, ...]:

@@ -98,14 +98,6 @@ class Converter:
         """The Python that runs it."""
         return self.home / "venv" / "bin" / "python"
 
-    def check_architecture(self, architecture: str) -> None:
-        """Refuse a head that this converter does not know.
-
-        Raises:
-            ConversionError: it is not named in the converter's code.
-        """
-        _check_architecture(self.home / "llama.cpp", self.version, architecture)
-
     def convert(
         self, head: Path, target: Path, out: Path, log: Path, *, outtype: str, name: str
     ) -> Generator[BuildProgress, None, None]:
@@ -207,7 +199,7 @@ def provide_converter(
             converter = find_converter(request) or (yield from _install(request, architecture))
         finally:
             lock.release()
-    converter.check_architecture(architecture)
+    _check_architecture(converter.home / "llama.cpp", converter.version, architecture)
     return converter
 
 

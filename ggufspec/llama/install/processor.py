@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+from ggufspec import paths
+
 _FEATURES = {
     "sse4_2": "SSE42",
     "avx": "AVX",
@@ -35,7 +37,7 @@ def cpu_features(text: str | None = None) -> frozenset[str]:
         text: the content of /proc/cpuinfo, for another machine than this one.
     """
     if text is None:
-        text = _cpuinfo()
+        text = paths.text_of(Path("/proc/cpuinfo"))
     match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
     flags = set(match[1].split()) if match else set()
     named = {option for flag, option in _FEATURES.items() if flag in flags}
@@ -50,10 +52,3 @@ def is_x86() -> bool:
 def target() -> frozenset[str]:
     """Return what programs compiled here may rely on: the system, the processor's family and features."""
     return cpu_features() | {f"{sys.platform}-{platform.machine()}"}
-
-
-def _cpuinfo() -> str:
-    try:
-        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -280,10 +280,7 @@ def _release(version: str) -> str:
 
 def _vendored_commit(package: Path) -> str | None:
     """Return the commit of llama.cpp that llama-cpp-python's source distributions record under .git."""
-    try:
-        text = (package / _VENDORED_HEAD).read_text().strip()
-    except OSError:
-        return None
+    text = paths.text_of(package / _VENDORED_HEAD)
     return text if re.fullmatch(r"[0-9a-f]{40}", text) else None
 
 

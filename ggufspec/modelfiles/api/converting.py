@@ -99,11 +99,10 @@ def convert(asked: ConvertOptions, sink: Sink = SILENT) -> ConvertedHead:
     models = finish(find_models(asked.head, asked.target, access))
     architecture, method = read_architecture(models.head)
     check_target(models.target)
-    made = ConvertedHead(
-        path=check_name(asked.out or Path(name_output(models.name, method, asked.outtype))),
-        models=models,
-        is_installed=find_converter(request) is not None,
-    )
+    out = asked.out or Path(name_output(models.name, method, asked.outtype))
+    if out.exists():
+        raise GgufspecError(f"{out} already exists", "remove it, or choose another name with --out")
+    made = ConvertedHead(path=out, models=models, is_installed=find_converter(request) is not None)
     if asked.dry_run:
         return made
     sink.show(made)
@@ -115,10 +114,8 @@ def convert(asked: ConvertOptions, sink: Sink = SILENT) -> ConvertedHead:
     for survey in models.surveys:
         sink.finish(hub.fetch_files(survey.items, access))
     weights = read_checkpoint(models.head)
-    check_space(made.path, most_bytes(weights, asked.outtype))
-    conversion = convert_head(
-        converter, weights, models.target, made.path, outtype=asked.outtype, name=models.name
-    )
+    check_space(out, weights.size_bytes * (_F32_PER_F16 if asked.outtype == "f32" else 1))
+    conversion = convert_head(converter, weights, models.target, out, outtype=asked.outtype, name=models.name)
     return replace(made, head=sink.finish(conversion))
 
 
@@ -142,17 +139,6 @@ def find_models(
     is_remote = bool(surveys) and surveys[0].place == folders[head]
     name = surveys[0].repo.partition("/")[2] if is_remote else folders[head].name
     return HeadModels(name=name, head=folders[head], target=folders[target], surveys=tuple(surveys))
-
-
-def check_name(out: Path) -> Path:
-    """Return the file to write.
-
-    Raises:
-        GgufspecError: there is one already.
-    """
-    if out.exists():
-        raise GgufspecError(f"{out} already exists", "remove it, or choose another name with --out")
-    return out
 
 
 def check_space(out: Path, size_bytes: int) -> None:
@@ -227,11 +213,6 @@ def name_output(name: str, method: Method, outtype: str) -> str:
     head = method.removeprefix("draft-")
     stem = name if name.lower().startswith(f"{head}-") else f"{head}-{name}"
     return f"{stem}.gguf" if outtype == "auto" else f"{stem}-{outtype.upper()}.gguf"
-
-
-def most_bytes(checkpoint: Checkpoint, outtype: str) -> int:
-    """Return how large a converted head may become."""
-    return checkpoint.size_bytes * (_F32_PER_F16 if outtype == "f32" else 1)
 
 
 def convert_head(

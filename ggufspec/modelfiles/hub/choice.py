@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ggufspec.domain import ModelFile
 from ggufspec.errors import RemoteFileNotFoundError
 from ggufspec.units import format_bytes
 
@@ -60,6 +61,17 @@ class RemoteModel:
     def size_bytes(self) -> int:
         """All parts together."""
         return sum(file.size_bytes for file in self.files)
+
+    def at(self, repo: str, commit: str) -> ModelFile:
+        """Return the model as a file of a repository."""
+        return ModelFile(
+            filename=self.filename,
+            repo=repo,
+            revision=commit,
+            quant=self.quant,
+            size_bytes=self.size_bytes,
+            sha256=self.files[0].sha256 if len(self.files) == 1 else None,
+        )
 
 
 class SeveralModelsError(RemoteFileNotFoundError):

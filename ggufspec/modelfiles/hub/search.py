@@ -132,15 +132,7 @@ def draft_file(candidate: DrafterCandidate, target_bytes: int, access: Access) -
         return candidate.file
     repository = listing(candidate.repo, None, access)
     chosen = _suitable(models(repository.files) or heads(repository.files), target_bytes)
-    if chosen is None:
-        return None
-    return ModelFile(
-        filename=chosen.filename,
-        repo=candidate.repo,
-        revision=repository.commit,
-        quant=chosen.quant,
-        size_bytes=chosen.size_bytes,
-    )
+    return None if chosen is None else chosen.at(candidate.repo, repository.commit)
 
 
 def score(ratio: float, downloads: int | None) -> float:
@@ -150,8 +142,5 @@ def score(ratio: float, downloads: int | None) -> float:
 
 def _suitable(candidates: Sequence[RemoteModel], target_bytes: int) -> RemoteModel | None:
     fitting = [model for model in candidates if model.size_bytes <= LARGEST_RATIO * target_bytes]
-    for quant in _QUANTS:
-        for model in fitting:
-            if model.quant == quant:
-                return model
-    return min(fitting, key=lambda model: model.size_bytes, default=None)
+    usual = (model for quant in _QUANTS for model in fitting if model.quant == quant)
+    return next(usual, min(fitting, key=lambda model: model.size_bytes, default=None))

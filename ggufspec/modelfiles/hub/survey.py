@@ -219,26 +219,13 @@ def _look_up(
     if repository.gated and not access.is_offline:
         _ask_permission(repository, chosen, access)
     items = [make_item(repository, file, reference.revision or "main", access) for file in chosen.files]
-    return ModelFile(
-        filename=chosen.filename,
-        repo=repository.repo,
-        revision=repository.commit,
-        quant=chosen.quant,
-        size_bytes=chosen.size_bytes,
-        sha256=chosen.files[0].sha256 if len(chosen.files) == 1 else None,
-    ), items
+    return chosen.at(repository.repo, repository.commit), items
 
 
 def _heads(repository: Listing, target: ModelFile) -> tuple[ModelFile, ...]:
     model = choose_files(repository.files, repo=repository.repo, filename=target.filename)
     return tuple(
-        ModelFile(
-            filename=head.filename,
-            repo=repository.repo,
-            revision=repository.commit,
-            quant=head.quant,
-            size_bytes=head.size_bytes,
-        )
+        head.at(repository.repo, repository.commit)
         for head in sidecars(repository.files, model)
         if head.filename != target.filename
     )
@@ -346,15 +333,12 @@ class CheckpointSurvey:
         return tuple(item for item in self.items if not item.file.path.endswith(WEIGHTS))
 
 
-def survey_checkpoint(
-    text: str, access: Access, *, revision: str | None = None, weights: bool
-) -> CheckpointSurvey:
+def survey_checkpoint(text: str, access: Access, *, weights: bool) -> CheckpointSurvey:
     """Find out which files of a repository a conversion needs.
 
     Args:
         text: ``user/repo``, ``user/repo@revision``, ``hf://…`` or the repository's URL.
         access: access to the Hub.
-        revision: a branch, tag or commit, unless the text names one.
         weights: whether the tensors are needed, too.
 
     Raises:
@@ -368,8 +352,7 @@ def survey_checkpoint(
             f"{text!r} is not a repository or a folder in Hugging Face's format",
             "name the model as it was published, not a GGUF of it: user/repo or a folder with config.json",
         )
-    revision = reference.revision or revision
-    repository = list_files(reference.repo, revision, access)
+    repository = list_files(reference.repo, reference.revision, access)
     if CONFIG not in {file.path for file in repository.files}:
         raise RemoteFileNotFoundError(
             f"{repository.repo} has no {CONFIG}",
@@ -380,7 +363,7 @@ def survey_checkpoint(
     folder = access.cache_dir.absolute()
     return CheckpointSurvey(
         repo=repository.repo,
-        items=tuple(make_item(repository, file, revision or "main", access) for file in chosen),
+        items=tuple(make_item(repository, file, reference.revision or "main", access) for file in chosen),
         place=cache.repo_dir(repository.repo, access).absolute() / "snapshots" / repository.commit,
         folder=folder,
         free_bytes=paths.free_bytes(folder),

@@ -47,8 +47,7 @@ def feed_forward_bytes(card: ModelCard, settings: MemorySettings) -> int:
     """Gate, up and their product, beside four vectors."""
     n_ff = max(card.n_ff) or 4 * card.n_embd
     if card.n_experts_used:
-        expert = card.metadata.get(f"{card.architecture}.expert_feed_forward_length")
-        n_ff = card.n_experts_used * (expert if isinstance(expert, int) else n_ff)
+        n_ff = card.n_experts_used * (card.number("expert_feed_forward_length") or n_ff)
     return mask_bytes(card, settings) + settings.n_tokens * (3 * n_ff + 4 * card.n_embd) * _FLOAT
 
 
