@@ -88,7 +88,7 @@ def _reread_library(run: RunResult, out: bytes) -> Sample:
         )
     try:
         return read_record(LibraryRecord.from_json(out.decode(errors="replace")))
-    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
+    except (ValueError, ArithmeticError, RecursionError) as error:
         raise LogError("a record is not what the engine inprocess writes", "the file was changed") from error
 
 
@@ -121,18 +121,16 @@ def _with_rounds(common: Sample, record: LibraryRecord) -> Sample:
     records = record.rounds or ()
     rounds = tuple(Round(len(entry.drafted), entry.accepted) for entry in records)
     n_drafted = sum(entry.drafted for entry in rounds)
-    return Sample(
-        **vars(common)
-        | {
-            "status": Status.OK if n_drafted or record.p_min else Status.DRAFTING_INACTIVE,
-            "n_draft": record.n_draft,
-            "n_drafted": n_drafted,
-            "n_accepted": sum(entry.accepted for entry in rounds),
-            "rounds": rounds,
-            "accepted_at": tuple(
-                sum(entry.accepted > position for entry in rounds) for position in range(record.n_draft or 0)
-            ),
-            "draft_s": sum(entry.draft_s + entry.absorb_s for entry in records),
-            "verify_s": sum(entry.verify_s for entry in records),
-        }
+    return replace(
+        common,
+        status=Status.OK if n_drafted or record.p_min else Status.DRAFTING_INACTIVE,
+        n_draft=record.n_draft,
+        n_drafted=n_drafted,
+        n_accepted=sum(entry.accepted for entry in rounds),
+        rounds=rounds,
+        accepted_at=tuple(
+            sum(entry.accepted > position for entry in rounds) for position in range(record.n_draft or 0)
+        ),
+        draft_s=sum(entry.draft_s + entry.absorb_s for entry in records),
+        verify_s=sum(entry.verify_s for entry in records),
     )

@@ -263,7 +263,7 @@ def test_a_crash_of_the_native_build_leads_to_named_features(tmp_path: Path) -> 
     assert not any(option.startswith("GGML_AMX") for option in built.options)
     # the program finds its library where both have been moved to
     assert subprocess.call([built.bin / "llama-completion"], env={}) == 0
-    assert (built.lib / f"libllama.{'dylib' if sys.platform == 'darwin' else 'so'}").is_file()
+    assert (built.bin / f"libllama.{'dylib' if sys.platform == 'darwin' else 'so'}").is_file()
 
 
 @needs_compiler
@@ -271,7 +271,7 @@ def test_the_era_of_make(tmp_path: Path) -> None:
     files = {"Makefile": MAKEFILE, "main.c": C_PROGRAM, "llama.c": C_LIBRARY}
     built, seen = run(plant(tmp_path / "tree", files))
     assert built.programs == ("main", "quantize")
-    assert (built.lib / "libllama.so").is_file()
+    assert (built.bin / "libllama.so").is_file()
     assert built.options == ("LLAMA_NO_METAL=1",)
     assert seen[-2].step is BuildStep.COMPILE
     assert (seen[-2].done, seen[-2].total) == (3, 3)

@@ -204,13 +204,6 @@ def test_without_a_manifest_the_folders_name_tells_the_command(name: str, comman
     ]
 
 
-def test_a_token_that_an_earlier_ggufspec_stored_is_not_shown() -> None:
-    built = make_build("a")
-    edit(built, source="git https://t0k3n@host.example/x b4159")
-    (seen,) = store.installed()
-    assert seen.source == "git https://***@host.example/x b4159"
-
-
 def test_damaged_builds_can_be_removed() -> None:
     built = make_build("a")
     (built.bin / "llama-server").unlink()

@@ -162,11 +162,8 @@ def own_build(
     at: str = "2026-01-01T00:00:00+00:00",
 ) -> Built:
     """Publish a build of fake programs."""
-    place = store.place(name)
     built = Built(
-        path=place,
-        bin=place / "bin",
-        lib=place / "bin",
+        path=store.place(name),
         version=version,
         backend=backend,
         source=f"sdist {version}",

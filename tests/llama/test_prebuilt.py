@@ -89,7 +89,7 @@ def test_cuda_is_the_newest_that_the_driver_runs_with_its_libraries(
         libraries.write_bytes(made.read_bytes())
         releases.archives[TAG].append(libraries)
     release = PrebuiltRequest(backend=Backend.CUDA, wanted=TAG)._release
-    chosen = prebuilt.choose(release, TAG, Backend.CUDA)
+    chosen = prebuilt.choose(release, Backend.CUDA)
     name = f"llama-{TAG}-bin-ubuntu-cuda-{archive}-x64.tar.gz"
     assert [file.name for file in chosen] == [name, f"cudart-{name}"]
 

@@ -15,11 +15,8 @@ def make_build(
     commit: str | None = None,
 ) -> Built:
     """Put a build into the folder of builds; its programs are one line each."""
-    place = store.place(name)
     built = Built(
-        path=place,
-        bin=place / "bin",
-        lib=place / "bin",
+        path=store.place(name),
         version=version,
         backend=backend,
         source=f"sdist {version}",

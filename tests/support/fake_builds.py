@@ -28,11 +28,8 @@ def publish(
         )
         log = store.log_path(name)
         log.write_text("")
-        place = store.place(name)
         built = Built(
-            path=place,
-            bin=place / "bin",
-            lib=place / "bin",
+            path=store.place(name),
             version=version,
             backend="cpu",
             source=asked.source.identity(),

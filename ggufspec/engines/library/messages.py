@@ -5,11 +5,12 @@ Times are in seconds by the worker's clock, and cover only the work that their n
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import msgspec
 
 from ggufspec.domain import Drafting, Experts, Method, Program, Sampling, Status
 
@@ -74,7 +75,7 @@ class WorkerRun:
     drafting: Drafting | None
 
 
-class RoundRecord(NamedTuple):
+class RoundRecord(msgspec.Struct, frozen=True):
     """One round: the drafted tokens, their probabilities, and how many were accepted.
 
     Probabilities are the drafter's. For greedy drafts they are among its ten likeliest tokens, as llama.cpp
@@ -116,27 +117,16 @@ class LibraryRecord:
 
     def to_json(self) -> str:
         """Return the record as one line of JSON."""
-        rounds = None if self.rounds is None else [record._asdict() for record in self.rounds]
-        return json.dumps(asdict(self) | {"rounds": rounds}) + "\n"
+        return msgspec.json.encode(self).decode() + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> LibraryRecord:
-        """Read what ``to_json`` wrote."""
-        facts: dict[str, Any] = json.loads(text)
-        rounds = facts["rounds"]
-        return cls(
-            **facts
-            | {
-                "tokens": tuple(facts["tokens"]),
-                "at_s": tuple(facts["at_s"]),
-                "rounds": None if rounds is None else tuple(map(_round, rounds)),
-            }
-        )
+        """Read what ``to_json`` wrote.
 
-
-def _round(fields: Mapping[str, Any]) -> RoundRecord:
-    drafted, probabilities = tuple(fields["drafted"]), tuple(fields["probabilities"])
-    return RoundRecord(**{**fields, "drafted": drafted, "probabilities": probabilities})
+        Raises:
+            ValueError: it is something else.
+        """
+        return msgspec.json.decode(text, type=cls)
 
 
 class DraftLimits(NamedTuple):

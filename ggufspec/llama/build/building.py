@@ -149,11 +149,8 @@ def _build(request: MakeRequest, name: str) -> Generator[BuildProgress, None, Bu
         for folder in ("source", "scratch"):
             (work / folder).mkdir(exist_ok=True)
         made = yield from request.make(work, log)
-        home = store.place(name)
         built = Built(
-            path=home,
-            bin=home / "bin",
-            lib=home / "bin",
+            path=store.place(name),
             version=made.version,
             backend=request.backend.value,
             source=request.origin,

@@ -7,17 +7,18 @@ they draft with their server.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
 import shutil
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+import msgspec
 
 from ggufspec import digests
 from ggufspec.choices import Backend
@@ -35,7 +36,7 @@ ADDRESS = "GGUFSPEC_RELEASES"
 
 _GITHUB = "https://api.github.com/repos/ggml-org/llama.cpp/releases"
 _TAG = re.compile(r"b\d+")
-_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _NAMES: Mapping[tuple[str, Backend], str] = {
     ("linux", Backend.CPU): r"ubuntu-{arch}",
     ("linux", Backend.VULKAN): r"ubuntu-vulkan-{arch}",
@@ -59,14 +60,20 @@ _COMPILE = "`ggufspec build` compiles it for this machine"
 _AGAIN = "try again; a mirror is named by GGUFSPEC_RELEASES"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Archive:
-    """A file of a release."""
+class Archive(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a release, as GitHub describes it; ``digest`` is None where it lists none."""
 
     name: str
-    url: str
-    sha256: str
-    size_bytes: int
+    url: str = msgspec.field(name="browser_download_url")
+    digest: str | None = None
+    size_bytes: int = msgspec.field(name="size")
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """A release, as GitHub describes it."""
+
+    tag: Annotated[str, msgspec.Meta(pattern=rf"^{_TAG.pattern}\Z")] = msgspec.field(name="tag_name")
+    archives: tuple[Archive, ...] = msgspec.field(name="assets", default=())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +96,7 @@ class PrebuiltRequest:
     @cached_property
     def tag(self) -> str:
         """The name of the release; asks for the newest if none was named."""
-        return self.wanted or str(self._release["tag_name"])
+        return self.wanted or self._release.tag
 
     @property
     def origin(self) -> str:
@@ -113,7 +120,7 @@ class PrebuiltRequest:
         """
         into = work / "final" / "bin"
         into.mkdir(parents=True)
-        for archive in choose(self._release, self.tag, self.backend):
+        for archive in choose(self._release, self.backend):
             file = work / archive.name
             yield from _download(archive, file)
             yield BuildProgress(step=BuildStep.UNPACK, line=archive.name)
@@ -131,19 +138,15 @@ class PrebuiltRequest:
         return Made(version=self.tag, options=("GGML_RPC=ON",) if has_worker else ())
 
     @cached_property
-    def _release(self) -> Mapping[str, Any]:
+    def _release(self) -> Release:
         """What GitHub says of the release."""
         address = (os.environ.get(ADDRESS) or _GITHUB).rstrip("/")
         where = f"{address}/{f'tags/{self.wanted}' if self.wanted else 'latest'}"
         answer = b"".join(_read(where, _MOST_ANSWER_BYTES, self.wanted or "the newest release"))
         try:
-            release: dict[str, Any] = json.loads(answer)
-            is_release = _TAG.fullmatch(release["tag_name"])
-        except (ValueError, KeyError, TypeError):
-            is_release = None
-        if not is_release:
-            raise SourceError(f"{redact(where)} does not describe a release of llama.cpp", _AGAIN)
-        return release
+            return msgspec.json.decode(answer, type=Release)
+        except ValueError as error:  # msgspec's errors are ValueErrors
+            raise SourceError(f"{redact(where)} does not describe a release of llama.cpp", _AGAIN) from error
 
 
 def choose_backend() -> tuple[Backend, str]:
@@ -156,20 +159,23 @@ def choose_backend() -> tuple[Backend, str]:
     return Backend.CPU, "CPU, because no NVIDIA driver was found; --backend vulkan or hip names another one"
 
 
-def choose(release: Mapping[str, Any], tag: str, backend: Backend) -> tuple[Archive, ...]:
+def choose(release: Release, backend: Backend) -> tuple[Archive, ...]:
     """Return the archives of a release for this machine: one, for CUDA also that of CUDA's libraries.
+
+    Those without a SHA-256 are left out.
 
     Raises:
         SourceError: the release has none for this system, this C library or this driver.
     """
-    arch = _ARCHITECTURES.get(platform.machine().lower(), platform.machine())
+    tag, arch = release.tag, _ARCHITECTURES.get(platform.machine().lower(), platform.machine())
     pattern = _NAMES.get((sys.platform, backend))
     if pattern is None:
         raise SourceError(f"llama.cpp publishes no archive for {sys.platform} with {backend.value}", _COMPILE)
     if sys.platform == "linux":
         _check_glibc(arch, backend)
     named = re.compile(rf"llama-{tag}-bin-{pattern.format(arch=re.escape(arch))}\.tar\.gz")
-    archives = {archive.name: archive for archive in _list_archives(release)}
+    verifiable = (archive for archive in release.archives if _DIGEST.fullmatch(archive.digest or ""))
+    archives = {archive.name: archive for archive in verifiable}
     found = {name: match for name in archives if (match := named.fullmatch(name))}
     fitting = sorted((_release_of(match), name) for name, match in found.items())
     if backend is Backend.CUDA:
@@ -202,20 +208,6 @@ def _check_glibc(arch: str, backend: Backend) -> None:
         )
 
 
-def _list_archives(release: Mapping[str, Any]) -> Iterator[Archive]:
-    """Yield the files of a release whose SHA-256 it lists."""
-    assets = release.get("assets")
-    for asset in assets if isinstance(assets, Sequence) else ():
-        digest = _DIGEST.fullmatch(str(asset.get("digest")))
-        if digest is not None:
-            yield Archive(
-                name=str(asset["name"]),
-                url=str(asset["browser_download_url"]),
-                sha256=digest[1],
-                size_bytes=int(asset["size"]),
-            )
-
-
 def _download(archive: Archive, file: Path) -> Generator[BuildProgress, None, None]:
     """Download an archive, and check its SHA-256."""
     done = 0
@@ -224,7 +216,7 @@ def _download(archive: Archive, file: Path) -> Generator[BuildProgress, None, No
             stream.write(chunk)
             done += len(chunk)
             yield BuildProgress(step=BuildStep.FETCH, done=done, total=archive.size_bytes, line=archive.name)
-    if digests.of_file(file).sha256 != archive.sha256:
+    if f"sha256:{digests.of_file(file).sha256}" != archive.digest:
         raise SourceError(f"the SHA-256 of {archive.name} is not the one that its release lists", _AGAIN)
 
 

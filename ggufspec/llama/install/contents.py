@@ -11,8 +11,9 @@ import hashlib
 import stat
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ggufspec import digests, paths
 
@@ -22,8 +23,7 @@ _ELF64_SECTIONS = struct.Struct("<40xQ10xHH2x")  # e_shoff, e_shentsize, e_shnum
 _ELF64_LITTLE = b"\x02\x01"  # 64 bits, least significant byte first
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileRecord:
+class FileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A file, or a symbolic link, which has only a target."""
 
     size_bytes: int | None = None

@@ -17,18 +17,17 @@ import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import filelock
+import msgspec
 
 from ggufspec import paths
 from ggufspec.choices import Backend
 from ggufspec.errors import BuildError
 from ggufspec.llama.install import contents, processor
 from ggufspec.llama.install.contents import FileRecord
-from ggufspec.redaction import without_credentials
 
 MANIFEST = "build.json"
 OWN_BUILD = "own build"
@@ -43,16 +42,13 @@ _LIBRARY = re.compile(r"\.(?:so|dylib)(?:\.|$)")
 class Built:
     """A finished build of our own.
 
-    ``bin`` holds the programs; ``lib`` the shared libraries, as LLAMA_CPP_LIB_PATH wants it. They are the
-    same folder. ``note`` is for the user, such as a feature that was left out. ``cpu`` holds the processor
+    ``note`` is for the user, such as a feature that was left out. ``cpu`` holds the processor
     features that the programs need, ``added`` the options of CMake that the user added to ``options``.
     ``environment`` holds the variables that were set for the build and may have changed it, ``files`` what
     ``bin`` held when it was made.
     """
 
     path: Path
-    bin: Path
-    lib: Path
     version: str
     backend: str
     source: str
@@ -64,6 +60,11 @@ class Built:
     added: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     files: Mapping[str, FileRecord] = field(default_factory=dict, hash=False)
+
+    @property
+    def bin(self) -> Path:
+        """The folder of its programs and shared libraries."""
+        return self.path / "bin"
 
     @property
     def summary(self) -> str:
@@ -289,39 +290,22 @@ def _folders() -> list[Path]:
 
 
 def _write(folder: Path, built: Built) -> None:
-    facts = {name: value for name, value in asdict(built).items() if name not in {"path", "bin", "lib"}}
-    files = {name: _known(asdict(entry)) for name, entry in built.files.items()}
-    text = json.dumps({"schema": _SCHEMA, **facts, "files": files}, indent=2)
-    paths.write_atomically(folder / MANIFEST, f"{text}\n")
-
-
-def _known(entry: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the absent fields of an entry."""
-    return {name: value for name, value in entry.items() if value is not None and value is not False}
+    """Write what a build is; where it is, its folder tells."""
+    facts = msgspec.to_builtins(built, enc_hook=str)
+    del facts["path"]
+    paths.write_atomically(folder / MANIFEST, json.dumps({"schema": _SCHEMA, **facts}, indent=2) + "\n")
 
 
 def _read(folder: Path) -> Built | None:
     """Return the build that a folder's manifest describes, without checking its files."""
     try:
-        facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        files = facts.pop("files")
-        if facts.pop("schema") != _SCHEMA or not files:
+        facts = msgspec.json.decode((folder / MANIFEST).read_bytes())
+        if facts.pop("schema") != _SCHEMA:
             return None
-        return Built(
-            path=folder,
-            bin=folder / "bin",
-            lib=folder / "bin",
-            files={name: FileRecord(**entry) for name, entry in files.items()},
-            **facts
-            | {
-                "options": tuple(facts["options"]),
-                "cpu": tuple(facts["cpu"]),
-                "added": tuple(facts.get("added", ())),
-                "source": without_credentials(facts["source"]),  # older builds stored a token in a URL
-            },
-        )
+        built = msgspec.convert({**facts, "path": folder}, Built)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
+    return built if built.files else None
 
 
 def _damage(built: Built) -> str | None:

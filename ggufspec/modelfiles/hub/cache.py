@@ -5,17 +5,16 @@ A model that is no longer the file that was fetched is refused, with the command
 
 from __future__ import annotations
 
-import json
 import logging
 import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import huggingface_hub
+import msgspec
 
 from ggufspec import digests, paths
 from ggufspec.domain import ModelFile, Pair
@@ -84,16 +83,16 @@ def listed_offline(repo: str, revision: str | None, access: Access) -> Listing |
 
 def remember_fetched(pair: Pair) -> None:
     """Record the pair that was fetched last: the default of a bench."""
-    paths.write_atomically(_last_pair_file(), json.dumps(asdict(pair), indent=1, default=str))
+    paths.write_atomically(_last_pair_file(), msgspec.json.encode(pair, enc_hook=str).decode())
 
 
 def _remembered_pair() -> Pair | None:
     """Return the pair that was fetched last, whether its files are still there or not."""
-    table = _read_json(_last_pair_file())
-    with suppress(KeyError, TypeError):
-        draft = None if table["draft"] is None else _model(table["draft"])
-        return Pair(name=table["name"], target=_model(table["target"]), draft=draft)
-    return None
+    try:
+        content = _last_pair_file().read_bytes()
+        return msgspec.json.decode(content, type=Pair, dec_hook=lambda kind, text: kind(text))
+    except (OSError, ValueError):  # msgspec's errors are ValueErrors
+        return None
 
 
 def origin(path: Path) -> ModelFile | None:
@@ -105,18 +104,6 @@ def origin(path: Path) -> ModelFile | None:
                 filename="/".join(parts[at + 3 :]), repo=_repo_name(Path(name)), revision=parts[at + 2]
             )
     return None
-
-
-def _model(table: dict[str, Any]) -> ModelFile:
-    return ModelFile(**{**table, "path": Path(table["path"])})
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        table = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return table if isinstance(table, dict) else {}
 
 
 def _last_pair_file() -> Path:
