@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ggufspec.domain import Chain, Drafting, Experts, Method, NgramSettings, Offload, Program, RunSpec
@@ -36,30 +36,6 @@ FIRST_BUILDS: Mapping[Method, int] = MappingProxyType(
 
 Builds from b9131 on list ``draft-eagle3``, but the first of them cannot load such a head.
 """
-
-_FLAGS: Mapping[Method, Mapping[str, str]] = MappingProxyType(
-    {
-        **{
-            method: {
-                "size_n": f"{name}_size_n",
-                "size_m": f"{name}_size_m",
-                "min_hits": f"{name}_min_hits",
-            }
-            for method, name in {
-                Method.NGRAM_SIMPLE: "ngram_simple",
-                Method.NGRAM_MAP_K: "ngram_map_k",
-                Method.NGRAM_MAP_K4V: "ngram_map_k4v",
-            }.items()
-        },
-        Method.NGRAM_MOD: {
-            "size_n": "ngram_mod_n_match",
-            "size_m": "ngram_mod_n_max",
-            "n_min": "ngram_mod_n_min",
-        },
-        Method.NGRAM_CACHE: {},  # it has no flags: γ and the n-gram size are constants
-    }
-)
-"""Settings of a method that have flags -> rows in SPELLINGS."""
 
 
 def add_drafting(arguments: Arguments, spec: RunSpec, install: Install, *, program: Program) -> None:
@@ -223,7 +199,9 @@ def _ngram_flags(arguments: Arguments, drafting: Drafting, method: Method) -> di
             f"{method.value} drafts nothing with at most {size} tokens a round",
             f"llama.cpp's own draft size for it is {default}: --draft {default}",
         )
-    flags = {arguments.spelling(meaning): str(settings[name]) for name, meaning in _FLAGS[method].items()}
+    flags = {
+        arguments.spelling(meaning): str(settings[name]) for name, meaning in LOOKUPS[method].flags.items()
+    }
     return {flag: text for flag, text in flags.items() if flag is not None}
 
 
@@ -252,7 +230,7 @@ def canonical_ngram(chain: Chain, settings: NgramSettings) -> NgramSettings:
     methods = [method for method in chain.methods if not method.drafts_with_model]
     values: dict[str, int | None] = {}
     for name, value in vars(settings).items():
-        users = [method for method in methods if name in _USED[method]]
+        users = [method for method in methods if name in LOOKUPS[method].used]
         is_size_alone = name == "size_m" and not chain.first
         is_default = all(vars(LOOKUPS[method])[name] == value for method in users)
         values[name] = None if is_size_alone or is_default else value
@@ -265,7 +243,7 @@ def unused_settings(chains: Iterable[Chain], settings: NgramSettings) -> tuple[s
     return tuple(
         name.replace("_", "-")
         for name, value in vars(settings).items()
-        if value is not None and not any(name in _USED[method] for method in methods)
+        if value is not None and not any(name in LOOKUPS[method].used for method in methods)
     )
 
 
@@ -300,6 +278,8 @@ class Lookup:
         most: the largest γ that the programs accept.
         min_hits: how often the tokens must have recurred; used by one method.
         n_min: shorter drafts are dropped.
+        used: the settings that change what it drafts; two methods have a flag for hits and ignore it.
+        flags: settings that have flags -> rows in SPELLINGS.
     """
 
     size_n: int
@@ -308,31 +288,42 @@ class Lookup:
     most: int = 1024
     min_hits: int = 1
     n_min: int = 0
+    used: frozenset[str] = frozenset()
+    flags: Mapping[str, str] = field(default_factory=dict)
 
+
+def _map_flags(name: str) -> Mapping[str, str]:
+    return {setting: f"{name}_{setting}" for setting in ("size_n", "size_m", "min_hits")}
+
+
+_SIZES = frozenset({"size_n", "size_m"})
 
 LOOKUPS: Mapping[Method, Lookup] = MappingProxyType(
     {
         # drops drafts shorter than the n-gram (common_ngram_simple_draft): γ < 12 drafts nothing
-        Method.NGRAM_SIMPLE: Lookup(size_n=12, size_m=48, least=12),
-        Method.NGRAM_MAP_K: Lookup(size_n=12, size_m=48),
-        Method.NGRAM_MAP_K4V: Lookup(size_n=12, size_m=48),
-        Method.NGRAM_MOD: Lookup(size_n=24, size_m=64, n_min=48),  # what llama.cpp's --spec-default sets
-        # looks up 1 to 4 tokens; its γ is a constant of the source (create_state_ngram_cache)
+        Method.NGRAM_SIMPLE: Lookup(
+            size_n=12, size_m=48, least=12, used=_SIZES, flags=_map_flags("ngram_simple")
+        ),
+        Method.NGRAM_MAP_K: Lookup(size_n=12, size_m=48, used=_SIZES, flags=_map_flags("ngram_map_k")),
+        Method.NGRAM_MAP_K4V: Lookup(
+            size_n=12, size_m=48, used=_SIZES | {"min_hits"}, flags=_map_flags("ngram_map_k4v")
+        ),
+        Method.NGRAM_MOD: Lookup(  # what llama.cpp's --spec-default sets
+            size_n=24,
+            size_m=64,
+            n_min=48,
+            used=_SIZES | {"n_min"},
+            flags={
+                "size_n": "ngram_mod_n_match",
+                "size_m": "ngram_mod_n_max",
+                "n_min": "ngram_mod_n_min",
+            },
+        ),
+        # looks up 1 to 4 tokens; its sizes are constants of the source (create_state_ngram_cache)
         Method.NGRAM_CACHE: Lookup(size_n=4, size_m=8, least=8, most=8),
     }
 )
 """llama.cpp's defaults of the summer of 2026 (common_params_speculative_ngram_map and its neighbours)."""
-
-_USED: Mapping[Method, frozenset[str]] = MappingProxyType(
-    {
-        Method.NGRAM_SIMPLE: frozenset({"size_n", "size_m"}),
-        Method.NGRAM_MAP_K: frozenset({"size_n", "size_m"}),
-        Method.NGRAM_MAP_K4V: frozenset({"size_n", "size_m", "min_hits"}),
-        Method.NGRAM_MOD: frozenset({"size_n", "size_m", "n_min"}),
-        Method.NGRAM_CACHE: frozenset(),
-    }
-)
-"""Method -> the settings that change what it drafts; two methods have a flag for hits and ignore it."""
 
 _MODEL_SIZE = 3  # default γ of a draft model and of a head, as in current llama.cpp
 
@@ -350,7 +341,7 @@ def draft_sizes(
     requested, lookup, ngram = tuple(requested), LOOKUPS.get(method), ngram or NgramSettings()
     if lookup is None:
         return requested or (_MODEL_SIZE,)
-    if ngram.size_m is not None and "size_m" in _USED[method]:
+    if ngram.size_m is not None and "size_m" in LOOKUPS[method].used:
         requested = (ngram.size_m,)
     usable = _usable_sizes(method, ngram.size_n or lookup.size_n)
     return tuple(size for size in requested or (lookup.size_m,) if size in usable)
