@@ -48,9 +48,15 @@ from ggufspec.stats.families import (
     family_tail,
     moderate,
 )
-from ggufspec.stats.fixed import compare_loads, fixed_effect, mean_of_loads, without_interval
 from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
-from ggufspec.stats.percentiles import FEW_BEYOND, percentile_over_loads
+from ggufspec.stats.loads import (
+    FEW_BEYOND,
+    compare_loads,
+    fixed_effect,
+    mean_of_loads,
+    percentile_over_loads,
+    without_interval,
+)
 from ggufspec.stats.planning import Needed, expected_width, needed, needed_for
 from ggufspec.stats.texts import (
     count_places,
