@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
+LLAMA_SERVER = "llama-server"
+"""The name of llama.cpp's server, as an ``Endpoint`` has it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
@@ -84,10 +87,6 @@ class Traffic:
     def tokens_of(self, n_predict: int) -> tuple[int, ...]:
         """Return the most tokens of the answer to each prompt, where ``n_predict`` is that of the others."""
         return self.answer_tokens or (n_predict,) * len(self.prompts)
-
-
-LLAMA_SERVER = "llama-server"
-"""The name of llama.cpp's server, as an ``Endpoint`` has it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,35 @@ from ggufspec.domain import ENGINES, Program, RunSpec, Sample, Status
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.rpc import workers
 
+K = TypeVar("K", bound=Hashable)
+P = TypeVar("P", bound="HeldProcess")
+_ERRORS: dict[Status, type[errors.GgufspecError]] = {
+    Status.SUMMARY_LOST: errors.SummaryLostError,
+    Status.DRAFTING_INACTIVE: errors.DraftingInactiveError,
+    Status.DRAFTER_REFUSED: errors.DrafterRefusedError,
+    Status.PROMPT_TOO_LONG: errors.ContextTooSmallError,
+    Status.LOAD_FAILED: errors.ModelFileError,
+    Status.OUT_OF_MEMORY: errors.OutOfMemoryError,
+    Status.DISK_FULL: errors.DiskFullError,
+    Status.LOG_TOO_LARGE: errors.ChildCrashedError,
+    Status.CRASHED: errors.ChildCrashedError,
+    Status.FAILED: errors.ChildCrashedError,
+    Status.TIMED_OUT: errors.ChildTimedOutError,
+    Status.IMPLAUSIBLE: errors.ImplausibleError,
+    Status.NO_TEXT: errors.ImplausibleError,
+    Status.WORKER_UNREACHABLE: errors.WorkerError,
+    Status.WORKER_MISMATCH: errors.WorkerError,
+    Status.WORKER_BUSY: errors.WorkerError,
+    Status.WORKER_LOST: errors.WorkerError,
+}
+_HINTS = {
+    Status.OUT_OF_MEMORY: "put fewer layers on the GPU (--ngl), or use a smaller --ctx or quantization",
+    Status.TIMED_OUT: "allow more time with --timeout, or ask for fewer tokens with -n",
+    Status.LOG_TOO_LARGE: "leave out options after -- that make llama.cpp print more; is `ulimit -f` low?",
+    Status.PROMPT_TOO_LONG: "use a larger --ctx or a shorter prompt",
+    **workers.HINTS,
+}
+
 
 class Engine(Protocol):
     """Measures one RunSpec once. A failing run is a Measurement with a status, not an exception.
@@ -150,10 +179,6 @@ class BuildsEngine(Engine):
         return self.engines[spec.build]
 
 
-K = TypeVar("K", bound=Hashable)
-P = TypeVar("P", bound="HeldProcess")
-
-
 class HeldProcess(Protocol):
     """A process that keeps models loaded."""
 
@@ -253,34 +278,6 @@ def with_placement(sample: Sample, load: Sample, drafter_load: Sample | None) ->
     """
     drafter = sample.drafter if drafter_load is None else drafter_load.drafter
     return replace(sample, devices=load.devices, target=load.target, drafter=drafter)
-
-
-_ERRORS: dict[Status, type[errors.GgufspecError]] = {
-    Status.SUMMARY_LOST: errors.SummaryLostError,
-    Status.DRAFTING_INACTIVE: errors.DraftingInactiveError,
-    Status.DRAFTER_REFUSED: errors.DrafterRefusedError,
-    Status.PROMPT_TOO_LONG: errors.ContextTooSmallError,
-    Status.LOAD_FAILED: errors.ModelFileError,
-    Status.OUT_OF_MEMORY: errors.OutOfMemoryError,
-    Status.DISK_FULL: errors.DiskFullError,
-    Status.LOG_TOO_LARGE: errors.ChildCrashedError,
-    Status.CRASHED: errors.ChildCrashedError,
-    Status.FAILED: errors.ChildCrashedError,
-    Status.TIMED_OUT: errors.ChildTimedOutError,
-    Status.IMPLAUSIBLE: errors.ImplausibleError,
-    Status.NO_TEXT: errors.ImplausibleError,
-    Status.WORKER_UNREACHABLE: errors.WorkerError,
-    Status.WORKER_MISMATCH: errors.WorkerError,
-    Status.WORKER_BUSY: errors.WorkerError,
-    Status.WORKER_LOST: errors.WorkerError,
-}
-_HINTS = {
-    Status.OUT_OF_MEMORY: "put fewer layers on the GPU (--ngl), or use a smaller --ctx or quantization",
-    Status.TIMED_OUT: "allow more time with --timeout, or ask for fewer tokens with -n",
-    Status.LOG_TOO_LARGE: "leave out options after -- that make llama.cpp print more; is `ulimit -f` low?",
-    Status.PROMPT_TOO_LONG: "use a larger --ctx or a shorter prompt",
-    **workers.HINTS,
-}
 
 
 def failure_error(status: Status, message: str, otherwise: str | None = None) -> errors.GgufspecError:

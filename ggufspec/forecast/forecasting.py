@@ -16,6 +16,11 @@ from ggufspec.forecast.evaluations import Exposure, Values, alone, drafting
 from ggufspec.forecast.trace import DraftTrace, Rules, certainty, needed
 from ggufspec.stats import Estimate
 
+_TextTokens = tuple[str, tuple[int, ...], int]  # a text, and how much of it is decoded
+
+_NEW_TEXT = 0.75
+"""Variance of the mean of two texts about a third, over the square of their difference: (1/2 + 1) / 2."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRange:
@@ -240,11 +245,6 @@ def longest(traces: Sequence[DraftTrace], n_max: int, program: Program) -> int:
     spare = needed(0, n_max, program)
     open_ended = [len(trace.tokens) - spare for trace in traces if not trace.ended]
     return min(open_ended, default=max(len(trace.tokens) for trace in traces))
-
-
-_TextTokens = tuple[str, tuple[int, ...], int]  # a text, and how much of it is decoded
-_NEW_TEXT = 0.75
-"""Variance of the mean of two texts about a third, over the square of their difference: (1/2 + 1) / 2."""
 
 
 def _join(

@@ -64,6 +64,12 @@ _TOOLKIT_FOLDERS = {"bin", "include", "lib", "nvvm"}
 _SIZE = "0.6 GB"
 _SHA256 = "sha256="  # prefix of a hash in RECORD; base64 follows (PEP 376)
 
+LICENCES = "licenses"
+"""The folder beside the programs with the licences of copied libraries."""
+
+_VERSIONED = re.compile(r"^(lib\w+\.so)\.\d")
+_LOADED = re.compile(r"^lib/(lib(?:cudart|cublas|cublasLt|nvrtc|nvrtc-builtins)\.so\.[\d.]+)$")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Driver:
@@ -273,13 +279,6 @@ def _licences(wheel: metadata.Distribution) -> tuple[Path, ...]:
 def _release(wheel: metadata.Distribution) -> Release:
     major, minor = wheel.version.split(".")[:2]
     return int(major), int(minor)
-
-
-LICENCES = "licenses"
-"""The folder beside the programs with the licences of copied libraries."""
-
-_VERSIONED = re.compile(r"^(lib\w+\.so)\.\d")
-_LOADED = re.compile(r"^lib/(lib(?:cudart|cublas|cublasLt|nvrtc|nvrtc-builtins)\.so\.[\d.]+)$")
 
 
 def assemble(wheels: Wheels, root: Path, driver: Path | None) -> None:

@@ -33,6 +33,7 @@ Logits = NDArray[np.float32]
 _EXPERTS = rb"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # common/common.h: LLM_FFN_EXPS_REGEX
 _NOTHING = "none"
 _registered: set[str] = set()  # addresses of workers; the library keeps them as long as its process
+_MOST_CORES = 512  # GGML_MAX_N_THREADS
 
 
 class Model:
@@ -266,9 +267,6 @@ def make_sampler(lib: Llama, sampling: Sampling | None) -> Any:
     for link in (*links, lib.llama_sampler_init_dist(1)):
         lib.llama_sampler_chain_add(chain, link)
     return chain
-
-
-_MOST_CORES = 512  # GGML_MAX_N_THREADS
 
 
 class _Params(ctypes.Structure):

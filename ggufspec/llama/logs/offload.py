@@ -112,7 +112,7 @@ class LoggedModel:
             return placement
         # the log rounds free memory down to MiB
         spilled = max(0, placement.total_bytes - round((free + 1) * _MIB))
-        return Placement(**{**vars(placement), "spilled_bytes": spilled})
+        return replace(placement, spilled_bytes=spilled)
 
 
 def find_models(head: bytes) -> tuple[LoggedModel, ...]:

@@ -62,6 +62,8 @@ _ADDRESS = re.compile(
     r"(?P<path>/[^\s?#@]*)?"
 )
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LICENCE = "license:"  # begins the tag that states it
+_LLAMA_ENDPOINT = "MODEL_ENDPOINT"  # llama.cpp's name for HF_ENDPOINT
 
 # Its warnings ("Retrying in 2s [Retry 1/5].") would run into our progress bars; what matters in them arrives
 # as an error or a progress value. HF_HUB_VERBOSITY brings them back.
@@ -84,10 +86,6 @@ def http_error() -> type[Exception]:
 def failures() -> tuple[type[Exception], type[Exception]]:
     """Return the errors with which a request can fail."""
     return OSError, http_error()
-
-
-_LICENCE = "license:"  # begins the tag that states it
-_LLAMA_ENDPOINT = "MODEL_ENDPOINT"  # llama.cpp's name for HF_ENDPOINT
 
 
 @dataclass(frozen=True, kw_only=True)

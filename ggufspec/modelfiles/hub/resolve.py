@@ -24,6 +24,7 @@ from ggufspec.modelfiles.hub.limits import LEAST_BYTES_PER_S, BrokenAnswerError,
 
 _FIRST_BYTES = 1 << 20
 _FETCH_IT = "fetch the file, then give its path"
+_CONTENT_RANGE = re.compile(r"bytes\s+(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
 
 
 class RemoteFile:
@@ -130,9 +131,6 @@ class RemoteFile:
                 f"{self._access.host} does not state the size of {self._name}", _FETCH_IT
             )
         return metadata.size
-
-
-_CONTENT_RANGE = re.compile(r"bytes\s+(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
