@@ -267,7 +267,7 @@ class InprocessEngine(Engine):
                 exchange.load_number = worker.number
                 load_s = worker.prepare(target, drafters, spec.threads, self.timeout_s)
                 exchange.started_s = time.perf_counter()
-                exchange.reply = worker.link.ask(request, timeout_s=self.timeout_s)
+                exchange.reply = worker.ask(request, timeout_s=self.timeout_s)
                 if isinstance(exchange.reply, LibraryRecord):
                     exchange.reply = replace(exchange.reply, load_s=load_s)
             except Failure as failure:
@@ -277,7 +277,7 @@ class InprocessEngine(Engine):
                 exchange.load = worker.loads.get((target, False), exchange.load)
                 loads = (worker.loads.get((drafter, drafter == target)) for drafter in drafters)
                 exchange.drafter_load = next((as_drafter(load) for load in loads if load is not None), None)
-                exchange.log = worker.link.read_log()
+                exchange.log = worker.read_log()
         finally:  # also when Ctrl-C ends the wait
             self._workers.drop_unusable(key)
         return exchange
@@ -293,7 +293,7 @@ class InprocessEngine(Engine):
         if worker is None:
             self._workers.make_room()
             workers.require_workers(spec)
-            worker = HostedWorker(link=start(command), number=next(self._worker_numbers))
+            worker = start(command, number=next(self._worker_numbers))
             self._workers.put(key, worker)
         return worker
 

@@ -212,7 +212,7 @@ def test_no_worker_outlives_its_engines_process(
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # whoever is killed cannot clean up
     code = (
         "from pathlib import Path; from ggufspec.engines.library.worker_process import start; "
-        "link = start(('sleep', '600')); print(link.pid, flush=True); input()"
+        "worker = start(('sleep', '600'), number=0); print(worker.pid, flush=True); input()"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert parent.stdout is not None

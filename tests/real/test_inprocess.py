@@ -94,7 +94,7 @@ def _traced(engine: InprocessEngine, name: str, *, writing: tuple[int, int] | No
 
 def _pid(engine: InprocessEngine) -> int:
     (hosted,) = engine._workers._held.values()
-    return hosted.link.pid
+    return hosted.pid
 
 
 def test_drafting_writes_the_targets_own_tokens_at_every_draft_size(

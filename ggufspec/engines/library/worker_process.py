@@ -34,17 +34,27 @@ from ggufspec.llama.logs import MOST_SERVER_LOG_BYTES, LogTail, parsing
 _PYTHON = re.compile("PYTHON[A-Z]*")  # variables of the interpreter
 _EXIT_S = 2.0  # for the process to end after its channel closed
 
+WorkerModel = tuple[ModelLoad, bool]
+"""A model of a worker; the second value is whether it is a second copy that drafts for itself."""
+
 
 @dataclass(kw_only=True)
-class Link:
-    """A running worker; see ``start``. ``log`` is the standard error of library and worker."""
+class HostedWorker:
+    """A running worker; see ``start``.
 
-    log: Path
+    Attributes:
+        pid: of its process.
+        number: of the engine's worker, from 0.
+        loads: its models, each with its placement by the log.
+    """
+
     pid: int
+    number: int
+    loads: dict[WorkerModel, Sample] = field(default_factory=dict)
     _channel: Connection
     _poll: Callable[[], int | None]
+    _tail: LogTail  # of the standard error of library and worker
     _resources: ExitStack
-    _tail: LogTail
     _is_waiting: bool = False  # for a reply
 
     @property
@@ -78,13 +88,44 @@ class Link:
         """Return the bytes logged since the last call."""
         return self._tail.read()
 
-    def peek_log(self) -> bytes:
-        """Return the same bytes without marking them as read."""
-        return self._tail.peek()
-
     def close(self) -> None:
         """End the process and remove its log."""
         self._resources.close()
+
+    def prepare(
+        self, target: ModelLoad, drafters: Sequence[ModelLoad], threads: int, timeout_s: float | None
+    ) -> float | None:
+        """Load the models that are not loaded yet; return the seconds it took, None if all were loaded.
+
+        Raises:
+            Failure: a model cannot be loaded, a drafter is refused, or the worker died or was too slow.
+        """
+        requests: dict[WorkerModel, Prepare] = {(target, False): Prepare(target=target, threads=threads)}
+        for drafter in drafters:  # one by one, to separate their logs
+            requests[drafter, drafter == target] = Prepare(
+                target=target, threads=threads, drafters=(drafter,)
+            )
+        load_s: float | None = None
+        for key, request in requests.items():
+            logged_bytes = len(self._tail.peek())
+            try:
+                reply = self.ask(request, timeout_s=timeout_s)
+            except Failure as failure:
+                raise self._explained(failure) from failure
+            assert isinstance(reply, Prepared)
+            if reply.load_s is not None:
+                load_s = (load_s or 0.0) + reply.load_s
+                self.loads.setdefault(key, read_log(self._tail.peek()[logged_bytes:], Program.PLAIN))
+        return load_s
+
+    def _explained(self, failure: Failure) -> Failure:
+        """Add the reason that the library logged for a failed load, such as too little memory."""
+        if failure.status is not Status.LOAD_FAILED:
+            return failure
+        diagnosis = parsing.diagnose(self._tail.peek())
+        return (
+            failure if diagnosis is None else Failure(diagnosis.status, f"{failure.reason}: {diagnosis.line}")
+        )
 
     def _death(self) -> Failure:
         deadline = time.monotonic() + _EXIT_S
@@ -96,7 +137,7 @@ class Link:
         return Failure(*parsing.explain(returncode, self._tail.peek()))
 
 
-def start(command: Sequence[str]) -> Link:
+def start(command: Sequence[str], *, number: int) -> HostedWorker:
     """Start a worker in an empty folder, without the user's llama.cpp settings.
 
     Its standard output is one end of a socket pair, which no other process can reach.
@@ -124,16 +165,14 @@ def start(command: Sequence[str]) -> Link:
                 )
             except ChildCrashedError as error:
                 raise Failure(Status.FAILED, error.message) from error
-        link = Link(
-            log=log,
+        return HostedWorker(
             pid=child.pid,
+            number=number,
             _channel=channel,
             _poll=child.poll,
-            _resources=ExitStack(),
             _tail=LogTail(log=log),
+            _resources=resources.pop_all(),  # which the worker closes from here on
         )
-        link._resources = resources.pop_all()  # noqa: SLF001  # the link closes them from here on
-        return link
 
 
 def worker_environment(scratch: Path) -> dict[str, str]:
@@ -151,60 +190,3 @@ def worker_environment(scratch: Path) -> dict[str, str]:
         "PYTHONPATH": paths,
         "GGML_NO_BACKTRACE": "1",  # it would start a debugger
     }
-
-
-WorkerModel = tuple[ModelLoad, bool]
-"""A model of a worker; the second value is whether it is a second copy that drafts for itself."""
-
-
-@dataclass(kw_only=True)
-class HostedWorker:
-    """A worker with its loaded models, and the placement of each from its log."""
-
-    link: Link
-    number: int  # of the engine's worker, from 0
-    loads: dict[WorkerModel, Sample] = field(default_factory=dict)
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether the worker runs and no reply is pending."""
-        return self.link.is_usable
-
-    def close(self) -> None:
-        """End the worker."""
-        self.link.close()
-
-    def prepare(
-        self, target: ModelLoad, drafters: Sequence[ModelLoad], threads: int, timeout_s: float | None
-    ) -> float | None:
-        """Load the models that are not loaded yet; return the seconds it took, None if all were loaded.
-
-        Raises:
-            Failure: a model cannot be loaded, a drafter is refused, or the worker died or was too slow.
-        """
-        requests: dict[WorkerModel, Prepare] = {(target, False): Prepare(target=target, threads=threads)}
-        for drafter in drafters:  # one by one, to separate their logs
-            requests[drafter, drafter == target] = Prepare(
-                target=target, threads=threads, drafters=(drafter,)
-            )
-        load_s: float | None = None
-        for key, request in requests.items():
-            logged_bytes = len(self.link.peek_log())
-            try:
-                reply = self.link.ask(request, timeout_s=timeout_s)
-            except Failure as failure:
-                raise self._explained(failure) from failure
-            assert isinstance(reply, Prepared)
-            if reply.load_s is not None:
-                load_s = (load_s or 0.0) + reply.load_s
-                self.loads.setdefault(key, read_log(self.link.peek_log()[logged_bytes:], Program.PLAIN))
-        return load_s
-
-    def _explained(self, failure: Failure) -> Failure:
-        """Add the reason that the library logged for a failed load, such as too little memory."""
-        if failure.status is not Status.LOAD_FAILED:
-            return failure
-        diagnosis = parsing.diagnose(self.link.peek_log())
-        return (
-            failure if diagnosis is None else Failure(diagnosis.status, f"{failure.reason}: {diagnosis.line}")
-        )
