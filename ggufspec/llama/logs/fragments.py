@@ -201,13 +201,7 @@ def _answer(timings: _AnswerTimings) -> Iterator[LoggedFigures]:
     yield LoggedFigures(timings.start, timings.end, sample)
 
 
-class _TokenRate(NamedTuple):
-    tokens: int
-    seconds: float
-    tps: float
-
-
-def _rate(figures: dict[str, float], unit: str) -> _TokenRate | None:
+def _rate(figures: dict[str, float], unit: str) -> Rate | None:
     """Return a count, its time and its speed; None where one is missing or they contradict each other.
 
     Some builds leave the first token out of the speed, so it may differ by one token.
@@ -219,4 +213,4 @@ def _rate(figures: dict[str, float], unit: str) -> _TokenRate | None:
     # one token for the first, and 1 % because times of short answers are printed with few digits
     if not abs(tps * ms / 1000 - tokens) <= 1 + 0.01 * tokens:
         return None
-    return _TokenRate(int(tokens), ms / 1000, tps)
+    return Rate(int(tokens), ms / 1000, tps)
