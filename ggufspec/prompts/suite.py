@@ -24,7 +24,9 @@ CONDITIONS = frozenset(
     }
 )
 """Fields of a request to a server of OpenAI's or llama.cpp's kind without which its answer is another one."""
-_NO_CONDITION = (None, [], {}, "", "auto", "none", {"type": "text"})  # values that ask for nothing more
+_NO_CONDITION: tuple[object, ...] = (None, [], {}, "", "auto", "none", {"type": "text"})
+"""Values that ask for nothing more."""
+
 _ESCAPED_BYTE = 0xDC00  # PEP 383: added to each byte of an argument that is not UTF-8
 
 
