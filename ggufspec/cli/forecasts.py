@@ -49,7 +49,7 @@ def plan(asked: PlanOptions) -> None:
         for doubt in memory.doubts(card) if card else ():
             echo(f"note: the memory for the {role} is uncertain: {doubt}", err=True)
     for note in planned.notes:
-        echo_sentence(note, err=True)
+        echo_sentence(note)
     if asked.output not in tables.FOR_PEOPLE:
         rows = frames.memory_plans(planned)
         emit(formats.render(rows, asked.output, title="plan", schema="plan"), asked.out)
@@ -137,7 +137,7 @@ def whatif(asked: WhatIfOptions) -> None:
     with usage_errors():
         answer = api.whatif(asked)
     for note in answer.notes:
-        echo_sentence(note, err=True)
+        echo_sentence(note)
     if asked.output in tables.FOR_PEOPLE:
         emit(projections.surface(answer, asked.output), asked.out)
     else:

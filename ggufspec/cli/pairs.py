@@ -88,7 +88,7 @@ def _show_fits(entries: Mapping[str, catalog.CatalogueEntry], asked: PairsOption
     shown = [heading for heading in rows[0] if heading != "GPU layers" or site.has_gpu]
     echo_table(shown, [[row[heading] for heading in shown] for row in rows])
     for note in site.notes:
-        echo_sentence(note, err=True)
+        echo_sentence(note)
     echo(
         "tokens/s: estimated for the target alone from memory bandwidth, at a context of "
         f"{planning.CONTEXT:,} tokens; not measured",

@@ -124,15 +124,12 @@ def plan_fleet(prepared: Mapping[str, Preparation], refused: Mapping[str, str], 
     )
 
 
-def prepare_nodes(
-    cluster: Cluster, order: Order, *, timeout_s: float = _MOST_S
-) -> tuple[dict[str, Preparation], dict[str, str]]:
+def prepare_nodes(cluster: Cluster, order: Order) -> tuple[dict[str, Preparation], dict[str, str]]:
     """Ask all nodes what they would measure.
 
     Args:
         cluster: the machines.
         order: what to measure; should be a plan.
-        timeout_s: how long to wait for all answers.
 
     Returns:
         What each node says, and of the others the name of the host and the reason.
@@ -142,7 +139,7 @@ def prepare_nodes(
     """
     prepared: dict[str, Preparation] = {}
     refused: dict[str, str] = {}
-    for host, reply in _ask(cluster, dict(cluster.list_nodes()), order, timeout_s=timeout_s):
+    for host, reply in _ask(cluster, dict(cluster.list_nodes()), order, timeout_s=_MOST_S):
         if isinstance(reply.message, Preparation):
             prepared[reply.node] = reply.message
         else:
@@ -152,9 +149,9 @@ def prepare_nodes(
     return prepared, refused
 
 
-def examine_nodes(cluster: Cluster, *, timeout_s: float = _MOST_S) -> Iterator[tuple[str, Examined | str]]:
+def examine_nodes(cluster: Cluster) -> Iterator[tuple[str, Examined | str]]:
     """Check all nodes; yield the name of each host with what was found, or why it cannot measure."""
-    for host, reply in _ask(cluster, dict(cluster.list_nodes()), None, timeout_s=timeout_s):
+    for host, reply in _ask(cluster, dict(cluster.list_nodes()), None, timeout_s=_MOST_S):
         yield host, reply.message if isinstance(reply.message, Examined) else reply.refusal
 
 

@@ -85,11 +85,11 @@ def echo(message: object = "", *, err: bool = False, nl: bool = True) -> None:
     click.echo(harmless(str(message)), err=err, nl=nl)
 
 
-def echo_sentence(text: str, *, err: bool = False) -> None:
-    """Print a sentence, on a terminal in lines that fit its width."""
+def echo_sentence(text: str) -> None:
+    """Print a sentence on standard error, on a terminal in lines that fit its width."""
     from ggufspec.report.text import tables
 
-    echo(tables.fit_terminal(text, sys.stderr if err else sys.stdout), err=err)
+    echo(tables.fit_terminal(text, sys.stderr), err=True)
 
 
 def echo_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, err: bool = False) -> None:

@@ -76,12 +76,12 @@ def _print_session(session: Session) -> None:
 
     _print_notes(session)
     for name, text in warnings.warning_advice(session.doubts).items():
-        echo_sentence(f"warning {name}: {text}", err=True)
+        echo_sentence(f"warning {name}: {text}")
 
 
 def _print_notes(value: Session | TuningForecast | DraftSources) -> None:
     for note in value.notes:
-        echo_sentence(note, err=True)
+        echo_sentence(note)
 
 
 def _print_limit(deadline: Deadline) -> None:

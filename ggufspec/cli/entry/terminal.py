@@ -48,7 +48,7 @@ class Terminal(Sink):
 
     def say(self, sentence: str) -> None:
         """Print a sentence on standard error."""
-        echo_sentence(sentence, err=True)
+        echo_sentence(sentence)
 
     def show(self, event: object) -> None:
         """Print what was found, and keep the last of each kind."""

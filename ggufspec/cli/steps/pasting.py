@@ -44,7 +44,7 @@ def read_asked(asked: T) -> tuple[T, PastedCommand | None]:
         return asked, None
     pasted = pasting.read_command(found)
     for note in pasted.notes:
-        echo_sentence(note, err=True)
+        echo_sentence(note)
     os.environ.update(pasted.variables)
     typed = _typed()
     values = _values(pasted, asked, typed)
@@ -143,7 +143,7 @@ def _values(pasted: PastedCommand, asked: BenchOptions | TuneOptions, typed: set
         else:  # a text never decides which program is started
             folder = pasted.folder
             note = f"llama.cpp: the command runs that in {folder}; --llama {folder} measures it"
-            echo_sentence(note, err=True)
+            echo_sentence(note)
     if isinstance(asked, TuneOptions):
         values = {name: value for name, value in values.items() if name not in _TRIED}
         context = values.pop("ctx", None)

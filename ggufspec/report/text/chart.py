@@ -19,21 +19,8 @@ _TICKS = 4
 _BEYOND = 1.6  # times the highest rate, where intervals are cut
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Marks:
-    point: str
-    left: str
-    right: str
-    bar: str
-    rule: str
-    axis: str
-    tick: str
-    times: str
-    gamma: str
-
-
-_BLOCKS = _Marks(point="●", left="├", right="┤", bar="─", rule="┊", axis="─", tick="┴", times="×", gamma="γ")
-_ASCII = _Marks(point="o", left="|", right="|", bar="-", rule=":", axis="-", tick="+", times="x", gamma="n")
+_ASCII = str.maketrans("●├┤─┊┴×γ", "o||-:+xn")
+"""What is drawn -> the same for terminals that show ASCII alone."""
 
 
 def curve(results: ResultSet, *, width: int | None = None, ascii_only: bool | None = None) -> str:
@@ -47,9 +34,8 @@ def curve(results: ResultSet, *, width: int | None = None, ascii_only: bool | No
     shown = [arm for arm in arms.group(results) if arm.rate is not None and arm.role is not Role.DRAFTER]
     if all(arm.role is Role.TARGET for arm in shown):
         return ""
-    marks = _ASCII if (is_plain() if ascii_only is None else ascii_only) else _BLOCKS
-    names = _names(shown, marks)
-    labels = [_label(arm, marks) for arm in shown]
+    names = _names(shown)
+    labels = [_label(arm) for arm in shown]
     columns = shutil.get_terminal_size().columns if width is None else width
     beside = max(map(len, names)) + max(map(len, labels)) + 4
     room = max(_NARROWEST, min(_WIDEST, columns - beside))
@@ -58,12 +44,13 @@ def curve(results: ResultSet, *, width: int | None = None, ascii_only: bool | No
     scale = _Scale(most=most, room=room)
     left = max(map(len, names))
     lines = [
-        f"{name:<{left}}  {_line(arm, scale, marks)}  {label}".rstrip()
+        f"{name:<{left}}  {_line(arm, scale)}  {label}".rstrip()
         for name, arm, label in zip(names, shown, labels, strict=True)
     ]
-    axis, numbers = _axis(scale, marks)
-    title = f"tokens/s over {marks.gamma} (draft size) with 95 % intervals; {marks.rule} is the target alone"
-    return "\n".join((title, "", *lines, f"{'':<{left}}  {axis}", f"{'':<{left}}  {numbers}".rstrip(), ""))
+    axis, numbers = _axis(scale)
+    title = "tokens/s over γ (draft size) with 95 % intervals; ┊ is the target alone"
+    page = "\n".join((title, "", *lines, f"{'':<{left}}  {axis}", f"{'':<{left}}  {numbers}".rstrip(), ""))
+    return page.translate(_ASCII) if (is_plain() if ascii_only is None else ascii_only) else page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,38 +64,38 @@ class _Scale:
         return round(min(rate / self.most, 1) * (self.room - 1))
 
 
-def _line(arm: Arm, scale: _Scale, marks: _Marks) -> str:
+def _line(arm: Arm, scale: _Scale) -> str:
     cells = [" "] * scale.room
     alone = arm.baseline.rate if arm.baseline else None
     assert arm.rate is not None
     low, high = map(scale.column, _ends(arm.rate))
     if low < high:
         cells[low : high + 1] = [
-            marks.left,
-            *marks.bar * (high - low - 1),
-            marks.right if _ends(arm.rate)[1] <= scale.most else ">",
+            "├",
+            *"─" * (high - low - 1),
+            "┤" if _ends(arm.rate)[1] <= scale.most else ">",
         ]
     if alone is not None:
-        cells[scale.column(alone.value)] = marks.rule
-    cells[scale.column(arm.rate.value)] = marks.point
+        cells[scale.column(alone.value)] = "┊"
+    cells[scale.column(arm.rate.value)] = "●"
     return "".join(cells)
 
 
-def _axis(scale: _Scale, marks: _Marks) -> tuple[str, str]:
+def _axis(scale: _Scale) -> tuple[str, str]:
     """Return the line below the plot and the numbers below that."""
-    line, numbers = [marks.axis] * scale.room, [" "] * (scale.room + 8)
+    line, numbers = ["─"] * scale.room, [" "] * (scale.room + 8)
     rough = scale.most / _TICKS
     size = 10 ** math.floor(math.log10(rough))
     step = size * next(times for times in (1, 2, 5, 10) if times * size >= rough)
     for tick in range(int(scale.most / step) + 1):
         column, text = scale.column(tick * step), units.format_number(tick * step)
         start = max(0, column - len(text) // 2)
-        line[column] = marks.tick
+        line[column] = "┴"
         numbers[start : start + len(text)] = text
     return "".join(line), "".join(numbers).rstrip()
 
 
-def _names(shown: Sequence[Arm], marks: _Marks) -> list[str]:
+def _names(shown: Sequence[Arm]) -> list[str]:
     """Return a name for each arm: its γ, and other settings that differ between arms."""
     drafting = [arm for arm in shown if arm.spec.drafting]
     several_models = len({arm.models for arm in drafting}) > 1
@@ -116,7 +103,7 @@ def _names(shown: Sequence[Arm], marks: _Marks) -> list[str]:
     names = []
     for arm in shown:
         drafted = arm.spec.drafting
-        size = "drafting" if arm.draft_size is None else f"{marks.gamma}={arm.draft_size}"
+        size = "drafting" if arm.draft_size is None else f"γ={arm.draft_size}"
         parts = [size if arm.role is Role.DRAFTING else "target alone"]
         parts += [f"p-min {units.format_number(drafted.p_min)}"] if drafted and several_ends else []
         parts += [arm.drafts_with or arm.models[0]] if several_models else []
@@ -125,9 +112,9 @@ def _names(shown: Sequence[Arm], marks: _Marks) -> list[str]:
     return names
 
 
-def _label(arm: Arm, marks: _Marks) -> str:
+def _label(arm: Arm) -> str:
     rate = units.format_rate(arm.rate.value) if arm.rate else ""
-    return f"{rate}  {arm.gain.ratio.value:.2f}{marks.times}" if arm.gain else rate
+    return f"{rate}  {arm.gain.ratio.value:.2f}×" if arm.gain else rate
 
 
 def _ends(rate: Estimate) -> tuple[float, float]:
