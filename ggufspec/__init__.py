@@ -18,6 +18,7 @@ The API for notebooks. Heavy modules are imported on first use.
     ggufspec.frames.comparison(compared)          # more tables: categories, prompts, positions, rounds
     ggufspec.why(results)                         # where the time goes, and what would pay most
     ggufspec.publish(results)                     # a redacted bundle; also verify and board
+    ggufspec.bench(ggufspec.paste("llama-server -m …").options)  # the command that you run today
     ggufspec.parse("old.log")                     # the figures in a llama.cpp log of any era, or in its text
     ggufspec.__version__                          # the version of this package
 """
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         list_builds,
         models,
         parse,
+        paste,
         plan,
         plan_bench,
         publish,
@@ -87,6 +89,7 @@ __all__ = [
     "load",
     "models",
     "parse",
+    "paste",
     "plan",
     "plan_bench",
     "plot",

@@ -11,13 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ggufspec.analysis import compare, why
+    from ggufspec.analysis import compare, models, why
     from ggufspec.forecast.planning import plan
     from ggufspec.forecast.whatif import whatif
     from ggufspec.llama.build import build, list_builds, remove_builds
     from ggufspec.llama.logs import parse
     from ggufspec.measure import bench, demo, plan_bench
-    from ggufspec.modelfiles.api import check, convert, fetch, models, suggest
+    from ggufspec.modelfiles.api import check, convert, fetch, suggest
+    from ggufspec.pasting import paste
     from ggufspec.publishing.api import board, publish, verify
     from ggufspec.tuning import auto, crossover, forecast_tuning, serving_command, tune
     from ggufspec.tuning.bisect import bisect
@@ -38,6 +39,7 @@ __all__ = [
     "list_builds",
     "models",
     "parse",
+    "paste",
     "plan",
     "plan_bench",
     "publish",
@@ -51,13 +53,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "analysis": ("compare", "why"),
+    "analysis": ("compare", "models", "why"),
     "forecast.planning": ("plan",),
     "forecast.whatif": ("whatif",),
     "llama.build": ("build", "list_builds", "remove_builds"),
     "llama.logs": ("parse",),
     "measure": ("bench", "demo", "plan_bench"),
-    "modelfiles.api": ("check", "convert", "fetch", "models", "suggest"),
+    "modelfiles.api": ("check", "convert", "fetch", "suggest"),
+    "pasting": ("paste",),
     "publishing.api": ("board", "publish", "verify"),
     "tuning": ("auto", "crossover", "forecast_tuning", "serving_command", "tune"),
     "tuning.bisect": ("bisect",),

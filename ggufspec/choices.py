@@ -64,8 +64,20 @@ class Method(StrEnum):
         """Whether a draft is one evaluation of a block, whose first tokens depend on its length."""
         return self in {Method.DRAFT_DFLASH, Method.DRAFT_DSPARK}
 
+    @property
+    def samples_drafts(self) -> bool:
+        """Whether llama-server can draw its drafts; see ``DraftSampling``."""
+        return self in {Method.DRAFT_MODEL, Method.DRAFT_MTP}
+
 
 _HEADS = frozenset({Method.DRAFT_MTP, Method.DRAFT_EAGLE3, Method.DRAFT_DFLASH, Method.DRAFT_DSPARK})
+
+
+class DraftSampling(StrEnum):
+    """How llama-server chooses the tokens of a draft where the target samples, from b11368 on."""
+
+    GREEDY = "greedy"  # the drafter's likeliest; it is kept where the target happens to sample it, too
+    PROBABILISTIC = "probabilistic"  # drawn at the target's temperature, and verified by rejection
 
 
 class SplitMode(StrEnum):

@@ -79,7 +79,7 @@ def _of_kind(kind: kinds.Kind) -> st.SearchStrategy[Any]:
     if type(kind) in {kinds.Axis, kinds.Switches}:
         examples = [
             number
-            for text in ("1", "0.5", "f16", "on", "all", "-1", "isolate")
+            for text in ("1", "0.5", "f16", "on", "all", "-1", "isolate", "greedy")
             if _reads(kind, text)
             for number in kind.parse(text)
         ]
@@ -276,7 +276,7 @@ NAMED_OTHERWISE = {
 """Functions of a command that has another name, or an option in place of the function."""
 
 
-@pytest.mark.parametrize("name", sorted({*api.__all__} - {"compare", "list_builds", "parse", "why"}))
+@pytest.mark.parametrize("name", sorted({*api.__all__} - {"compare", "list_builds", "parse", "paste", "why"}))
 def test_the_functions_of_notebooks_have_the_options_of_their_commands(name: str) -> None:
     function = getattr(api, name)
     fields = ALL[NAMED_OTHERWISE.get(name, name)].options.options

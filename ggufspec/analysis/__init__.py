@@ -27,7 +27,7 @@ from ggufspec.analysis.judging import (
     judge_ratio,
     rank,
 )
-from ggufspec.analysis.listing import ListedBench
+from ggufspec.analysis.listing import ListedBench, models
 from ggufspec.analysis.texts import AuditSummary
 from ggufspec.analysis.warnings import SERVER_LOADS, MeasurementWarning
 
@@ -69,6 +69,7 @@ __all__ = [
     "judge_family",
     "judge_ratio",
     "map_crossover",
+    "models",
     "models_of",
     "rank",
     "read_crossover",

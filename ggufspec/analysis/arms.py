@@ -316,7 +316,7 @@ def _block(spec: RunSpec) -> RunSpec:
     return replace(spec.baseline, build=None)
 
 
-def _rank(spec: RunSpec) -> tuple[int, int, int, str, float, float]:
+def _rank(spec: RunSpec) -> tuple[int, int, int, str, float, float, str]:
     """Sort the target alone first, then each drafter alone, then drafting by method and draft size."""
     drafter = spec.pair.draft.filename if spec.pair.draft and spec.role is not Role.TARGET else ""
     drafting = spec.drafting
@@ -327,6 +327,7 @@ def _rank(spec: RunSpec) -> tuple[int, int, int, str, float, float]:
         drafter,
         drafting.n_max if drafting else 0,
         drafting.p_min if drafting else 0.0,
+        (drafting and drafting.sampling) or "",
     )
 
 

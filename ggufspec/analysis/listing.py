@@ -1,16 +1,21 @@
-"""The stored benches in a few words each, for a list of them."""
+"""Lists of what is stored: benches in a few words each, and what of this machine's models was measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 from ggufspec import results
 from ggufspec.analysis import arms
 from ggufspec.analysis.judging import rank
-from ggufspec.domain import SpeedVerdict
+from ggufspec.domain import Role, SpeedVerdict
 from ggufspec.errors import ResultsError
+from ggufspec.modelfiles.api import LocalModels, LocalPair, find_models
+from ggufspec.options import ModelsOptions, takes
 from ggufspec.results import ResultSet
+from ggufspec.steps import SILENT, Sink
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +61,52 @@ def stored_benches() -> Iterator[ListedBench]:
             yield summarize(results.load(name))
         except ResultsError as error:
             yield ListedBench(name=name, damage=error.message)
+
+
+@takes(ModelsOptions)
+def models(asked: ModelsOptions, sink: Sink = SILENT) -> LocalModels:
+    """List the models on this machine, and what can draft for what, as ``ggufspec models`` does.
+
+    Of models, only headers are read. Files that are no complete model are left out. A pair says what the
+    newest bench of it measured.
+    """
+    found = find_models(asked.folders, sink)
+    measured = _measured_pairs() if found.pairs else {}
+    return replace(found, pairs=tuple(map(partial(_with_speedup, measured), found.pairs)))
+
+
+def _with_speedup(measured: Mapping[tuple[Path | None, ...], ListedBench], pair: LocalPair) -> LocalPair:
+    files = (pair.target.path, None if pair.drafter is pair.target else pair.drafter.path)
+    bench = measured.get(tuple(map(_resolved, files)))
+    return pair if bench is None else replace(pair, speedup=bench.speedup, bench=bench.name)
+
+
+def _measured_pairs() -> dict[tuple[Path | None, ...], ListedBench]:
+    """Return the newest bench of each pair of files that was measured, with its largest speed-up.
+
+    A target whose own layers draft has no other file.
+    """
+    measured: dict[tuple[Path | None, ...], ListedBench] = {}
+    for name in results.ids():
+        try:
+            groups = arms.group(results.load(name))
+        except ResultsError:
+            continue  # `ggufspec show --list` names it
+        gains: dict[tuple[Path | None, ...], float] = {}
+        for arm in groups:
+            if arm.role is not Role.DRAFTING or arm.synthetic or arm.gain is None or arm.spec.servers:
+                continue
+            if arm.spec.drafting is not None and arm.spec.drafting.method.drafts_with_model:
+                drafter = arm.spec.drafter
+                files = (arm.spec.pair.target.path, None if drafter is None else drafter.path)
+                pair = tuple(map(_resolved, files))
+                gains[pair] = max(arm.gain.ratio.value, gains.get(pair, 0.0))
+        measured |= {pair: ListedBench(name=name, speedup=gain) for pair, gain in gains.items()}
+    return measured
+
+
+def _resolved(path: Path | None) -> Path | None:
+    return None if path is None else path.resolve()
 
 
 def summarize(bench: ResultSet) -> ListedBench:

@@ -103,8 +103,7 @@ def _models(spec: RunSpec) -> tuple[ModelFile, ...]:
 
 
 def _manner(drafting: Drafting) -> Iterator[str]:
-    if drafting.p_min:
-        yield f"p-min={drafting.p_min:g}"
+    yield from drafting.manner
     if str(drafting.ngram):
         yield f"ngram {drafting.ngram}"
     if drafting.synthetic:

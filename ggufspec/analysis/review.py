@@ -256,8 +256,7 @@ def _name(arm: Arm) -> str:
     if drafting is None:
         return arm.role.value
     how = "" if drafting.method.needs_drafter and not drafting.first else f" {drafting.chain}"
-    ends = f" p-min {drafting.p_min:g}" if drafting.p_min else ""
-    return f"{arm.what}{how} γ={drafting.n_max}{ends}"
+    return " ".join((f"{arm.what}{how} γ={drafting.n_max}", *drafting.manner))
 
 
 def _where(runs: Runs) -> str:

@@ -25,9 +25,11 @@ _MOST_NAMED = 3
 def models(asked: ModelsOptions) -> None:
     """List the models on this machine, and which of them can draft for which.
 
-    Looks into each FOLDER with all below it, the Hub's cache, and where llama.cpp (LLAMA_CACHE), LM Studio
-    and Ollama (OLLAMA_MODELS) keep models. Only headers are read. Whether llama.cpp accepts a drafter is
-    decided as by `ggufspec check`; draft models of more than 60 % of the target's size are left out.
+    Looks into each FOLDER and those of the settings (`ggufspec config set folders ~/models`) with all below
+    them, the Hub's cache, and where llama.cpp (LLAMA_CACHE), LM Studio and Ollama (OLLAMA_MODELS) keep
+    models. Only headers are read. Whether llama.cpp accepts a drafter is decided as by `ggufspec check`;
+    draft models of more than 60 % of the target's size are left out. Pairs that were measured say in which
+    bench.
 
     \b
     ggufspec models
@@ -49,9 +51,12 @@ def models(asked: ModelsOptions) -> None:
         echo("no models are here: `ggufspec fetch` downloads a pair, `ggufspec demo` has one", err=True)
         return
     echo(overview.model_list(found.models, found.pairs))
-    smallest = {pair.target.path: pair for pair in reversed(found.pairs)}
-    ending = ". Find out what pays:" if found.pairs else ""
-    echo(f"\n{counted(len(found.pairs), 'pair')} here{ending}", err=True)
+    open_pairs = [pair for pair in found.pairs if pair.bench is None]
+    smallest = {pair.target.path: pair for pair in reversed(open_pairs)}
+    n_measured = len(found.pairs) - len(open_pairs)
+    measured = f", {n_measured or 'none'} of them measured" if found.pairs else ""
+    ending = ". Find out what pays:" if open_pairs else ""
+    echo(f"\n{counted(len(found.pairs), 'pair')} here{measured}{ending}", err=True)
     for pair in [*smallest.values()][:_MOST_NAMED]:
         echo(_tune_command(pair), err=True)
 

@@ -182,8 +182,9 @@ def config(asked: AnswerOptions) -> None:
     """Show and change the settings of all commands, with their sources.
 
     The command line has precedence over the environment (GGUFSPEC_PAIR and so on), and the environment over
-    the file. Keys: pair, llama, engine, suite, threads, offline, output. A setting is the default of the
-    option with its name; llama also applies to commands without that option, and in notebooks.
+    the file. Keys: pair, llama, engine, suite, threads, offline, output, folders. A setting is the default of
+    the option with its name. llama also applies to commands without that option, and in notebooks; folders
+    are searched beside those that `ggufspec models` is given.
 
     \b
     ggufspec config

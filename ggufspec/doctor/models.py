@@ -57,7 +57,7 @@ def reachability(access: hub.Access, answer: str | Exception | None) -> Finding:
     else:
         problem = f"{access.host} cannot be reached: {client.reason(answer)}"
     return remark(
-        name, f"{problem}; {login}", "check the connection, proxies and HF_ENDPOINT; cached models work"
+        name, f"{problem}; {login}", f"check the connection, proxies and HF_ENDPOINT. {client.WITHOUT_HUB}"
     )
 
 

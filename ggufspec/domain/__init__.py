@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.choices import ENGINES, Experts, Layers, Method, Program, Role, SplitMode
+from ggufspec.choices import ENGINES, DraftSampling, Experts, Layers, Method, Program, Role, SplitMode
 from ggufspec.domain.acceptances import (
     Acceptance,
     AcceptanceRate,
@@ -74,6 +74,7 @@ __all__ = [
     "Chain",
     "Conditions",
     "Difference",
+    "DraftSampling",
     "Drafting",
     "Endpoint",
     "Estimate",

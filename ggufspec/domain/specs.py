@@ -8,7 +8,8 @@ import shlex
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
 
-from ggufspec.choices import Experts, Layers, Method, Role, SplitMode
+from ggufspec import units
+from ggufspec.choices import DraftSampling, Experts, Layers, Method, Role, SplitMode
 from ggufspec.domain.models import HeadFile, ModelFile, Pair
 from ggufspec.domain.requests import Endpoint, Prompt, RunningServers, Traffic
 
@@ -265,6 +266,8 @@ class Drafting:
 
     ``first`` are n-gram methods of a chain, asked before ``method`` in this order; ``ngram`` are the settings
     of all n-gram methods. In a chain, ``n_max`` is the draft size of the model.
+
+    ``sampling`` is how the model's drafts are chosen; None where the program has no choice.
     """
 
     n_max: int
@@ -274,11 +277,22 @@ class Drafting:
     synthetic: tuple[float, ...] | None = None
     first: tuple[Method, ...] = ()
     ngram: NgramSettings = field(default_factory=NgramSettings)
+    sampling: DraftSampling | None = None
 
     @property
     def chain(self) -> Chain:
         """The methods, in the order in which they are asked."""
         return Chain(self.method, self.first)
+
+    @property
+    def manner(self) -> tuple[str, ...]:
+        """How a model drafts besides its draft size, in words: ``p-min 0.7``, ``probabilistic drafts``."""
+        words = {
+            f"p-min {units.format_number(self.p_min)}": self.p_min,
+            f"drafts of {self.n_min} tokens and more": self.n_min,
+            f"{self.sampling} drafts": self.sampling,
+        }
+        return tuple(text for text, is_set in words.items() if is_set)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ggufspec.domain import ENGINES, Method, Program, RunSpec
+from ggufspec.domain import ENGINES, DraftSampling, Method, Program, RunSpec, Sampling
 from ggufspec.engines.binary import BinaryEngine
 from ggufspec.engines.engine import BuildsEngine, Engine, Measurement, failure_error, keeps_loads
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.errors import GgufspecError
+from ggufspec.llama.command import check_draft_sampling as check_program_samples
 from ggufspec.llama.command import check_synthetic as check_program
 from ggufspec.llama.install import Install
 
@@ -22,6 +23,7 @@ __all__ = [
     "Engine",
     "InprocessEngine",
     "Measurement",
+    "check_draft_sampling",
     "check_library",
     "check_synthetic",
     "failure_error",
@@ -70,6 +72,40 @@ def check_synthetic(engine: str, install: Install, methods: Sequence[Method]) ->
             "name one with --draft-model, and leave --method out",
         )
     check_program(install.executable(Program.SERVER))
+
+
+def check_draft_sampling(
+    engine: str,
+    install: Install,
+    methods: Sequence[Method],
+    draft_samplings: Sequence[DraftSampling | None],
+    sampling: Sampling,
+) -> None:
+    """Make sure that drafts can be sampled as requested.
+
+    Args:
+        engine: the row of ENGINES to measure with.
+        install: the llama.cpp to measure with.
+        methods: the drafting methods.
+        draft_samplings: how the drafts of models are to be chosen.
+        sampling: how the target chooses tokens.
+
+    Raises:
+        GgufspecError: the engine, its llama.cpp or every method lacks that choice, or it changes nothing.
+    """
+    check_program_samples(install, ENGINES[engine])
+    if not any(method.samples_drafts for method in methods):
+        able = " and ".join(method.value for method in Method if method.samples_drafts)
+        raise GgufspecError(
+            f"drafts by {', '.join(method.value for method in methods)} are not sampled: llama-server has "
+            f"that choice for {able} alone",
+            "leave --draft-sampling out",
+        )
+    if DraftSampling.PROBABILISTIC in draft_samplings and sampling.greedy:
+        raise GgufspecError(
+            "probabilistic drafts are sampled at the target's temperature, which is 0: they would be greedy",
+            "add --temp 0.8, the default of llama-server, or leave --draft-sampling out",
+        )
 
 
 def make(

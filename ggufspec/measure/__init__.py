@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.measure.api import BenchProgress, bench, demo, plan_bench
-from ggufspec.measure.configured import options_of, with_tuned
+from ggufspec.measure.configured import choose_sampling, options_of, with_tuned
 from ggufspec.measure.deadline import NO_DEADLINE, OVERRUN, RUN_SHARE, Deadline
 from ggufspec.measure.models import (
     fetch_in_time,
@@ -30,6 +30,7 @@ __all__ = [
     "RunPlan",
     "Session",
     "bench",
+    "choose_sampling",
     "demo",
     "describe_engine",
     "fetch_in_time",

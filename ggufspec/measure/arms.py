@@ -68,6 +68,8 @@ def plan_arms(
         ngrams=request.ngram or (NgramSettings(),),
         draft_sizes=request.draft,
         p_mins=request.p_min or (0.0,),
+        draft_samplings=request.draft_samplings,
+        n_min=request.draft_min,
         synthetic=request.synthetic_accept,
         threads=request.threads or (machine.usable_cores(),),
         caches=request.caches,
@@ -87,6 +89,7 @@ def plan_arms(
             *_describe_lowered_sizes(sweep),
             *_describe_refused_p_mins(sweep),
             *without_p_min,
+            *_describe_unsampled_drafts(sweep),
             *_describe_same_layers(sweep),
             *_describe_missing_drafter(sweep),
             *traffic.describe([sent for sent in sweep.traffics if sent is not None], sweep.ways),
@@ -102,6 +105,12 @@ def _check_draft_sizes(request: BenchOptions, ways: tuple[Chain, ...]) -> tuple[
         GgufspecError: a method drafts at no draft size, or no method has a setting of n-grams.
     """
     sizes_given = request.draft
+    if sizes_given and request.draft_min > min(sizes_given):
+        raise GgufspecError(
+            f"at γ {min(sizes_given)} nothing is drafted, because drafts of fewer than {request.draft_min} "
+            "tokens are dropped",
+            "lower --draft-min, or raise --draft",
+        )
     longest = 0
     notes: dict[str, None] = {}
     for ngram in request.ngram or (NgramSettings(),):
@@ -171,6 +180,13 @@ def _describe_refused_p_mins(sweep: Sweep) -> Iterator[str]:
         if len(refused) == len(sweep.p_mins):
             raise GgufspecError(why, "add --p-min 0")
         yield f"p-min: {why}; --p-min {_few(refused)} is left out"
+
+
+def _describe_unsampled_drafts(sweep: Sweep) -> Iterator[str]:
+    """Yield a note where some of the methods have no choice of how drafts are sampled."""
+    others = [str(way) for way in sweep.ways if not way.method.samples_drafts]
+    if sweep.draft_samplings != (None,) and others:
+        yield f"draft sampling: there is no choice for {_few(others)}"
 
 
 def _few(words: Sequence[str]) -> str:

@@ -79,6 +79,7 @@ def options_of(spec: RunSpec) -> dict[str, Any]:
             "ngram": (drafting.ngram,) if str(drafting.ngram) else None,
             "draft": drafting.n_max,
             "p_min": drafting.p_min or None,
+            "draft_sampling": drafting.sampling,
         }
     return options
 

@@ -16,6 +16,7 @@ from ggufspec.llama.install import options as llama_options
 from ggufspec.llama.rpc import WorkerReport, workers
 from ggufspec.measure import identity, traffic
 from ggufspec.measure.models import ChosenModels
+from ggufspec.measure.request import choose_sampling
 from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles.compat import judging, usable_methods
 from ggufspec.options import BenchOptions
@@ -345,6 +346,11 @@ def _check_abilities(
     if request.synthetic_accept is not None:
         methods = tuple(method for way in models.ways for method in way.methods)
         engines.check_synthetic(engine, install, methods if models.drafters else ())
+    if request.draft_sampling is not None:
+        methods = tuple(method for way in models.ways for method in way.methods)
+        engines.check_draft_sampling(
+            engine, install, methods, request.draft_samplings, choose_sampling(request)
+        )
     for rpc in request.rpcs:
         if reports.keys() >= {*rpc}:
             lent = [reports[address] for address in rpc]

@@ -14,6 +14,7 @@ from ggufspec.domain import (
     CacheTypes,
     Chain,
     Drafting,
+    DraftSampling,
     Layers,
     Method,
     ModelFile,
@@ -97,7 +98,9 @@ class Sweep:
     ngrams: tuple[NgramSettings, ...] = (NgramSettings(),)
     draft_sizes: tuple[int, ...] = ()
     p_mins: tuple[float, ...] = (0.0,)
-    synthetic: tuple[float, ...] | None = None  # see ``shares``; for drafting with a model
+    draft_samplings: tuple[DraftSampling | None, ...] = (None,)  # for the methods that have the choice
+    n_min: int = 0  # see ``Drafting``; for drafting with a model
+    synthetic: tuple[float, ...] | None = None  # see ``shares``; likewise
     threads: tuple[int, ...] = (1,)
     caches: tuple[CacheTypes | None, ...] = (None,)
     draft_caches: tuple[CacheTypes | None, ...] = (None,)  # of drafters; None for the target's
@@ -187,19 +190,22 @@ class Sweep:
         most = head.most if head is not None else None
         is_model = way.method.drafts_with_model
         p_mins = self.p_mins if is_model and (head is None or head.knows_p_min) else (0.0,)
+        samplings = self.draft_samplings if way.method.samples_drafts else (None,)
         values: dict[Drafting, None] = {}
         for ngram in self.ngrams:
             sizes = draft_sizes(way.method, self.draft_sizes, ngram)
             kept = canonical_ngram(way, ngram)
-            for size, p_min in product(sizes, p_mins):
+            for size, p_min, sampling in product(sizes, p_mins, samplings):
                 n_max = size if most is None else min(size, most)
                 drafting = Drafting(
                     n_max=n_max,
                     method=way.method,
+                    n_min=self.n_min if is_model else 0,
                     p_min=p_min,
                     synthetic=shares(self.synthetic, n_max) if is_model else None,
                     first=way.first,
                     ngram=kept,
+                    sampling=sampling,
                 )
                 values[drafting] = None
         return tuple(values)
@@ -213,6 +219,7 @@ class Sweep:
             draft_sizes=_spread(self.draft_sizes, most),
             ngrams=_spread(self.ngrams, most),
             p_mins=_spread(self.p_mins, most),
+            draft_samplings=_spread(self.draft_samplings, most),
             threads=_spread(self.threads, most),
             caches=_spread(self.caches, most),
             draft_caches=_spread(self.draft_caches, most),
@@ -404,6 +411,7 @@ def sizes(sweep: Sweep) -> dict[str, int]:
         "--draft": sweep.draft_sizes,
         "--ngram": sweep.ngrams,
         "--p-min": sweep.p_mins,
+        "--draft-sampling": sweep.draft_samplings,
         "--threads": sweep.threads,
         "--kv-type": sweep.caches,
         "--kv-type-draft": sweep.draft_caches,

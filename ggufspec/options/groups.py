@@ -10,6 +10,7 @@ from ggufspec.choices import (
     KV_TYPES,
     SUITES,
     Backend,
+    DraftSampling,
     Experts,
     Layers,
     Method,
@@ -117,6 +118,20 @@ class PastedOptions(Options, section="Models"):
     )
 
 
+class FoldersOption(Options):
+    """Where to look for models."""
+
+    folders: tuple[Path, ...] = option(
+        "folders",
+        (),
+        kind=FilePath("FOLDER"),
+        repeated=True,
+        metavar="[FOLDER]...",
+        setting="~/models",
+        help="Folders in which `ggufspec models` looks for models, too, with colons between them.",
+    )
+
+
 class YesOption(Options, section="General"):
     """Consent to a download."""
 
@@ -185,6 +200,44 @@ class PMinOption(Options, section="Drafting"):
         metavar="P",
         help="End a draft at a token below this probability.",
     )
+
+
+class DraftMinOption(Options, section="Drafting"):
+    """How long a draft must be."""
+
+    draft_min: int = option(
+        "--draft-min",
+        0,
+        hidden="--draft-n-min --spec-draft-n-min",
+        kind=Count(0),
+        help="Drop drafts of a model that are shorter than this.",
+    )
+
+
+class DraftSamplingOption(Options, section="Drafting"):
+    """How drafts are chosen."""
+
+    draft_sampling: tuple[str, ...] | None = option(
+        "--draft-sampling",
+        hidden="--spec-draft-sampling",
+        kind=Axis("ways", number=None, words=tuple(DraftSampling)),
+        metavar="|".join(DraftSampling),
+        help="Draft the likeliest tokens, or sample them and verify by rejection: llama-server from b11368 "
+        "on, with a draft model or MTP, above --temp 0.",
+        shown="llama.cpp's, greedy",
+    )
+
+    @property
+    def draft_samplings(self) -> tuple[DraftSampling | None, ...]:
+        """How drafts are chosen; None for llama.cpp's own way.
+
+        Raises:
+            GgufspecError: in another way than there is.
+        """
+        try:
+            return tuple(map(DraftSampling, self.draft_sampling or ())) or (None,)
+        except ValueError as error:
+            raise GgufspecError(f"draft_sampling: {error}", f"say {' or '.join(DraftSampling)}") from error
 
 
 class LayerOptions(Options, section="Placement"):
@@ -942,6 +995,8 @@ DECIDED: frozenset[str] = frozenset().union(
         group.options
         for group in (PairOption, ReferenceOptions, DraftingOptions, PMinOption, LayerOptions, ThreadsOption)
     ),
+    *DraftSamplingOption.options,
+    *DraftMinOption.options,
     *(group.options for group in (ContextOption, DeviceOptions, RuntimeOptions, EngineOption)),
 )
 """What a tuned configuration decides."""

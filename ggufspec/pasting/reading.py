@@ -10,7 +10,7 @@ from typing import Any
 
 from ggufspec.choices import Program
 from ggufspec.errors import GgufspecError
-from ggufspec.options import kinds
+from ggufspec.options import BenchOptions, TuneOptions, kinds
 from ggufspec.pasting import flags, shell
 from ggufspec.pasting.programs import PROGRAMS
 from ggufspec.pasting.texts import FoundCommand
@@ -22,7 +22,9 @@ _SWITCH_WITH_VALUE = 6325  # the first build whose -fa takes a value
 _NEEDS_TYPE = 9464  # the first build that does not draft with -md alone
 _ENGINES = {Program.SERVER: "server", Program.TREE: "binary", Program.SIMPLE: "binary-simple"}
 _OF_TEXTS = ("prompt", "prompt_file", "n_predict")  # a server gets these with each request
-_DRAFTING = ("draft_model", "method", "draft", "p_min", "ngram")
+_DRAFTING = ("draft_model", "method", "draft", "draft_min", "p_min", "draft_sampling", "ngram")
+_TRIED = frozenset(_DRAFTING) - {"draft_model"}  # what a tuning chooses
+_LEAST_SERVED = 256  # tokens that --serve-ctx takes
 _SETTABLE = re.compile(
     r"(?:CUDA|HIP|ROCR|GPU|GGML_VK|ASCEND_RT)_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|HSA_OVERRIDE_GFX_VERSION"
     r"|GGML_(?:CUDA|HIP|VK|METAL|SYCL|CPU|OPENCL|SCHED)_\w+|OMP_\w+|GOMP_\w+"
@@ -57,6 +59,26 @@ class PastedCommand:
     to_change: tuple[str, ...] = ()
     today: tuple[str, ...] = ()
     without_drafting: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> BenchOptions:
+        """The command as a bench of it: ``ggufspec.bench(pasted.options)``."""
+        return BenchOptions().replace(**self.values_for(BenchOptions))
+
+    @property
+    def tuning(self) -> TuneOptions:
+        """The command as a tuning, which looks for other ways to draft: ``ggufspec.tune(pasted.tuning)``."""
+        return TuneOptions().replace(**self.values_for(TuneOptions))
+
+    def values_for(self, kind: type[BenchOptions | TuneOptions]) -> dict[str, Any]:
+        """Return the options that the command gives to a bench or to a tuning."""
+        values = dict(self.values) if self.engine is None else {**self.values, "engine": self.engine}
+        if kind is TuneOptions:
+            values = {name: value for name, value in values.items() if name not in _TRIED}
+            context = values.pop("ctx", None)
+            if context is not None and context >= _LEAST_SERVED:
+                values["serve_ctx"] = context
+        return {name: value for name, value in values.items() if name in kind.options}
 
     @property
     def drafts(self) -> bool:
@@ -205,16 +227,15 @@ class _WordReader:
             return
         if flag in flags.HF_FILE and value is not None:
             self.files["target"] = value
-        elif flag in flags.DRAFT_MIN:
-            self._note_translation(flag, value)
-            if value not in {None, "0"}:
-                self._leave_out(flag, "drafts of every length are verified")
         elif flag in flags.DRAFT_THREADS:
             self._leave_out(flag, "every part runs with the threads of -t")
         elif flag in flags.LOAD_MODE and value is not None:
             self._take_load_mode(flag, value)
         elif flag in flags.FIELDS:
             self._note_translation(flag, value)
+            if flags.FIELDS[flag].python_name == "draft_min" and self.program is Program.TREE:
+                self._leave_out(flag, "the program verifies drafts of every length")
+                return
             self._take_field(flag, value)
         elif flag in flags.PASSED_ON | flags.PASSED_ON_DRAFTING:
             passed_on = self.args if flag in flags.PASSED_ON else self.draft_args
@@ -392,7 +413,7 @@ class _WordReader:
 def _is_of_drafting(flag: str) -> bool:
     """Whether a flag means nothing without a drafter."""
     option = flags.FIELDS.get(flag)
-    known = flags.DRAFT_MIN | flags.DRAFT_THREADS_ALONE | flags.PASSED_ON_DRAFTING | flags.GONE_OF_DRAFTING
+    known = flags.DRAFT_THREADS_ALONE | flags.PASSED_ON_DRAFTING | flags.GONE_OF_DRAFTING
     return flag in known or (option is not None and option.python_name in _OF_DRAFTING)
 
 

@@ -10,13 +10,24 @@ from dataclasses import replace
 
 from ggufspec import machine, paths, units
 from ggufspec.analysis import warnings
-from ggufspec.domain import Chain, Layers, Method, ModelFile, Offload, Program, Role, RunSpec, Serving
+from ggufspec.domain import (
+    Chain,
+    DraftSampling,
+    Layers,
+    Method,
+    ModelFile,
+    Offload,
+    Program,
+    Role,
+    RunSpec,
+    Serving,
+)
 from ggufspec.engines import ENGINES, check_library
 from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.concurrency import BATCH, most_rows
 from ggufspec.forecast.trace import draft_sizes
-from ggufspec.llama.command import check_chain, tools
+from ggufspec.llama.command import check_chain, check_draft_sampling, tools
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import workers
 from ggufspec.measure import (
@@ -24,6 +35,7 @@ from ggufspec.measure import (
     Block,
     Deadline,
     Session,
+    choose_sampling,
     describe_engine,
     find_drafters,
     find_methods,
@@ -215,6 +227,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
         threads=threads,
         p_min=(0.0,) if ENGINES[engine] is Program.TREE else asked.p_min,  # it knows none
         method=usable,
+        draft_sampling=asked.draft_sampling or _draft_samplings(asked, install, engine, usable),
         draft=asked.draft or tuple(size for size in sizes if _fits_batch(asked, users, size)),
         precision=asked.precision,
         max_time=None,
@@ -266,6 +279,10 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
     blocks = plan_blocks(session.suite.blocks, cards, layout=layout, vram_bytes=vram)
     if users is not None:
         session, blocks = _one_at_a_time(session, blocks, to_serve)
+    about_sampled = tuple(_describe_sampled_drafts(asked, prospects.drafting_arms(blocks)))
+    blocks = tuple(
+        Block(arms=tuple(arm for arm in block.arms if not _ends_sampled_drafts(arm))) for block in blocks
+    )
     beyond: tuple[RunSpec, ...] = ()
     if not asked.draft:
         beyond = tuple(arm for arm in prospects.drafting_arms(blocks) if _is_beyond(arm))
@@ -285,6 +302,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
                 *filter(None, (about_threads,)),
                 _serving_note(to_serve, why),
                 *about_users,
+                *about_sampled,
             ),
         ),
         serving=to_serve,
@@ -418,6 +436,31 @@ def _methods(install: Install, request: TuneOptions, engine: str) -> tuple[str, 
             check_chain(install, program, Chain(method))
             methods[method.value] = None
     return tuple(methods)
+
+
+def _draft_samplings(
+    asked: TuneOptions, install: Install, engine: str, methods: Sequence[str]
+) -> tuple[DraftSampling, ...] | None:
+    """Return both ways to choose drafts where there is a choice and it matters; None for llama.cpp's."""
+    with suppress(GgufspecError, ValueError):  # an unknown method is refused by its name later
+        check_draft_sampling(install, ENGINES[engine])
+        is_choice = any(Chain.parse(way).method.samples_drafts for way in methods)
+        return tuple(DraftSampling) if is_choice and not choose_sampling(asked).greedy else None
+    return None
+
+
+def _ends_sampled_drafts(arm: RunSpec) -> bool:
+    """Whether a p-min ends drafts that are sampled, which no trace can tell and so is not tried."""
+    drafting = arm.drafting
+    return drafting is not None and drafting.sampling is DraftSampling.PROBABILISTIC and drafting.p_min > 0
+
+
+def _describe_sampled_drafts(asked: TuneOptions, arms: Sequence[RunSpec]) -> Iterator[str]:
+    """Yield notes about drafts that are sampled."""
+    if not asked.draft_sampling and any(arm.drafting and arm.drafting.sampling for arm in arms):
+        yield "draft sampling: greedy and probabilistic drafts are compared (--draft-sampling)"
+    if any(map(_ends_sampled_drafts, arms)):
+        yield "draft sampling: probabilistic drafts are tried without a p-min, whose effect no trace tells"
 
 
 def _is_usual(arm: RunSpec) -> bool:

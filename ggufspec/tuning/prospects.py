@@ -10,6 +10,7 @@ from pathlib import Path
 from ggufspec import engines, forecast
 from ggufspec.domain import (
     Drafting,
+    DraftSampling,
     HeadFile,
     Method,
     ModelFile,
@@ -52,6 +53,8 @@ def can_forecast(
     drafting = _drafting(arm)
     if drafting.first or drafting.ngram != NgramSettings():
         return False
+    if drafting.sampling is DraftSampling.PROBABILISTIC and not _has_overlaps(drafting, users):
+        return False
     if drafting.method.drafts_with_model:
         source = arm.draft_source
         assert source is not None
@@ -62,6 +65,15 @@ def can_forecast(
         is_modelled = users == 1 or not source.method.drafts_block
         return can_go_back and is_modelled and _can_follow(source, heads)
     return trace.why_not(drafting.method, n_max=drafting.n_max, program=program, build=build) is None
+
+
+def _has_overlaps(drafting: Drafting, users: int) -> bool:
+    """Whether a trace tells the chance that a sampled draft is accepted.
+
+    That is traced of draft models. It does not tell where a p-min ends a draft, and several users are
+    computed round by round, with what each one accepts.
+    """
+    return drafting.method is Method.DRAFT_MODEL and not drafting.p_min and users == 1
 
 
 def _can_follow(source: HeadFile, heads: Collection[Method]) -> bool:
@@ -129,10 +141,13 @@ def with_own_sizes(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
 
 
 def samples_exactly(arm: RunSpec, engine: str, program: Program) -> bool:
-    """Whether an engine draws drafts from the drafter's distribution: the library and the tree program do.
+    """Whether an engine draws drafts from the drafter's distribution, and rejects some of them.
 
-    The others sample from the target alone and compare, so that the match bits of a sampled text hold.
+    The library and the tree program do, and llama-server where it was asked to. The others sample from the
+    target alone and compare, so that the match bits of a sampled text hold.
     """
+    if program is Program.SERVER:
+        return _drafting(arm).sampling is DraftSampling.PROBABILISTIC
     return not arm.sampling.greedy and (engine == "inprocess" or program is Program.TREE)
 
 
@@ -360,7 +375,7 @@ def _groups(arms: Sequence[RunSpec]) -> dict[tuple[object, ...], list[RunSpec]]:
 def source(arm: RunSpec) -> tuple[object, ...]:
     """Return what drafts and where: configurations that differ only in draft size and p_min share it."""
     drafting = _drafting(arm)
-    how = (arm.drafter, drafting.chain, drafting.ngram)
+    how = (arm.drafter, drafting.chain, drafting.ngram, drafting.sampling)
     return *how, arm.offload, arm.ubatch, arm.threads, arm.runtime
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ggufspec.modelfiles.hub import client
 from tests.support import hub_client
 from tests.support.hub_client import PAIR, TARGET, Run
 from tests.support.hub_server import Fault, Hub, HubFile
@@ -127,8 +128,8 @@ FAULTS: dict[str, Case] = {
     ),
     "no reference": (
         nothing, ["nonsense"], 30, "not a model reference: 'nonsense'",
-        ("write user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, PAIR:target, PAIR:drafter "
-        "or a local path"),
+        ("write user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, PAIR:target, PAIR:drafter, "
+        "a local path or FOLDER:QUANT"),
     ),
     "two revisions": (
         nothing, ["me/T-GGUF@main", "--revision", "v2"], 30,
@@ -171,8 +172,7 @@ def test_no_network(hub: Hub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None
         "",
         (
             "error: 127.0.0.1:9 cannot be reached: [Errno 111] Connection refused\n"
-            "hint: check the connection and HF_ENDPOINT; --offline works with what is cached; "
-            "downloads resume\n"
+            f"hint: check the connection and HF_ENDPOINT; downloads resume. {client.WITHOUT_HUB}\n"
         ),
     )
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import ggufspec
-from ggufspec.domain import Method
+from ggufspec import results
+from ggufspec.domain import Method, ModelFile, Pair, Role
+from ggufspec.errors import ModelFileError
+from ggufspec.modelfiles import hub
 from ggufspec.modelfiles.api import LocalModel
-from tests.support import models, shell
+from ggufspec.modelfiles.gguf import read_card
+from tests.support import models, shell, values
 from tests.support.hub_client import DEMO
 
 MODEL_LAYER = "application/vnd.ollama.image.model"
@@ -106,6 +111,58 @@ def test_the_command_lists_models_and_pairs_and_says_how_to_go_on(home: Path) ->
     listed = json.loads(shell.ggufspec("models", "-o", "json").stdout)
     assert [pair["method"] for pair in listed["pairs"]].count("draft-mtp") == 1
     assert {model["path"] for model in listed["models"]} >= {str(target), str(drafter)}
+
+
+def test_folders_of_the_settings_are_searched_too(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path / "config"))
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        shutil.copy(DEMO / "drafter.gguf", tmp_path / name)
+    assert shell.ggufspec("config", "set", "folders", f"{tmp_path}/a:~/none").returncode == 0
+    assert [model.place for model in found(tmp_path / "b")][:3] == [
+        str(tmp_path / "b"),
+        str(tmp_path / "a"),
+        "llama.cpp",
+    ]
+
+
+def test_pairs_say_which_bench_measured_them(home: Path) -> None:
+    target, drafter = home / ".lmstudio/models/me/demo/target.gguf", home / ".cache/llama.cpp/drafter.gguf"
+    pair = Pair(
+        name="a",
+        target=ModelFile(filename=target.name, path=target),
+        draft=ModelFile(filename=drafter.name, path=drafter),
+    )
+    runs = [
+        replace(run, spec=replace(run.spec, pair=pair if run.spec.drafting else replace(pair, draft=None)))
+        for repeat in range(3)
+        for run in (
+            values.run(repeat=repeat, tps=50 + repeat / 10),
+            values.run(Role.DRAFTING, repeat=repeat, tps=75 + repeat / 10, draft=3),
+        )
+    ]
+    results.close(values.bench(*runs, name="measured"))
+    by_files = {(pair.target.path, pair.drafter.path): pair for pair in ggufspec.models().pairs}
+    known = by_files.pop((target, drafter))
+    assert (known.bench, round(known.speedup or 0, 2)) == ("measured", 1.5)
+    assert {(pair.bench, pair.speedup) for pair in by_files.values()} == {(None, None)}
+    done = shell.ggufspec("models")
+    assert "6 pairs here, 1 of them measured. Find out what pays:" in done.stderr
+    assert f"-m {target} -md {drafter}" not in done.stderr
+
+
+def test_a_folder_with_several_models_takes_a_quant(tmp_path: Path) -> None:
+    for name in ("big-Q4_K_M.gguf", "big-Q5_K_M.gguf", "plain.gguf"):
+        shutil.copy(DEMO / "target.gguf", tmp_path / name)
+    quant = read_card(tmp_path / "plain.gguf").quant
+    for asked, expected in {"q5_k_m": "big-Q5_K_M.gguf", quant: "plain.gguf"}.items():
+        reference = hub.parse_reference(f"{tmp_path}:{asked}", {})
+        assert hub.locate(reference, hub.Access(offline=True)).path == tmp_path / expected
+    with pytest.raises(ModelFileError, match="is a folder with 0 models of quant Q2_K") as caught:
+        hub.locate(hub.parse_reference(f"{tmp_path}:Q2_K", {}), hub.Access(offline=True))
+    assert "name one of them: big-Q4_K_M.gguf" in (caught.value.hint or "")
 
 
 def test_a_machine_without_models_is_told_how_to_get_some(

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ggufspec
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.options import parse_help
-from ggufspec.options import BenchOptions
+from ggufspec.options import BenchOptions, TuneOptions
 from ggufspec.pasting import PastedCommand, command_of_words, find_commands, flags, read_command
 from tests.support import command_lines
 
@@ -53,6 +54,22 @@ def test_the_words_of_a_command_line_are_a_command_of_a_program() -> None:
     assert pasted.values == {"target": "a b.gguf"}
     assert pasted.variables == {"CUDA_VISIBLE_DEVICES": "1"}
     assert command_of_words(["lama-server", "-m", "x"]) is None
+
+
+def test_a_notebook_gets_options_of_a_bench_and_of_a_tuning(tmp_path: Path) -> None:
+    text = "llama-server -m big.gguf -md small.gguf --draft-max 8 --draft-min 2 -c 8192 --api-key SECRET"
+    pasted = ggufspec.paste(text)
+    models = {"target": "big.gguf", "draft_model": "small.gguf", "engine": "server"}
+    assert pasted.options == BenchOptions(**models, draft=8, draft_min=2, ctx=8192)
+    assert pasted.tuning == TuneOptions(**models, serve_ctx=8192)
+    assert SEEDED not in repr(pasted)
+    script = tmp_path / "serve.sh"
+    script.write_text(f"{text}\nllama-cli -m small.gguf\n")
+    with pytest.raises(GgufspecError, match=r"has 2 commands of llama\.cpp: 1, 2"):
+        ggufspec.paste(script)
+    assert ggufspec.paste(script, name="2").options.target == (str(tmp_path / "small.gguf"),)
+    with pytest.raises(GgufspecError, match="the text has no command"):
+        ggufspec.paste("ls -l")
 
 
 def test_the_command_is_written_for_todays_llama_cpp() -> None:

@@ -274,6 +274,18 @@ def test_a_drafter_that_is_the_target_overlaps_with_it_wholly(engine: InprocessE
     assert 0.1 < sum(other.overlaps) / TOKENS < 0.999
 
 
+def test_a_server_draws_drafts_without_the_targets_nucleus(engine: InprocessEngine) -> None:
+    """Its drafter has ten tokens at the target's temperature: then even the target itself differs."""
+    narrow = replace(NUCLEUS, top_p=0.5)
+    spec = replace(_spec(Role.TARGET), sampling=narrow)
+    seen = {
+        program: engine.trace(spec, [spec.pair.target], program=program).drafters[0].overlaps
+        for program in (Program.SIMPLE, Program.SERVER)
+    }
+    as_target, as_server = (sum(seen[program] or ()) / TOKENS for program in seen)
+    assert as_server < 0.99 * as_target
+
+
 def test_a_drafter_that_helps_to_write_changes_nothing(engine: InprocessEngine) -> None:
     compared = 0
     for name in CHOSEN:

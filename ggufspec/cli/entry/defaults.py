@@ -15,7 +15,8 @@ from ggufspec.cli.entry.parameters import FieldArgument, FieldOption, positional
 from ggufspec.errors import CatalogError, GgufspecError
 from ggufspec.options import Option, settings
 
-_SEARCHED = "llama"  # the search for llama.cpp reads this key itself, also for commands without --llama
+_SEARCHED = ("llama", "folders")
+"""Keys that the searches for llama.cpp and for models read themselves, in notebooks, too."""
 
 
 def read_defaults(command: click.Command) -> Mapping[str, Any]:
@@ -28,7 +29,7 @@ def read_defaults(command: click.Command) -> Mapping[str, Any]:
     current = settings.read_settings()
     for param in command.params:
         option = param.option if isinstance(param, FieldOption | FieldArgument) else None
-        if option is None or option.setting is None or option.python_name == _SEARCHED:
+        if option is None or option.setting is None or option.python_name in _SEARCHED:
             continue
         setting = current[option.python_name]
         if setting.value is None or (setting.key == "output" and not _has_format(option, setting)):
@@ -60,7 +61,7 @@ def log_settings(ctx: click.Context) -> None:
     for key in settings.KEYS.keys() & ctx.params.keys():
         source = ctx.get_parameter_source(key)
         where = "command line" if source is click.core.ParameterSource.COMMANDLINE else current[key].where
-        value = current[key].value if key == _SEARCHED and not ctx.params[key] else ctx.params[key]
+        value = current[key].value if key in _SEARCHED and not ctx.params[key] else ctx.params[key]
         if value is not None:
             log.info("%s: %s (%s)", key, value, where or settings.SettingSource.DEFAULT)
 

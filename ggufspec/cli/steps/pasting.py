@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ggufspec import pasting, paths, userfiles
+from ggufspec import pasting, paths
 from ggufspec.cli.entry.output import echo, echo_sentence
 from ggufspec.cli.entry.terminal import READ_AS
 from ggufspec.errors import GgufspecError
@@ -27,8 +27,6 @@ _COMMANDS: Mapping[type, str] = {BenchOptions: "bench", TuneOptions: "tune"}
 """What measures options; `why` runs a bench."""
 
 _TYPED = "-- "  # begins a command that stands on this command line
-_LEAST_SERVED = 256  # tokens that --serve-ctx takes
-_TRIED = ("draft", "p_min", "method", "ngram")  # what a tuning chooses
 
 
 def read_asked(asked: T) -> tuple[T, PastedCommand | None]:
@@ -49,7 +47,7 @@ def read_asked(asked: T) -> tuple[T, PastedCommand | None]:
     typed = _typed()
     values = _values(pasted, asked, typed)
     merged: T = asked.replace(
-        **{name: value for name, value in values.items() if name in asked.options and name not in typed},
+        **{name: value for name, value in values.items() if name not in typed},
         from_text=None,
     )
     command = _COMMANDS[type(merged)]
@@ -98,44 +96,22 @@ def _find(asked: BenchOptions | TuneOptions) -> FoundCommand | None:
                 "begin with its name: -- llama-server -m big.gguf …",
             )
         return command
-    text, folder, name = _read_text(asked.from_text)
-    commands = pasting.find_commands(text, folder)
-    if name is not None:
-        commands = tuple(command for command in commands if command.name == name)
-    source = "standard input" if asked.from_text == _STANDARD_INPUT else asked.from_text
-    if not commands:
-        raise GgufspecError(
-            f"{source} has no command of llama.cpp" + (f" named {name}" if name else ""),
-            "its programs are llama-server, llama-cli, llama-completion and llama-speculative",
-        )
-    if len(commands) > 1:
-        names = ", ".join(command.name for command in commands)
-        raise GgufspecError(
-            f"{source} has {len(commands)} commands of llama.cpp: {names}",
-            f"choose one: --from {asked.from_text}#{commands[0].name}",
-        )
-    return commands[0]
-
-
-def _read_text(source: str) -> tuple[str, Path | None, str | None]:
-    """Return the text, the folder of its file, and the name behind ``#``."""
+    source = asked.from_text
     if source.partition("#")[0] == _STANDARD_INPUT:
-        return sys.stdin.read(), None, source.partition("#")[2] or None
+        name = source.partition("#")[2] or None
+        return pasting.choose_command(sys.stdin.read(), None, name, source="standard input")
     path, name = paths.expanded(source, "text"), None
     if not path.exists() and "#" in source:
         place, _, name = source.rpartition("#")
         path = paths.expanded(place, "text")
-    try:
-        return userfiles.read_text(path), path.absolute().parent, name
-    except OSError as error:
-        raise GgufspecError(f"{path} cannot be read: {error.strerror}", "check the path") from error
+    return pasting.choose_command(pasting.read_text(path), path.absolute().parent, name, source=source)
 
 
 def _values(pasted: PastedCommand, asked: BenchOptions | TuneOptions, typed: set[str]) -> dict[str, Any]:
     """Return the options that a pasted command gives to this command."""
-    values: dict[str, Any] = dict(pasted.values)
-    if pasted.engine is not None:
-        values["engine"] = pasted.engine
+    values = pasted.values_for(type(asked))
+    if isinstance(asked, TuneOptions) and pasted.values.get("draft_min"):
+        echo_sentence("left out: --draft-min (a tuning verifies drafts of every length)")
     if pasted.folder is not None and "llama" not in typed:
         is_typed = (asked.from_text or "").startswith(_TYPED)
         if is_typed and Path(pasted.folder).is_dir():
@@ -144,11 +120,6 @@ def _values(pasted: PastedCommand, asked: BenchOptions | TuneOptions, typed: set
             folder = pasted.folder
             note = f"llama.cpp: the command runs that in {folder}; --llama {folder} measures it"
             echo_sentence(note)
-    if isinstance(asked, TuneOptions):
-        values = {name: value for name, value in values.items() if name not in _TRIED}
-        context = values.pop("ctx", None)
-        if context is not None and context >= _LEAST_SERVED:
-            values["serve_ctx"] = context
     for name, option in asked.options.items():  # of settings
         if name not in typed and not values.keys().isdisjoint(option.replaced_by):
             values[name] = option.default

@@ -24,7 +24,7 @@ from ggufspec.engines.library.messages import (
     WorkerRun,
     Written,
 )
-from ggufspec.engines.library.model import OUTPUTS, Logits, Model
+from ggufspec.engines.library.model import LIKELIEST, OUTPUTS, Logits, Model
 from ggufspec.engines.library.spread import (
     Spreads,
     block_spread,
@@ -97,7 +97,7 @@ def _trace_text(
             traces[number] = _trace_blocks(load, drafter, target, text, len(prompt), run.limits, spreads)
         else:
             if number not in traces:
-                traces[number] = _trace_drafter(load, drafter, target, text, len(prompt), run.sampling)
+                traces[number] = _trace_drafter(load, drafter, target, text, len(prompt), run)
             if run.sampling.greedy and drafter.rolls_back:
                 traces[number] = replace(traces[number], spread=spread(drafter))
     return RecordedTrace(
@@ -303,7 +303,7 @@ def _trace_drafter(
     target: Model,
     text: Sequence[int],
     n_prompt: int,
-    sampling: Sampling,
+    run: TraceRun,
 ) -> DrafterTrace:
     """Evaluate the target's text with a drafter, up to the token before the last.
 
@@ -311,6 +311,7 @@ def _trace_drafter(
     the likeliest token at a near-tie.
     """
     begun = perf_counter()
+    sampling, drafts = run.sampling, _draft_sampling(run)
     first, end = n_prompt - 1, len(text) - 1
     for model in (drafter,) if sampling.greedy else (drafter, target):
         model.clear()
@@ -330,7 +331,7 @@ def _trace_drafter(
             if sampling.greedy:
                 leads.append(lead(logits, text[position + 1]))
             else:
-                rows.append(exact.distribution(logits[:n_vocab], sampling))
+                rows.append(exact.distribution(logits[:n_vocab], drafts))
         if not sampling.greedy:
             target.evaluate(piece, start, outputs=len(piece))
             p = exact.distributions(target.rows(len(piece)), sampling)
@@ -344,6 +345,17 @@ def _trace_drafter(
         seconds=seconds,
         leads=tuple(leads) if sampling.greedy else None,
     )
+
+
+def _draft_sampling(run: TraceRun) -> Sampling:
+    """Return how drafts are drawn, where they are: by llama-server from the ten likeliest tokens.
+
+    It does so at the target's temperature, without the target's other samplers (spec_retune in
+    common/speculative.cpp). The library and the tree program draw drafts as they draw the text.
+    """
+    if run.program is not Program.SERVER:
+        return run.sampling
+    return Sampling(temperature=run.sampling.temperature, top_k=LIKELIEST, seed=run.sampling.seed)
 
 
 def _trace_head(

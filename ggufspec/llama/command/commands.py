@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ggufspec.domain import Offload, Program, RunSpec
 from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama.command.drafting import add_drafting, add_experts, check_chain
+from ggufspec.llama.command.drafting import add_drafting, add_experts, check_drafting
 from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
 from ggufspec.llama.command.runtime import add_flash_attention, add_runtime, name_caches
 from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Executable, Install
@@ -298,7 +298,7 @@ def run_command(spec: RunSpec, install: Install) -> tuple[str, ...] | None:
     try:
         executable = install.executable(program)
         if spec.drafting is not None:
-            check_chain(install, program, spec.drafting.chain)
+            check_drafting(install, program, spec.drafting)
     except GgufspecError:
         return None
     arguments = Arguments(executable, install)

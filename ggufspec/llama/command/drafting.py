@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from ggufspec.domain import Chain, Drafting, Experts, Method, NgramSettings, Offload, Program, RunSpec
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command.flags import Arguments, format_layers
+from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
 from ggufspec.llama.command.runtime import name_caches
 from ggufspec.llama.install.installs import Executable, Install
 from ggufspec.llama.install.options import ListedFlags
@@ -18,6 +18,7 @@ _MODEL_TYPES = ("draft-simple", "draft")
 _SYNTHETIC = "--spec-synth-rates"  # of llama-server and the chat client alone
 _LIST_OF_TYPES = "comma-separated"  # in the help of builds that take several methods
 _FIRST_CHAINS = 9109  # the first of those builds
+_FIRST_SAMPLED_DRAFTS = 11368
 
 FIRST_BUILDS: Mapping[Method, int] = MappingProxyType(
     {
@@ -47,7 +48,7 @@ def add_drafting(arguments: Arguments, spec: RunSpec, install: Install, *, progr
     drafting = spec.drafting
     if drafting is None:
         return
-    check_chain(install, program, drafting.chain)
+    check_drafting(install, program, drafting)
     if drafting.method.drafts_with_model:
         _add_model(arguments, spec, drafting, install, program=program)
     else:
@@ -86,8 +87,13 @@ def _add_model(
     sampling = spec.runtime.draft_backend_sampling
     if sampling is not None:
         arguments.require_flag(f"draft_backend_sampling_{sampling}")
+    if drafting.sampling is not None:
+        arguments.require_flag("draft_sampling", drafting.sampling.value)
     arguments.add_flag("draft_max", drafting.n_max)
-    arguments.add_flag("draft_min", drafting.n_min)
+    if drafting.n_min:
+        arguments.require_flag("draft_min", drafting.n_min)
+    else:
+        arguments.add_flag("draft_min", 0)
     arguments.add_flag("draft_p_min", f"{drafting.p_min:g}")
     if drafting.synthetic is not None:
         check_synthetic(install.executable(program))
@@ -115,6 +121,41 @@ def add_experts(arguments: Arguments, kept: Experts | None, *, whose: str = "") 
         arguments.require_flag(f"{whose}cpu_moe")
     elif kept is not None:
         arguments.require_flag(f"{whose}n_cpu_moe", kept)
+
+
+def check_drafting(install: Install, program: Program, drafting: Drafting) -> None:
+    """Make sure that a program of an install drafts in one way.
+
+    Raises:
+        NoInstallError: the install lacks the program.
+        GgufspecError: as for ``check_chain``, or it has no choice of how drafts are chosen.
+    """
+    check_chain(install, program, drafting.chain)
+    if drafting.sampling is not None:
+        check_draft_sampling(install, program)
+
+
+def check_draft_sampling(install: Install, program: Program) -> None:
+    """Make sure that a program acts on the choice of how drafts are sampled.
+
+    The other drafting programs of b11368 and newer list the flag, too, and draft greedily all the same.
+
+    Raises:
+        NoInstallError: the install lacks the program.
+        GgufspecError: it does not; the hint names what does.
+    """
+    if program is not Program.SERVER:
+        raise GgufspecError(
+            "of all programs only llama-server has a choice of how drafts are sampled",
+            "add --engine server, or leave --draft-sampling out",
+        )
+    executable = install.executable(program)
+    if SPELLINGS["draft_sampling"][0] not in executable.options:
+        raise GgufspecError(
+            f"this {executable.name} has no --spec-draft-sampling: its --help does not list it",
+            f"llama.cpp b{_FIRST_SAMPLED_DRAFTS} and newer do: `ggufspec build` makes one; or leave "
+            "--draft-sampling out",
+        )
 
 
 def check_chain(install: Install, program: Program, chain: Chain) -> None:

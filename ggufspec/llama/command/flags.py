@@ -57,6 +57,7 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "draft_cache_v": ("--spec-draft-type-v", "--cache-type-v-draft"),
     "draft_backend_sampling_on": ("--spec-draft-backend-sampling",),
     "draft_backend_sampling_off": ("--no-spec-draft-backend-sampling",),
+    "draft_sampling": ("--spec-draft-sampling",),
     "draft_max": ("--spec-draft-n-max", "--draft-max", "--draft"),
     "draft_min": ("--spec-draft-n-min", "--draft-min"),
     "draft_p_min": ("--draft-p-min", "--spec-draft-p-min"),

@@ -19,6 +19,7 @@ _LOAD_MODES = {  # (locked, mapped) -> value of --load-mode, which replaced --ml
 _SET = (
     *("target", "draft_model", "prompt", "prompt_file", "n_predict", "ctx", "seed", "threads", "rpc"),
     *("temp", "top_k", "top_p", "min_p", "draft", "p_min", "method", "ngram", "draft_backend_sampling"),
+    *("draft_sampling", "draft_min"),
     *("synthetic_accept", "flash_attn", "cache_type_k", "cache_type_v", "cache_type_k_draft"),
     *("cache_type_v_draft", "batch", "ubatch", "ngl", "ngld"),
 )
@@ -36,7 +37,6 @@ _OPTIONS = {
         for names, (value, _) in BenchOptions.options[name].constant.items()
         for spelling in names.split()
     },
-    **dict.fromkeys(("--draft-min", "--draft-n-min", "--spec-draft-n-min"), "--draft"),
     **dict.fromkeys(("-bf", "--binary-file"), "--prompt-file"),
     **dict.fromkeys(("-hff", "--hf-file"), "--target"),
     "--spec-synth-len": "--synthetic-accept",

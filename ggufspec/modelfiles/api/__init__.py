@@ -5,7 +5,7 @@ from __future__ import annotations
 from ggufspec.modelfiles.api.checking import CheckedPair, check, find_rules
 from ggufspec.modelfiles.api.converting import ConvertedHead, HeadModels, convert
 from ggufspec.modelfiles.api.fetching import fetch, find_references, pin_files
-from ggufspec.modelfiles.api.listing import LocalModel, LocalModels, LocalPair, models
+from ggufspec.modelfiles.api.listing import LocalModel, LocalModels, LocalPair, find_models
 from ggufspec.modelfiles.api.suggesting import SuggestedDrafter, suggest
 
 __all__ = [
@@ -19,9 +19,9 @@ __all__ = [
     "check",
     "convert",
     "fetch",
+    "find_models",
     "find_references",
     "find_rules",
-    "models",
     "pin_files",
     "suggest",
 ]

@@ -1,4 +1,4 @@
-"""``ggufspec.models``: what is on this machine, wherever programs keep it, and what can draft for what.
+"""The models on this machine: what is here, wherever programs keep it, and what can draft for what.
 
 Only headers are read. Ollama keeps its models without names, as ``blobs/sha256-…``; its manifests say which
 is which. Projectors of images, and files that are no complete model, are left out.
@@ -21,8 +21,8 @@ from ggufspec.modelfiles import gguf, hub
 from ggufspec.modelfiles.api.checking import CheckRules, find_rules
 from ggufspec.modelfiles.compat import judging, mtp_bytes, read_head, usable_methods
 from ggufspec.modelfiles.gguf import ModelCard
-from ggufspec.options import ModelsOptions, takes
-from ggufspec.steps import SILENT, Sink
+from ggufspec.options import settings
+from ggufspec.steps import Sink
 
 _LM_STUDIO = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
 _OLLAMA = ("~/.ollama/models", "/usr/share/ollama/.ollama/models")  # the second: of its service on Linux
@@ -70,6 +70,8 @@ class LocalPair:
     drafter: LocalModel
     method: Method
     ratio: float  # of the drafter's bytes to the target's
+    speedup: float | None = None  # by the newest bench that measured it; None where none did
+    bench: str | None = None  # that bench
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +82,14 @@ class LocalModels:
     pairs: tuple[LocalPair, ...]
 
 
-@takes(ModelsOptions)
-def models(asked: ModelsOptions, sink: Sink = SILENT) -> LocalModels:
-    """List the models on this machine, and what can draft for what, as ``ggufspec models`` does.
+def find_models(folders: Sequence[Path], sink: Sink) -> LocalModels:
+    """Return the models on this machine, and what can draft for what.
 
-    Only headers are read. Files that are no complete model are left out.
+    Args:
+        folders: where to look first; those of the settings follow.
+        sink: gets the progress.
     """
-    read = map(_read_model, sink.each(_find_files(asked.folders), lambda file: file.name))
+    read = map(_read_model, sink.each(_find_files(folders), lambda file: file.name))
     found = tuple(model for model in read if model is not None)
     return LocalModels(models=found, pairs=tuple(_find_pairs(found, find_rules())))
 
@@ -143,7 +146,7 @@ def _may_draft(drafter: ModelCard, target: ModelCard) -> bool:
 
 
 def _list_files(folders: Sequence[Path]) -> Iterator[LocalFile]:
-    for folder in folders:
+    for folder in (*folders, *_folders_of_settings()):
         yield from _in_folder(folder, str(folder))
     for repo, name, path in hub.cached_files(hub.Access()):
         yield LocalFile("Hub", f"{repo}/{name}", path)
@@ -153,6 +156,13 @@ def _list_files(folders: Sequence[Path]) -> Iterator[LocalFile]:
         yield from _in_folder(folder, "LM Studio")
     for folder in _folders("OLLAMA_MODELS", _OLLAMA):
         yield from _in_ollama(folder)
+
+
+def _folders_of_settings() -> Iterator[Path]:
+    setting = settings.one("folders")
+    for text in str(setting.value or "").split(os.pathsep):
+        if text:
+            yield paths.expanded(text, setting.where or setting.key)
 
 
 def _folders(variable: str | None, usual: Sequence[str]) -> Iterator[Path]:

@@ -54,6 +54,12 @@ LONGEST_WAIT_S = 300.0
 PATIENCE_S = 30.0
 """How long the Hub's API may be silent."""
 
+WITHOUT_HUB = (
+    "Without the Hub, the embedded pair works (ggufspec demo), and so do files on this machine and, with "
+    "--offline, what is cached; other models wait"
+)
+"""What a first run can do without a network."""
+
 _MOST_FILES = 100_000  # of a repository
 _BUSY = (408, 429, 500, 502, 503, 504)
 _SPENT = re.compile(r"\br\s*=\s*0\s*;\s*t\s*=\s*(\d+)")  # RateLimit: "api";r=0;t=55, the draft RFC's form
@@ -414,7 +420,7 @@ def translate_error(error: Exception, subject: Subject, access: Access) -> Ggufs
             )
     return NetworkError(
         f"{access.host} cannot be reached: {reason(error)}",
-        "check the connection and HF_ENDPOINT; --offline works with what is cached; downloads resume",
+        f"check the connection and HF_ENDPOINT; downloads resume. {WITHOUT_HUB}",
     )
 
 

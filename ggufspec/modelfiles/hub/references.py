@@ -18,7 +18,10 @@ from ggufspec.redaction import redact
 HUB_HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
 
 _HALVES = {"target": "target", "draft": "draft", "drafter": "draft"}
-_FORMS = "user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, PAIR:target, PAIR:drafter or a local path"
+_FORMS = (
+    "user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, PAIR:target, PAIR:drafter, a local path or "
+    "FOLDER:QUANT"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,7 @@ class Reference:
     filename: str | None = None
     quant: str | None = None
     revision: str | None = None
-    path: Path | None = None
+    path: Path | None = None  # with a quant: of a folder
     use_default: bool = True  # of a repository alone, take the quant that llama.cpp takes
 
 
@@ -41,14 +44,13 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
     """Return the reference that a text stands for.
 
     A file that exists here, or a folder of models, wins over a repository of the same name, as the shell
-    completes paths. The name
-    of a GGUF file in a folder that exists here is a path, too, as is one below a single folder: no repository
-    is called ``models/big.gguf``.
+    completes paths. The name of a GGUF file in a folder that exists here is a path, too, as is one below a
+    single folder: no repository is called ``models/big.gguf``.
 
     Args:
         text: ``user/repo:QUANT`` (as llama.cpp's -hf, also behind ``hf.co/``), ``user/repo/file.gguf``,
             ``hf://…``, a Hub URL with ``/resolve/`` or ``/blob/``, one model of a pair
-            (``demo:target``), or a local path.
+            (``demo:target``), a local path, or a folder of models with a quant (``~/models:Q4_K_M``).
         pairs: the catalogue, for models of pairs.
         endpoint: another Hub whose URLs are also accepted.
 
@@ -64,6 +66,11 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
     if re.match(r"https?://", text):
         return _url(text, endpoint)
     path = paths.expanded(text, "model")
+    folder, _, quant = text.rpartition(":")
+    if quant and not _is_file(path) and ("/" in folder or folder.startswith("~")):
+        in_folder = paths.expanded(folder, "model")
+        if models_in(in_folder):
+            return Reference(text=text, path=in_folder, quant=quant)
     if _is_file(path) or text.startswith(("/", "./", "../", "~")) or ("/" in text and models_in(path)):
         return Reference(text=text, path=path)
     name, _, half = text.rpartition(":")

@@ -22,11 +22,10 @@ from ggufspec.errors import (
     NotCachedError,
     RemoteFileNotFoundError,
 )
-from ggufspec.modelfiles import catalog
+from ggufspec.modelfiles import catalog, gguf
 from ggufspec.modelfiles.catalog import is_inside
-from ggufspec.modelfiles.gguf import check_path, models_in
 from ggufspec.modelfiles.hub import cache
-from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files, models, sidecars
+from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files, models, quant_of, sidecars
 from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, listing
 from ggufspec.modelfiles.hub.references import Reference, of_model, parse_reference
 from ggufspec.units import counted
@@ -234,18 +233,29 @@ def _heads(repository: Listing, target: ModelFile) -> tuple[ModelFile, ...]:
 def _local(reference: Reference) -> ModelFile:
     path = reference.path
     if path is not None and path.is_dir():
-        found = models_in(path)
-        if len(found) == 1:
-            return _local(replace(reference, path=found[0]))
-        named = ", ".join(file.name for file in found[:_MOST_NAMED])
-        hint = f"name one of them: {named}" if found else "name a .gguf file"
-        raise ModelFileError(f"{path} is a folder with {counted(len(found), 'model')}", hint)
+        listed, quant = gguf.models_in(path), reference.quant
+        fitting = [file for file in listed if quant is None or _has_quant(file, quant)]
+        if len(fitting) == 1:
+            return _local(replace(reference, path=fitting[0], quant=None))
+        named = ", ".join(file.name for file in (fitting or listed)[:_MOST_NAMED])
+        hint = f"name one of them: {named}" if listed else "name a .gguf file"
+        example = next(filter(None, (quant_of(file.name) for file in listed)), None)
+        if example is not None and quant is None:
+            hint += f"; or a quant, as in {reference.text.rstrip('/')}:{example}"
+        of_quant = f" of quant {quant}" if quant else ""
+        raise ModelFileError(f"{path} is a folder with {counted(len(fitting), 'model')}{of_quant}", hint)
     if path is None or not path.is_file():
         close = paths.beside(path) if path else None
         hint = f"did you mean {close}?" if close else "check the path"
         raise ModelFileError(f"there is no file {path or reference.text}", hint)
-    check_path(path)
+    gguf.check_path(path)
     return ModelFile(filename=path.name, path=path, size_bytes=path.stat().st_size)
+
+
+def _has_quant(file: Path, quant: str) -> bool:
+    """Whether a model has a quant, by its name, or else by its header."""
+    own = quant_of(file.name) or gguf.read_card(file).quant or ""
+    return own.upper() == quant.upper()
 
 
 def list_files(repo: str, revision: str | None, access: Access) -> Listing:

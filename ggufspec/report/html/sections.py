@@ -136,12 +136,13 @@ _ARMS = TableLayout(
     row=ArmRow,
     names=(
         *(*_LOAD, "what", "models", "drafts_with", "llama_build", "layers", "threads", "kv_type", "ubatch"),
-        *("settings", "draft", "p_min", "gen_tps", "speedup", "verdict", "accept_rate", "method_shares"),
+        *("settings", "draft", "p_min", "draft_sampling", "gen_tps", "speedup", "verdict", "accept_rate"),
+        "method_shares",
         *("mean_accepted_length", "texts", "status"),
     ),
     if_varied=(
         *(*_LOAD, "models", "drafts_with", "llama_build", "layers", "threads", "kv_type", "ubatch"),
-        *("settings", "p_min"),
+        *("settings", "p_min", "draft_sampling"),
     ),
 )
 
@@ -262,8 +263,7 @@ def _command(arm: Arm) -> tuple[str, str]:
     drafting = arm.spec.drafting
     parts = [f"{where(arm)}{arm.what}: {' + '.join(arm.models)}"]
     if drafting:
-        parts.append(f"γ = {drafting.n_max}")
-        parts += [f"p-min {units.format_number(drafting.p_min)}"] if drafting.p_min else []
+        parts += [f"γ = {drafting.n_max}", *drafting.manner]
     return ", ".join(parts), shlex.join((arm.good or arm.runs)[0].argv)
 
 

@@ -21,7 +21,7 @@ _LOAD = ("users", "depth", "arrivals")
 _SHARED = (  # settings of the target alone, too
     *(*_LOAD, "llama_build", "target", "actual_ngl", "threads", "kv_type", "ubatch", "settings"),
 )
-_DRAFTING_ONLY = ("drafter", "actual_ngld", "p_min")
+_DRAFTING_ONLY = ("drafter", "actual_ngld", "p_min", "draft_sampling")
 PALETTE = ("#2f7fc1", "#d55e00", "#009e73", "#b765a6", "#a67c00", "#7a7a7a")
 """After Okabe and Ito (2008), each with a contrast of 3 or more on white and on a dark page."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
@@ -138,6 +138,7 @@ _FORMATS: dict[str, Any] = {
     "actual_ngl": "{} layers on the GPU".format,
     "actual_ngld": "{} drafter layers".format,
     "p_min": lambda p_min: f"p-min {units.format_number(p_min)}",
+    "draft_sampling": "{} drafts".format,
     "threads": "{} threads".format,
     "kv_type": "cache {}".format,
     "ubatch": "ubatch {}".format,

@@ -89,6 +89,15 @@ class SettingsRow(Row):
         ),
         help="Null for a method without it.",
     )
+    draft_min: int | None = column(
+        of=lambda spec: (spec.drafting.n_min or None) if spec.drafting else None,
+        help="Drafts of a model that were shorter were dropped; null where none was.",
+    )
+    draft_sampling: str | None = column(
+        "drafts",
+        of="drafting.sampling",
+        help="Whether drafts are the likeliest tokens (greedy) or sampled; null where that was not chosen.",
+    )
     synthetic_accept: str | None = column(
         of=lambda spec: (
             ",".join(f"{rate:g}" for rate in (spec.drafting and spec.drafting.synthetic) or ()) or None

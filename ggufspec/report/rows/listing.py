@@ -89,6 +89,10 @@ class LocalPairRow(Row):
     drafter: str = column(of="drafter.name", help="The target itself where its own layers draft.")
     method: str = column("drafts by")
     ratio: float = column("size of the target", units.format_percent, help="Bytes of drafter to target.")
+    speedup: float | None = column(
+        "speed-up", units.format_factor, help="By the newest bench of this pair; null where none measured it."
+    )
+    bench: str | None = column("measured in")
     target_path: str = column(of=lambda pair: str(pair.target.path))
     drafter_path: str = column(of=lambda pair: str(pair.drafter.path))
 

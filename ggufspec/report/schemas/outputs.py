@@ -49,6 +49,7 @@ class ConfigurationReport(Row):
     method: str | None = column(of=lambda spec: str(spec.drafting.chain) if spec.drafting else None)
     draft: int | None = column(of="drafting.n_max")
     p_min: float | None = column(of="drafting.p_min")
+    draft_sampling: str | None = column(of="drafting.sampling")
     requested_ngl: Layers = column(of="offload.target.layers")
     requested_ngld: Layers = column(of="offload.drafter.layers")
 

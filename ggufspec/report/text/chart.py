@@ -99,13 +99,13 @@ def _names(shown: Sequence[Arm]) -> list[str]:
     """Return a name for each arm: its γ, and other settings that differ between arms."""
     drafting = [arm for arm in shown if arm.spec.drafting]
     several_models = len({arm.models for arm in drafting}) > 1
-    several_ends = len({arm.spec.drafting.p_min for arm in drafting if arm.spec.drafting}) > 1
+    several_manners = len({arm.spec.drafting.manner for arm in drafting if arm.spec.drafting}) > 1
     names = []
     for arm in shown:
         drafted = arm.spec.drafting
         size = "drafting" if arm.draft_size is None else f"γ={arm.draft_size}"
         parts = [size if arm.role is Role.DRAFTING else "target alone"]
-        parts += [f"p-min {units.format_number(drafted.p_min)}"] if drafted and several_ends else []
+        parts += drafted.manner if drafted and several_manners else ()
         parts += [arm.drafts_with or arm.models[0]] if several_models else []
         parts += ["synthetic"] if arm.synthetic else []
         names.append(" ".join(parts))

@@ -21,8 +21,7 @@ def name(spec: RunSpec) -> str:
     drafting = spec.drafting
     if drafting is None:
         return "the target alone"
-    p_min = f", p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
-    return f"{models_of(spec)[-1]}, γ = {drafting.n_max}{p_min}"
+    return ", ".join((models_of(spec)[-1], f"γ = {drafting.n_max}", *drafting.manner))
 
 
 def at_once(spec: RunSpec) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # only report/frames imports pandas at run time
 _RESULTS = 5  # columns that settings leave free
 
 _SETTINGS = (
-    *("draft_model", "method", "ngram", "draft", "p_min", "synthetic_accept"),
+    *("draft_model", "method", "ngram", "draft", "p_min", "draft_sampling", "synthetic_accept"),
     *("users", "depth"),
     *("requested_ngl", "requested_ngld", "threads", "kv_type", "ubatch", "settings", "target", "pair"),
 )

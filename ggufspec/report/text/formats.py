@@ -19,7 +19,7 @@ Text = Literal["table", "md", "csv", "json", "jsonl", "sql"]
 """The formats that are text; all others are bytes."""
 
 LABELS = (
-    *("file", "role", "draft_model", "method", "draft", "p_min"),
+    *("file", "role", "draft_model", "method", "draft", "p_min", "draft_sampling"),
     *("prompt", "category", "repeat", "position", "round"),
 )
 """Columns that tell the rows of a frame apart; each part of a table that is too wide has them."""

@@ -98,12 +98,16 @@ def _explain(groups: Sequence[Arm]) -> Iterator[str]:
 
 
 _PRECISE = 0.005  # relative half width of an interval: more precise than repeats on a quiet machine
-_IF_VARIED = ("llama_build", "threads", "kv_type", "ubatch", "settings", "depth", "rate", "ngram", "p_min")
+_IF_VARIED = (
+    *("llama_build", "threads", "kv_type", "ubatch", "settings", "depth", "rate", "ngram", "p_min"),
+    "draft_sampling",
+)
 ARMS = TableLayout(
     row=MachineRow,
     names=(
         *("machine", "what", "models", "llama_build", "layers", "threads", "kv_type", "ubatch", "settings"),
-        *("users", "depth", "rate", "draft", "ngram", "p_min", "gen_tps", "accept_rate", "method_shares"),
+        *("users", "depth", "rate", "draft", "ngram", "p_min", "draft_sampling", "gen_tps", "accept_rate"),
+        "method_shares",
         *("mean_accepted_length", "gpu_j_per_token", "cpu_j_per_token", "speedup", "verdict", "new_over_old"),
         *("texts", "status"),
     ),
@@ -123,8 +127,8 @@ _BENCHES = TableLayout(row=ListedBenchRow, names=_LISTED, always=_LISTED)
 
 _MODEL = ("name", "place", "size_bytes", "quant", "architecture", "context_length", "head")
 _MODELS = TableLayout(row=LocalModelRow, names=_MODEL, always=_MODEL[:4])
-_PAIR = ("target", "drafter", "method", "ratio")
-_PAIRS = TableLayout(row=LocalPairRow, names=_PAIR, always=_PAIR)
+_PAIR = ("target", "drafter", "method", "ratio", "speedup", "bench")
+_PAIRS = TableLayout(row=LocalPairRow, names=_PAIR, always=_PAIR[:4])
 
 
 def model_list(models: Sequence[Any], pairs: Sequence[Any], output: str = "md") -> str:

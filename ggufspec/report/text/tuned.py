@@ -27,19 +27,23 @@ from ggufspec.tuning import Choice, Prospect, Tuned, TuningForecast
 MEASURED = TableLayout(
     row=FinalistRow,
     names=(
-        *("marked", "layers", "draft", "p_min", "forecast_tps", "gen_tps", "accept_rate", "speedup"),
-        *("verdict", "texts", "status"),
+        *("marked", "layers", "draft", "p_min", "draft_sampling", "forecast_tps", "gen_tps", "accept_rate"),
+        *("speedup", "verdict", "texts", "status"),
     ),
     always=("marked",),
+    if_varied=("draft_sampling",),
     first_left_out=("layers",),
-    labels=("marked", "draft", "p_min"),
+    labels=("marked", "draft", "p_min", "draft_sampling"),
 )
 """What a tuning measured to confirm, with its forecast."""
 _FORECAST = TableLayout(
     row=ProspectRow,
-    names=("drafts", "layers", "draft", "p_min", "tokens_per_s", "accept_rate", "length", "speedup"),
-    if_varied=("p_min",),
-    labels=("drafts", "draft", "p_min"),
+    names=(
+        *("drafts", "layers", "draft", "p_min", "draft_sampling", "tokens_per_s", "accept_rate", "length"),
+        "speedup",
+    ),
+    if_varied=("p_min", "draft_sampling"),
+    labels=("drafts", "draft", "p_min", "draft_sampling"),
 )
 _MOST_ROWS = 30  # for people
 
@@ -101,8 +105,8 @@ def pair_entry(tuned: Tuned) -> str:
         lines.append(f"method = {json.dumps(str(drafting.chain))}")
         lines.append(f"gamma = {drafting.n_max}")
         lines += [f"p_min = {drafting.p_min!r}"] if drafting.method.drafts_with_model else []
-        p_min = f", p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
-        measured = f"γ {drafting.n_max}{p_min}: {ratio.value:.2f} times the target alone"
+        how = ", ".join((f"γ {drafting.n_max}", *drafting.manner))
+        measured = f"{how}: {ratio.value:.2f} times the target alone"
         on = f" on {tuned.results.meta.machine.cpu}, {figures.llama_cpp(tuned.results.meta.build)}"
         lines.append(f"note = {json.dumps(measured + on, ensure_ascii=False)}")
     else:
@@ -222,7 +226,7 @@ def _is_in(spec: RunSpec, specs: Sequence[RunSpec]) -> bool:
 def _names(specs: Sequence[RunSpec]) -> str:
     """Return the names of configurations; those that differ only in draft size by their sizes."""
     sizes = [spec.drafting.n_max for spec in specs if spec.drafting]
-    kinds = {(spec.drafter, spec.drafting and spec.drafting.p_min) for spec in specs}
+    kinds = {(spec.drafter, spec.drafting and spec.drafting.manner) for spec in specs}
     if len(kinds) > 1:
         return ", ".join(map(configuration.name, specs))
     between = "…" if len(sizes) > 2 else " and "

@@ -95,9 +95,9 @@ def name(arm: Arm) -> str:
     if endpoint is not None:
         return f"Drafting at {endpoint.url}"
     assert drafting is not None
-    ends = f" and p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
-    synthetic = " and synthetic acceptance" if arm.synthetic else ""
-    return f"Drafting with {arm.drafts_with} at γ = {drafting.n_max}{ends}{synthetic}"
+    synthetic = ("synthetic acceptance",) if arm.synthetic else ()
+    how = " and ".join((f"γ = {drafting.n_max}", *drafting.manner, *synthetic))
+    return f"Drafting with {arm.drafts_with} at {how}"
 
 
 def _alone(base: Arm) -> str:
