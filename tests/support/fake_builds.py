@@ -41,11 +41,16 @@ def publish(
         return store.publish(name, final, built, log).bin
 
 
-def serve_index(folder: Path, versions: Iterable[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def serve_index(
+    folder: Path,
+    versions: Iterable[str],
+    monkeypatch: pytest.MonkeyPatch,
+    package: str = "llama-cpp-python",
+) -> None:
     """Let a folder be the package index; its archives are no archives, so nothing in it can be built."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for version in versions:
-        (folder / f"llama_cpp_python-{version}.tar.gz").write_bytes(b"")
+        (folder / f"{package.replace('-', '_')}-{version}.tar.gz").write_bytes(b"")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")

