@@ -3,8 +3,9 @@
     python scripts/bench_fetch.py [--mib 1024] [--repeats 3]
 
 Both programs fetch the same two files from the same loopback Hub (a process of its own), by turns, each time
-into an empty cache; once as fast as the machine can, once at 125 MB/s a connection, as a 1 Gbit/s line gives.
-`hf download` does not compare hashes; `ggufspec fetch` does, within its time.
+into an empty cache; once as fast as the machine can, once at 10 MB/s a connection, as content hosts give.
+`hf download` does not compare hashes; `ggufspec fetch` does, within its time. Then `ggufspec fetch` gets the
+target alone, for the speed in connections.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ sys.path.insert(0, str(ROOT))
 from ggufspec.domain import ModelFile, Program  # noqa: E402
 from ggufspec.modelfiles import hub  # noqa: E402
 from ggufspec.modelfiles.compat import judging  # noqa: E402
+from ggufspec.modelfiles.hub.pieces import CONNECTIONS  # noqa: E402
 from tests.support.hub_client import environment, gguf  # noqa: E402
 from tests.support.hub_server import Hub  # noqa: E402
 
 REPO = "bench/Pair-GGUF"
 FILES = ("target-Q4_0.gguf", "drafter-Q8_0.gguf")
-LINE_BYTES_PER_S = 125e6
+LINE_BYTES_PER_S = 10e6
 N_TOKENS = 128_256
 N_MERGES = 280_147  # Llama 3's
 
@@ -54,8 +56,9 @@ def main() -> None:
         folder = Path(name)
         for file, mib in zip(FILES, (asked.mib, asked.mib // 4), strict=True):
             (folder / file).write_bytes(gguf(mib << 20, seed=mib))
-        for title, rate in (("unlimited", 0.0), ("1 Gbit/s a connection", LINE_BYTES_PER_S)):
+        for title, rate in (("unlimited", 0.0), ("10 MB/s a connection", LINE_BYTES_PER_S)):
             compare(title, rate, folder, asked.repeats)
+        count_connections(folder, asked.repeats)
         check_headers(folder)
 
 
@@ -78,6 +81,16 @@ def compare(title: str, rate: float, folder: Path, repeats: int) -> None:
         all_times = ", ".join(f"{time_s:.2f}" for time_s in times)
         print(f"{title}: {name:<14} {size / medians[name] / 1e6:7.1f} MB/s  (s: {all_times})")
     print(f"{title}: ratio {medians['hf download'] / medians['ggufspec fetch']:.3f}")
+
+
+def count_connections(folder: Path, repeats: int) -> None:
+    """Print how many capped connections would bring the target in the same time, start and hash included."""
+    argv = ["ggufspec", "fetch", "--quiet", "--no-check", "--target", f"{REPO}/{FILES[0]}"]
+    size = (folder / FILES[0]).stat().st_size
+    with served(folder, LINE_BYTES_PER_S) as url:
+        seconds = statistics.median(run(argv, url, folder / "home") for _ in range(repeats))
+    many = size / LINE_BYTES_PER_S / seconds
+    print(f"one file: {seconds:.2f} s, as {many:.2f} connections; {many / CONNECTIONS:.3f} of {CONNECTIONS}")
 
 
 def run(argv: list[str], url: str, home: Path) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -24,7 +25,7 @@ from ggufspec import digests, paths
 from ggufspec.errors import CorruptDownloadError, ModelFileError
 from ggufspec.modelfiles.gguf import FileSource
 from ggufspec.modelfiles.gguf.reader import MAGIC, read_header
-from ggufspec.modelfiles.hub import cache
+from ggufspec.modelfiles.hub import cache, pieces
 from ggufspec.modelfiles.hub.choice import RepoFile
 from ggufspec.modelfiles.hub.client import (
     Access,
@@ -49,6 +50,9 @@ WAIT_TO_REMEMBER_BYTES = 4 << 30
 """Reading so much again takes longer than the wait after which a digest can be remembered."""
 
 _REPORT_EVERY_S = 0.1
+_WORTH_PIECES_BYTES = 32 << 20  # less comes on one connection
+_FIRST_PIECE_BYTES = 1 << 20
+_ENOUGH_BYTES_PER_S = 200e6  # then the hash, the disk or this machine is the limit, not a connection
 _LEAST_PROGRESS_BYTES = 1 << 10  # an attempt that brings less has failed like one that brings nothing
 _TRY_AGAIN = "try again; if it happens again, a proxy or the repository is broken"
 _PROXY = "is a proxy or a login page between here and the Hub? open the file's page in a browser"
@@ -148,6 +152,18 @@ class TransferProgress:
     state: TransferState
     done_bytes: int
     note: str | None = None
+
+
+class _Counter:
+    """Bytes that several threads have received."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._lock = threading.Lock()
+
+    def add(self, n_bytes: int) -> None:
+        with self._lock:
+            self.total += n_bytes
 
 
 class StoppedError(Exception):
@@ -264,7 +280,10 @@ class Transfer:
         attempt, furthest = 1, self._done
         while self._done < self._item.file.size_bytes:
             try:
-                self._stream(file)
+                if self._item.file.size_bytes - self._done < _WORTH_PIECES_BYTES:
+                    self._stream(file)
+                else:
+                    self._stream_pieces(file)
             except failures() as error:
                 is_slow = isinstance(error, SlowAnswerError)  # which brings a little every time
                 if self._done >= furthest + _LEAST_PROGRESS_BYTES and not is_slow:
@@ -278,16 +297,73 @@ class Transfer:
                 attempt += 1
             self._report_progress(TransferState.DOWNLOADING, self._done)
 
-    def _stream(self, file: BinaryIO) -> None:
-        """Request the missing bytes and append them, up to the size that the Hub lists.
+    def _stream_pieces(self, file: BinaryIO) -> None:
+        """Append the missing bytes on several connections, after a first piece that shows whether it can be.
+
+        Raises:
+            BrokenAnswerError: as for ``_stream``.
+        """
+        began, before = time.monotonic(), self._done
+        address = self._stream(file, until=before + _FIRST_PIECE_BYTES)
+        if self._done == self._item.file.size_bytes:
+            return  # the server knows no ranges, and has sent all of it
+        rate = (self._done - before) / (time.monotonic() - began)
+        if rate > _ENOUGH_BYTES_PER_S:
+            self._stream(file)
+            return
+        on_the_way = _Counter()
+        read = partial(self._read_piece, address, on_the_way)
+        start = self._done
+
+        def wait() -> None:
+            self._report_progress(TransferState.DOWNLOADING, start + on_the_way.total)
+
+        for piece in pieces.read_in_order(read, start, self._item.file.size_bytes, wait):
+            self._write(file, piece, received=start + on_the_way.total)
+
+    def _read_piece(
+        self, address: str, on_the_way: _Counter, start: int, end: int, given_up: threading.Event
+    ) -> bytes:
+        """Return a part of the file, from the address that the Hub has led to.
+
+        Raises:
+            BrokenAnswerError: other bytes came, too few, or too slowly.
+            StoppedError: nobody wants it any more.
+        """
+        name, host = self._item.file.path, self._access.endpoint
+        headers = self._access.headers()
+        if not address.startswith(f"{host}/"):  # a content host must not see the login
+            headers = {key: text for key, text in headers.items() if key.lower() != "authorization"}
+        headers["Range"] = f"bytes={start}-{end - 1}"
+        body, rate = bytearray(), LeastRate()
+        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+        with utils.get_session().stream("GET", address, headers=headers, timeout=timeout) as response:
+            utils.hf_raise_for_status(response)
+            part = read_content_range(response.headers) if response.status_code == 206 else None
+            if part is None or part.first != start:
+                raise BrokenAnswerError(f"{name} from another byte than {start}")
+            for chunk in response.iter_raw():
+                if given_up.is_set() or self._stop.is_set():
+                    raise StoppedError
+                rate.count(len(chunk))
+                on_the_way.add(len(chunk))
+                body += chunk
+                if len(body) >= end - start:
+                    return bytes(body[: end - start])
+        raise BrokenAnswerError(f"{name} ended after {start + len(body)} bytes")
+
+    def _stream(self, file: BinaryIO, until: int | None = None) -> str:
+        """Request the missing bytes and append them, up to the size that the Hub lists, or a part of them.
+
+        Returns the address that the Hub has led to.
 
         Raises:
             BrokenAnswerError: the body ended before that, or came too slowly.
         """
         item, size = self._item, self._item.file.size_bytes
         headers = self._access.headers()
-        if self._done:
-            headers["Range"] = f"bytes={self._done}-"
+        if self._done or until is not None:
+            headers["Range"] = f"bytes={self._done}-{'' if until is None else until - 1}"
         url = self._access.url(item.repo, item.file.path, item.commit)
         timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
         with utils.get_session().stream(
@@ -306,21 +382,24 @@ class Transfer:
                 file.truncate(0)
                 self._done = 0
                 self._hash = self._follow(item.partial)
-            self._check_announced(response.headers, content_range)
+            due = size if until is None or content_range is None else until
+            self._check_announced(response.headers, content_range, due)
             rate = LeastRate()
             for chunk in response.iter_raw():
                 rate.count(len(chunk))
-                self._write(file, chunk[: size - self._done])
-                if self._done == size:
-                    return  # whatever else comes does not belong to the file
+                self._write(file, chunk[: due - self._done])
+                if self._done == due:
+                    return str(response.url)  # whatever else comes does not belong to the file
         raise BrokenAnswerError(f"{item.file.path} ended after {self._done} of {size} bytes")
 
-    def _check_announced(self, headers: Mapping[str, str], content_range: ContentRange | None) -> None:
+    def _check_announced(
+        self, headers: Mapping[str, str], content_range: ContentRange | None, due: int
+    ) -> None:
         """Refuse a body of another size than the listed one, and bytes from another offset than requested."""
         file, start, announced = self._item.file, self._done, headers.get("Content-Length")
         if content_range is not None and content_range.first != start:
             raise BrokenAnswerError(f"{file.path} from byte {content_range.first} instead of {start}")
-        size = start + int(announced) if announced is not None else file.size_bytes
+        size = file.size_bytes if announced is None else file.size_bytes - due + start + int(announced)
         if content_range is not None and content_range.total_bytes not in (None, file.size_bytes):
             size = content_range.total_bytes
         if size != file.size_bytes:
@@ -330,7 +409,8 @@ class Transfer:
                 _TRY_AGAIN,
             )
 
-    def _write(self, file: BinaryIO, chunk: bytes) -> None:
+    def _write(self, file: BinaryIO, chunk: bytes, *, received: int = 0) -> None:
+        """Append bytes; report how many were ``received``, where later ones arrived before them."""
         if self._stop.is_set():
             raise StoppedError
         magic = MAGIC[self._done : self._done + len(chunk)]
@@ -342,7 +422,7 @@ class Transfer:
             )
         file.write(chunk)
         self._done += len(chunk)
-        self._report_progress(TransferState.DOWNLOADING, self._done)
+        self._report_progress(TransferState.DOWNLOADING, max(self._done, received))
 
     def _verify(self, path: Path) -> None:
         """Compare a file on this machine with the Hub's list; its hash is computed if it is not known.
