@@ -64,7 +64,6 @@ OWNERS = {
     "scipy": {"stats"},
     "click": {"cli"},
     "rich": {"cli", "console", "report/text"},
-    "tabulate": {"report/text"},
     "unearth": {"llama/source"},
     "backports": {"llama/source"},
     "packaging": {"llama"},

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "pip_settings.py"
 SCRIPTS = runpy.run_path(str(SCRIPT))
@@ -61,6 +65,27 @@ def test_what_uv_is_told_already_stays(tmp_path: Path) -> None:
     ).stdout.splitlines()
     assert "UV_DEFAULT_INDEX=https://one/simple" in printed
     assert not [line for line in printed if line.startswith("UV_FIND_LINKS")]
+
+
+def _locked() -> Mapping[str, Version]:
+    locked = {}
+    for entry in re.split(r"\n(?=\w)", (SCRIPT.parent / "requirements.txt").read_text())[1:]:
+        name, _, rest = entry.partition("==")
+        assert "--hash=sha256:" in rest, name
+        locked[canonicalize_name(name)] = Version(rest.split()[0])
+    return locked
+
+
+def test_setup_installs_pinned_versions_of_all_that_is_declared() -> None:
+    project = tomllib.loads((SCRIPT.parents[1] / "pyproject.toml").read_text())
+    groups = project["dependency-groups"]
+    declared = [*project["project"]["dependencies"], *groups["docs"], *groups["dev"]]
+    declared += project["project"]["optional-dependencies"]["build"]
+    locked = _locked()
+    for text in declared:
+        if isinstance(text, str) and not text.startswith("llama-cpp-python"):
+            requirement = Requirement(text)
+            assert locked[canonicalize_name(requirement.name)] in requirement.specifier, text
 
 
 def test_what_llama_cpp_python_depends_on_is_installed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -162,7 +163,7 @@ def _write_charts(stored: list[ResultSet], folder: Path, form: str) -> None:
     except OSError as error:
         raise GgufspecError(f"cannot create {folder}: {error.strerror}", "choose another folder") from error
     prefixes = _prefixes([bench.meta.id for bench in stored]) if len(stored) > 1 else [""]
-    undrawn: dict[str, str] = {}
+    undrawn = plot.Pictures(drawn={}, failures={})
     prefixed = [*zip(prefixes, stored, strict=True)]
     for prefix, bench in iterate_with_progress(prefixed, lambda pair: pair[1].meta.id):
         drawn = plot.drawn(bench, benches.load_forecasts(bench.folder))
@@ -171,8 +172,8 @@ def _write_charts(stored: list[ResultSet], folder: Path, form: str) -> None:
         for name, content in pictures.drawn.items():
             emit(content, folder / name)
             _print_path(folder / name)
-        undrawn |= pictures.failures
-    plot.Pictures(drawn={}, failures=undrawn).check()
+        undrawn = replace(pictures, failures={**undrawn.failures, **pictures.failures})
+    undrawn.check()
 
 
 def _prefixes(ids: list[str]) -> list[str]:

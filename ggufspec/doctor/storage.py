@@ -175,8 +175,6 @@ def _other() -> Iterator[StoredItem]:
         )
     if _visible(paths.quantized_dir()):
         yield _item(StorageKind.OTHER, paths.quantized_dir(), note="drafters that were quantized here")
-    for file in sorted(paths.cache_dir().glob("vega-*.js")):
-        yield _item(StorageKind.OTHER, file, note="draws the charts of reports")
     for file in sorted(paths.cache_dir().glob("flush-log-*.so")):
         yield _item(StorageKind.OTHER, file, note="lets programs write their logs to the end")
 

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from importlib import metadata
@@ -240,7 +241,11 @@ class Facts:
 
 def library_versions() -> dict[str, str]:
     """Return the versions of ggufspec and of the libraries that make tables and charts."""
-    return {name: metadata.version(name) for name in _LIBRARIES}
+    versions = {}
+    for name in _LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):  # what draws pictures is an extra
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def can_write_parquet() -> bool:

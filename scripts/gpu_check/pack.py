@@ -16,7 +16,7 @@ from ggufspec.llama.source.sources import Sdist
 from gpu_check.llama import SOURCE
 
 WHEELS = (
-    *("click", "platformdirs", "psutil", "numpy", "gguf", "msgspec", "tabulate", "filelock", "packaging"),
+    *("click", "platformdirs", "psutil", "numpy", "gguf", "msgspec", "filelock", "packaging"),
     *("pyyaml", "tqdm", "requests", "urllib3", "certifi", "charset-normalizer", "typing-extensions"),
     *("huggingface-hub", "httpx2", "httpcore2", "anyio", "h11", "idna", "truststore", "jinja2", "markupsafe"),
     *("rich", "pygments", "markdown-it-py", "mdurl", "tomlkit", "unearth", "diskcache", "nvidia-ml-py"),

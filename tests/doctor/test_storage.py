@@ -57,7 +57,6 @@ def kept(home: Path, hub_cache: Path) -> dict[StorageKind, Path]:
     write(paths.runs_dir() / "20260101-000000-a" / "meta.json", 10)
     write(paths.data_dir() / "profiles" / "abc.json", 20)
     write(paths.cache_dir() / "digests.sqlite", 40)
-    write(paths.cache_dir() / "vega-1.9.0.js", 50)
     write(paths.cache_dir() / "flush-log-x86_64-0a1b2c3d.so", 50)
     write(paths.builds_dir() / KEY / "bin" / "llama-server", 2000)
     write(paths.builds_dir() / ".logs" / "failed.log", 60)
@@ -94,7 +93,6 @@ def test_everything_has_a_name_and_a_size(kept: dict[StorageKind, Path]) -> None
     rows = {row["name"]: row for row in json.loads(run("list", "-o", "json").stdout)}
     assert rows.keys() == {
         *NAMES.values(),
-        "other/vega-1.9.0.js",
         "other/flush-log-x86_64-0a1b2c3d.so",
     }
     assert {StorageKind(row["kind"]) for row in rows.values()} == set(StorageKind)
@@ -112,7 +110,7 @@ def test_the_overview_keeps_what_others_share_apart(kept: dict[StorageKind, Path
     assert all(kind.value in run("--help").stdout for kind in StorageKind)
     assert [item.name for item in StorageKind if run("list", item.value).exit_code] == []
     assert [kind for kind, row in rows.items() if row["shared"]] == ["models"]
-    assert rows["other"]["items"] == 3
+    assert rows["other"]["items"] == 2
     text = run()
     assert text.stdout.splitlines()[0].split() == ["kind", "items", "size", "where"]
     assert text.stdout.count("(shared with other programs)") == 1

@@ -12,7 +12,8 @@ from ggufspec import proc, publishing
 from ggufspec.cli import reading
 from ggufspec.errors import ChartError
 from ggufspec.report import plot
-from ggufspec.report.plot import drawing
+from ggufspec.report.html import sections
+from ggufspec.report.plot import browser, drawing
 from tests.support import published
 from tests.support.published import IDENTITY, PRIVATE
 from tests.support.swept import swept
@@ -117,6 +118,19 @@ def test_a_chart_that_vega_refuses_costs_only_itself() -> None:
     pictures = plot.draw_pictures({"one": bad, "two": good}, "svg")
     assert pictures.drawn.keys() == {"two"}
     assert "Unexpected end of input" in pictures.failures["one"]
+
+
+def test_without_the_library_pictures_are_refused_in_one_line_and_the_report_has_its_charts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    chart = plot.curve(swept())
+    assert chart is not None
+    with pytest.raises(ChartError, match="vl-convert, which is not installed") as caught:
+        plot.image(chart, "png")
+    assert "pip install 'ggufspec[images]'" in (caught.value.hint or "")
+    assert "window.vegaEmbed" in browser.javascript()
+    assert browser.javascript()[-200:] in sections.html(swept())
 
 
 def test_nothing_to_draw_starts_no_program(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from functools import cache
-from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import altair as alt
-import vl_convert
 
-from ggufspec import paths
+SCRIPT = Path(__file__).with_name("vega.js")
+"""Written by ``scripts/write_vega.py``, and part of the package: the library that bundles it has 120 MB."""
 
 
 @cache
 def javascript() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script that sets ``window.vegaEmbed``, some 900 kB.
-
-    Their licence is BSD 3-clause, © University of Washington Interactive Data Lab. Bundling takes
-    seconds, so the script is kept in the cache folder.
-    """
-    file = paths.cache_dir() / f"vega-{metadata.version('vl-convert-python')}.js"
-    with suppress(OSError, UnicodeDecodeError):
-        return file.read_text(encoding="utf-8")
-    script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
-    with suppress(OSError):  # the cache is optional
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_name(f".{file.name}.{os.getpid()}")
-        new.write_text(script, encoding="utf-8")
-        new.replace(file)
-    return script
+    """Return Vega, Vega-Lite and Vega-Embed as one script that sets ``window.vegaEmbed``, some 900 kB."""
+    return SCRIPT.read_text(encoding="utf-8")
 
 
 def spec(chart: alt.LayerChart) -> dict[str, Any]:

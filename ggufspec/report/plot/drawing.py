@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +21,8 @@ Format = Literal["png", "svg"]
 _PROGRAM = Path(__file__).with_name("vega.py")
 _VERSION = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])  # of Vega-Lite, as its specs are written
 _STARTING_S, _CHART_S = 120.0, 30.0  # each takes about half a second; a machine may be much slower, and busy
+_LIBRARY = "vl_convert"  # of the program: an extra, as it is larger than all else together
+_INSTALL = "pip install 'ggufspec[images]' adds it; without it, reports and charts as HTML or JSON work"
 _HINT = "the program that draws needs some 80 GB of address space: allow more (ulimit -v unlimited)"
 _MOST_CRASHES = 2  # in a row: then no chart is to blame
 
@@ -30,6 +33,7 @@ class Pictures:
 
     drawn: Mapping[str, bytes]
     failures: Mapping[str, str]
+    hint: str = _HINT
 
     def check(self) -> None:
         """Raise an error if a chart was not drawn.
@@ -39,7 +43,7 @@ class Pictures:
         """
         if self.failures:
             reason = next(iter(self.failures.values()))
-            raise ChartError(f"not drawn: {', '.join(self.failures)}: {reason}", _HINT)
+            raise ChartError(f"not drawn: {', '.join(self.failures)}: {reason}", self.hint)
 
 
 def draw_pictures(charts: Mapping[str, alt.LayerChart], format: Format) -> Pictures:  # noqa: A002
@@ -47,6 +51,9 @@ def draw_pictures(charts: Mapping[str, alt.LayerChart], format: Format) -> Pictu
 
     A child process draws them, so that none can end this one.
     """
+    if find_spec(_LIBRARY) is None:
+        reason = "pictures are drawn by vl-convert, which is not installed"
+        return Pictures(drawn={}, failures=dict.fromkeys(charts, reason), hint=_INSTALL)
     drawn: dict[str, bytes] = {}
     failures: dict[str, str] = {}
     rest = dict(charts)

@@ -7,8 +7,8 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
@@ -60,6 +60,11 @@ class _TextColumn:
     def width(self) -> int:
         """Terminal columns that it takes without folding."""
         return _width((self.heading, *self.cells))
+
+    @cached_property
+    def padded_width(self) -> int:
+        """Columns that it takes where nothing is folded, with room around its heading."""
+        return max(_width([self.heading]) + _GAP, self.width)
 
     @cached_property
     def least_width(self) -> int:
@@ -121,22 +126,18 @@ def grid(
 
 
 def _markdown(columns: Sequence[_TextColumn]) -> str:
-    from tabulate import tabulate  # slow to import, and most commands print no table
-
-    texts = [[_markdown_cell(text) for text in column.cells] for column in columns]
-    lines = tabulate(
-        list(zip(*texts, strict=True)),
-        headers=[_markdown_cell(column.heading) for column in columns],
-        tablefmt="github",
-        disable_numparse=True,
-        colalign=["right" if column.is_numeric else "left" for column in columns] if texts[0] else None,
-    ).split("\n")
-    rules = lines[1].strip("|").split("|")
-    lines[1] = "".join(
-        f"|{rule[:-1]}:" if column.is_numeric else f"|{rule}"
-        for rule, column in zip(rules, columns, strict=True)
+    escaped = [
+        replace(column, heading=_markdown_cell(column.heading), cells=[*map(_markdown_cell, column.cells)])
+        for column in columns
+    ]
+    rules = [f"{'-' * (column.padded_width + 2)}" for column in escaped]
+    aligned = [
+        f"{rule[:-1]}:" if column.is_numeric else rule for rule, column in zip(rules, columns, strict=True)
+    ]
+    heading, *rows = _lines(escaped, [column.is_numeric for column in columns])
+    return "\n".join(
+        (f"| {' | '.join(heading)} |", f"|{'|'.join(aligned)}|", *(f"| {' | '.join(row)} |" for row in rows))
     )
-    return "\n".join((lines[0], f"{lines[1]}|", *lines[2:]))
 
 
 def _markdown_cell(text: str) -> str:
@@ -144,15 +145,23 @@ def _markdown_cell(text: str) -> str:
 
 
 def _plain(columns: Sequence[_TextColumn]) -> str:
-    from tabulate import tabulate
+    lines = _lines(columns, [column.is_numeric for column in columns])
+    return "\n".join("  ".join(line).rstrip() for line in lines)
 
-    return tabulate(
-        [list(row) for row in zip(*(column.cells for column in columns), strict=True)],
-        headers=[column.heading for column in columns],
-        tablefmt="plain",
-        disable_numparse=True,
-        colalign=["right" if column.is_numeric else "left" for column in columns],
-    )
+
+def _lines(columns: Sequence[_TextColumn], are_numeric: Sequence[bool]) -> Iterator[tuple[str, ...]]:
+    """Yield the headings, then each row, with every text as wide as its column."""
+    from rich.cells import cell_len
+
+    def padded(text: str, column: _TextColumn, *, is_numeric: bool) -> str:
+        room = " " * (column.padded_width - cell_len(text))
+        return f"{room}{text}" if is_numeric else f"{text}{room}"
+
+    for texts in zip(*([column.heading, *column.cells] for column in columns), strict=True):
+        yield tuple(
+            padded(text, column, is_numeric=is_numeric)
+            for text, column, is_numeric in zip(texts, columns, are_numeric, strict=True)
+        )
 
 
 _LATEX = {
