@@ -327,7 +327,7 @@ def _rank(spec: RunSpec) -> tuple[int, int, int, str, float, float, str]:
         drafter,
         drafting.n_max if drafting else 0,
         drafting.p_min if drafting else 0.0,
-        (drafting and drafting.sampling) or "",
+        (drafting.sampling or "") if drafting else "",
     )
 
 

@@ -53,9 +53,9 @@ class Bisection:
 
 def name_source(source: Path | None) -> str | None:
     """Return where versions come from as ``BuildOptions.source`` does: a package, or a git repository."""
-    if source is None or str(source) == BUILDS_PACKAGE:
-        return source and str(source)
-    return f"git+{source.absolute()}"
+    if source is None:
+        return None
+    return BUILDS_PACKAGE if str(source) == BUILDS_PACKAGE else f"git+{source.absolute()}"
 
 
 def find_versions(good: str, bad: str, source: Path | None) -> tuple[str, ...]:
