@@ -68,7 +68,7 @@ def test_what_uv_is_told_already_stays(tmp_path: Path) -> None:
 
 
 def _locked() -> Mapping[str, Version]:
-    locked = {}
+    locked: dict[str, Version] = {}
     for entry in re.split(r"\n(?=\w)", (SCRIPT.parent / "requirements.txt").read_text())[1:]:
         name, _, rest = entry.partition("==")
         assert "--hash=sha256:" in rest, name

@@ -15,8 +15,8 @@ from ggufspec.llama.install import Install, installs
 from ggufspec.llama.install import options as llama_options
 from ggufspec.llama.rpc import WorkerReport, workers
 from ggufspec.measure import identity, traffic
+from ggufspec.measure.configured import choose_sampling
 from ggufspec.measure.models import ChosenModels
-from ggufspec.measure.request import choose_sampling
 from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles.compat import judging, usable_methods
 from ggufspec.options import BenchOptions

@@ -275,8 +275,8 @@ def builds_between(first: str, last: str) -> tuple[str, ...]:
     Raises:
         SourceError: one of them is not on the index or no build, or the last is not the newer one.
     """
-    ends = map(_version_of_build, (first, last))
-    versions = index.releases_between(*ends, package=index.BUILDS_PACKAGE)
+    oldest, newest = _version_of_build(first), _version_of_build(last)
+    versions = index.releases_between(oldest, newest, package=index.BUILDS_PACKAGE)
     return tuple(Sdist(version, index.BUILDS_PACKAGE).label for version in versions)
 
 
