@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -17,7 +19,8 @@ from ggufspec.fleet.benching import HOST_LOCK
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import api
 from ggufspec.results import ResultSet
-from tests.support import shell
+from tests.support import reading, shell
+from tests.support.documentation import ROOT
 from tests.support.ray_nodes import RayNodes, start_cluster
 
 N_CELLS = 48  # 4 blocks, 3 arms, 2 prompts, 2 repeats
@@ -185,6 +188,19 @@ def write_pair(folder: Path, *, damages: bool) -> None:
     (folder / "pairs.toml").write_text(
         '[pairs.mine]\ntarget = { path = "target.gguf" }\ndrafter = { path = "drafter.gguf" }\n'
     )
+
+
+@pytest.mark.takes(100, together=HOST_LOCK)
+@pytest.mark.timeout(4 * reading.PATIENCE_S)
+def test_the_commands_of_the_page_do_what_it_shows(head: RayNodes, llama: Install, tmp_path: Path) -> None:
+    """What starts Ray is left out: those commands would end other clusters on this machine."""
+    env = reading.reader(tmp_path / "home-of-a-reader", llama) | {"RAY_ADDRESS": head.address}
+    with mock.patch.dict(os.environ, env, clear=True):
+        head.add("node")
+    try:
+        reading.read(ROOT / "docs" / "howto" / "fleet.md", env)
+    finally:
+        head.end_all()
 
 
 @pytest.mark.takes(20, together=HOST_LOCK)

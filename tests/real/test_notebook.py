@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from ggufspec.llama.install.installs import Install
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 NOTEBOOKS = ("summary_tables.ipynb", "llama3_notebook.ipynb")
-SMALL = "N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 60\n"
-SHORT = "N_PREDICT, TUNE_S = 24, 60\n"
+QUICK = "from tests.support import imagined_times\nimagined_times.shorten(setattr)\n"
+SMALL = f"{QUICK}N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 1800\n"
+SHORT = f"{QUICK}N_PREDICT, TUNE_S = 24, 1800\n"
 NAMES = ("native_and_assisted", "layers_and_gain", "drafts_kept", "comparison", "per_prompt")
 TABLES = (
     f"import json\nprint(json.dumps({{name: globals()[name].to_json(orient='records') for name in {NAMES}}}))"
@@ -39,10 +41,16 @@ def _cell(source: str) -> Any:
 
 
 @pytest.fixture
-def ran(llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let kernels import what tests share."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(SCRIPTS.parent), os.environ["PYTHONPATH"])))
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")  # without it, Jupyter's client warns
+
+
+@pytest.fixture
+def ran(llama: Install, kernel: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The notebook with small parameters, executed in an empty folder and home."""
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
-    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")  # without it, Jupyter's client warns
     book = _read("summary_tables.ipynb", SMALL)
     book.cells.append(_cell(TABLES))
     NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
@@ -63,7 +71,7 @@ def test_a_notebook_is_kept_without_outputs(name: str) -> None:
     assert not [cell.id for cell in code if cell.outputs or cell.execution_count is not None]
 
 
-@pytest.mark.takes(90)
+@pytest.mark.takes(40)
 def test_every_cell_runs_and_every_table_holds_what_was_measured(ran: Any) -> None:
     *_, last = ran.cells
     tables = {name: json.loads(table) for name, table in json.loads(last.outputs[0].text).items()}
@@ -116,12 +124,11 @@ def test_every_cell_runs_and_every_table_holds_what_was_measured(ran: Any) -> No
 
 
 @pytest.fixture
-def ran_llama3(llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def ran_llama3(llama: Install, kernel: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The notebook on Llama 3 with the embedded pair, executed in an empty folder and home."""
     monkeypatch.setenv("GGUFSPEC_PAIR", "demo")
     if llama.origin == "GGUFSPEC_LLAMA":  # else the notebook's own build finds that of the tests
         monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
-    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     book = _read("llama3_notebook.ipynb", SHORT)
     book.cells.append(_cell("print(layers_and_gain.to_json(orient='records'))"))
     book.cells.append(_cell("ggufspec.load('nowhere')"))
@@ -134,7 +141,7 @@ def _errors(cell: Any) -> list[Any]:
     return [output for output in cell.get("outputs", ()) if output.output_type == "error"]
 
 
-@pytest.mark.takes(75)
+@pytest.mark.takes(35)
 @pytest.mark.timeout(1800)
 def test_the_llama3_notebook_does_its_whole_job_on_the_embedded_pair(ran_llama3: Any, tmp_path: Path) -> None:
     *cells, table, broken = ran_llama3.cells

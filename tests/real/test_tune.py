@@ -27,7 +27,6 @@ from tests.support import imagined_times
 from tests.support.imagined_times import PATIENT
 
 QUICK = ("--pair", "demo", "-t", "1", "-n", "16", "--per-category", "1", "--max-time", "5m")
-ROUGH = ("--precision", "90%")  # which it is after the fewest repeats, however prompts differ
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def embedded(llama: Install, monkeypatch: pytest.MonkeyPatch) -> Install:
 @pytest.mark.takes(25)
 @pytest.mark.timeout(1800)
 def test_tune_measures_the_best_and_says_what_to_run(embedded: Install, imagined: None) -> None:
-    words = ["tune", *QUICK, *PATIENT, *ROUGH, "--draft", "1-8", "--p-min", "0,0.7", "-o", "json"]
+    words = ["tune", *QUICK, *PATIENT, "--draft", "1-8", "--p-min", "0,0.7", "-o", "json"]
     result = CliRunner().invoke(cli, words)
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
@@ -112,7 +111,7 @@ def _check_commands(commands: dict[str, str]) -> None:
 def test_the_printed_line_serves_and_the_configuration_is_measured_again(
     embedded: Install, imagined: None
 ) -> None:
-    chosen = ("--draft", "2,4", "--p-min", "0", "--method", "draft-model", *PATIENT, *ROUGH)
+    chosen = ("--draft", "2,4", "--p-min", "0", "--method", "draft-model", *PATIENT)
     served = ("--serve-ctx", "512", "--serve-parallel", "2", "--name", "served")
     words = ["tune", *QUICK, *chosen, *served, "-o", "json"]
     result = CliRunner().invoke(cli, words)
@@ -214,7 +213,6 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(
         threads=1,
         method="draft-model",  # one that looks words up may be as fast as the target alone
         max_time=600.0,
-        precision=0.9,
     )
     tuned = tuning.tune(asked)
     assert not tuned.overall.drafts
@@ -229,7 +227,7 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(
 def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Install, imagined: None) -> None:
     target = hub.resolve(catalog.find_pair("demo"), offline=True).target
     words = ["tune", "-m", str(target.path), "-p", "A list: one, two, three. A list: one, two,", "-n", "30"]
-    result = CliRunner().invoke(cli, [*words, "-t", "1", *PATIENT, *ROUGH, "-o", "json"])
+    result = CliRunner().invoke(cli, [*words, "-t", "1", *PATIENT, "-o", "json"])
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
     assert {row["method"] for row in facts["forecasts"]} >= {"ngram-simple", "ngram-mod", "ngram-cache"}

@@ -2,7 +2,8 @@
 
 Texts, drafts and acceptances are the real ones; only the seconds that were measured are replaced by those of
 one imagined machine, on which drafting pays. So every repeat agrees with the last, and a tuning ends after
-the fewest that have an interval. Costs and corrections are imagined too, so few runs are enough for them.
+the fewest that have an interval, however prompts differ. Costs and corrections are imagined too, so few runs
+are enough for them.
 
 python -c "from tests.support import imagined_times; imagined_times.run()" tune …
 """
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ggufspec.analysis import review
 from ggufspec.domain import RunSpec
 from ggufspec.engines import Engine, InprocessEngine, Measurement
 from ggufspec.engines.library import RoundPart, Timing
@@ -29,7 +31,7 @@ TOKEN_S, _DRAFTED_S, _VERIFIED_S = 1e-5, 1e-6, 2e-7
 """Seconds of an evaluation, of a drafted token, and of each further token of a batch."""
 _N_PREDICT = 12
 _FIRST_LOOK = 3  # repeats that agree as well as eight
-_FEWER = {"_CALIBRATION_LOADS": 1, "_CALIBRATION_PROMPTS": 2, "FINALISTS": 2}
+_FEWER = {"_CALIBRATION_LOADS": 1, "_CALIBRATION_PROMPTS": 2, "FINALISTS": 2, "SELECTING_REPEATS": 1}
 RUN = "from tests.support import imagined_times; imagined_times.run()"
 """Python code that runs the command line with these times."""
 
@@ -52,11 +54,21 @@ def use(set_attribute: Callable[[Any, str, Any], object], *, drafted_s: float = 
     set_attribute(InprocessEngine, "curve", imagined)
     for engine in (InprocessEngine, ServerEngine):
         set_attribute(engine, "measure", _timed(engine.measure, drafted_s))
+    shorten(set_attribute)
     set_attribute(sources, "TuneOptions", ShortTuning)
+
+
+def shorten(set_attribute: Callable[[Any, str, Any], object]) -> None:
+    """End tunings after the fewest runs, however much real seconds differ.
+
+    Args:
+        set_attribute: that of a monkeypatch, or ``setattr``.
+    """
     set_attribute(calibrating, "_affordable", _two_batches)
     for name, number in _FEWER.items():
         set_attribute(budgeting, name, number)
     set_attribute(measuring, "FIRST_LOOK", _FIRST_LOOK)
+    set_attribute(review, "improvable", lambda *_: False)
 
 
 def _timed(measure: Callable[..., Measurement], drafted_s: float) -> Callable[..., Measurement]:

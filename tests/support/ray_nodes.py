@@ -41,8 +41,6 @@ class RayNodes:
 
     process: subprocess.Popen[str]
     address: str
-    env: Mapping[str, str] | None
-    """The environment of nodes; None for that of the test that adds one."""
     names: list[str] = field(default_factory=list)
     """The nodes that are there beside the head."""
 
@@ -54,7 +52,7 @@ class RayNodes:
             blocks_at_once: how many drivers may use it.
             env: what its environment has more than others.
         """
-        whole = {**(os.environ if self.env is None else self.env), **(env or {})}
+        whole = {**os.environ, **(env or {})}
         self._send(add=name, bench=blocks_at_once, env=whole)
         self.names.append(name)
 
@@ -83,25 +81,21 @@ class RayNodes:
 
 
 @contextmanager
-def start_cluster(env: Mapping[str, str] | None = None) -> Iterator[RayNodes]:
-    """Start a cluster, and end all its processes.
-
-    Args:
-        env: the environment of its nodes; None for that of the test that adds one.
-    """
+def start_cluster() -> Iterator[RayNodes]:
+    """Start a cluster, and end all its processes."""
     if find_spec("ray") is None:
         pytest.skip("needs Ray: pip install 'ggufspec[fleet]'")
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.ray_nodes"],
             cwd=_ROOT,
-            env={**(os.environ if env is None else env), "RAY_TMPDIR": folder, **_SETTINGS},
+            env={**os.environ, "RAY_TMPDIR": folder, **_SETTINGS},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         try:
-            yield RayNodes(process=process, address=_read(process), env=env)
+            yield RayNodes(process=process, address=_read(process))
         finally:
             family = psutil.Process(process.pid).children(recursive=True)
             try:
