@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import shutil
@@ -61,6 +62,7 @@ def benches_of_hosts() -> dict[str, ResultSet]:
     return {bench.meta.machine.hostname: bench for bench in stored().values()}
 
 
+@functools.cache  # the same in every test, and as many runs as of a fleet
 def local_cells() -> Counter[CellKey]:
     """Return the cells of the same plan on one machine."""
     session = FakeNode(host="local").session

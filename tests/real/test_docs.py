@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec.llama.install.installs import Install
-from tests.support import reading
+from tests.support import imagined_times, reading
 from tests.support.documentation import PAGES, ROOT, blocks
 
 _OF_FLEETS = "fleet.md"
@@ -26,5 +26,8 @@ def _takes(page: Path) -> pytest.MarkDecorator:
     [pytest.param(page, id=str(page.relative_to(ROOT)), marks=_takes(page)) for page in _RUN if _RUN[page]],
 )
 @pytest.mark.usefixtures("legacy")
-def test_the_commands_of_a_page_do_what_it_shows(page: Path, llama: Install, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_do_what_it_shows(
+    page: Path, llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    imagined_times.shorten(monkeypatch.setattr)  # a fleet's tuning, in test_fleet.py, takes all of its time
     reading.read(page, reading.reader(tmp_path / "home-of-a-reader", llama))
