@@ -17,7 +17,7 @@ _RUN = {page: [block for block in blocks(page) if block.is_run] for page in PAGE
 def _takes(page: Path) -> pytest.MarkDecorator:
     """Say about how long the commands of a page take: those that measure take long."""
     body = "\n".join(block.body for block in _RUN[page])
-    return pytest.mark.takes(3 + 8 * body.count("bench ") + 20 * body.count("tune "))
+    return pytest.mark.takes(3 + 8 * body.count("bench ") + 10 * body.count("tune "))
 
 
 @pytest.mark.timeout(4 * reading.PATIENCE_S)

@@ -17,7 +17,13 @@ from ggufspec.llama.install.installs import Install
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 NOTEBOOKS = ("summary_tables.ipynb", "llama3_notebook.ipynb")
-QUICK = "from tests.support import imagined_times\nimagined_times.shorten(setattr)\n"
+QUICK = """\
+import functools
+import ggufspec
+from tests.support import imagined_times
+imagined_times.shorten(setattr)
+ggufspec.tune = functools.partial(ggufspec.tune, per_category=1)
+"""
 SMALL = f"{QUICK}N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 1800\n"
 SHORT = f"{QUICK}N_PREDICT, TUNE_S = 24, 1800\n"
 NAMES = ("native_and_assisted", "layers_and_gain", "drafts_kept", "comparison", "per_prompt")
