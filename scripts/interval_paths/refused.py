@@ -110,7 +110,7 @@ def judge_sessions(measure: Bench) -> Outcome:
 
 
 def _judge_comparison(compared: BenchComparison) -> Outcome:
-    change = compared.rows[0].change
+    change = compared.rows[-1].change  # of the arm that drafts, whose runs were disturbed
     outcome = judge(change.ratio, change.verdict or SpeedVerdict.UNDECIDED, 0.0)
     try:
         guarding.raise_if_slower(guarding.guard(compared, 0.02))

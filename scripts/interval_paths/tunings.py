@@ -19,6 +19,7 @@ from ggufspec.analysis import arms
 from ggufspec.measure.measuring import FIRST_LOOK
 from ggufspec.results import ResultSet
 from ggufspec.tuning.budgeting import CONFIRMING_REPEATS, SELECTING_REPEATS
+from ggufspec.tuning.values import Spent
 from ggufspec.tuning.verdicts import judge_finalists, select_arms
 from interval_paths import stored
 from interval_paths.paths import Outcome, Path, judge
@@ -62,9 +63,7 @@ def simulate(scenario: Scenario, seed: int) -> Outcome:
     selection = select_arms(_measure(scenario, sizes, scenario.selecting, "s", random))
     chosen = [spec.draft_size for spec in (selection.winner, selection.runner_up) if spec is not None]
     confirmed = _measure(scenario, [size for size in chosen if size], scenario.confirming, "c", random)
-    outlook: Any = SimpleNamespace(
-        prospects=(), spent=SimpleNamespace(traces_s=0.0, costs_s=0.0, calibration_s=0.0)
-    )
+    outlook: Any = SimpleNamespace(prospects=(), spent=Spent())
     tuned = judge_finalists(outlook, selection, confirmed, measuring_s=0.0)
     overall = tuned.overall
     size, best = overall.arm.draft_size, max(1.0, *scenario.truths)
