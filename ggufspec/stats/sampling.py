@@ -8,7 +8,7 @@ special case of a one-hot q: a draft is then accepted with the target's probabil
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, inf, isfinite, log
 
@@ -211,24 +211,14 @@ def _pick(cumulative: Probabilities, random: np.random.Generator) -> int:
     return int(cumulative.searchsorted(random.random() * total, side="right"))
 
 
-def expected_accepted(alphas: Probabilities | Sequence[float]) -> float:
-    """Return how many of n drafted tokens are accepted on average, Σ_i Π_{j<=i} α_j.
-
-    Args:
-        alphas: (n,), the chance at each position given that those before it were accepted.
-    """
-    rates = np.asarray(alphas, dtype=np.float64)
-    _check_rates(rates)
-    return float(rates.cumprod().sum())
-
-
 def closed_form(alpha: float, gamma: int) -> float:
     """Return the tokens per round, the target's own included, when each draft is accepted with α.
 
     Equation 1 of Leviathan et al., (1 - α^(γ+1)) / (1 - α), as the sum of powers that it stands for: that is
     γ + 1 at α = 1 and loses no digits near it. α is taken to be the same everywhere and independent.
     """
-    _check_rates([alpha])
+    if not 0.0 <= alpha <= 1.0:
+        raise ValueError(f"a chance of acceptance lies between 0 and 1: {alpha}")
     if gamma < 0:
         raise ValueError(f"the draft size must be 0 or more, not {gamma}")
     return fsum(alpha**i for i in range(gamma + 1))
@@ -249,9 +239,3 @@ def closed_form_speedup(alpha: float, gamma: int, cost_ratio: float, verify_rati
     if not (cost_ratio >= 0.0 and verify_ratio > 0.0):
         raise ValueError(f"costs must be positive: {cost_ratio} per draft, {verify_ratio} per verification")
     return closed_form(alpha, gamma) / (gamma * cost_ratio + verify_ratio)
-
-
-def _check_rates(rates: Iterable[float]) -> None:
-    for rate in rates:
-        if not 0.0 <= rate <= 1.0:
-            raise ValueError(f"a chance of acceptance lies between 0 and 1: {rate}")

@@ -17,6 +17,7 @@ from ggufspec.domain import Program, Round
 from ggufspec.engines.library import HeadDraft
 from ggufspec.forecast import trace
 from ggufspec.forecast.trace import DraftTrace
+from tests.support.walks import rounds_of
 
 RECORDED = sorted((Path(__file__).parents[1] / "traces").glob("*.json"))
 N_PREDICT = 120
@@ -74,7 +75,7 @@ def test_every_count_of_real_programs_is_met(path: Path) -> None:
 
 
 def test_a_round_ends_with_the_first_mismatch() -> None:
-    found = trace.rounds(_trace("1101111111"), n_max=3, program=Program.TREE, n_predict=5)
+    found = rounds_of(_trace("1101111111"), n_max=3, program=Program.TREE, n_predict=5)
     # token 0 comes from the prompt; 1 matches, 2 does not; then 3, 4, 5 match and 6 is the target's own
     assert found == (Round(3, 1), Round(3, 3))
 
@@ -91,7 +92,7 @@ def _head(accepted: tuple[int, ...]) -> DraftTrace:
 def test_a_head_accepts_what_a_draft_from_that_place_has_right(n_max: int, wanted: str) -> None:
     """What it proposes further on depends on where its draft began: a bit for each token is not enough."""
     head = _head((2, 0, 3, 1, 0, 1, 2, 1, 0, 0))
-    found = trace.rounds(head, n_max=n_max, program=Program.SERVER, n_predict=9)
+    found = rounds_of(head, n_max=n_max, program=Program.SERVER, n_predict=9)
     assert " ".join(f"{one.drafted}/{one.accepted}" for one in found) == wanted
 
 
@@ -99,7 +100,7 @@ def test_a_head_that_doubts_ends_its_draft() -> None:
     head = _head((0, 1, 3, 0, 0, 0))
     assert head.confidences(1, 4, 4) == (0.9, 0.9, 0.4, 0.4)
     assert head.confidences(2, 3, 4) == (0.9,) * 3
-    found = trace.rounds(head, n_max=4, program=Program.SERVER, n_predict=6, p_min=0.5)
+    found = rounds_of(head, n_max=4, program=Program.SERVER, n_predict=6, p_min=0.5)
     assert found == (Round(2, 1), Round(1, 0), Round(1, 0), Round(0, 0))
 
 
@@ -114,7 +115,7 @@ def test_a_block_is_the_draft_of_its_size_from_its_place() -> None:
         },
     }
     text = replace(_trace("0" * 9, confidence=0.0), blocks=blocks)
-    run = partial(trace.rounds, text, program=Program.SERVER)
+    run = partial(rounds_of, text, program=Program.SERVER)
     assert run(n_max=2, n_predict=8) == (Round(2, 2), Round(2, 0), Round(2, 2))
     assert run(n_max=3, n_predict=7) == (Round(3, 1), Round(3, 3))
     assert run(n_max=2, n_predict=7, p_min=0.5) == (Round(2, 2), Round(2, 0), Round(1, 1))
@@ -127,13 +128,13 @@ def test_a_block_that_was_not_recorded_is_refused() -> None:
     text = replace(_trace("0" * 9), blocks={2: {1: HeadDraft(1, (0.9, 0.9))}})
     for n_max in (2, 3):
         with pytest.raises(ValueError, match=f"no draft of {n_max} tokens after"):
-            trace.rounds(text, n_max=n_max, program=Program.SERVER, n_predict=8)
+            rounds_of(text, n_max=n_max, program=Program.SERVER, n_predict=8)
 
 
 def test_programs_begin_and_end_where_they_do() -> None:
     traced = _trace("1" * 20)
     runs = {
-        program: trace.rounds(traced, n_max=4, program=program, n_predict=10)
+        program: rounds_of(traced, n_max=4, program=program, n_predict=10)
         for program in (*GREEDY, Program.PLAIN)
     }
     assert runs[Program.TREE] == (Round(4, 4), Round(4, 4))  # 1 + 5 + 5 = 11 tokens
@@ -144,8 +145,8 @@ def test_programs_begin_and_end_where_they_do() -> None:
 
 def test_the_simple_program_looks_at_what_is_left_only_while_something_is() -> None:
     traced = _trace("0" * 9)
-    today = trace.rounds(traced, n_max=3, program=Program.SIMPLE, n_predict=4)
-    before = trace.rounds(traced, n_max=3, program=Program.SIMPLE, n_predict=4, build=9445)
+    today = rounds_of(traced, n_max=3, program=Program.SIMPLE, n_predict=4)
+    before = rounds_of(traced, n_max=3, program=Program.SIMPLE, n_predict=4, build=9445)
     assert [one.drafted for one in today] == [3, 2, 1, 3, 3]
     assert [one.drafted for one in before] == [3, 3, 3, 3, 3]
 
@@ -169,9 +170,7 @@ def test_a_doubtful_token_ends_the_draft(
 
 
 def test_drafts_may_come_to_nothing() -> None:
-    found = trace.rounds(
-        _trace("1111", confidence=0.3), n_max=2, p_min=0.5, program=Program.SERVER, n_predict=4
-    )
+    found = rounds_of(_trace("1111", confidence=0.3), n_max=2, p_min=0.5, program=Program.SERVER, n_predict=4)
     assert found == (Round(0, 0),) * 3
 
 
@@ -184,9 +183,9 @@ def test_a_text_that_ended_ends_the_run(program: Program) -> None:
 
 def test_a_trace_that_is_too_short_is_refused() -> None:
     with pytest.raises(ValueError, match="trace p has 8 tokens"):
-        trace.rounds(_trace("1" * 8), n_max=2, program=Program.SIMPLE, n_predict=8)
+        rounds_of(_trace("1" * 8), n_max=2, program=Program.SIMPLE, n_predict=8)
     with pytest.raises(ValueError, match="trace p has 8 tokens"):
-        trace.rounds(_trace("0" * 8), n_max=2, program=Program.TREE, n_predict=8)
+        rounds_of(_trace("0" * 8), n_max=2, program=Program.TREE, n_predict=8)
     with pytest.raises(ValueError, match="trace p has 8 tokens"):
         trace.expected(_trace("0" * 8, overlap=(0.5,) * 8), n_max=2, program=Program.SIMPLE, n_predict=8)
     with pytest.raises(ValueError, match="no overlaps"):
@@ -256,6 +255,6 @@ def test_rounds_add_up_to_the_tokens_asked_for(
 @given(match=bits, n_max=st.integers(1, 11))
 def test_longer_drafts_never_need_more_rounds(match: str, n_max: int) -> None:
     def rounds(size: int) -> int:
-        return len(trace.rounds(_trace(match), n_max=size, program=Program.SERVER, n_predict=30))
+        return len(rounds_of(_trace(match), n_max=size, program=Program.SERVER, n_predict=30))
 
     assert rounds(n_max + 1) <= rounds(n_max)

@@ -15,6 +15,7 @@ from ggufspec.domain import Program
 from ggufspec.engines.library import HeadDraft
 from ggufspec.forecast import trace
 from ggufspec.forecast.trace import DraftTrace
+from tests.support.walks import rounds_of
 
 P_MIN = 0.8
 N_PREDICT = 8
@@ -74,7 +75,7 @@ def test_bounds_are_what_near_ties_can_make_of_the_rounds(
     known = trace.certainty(traced, n_max=n_max, program=program, n_predict=N_PREDICT, p_min=p_min)
     assert known is not None
     runs = [
-        trace.rounds(way, n_max=n_max, program=program, n_predict=N_PREDICT, p_min=p_min)
+        rounds_of(way, n_max=n_max, program=program, n_predict=N_PREDICT, p_min=p_min)
         for way in _ways(traced)
     ]
     counts = {len(run) for run in runs}

@@ -39,6 +39,7 @@ from ggufspec.llama.install.installs import Install
 from ggufspec.measure.scoring import summarize_scores
 from ggufspec.modelfiles import catalog, hub
 from tests.support import models, shell
+from tests.support.walks import rounds_of
 
 TOKENS = 60
 CHOSEN = ("story-lantern", "list-recipe", "qa-teacher")
@@ -248,7 +249,7 @@ def test_a_trace_foretells_what_drafting_accepts(engine: InprocessEngine, tmp_pa
     for size in (2, 5, 8):
         sample = engine.measure(_spec(Role.DRAFTING, draft=size), tmp_path / "log").sample
         program = engines.ENGINES[engine.name]
-        rounds = trace.rounds(first, n_max=size, program=program, n_predict=TOKENS)
+        rounds = rounds_of(first, n_max=size, program=program, n_predict=TOKENS)
         known = trace.certainty(first, n_max=size, program=program, n_predict=TOKENS)
         assert known is not None
         assert sample.rounds is not None

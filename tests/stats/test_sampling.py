@@ -191,20 +191,11 @@ def test_many_positions_are_one_after_the_other() -> None:
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.708, 1 - 1e-6])
 def test_closed_form_is_the_papers_first_equation(alpha: float, gamma: int) -> None:
     assert sampling.closed_form(alpha, gamma) == pytest.approx((1 - alpha ** (gamma + 1)) / (1 - alpha))
-    assert sampling.closed_form(alpha, gamma) == pytest.approx(
-        1 + sampling.expected_accepted([alpha] * gamma)
-    )
 
 
 def test_closed_form_holds_where_the_fraction_does_not() -> None:
     assert sampling.closed_form(1.0, 7) == 8.0
     assert sampling.closed_form(1 - 2.0**-53, 7) == pytest.approx(8.0, abs=1e-14)
-
-
-def test_expected_accepted_by_hand() -> None:
-    assert sampling.expected_accepted([0.5, 0.5, 1.0]) == pytest.approx(0.5 + 0.25 + 0.25)
-    assert sampling.expected_accepted([0.9, 0.0, 0.9]) == pytest.approx(0.9)
-    assert sampling.expected_accepted([]) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -235,5 +226,3 @@ def test_a_closed_form_of_nonsense_is_refused(alpha: float, gamma: int) -> None:
 def test_costs_of_nothing_are_refused(cost: float, verify: float) -> None:
     with pytest.raises(ValueError, match="costs"):
         sampling.closed_form_speedup(0.5, 2, cost, verify)
-    with pytest.raises(ValueError, match="chance"):
-        sampling.expected_accepted([0.5, math.nan])

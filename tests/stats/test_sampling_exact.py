@@ -82,6 +82,11 @@ def _drafts(q: Table, size: int, random: np.random.Generator) -> list[list[int]]
     return np.stack(columns, axis=1).tolist() if columns else [[] for _ in range(size)]
 
 
+def _expected_accepted(p: Table, q: Table) -> float:
+    """Σ_i Π_{j<=i} α_j, with the chance α_j at each position given that those before it were accepted."""
+    return float(sampling.overlap(p[:-1], q).cumprod().sum())
+
+
 def _fit(verify: Verify, situation: Situation, seed: int) -> float:
     """p-value of all tokens of many rounds against the target's distributions, position by position.
 
@@ -90,7 +95,7 @@ def _fit(verify: Verify, situation: Situation, seed: int) -> float:
     """
     p, q, tokens = situation
     random = np.random.default_rng(seed)
-    per_round = 1 + sampling.expected_accepted(sampling.overlap(p[:-1], q))
+    per_round = 1 + _expected_accepted(p, q)
     seen: list[int] = []
     vocab = p.shape[1]
     for drafted in _drafts(q, math.ceil(tokens / per_round), random):
@@ -216,7 +221,7 @@ def test_a_wrong_algorithm_would_be_found_in_texts(fault: str) -> None:
 
 
 def _off(verify: Verify, situation: Situation, rounds: int) -> float:
-    """Standard deviations between the mean of n_accepted and ``expected_accepted``."""
+    """Standard deviations between the mean of n_accepted and what is expected."""
     p, q, _ = situation
     random = np.random.default_rng(5)
     found = [verify(p, q, drafted, random).n_accepted for drafted in _drafts(q, rounds, random)]
@@ -225,7 +230,7 @@ def _off(verify: Verify, situation: Situation, rounds: int) -> float:
     )
     reached = alphas.cumprod()  # the chance of i or more
     variance = sum((2 * i - 1) * chance for i, chance in enumerate(reached, start=1)) - reached.sum() ** 2
-    expected = sampling.expected_accepted(sampling.overlap(p[:-1], q))
+    expected = _expected_accepted(p, q)
     if variance < 1e-9:
         return 0.0 if np.mean(found) == pytest.approx(expected) else math.inf
     return float(abs(np.mean(found) - expected) / math.sqrt(variance / rounds))

@@ -25,7 +25,7 @@ from ggufspec.domain import (
     RunSpec,
 )
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.forecast import Forecast, RoundRange, concurrency, trace
+from ggufspec.forecast import Forecast, RoundRange, concurrency
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.forecast.trace import DraftTrace
@@ -41,6 +41,7 @@ from ggufspec.tuning import budgeting, planning, prospects, running
 from ggufspec.tuning.values import Prospect, Spent, TuningForecast
 from tests.support import fake_server, fakes, models, quick_look, shapes, shell, simulated_tuning, values
 from tests.support.schemas import validate
+from tests.support.walks import rounds_of
 
 GIB = 1 << 30
 HEADS = frozenset({Method.DRAFT_EAGLE3, Method.DRAFT_MTP, Method.DRAFT_DFLASH})
@@ -406,7 +407,7 @@ def test_the_fastest_configurations_say_how_many_rounds_there_may_be() -> None:
     assert [found is not None for found in known] == [True, True, False]
     for candidate, found in zip(candidates, known[:2], strict=False):
         size = candidate.overall.n_max
-        rounds = trace.rounds(view, n_max=size, program=Program.SERVER, n_predict=20)
+        rounds = rounds_of(view, n_max=size, program=Program.SERVER, n_predict=20)
         assert found == RoundRange(fewest=len(rounds), most=len(rounds), sure_texts=1)
 
 

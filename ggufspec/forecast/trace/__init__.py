@@ -10,7 +10,7 @@ from __future__ import annotations
 from ggufspec.forecast.trace.ngrams import EMULATED, ngram_steps, walk, why_not
 from ggufspec.forecast.trace.ties import Certainty, certainty, first_text_tie
 from ggufspec.forecast.trace.values import Counts, DraftTrace, TraceStep, count
-from ggufspec.forecast.trace.walks import Rules, expected, needed, rounds, steps
+from ggufspec.forecast.trace.walks import Rules, expected, needed, steps
 from ggufspec.llama.command import draft_sizes
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "first_text_tie",
     "needed",
     "ngram_steps",
-    "rounds",
     "steps",
     "walk",
     "why_not",

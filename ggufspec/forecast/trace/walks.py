@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ggufspec.domain import Program, Round
+from ggufspec.domain import Program
 from ggufspec.forecast.trace.values import DraftTrace, TraceStep
 
 # Drafts end before a doubtful token, no longer behind it, and the drafter reads what was verified again.
@@ -70,20 +70,6 @@ def needed(n_predict: int, n_max: int, program: Program) -> int:
     """Return how many tokens a trace must have for a run of ``n_predict`` at γ = ``n_max``."""
     overshoots = program in {Program.SIMPLE, Program.TREE}
     return n_predict + (1 + n_max if overshoots else 0)
-
-
-def rounds(
-    trace: DraftTrace,
-    *,
-    n_max: int,
-    program: Program,
-    n_predict: int,
-    p_min: float = 0.0,
-    build: int | None = None,
-) -> tuple[Round, ...]:
-    """Return the rounds of a greedy run; see ``steps``."""
-    taken = steps(trace, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build)
-    return tuple(Round(step.drafted, int(step.accepted)) for step in taken)
 
 
 def steps(
