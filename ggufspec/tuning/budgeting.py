@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from ggufspec import units
+from ggufspec.domain import Prompt
 from ggufspec.errors import TimeLimitError
 from ggufspec.measure import RUN_SHARE, Deadline
 from ggufspec.serving import count_requests
@@ -153,6 +154,8 @@ class Wanted:
         prompts: how many.
         n_predict: tokens of each.
         users: who send requests at once in the measured runs; None for one request after another.
+        finalists: configurations to measure.
+        traces: costs are forecast from traces, which take time of their own.
         costs_s: seconds of the least cost curves.
         forecast_only: nothing is measured after the forecast.
         launches: a server is started at the end.
@@ -161,6 +164,8 @@ class Wanted:
     prompts: int
     n_predict: int
     users: int | None = None
+    finalists: int = FINALISTS
+    traces: bool = True
     costs_s: float = 0.0
     forecast_only: bool = False
     launches: bool = True
@@ -181,7 +186,7 @@ def plan_budget(deadline: Deadline, pace: Pace, wanted: Wanted) -> Budget:
         return Budget(
             prompts=prompts,
             n_predict=n_predict,
-            finalists=FINALISTS,
+            finalists=wanted.finalists,
             calibration_prompts=min(prompts, _CALIBRATION_PROMPTS),
         )
     longest = _longest_text(deadline.longest_run_s, pace, wanted)
@@ -210,10 +215,11 @@ def _tries(wanted: Wanted, longest: int) -> Iterator[Budget]:
     """Yield what may be measured, the most first; each has no seconds yet."""
     prompts, size = wanted.prompts, min(wanted.n_predict, longest)
     shortest, fewest = min(_SHORTEST, size), min(_FEWEST_PROMPTS, prompts)
-    budget = Budget(prompts=prompts, n_predict=size, finalists=FINALISTS, costs_s=math.inf)
-    for finalists in range(FINALISTS, _FEWEST_FINALISTS - 1, -1):
+    fewest_finalists = min(_FEWEST_FINALISTS, wanted.finalists)
+    budget = Budget(prompts=prompts, n_predict=size, finalists=wanted.finalists, costs_s=math.inf)
+    for finalists in range(wanted.finalists, fewest_finalists - 1, -1):
         yield replace(budget, finalists=finalists)
-    budget = replace(budget, finalists=_FEWEST_FINALISTS, costs_s=0.0)
+    budget = replace(budget, finalists=fewest_finalists, costs_s=0.0)
     for tokens in range(size, shortest - 1, -1):
         yield replace(budget, n_predict=tokens)
     for number in range(prompts - 1, fewest - 1, -1):
@@ -230,6 +236,8 @@ def _cost(budget: Budget, pace: Pace, wanted: Wanted, deadline: Deadline) -> Bud
     """Return what may be measured with the seconds of each stage."""
     assert deadline.limit_s is not None
     limit_s = deadline.limit_s
+    if not wanted.traces:
+        return replace(budget, total_s=measuring_s(budget, pace, wanted, limit_s))
     traces_s = budget.prompts * pace.trace(budget.n_predict)
     costs_s = max(wanted.costs_s, min(budget.costs_s, limit_s * _COSTS_SHARE))
     loads, prompts = 1, 1
@@ -439,6 +447,12 @@ def plan_cells(
         if longest(size) <= deadline.longest_run_s and total(size, number) <= deadline.left_s:
             return size, number
     raise too_short(deadline, max(longest(least) / RUN_SHARE, deadline.elapsed_s + total(least, 1)))
+
+
+def affordable_prompts(prompts: Sequence[Prompt], budget: Budget) -> tuple[Prompt, ...]:
+    """Return as many prompts of a suite as a budget has; each later turn of a conversation counts as one."""
+    turns = sum(1 + len(prompt.followups) for prompt in prompts) / len(prompts)
+    return spread(prompts, max(1, int(budget.prompts / turns)))
 
 
 class _Categorised(Protocol):

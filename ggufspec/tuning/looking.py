@@ -22,7 +22,7 @@ from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.measure import Deadline
 from ggufspec.prompts import PromptTurns
 from ggufspec.steps import finish
-from ggufspec.tuning import budgeting, calibrating, prospects
+from ggufspec.tuning import budgeting, calibrating, prospects, untraced
 from ggufspec.tuning.budgeting import Budget, Pace, Wanted
 from ggufspec.tuning.calibrating import Calibrated
 from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, TuningForecast
@@ -54,10 +54,18 @@ def forecast_configurations(
         forecast_only: nothing will be measured afterwards: short runs of the target alone and at a middle γ
             correct the costs.
 
+    Where no library can trace, nothing is forecast, and what to measure instead is returned.
+
     Raises:
         GgufspecError: the class that belongs to what failed: a model that does not load, a refused drafter.
         InconclusiveError: with ``forecast_only``, other programs left a thread no core of its own.
     """
+    if plan.why_untraced is not None:
+        yield Stage(name="timing requests", done=0, total=1)
+        try:
+            return untraced.plan_measuring(plan)
+        except Failure as failure:
+            raise explain_failure(failure, plan.deadline) from failure
     install, program = plan.session.install, engines.ENGINES[plan.session.engine.name]
     arms = prospects.drafting_arms(plan.blocks)
     build, users = install.build_number, plan.users or 1
@@ -317,6 +325,7 @@ def _wanted(
         prompts=sum(1 + len(prompt.followups) for prompt in prompts),
         n_predict=first.n_predict,
         users=plan.users,
+        finalists=budgeting.FINALISTS,
         costs_s=calibrating.least_seconds(forecastable, start.token_s),
         forecast_only=forecast_only,
         launches=Program.SERVER in plan.session.install.programs,
@@ -406,8 +415,7 @@ def _texts(
     texts: list[TracedTexts] = []
     writing = _quickest(start.beginning)
     suite = plan.session.suite.prompts
-    turns = sum(1 + len(prompt.followups) for prompt in suite) / len(suite)
-    chosen = budgeting.take_turns(budgeting.spread(suite, max(1, int(budget.prompts / turns))))
+    chosen = budgeting.take_turns(budgeting.affordable_prompts(suite, budget))
     most_s = max(
         budget.traces_s * _STAGE_SLACK, min(budget.traces_s * _TRACES_SLACK, plan.deadline.longest_run_s)
     )

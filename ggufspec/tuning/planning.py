@@ -24,7 +24,7 @@ from ggufspec.domain import (
 )
 from ggufspec.engines import ENGINES, check_library
 from ggufspec.engines.server import LEARNING_METHODS
-from ggufspec.errors import GgufspecError
+from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.forecast.concurrency import BATCH, most_rows
 from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command import check_chain, check_draft_sampling, tools
@@ -239,7 +239,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
         request = request.replace(ngld=0)
     session = checked(request)
     refuse_endless(session.suite)
-    check_library(session.install)  # looking ahead needs it, whatever the engine
+    why_untraced = _why_untraced(session.install)
     settings = {
         (arm.model, arm.caches, arm.ubatch, arm.threads, arm.runtime, arm.offload.rpc)
         for arm in _plain(session)
@@ -299,7 +299,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
                 *chosen,
                 *notes,
                 *about_drafters,
-                *filter(None, (about_threads,)),
+                *filter(None, (about_threads, why_untraced and _untraced_note(why_untraced))),
                 _serving_note(to_serve, why),
                 *about_users,
                 *about_sampled,
@@ -312,8 +312,25 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
         precision=asked.precision,
         fresh=asked.fresh,
         beyond=beyond,
+        why_untraced=why_untraced,
         users=users,
     )
+
+
+def _why_untraced(install: Install) -> str | None:
+    """Return why no library can trace, whatever the engine; None where it can."""
+    try:
+        check_library(install)
+    except NoInstallError as error:
+        return error.message
+    return None
+
+
+def _untraced_note(reason: str) -> str:
+    return f"forecast: none, because {reason}; candidates are measured, which takes longer. {FORECASTS_NEED}"
+
+
+FORECASTS_NEED = "`ggufspec build` makes a llama.cpp whose library allows forecasts"
 
 
 Threads = tuple[int, ...] | None

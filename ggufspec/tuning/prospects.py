@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -130,14 +132,59 @@ def with_own_sizes(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
     Args:
         arms: configurations that cannot be forecast.
     """
-    chosen = []
-    for group in _groups([arm for arm in arms if not _drafting(arm).p_min]).values():
-        drafting = _drafting(group[0])
-        default = trace.draft_sizes(drafting.method, (), drafting.ngram)[0]
-        by_size = {_drafting(arm).n_max: arm for arm in group}
-        sizes = [size for size in by_size if size <= default] or [min(by_size)]
-        chosen.append(by_size[max(sizes)])
-    return tuple(chosen)
+    groups = _groups([arm for arm in arms if not _drafting(arm).p_min])
+    return tuple(_with_own_size(group) for group in groups.values())
+
+
+def _with_own_size(group: Sequence[RunSpec]) -> RunSpec:
+    """Return the one with its method's default draft size, or the next smaller, of one source."""
+    drafting = _drafting(group[0])
+    default = trace.draft_sizes(drafting.method, (), drafting.ngram)[0]
+    by_size = {_drafting(arm).n_max: arm for arm in group}
+    return by_size[max((size for size in by_size if size <= default), default=min(by_size))]
+
+
+def in_measuring_order(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
+    """Return the configurations with the least p_min, in the order in which they are measured unforecast.
+
+    Every source comes first with its own draft size. Then sources take turns, each with the size that is
+    farthest, by ratio, from those before it: so few sizes show best where the fastest one lies.
+    """
+    ladders = []
+    for group in _groups(arms).values():
+        least = min(_drafting(arm).p_min for arm in group)
+        waiting = [arm for arm in group if _drafting(arm).p_min == least]
+        ladder = [_with_own_size(waiting)]
+        while len(ladder) < len(waiting):
+            ladder.append(max(waiting, key=lambda arm: min(_log_ratio(arm, other) for other in ladder)))
+        ladders.append(ladder)
+    turns = itertools.zip_longest(*ladders)
+    return tuple(arm for turn in turns for arm in turn if arm is not None)
+
+
+def _log_ratio(arm: RunSpec, other: RunSpec) -> float:
+    """Return how far two draft sizes are from each other."""
+    return abs(math.log(_drafting(arm).n_max / _drafting(other).n_max))
+
+
+def unmeasured_neighbours(
+    arm: RunSpec, arms: Sequence[RunSpec], measured: Collection[RunSpec]
+) -> list[RunSpec]:
+    """Return what may be faster than the fastest measured configuration, and was not measured itself.
+
+    That is the middle of the draft sizes between it and the next smaller measured one, that of those up to
+    the next larger one, and each other p_min at its own draft size.
+    """
+    drafting = _drafting(arm)
+    alike = [other for other in arms if source(other) == source(arm)]
+    sizes = {_drafting(other).n_max: other for other in alike if _drafting(other).p_min == drafting.p_min}
+    known = [size for size, other in sizes.items() if other in measured and size != drafting.n_max]
+    lower = max((size for size in known if size < drafting.n_max), default=0)
+    upper = min((size for size in known if size > drafting.n_max), default=max(sizes) + 1)
+    gaps = (range(lower + 1, drafting.n_max), range(drafting.n_max + 1, upper))
+    between = [[sizes[size] for size in gap if size in sizes] for gap in gaps]
+    others = [other for other in alike if _drafting(other).n_max == drafting.n_max and other not in measured]
+    return [*(gap[len(gap) // 2] for gap in between if gap), *others]
 
 
 def samples_exactly(arm: RunSpec, engine: str, program: Program) -> bool:

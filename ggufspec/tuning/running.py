@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ggufspec import machine, units
 from ggufspec.domain import Program, Prompt, Role, RunSpec
-from ggufspec.errors import InconclusiveError
+from ggufspec.errors import InconclusiveError, NoInstallError
 from ggufspec.forecast import profiles
 from ggufspec.measure import (
     RUN_SHARE,
@@ -27,7 +27,7 @@ from ggufspec.results import ResultSet, write_configuration
 from ggufspec.steps import SILENT, Sink, finish
 from ggufspec.tuning import budgeting, launching, looking, prospects, values, verdicts
 from ggufspec.tuning.budgeting import Budget, Stages
-from ggufspec.tuning.planning import identify, prepare_tuning
+from ggufspec.tuning.planning import FORECASTS_NEED, identify, prepare_tuning
 from ggufspec.tuning.values import Plan, Selection, Tuned, TuningForecast
 
 _LAST_ROUNDS = 0.5  # of the time beyond what is planned, for the selection; the rest confirms
@@ -46,7 +46,7 @@ def finals(plan: Plan, outlook: TuningForecast) -> Session:
     outlook, stages = _fitting(plan, outlook)
     traced = {prompt.id for prompt in outlook.prompts}
     n_others = len(_other_prompts(plan, outlook, traced))
-    if not any("#" in prompt.id for prompt in outlook.prompts):
+    if not any(map(_is_conversation, outlook.prompts)):
         outlook = replace(outlook, prompts=budgeting.selecting_prompts(outlook.prompts, n_others))
     worth = prospects.finalists(outlook.prospects, outlook.finalists) if outlook.prospects else ()
     chosen = {*(prospect.arm for prospect in worth), *outlook.unknown}
@@ -99,12 +99,13 @@ def _ending_s(plan: Plan, outlook: TuningForecast) -> float:
     return budgeting.ending_s(outlook.pace, plan.deadline.limit_s, launches=launches)
 
 
-def follow_edge(
+def follow_best(
     plan: Plan, outlook: TuningForecast, selected: ResultSet, *, measuring_s: float
 ) -> Session | None:
-    """Return the bench of larger draft sizes beside the finalists; None where the best is not at the edge.
+    """Return the bench of larger draft sizes beside the finalists, where the best is at the edge.
 
-    It continues the stored bench, whose runs are not repeated. There is none where time is short.
+    Where nothing was forecast, it is that of the neighbours of the best. None where all were measured. It
+    continues the stored bench, whose runs are not repeated. There is none where time is short.
 
     Args:
         plan: what may be chosen.
@@ -113,17 +114,24 @@ def follow_edge(
         measuring_s: seconds since the first of them.
     """
     selection = verdicts.select_arms(selected)
-    if selection.edge is None or selection.fastest is None:
+    if selection.fastest is None:
         return None
     arms = (*prospects.drafting_arms(plan.blocks), *plan.beyond)
-    larger = prospects.next_larger(selection.fastest, arms)
     measured = {arm for arm in arms if verdicts.was_measured(arm, selected)}
-    needed_s = measuring_s * len(larger) / max(1, len(measured))
+    further: list[RunSpec] = []
+    if selection.edge is not None:
+        further = prospects.next_larger(selection.fastest, arms)
+    if not further and plan.why_untraced is not None:
+        fastest = next(arm for arm in arms if values.is_same(arm, selection.fastest))
+        further = prospects.unmeasured_neighbours(fastest, arms, measured)
+    needed_s = measuring_s * len(further) / max(1, len(measured))
     deadline = plan.deadline.reserve(_ending_s(plan, outlook) + _confirming_s(plan, outlook, selected))
-    if not larger or not deadline.fits(needed_s):
+    if not further or not deadline.fits(needed_s):
         return None
     outlook = _measured_prompts(outlook, selected)
-    return _bench(plan, outlook, {*measured, *larger}, repeats=budgeting.SELECTING_REPEATS, deadline=deadline)
+    return _bench(
+        plan, outlook, {*measured, *further}, repeats=budgeting.SELECTING_REPEATS, deadline=deadline
+    )
 
 
 def _measured_prompts(outlook: TuningForecast, selected: ResultSet) -> TuningForecast:
@@ -136,9 +144,14 @@ def _measured_prompts(outlook: TuningForecast, selected: ResultSet) -> TuningFor
 def _other_prompts(plan: Plan, outlook: TuningForecast, ids: Set[str]) -> tuple[Prompt, ...]:
     """Return the prompts that are none of these; none of conversations, whose turns depend on each other."""
     prompts = {prompt.id: prompt for prompt in (*outlook.prompts, *plan.session.suite.prompts)}
-    if any("#" in prompt.id or prompt.followups for prompt in prompts.values()):
+    if any(map(_is_conversation, prompts.values())):
         return ()
     return tuple(prompt for prompt in prompts.values() if prompt.id not in ids)
+
+
+def _is_conversation(prompt: Prompt) -> bool:
+    """Whether a prompt has later turns, or is one."""
+    return "#" in prompt.id or bool(prompt.followups)
 
 
 def _confirming_prompts(plan: Plan, outlook: TuningForecast, selected: ResultSet) -> TuningForecast:
@@ -248,17 +261,23 @@ def forecast_tuning(asked: TuneOptions, sink: Sink = SILENT) -> TuningForecast:
 
     Raises:
         InconclusiveError: other programs left a thread no core of its own.
+        NoInstallError: no library can trace.
         GgufspecError: something cannot work.
     """
-    plan, _ = _begin(asked, sink)
+    plan, _ = _begin(asked, sink, forecast_only=True)
     return _look(plan, sink, forecast_only=True)
 
 
-def _begin(asked: TuneOptions, sink: Sink) -> tuple[Plan, Mapping[str, str]]:
+def _begin(asked: TuneOptions, sink: Sink, *, forecast_only: bool = False) -> tuple[Plan, Mapping[str, str]]:
     """Download models, check what was asked for, know all files by their content, and look at the machine."""
     deadline = Deadline.start(asked.max_time, begun_s=sink.begun_s, run_share=RUN_SHARE)
     fetched, deadline = fetch_in_time(asked, deadline, sink)
     plan = prepare_tuning(fetched, deadline)
+    if forecast_only and plan.why_untraced is not None:
+        raise NoInstallError(
+            f"nothing can be forecast: {plan.why_untraced}",
+            f"leave out --forecast to measure candidates instead; {FORECASTS_NEED}",
+        )
     sink.show(plan.deadline)
     sink.show(plan.session)
     api.say_reading(unread_files(plan.session), sink)
@@ -359,7 +378,7 @@ def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[NextBenc
     plan, outlook, selected = yield from _measure_usable(
         plan, outlook, lambda plan, outlook: NextBench(session=finals(plan, outlook))
     )
-    while further := follow_edge(plan, outlook, selected, measuring_s=elapsed_s()):
+    while further := follow_best(plan, outlook, selected, measuring_s=elapsed_s()):
         larger = yield NextBench(session=further, resume=selected.meta.id)
         assert larger is not None
         selected = larger

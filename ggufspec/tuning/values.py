@@ -43,6 +43,7 @@ class Plan:
         fresh: measure costs again, even where stored ones could be reused.
         beyond: larger draft sizes, to follow the best one beyond the largest of ``blocks``; none where the
             draft sizes were given.
+        why_untraced: why llama.cpp's library cannot trace, so that nothing is forecast; None where it can.
         users: who send requests at once, in what is measured to choose and to confirm; None for one request
             after another. The specifications of ``blocks`` and ``beyond`` are of one request at a time, with
             the context of all slots: costs are timed with these.
@@ -56,6 +57,7 @@ class Plan:
     deadline: Deadline = NO_DEADLINE
     fresh: bool = False
     beyond: tuple[RunSpec, ...] = ()
+    why_untraced: str | None = None
     users: int | None = None
 
     def plan_traffic(self, prompts: Sequence[Prompt]) -> Traffic | None:
@@ -112,7 +114,7 @@ class TuningForecast:
     Attributes:
         prospects: of every configuration, in the order of the axes.
         unknown: configurations that cannot be forecast; they are measured.
-        prompts: the traced prompts.
+        prompts: the traced prompts; those to measure where nothing was traced.
         n_predict: tokens of each.
         finalists: number of configurations that there is time to measure.
         pace: how long tokens, prompts and loads take here; None without a time limit.

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from ggufspec import results, tuning
 from ggufspec.cli import cli
 from ggufspec.domain import Role, TextVerdict
+from ggufspec.errors import NoInstallError
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 from ggufspec.options import TuneOptions
@@ -72,6 +73,33 @@ def test_tune_measures_the_best_and_says_what_to_run(embedded: Install, imagined
     assert {each and each.verdict for each in differences} <= {TextVerdict.NEAR_TIE}
     _check_commands(facts["commands"])
     _check_bench(facts)
+
+
+@pytest.mark.takes(25)
+def test_programs_without_a_library_are_tuned_by_measuring(
+    llama: Install, imagined: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The programs find their libraries where they were built; this folder has none, as a container has."""
+    for program in llama.programs.values():
+        (tmp_path / program.path.name).symlink_to(program.path)
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(tmp_path))
+    words = ["tune", *QUICK, *PATIENT, "--draft", "1-4", "--p-min", "0", "--method", "draft-model"]
+    refused = CliRunner().invoke(cli, [*words, "--forecast"])
+    assert isinstance(refused.exception, NoInstallError)
+    assert "nothing can be forecast: the llama.cpp in" in refused.exception.message
+    result = CliRunner().invoke(cli, [*words, "-o", "json"])
+    assert result.exit_code == 0, result.output
+    assert "forecast: none, because the llama.cpp in" in result.stderr
+    facts = json.loads(result.stdout)
+    assert (facts["drafts"], facts["forecasts"]) == (True, [])
+    measured = {
+        spec.drafting.n_max for spec in results.load(facts["selection"]).current.specs if spec.drafting
+    }
+    assert {1, 3, 4} <= measured
+    assert (
+        2 in measured or facts["edge"] is not None
+    )  # a neighbour of the fastest, unless that is the largest
+    _check_commands(facts["commands"])
 
 
 def _check_bench(facts: dict[str, Any]) -> None:

@@ -1,0 +1,192 @@
+"""Tunings where no library can trace: nothing is forecast, and sizes are measured from coarse to fine."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggufspec import tuning
+from ggufspec.domain import Drafting, Method, RunResult, RunSpec, Sample, Status
+from ggufspec.engines import Measurement
+from ggufspec.errors import NoInstallError, TimeLimitError
+from ggufspec.measure import Deadline
+from ggufspec.options import TuneOptions
+from ggufspec.tuning import Plan, TuningForecast, looking, prospects
+from ggufspec.tuning.planning import prepare_tuning
+from tests.support import fake_server, fakes, scripted, values
+from tests.support.scripted import Scripted
+
+BEST = 6  # draft size
+LOAD_S, TOKEN_S = 1.0, 0.01
+
+
+@pytest.fixture
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Programs alone, as a container or a package without libraries has them."""
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    fake_server.program(folder / "llama-server")
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    return folder
+
+
+@dataclass
+class Clock:
+    """A clock that runs move."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(kw_only=True)
+class Server(Scripted):
+    """A server whose loads and tokens take time."""
+
+    clock: Clock
+
+    def measure(self, spec: RunSpec, log: Path) -> Measurement:
+        """Load where another arm ran before, and answer."""
+        n_loads = len(self.loaded)
+        measured = super().measure(spec, log)
+        self.clock.now += LOAD_S * (len(self.loaded) - n_loads) + spec.n_predict * TOKEN_S
+        return measured
+
+
+def _plan(**options: Any) -> Plan:
+    return prepare_tuning(TuneOptions(pair="demo", serve_ctx=512, **options))
+
+
+def _look(plan: Plan, limit_s: float | None, monkeypatch: pytest.MonkeyPatch) -> TuningForecast:
+    clock = Clock()
+    monkeypatch.setattr("time.monotonic", clock)
+    engine = Server(clock=clock, name="server", keeps_loads=True, answer=lambda spec: _answer(spec))
+    deadline = Deadline.start(limit_s, run_share=0.25, clock=clock)
+    timed = replace(plan, session=replace(plan.session, engine=engine), deadline=deadline)
+    steps = looking.forecast_configurations(timed)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def _answer(spec: RunSpec) -> Sample:
+    return scripted.sample(spec, tps=1 / TOKEN_S)
+
+
+def _sizes(outlook: TuningForecast, method: Method) -> list[int]:
+    found = [arm.drafting for arm in outlook.unknown if arm.drafting is not None]
+    return [drafting.n_max for drafting in found if drafting.method is method]
+
+
+def test_without_a_library_nothing_is_forecast_and_a_line_says_why(llama: Path) -> None:
+    plan = _plan()
+    assert plan.why_untraced == f"the llama.cpp in {llama} has no shared library beside its programs"
+    (note,) = [note for note in plan.session.notes if note.startswith("forecast: none")]
+    assert plan.why_untraced in note
+    assert "ggufspec build" in note
+
+
+def test_a_forecast_alone_is_refused_where_nothing_can_be_forecast(llama: Path) -> None:
+    with pytest.raises(NoInstallError, match=r"nothing can be forecast: .* no shared library") as caught:
+        tuning.forecast_tuning(pair="demo")
+    assert "leave out --forecast" in str(caught.value.hint)
+
+
+def test_every_source_comes_first_then_the_farthest_sizes(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outlook = _look(_plan(), None, monkeypatch)
+    assert outlook.prospects == ()
+    assert _sizes(outlook, Method.DRAFT_MODEL)[:3] == [3, 16, 1]
+    firsts = [arm.drafting.chain for arm in outlook.unknown[: len({*map(prospects.source, outlook.unknown)})]]
+    assert len({*firsts}) == len(firsts)
+    assert {arm.drafting.p_min for arm in outlook.unknown if arm.drafting} == {0.0}
+
+
+def test_what_is_measured_fits_into_the_limit(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = _plan(draft=tuple(range(1, 17)), method=("draft-model",), n_predict=64)
+    ample, tight = (_look(plan, limit_s, monkeypatch) for limit_s in (3600.0, 60.0))
+    assert _sizes(ample, Method.DRAFT_MODEL) == [3, 16, 1]
+    assert len(tight.unknown) == 2
+    assert tight.n_predict <= ample.n_predict
+    assert len(tight.prompts) < len(ample.prompts)
+    assert ample.pace is not None
+    assert ample.pace.token_s == pytest.approx(TOKEN_S)
+    assert ample.pace.load_s == pytest.approx(LOAD_S)
+    with pytest.raises(TimeLimitError, match="too short for this model"):
+        _look(plan, 5.0, monkeypatch)
+
+
+def test_a_target_that_does_not_run_is_an_error(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = _plan()
+    monkeypatch.setattr(
+        f"{__name__}._answer", lambda spec: replace(scripted.sample(spec), status=Status.LOAD_FAILED)
+    )
+    with pytest.raises(Exception, match="forecasting failed"):
+        _look(plan, None, monkeypatch)
+
+
+def test_sizes_beside_the_fastest_are_measured_until_none_is_left(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes from the first three sizes to the best one, without measuring all."""
+    plan = _plan(draft=tuple(range(1, 17)), method=("draft-model",), p_min=(0.0, 0.5))
+    outlook = _look(plan, None, monkeypatch)
+    tuned, benches = _measure(plan, outlook)
+    drafting = tuned.overall.arm.spec.drafting
+    assert drafting is not None, tuned.overall.judgement
+    assert (drafting.n_max, drafting.p_min) == (BEST, 0.5)
+    measured = {arm.drafting for arm in _arms(benches[-2]) if arm.drafting}
+    assert {(BEST - 1, 0.5), (BEST + 1, 0.5)} <= {(each.n_max, each.p_min) for each in measured}
+    assert len(measured) < 20  # of 32
+    assert benches[-1].confirms
+    assert tuned.outlook.prospects == ()
+
+
+def test_with_a_library_only_the_edge_is_followed(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = _plan(draft=tuple(range(1, 17)), method=("draft-model",))
+    outlook = _look(plan, None, monkeypatch)
+    _, benches = _measure(replace(plan, why_untraced=None), outlook)
+    assert [bench.confirms for bench in benches] == [False, True]
+
+
+def _measure(plan: Plan, outlook: TuningForecast) -> tuple[tuning.Tuned, list[tuning.NextBench]]:
+    """Measure finalists on a machine on which a draft of ``BEST`` tokens with p-min 0.5 is the fastest."""
+    steps: Generator[tuning.NextBench, Any, tuning.Tuned] = tuning.measure_finalists(plan, outlook)
+    benches = [next(steps)]
+    while True:
+        try:
+            benches.append(steps.send(values.bench(*_runs(benches[-1]))))
+        except StopIteration as end:
+            return end.value, benches
+
+
+def _arms(bench: tuning.NextBench) -> Iterator[RunSpec]:
+    for block in bench.session.suite.blocks:
+        yield from block.arms
+
+
+def _runs(bench: tuning.NextBench) -> Iterator[RunResult]:
+    for arm in _arms(bench):
+        for repeat in range(3):
+            for number, prompt in enumerate(bench.session.suite.prompts):
+                run = values.run(
+                    arm.role,
+                    prompt=prompt.id,
+                    repeat=repeat,
+                    tps=(50 + number) * _gain(arm.drafting) * (1 + repeat / (1000 if arm.drafting else 500)),
+                    draft=arm.drafting and arm.drafting.n_max,
+                )
+                yield replace(run, spec=replace(arm, prompt=prompt))
+
+
+def _gain(drafting: Drafting | None) -> float:
+    if drafting is None:
+        return 1.0
+    return 2.0 - 0.1 * abs(drafting.n_max - BEST) + 0.2 * drafting.p_min
