@@ -8,10 +8,11 @@ decides between tokens that are almost equally likely. Only such near-ties are h
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from ggufspec import engines
 from ggufspec.domain import (
     Difference,
     Failure,
@@ -26,7 +27,7 @@ from ggufspec.domain import (
     TrafficSample,
 )
 from ggufspec.engines.server import Rank, TokenCandidate, load_of, ranker
-from ggufspec.errors import GgufspecError
+from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command import tools
 from ggufspec.llama.install import Install
 from ggufspec.measure.deadline import NO_DEADLINE, Deadline
@@ -161,6 +162,9 @@ def judge_texts(
 ) -> Iterator[RunResult]:
     """Yield each run whose text parts from the target's own, with the verdict on its difference.
 
+    Of several users, the worst verdict on an answer counts; they are asked about where no library can score
+    them, see ``scoring``.
+
     The target is loaded once for all runs that load it alike, and the same question is asked once. Without a
     server in the install, or where it fails, differences stay without a verdict, and say why.
 
@@ -172,24 +176,25 @@ def judge_texts(
     target_runs = {
         run.spec.baseline.key: run.sample
         for run in reversed(runs)
-        if run.spec.role is Role.TARGET and run.sample.text is not None
+        if run.spec.role is Role.TARGET and has_text(run.sample)
     }
-    pending: dict[RunSpec, list[tuple[RunResult, _Question]]] = {}
+    pending: dict[RunSpec, list[tuple[RunResult, list[_Parting]]]] = {}
     for run in runs:
-        if run.difference is None or run.difference.verdict is not None or run.spec.role is Role.DRAFTER:
+        is_judged = run.difference is not None and run.difference.verdict is not None
+        own = target_runs.get(run.spec.baseline.key)
+        if is_judged or own is None or run.spec.role is Role.DRAFTER:
             continue
-        baseline = run.spec.baseline
-        question = _question(run, target_runs.get(baseline.key))
-        if question is not None:
-            pending.setdefault(load_of(baseline), []).append((run, question))
+        partings = [*_partings(run, own, install)]
+        if any(parting.question is not None for parting in partings):
+            load = load_of(replace(run.spec.baseline, traffic=None))
+            pending.setdefault(load, []).append((run, partings))
     for load, asked in pending.items():
-        answers, failure = _answers(load, [question for _, question in asked], install, deadline)
-        for run, question in asked:
-            difference = run.difference
-            if question in answers:
-                difference = _judged(difference, answers[question])
-            elif difference is not None:
-                difference = replace(difference, unjudged=failure)
+        questions = [
+            parting.question for _, partings in asked for parting in partings if parting.question is not None
+        ]
+        answers, failure = _answers(load, questions, install, deadline)
+        for run, partings in asked:
+            difference = max((parting.judge(answers, failure) for parting in partings), key=_severity)
             if difference != run.difference:
                 yield replace(run, difference=difference)
 
@@ -205,35 +210,72 @@ class _Question:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Parting:
+    """Where a text or an answer parts from the target's own; nothing can be asked where a text ended."""
+
+    difference: Difference
+    question: _Question | None
+
+    def judge(self, answers: Mapping[_Question, _AnsweredTokens | None], failure: str | None) -> Difference:
+        """Return the difference with what was answered, or with why it was not."""
+        if self.question is None:
+            return self.difference
+        if self.question not in answers:
+            return replace(self.difference, unjudged=failure)
+        return _judged(self.difference, answers[self.question])
+
+
+def _severity(difference: Difference) -> int:
+    """Return how much a verdict weighs: a divergence decides, and without it what was not judged."""
+    return {TextVerdict.NEAR_TIE: 0, None: 1, TextVerdict.DIVERGENCE: 2}[difference.verdict]
+
+
+def _partings(run: RunResult, own: Sample, install: Install) -> Iterator[_Parting]:
+    """Yield where a run's text, or each answer to several users, parts from the target's own."""
+    if run.difference is not None and run.sample.traffic is None:
+        question = _question(run.spec.prompt.text, run.sample, own, run.difference)
+        yield _Parting(difference=run.difference, question=question)
+    if run.text_identical is not False or run.sample.traffic is None or own.traffic is None:
+        return
+    assert run.spec.traffic is not None
+    with suppress(NoInstallError):
+        engines.check_library(install)
+        return  # it scores every token of every answer
+    most = run.spec.traffic.tokens_of(run.spec.n_predict)
+    for pair in pair_answers(run.sample.traffic, own.traffic):
+        if is_same_answer(*pair, n_predict=most[pair[0].prompt]):
+            continue
+        answer, alone = (Sample(status=Status.OK, text=written.text) for written in pair)
+        at = compare(pair[0].text, pair[1].text)
+        shorter = min(len(written.text) for written in pair)
+        difference = Difference(at_char=shorter if at is None else at, at_token=None)
+        prompt = run.spec.traffic.prompts[pair[0].prompt].text
+        yield _Parting(difference=difference, question=_question(prompt, answer, alone, difference))
+
+
+@dataclass(frozen=True, kw_only=True)
 class _AnsweredTokens:
     target: TokenCandidate
     drafting: TokenCandidate | None  # None where it is not among the likeliest
 
 
-def _question(run: RunResult, own: Sample | None) -> _Question | None:
-    """Return what to ask about a run; None where the target's own text is not available, or a text ended.
+def _question(prompt: str, sample: Sample, own: Sample, difference: Difference) -> _Question | None:
+    """Return what to ask about a text behind a prompt; None where there is none, or a text ended.
 
     Servers do not say how likely the end of a text was; ``scoring`` asks for that.
     """
-    difference, sample = run.difference, run.sample
-    if own is None or own.text is None or sample.text is None or difference is None:
-        return None
     place = difference.at_token
+    if own.text is None or sample.text is None:
+        return None
     if difference.at_char >= min(len(own.text), len(sample.text)) and compare(sample.text, own.text) is None:
         return None
     if own.tokens is not None and sample.tokens is not None and place is not None:
         return _Question(
-            prompt=run.spec.prompt.text,
-            common=own.tokens[:place],
-            target=own.tokens[place],
-            drafting=sample.tokens[place],
+            prompt=prompt, common=own.tokens[:place], target=own.tokens[place], drafting=sample.tokens[place]
         )
     cut = _last_blank(own.text[: difference.at_char])
     return _Question(
-        prompt=run.spec.prompt.text + own.text[:cut],
-        common=(),
-        target=own.text[cut:],
-        drafting=sample.text[cut:],
+        prompt=prompt + own.text[:cut], common=(), target=own.text[cut:], drafting=sample.text[cut:]
     )
 
 
@@ -291,9 +333,9 @@ def _beginning(text: bytes, likely: Iterable[TokenCandidate]) -> TokenCandidate 
     return max(fitting, key=lambda one: one.logprob, default=None)
 
 
-def _judged(difference: Difference | None, answer: _AnsweredTokens | None) -> Difference | None:
+def _judged(difference: Difference, answer: _AnsweredTokens | None) -> Difference:
     """Add a verdict; a drafting token that is not among the likeliest is a divergence without a margin."""
-    if difference is None or answer is None:
+    if answer is None:
         return difference
     margin = None if answer.drafting is None else answer.target.logprob - answer.drafting.logprob
     if margin is not None and not math.isfinite(margin):  # a token that the target finds impossible

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ggufspec import engines, stats
-from ggufspec.domain import Failure, Role, RunResult, RunSpec, Status, TextAudit
+from ggufspec.domain import Failure, Program, Role, RunResult, RunSpec, Status, TextAudit
 from ggufspec.engines import InprocessEngine
 from ggufspec.engines.library import TextScores
 from ggufspec.errors import GgufspecError, NoInstallError
@@ -129,7 +129,8 @@ def _audits(
     try:
         engines.check_library(install)
     except NoInstallError as error:
-        yield from ((text, TextAudit(tokens=0, unjudged=error.message)) for text in texts)
+        for text in texts:
+            yield text, TextAudit(tokens=0, unjudged=_without_library(text, install, error.message))
         return
     seconds, started = 0.0, time.perf_counter()
     timeout_s = deadline.timeout_s(LONGEST_S)
@@ -146,6 +147,15 @@ def _audits(
             yield text, audit
             started = time.perf_counter()
     _LOG.info("text audit: %s in %.2f s", counted(len(texts), "text"), seconds)
+
+
+def _without_library(text: _Text, install: Install, reason: str) -> str:
+    """Return why a text was not scored, and what is known of it instead."""
+    if not text.baseline.sampling.greedy:
+        return f"only llama.cpp's library can test the distribution of sampled texts, and {reason}"
+    if Program.SERVER in install.programs:  # see ``audit``
+        return f"{reason}; llama-server judged the places where texts first part"
+    return reason
 
 
 def _audit(text: _Text, judge: InprocessEngine) -> TextAudit:

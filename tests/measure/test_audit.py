@@ -14,6 +14,7 @@ from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     Difference,
     Program,
+    PromptAnswer,
     Role,
     RunOutcome,
     RunResult,
@@ -21,6 +22,8 @@ from ggufspec.domain import (
     Status,
     TextAudit,
     TextVerdict,
+    Traffic,
+    TrafficSample,
 )
 from ggufspec.engines.server.ranking import candidates
 from ggufspec.llama.install import installs
@@ -295,6 +298,39 @@ def test_a_reason_gives_way_to_a_verdict(llama: Install) -> None:
     )
     assert judged.difference is not None
     assert (judged.difference.verdict, judged.difference.unjudged) == (TextVerdict.NEAR_TIE, None)
+
+
+@pytest.mark.parametrize(
+    ("drafted", "verdict", "places"),
+    [
+        (("well no", "well no"), TextVerdict.NEAR_TIE, 2),
+        (("well no", "well maybe"), TextVerdict.DIVERGENCE, 2),  # one answer of another text is enough
+        (("well yes", "well no"), TextVerdict.NEAR_TIE, 1),
+        (("well no", "well"), None, 1),  # a server does not say how likely an end is
+    ],
+)
+def test_without_a_library_answers_to_several_users_are_judged_where_they_part(
+    drafted: tuple[str, str], verdict: TextVerdict | None, places: int, llama: Install, folder: Path
+) -> None:
+    own = _answered(Role.TARGET, "well yes", "well yes")
+    drafting = replace(_answered(Role.DRAFTING, *drafted), text_identical=False)
+    judged = [*audit.judge_texts((own, drafting), llama)]
+    assert [run.difference and run.difference.verdict for run in judged] == [verdict]
+    prompts = [asked["prompt"] for asked in fake_server.requests(folder)]
+    assert prompts == [f"Text of p{number}well" for number in (1, 2) if drafted[number - 1] in ASKED][:places]
+    assert list(audit.judge_texts((own, *judged), llama)) == []
+
+
+ASKED = ("well no", "well maybe")
+
+
+def _answered(role: Role, *texts: str) -> RunResult:
+    """A run of two users, each of whom sent a prompt of its own."""
+    run = _run(Sample(status=Status.OK), role)
+    prompts = tuple(replace(run.spec.prompt, id=f"p{n}", text=f"Text of p{n}") for n in (1, 2))
+    answers = tuple(PromptAnswer(number, text, 4) for number, text in enumerate(texts))
+    sample = replace(run.sample, traffic=TrafficSample(requests=(), answers=answers))
+    return replace(run, spec=replace(run.spec, traffic=Traffic(users=2, prompts=prompts)), sample=sample)
 
 
 TOKENIZER = """\
