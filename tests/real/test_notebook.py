@@ -22,8 +22,9 @@ import functools
 import ggufspec
 from tests.support import imagined_times
 imagined_times.shorten(setattr)
-ggufspec.tune = functools.partial(ggufspec.tune, per_category=1)
+ggufspec.tune = functools.partial(ggufspec.tune, per_category=1, method="draft-model")
 """
+"""Without n-grams: each of their runs starts a server."""
 SMALL = f"{QUICK}N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 1800\n"
 SHORT = f"{QUICK}N_PREDICT, TUNE_S = 24, 1800\n"
 NAMES = ("native_and_assisted", "layers_and_gain", "drafts_kept", "comparison", "per_prompt")
