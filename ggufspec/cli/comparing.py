@@ -33,7 +33,6 @@ def compare(asked: CompareOptions) -> None:
     from ggufspec.analysis import comparing, guarding
     from ggufspec.cli import fleet
     from ggufspec.cli.steps import benches as stored
-    from ggufspec.report import frames
     from ggufspec.report.text import comparison, formats, tables
 
     if asked.per is not None:
@@ -56,6 +55,8 @@ def compare(asked: CompareOptions) -> None:
         metas = first[0].meta, (second or first)[0].meta
         emit(comparison.comparison(changes, *metas, asked.output, guard), asked.out)
     else:
+        from ggufspec.report import frames
+
         rows = frames.comparison(changes, guard)
         emit(formats.render(rows, asked.output, title="comparison", schema="comparison"), asked.out)
     if asked.fail_slower is not None:
@@ -92,7 +93,6 @@ def bisect(asked: BisectOptions) -> None:
     ggufspec bisect b4000 b4500 --source ~/llama.cpp --quantity acceptance --draft 8
     """
     from ggufspec.cli.steps import benches
-    from ggufspec.report import frames
     from ggufspec.report.text import bisection as text
     from ggufspec.report.text import formats, tables
     from ggufspec.tuning.bisect import BisectFinding, Bisection
@@ -110,6 +110,8 @@ def bisect(asked: BisectOptions) -> None:
     if asked.output in tables.FOR_PEOPLE:
         emit(text.bisection(bisection, verdict, asked.output), asked.out)
     else:
+        from ggufspec.report import frames
+
         rows = frames.bisection(bisection, verdict)
         emit(formats.render(rows, asked.output, title="bisection"), asked.out)
     if verdict.finding in {BisectFinding.NO_DIFFERENCE, BisectFinding.UNDECIDED}:

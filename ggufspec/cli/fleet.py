@@ -146,11 +146,12 @@ def tune(asked: FleetTuneOptions) -> None:
 def _print_plan(cluster: Cluster, order: Order, asked: FleetSweepOptions) -> None:
     """Print which machine would measure what: for people its blocks and time, otherwise a row per block."""
     from ggufspec import fleet, units
-    from ggufspec.report import frames
     from ggufspec.report.text import formats, tables
 
     plan = fleet.plan_fleet(*fleet.prepare_nodes(cluster, order), Where(asked.where))
     if asked.output not in tables.FOR_PEOPLE:
+        from ggufspec.report import frames
+
         blocks = ({**job._asdict(), "host": plan.hosts[job.machine]} for job in plan.simulation.measured)
         emit(formats.render(frames.planned_blocks(blocks), asked.output, title="blocks"), asked.out)
         return
@@ -230,7 +231,6 @@ def print_comparisons(before: str, after: str, *, threshold: float, output: str,
     """
     from ggufspec import fleet
     from ggufspec.analysis import comparing
-    from ggufspec.report import frames
     from ggufspec.report.text import comparison, formats, tables
 
     first, second = (fleet.read_benches(fleet.read_fleet(name)) for name in (before, after))
@@ -242,6 +242,8 @@ def print_comparisons(before: str, after: str, *, threshold: float, output: str,
     if not changes:
         raise ResultsError(f"{before} and {after} have no machine in common", "see: ggufspec fleet show NAME")
     if output not in tables.FOR_PEOPLE:
+        from ggufspec.report import frames
+
         joined = frames.join_machines({machine: frames.comparison(one) for machine, one in changes.items()})
         emit(formats.render(joined, output, title="comparison"), out)
         return
@@ -257,7 +259,6 @@ def print_comparisons(before: str, after: str, *, threshold: float, output: str,
 def print_fleet(name: str, output: str, out: Path | None) -> None:
     """Print the table of a fleet; for people also what was not measured, and why."""
     from ggufspec import fleet
-    from ggufspec.report import frames
     from ggufspec.report.text import formats, overview, tables
 
     stored = fleet.read_fleet(name)
@@ -267,6 +268,8 @@ def print_fleet(name: str, output: str, out: Path | None) -> None:
         lines = (table, "", *fleet.describe_unmeasured(stored), *overview.list_warnings(benches))
         emit("\n".join(lines).rstrip("\n") + "\n", out)
         return
+    from ggufspec.report import frames
+
     origin = {"fleet": stored.fleet.name, "date": stored.fleet.started_at}
     emit(formats.render(frames.machines(benches), output, title="machines", origin=origin), out)
 

@@ -33,7 +33,6 @@ def plan(asked: PlanOptions) -> None:
     """
     from ggufspec.modelfiles import memory
     from ggufspec.modelfiles.compat import mtp_layers
-    from ggufspec.report import frames
     from ggufspec.report.text import formats, plans, tables
 
     with usage_errors():
@@ -51,6 +50,8 @@ def plan(asked: PlanOptions) -> None:
     for note in planned.notes:
         echo_sentence(note)
     if asked.output not in tables.FOR_PEOPLE:
+        from ggufspec.report import frames
+
         rows = frames.memory_plans(planned)
         emit(formats.render(rows, asked.output, title="plan", schema="plan"), asked.out)
         return
@@ -121,7 +122,6 @@ def whatif(asked: WhatIfOptions) -> None:
     ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8 --rtt 2ms --bandwidth 1G
     """
     from ggufspec.forecast import costs, whatif
-    from ggufspec.report import frames
     from ggufspec.report.text import formats, projections, tables
 
     if asked.machine == "list":
@@ -141,4 +141,6 @@ def whatif(asked: WhatIfOptions) -> None:
     if asked.output in tables.FOR_PEOPLE:
         emit(projections.surface(answer, asked.output), asked.out)
     else:
+        from ggufspec.report import frames
+
         emit(formats.render(frames.outlooks(answer), asked.output), asked.out)

@@ -89,13 +89,14 @@ def find_tuned(name: str) -> str:
 def print_list(output: str, out: Path | None) -> None:
     """Print or write the list of stored benches."""
     from ggufspec.analysis import listing
-    from ggufspec.report import frames
     from ggufspec.report.text import formats, overview, tables
 
     benches = listing.stored_benches()
     if output in tables.FOR_PEOPLE:
         emit(overview.bench_list(benches, output), out)
     else:
+        from ggufspec.report import frames
+
         emit(formats.render(frames.benches(benches), output, title="benches"), out)
 
 
