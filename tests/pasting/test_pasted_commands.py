@@ -67,7 +67,7 @@ def test_a_notebook_gets_options_of_a_bench_and_of_a_tuning(tmp_path: Path) -> N
     script.write_text(f"{text}\nllama-cli -m small.gguf\n")
     with pytest.raises(GgufspecError, match=r"has 2 commands of llama\.cpp: 1, 2"):
         ggufspec.paste(script)
-    assert ggufspec.paste(script, name="2").options.target == (str(tmp_path / "small.gguf"),)
+    assert ggufspec.paste(script, name="2").options.target == ("small.gguf",)
     with pytest.raises(GgufspecError, match="the text has no command"):
         ggufspec.paste("ls -l")
 

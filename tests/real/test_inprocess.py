@@ -277,7 +277,7 @@ def test_a_drafter_that_is_the_target_overlaps_with_it_wholly(engine: InprocessE
 
 def test_a_server_draws_drafts_without_the_targets_nucleus(engine: InprocessEngine) -> None:
     """Its drafter has ten tokens at the target's temperature: then even the target itself differs."""
-    narrow = replace(NUCLEUS, top_p=0.5)
+    narrow = replace(NUCLEUS, temperature=1.5, top_p=0.5)
     spec = replace(_spec(Role.TARGET), sampling=narrow)
     seen = {
         program: engine.trace(spec, [spec.pair.target], program=program).drafters[0].overlaps

@@ -52,7 +52,7 @@ WAIT_TO_REMEMBER_BYTES = 4 << 30
 _REPORT_EVERY_S = 0.1
 _WORTH_PIECES_BYTES = 32 << 20  # less comes on one connection
 _FIRST_PIECE_BYTES = 1 << 20
-_ENOUGH_BYTES_PER_S = 200e6  # then the hash, the disk or this machine is the limit, not a connection
+_ENOUGH_BYTES_PER_S = 80e6  # then the hash, the disk or this machine is the limit, not a connection
 _LEAST_PROGRESS_BYTES = 1 << 10  # an attempt that brings less has failed like one that brings nothing
 _TRY_AGAIN = "try again; if it happens again, a proxy or the repository is broken"
 _PROXY = "is a proxy or a login page between here and the Hub? open the file's page in a browser"
@@ -303,12 +303,11 @@ class Transfer:
         Raises:
             BrokenAnswerError: as for ``_stream``.
         """
-        began, before = time.monotonic(), self._done
-        address = self._stream(file, until=before + _FIRST_PIECE_BYTES)
+        before = self._done
+        address, body_s = self._stream(file, until=before + _FIRST_PIECE_BYTES)
         if self._done == self._item.file.size_bytes:
             return  # the server knows no ranges, and has sent all of it
-        rate = (self._done - before) / (time.monotonic() - began)
-        if rate > _ENOUGH_BYTES_PER_S:
+        if self._done - before > _ENOUGH_BYTES_PER_S * body_s:
             self._stream(file)
             return
         on_the_way = _Counter()
@@ -352,10 +351,10 @@ class Transfer:
                     return bytes(body[: end - start])
         raise BrokenAnswerError(f"{name} ended after {start + len(body)} bytes")
 
-    def _stream(self, file: BinaryIO, until: int | None = None) -> str:
+    def _stream(self, file: BinaryIO, until: int | None = None) -> tuple[str, float]:
         """Request the missing bytes and append them, up to the size that the Hub lists, or a part of them.
 
-        Returns the address that the Hub has led to.
+        Returns the address that the Hub has led to, and the seconds that the body took.
 
         Raises:
             BrokenAnswerError: the body ended before that, or came too slowly.
@@ -384,12 +383,14 @@ class Transfer:
                 self._hash = self._follow(item.partial)
             due = size if until is None or content_range is None else until
             self._check_announced(response.headers, content_range, due)
-            rate = LeastRate()
+            rate, began = LeastRate(), time.monotonic()
             for chunk in response.iter_raw():
                 rate.count(len(chunk))
                 self._write(file, chunk[: due - self._done])
                 if self._done == due:
-                    return str(response.url)  # whatever else comes does not belong to the file
+                    return str(
+                        response.url
+                    ), time.monotonic() - began  # whatever else comes does not belong to the file
         raise BrokenAnswerError(f"{item.file.path} ended after {self._done} of {size} bytes")
 
     def _check_announced(

@@ -94,7 +94,7 @@ class SettingsRow(Row):
         help="Drafts of a model that were shorter were dropped; null where none was.",
     )
     draft_sampling: str | None = column(
-        "drafts",
+        "drafts are",
         of="drafting.sampling",
         help="Whether drafts are the likeliest tokens (greedy) or sampled; null where that was not chosen.",
     )
