@@ -38,7 +38,8 @@ def simulate(repeats: int, phi: float, trend: float, seed: int) -> Outcome:
     runs = 2 * _PROMPTS * repeats  # every second one is of an arm that drafts
     steps = random.normal(0, _SD * math.sqrt(1 - phi**2), runs - 1).tolist()
     wave = make_drift(float(random.normal(0, _SD)), steps, phi)
-    logs = math.log(50) + wave - trend * np.arange(runs) / (runs - 1)
+    slope = -trend / (runs - 1)
+    logs = math.log(50) + wave + slope * np.arange(runs)
     started = np.arange(0.0, runs, 2).reshape(repeats, _PROMPTS).T
     measured = SimulatedArm(
         spec=stored.target_alone(),
@@ -47,10 +48,11 @@ def simulate(repeats: int, phi: float, trend: float, seed: int) -> Outcome:
         order=started,
     )
     again = np.arange(_EVERY, runs, _EVERY)
+    noise = wave[again] if phi else random.normal(0, _SD, len(again))
     between = np.asarray(again[None, :] + 0.5, dtype=np.float64)
     anchors = replace(
         measured,
-        tps=np.exp(logs[again] + random.normal(0, _SD * (phi == 0), len(again)))[None, :],
+        tps=np.exp(math.log(50) + slope * again + noise)[None, :],
         prompts=["p000"],
         started_s=between,
         order=between,
@@ -62,7 +64,8 @@ def simulate(repeats: int, phi: float, trend: float, seed: int) -> Outcome:
     ends = None if moved.lo is None or moved.hi is None else (1 + moved.lo, 1 + moved.hi)
     ratio = Estimate(value=1 + moved.value, lo=ends and ends[0], hi=ends and ends[1])
     warned = MeasurementWarning.DRIFT.value in review.warnings(bench)
-    outcome = judge(ratio, None, -trend)
+    watched = max(float(started[0, -1]), float(between.max())) - float(started[0, 0])
+    outcome = judge(ratio, None, slope * watched)
     return replace(
         outcome,
         false_verdict=warned if not trend else warned and moved.value > 0,
