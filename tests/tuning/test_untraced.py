@@ -67,12 +67,7 @@ def _look(plan: Plan, limit_s: float | None, monkeypatch: pytest.MonkeyPatch) ->
     engine = Server(clock=clock, name="server", keeps_loads=True, answer=lambda spec: _answer(spec))
     deadline = Deadline.start(limit_s, run_share=0.25, clock=clock)
     timed = replace(plan, session=replace(plan.session, engine=engine), deadline=deadline)
-    steps = looking.forecast_configurations(timed)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
+    return looking.outlook(timed)
 
 
 def _answer(spec: RunSpec) -> Sample:
@@ -104,8 +99,9 @@ def test_every_source_comes_first_then_the_farthest_sizes(
     outlook = _look(_plan(), None, monkeypatch)
     assert outlook.prospects == ()
     assert _sizes(outlook, Method.DRAFT_MODEL)[:3] == [3, 16, 1]
-    firsts = [arm.drafting.chain for arm in outlook.unknown[: len({*map(prospects.source, outlook.unknown)})]]
-    assert len({*firsts}) == len(firsts)
+    sources = [prospects.source(arm) for arm in outlook.unknown]
+    n_sources = len({*sources})
+    assert len({*sources[:n_sources]}) == n_sources > 1
     assert {arm.drafting.p_min for arm in outlook.unknown if arm.drafting} == {0.0}
 
 
@@ -181,7 +177,7 @@ def _runs(bench: tuning.NextBench) -> Iterator[RunResult]:
                     prompt=prompt.id,
                     repeat=repeat,
                     tps=(50 + number) * _gain(arm.drafting) * (1 + repeat / (1000 if arm.drafting else 500)),
-                    draft=arm.drafting and arm.drafting.n_max,
+                    draft=None if arm.drafting is None else arm.drafting.n_max,
                 )
                 yield replace(run, spec=replace(arm, prompt=prompt))
 
