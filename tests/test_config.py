@@ -39,7 +39,7 @@ def defaults(name: str) -> dict[str, object]:
 
 def test_every_key_is_an_option_of_a_command() -> None:
     options = set()
-    for name in ("bench", "plan", "show"):
+    for name in ("bench", "plan", "show", "models"):
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
         options |= {param.name for param in command.params}
