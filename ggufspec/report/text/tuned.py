@@ -264,7 +264,9 @@ def _basis(tuned: Tuned) -> Iterator[str]:
     outlook, spent = tuned.outlook, tuned.spent
     forecast = units.counted(len(outlook.prospects), "configuration")
     prompts = units.counted(len(outlook.prompts), "prompt")
-    made = f"{forecast} forecast from one trace of" if outlook.prospects else "Nothing was forecast from"
+    made = (
+        f"{forecast} forecast from one trace of" if outlook.prospects else "Nothing was forecast; measured on"
+    )
     yield (
         f"{made} {prompts}, {outlook.n_predict} tokens each. "
         f"{units.counted(_finalists(tuned), 'finalist')} measured; these figures are new runs of the best."
