@@ -82,7 +82,6 @@ class PlanOptions(
 
 class WhatIfOptions(
     DraftOption,
-    FoldersOption,
     ModelOptions,
     LayerOptions,
     SplitOptions,
