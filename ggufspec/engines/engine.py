@@ -192,7 +192,7 @@ class HeldProcess(Protocol):
 
 @dataclass(kw_only=True)
 class Pool(Generic[K, P]):
-    """Processes with loaded models by key: at most ``capacity`` at once, or any number if that is None.
+    """Processes with loaded models by key: at most ``capacity`` at once; None sets no limit.
 
     The least recently used one ends first.
     """

@@ -215,8 +215,8 @@ def round_range(
         traces: those of the forecast.
         forecast: of greedy runs, one request at a time.
         program: as for ``forecasts``.
-        n_predict: likewise.
-        build: likewise.
+        n_predict: as for ``forecasts``.
+        build: as for ``forecasts``.
     """
     candidates = [
         certainty(

@@ -100,7 +100,7 @@ class Sweep:
     p_mins: tuple[float, ...] = (0.0,)
     draft_samplings: tuple[DraftSampling | None, ...] = (None,)  # for the methods that have the choice
     n_min: int = 0  # see ``Drafting``; for drafting with a model
-    synthetic: tuple[float, ...] | None = None  # see ``shares``; likewise
+    synthetic: tuple[float, ...] | None = None  # see ``shares``; for drafting with a model
     threads: tuple[int, ...] = (1,)
     caches: tuple[CacheTypes | None, ...] = (None,)
     draft_caches: tuple[CacheTypes | None, ...] = (None,)  # of drafters; None for the target's

@@ -239,7 +239,7 @@ class Site:
         vram_bytes: the memory of each GPU; empty without one.
         memory_bytes: the memory of the host.
         gpu: the GPU's name in ``costs.DEVICES``, or its bandwidth; None if that is not known.
-        host: likewise, the host's.
+        host: the host's name there, or its bandwidth; None if that is not known.
         cache_bytes: the largest cache of the host's processor; None if that is not known.
         notes: where these come from, as sentences.
     """
@@ -296,7 +296,7 @@ def detect_site(vram: Sequence[int] | None, gpu: str | None, host: str | None) -
     Args:
         vram: the memory of each GPU; None for what is free on those that are here.
         gpu: a name of ``costs.DEVICES`` or a bandwidth; None for the detected GPU's, if it is known.
-        host: likewise; None to read this machine's memory bandwidth.
+        host: a name of ``costs.DEVICES`` or a bandwidth; None to read this machine's memory bandwidth.
 
     Raises:
         ValueError: a name is not known.

@@ -57,8 +57,8 @@ def save(curve: CostCurve, timings: tuple[Timing, ...] = (), verify_timings: tup
 
     Args:
         curve: the costs.
-        timings: from which they follow, see ``MeasuredCurve``.
-        verify_timings: likewise.
+        timings: what they follow from, see ``MeasuredCurve``.
+        verify_timings: of the target's batches, if they were timed with another drafter.
 
     Raises:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
@@ -84,7 +84,7 @@ def find_profile(measured_on: MeasuredOn, *, most_tokens: int, depths: tuple[int
     Args:
         measured_on: models, offload, build and machine.
         most_tokens: the largest batch that it must know.
-        depths: the first and the last depth likewise.
+        depths: the first and the last depth that it must know.
     """
     profile = read_value(_file(measured_on), Profile)
     if profile is None or profile.curve.measured_on != measured_on:
@@ -189,9 +189,9 @@ class SharedProfile:
         measured_at: ISO 8601, UTC.
         curve: the costs, with names and paths replaced.
         timings: see ``MeasuredCurve``.
-        verify_timings: likewise.
-        target: what it reads and computes.
-        drafter: likewise.
+        verify_timings: see ``MeasuredCurve``.
+        target: what the target reads and computes.
+        drafter: what the drafter reads and computes.
     """
 
     measured_at: str

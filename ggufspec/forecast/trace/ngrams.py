@@ -80,8 +80,8 @@ class _Key:
 class Map(Drafter):
     """A map of keys alone (``ngram-map-k``) or with four continuations each (``ngram-map-k4v``).
 
-    A draft of a key is never longer than what was accepted of its last one, so a key whose draft was rejected
-    whole drafts nothing ever after.
+    A draft of a key is never longer than what was accepted of its last one, so a key drafts nothing
+    more after one of its drafts was rejected as a whole.
     """
 
     method: Method

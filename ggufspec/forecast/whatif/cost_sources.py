@@ -273,12 +273,12 @@ def choose_profile(profiles: Sequence[SharedProfile], target: Shape, drafter: Sh
 
 
 def scale_curve(profile: SharedProfile, target: Shape, drafter: Shape) -> CostCurve:
-    """Return the costs of another pair on the machine of a profile, placed likewise.
+    """Return the costs of another pair on the machine of a profile, in the same places.
 
     Args:
         profile: what was measured.
         target: what the other pair's target reads.
-        drafter: likewise.
+        drafter: what its drafter reads.
     """
     curve, fixed_bytes = profile.curve, _fixed_bytes(profile)
 

@@ -1,6 +1,6 @@
 """What a fetch would download: the files of a pair, their sizes, what is cached, and the free disk space.
 
-Likewise of a checkpoint in Hugging Face's format: which files of a repository a conversion needs.
+Of a checkpoint in Hugging Face's format, it finds the files of the repository that a conversion needs.
 """
 
 from __future__ import annotations

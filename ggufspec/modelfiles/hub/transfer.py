@@ -327,7 +327,7 @@ class Transfer:
 
         Raises:
             BrokenAnswerError: other bytes came, too few, or too slowly.
-            StoppedError: nobody wants it any more.
+            StoppedError: the download was given up or stopped.
         """
         name, host = self._item.file.path, self._access.endpoint
         headers = self._access.headers()
@@ -388,9 +388,8 @@ class Transfer:
                 rate.count(len(chunk))
                 self._write(file, chunk[: due - self._done])
                 if self._done == due:
-                    return str(
-                        response.url
-                    ), time.monotonic() - began  # whatever else comes does not belong to the file
+                    # whatever else comes does not belong to the file
+                    return str(response.url), time.monotonic() - began
         raise BrokenAnswerError(f"{item.file.path} ended after {self._done} of {size} bytes")
 
     def _check_announced(
