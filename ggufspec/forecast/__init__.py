@@ -6,6 +6,7 @@ from ggufspec.forecast.advice import Advice, Reason, best, choose_draft_size, ne
 from ggufspec.forecast.calibration import Calibration, CalibrationRun, calibrate
 from ggufspec.forecast.evaluations import Exposure, alone, drafting
 from ggufspec.forecast.forecasting import Forecast, RoundRange, closed_form, forecasts, round_range
+from ggufspec.forecast.replaying import RoundsRun, replays, time_rounds
 
 __all__ = [
     "Advice",
@@ -15,6 +16,7 @@ __all__ = [
     "Forecast",
     "Reason",
     "RoundRange",
+    "RoundsRun",
     "alone",
     "best",
     "calibrate",
@@ -24,5 +26,7 @@ __all__ = [
     "forecasts",
     "needs",
     "ratio",
+    "replays",
     "round_range",
+    "time_rounds",
 ]

@@ -102,12 +102,15 @@ def needs(forecast: Forecast) -> Needs:
     """Return what would have to change, one thing at a time, for a forecast to break even.
 
     The others stay as they are: γ, the drafts' lengths, and of the round's seconds the other parts.
+
+    Args:
+        forecast: that knows its shares of the time.
     """
     earned = (
         forecast.mean_accepted_length * forecast.target_s
     )  # what the target alone would take for a round's tokens
     draft_s, verify_s, rest_s = (
-        share * forecast.round_s
+        (share or 0.0) * forecast.round_s
         for share in (forecast.draft_share, forecast.verify_share, forecast.rest_share)
     )
     left_to_draft, left_to_verify = earned - verify_s - rest_s, earned - draft_s - rest_s
@@ -126,7 +129,7 @@ def _reason(forecasts: Sequence[Forecast]) -> Reason:
         return Reason.ACCEPTANCE_TOO_LOW
     for forecast in forecasts:
         most = (1 + forecast.n_drafted / forecast.n_rounds) * forecast.target_s
-        if most > forecast.round_s * (1 - forecast.draft_share):
+        if most > forecast.round_s * (1 - (forecast.draft_share or 0.0)):
             return Reason.DRAFTER_TOO_SLOW
     return Reason.VERIFICATION_TOO_DEAR
 

@@ -86,7 +86,7 @@ def drafting(
         before = step.drafted
         if curve.drafts_blocks:
             evaluations.add("drafting", CurveKind.DRAFT, step, n_max, times=min(1, step.proposals))
-        elif step.proposals + extra:
+        elif curve.draft and step.proposals + extra:
             evaluations.add("drafting", CurveKind.DRAFT, step, 1, times=step.proposals + extra)
         if absorbs:
             evaluations.add("drafting", CurveKind.ABSORB, step, 1 + step.drafted)

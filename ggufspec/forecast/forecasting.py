@@ -61,7 +61,8 @@ class Forecast:
             drafting; above 1 no acceptance is enough. None where nothing is drafted.
         closed_form_speedup: theorem 3.8 of Leviathan et al. with this text's α and one token's costs: every
             token accepted with the same chance, a batch at the cost of one token, and no other costs.
-        draft_share: the drafter's share of the time, 0 to 1.
+        draft_share: the drafter's share of the time, 0 to 1; None, as are the others, where only whole rounds
+            were timed.
         verify_share: the target's.
         rest_share: that of neither.
         round_s: mean seconds per round.
@@ -86,9 +87,9 @@ class Forecast:
     speedup: Estimate
     break_even_accept_rate: float | None
     closed_form_speedup: float | None
-    draft_share: float
-    verify_share: float
-    rest_share: float
+    draft_share: float | None
+    verify_share: float | None
+    rest_share: float | None
     round_s: float
     target_s: float
     rates: Mapping[str, float] = field(repr=False)

@@ -30,6 +30,8 @@ _CALIBRATION_PROMPTS = 4  # at most: loads of the same models differ by more tha
 _CALIBRATION_LOADS = 3  # at most, and more of them before more prompts, for the same reason
 _CALIBRATION_ARMS = 4  # the target alone, and three draft sizes
 _SHORT_CALIBRATION_ARMS = 2  # the target alone and one draft size, each with a warm-up and two runs
+_REPLAY_LOADS, _REPLAY_RUNS = 4, 9  # beside a run of each prompt: the target alone and two sizes, warm-ups
+_REPLAY_SPEEDUP = 0.7  # of a draft model at its largest draft size: that is often too large
 _CONFIRMED = 3  # arms: the target alone, the winner and the runner-up
 _ANCHOR_EVERY = 24  # runs; see ``measure.runplan``
 _JUDGE_S = 1.0  # until the worker runs that scores texts
@@ -156,6 +158,7 @@ class Wanted:
         users: who send requests at once in the measured runs; None for one request after another.
         finalists: configurations to measure.
         traces: costs are forecast from traces, which take time of their own.
+        replays: without traces, draft models of which rounds and their costs are measured.
         costs_s: seconds of the least cost curves.
         forecast_only: nothing is measured after the forecast.
         launches: a server is started at the end.
@@ -166,6 +169,7 @@ class Wanted:
     users: int | None = None
     finalists: int = FINALISTS
     traces: bool = True
+    replays: int = 0
     costs_s: float = 0.0
     forecast_only: bool = False
     launches: bool = True
@@ -237,7 +241,11 @@ def _cost(budget: Budget, pace: Pace, wanted: Wanted, deadline: Deadline) -> Bud
     assert deadline.limit_s is not None
     limit_s = deadline.limit_s
     if not wanted.traces:
-        return replace(budget, total_s=measuring_s(budget, pace, wanted, limit_s))
+        n_runs = budget.prompts + _REPLAY_RUNS
+        run_s = pace.answer(budget.n_predict, _REPLAY_SPEEDUP)
+        replays_s = wanted.replays * (_REPLAY_LOADS * pace.load_s + n_runs * run_s)
+        later_s = 0.0 if wanted.forecast_only else measuring_s(budget, pace, wanted, limit_s)
+        return replace(budget, total_s=replays_s + later_s)
     traces_s = budget.prompts * pace.trace(budget.n_predict)
     costs_s = max(wanted.costs_s, min(budget.costs_s, limit_s * _COSTS_SHARE))
     loads, prompts = 1, 1

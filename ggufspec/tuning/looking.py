@@ -54,16 +54,15 @@ def forecast_configurations(
         forecast_only: nothing will be measured afterwards: short runs of the target alone and at a middle γ
             correct the costs.
 
-    Where no library can trace, nothing is forecast, and what to measure instead is returned.
+    Where no library can trace, see ``untraced``.
 
     Raises:
         GgufspecError: the class that belongs to what failed: a model that does not load, a refused drafter.
         InconclusiveError: with ``forecast_only``, other programs left a thread no core of its own.
     """
     if plan.why_untraced is not None:
-        yield Stage(name="timing requests", done=0, total=1)
         try:
-            return untraced.plan_measuring(plan)
+            return (yield from untraced.plan_measuring(plan, forecast_only=forecast_only))
         except Failure as failure:
             raise explain_failure(failure, plan.deadline) from failure
     install, program = plan.session.install, engines.ENGINES[plan.session.engine.name]

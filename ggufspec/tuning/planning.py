@@ -327,10 +327,13 @@ def _why_untraced(install: Install) -> str | None:
 
 
 def _untraced_note(reason: str) -> str:
-    return f"forecast: none, because {reason}; candidates are measured, which takes longer. {FORECASTS_NEED}"
+    return (
+        f"forecast: without a trace, because {reason}; measured rounds of draft models forecast their other "
+        f"draft sizes, and everything else is measured, which takes longer. {FORECASTS_NEED}"
+    )
 
 
-FORECASTS_NEED = "`ggufspec build` makes a llama.cpp whose library allows forecasts"
+FORECASTS_NEED = "`ggufspec build` makes a llama.cpp whose library can trace"
 
 
 Threads = tuple[int, ...] | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -67,6 +67,17 @@ def can_forecast(
         is_modelled = users == 1 or not source.method.drafts_block
         return can_go_back and is_modelled and _can_follow(source, heads)
     return trace.why_not(drafting.method, n_max=drafting.n_max, program=program, build=build) is None
+
+
+def can_replay(arm: RunSpec, program: Program, build: int | None) -> bool:
+    """Whether the rounds of one run forecast smaller drafts, see ``trace.from_rounds``.
+
+    Only streams of llama-server tell rounds in their order.
+    """
+    drafting = _drafting(arm)
+    is_greedy = not drafting.p_min and drafting.sampling is not DraftSampling.PROBABILISTIC
+    is_followed = drafting.method is Method.DRAFT_MODEL and can_forecast(arm, program, build, heads=())
+    return program is Program.SERVER and is_greedy and is_followed and drafting.synthetic is None
 
 
 def _has_overlaps(drafting: Drafting, users: int) -> bool:
@@ -132,8 +143,8 @@ def with_own_sizes(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
     Args:
         arms: configurations that cannot be forecast.
     """
-    groups = _groups([arm for arm in arms if not _drafting(arm).p_min])
-    return tuple(_with_own_size(group) for group in groups.values())
+    by_source = groups([arm for arm in arms if not _drafting(arm).p_min])
+    return tuple(_with_own_size(group) for group in by_source.values())
 
 
 def _with_own_size(group: Sequence[RunSpec]) -> RunSpec:
@@ -151,7 +162,7 @@ def in_measuring_order(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
     farthest, by ratio, from those before it: so few sizes show best where the fastest one lies.
     """
     ladders = []
-    for group in _groups(arms).values():
+    for group in groups(arms).values():
         least = min(_drafting(arm).p_min for arm in group)
         waiting = [arm for arm in group if _drafting(arm).p_min == least]
         ladder = [_with_own_size(waiting)]
@@ -256,15 +267,14 @@ def prospects(
         text_sd: see ``forecast.forecasts``.
     """
     program = engines.ENGINES[engine]
-    by_arm: dict[RunSpec, Prospect] = {}
-    for group in _groups(arms).values():
+    made: dict[RunSpec, Prospect] = {}
+    for group in groups(arms).values():
         first = group[0]
         assert first.drafting is not None
         traces = [find_trace(first, text, drafters) for text in texts]
         curve = curves[first.offload, first.draft_source]
         sizes = sorted({_drafting(arm).n_max for arm in group})
         p_mins = sorted({_drafting(arm).p_min for arm in group})
-        by_drafting: dict[tuple[int, float], dict[str | None, forecast.Forecast]] = {}
         results: Iterator[forecast.Forecast]
         if traffic is None:
             results = forecast.forecasts(
@@ -283,16 +293,22 @@ def prospects(
             results = _of_users(
                 traces, curve, traffic, first, sizes=sizes, p_mins=p_mins, n_predict=n_predict, build=build
             )
-        for result in results:
-            by_drafting.setdefault((result.n_max, result.p_min), {})[result.category] = result
-        for arm in group:
-            by_category = by_drafting[_drafting(arm).n_max, _drafting(arm).p_min]
-            by_arm[arm] = Prospect(
-                arm=arm,
-                overall=by_category[None],
-                by_category={name: result for name, result in by_category.items() if name is not None},
-            )
-    return tuple(by_arm[arm] for arm in arms)
+        made |= {prospect.arm: prospect for prospect in assign(group, results)}
+    return tuple(made[arm] for arm in arms)
+
+
+def assign(arms: Sequence[RunSpec], results: Iterable[forecast.Forecast]) -> Iterator[Prospect]:
+    """Yield each configuration of a source with its forecasts: those of its draft size and p_min."""
+    by_drafting: dict[tuple[int, float], dict[str | None, forecast.Forecast]] = {}
+    for result in results:
+        by_drafting.setdefault((result.n_max, result.p_min), {})[result.category] = result
+    for arm in arms:
+        by_category = by_drafting[_drafting(arm).n_max, _drafting(arm).p_min]
+        yield Prospect(
+            arm=arm,
+            overall=by_category[None],
+            by_category={name: result for name, result in by_category.items() if name is not None},
+        )
 
 
 def with_round_ranges(
@@ -412,11 +428,12 @@ def _alike(first: Prospect, other: Prospect) -> bool:
     return same and abs(_rate(first) / _rate(other) - 1) < _ALIKE
 
 
-def _groups(arms: Sequence[RunSpec]) -> dict[tuple[object, ...], list[RunSpec]]:
-    groups: dict[tuple[object, ...], list[RunSpec]] = {}
+def groups(arms: Sequence[RunSpec]) -> dict[tuple[object, ...], list[RunSpec]]:
+    """Return the configurations by their source."""
+    by_source: dict[tuple[object, ...], list[RunSpec]] = {}
     for arm in arms:
-        groups.setdefault(source(arm), []).append(arm)
-    return groups
+        by_source.setdefault(source(arm), []).append(arm)
+    return by_source
 
 
 def source(arm: RunSpec) -> tuple[object, ...]:

@@ -25,7 +25,7 @@ from ggufspec.measure import (
 from ggufspec.options import TuneOptions, takes
 from ggufspec.results import ResultSet, write_configuration
 from ggufspec.steps import SILENT, Sink, finish
-from ggufspec.tuning import budgeting, launching, looking, prospects, values, verdicts
+from ggufspec.tuning import budgeting, launching, looking, prospects, untraced, values, verdicts
 from ggufspec.tuning.budgeting import Budget, Stages
 from ggufspec.tuning.planning import FORECASTS_NEED, identify, prepare_tuning
 from ggufspec.tuning.values import Plan, Selection, Tuned, TuningForecast
@@ -104,8 +104,9 @@ def follow_best(
 ) -> Session | None:
     """Return the bench of larger draft sizes beside the finalists, where the best is at the edge.
 
-    Where nothing was forecast, it is that of the neighbours of the best. None where all were measured. It
-    continues the stored bench, whose runs are not repeated. There is none where time is short.
+    Where no library can trace, it is that of the neighbours of the best that were not forecast. None where
+    all were measured. It continues the stored bench, whose runs are not repeated. There is none where time is
+    short.
 
     Args:
         plan: what may be chosen.
@@ -123,7 +124,8 @@ def follow_best(
         further = prospects.next_larger(selection.fastest, arms)
     if not further and plan.why_untraced is not None:
         fastest = next(arm for arm in arms if values.is_same(arm, selection.fastest))
-        further = prospects.unmeasured_neighbours(fastest, arms, measured)
+        neighbours = prospects.unmeasured_neighbours(fastest, arms, measured)
+        further = [arm for arm in neighbours if outlook.prospect(arm) is None]
     needed_s = measuring_s * len(further) / max(1, len(measured))
     deadline = plan.deadline.reserve(_ending_s(plan, outlook) + _confirming_s(plan, outlook, selected))
     if not further or not deadline.fits(needed_s):
@@ -261,7 +263,7 @@ def forecast_tuning(asked: TuneOptions, sink: Sink = SILENT) -> TuningForecast:
 
     Raises:
         InconclusiveError: other programs left a thread no core of its own.
-        NoInstallError: no library can trace.
+        NoInstallError: no library can trace, and no rounds forecast anything.
         GgufspecError: something cannot work.
     """
     plan, _ = _begin(asked, sink, forecast_only=True)
@@ -273,7 +275,7 @@ def _begin(asked: TuneOptions, sink: Sink, *, forecast_only: bool = False) -> tu
     deadline = Deadline.start(asked.max_time, begun_s=sink.begun_s, run_share=RUN_SHARE)
     fetched, deadline = fetch_in_time(asked, deadline, sink)
     plan = prepare_tuning(fetched, deadline)
-    if forecast_only and plan.why_untraced is not None:
+    if forecast_only and plan.why_untraced is not None and not untraced.replayable(plan):
         raise NoInstallError(
             f"nothing can be forecast: {plan.why_untraced}",
             f"leave out --forecast to measure candidates instead; {FORECASTS_NEED}",

@@ -1,29 +1,45 @@
-"""What to measure where no library can trace, so that nothing is forecast: sizes spread over every source.
+"""What to measure where no library can trace: only the chosen engine is used.
 
-Only the chosen engine is used: timed requests say what fits into the time. ``running`` then measures the
-neighbours of the fastest one, as long as there is time.
+Timed requests say what fits into the time. One run of each prompt at the largest draft size of a draft model
+tells the rounds of its smaller ones, and short runs at two others what they cost: so they are forecast. Of
+heads, n-grams and whatever else cannot be replayed, sizes are spread over every source, and ``running`` then
+measures the neighbours of the fastest one, as long as there is time.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ggufspec import temporary
-from ggufspec.domain import Failure, Program, RunSpec, Status
+from ggufspec import engines, forecast, temporary, units
+from ggufspec.domain import Failure, Program, Prompt, RunSpec, Sample, Status
 from ggufspec.engines import Engine, Measurement
+from ggufspec.forecast import RoundsRun
+from ggufspec.measure import Deadline
 from ggufspec.tuning import budgeting, prospects
 from ggufspec.tuning.budgeting import Pace, Wanted
-from ggufspec.tuning.values import Plan, Spent, TuningForecast
+from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, TuningForecast
 
 _SIZES_EACH = 3  # draft sizes of a source that are measured first: its own one, and those farthest from it
+_BY_ROUNDS = 3  # configurations that are measured of those that were forecast
+_COST_SIZES = (1, 4)  # draft sizes beside the largest that are run for what their rounds cost
+_COST_PROMPTS = 2  # of each of them, and of the target alone
 _TIMED = 32  # tokens of a timed request
 
 
-def plan_measuring(plan: Plan) -> TuningForecast:
-    """Time some requests; return what to measure, without a forecast.
+def replayable(plan: Plan) -> list[list[RunSpec]]:
+    """Return the configurations that rounds forecast, by source; a few sizes are rather measured."""
+    if plan.users is not None:
+        return []
+    program, build = engines.ENGINES[plan.session.engine.name], plan.session.install.build_number
+    arms = [arm for arm in prospects.drafting_arms(plan.blocks) if prospects.can_replay(arm, program, build)]
+    return [group for group in prospects.groups(arms).values() if len(group) > _SIZES_EACH]
+
+
+def plan_measuring(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, TuningForecast]:
+    """Time some requests and rounds; return what they forecast, and what to measure without a forecast.
 
     Raises:
         Failure: the target alone cannot be measured.
@@ -32,28 +48,42 @@ def plan_measuring(plan: Plan) -> TuningForecast:
     begun = time.monotonic()
     suite = plan.session.suite
     arms = prospects.in_measuring_order(prospects.drafting_arms(plan.blocks))
-    n_sources = len({prospects.source(arm) for arm in arms})
+    by_rounds = replayable(plan)
+    n_measured = len({*map(prospects.source, arms)}) - len(by_rounds)
+    yield Stage(name="timing requests", done=0, total=1)
     pace = _time_requests(plan, arms[0])
     wanted = Wanted(
         prompts=sum(1 + len(prompt.followups) for prompt in suite.prompts),
         n_predict=plan.alone.n_predict,
         users=plan.users,
-        finalists=min(len(arms), _SIZES_EACH * n_sources),
+        finalists=min(len(arms), _SIZES_EACH * n_measured + (_BY_ROUNDS if by_rounds else 0)),
         traces=False,
+        replays=len(by_rounds),
+        forecast_only=forecast_only,
         launches=Program.SERVER in plan.session.install.programs,
     )
     budget = budgeting.plan_budget(plan.deadline, pace, wanted)
+    prompts = budgeting.affordable_prompts(suite.prompts, budget)
+    least = replace(wanted, replays=0)
+    deadline = plan.deadline.reserve(budgeting.least_measuring_s(pace, least, plan.deadline))
+    forecasts, notes = yield from _forecast_by_rounds(plan, by_rounds, prompts, budget.n_predict, deadline)
+    known = {prospects.source(prospect.arm) for prospect in forecasts}
+    unknown = [arm for arm in arms if prospects.source(arm) not in known]
+    n_forecast = min(_BY_ROUNDS, budget.finalists) if forecasts else 0
+    n_unknown = max(0, budget.finalists - n_forecast)
+    firsts = unknown[: len({*map(prospects.source, unknown)})]
     return TuningForecast(
-        prospects=(),
-        unknown=arms[: budget.finalists],
-        prompts=budgeting.affordable_prompts(suite.prompts, budget),
+        prospects=tuple(forecasts),
+        unknown=tuple(unknown[:n_unknown]),
+        prompts=prompts,
         n_predict=budget.n_predict,
-        finalists=1,
+        finalists=max(1, n_forecast),
         pace=pace,
         spent=Spent(calibration_s=time.monotonic() - begun),
         notes=(
             *budgeting.describe_budget(budget, wanted, plan.deadline),
-            *_left_out(arms[:n_sources], budget.finalists),
+            *notes,
+            *_left_out(firsts, n_unknown),
         ),
     )
 
@@ -61,9 +91,81 @@ def plan_measuring(plan: Plan) -> TuningForecast:
 def _left_out(first: Sequence[RunSpec], measured: int) -> Iterator[str]:
     """Say for which sources of drafts there is no time; ``first`` has one configuration of each."""
     for arm in first[measured:]:
-        assert arm.drafting is not None
-        name = arm.drafting.chain if arm.draft_source is None else arm.draft_source.filename
-        yield f"time: {name} left out, because --max-time was too short to measure it"
+        yield f"time: {_name(arm)} left out, because --max-time was too short to measure it"
+
+
+def _name(arm: RunSpec) -> str:
+    assert arm.drafting is not None
+    return str(arm.drafting.chain) if arm.draft_source is None else arm.draft_source.filename
+
+
+def _forecast_by_rounds(
+    plan: Plan,
+    sources: Sequence[Sequence[RunSpec]],
+    prompts: Sequence[Prompt],
+    n_predict: int,
+    deadline: Deadline,
+) -> Generator[Stage, None, tuple[list[Prospect], list[str]]]:
+    """Yield a Stage for each source of drafts; return the forecasts of its sizes, and what they rest on.
+
+    A source without rounds, because its runs failed or time was over, has no forecasts.
+    """
+    forecasts: list[Prospect] = []
+    notes: list[str] = []
+    if not sources:
+        return forecasts, notes
+    prompts = budgeting.take_turns(prompts)  # of each category one, where not all can be run
+    with temporary.folder() as scratch, plan.session.engine as engine:
+
+        def measure(arm: RunSpec, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, Sample]]:
+            _send(plan, engine, arm, prompts[0], _TIMED, scratch / "warm-up")
+            for prompt in prompts:
+                if deadline.is_over():
+                    return
+                sample = _send(plan, engine, arm, prompt, n_predict, scratch / "run")[1].sample
+                if sample.status is Status.OK and sample.decode_tps:
+                    yield prompt, sample
+
+        few = prompts[:_COST_PROMPTS]
+        alone = [sample for _, sample in measure(plan.alone, few)]
+        n_alone = sum(sample.decoded or 0 for sample in alone)
+        for number, arms in enumerate(sources):
+            yield Stage(name=f"counting rounds · {_name(arms[0])}", done=number, total=len(sources))
+            *smaller, largest = sorted(arms, key=_size)
+            timed = [min(smaller, key=lambda arm: abs(_size(arm) - size)) for size in _COST_SIZES]
+            runs = [*_rounds_of(measure(largest, prompts), n_predict)]
+            costs = [run for arm in timed for run in _rounds_of(measure(arm, few), n_predict)]
+            if not (runs and costs and n_alone):
+                continue
+            curve = forecast.time_rounds(runs + costs, sum(sample.gen_s or 0.0 for sample in alone) / n_alone)
+            n_max = sorted(map(_size, arms))
+            build = plan.session.install.build_number
+            forecasts += prospects.assign(arms, forecast.replays(runs, curve, n_max=n_max, build=build))
+            at = ", ".join(str(_size(arm)) for arm in timed)
+            notes.append(
+                f"forecast: draft sizes of {_name(largest)} by its rounds at γ {_size(largest)} on "
+                f"{units.counted(len(runs), 'prompt')}; their costs by runs at γ {at}, too"
+            )
+    return forecasts, notes
+
+
+def _rounds_of(measured: Iterator[tuple[Prompt, Sample]], n_predict: int) -> Iterator[RoundsRun]:
+    """Yield the rounds of each run that tells them."""
+    for prompt, sample in measured:
+        if sample.rounds and sample.gen_s:
+            yield RoundsRun(
+                prompt_id=prompt.id,
+                rounds=sample.rounds,
+                seconds=sample.gen_s,
+                category=prompt.category,
+                n_prompt=sample.prompt_tokens or 1,
+                ended=(sample.gen_tokens or 0) < n_predict,
+            )
+
+
+def _size(arm: RunSpec) -> int:
+    assert arm.drafting is not None
+    return arm.drafting.n_max
 
 
 def _time_requests(plan: Plan, drafting: RunSpec) -> Pace:
@@ -74,24 +176,31 @@ def _time_requests(plan: Plan, drafting: RunSpec) -> Pace:
     Raises:
         Failure: a run of the target alone failed, or took too long.
     """
+    prompt, *_ = plan.session.suite.prompts
     with temporary.folder() as scratch, plan.session.engine as engine:
-        first_s, _ = _send(plan, engine, plan.alone, scratch / "alone")
-        again_s, alone = _send(plan, engine, plan.alone, scratch / "alone")
-        drafting_s, _ = _send(plan, engine, drafting, scratch / "drafting")
+
+        def send(arm: RunSpec) -> tuple[float, Measurement]:
+            return _send(plan, engine, arm, prompt, min(_TIMED, arm.n_predict), scratch / "run")
+
+        first_s, _ = send(plan.alone)
+        again_s, alone = send(plan.alone)
+        drafting_s, _ = send(drafting)
         keeps_loads = engine.load_key(plan.alone) is not None
-    if alone.sample.status is not Status.OK or not alone.sample.decode_tps:
-        raise Failure(alone.sample.status, alone.error or "the target alone decoded nothing")
-    token_s = 1 / alone.sample.decode_tps
-    beside_s = max(0.0, again_s - (alone.sample.decoded or 0) * token_s)
+    sample = alone.sample
+    if sample.status is not Status.OK or not sample.decode_tps:
+        raise Failure(sample.status, alone.error or "the target alone decoded nothing")
+    token_s = 1 / sample.decode_tps
+    beside_s = max(0.0, again_s - (sample.decoded or 0) * token_s)
     if not keeps_loads:
         return Pace(token_s=token_s, load_s=0.0, run_s=max(beside_s, beside_s + drafting_s - again_s))
     return Pace(token_s=token_s, load_s=max(first_s, drafting_s, again_s) - again_s, prompt_s=beside_s)
 
 
-def _send(plan: Plan, engine: Engine, arm: RunSpec, log: Path) -> tuple[float, Measurement]:
-    """Return the seconds of a short run on the first prompt, its load included, and the run."""
-    prompt, *_ = plan.session.suite.prompts
-    spec = replace(arm, prompt=replace(prompt, followups=()), n_predict=min(_TIMED, arm.n_predict))
+def _send(
+    plan: Plan, engine: Engine, arm: RunSpec, prompt: Prompt, n_predict: int, log: Path
+) -> tuple[float, Measurement]:
+    """Return the seconds of a run on a prompt, its load included, and the run."""
+    spec = replace(arm, prompt=replace(prompt, followups=()), n_predict=n_predict)
     own_s, begun = engine.timeout_s, time.monotonic()
     engine.timeout_s = plan.deadline.timeout_s(own_s)
     try:

@@ -43,7 +43,7 @@ class Plan:
         fresh: measure costs again, even where stored ones could be reused.
         beyond: larger draft sizes, to follow the best one beyond the largest of ``blocks``; none where the
             draft sizes were given.
-        why_untraced: why llama.cpp's library cannot trace, so that nothing is forecast; None where it can.
+        why_untraced: why llama.cpp's library cannot trace, see ``untraced``; None where it can.
         users: who send requests at once, in what is measured to choose and to confirm; None for one request
             after another. The specifications of ``blocks`` and ``beyond`` are of one request at a time, with
             the context of all slots: costs are timed with these.

@@ -354,10 +354,13 @@ def _by_category(winner: Arm, others: Sequence[Arm]) -> dict[str, RunSpec]:
 
 
 def _refusal(candidates: Sequence[Prospect]) -> Advice | None:
-    """Return why the most promising source of drafts does not pay; its forecasts share their costs."""
+    """Return why the most promising source of drafts does not pay; its forecasts share their costs.
+
+    None without a forecast, or where only whole rounds were timed.
+    """
     drafting = [prospect for prospect in candidates if prospect.overall.n_drafted]
     leader = max(drafting, key=lambda prospect: prospect.overall.speedup.value, default=None)
-    if leader is None:
+    if leader is None or leader.overall.draft_share is None:
         return None
     source = prospects.source(leader.arm)
     alternatives = [prospect.overall for prospect in candidates if prospects.source(prospect.arm) == source]

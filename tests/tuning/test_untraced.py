@@ -1,7 +1,8 @@
-"""Tunings where no library can trace: nothing is forecast, and sizes are measured from coarse to fine."""
+"""Tunings where no library can trace: rounds forecast draft models, other sizes are measured."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from ggufspec import tuning
-from ggufspec.domain import Drafting, Method, RunResult, RunSpec, Sample, Status
+from ggufspec.domain import Drafting, Method, Program, Round, RunResult, RunSpec, Sample, Status
 from ggufspec.engines import Measurement
 from ggufspec.errors import NoInstallError, TimeLimitError
+from ggufspec.forecast import trace
+from ggufspec.forecast.trace import DraftTrace
 from ggufspec.measure import Deadline
 from ggufspec.options import TuneOptions
 from ggufspec.tuning import Plan, TuningForecast, looking, prospects
@@ -61,13 +64,15 @@ def _plan(**options: Any) -> Plan:
     return prepare_tuning(TuneOptions(pair="demo", serve_ctx=512, **options))
 
 
-def _look(plan: Plan, limit_s: float | None, monkeypatch: pytest.MonkeyPatch) -> TuningForecast:
+def _look(
+    plan: Plan, limit_s: float | None, monkeypatch: pytest.MonkeyPatch, *, forecast_only: bool = False
+) -> TuningForecast:
     clock = Clock()
     monkeypatch.setattr("time.monotonic", clock)
     engine = Server(clock=clock, name="server", keeps_loads=True, answer=lambda spec: _answer(spec))
     deadline = Deadline.start(limit_s, run_share=0.25, clock=clock)
     timed = replace(plan, session=replace(plan.session, engine=engine), deadline=deadline)
-    return looking.outlook(timed)
+    return looking.outlook(timed, forecast_only=forecast_only)
 
 
 def _answer(spec: RunSpec) -> Sample:
@@ -79,18 +84,78 @@ def _sizes(outlook: TuningForecast, method: Method) -> list[int]:
     return [drafting.n_max for drafting in found if drafting.method is method]
 
 
-def test_without_a_library_nothing_is_forecast_and_a_line_says_why(llama: Path) -> None:
+def test_a_line_says_why_there_is_no_trace(llama: Path) -> None:
     plan = _plan()
     assert plan.why_untraced == f"the llama.cpp in {llama} has no shared library beside its programs"
-    (note,) = [note for note in plan.session.notes if note.startswith("forecast: none")]
+    (note,) = [note for note in plan.session.notes if note.startswith("forecast: without a trace")]
     assert plan.why_untraced in note
     assert "ggufspec build" in note
 
 
 def test_a_forecast_alone_is_refused_where_nothing_can_be_forecast(llama: Path) -> None:
     with pytest.raises(NoInstallError, match=r"nothing can be forecast: .* no shared library") as caught:
-        tuning.forecast_tuning(pair="demo")
+        tuning.forecast_tuning(pair="demo", method=("ngram-mod",))
     assert "leave out --forecast" in str(caught.value.hint)
+
+
+_TEXT = tuple(random.Random(3).random() < 0.8 for _ in range(400))  # which tokens the drafter has right
+_ROUND_S, _DRAFT_S = 0.012, 0.0015  # the target's batch, and a drafted token
+
+
+def _walk(n_max: int, n_predict: int) -> tuple[Round, ...]:
+    bits = DraftTrace(prompt_id="", tokens=(0,) * 400, match=_TEXT, confidence=(1.0,) * 400)
+    taken = trace.steps(bits, n_max=n_max, program=Program.SERVER, n_predict=n_predict)
+    return tuple(Round(step.drafted, int(step.accepted)) for step in taken)
+
+
+def _answer_in_rounds(spec: RunSpec) -> Sample:
+    """What a server answers whose drafter has ``_TEXT`` right; others draft as the model does."""
+    n_predict = spec.n_predict
+    if spec.drafting is None:
+        return Sample(
+            status=Status.OK,
+            program=Program.SERVER,
+            gen_tokens=n_predict,
+            gen_s=(n_predict - 1) * TOKEN_S,
+        )
+    rounds = _walk(spec.drafting.n_max, n_predict)
+    seconds = sum(_ROUND_S + _DRAFT_S * entry.drafted if entry.drafted else TOKEN_S for entry in rounds)
+    return Sample(
+        status=Status.OK, program=Program.SERVER, gen_tokens=n_predict, gen_s=seconds, rounds=rounds
+    )
+
+
+def test_rounds_at_the_largest_size_forecast_every_other_one(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Costs lie on a straight line here, so the forecast of each size is what a run of it would show."""
+    monkeypatch.setattr(f"{__name__}._answer", _answer_in_rounds)
+    outlook = _look(_plan(n_predict=300), None, monkeypatch)
+    sizes = [prospect.overall.n_max for prospect in outlook.prospects]
+    assert sizes == [*range(1, 17)]
+    for prospect in outlook.prospects:
+        shown = _answer_in_rounds(replace(prospect.arm, n_predict=300)).decode_tps
+        found = prospect.overall.tokens_per_s
+        assert shown is not None
+        assert found.value == pytest.approx(shown, rel=0.02), prospect.overall.n_max
+        assert found.lo is not None
+        assert found.hi is not None
+        assert found.lo < shown < found.hi
+    assert outlook.finalists == 3
+    assert not _sizes(outlook, Method.DRAFT_MODEL)
+    assert _sizes(outlook, Method.NGRAM_MOD)  # measured, not replayed
+    (note,) = [note for note in outlook.notes if note.startswith("forecast: draft sizes")]
+    assert "by its rounds at γ 16" in note
+
+
+def test_a_forecast_alone_needs_no_library_for_a_draft_model(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}._answer", _answer_in_rounds)
+    plan = _plan(method=("draft-model",))
+    outlook = _look(plan, 60.0, monkeypatch, forecast_only=True)
+    assert len(outlook.prospects) == 16
+    assert outlook.prospects[0].overall.draft_share is None
 
 
 def test_every_source_comes_first_then_the_farthest_sizes(

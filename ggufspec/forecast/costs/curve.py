@@ -67,7 +67,7 @@ class CostCurve:
     Attributes:
         verify: the target's batches of 1 token and more.
         draft: the drafter's single tokens, or blocks by their number of drafted tokens; empty without a
-            drafter.
+            drafter, or where whole rounds were timed, which are then in ``verify``.
         absorb: the drafter reading what the target verified, which server and simple program of builds since
             9109 do in every round; empty where that does not happen or is part of ``overhead``.
         overhead_s: other seconds per drafting round: the first token of a draft costs more than the others.

@@ -8,6 +8,7 @@ arXiv 2211.17192, section 3.3), which fixes the expectation over all places wher
 from __future__ import annotations
 
 from ggufspec.forecast.trace.ngrams import EMULATED, ngram_steps, walk, why_not
+from ggufspec.forecast.trace.rounds import chance_behind, from_counts, from_rounds
 from ggufspec.forecast.trace.ties import Certainty, certainty, first_text_tie
 from ggufspec.forecast.trace.values import Counts, DraftTrace, TraceStep, count
 from ggufspec.forecast.trace.walks import Rules, expected, needed, steps
@@ -21,10 +22,13 @@ __all__ = [
     "Rules",
     "TraceStep",
     "certainty",
+    "chance_behind",
     "count",
     "draft_sizes",
     "expected",
     "first_text_tie",
+    "from_counts",
+    "from_rounds",
     "needed",
     "ngram_steps",
     "steps",

@@ -264,9 +264,10 @@ def _basis(tuned: Tuned) -> Iterator[str]:
     outlook, spent = tuned.outlook, tuned.spent
     forecast = units.counted(len(outlook.prospects), "configuration")
     prompts = units.counted(len(outlook.prompts), "prompt")
-    made = (
-        f"{forecast} forecast from one trace of" if outlook.prospects else "Nothing was forecast; measured on"
-    )
+    made = "Nothing was forecast; measured on"
+    if outlook.prospects:
+        is_traced = outlook.prospects[0].overall.draft_share is not None
+        made = f"{forecast} forecast from one {'trace' if is_traced else 'run'} of"
     yield (
         f"{made} {prompts}, {outlook.n_predict} tokens each. "
         f"{units.counted(_finalists(tuned), 'finalist')} measured; these figures are new runs of the best."

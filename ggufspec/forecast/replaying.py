@@ -1,0 +1,144 @@
+"""The rounds of measured runs -> forecasts of other draft sizes; no library traces anything.
+
+What is accepted follows from the rounds, see ``trace.from_rounds``. What a round costs follows from the times
+of whole runs: nothing tells the drafter's share from the target's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from ggufspec.domain import Program, Round
+from ggufspec.forecast.costs import CostCurve, Point
+from ggufspec.forecast.forecasting import Forecast, forecasts
+from ggufspec.forecast.trace import chance_behind, from_rounds
+from ggufspec.stats import Z95, Estimate
+
+_ERROR = 0.05  # standard error of a size's time: 3 % between loads, and the straight line between sizes
+_LEAST = 0.5  # of a round without a draft: each evaluates the target, so that less is noise
+_SURE = 1000.0  # the weight of a time that is given
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundsRun:
+    """The rounds of one run of a draft model with greedy drafts and no p-min.
+
+    Attributes:
+        prompt_id: of the run's prompt; runs of one prompt have different ones.
+        rounds: in their order.
+        seconds: of all of them.
+        category: of the prompt.
+        n_prompt: its tokens.
+        ended: whether the text ended by itself.
+    """
+
+    prompt_id: str
+    rounds: tuple[Round, ...]
+    seconds: float
+    category: str | None = None
+    n_prompt: int = 1
+    ended: bool = False
+
+    @property
+    def n_max(self) -> int:
+        """The longest draft."""
+        return max(drafted for drafted, _ in self.rounds)
+
+
+def time_rounds(
+    runs: Sequence[RoundsRun], token_s: float | None = None, *, resizes: bool = False
+) -> CostCurve:
+    """Return what a whole round takes by the tokens that it drafts; the curve's ``verify`` has all of it.
+
+    The times lie on straight lines between the draft sizes of the runs, and are those with which the runs
+    come closest, by ratio, to the time that they took (least squares). The last rounds of a run draft less
+    than the others.
+
+    Args:
+        runs: of several draft sizes.
+        token_s: of a token of the target alone, which a round without a draft takes, too; None where runs
+            show such rounds.
+        resizes: whether rounds of another size than the one before take longer, all by the same time. Runs of
+            each size must show some that do not.
+    """
+    sizes = sorted({0, *(run.n_max for run in runs)})
+    rows = [] if token_s is None else [np.append(np.eye(len(sizes))[0], 0.0) / token_s * _SURE]
+    for run in runs:
+        drafted = [entry.drafted for entry in run.rounds]
+        paid = [np.interp(drafted, sizes, hat).sum() for hat in np.eye(len(sizes))]
+        resized = 1 + sum(size != before for before, size in pairwise(drafted)) if resizes else 0
+        rows.append(np.array([*paid, resized]) / run.seconds)
+    aims = np.array([*([] if token_s is None else [_SURE]), *[1.0] * len(runs)])
+    *solved, resize_s = np.linalg.lstsq(np.array(rows), aims, rcond=None)[0].tolist()
+    least_s = _LEAST * solved[0]
+    return CostCurve(
+        verify=tuple(
+            Point(tokens=size + 1, depth=0, seconds=Estimate.around(time, Z95 * _ERROR * time))
+            for size, time in zip(sizes, (max(time, least_s) for time in solved), strict=True)
+        ),
+        resize_s=Estimate.around(max(0.0, resize_s)),
+    )
+
+
+def replays(
+    runs: Sequence[RoundsRun],
+    curve: CostCurve,
+    *,
+    n_max: Sequence[int],
+    program: Program = Program.SERVER,
+    build: int | None = None,
+) -> Iterator[Forecast]:
+    """Yield the forecast of each draft size: over all runs, then by category where there are several.
+
+    Intervals include what the rounds would be if every token that nobody proposed were right, or wrong.
+
+    Args:
+        runs: of one draft size, each with rounds.
+        curve: from ``time_rounds``.
+        n_max: the draft sizes, up to that of the runs.
+        program: that drafts.
+        build: llama.cpp's build number; None for today's.
+    """
+    rounds = [entry for run in runs for entry in run.rounds]
+
+    def with_chance(chance: float) -> Iterator[Forecast]:
+        traces = [
+            from_rounds(
+                run.rounds,
+                prompt_id=run.prompt_id,
+                chance=chance,
+                program=program,
+                category=run.category,
+                n_prompt=run.n_prompt,
+                ended=run.ended,
+            )
+            for run in runs
+        ]
+        return forecasts(traces, curve, n_max=n_max, program=program, sampling=True, build=build)
+
+    for likely, *ends in zip(*map(with_chance, (chance_behind(rounds), 0.0, 1.0)), strict=True):
+        yield replace(
+            likely,
+            tokens_per_s=_including(likely.tokens_per_s, [end.tokens_per_s.value for end in ends]),
+            speedup=_including(likely.speedup, [end.speedup.value for end in ends]),
+            closed_form_speedup=None,
+            draft_share=None,
+            verify_share=None,
+            rest_share=None,
+        )
+
+
+def _including(estimate: Estimate, ends: Sequence[float]) -> Estimate:
+    """Return an estimate whose interval is as far beyond both ends as it was beyond its value."""
+    if estimate.lo is None or estimate.hi is None:
+        return estimate
+    lowest, highest = (pick((estimate.value, *ends)) for pick in (min, max))
+    return replace(
+        estimate,
+        lo=estimate.lo * lowest / estimate.value,
+        hi=estimate.hi * highest / estimate.value,
+    )
