@@ -332,9 +332,9 @@ def of_text(run: RunResult) -> MeasurementWarning | None:
     """
     if run.text_identical is not False:
         return None
-    if run.spec.servers is not None:  # the target cannot be asked
-        return MeasurementWarning.NOT_JUDGED if run.spec.role is Role.DRAFTING else None
     verdict = None if run.difference is None else run.difference.verdict
+    if run.spec.servers is not None and verdict is None:
+        return MeasurementWarning.NOT_JUDGED if run.spec.role is Role.DRAFTING else None
     divergent = None if run.audit is None else run.audit.divergent
     is_explained = verdict is TextVerdict.NEAR_TIE or (verdict is None and divergent == 0)
     if run.spec.role is Role.TARGET:
@@ -356,8 +356,6 @@ def of_judgement(run: RunResult) -> tuple[MeasurementWarning, ...]:
 
 def why_unjudged(run: RunResult) -> str:
     """Return why it was not judged whether a near-tie explains a text that differs."""
-    if run.spec.servers is not None:
-        return "the target of a running server cannot be asked"
     if run.difference is not None and run.difference.unjudged is not None:
         return run.difference.unjudged
     if run.audit is not None and run.audit.unjudged is not None:

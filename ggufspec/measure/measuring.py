@@ -19,6 +19,7 @@ from ggufspec.measure.runplan import Cell, RunPlan
 from ggufspec.measure.sweep import Block
 from ggufspec.prompts import PromptTurns, Render
 from ggufspec.results import ResultSet, Runs
+from ggufspec.serving import RunningEngine
 
 FIRST_LOOK = 8
 """Repeats, with a precision: after fewer, those end that look precise by luck, and 90 % hold."""
@@ -46,8 +47,7 @@ def record(
     Args:
         suite: the blocks, prompts and repeats to measure.
         engine: measures one run.
-        install: the llama.cpp behind the engine, or the first of several; None for servers that run already,
-            whose texts are compared, but not judged by their target.
+        install: the llama.cpp behind the engine, or the first of several; None for servers that run already.
         store: a new bench or a reopened one, whose finished cells are not measured again.
         render: makes the text of the later turns of conversations; see ``PromptTurns``.
         files: the model files; the bench ends where one of them changes meanwhile.
@@ -79,8 +79,11 @@ def record(
     try:
         yield from _measure(suite, session, render)
         engine.close()  # judging loads a target itself
-        judges: list[tuple[str | None, Install]] = [*builds.items()] if builds else []
-        judges += [(None, install)] if install is not None and not builds else []
+        judges: list[tuple[str | None, audit.Judge]] = [*builds.items()] if builds else []
+        if isinstance(engine, RunningEngine):
+            judges = [(None, engine)]
+        elif install is not None and not builds:
+            judges = [(None, install)]
         for build, judge in judges:
             runs = _of_build(session.recorder.results.runs, build)
             for judged in audit.judge_texts(runs, judge, deadline=deadline):

@@ -21,12 +21,13 @@ from ggufspec.domain import Failure, Program, Role, RunResult, RunSpec, Status, 
 from ggufspec.engines import InprocessEngine
 from ggufspec.engines.library import TextScores
 from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama.install import Install
-from ggufspec.measure.audit import LONGEST_S, TIE_MARGIN, has_text, was_cut
+from ggufspec.measure.audit import LONGEST_S, TIE_MARGIN, Judge, has_text, was_cut
 from ggufspec.measure.deadline import NO_DEADLINE, Deadline
+from ggufspec.serving import RunningEngine
 from ggufspec.units import counted
 
 _LOG = logging.getLogger("ggufspec")  # `-v` shows it
+_NO_LIBRARY = "servers that run already have no library here"
 _UNKNOWN_TOKENS = "this engine does not report the tokens of its texts, and sampled texts need them"
 
 
@@ -39,7 +40,7 @@ class _Text(NamedTuple):
 
 
 def score_texts(
-    runs: Sequence[RunResult], install: Install, *, deadline: Deadline = NO_DEADLINE
+    runs: Sequence[RunResult], judge: Judge, *, deadline: Deadline = NO_DEADLINE
 ) -> Iterator[RunResult]:
     """Yield each run that has a text, with the audit of that text; equal texts are scored once.
 
@@ -47,7 +48,7 @@ def score_texts(
 
     Args:
         runs: of one bench, drafting or the target alone.
-        install: the llama.cpp that measured; its library scores.
+        judge: the llama.cpp that measured; its library scores. Servers that run already have none.
         deadline: after it, no text is scored, and a load or a text that takes too long is ended.
     """
     pending: dict[_Text, list[tuple[RunResult, tuple[_Text, ...]]]] = {}
@@ -56,7 +57,7 @@ def score_texts(
         for text in texts:
             pending.setdefault(text, []).append((run, texts))
     audits: dict[_Text, TextAudit] = {}
-    for text, audit in _audits(sorted(pending, key=lambda text: text.baseline.key), install, deadline):
+    for text, audit in _audits(sorted(pending, key=lambda text: text.baseline.key), judge, deadline):
         audits[text] = audit
         for run, texts in pending[text]:
             of_run = [audits[text] for text in texts if text in audits]
@@ -121,39 +122,51 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return None if None in known else sum(filter(None, known))
 
 
-def _audits(
-    texts: Sequence[_Text], install: Install, deadline: Deadline
-) -> Iterator[tuple[_Text, TextAudit]]:
+def _audits(texts: Sequence[_Text], judge: Judge, deadline: Deadline) -> Iterator[tuple[_Text, TextAudit]]:
     if not texts or deadline.is_over():
         return
-    try:
-        engines.check_library(install)
-    except NoInstallError as error:
+    if isinstance(judge, RunningEngine):
         for text in texts:
-            yield text, TextAudit(tokens=0, unjudged=_without_library(text, install, error.message))
+            servers = text.baseline.servers
+            alone = None if servers is None else servers.alone
+            has_server = alone is not None and alone.is_llama_server
+            yield (
+                text,
+                TextAudit(tokens=0, unjudged=_without_library(text, _NO_LIBRARY, has_server=has_server)),
+            )
+        return
+    try:
+        engines.check_library(judge)
+    except NoInstallError as error:
+        has_server = Program.SERVER in judge.programs
+        for text in texts:
+            yield (
+                text,
+                TextAudit(tokens=0, unjudged=_without_library(text, error.message, has_server=has_server)),
+            )
         return
     seconds, started = 0.0, time.perf_counter()
     timeout_s = deadline.timeout_s(LONGEST_S)
-    with InprocessEngine(install=install, capacity=1, timeout_s=timeout_s) as judge:
+    with InprocessEngine(install=judge, capacity=1, timeout_s=timeout_s) as engine:
         with suppress(Failure, GgufspecError):  # what is wrong is said of each text
-            judge.start_worker(texts[0].baseline)
+            engine.start_worker(texts[0].baseline)
         stats.preload()  # meanwhile: the figures of the bench need it next
         for text in texts:
             if deadline.is_over():
                 break
-            judge.timeout_s = deadline.timeout_s(LONGEST_S)
-            audit = _audit(text, judge)
+            engine.timeout_s = deadline.timeout_s(LONGEST_S)
+            audit = _audit(text, engine)
             seconds += time.perf_counter() - started
             yield text, audit
             started = time.perf_counter()
     _LOG.info("text audit: %s in %.2f s", counted(len(texts), "text"), seconds)
 
 
-def _without_library(text: _Text, install: Install, reason: str) -> str:
+def _without_library(text: _Text, reason: str, *, has_server: bool) -> str:
     """Return why a text was not scored, and what is known of it instead."""
     if not text.baseline.sampling.greedy:
         return f"only llama.cpp's library can test the distribution of sampled texts, and {reason}"
-    if Program.SERVER in install.programs:  # see ``audit``
+    if has_server:  # see ``audit``
         return f"{reason}; llama-server judged the places where texts first part"
     return reason
 

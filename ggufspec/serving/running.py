@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 import msgspec
 
-from ggufspec.domain import Endpoint, Program, Prompt, RequestOutcome, Role, RunSpec, Sample, Status
+from ggufspec.domain import (
+    Endpoint,
+    Failure,
+    Program,
+    Prompt,
+    RequestOutcome,
+    Role,
+    RunningServers,
+    RunSpec,
+    Sample,
+    Status,
+)
 from ggufspec.engines import Engine, Measurement
-from ggufspec.engines.server import Parsed, response
+from ggufspec.engines.server import Parsed, TokenCandidate, candidates, question, response
 from ggufspec.llama.server import (
     END,
     LoadClient,
+    RequestError,
     ServerCounters,
     Timings,
+    answers,
     connect,
     read_counters,
     read_metrics,
     read_openai_event,
 )
+from ggufspec.redaction import redact
 from ggufspec.serving.client import TrafficRun, UserReply, raise_reported, run_in_loop
 from ggufspec.serving.figures import RequestRecord, decode_records, encode_record, summarize
 from ggufspec.units import counted
@@ -60,9 +74,7 @@ def make_body(spec: RunSpec, prompt: Prompt) -> dict[str, Any]:
         "stream_options": {"include_usage": True},
     }
     if servers.chat:
-        system = [] if servers.system is None else [("system", servers.system)]
-        messages = prompt.messages or (*system, ("user", prompt.text))
-        body["messages"] = [{"role": role, "content": content} for role, content in messages]
+        body["messages"] = _messages(servers, prompt)
     else:
         body["prompt"] = prompt.text
     if not sampling.greedy:
@@ -72,6 +84,12 @@ def make_body(spec: RunSpec, prompt: Prompt) -> dict[str, Any]:
     if endpoint.is_llama_server:
         body["cache_prompt"] = False
     return body
+
+
+def _messages(servers: RunningServers, prompt: Prompt) -> list[dict[str, str]]:
+    system = [] if servers.system is None else [("system", servers.system)]
+    messages = prompt.messages or (*system, ("user", prompt.text))
+    return [{"role": role, "content": content} for role, content in messages]
 
 
 def take_openai_event(reply: UserReply, data: str, arrived_at: float) -> bool:
@@ -176,6 +194,16 @@ def _difference(before: float | None, after: float | None) -> int | None:
     return None if before is None or after is None or after < before else round(after - before)
 
 
+RankServed = Callable[[Prompt, str, Sequence[int]], tuple[TokenCandidate, ...]]
+"""Returns the target's likeliest tokens after a prompt, a text, and further tokens."""
+
+
+class _TemplatedPrompt(msgspec.Struct, frozen=True):
+    """What /apply-template makes of messages."""
+
+    prompt: str
+
+
 RUNNING = "running"
 """The engine's name in results. It is not a row of ENGINES, because nothing of llama.cpp is run."""
 
@@ -245,6 +273,40 @@ class RunningEngine(Engine):
                 remark=f"{late} unanswered when the time was over",
             )
         return Measurement(sample=parsed.sample, argv=self.argv(spec), wall_s=wall_s, error=parsed.remark)
+
+    @contextmanager
+    def ranker(self, spec: RunSpec, *, timeout_s: float | None = None) -> Iterator[RankServed]:
+        """Yield a function that asks the server with the target alone for its likeliest next tokens.
+
+        Raises:
+            Failure: it is not llama-server, refuses the question, or does not answer.
+        """
+        servers = spec.servers
+        endpoint = None if servers is None else servers.alone
+        assert servers is not None
+        assert endpoint is not None, "without it, no text parts from the target's own"
+        if not endpoint.is_llama_server:
+            reason = f"{endpoint.url} is not llama-server, whose /completion tells the likeliest tokens"
+            raise Failure(Status.FAILED, reason)
+        with connect(endpoint.url, self.keys.get(endpoint.url)) as client:
+
+            def ask(path: str, body: Mapping[str, Any]) -> bytes:
+                try:
+                    answer = client.ask(path, body, timeout_s=timeout_s)
+                except RequestError as error:
+                    raise Failure(Status.FAILED, f"{endpoint.url}: {redact(error.reason)}") from error
+                if not answer.is_ok:
+                    raise answers.refused(answer.code, answer.error)
+                return answer.content
+
+            def rank(prompt: Prompt, beginning: str, ids: Sequence[int]) -> tuple[TokenCandidate, ...]:
+                text = prompt.text
+                if servers.chat:
+                    templated = ask("/apply-template", {"messages": _messages(servers, prompt)})
+                    text = answers.decode(templated, _TemplatedPrompt).prompt
+                return candidates(ask("/completion", question(text + beginning, ids)))
+
+            yield rank
 
 
 class _CountersLine(msgspec.Struct, frozen=True):

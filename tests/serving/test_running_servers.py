@@ -32,6 +32,7 @@ from ggufspec.domain import (
     SpeedJudgement,
     SpeedVerdict,
     Status,
+    TextVerdict,
     Traffic,
 )
 from ggufspec.errors import GgufspecError, InconclusiveError, NetworkError, ResultsError
@@ -700,7 +701,7 @@ def test_other_clients_give_a_warning(servers: ExitStack) -> None:
     assert "other-clients" in run.doubts
 
 
-def test_texts_that_differ_are_not_judged(servers: ExitStack) -> None:
+def test_texts_that_differ_are_not_judged_by_a_server_that_cannot_say(servers: ExitStack) -> None:
     alone = _start(servers)
     drafting = _start(servers, FakeServer(gamma=3, word="other "))
     stored = _measure(_request(alone, drafting))
@@ -709,7 +710,48 @@ def test_texts_that_differ_are_not_judged(servers: ExitStack) -> None:
     assert set(drafted.compared.values()) == {False}
     text = overview.overview(stored, "table")
     assert "warning texts-not-judged" in text
+    assert f"{alone.url} is not llama-server" in text
     assert "warning text-differs" not in text
+
+
+def _likely(*logprobs: float) -> dict[str, Any]:
+    """What the plain server finds likely: its own first word, the drafting server's, and a third one."""
+    pieces = (fake_server.WORDS[0], "other ", "unlike")
+    top = [
+        {"id": token, "token": piece, "bytes": list(piece.encode()), "logprob": logprob}
+        for token, (piece, logprob) in enumerate(zip(pieces, logprobs, strict=True))
+    ]
+    return {"completion_probabilities": [{"top_logprobs": top}]}
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "verdict", "warned"),
+    [
+        ((-0.7, -0.8, -6.0), TextVerdict.NEAR_TIE, "near-ties"),
+        ((-0.1, -5.0, -6.0), TextVerdict.DIVERGENCE, "text-differs"),
+        ((-5.0, -4.9, -0.1), None, "texts-not-judged"),  # it reads another text than it wrote
+    ],
+)
+def test_the_plain_server_is_asked_where_texts_part(
+    servers: ExitStack, logprobs: tuple[float, ...], verdict: TextVerdict | None, warned: str
+) -> None:
+    answers = {"/completion": _likely(*logprobs), "/apply-template": {"prompt": "<user>one<assistant>"}}
+    alone = _start(servers, FakeServer(software="llama-server", answers=answers))
+    drafting = _start(servers, FakeServer(software="llama-server", gamma=3, word="other "))
+    stored = _measure(_request(alone, drafting).replace(prompt=("one",), repeats=1, chat=True))
+    (drafted,) = [run for run in stored.current if run.spec.role is Role.DRAFTING]
+    assert (drafted.difference and drafted.difference.verdict) == verdict
+    assert f"warning {warned}" in overview.overview(stored, "table")
+    asked = [body for path, _, body in alone.requests if path == "/completion"]
+    assert {body["prompt"] for body in asked} == {"<user>one<assistant>"}
+    assert not [path for path, _, _ in drafting.requests if path == "/completion"]
+
+
+def test_the_distribution_of_sampled_texts_is_refused_by_name(servers: ExitStack) -> None:
+    alone, drafting = _pair(servers, "llama-server")
+    stored = _measure(_request(alone, drafting).replace(temp=0.8, repeats=1))
+    text = overview.overview(stored, "table")
+    assert "only llama.cpp's library can test the distribution of sampled texts" in text
 
 
 def test_a_bench_goes_on_where_it_was_interrupted(servers: ExitStack) -> None:

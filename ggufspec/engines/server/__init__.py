@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.engines.server.engine import LEARNING_METHODS, LoadedServer, ServerEngine, load_of
-from ggufspec.engines.server.ranking import Rank, TokenCandidate, ranker
+from ggufspec.engines.server.ranking import Rank, TokenCandidate, candidates, question, ranker
 from ggufspec.engines.server.response import Parsed
 from ggufspec.engines.server.serving import serve_once
 from ggufspec.engines.server.streaming import AnswerEnd, Span, Stream, StreamingEngine
@@ -19,7 +19,9 @@ __all__ = [
     "Stream",
     "StreamingEngine",
     "TokenCandidate",
+    "candidates",
     "load_of",
+    "question",
     "ranker",
     "serve_once",
 ]
