@@ -20,10 +20,9 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import filelock
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from ggufspec import digests, paths, proc
 from ggufspec.errors import (
@@ -40,6 +39,9 @@ from ggufspec.llama.source import index, sources
 from ggufspec.redaction import without_secrets
 from ggufspec.steps import relay
 from ggufspec.units import format_bytes
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 DOWNLOAD_BYTES = 300_000_000
 DISK_BYTES = 1_600_000_000
@@ -156,6 +158,8 @@ def check_wheel(wheel: Path) -> None:
     Raises:
         ConverterError: it is missing, or another file.
     """
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # slow to import
+
     hint = "name a file such as torch-2.11.0+cpu-cp312-cp312-manylinux_2_28_x86_64.whl"
     try:
         name = parse_wheel_filename(wheel.name)[0]
@@ -280,8 +284,10 @@ def _read_requirements(file: Path, version: str) -> tuple[Requirement, ...]:
 
     pip's options in the file are left out: its index holds PyTorch alone, and uv knows it as the backend cpu.
     """
+    from packaging.requirements import InvalidRequirement, Requirement  # slow to import
+
     try:
-        return tuple(_requirements(file))
+        return tuple(map(Requirement, _requirements(file)))
     except (OSError, InvalidRequirement) as error:
         raise SourceError(
             f"the requirements of the converter of llama.cpp {version} cannot be read: {error}",
@@ -289,13 +295,13 @@ def _read_requirements(file: Path, version: str) -> tuple[Requirement, ...]:
         ) from error
 
 
-def _requirements(file: Path) -> Iterator[Requirement]:
+def _requirements(file: Path) -> Iterator[str]:
     for line in file.read_text(encoding="utf-8").splitlines():
         text = line.partition("#")[0].strip()
         if text.startswith("-r"):
             yield from _requirements(file.parent / text.removeprefix("-r").strip())
         elif text and not text.startswith("-"):
-            yield Requirement(text)
+            yield text
 
 
 def _install_packages(

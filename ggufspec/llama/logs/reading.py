@@ -17,15 +17,17 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, NamedTuple, Protocol, overload
 
 from ggufspec.domain import Program, Sample, Status
 from ggufspec.errors import LogError
 from ggufspec.llama.logs import parsing
-from ggufspec.llama.logs.cleaning import CleanLog, clean
 from ggufspec.llama.logs.fragments import LoggedFigures, find_answers, find_fragments
 from ggufspec.llama.logs.lines import LogLine, hits, lines_from
 from ggufspec.llama.logs.statements import Closing, find_closing, find_statements
+
+if TYPE_CHECKING:
+    from ggufspec.llama.logs.cleaning import CleanLog
 
 _PASTED = 4 << 20  # bytes: only in what a person may have pasted, prose, commands and fences separate runs
 
@@ -97,6 +99,8 @@ def read(raw: bytes, name: str) -> LogReading:
         raw: the bytes of a file or of a text.
         name: what the runs' ``file`` says.
     """
+    from ggufspec.llama.logs.cleaning import clean  # its patterns are slow to compile
+
     log = clean(raw)
     statements = [closing for closing in find_statements(log.data) if closing.is_whole]
     figures: list[LoggedFigures] = []

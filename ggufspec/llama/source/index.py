@@ -14,7 +14,6 @@ import errno
 import logging
 import os
 import re
-import ssl
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
@@ -30,6 +29,8 @@ from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.redaction import PROXIES, redact, without_secrets
 
 if TYPE_CHECKING:
+    import ssl
+
     from unearth import Link, Package
     from unearth.fetchers import Fetcher, PyPIClient
 
@@ -344,6 +345,8 @@ def _client(where: IndexSettings) -> PyPIClient:
     bundle = next((Path(value) for name in _CERTIFICATES if (value := os.environ.get(name))), None)
     verify: ssl.SSLContext | bool = True
     if bundle is not None:
+        import ssl  # slow to import
+
         try:
             verify = ssl.create_default_context()
             verify.load_verify_locations(**{"capath" if bundle.is_dir() else "cafile": str(bundle)})
