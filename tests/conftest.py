@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from ggufspec import machine
 from tests.support import ordering
 
 pytest_plugins = ["tests.support.hub_client"]
+_HERE = Path(__file__).parent
 
 # The same examples on every machine, however long one takes.
 settings.register_profile("same-everywhere", deadline=None, derandomize=True)
@@ -22,6 +26,19 @@ settings.load_profile("same-everywhere")
 for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else lambda *_: None)
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Let each worker import another part of the tests first: what one has compiled, the others need not."""
+    config = session.config
+    worker = getattr(config, "workerinput", None)
+    if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    files = sorted(_HERE.glob("**/test_*.py"))
+    first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for file in (*files[first:], *files[:first]):
+        with suppress(Exception, pytest.skip.Exception):  # collecting it says why it cannot be imported
+            importlib.import_module(".".join(file.relative_to(_HERE.parent).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -47,9 +64,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the system write files when it likes: the waits for the disk took a minute of some test modules.
+def without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the system write files when it likes, and let other programs seem idle before a bench.
 
-    Nothing but a power cut shows the difference. A test that something is synced replaces this.
+    Waits for the disk took a minute of some test modules, and a look at other programs takes 0.3 s. Nothing
+    but a power cut shows the difference of the first. A test of either replaces this.
     """
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+    monkeypatch.setattr(machine, "busy_cores", lambda _watch=None: 0.0)

@@ -16,7 +16,7 @@ import pytest
 
 from ggufspec import machine
 from ggufspec.machine import Gpu, LoadWatch, Watch, sampling
-from ggufspec.machine.load import descendants
+from ggufspec.machine.load import busy_cores, descendants
 
 MIB = 1 << 20
 BURN_S = 0.3
@@ -122,7 +122,7 @@ def test_a_look_waits_only_for_what_a_watch_has_not_seen_yet(
     watch = LoadWatch.start()
     monkeypatch.setattr(time, "monotonic", lambda: watch.at_s)
     monkeypatch.setattr(time, "sleep", waited.append)
-    machine.busy_cores(replace(watch, at_s=watch.at_s - ago_s))
+    busy_cores(replace(watch, at_s=watch.at_s - ago_s))
     assert waited == [pytest.approx(waits_s)]
 
 
