@@ -29,7 +29,7 @@ from ggufspec.options import BenchOptions, Option, Options, SweepOptions, TuneOp
 from ggufspec.options.kinds import Count, Flag
 from tests.support import command_lines, fakes, shell
 
-ALL = dict(command_lines.commands())
+ALL = command_lines.commands()
 MOST_LINES = 60  # of --help
 
 _words = st.text(string.ascii_letters, min_size=1, max_size=6)
@@ -325,7 +325,7 @@ def test_help_uses_the_terminal_up_to_110_columns(
     monkeypatch: pytest.MonkeyPatch, columns: int, longest: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    lines = shell.ggufspec("bench", "--help-all").stdout.splitlines()
+    lines = shell.here("bench", "--help-all").stdout.splitlines()
     assert longest - 12 < max(map(len, lines)) <= longest
 
 

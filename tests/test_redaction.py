@@ -129,8 +129,9 @@ def guarded(hub: Hub) -> Hub:
     return hub
 
 
-@pytest.mark.parametrize("flag", ["-v", "--debug", "-q"])
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    ("flag", "fails"), [("--debug", False), ("--debug", True), ("-v", True), ("-q", True)]
+)
 def test_no_command_shows_a_login_or_a_signature(guarded: Hub, home: Path, flag: str, fails: bool) -> None:
     endpoint = guarded.url.replace("http://", f"http://bob:{PASSWORD}@")
     env = hub_client.environment(guarded, home) | LOUD | {"HF_ENDPOINT": endpoint, "HF_TOKEN": TOKEN}

@@ -70,7 +70,7 @@ def test_bench_prints_the_table(llama: Path) -> None:
 
 
 def test_json_has_exactly_the_documented_keys(llama: Path) -> None:
-    rows = json.loads(ggufspec(*QUICK, "-o", "json").stdout)
+    rows = json.loads(shell.here(*QUICK, "-o", "json").stdout)
     assert [row["role"] for row in rows] == ["target", "drafter", "drafting"]
     origin = frames.origin(results.load().meta)
     keys = tuple(dict.fromkeys(("schema", *origin, *SummaryRow.names())))
@@ -81,7 +81,7 @@ def test_json_has_exactly_the_documented_keys(llama: Path) -> None:
 
 
 def test_formats_agree(llama: Path, tmp_path: Path) -> None:
-    assert ggufspec(*QUICK).returncode == 0
+    assert shell.here(*QUICK).returncode == 0
     rows = json.loads(shell.here("show", "-o", "json").stdout)
     assert [json.loads(line) for line in shell.here("show", "-o", "jsonl").stdout.splitlines()] == rows
     table = list(csv.DictReader(io.StringIO(shell.here("show", "-o", "csv").stdout)))
@@ -97,7 +97,7 @@ def test_formats_agree(llama: Path, tmp_path: Path) -> None:
 
 
 def test_show_lists_runs_and_rows(llama: Path) -> None:
-    ggufspec(*QUICK)
+    shell.here(*QUICK)
     (name,) = results.ids()
     _, _, line = shell.here("show", "--list").stdout.splitlines()
     cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -110,7 +110,7 @@ def test_show_lists_runs_and_rows(llama: Path) -> None:
 
 
 def test_dry_run_prints_commands_that_run(llama: Path) -> None:
-    done = ggufspec(*QUICK, "--dry-run", "--draft", "3,5")
+    done = shell.here(*QUICK, "--dry-run", "--draft", "3,5")
     lines = done.stdout.splitlines()
     assert len(lines) == 4
     assert not results.ids()
@@ -172,14 +172,14 @@ def test_bad_input_is_one_line_a_hint_and_an_exit_code(
 def test_files_that_are_no_models_are_refused_before_anything_runs(llama: Path, tmp_path: Path) -> None:
     page = tmp_path / "model.gguf"
     page.write_text("<!DOCTYPE html><html>Not found</html>")
-    done = ggufspec("bench", "-m", str(page))
+    done = shell.here("bench", "-m", str(page))
     assert done.returncode == 6
     assert not results.ids()
 
 
 def test_failed_runs_are_rows_and_the_exit_code_says_so(tmp_path: Path) -> None:
     broken = fakes.install(tmp_path / "broken", **fakes.AT_ONCE | {"drafting": "kill -SEGV $$\n"})
-    done = ggufspec(*QUICK, llama=broken)
+    done = shell.here(*QUICK, "--llama", str(broken))
     assert done.returncode == 9
     assert "2 of 6 runs failed, first drafting on p1: crashed: died of SIGSEGV" in done.stderr
     assert ".err" in done.stderr
@@ -205,7 +205,7 @@ def test_a_text_that_no_command_line_can_hold_is_compared_and_stored(tmp_path: P
     bodies = {name: f"{begins}\nprintf ' {name}'\n{body}" for name, body in fakes.AT_ONCE.items()}
     llama = fakes.install(tmp_path / "llama", **bodies)
     _tokenizer(llama, "--ids\\n-f, --file F\\n-p, --prompt P")
-    done = ggufspec(*QUICK, llama=llama)
+    done = shell.here(*QUICK, "--llama", str(llama))
     assert done.returncode == 0, done.stderr
     assert "warning texts-not-judged" in done.stdout
     assert f"the llama.cpp in {llama} has no server" in done.stdout
@@ -221,7 +221,7 @@ def test_a_long_prompt_file_is_measured(llama: Path, tmp_path: Path, engine: str
     long = tmp_path / "long.txt"
     long.write_text("once upon a time " * 12_000)
     words = ("--pair", "demo", "-f", str(long), "-n", "32", "-r", "1", "-t", "1", "-c", "1024", "--force")
-    done = ggufspec("bench", *words, "--engine", engine)
+    done = shell.here("bench", *words, "--engine", engine)
     assert done.returncode == 0, done.stderr
     assert {run.sample.status.value for run in results.load("last").runs} == {"ok"}
 
@@ -307,8 +307,10 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(
+    ("ending", "again"),
+    [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGHUP, False), (signal.SIGHUP, True)],
+)
 def test_an_interrupt_takes_servers_and_their_files_along(
     llama: Path, scratch: Path, ending: signal.Signals, again: bool
 ) -> None:
@@ -318,7 +320,7 @@ def test_an_interrupt_takes_servers_and_their_files_along(
     shell.wait_until(lambda: fake_server.requests(llama))
     bench.send_signal(ending)
     if again:  # a terminal that closes sends more than one
-        bench.send_signal(signal.SIGTERM if ending is not signal.SIGTERM else signal.SIGHUP)
+        bench.send_signal(signal.SIGTERM)
     _, err = bench.communicate(timeout=60)
     assert bench.returncode in ({128 + ending} if not again else {129, 130, 143})
     assert "Traceback" not in err
@@ -416,7 +418,7 @@ def test_the_command_that_is_printed_goes_on(tmp_path: Path) -> None:
     program, *rest = shlex.split(err.strip().splitlines()[-1].partition("Continue with: ")[2])
     assert program == "ggufspec"
     go_on.touch()
-    done = ggufspec(*rest, llama=slow)
+    done = shell.here(*rest, "--llama", str(slow))
     assert done.returncode == 0, done.stderr
     assert len(results.load("n").current) == 6
     assert "Incomplete" not in done.stdout + shell.here("show", "n").stdout
@@ -428,7 +430,6 @@ CROWDED = "warning threads-above-free-cores: llama.cpp becomes many times slower
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing else run on this machine, and let it have two cores."""
-    monkeypatch.setattr(machine, "busy_cores", lambda *_: 0.0)
     monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions(others_cores=0.0))
     monkeypatch.setattr("ggufspec.machine.hardware.usable_cores", lambda: 2)
 

@@ -16,7 +16,7 @@ from ggufspec.options import BenchOptions
 from tests.support import command_lines, shell
 
 HELPS = sorted((Path(__file__).parents[1] / "help").glob("*/*.txt"))
-COMMANDS = dict(command_lines.commands())
+COMMANDS = command_lines.commands()
 
 
 def _groups() -> Iterator[frozenset[str]]:

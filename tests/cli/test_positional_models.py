@@ -11,7 +11,7 @@ from ggufspec.cli import cli
 from ggufspec.options import SweepOptions
 from tests.support import command_lines
 
-COMMANDS = dict(command_lines.commands())
+COMMANDS = command_lines.commands()
 WITH_OTHER_ARGUMENTS = {"auto", "bisect", "check", "convert", "fetch", "suggest"}
 """Commands whose arguments are models or versions already."""
 

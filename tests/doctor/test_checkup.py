@@ -310,45 +310,51 @@ def test_the_whole_report_on_this_machine(tmp_path: Path, home: Path) -> None:
     assert "none yet" in found["results"]["text"]
 
 
-def test_text_has_a_line_per_finding_and_stays_on_standard_output(tmp_path: Path) -> None:
-    llama = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    done = shell.ggufspec("doctor", "--offline", llama=llama)
+def test_text_has_a_line_per_finding_and_stays_on_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama", **fakes.AT_ONCE)))
+    done = shell.here("doctor", "--offline")
     lines = [line for line in done.stdout.splitlines() if not line.strip().startswith("→")]
     assert {line.split()[0] for line in lines} <= {"ok", "remark", "missing"}
     assert done.stderr == "a bench can run: ggufspec bench\n"
 
 
 def test_no_llama_and_no_way_to_build_one_is_exit_code_1(bare: Path) -> None:
-    done = shell.ggufspec("doctor", "--offline")
+    done = shell.here("doctor", "--offline")
     assert done.returncode == 1
     assert "error: no bench can run here: no C++ compiler was found" in done.stderr
     assert "missing  llama.cpp" in done.stdout
 
 
 def test_no_llama_but_a_way_to_build_one_is_exit_code_0() -> None:
-    done = shell.ggufspec("doctor", "--offline")
+    done = shell.here("doctor", "--offline")
     assert (done.returncode, done.stderr) == (0, "a bench can run after: ggufspec build\n")
 
 
-def test_an_install_that_is_named_and_is_none(home: Path, tmp_path: Path) -> None:
-    done = shell.ggufspec("doctor", "--offline", llama=tmp_path)
+def test_an_install_that_is_named_and_is_none(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(tmp_path))
+    done = shell.here("doctor", "--offline")
     assert done.returncode == 1
     assert f"GGUFSPEC_LLAMA is {tmp_path}" in done.stdout
     assert "→ unset GGUFSPEC_LLAMA" in done.stdout
+    monkeypatch.delenv("GGUFSPEC_LLAMA")
     (home / "config").mkdir()
     paths.config_file().write_text(f'llama = "{tmp_path}"\n')
-    assert "→ ggufspec config unset llama" in shell.ggufspec("doctor", "--offline").stdout
+    assert "→ ggufspec config unset llama" in shell.here("doctor", "--offline").stdout
 
 
 def test_wrong_settings_are_a_finding_and_no_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "config").mkdir()
     paths.config_file().write_text("engin = 'server'\n")
-    done = shell.ggufspec("doctor", "--offline")
+    done = shell.here("doctor", "--offline")
     assert done.returncode == 0
     assert f"{paths.config_file()}:1: there is no key 'engin'; did you mean engine?" in done.stdout
     paths.config_file().unlink()
     monkeypatch.setenv("GGUFSPEC_ENGIN", "server")
-    assert "ggufspec does not know GGUFSPEC_ENGIN" in shell.ggufspec("doctor", "--offline").stdout
+    assert "ggufspec does not know GGUFSPEC_ENGIN" in shell.here("doctor", "--offline").stdout
 
 
 def test_a_driver_that_fails_is_no_gpu(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_full_disk_ends_a_sweep_and_room_lets_it_go_on(
     monkeypatch.setenv("GGUFSPEC_DATA", str(small_disk))
     texts = [word for number in range(20) for word in ("-p", f"Story number {number}")]
     words = ("sweep", *QUICK, "--warmup", "0", *texts)
-    done = shell.ggufspec(*words, "--name", "full")
+    done = shell.here(*words, "--name", "full")
     assert done.returncode == 12, done.stderr
     *_, error, hint = done.stderr.splitlines()
     assert error.startswith("error: no space left")
@@ -66,7 +66,7 @@ def test_a_full_disk_ends_a_sweep_and_room_lets_it_go_on(
     before = shell.runs("full")
     assert 3 < len(before) < 61
     subprocess.run(["mount", "-o", "remount,size=8m,nr_inodes=1000", str(small_disk)], check=True)
-    resumed = shell.ggufspec(*words, "--resume", "full")
+    resumed = shell.here(*words, "--resume", "full")
     assert resumed.returncode == 0, resumed.stderr
     rows = shell.runs("full")
     assert [row["started_at"] for row in rows][: len(before)] == [row["started_at"] for row in before]

@@ -131,7 +131,7 @@ def test_every_fault_is_a_typed_row_and_the_sweep_ends(llama: Path) -> None:
     prompts = (GOOD[0], *(f"Tell me of {word} now" for word in FAULTS), GOOD[1])
     texts = [word for text in prompts for word in ("-p", text)]
     quick = ("-n", "32", "-r", "1", "-t", "1", "--warmup", "0", "--timeout", "1s", "--name", "chaos")
-    done = shell.ggufspec("sweep", "--pair", "demo", *texts, *quick)
+    done = shell.here("sweep", "--pair", "demo", *texts, *quick)
     rows = [row for row in shell.runs("chaos") if not (row["anchor"] or row["rerun"])]
     assert len(rows) == 3 * len(prompts)
     ids = {f"p{number}": text for number, text in enumerate(prompts, start=1)}

@@ -62,10 +62,13 @@ def _dribbling(head: bytes, drop: bytes, pause_s: float) -> Iterator[str]:
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
     ],
 )
-def test_an_answer_that_comes_byte_by_byte_ends(head: bytes, drop: bytes) -> None:
+def test_an_answer_that_comes_byte_by_byte_ends(
+    monkeypatch: pytest.MonkeyPatch, head: bytes, drop: bytes
+) -> None:
+    monkeypatch.setattr(limits, "ANSWER_S", 0.4)
     with _dribbling(head, drop, 0.05) as url:
         access = hub_package.Access(endpoint=url)
-        with pytest.raises(NetworkError, match=r"too slowly: no complete answer within 1\.00 s, twice"):
+        with pytest.raises(NetworkError, match=r"too slowly: no complete answer within 0\.40 s, twice"):
             client.listing("me/T-GGUF", None, access)
         assert not client.is_public("me/T-GGUF", access)
 

@@ -92,7 +92,7 @@ def test_a_bench_does_not_blame_the_data_folder(parent: Path, tmp_path: Path, en
     llama = fakes.install(tmp_path / "llama", plain=body, drafting=body)
     fakes.program(llama / "llama-server", body, help_from="llama-server")
     words = ("--pair", "demo", "-p", "Once", "-n", "32", "-r", "1", "-t", "1", "--engine", engine)
-    done = shell.ggufspec("bench", *words, llama=llama)
+    done = shell.here("bench", *words, "--llama", str(llama))
     assert done.returncode == 1, done.stderr
     assert f"cannot write to {parent}, the folder of temporary files (from TMPDIR)" in done.stderr
     assert "GGUFSPEC_DATA" not in done.stderr

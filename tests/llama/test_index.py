@@ -309,8 +309,16 @@ def test_without_network_the_error_names_the_index() -> None:
     assert "secret" not in caught.value.message
 
 
-@pytest.mark.parametrize("words", [("-v",), ("--debug",), ()])
-@pytest.mark.parametrize("ending", ["was not found", "cannot be unpacked", "ended after 0 bytes"])
+@pytest.mark.parametrize(
+    ("words", "ending"),
+    [
+        (("--debug",), "was not found"),
+        (("--debug",), "cannot be unpacked"),
+        (("--debug",), "ended after 0 bytes"),
+        (("-v",), "ended after 0 bytes"),
+        ((), "ended after 0 bytes"),
+    ],
+)
 def test_the_password_of_an_index_is_never_shown(
     server: Index, tmp_path: Path, words: tuple[str, ...], ending: str
 ) -> None:

@@ -64,10 +64,10 @@ def test_the_newest_release_becomes_a_build_that_is_used_again(releases: Release
 
 
 def test_the_command_prints_the_folder_and_bench_finds_it(releases: Releases) -> None:
-    done = shell.ggufspec("build", "--prebuilt", "--backend", "cpu")
+    done = shell.here("build", "--prebuilt", "--backend", "cpu")
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).name == "bin"
-    listed = shell.ggufspec("build", "--list")
+    listed = shell.here("build", "--list")
     assert f"{TAG} (abc1234)  cpu  (own build)" in listed.stdout
     assert "can: plain, server, rpc" in listed.stdout
 
@@ -140,7 +140,7 @@ def test_programs_that_do_not_run_here_are_no_build(releases: Releases, tmp_path
 
 
 def test_options_for_compiling_are_refused(releases: Releases) -> None:
-    done = shell.ggufspec("build", "--prebuilt", "--jobs", "2")
+    done = shell.here("build", "--prebuilt", "--jobs", "2")
     assert done.returncode == 2
     assert "--jobs is for compiling, and --prebuilt compiles nothing" in done.stderr
     assert not releases.asked

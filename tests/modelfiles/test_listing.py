@@ -103,12 +103,12 @@ def test_pairs_are_what_llama_cpp_accepts_the_smallest_drafter_first(home: Path,
 
 
 def test_the_command_lists_models_and_pairs_and_says_how_to_go_on(home: Path) -> None:
-    done = shell.ggufspec("models")
+    done = shell.here("models")
     assert done.returncode == 0, done.stderr
     assert "me/demo/target.gguf" in done.stdout
     target, drafter = home / ".lmstudio/models/me/demo/target.gguf", home / ".cache/llama.cpp/drafter.gguf"
     assert f"ggufspec tune -m {target} -md {drafter}\n" in done.stderr
-    listed = json.loads(shell.ggufspec("models", "-o", "json").stdout)
+    listed = json.loads(shell.here("models", "-o", "json").stdout)
     assert [pair["method"] for pair in listed["pairs"]].count("draft-mtp") == 1
     assert {model["path"] for model in listed["models"]} >= {str(target), str(drafter)}
 
@@ -120,7 +120,7 @@ def test_folders_of_the_settings_are_searched_too(
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         shutil.copy(DEMO / "drafter.gguf", tmp_path / name)
-    assert shell.ggufspec("config", "set", "folders", f"{tmp_path}/a:~/none").returncode == 0
+    assert shell.here("config", "set", "folders", f"{tmp_path}/a:~/none").returncode == 0
     assert [model.place for model in found(tmp_path / "b")][:3] == [
         str(tmp_path / "b"),
         str(tmp_path / "a"),
@@ -148,7 +148,7 @@ def test_pairs_say_which_bench_measured_them(home: Path) -> None:
     known = by_files.pop((target, drafter))
     assert (known.bench, round(known.speedup or 0, 2)) == ("measured", 1.5)
     assert {(pair.bench, pair.speedup) for pair in by_files.values()} == {(None, None)}
-    done = shell.ggufspec("models")
+    done = shell.here("models")
     assert "6 pairs here, 1 of them measured. Find out what pays:" in done.stderr
     assert f"-m {target} -md {drafter}" not in done.stderr
 
@@ -169,7 +169,7 @@ def test_a_machine_without_models_is_told_how_to_get_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    done = shell.ggufspec("models")
+    done = shell.here("models")
     assert (done.returncode, done.stdout) == (0, "")
     assert "`ggufspec fetch` downloads a pair" in done.stderr
 
@@ -180,5 +180,5 @@ def test_a_folder_with_one_model_stands_for_it(tmp_path: Path, text: str) -> Non
     folder.mkdir()
     shutil.copy(DEMO / "target.gguf", folder)
     (folder / "mmproj-target.gguf").touch()
-    done = shell.ggufspec("check", text.format(folder=folder), str(DEMO / "drafter.gguf"))
+    done = shell.here("check", text.format(folder=folder), str(DEMO / "drafter.gguf"))
     assert (done.returncode, done.stdout.split()[0]) == (0, "accepted")
