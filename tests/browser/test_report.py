@@ -47,22 +47,19 @@ def _column(page: Page, number: int) -> list[str]:
     return page.locator("#bench-1 table").first.locator(f"tbody td:nth-child({number})").all_inner_texts()
 
 
-@pytest.mark.parametrize(
-    ("name", "marks", "expected"),
-    [
-        ("curve", ".mark-symbol.role-mark path", 4),  # one point for each γ
-        ("heatmap", ".mark-rect.role-mark path", 8),  # four γ × two categories
-        ("positions", ".mark-symbol.role-mark path", 8),  # four positions, of two shares
-        ("rounds", ".mark-rect.role-mark path", 12),  # four γ × three parts
-        ("pareto", ".mark-symbol.role-mark path", 5),  # the target alone and four γ
-        ("drift", ".mark-symbol.role-mark path", 24),  # every run
-    ],
-)
-def test_every_chart_has_its_data(page: Page, name: str, marks: str, expected: int) -> None:
-    chart = page.locator(f"#chart-1-{name}")
-    assert chart.locator(f"svg {marks}").count() == expected
-    assert chart.get_attribute("role") == "img"
-    assert (chart.get_attribute("aria-label") or "").endswith(".")
+def test_every_chart_has_its_data(page: Page) -> None:
+    for name, marks, expected in (
+        ("curve", "symbol", 4),  # one point for each γ
+        ("heatmap", "rect", 8),  # four γ × two categories
+        ("positions", "symbol", 8),  # four positions, of two shares
+        ("rounds", "rect", 12),  # four γ × three parts
+        ("pareto", "symbol", 5),  # the target alone and four γ
+        ("drift", "symbol", 24),  # every run
+    ):
+        chart = page.locator(f"#chart-1-{name}")
+        assert chart.locator(f"svg .mark-{marks}.role-mark path").count() == expected, name
+        assert chart.get_attribute("role") == "img"
+        assert (chart.get_attribute("aria-label") or "").endswith(".")
 
 
 def test_a_hostile_bench_is_drawn_as_well(page: Page) -> None:
@@ -179,7 +176,7 @@ def _open(chromium: Browser, file: Path, width: int, scheme: Literal["light", "d
 
 @pytest.mark.parametrize("width", [420, 800, 1400])
 @pytest.mark.parametrize("name", REPORTS)
-def test_labels_cover_no_ticks_and_no_card_is_empty(
+def test_labels_cover_no_ticks_no_card_is_empty_and_there_is_one_headline(
     chromium: Browser, request: pytest.FixtureRequest, name: str, width: int
 ) -> None:
     shown = _open(chromium, request.getfixturevalue(name), width)
@@ -187,6 +184,9 @@ def test_labels_cover_no_ticks_and_no_card_is_empty(
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
     for chart in shown.locator(".chart").all():
         assert chart.locator("svg .role-mark path, svg .role-mark line").count() > 0
+    if name != "report":  # which has harmful names
+        assert (shown.locator("h1").count(), shown.locator(".badge").count()) == (1, 1)
+        assert "`" not in shown.locator("main").inner_text()
     shown.context.close()
 
 
@@ -208,17 +208,6 @@ def test_the_first_screen_of_a_phone_has_the_verdict_and_the_speed_up(
     )
     ink, paper = ("#" + "".join(f"{int(part):02x}" for part in re.findall(r"\d+", rgb)) for rgb in badge)
     assert contrast(ink, paper) >= 4.5
-    shown.context.close()
-
-
-@pytest.mark.parametrize("name", REPORTS[1:])
-def test_a_page_has_one_headline_and_no_backticks(
-    chromium: Browser, request: pytest.FixtureRequest, name: str
-) -> None:
-    shown = _open(chromium, request.getfixturevalue(name), 800)
-    assert (shown.locator("h1").count(), shown.locator(".badge").count()) == (1, 1)
-    words = shown.locator("main").inner_text()
-    assert "`" not in words
     shown.context.close()
 
 

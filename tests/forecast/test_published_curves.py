@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -39,18 +40,29 @@ def measured_on(bench: ResultSet) -> MeasuredOn:
     )
 
 
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A bundle with a cost curve, without tables and charts, which take longest; made once for all tests."""
+    folder = tmp_path_factory.mktemp("published")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GGUFSPEC_DATA", str(folder / "data"))
+        published.leave_out_pages(patch)
+        bench = published.bench()
+        return publishing.publish(
+            [bench],
+            folder / "bundle",
+            identity=IDENTITY,
+            private=(PRIVATE,),
+            costs=[timed.shared(measured_on(bench))],
+        )
+
+
 @pytest.fixture
-def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
-    """A bundle with a cost curve, without tables and charts, which take longest."""
+def bundle(original: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
+    """A copy of it, which may be changed."""
     published.leave_out_pages(monkeypatch)
-    bench = published.bench()
-    return publishing.publish(
-        [bench],
-        tmp_path / "bundle",
-        identity=IDENTITY,
-        private=(PRIVATE,),
-        costs=[timed.shared(measured_on(bench))],
-    )
+    folder = shutil.copytree(original.folder, tmp_path / "bundle")
+    return replace(original, folder=folder, zip=Path(shutil.copy(original.zip, tmp_path)))
 
 
 def test_a_head_that_drafts_blocks_is_like_no_draft_model(

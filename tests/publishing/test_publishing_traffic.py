@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import fields, replace
@@ -39,10 +40,33 @@ IDENTITY = Identity()
 
 @pytest.fixture
 def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server")
+    folder = _install(tmp_path)
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
     return folder
+
+
+def _install(place: Path) -> Path:
+    folder = fakes.install(place / "llama", **fakes.AT_ONCE)
+    fake_server.program(folder / "llama-server")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A bundle of a bench with two users, without pages; measured and made once for all tests."""
+    folder = tmp_path_factory.mktemp("published")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, place in (("DATA", "data"), ("CACHE", "cache"), ("CONFIG", "config")):
+            patch.setenv(f"GGUFSPEC_{name}", str(folder / place))
+        patch.setenv("GGUFSPEC_LLAMA", str(_install(folder)))
+        published.leave_out_pages(patch)
+        return _publish(_measure_users(repeats=1), folder / "bundle")
+
+
+@pytest.fixture
+def bundle(original: Bundle, tmp_path: Path) -> Bundle:
+    """A copy of it, which may be changed."""
+    return replace(original, folder=shutil.copytree(original.folder, tmp_path / "bundle"))
 
 
 @pytest.fixture
@@ -206,8 +230,7 @@ SPEC_CHANGES: dict[str, Callable[[RunSpec], RunSpec]] = {
 
 @pytest.mark.usefixtures("without_pages")
 @pytest.mark.parametrize("what", SPEC_CHANGES)
-def test_what_users_were_measured_with_follows_too(what: str, llama: Path, tmp_path: Path) -> None:
-    bundle = _publish(_measure_users(repeats=1), tmp_path / "bundle")
+def test_what_users_were_measured_with_follows_too(what: str, bundle: Bundle) -> None:
     place = next(number for number, run in enumerate(_copy(bundle).runs) if run.spec.role is Role.DRAFTING)
     _change_runs(bundle, lambda run: replace(run, spec=SPEC_CHANGES[what](run.spec)), place)
     assert _verify(bundle).findings
@@ -235,8 +258,7 @@ RECORD_CHANGES: dict[str, Callable[[dict[str, Any]], dict[str, Any] | str]] = {
 
 @pytest.mark.usefixtures("without_pages")
 @pytest.mark.parametrize("what", RECORD_CHANGES)
-def test_a_changed_record_is_found(what: str, llama: Path, tmp_path: Path) -> None:
-    bundle = _publish(_measure_users(repeats=1), tmp_path / "bundle")
+def test_a_changed_record_is_found(what: str, bundle: Bundle) -> None:
     stored = _copy(bundle)
     run = next(run for run in stored.runs if run.spec.role is Role.DRAFTING)
     file = stored.folder / "logs" / f"{run.log}.out"

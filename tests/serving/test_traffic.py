@@ -449,7 +449,7 @@ def test_ctrl_c_ends_all_servers_in_one_grace_with_every_request_on_the_disk(
 ) -> None:
     """Three servers that ignore SIGTERM are waited for together, not one after another."""
     assert proc._GRACE_S == 1  # so that Ctrl-C ends within two seconds
-    grace_s = 5.0  # long beside a busy machine's delays
+    grace_s = 3.0  # long beside a busy machine's delays
     monkeypatch.setattr(proc, "_GRACE_S", grace_s)
 
     def interrupt() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -129,6 +130,7 @@ def install(folder: Path, *, plain: str = PLAIN, drafting: str = DRAFTING, devic
     return folder
 
 
+@functools.cache  # reading its helps takes 5 ms
 def recorded_install(build: str, backend: str | None = "cpu") -> Install:
     """The install whose programs have the options of a recorded build; nothing can be started."""
     programs = {}

@@ -24,7 +24,7 @@ from ggufspec.results import ResultSet
 from tests.support.scripted import INSTALL, Scripted
 from tests.support.values import MACHINE, spec
 
-N_BLOCKS = 6
+N_BLOCKS = 4
 PROMPTS = (Prompt(id="p1", text="one"), Prompt(id="p2", text="two"))
 
 

@@ -1,5 +1,7 @@
 """A look ahead that forecasts nothing, for tunings with fake programs: they have no library to trace with.
 
+Such a tuning ends after the fewest runs.
+
 python -c "from tests.support import quick_look; quick_look.run()" auto TARGET …
 """
 
@@ -11,6 +13,7 @@ from typing import Any
 from ggufspec import tuning
 from ggufspec.domain import RunSpec
 from ggufspec.tuning import Plan, Spent, Stage, TuningForecast, looking, planning, prospects
+from tests.support import imagined_times
 
 RUN = "from tests.support import quick_look; quick_look.run()"
 """Python code that runs the command line with this look."""
@@ -42,6 +45,7 @@ def _is_measured(arm: RunSpec) -> bool:
 
 def use(replace: Callable[[Any, str, Any], object] = setattr) -> None:
     """Put the look in the place of the real one; ``replace`` may be that of a monkeypatch."""
+    imagined_times.shorten(replace)
     for module in (tuning, looking):
         replace(module, "forecast_configurations", forecast_configurations)
     replace(planning, "check_library", lambda install: None)
