@@ -37,16 +37,22 @@ if not TREES:
     pytest.skip("no source of llama.cpp is here: run `ggufspec build`", allow_module_level=True)
 
 
-@pytest.fixture(scope="module", params=TREES, ids=lambda path: path.name)
-def tree(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every tree in turn, unpacked."""
+@pytest.fixture(params=TREES, ids=lambda path: path.name)
+def source(request: pytest.FixtureRequest) -> Path:
+    """Every tree in turn, which may be an archive."""
     path: Path = request.param
-    if path.is_file():
-        into = tmp_path_factory.mktemp("tree")
-        with tarfile.open(path) as archive:
-            archive.extractall(into, filter="data")
-        (path,) = into.iterdir()
-    root = sources.find_root(path)
+    return path
+
+
+def unpack(source: Path, into: Path, *, whole: bool = True) -> Path:
+    """Return the root of a tree; of an archive, all files or only those that a recipe is made from."""
+    if source.is_file():
+        read = {"CMakeLists.txt", "Makefile", "llama.h"}
+        with tarfile.open(source) as archive:
+            members = (member for member in archive if whole or Path(member.name).name in read)
+            archive.extractall(into, members, filter="data")
+        (source,) = into.iterdir()
+    root = sources.find_root(source)
     assert root is not None
     return root
 
@@ -84,8 +90,9 @@ def configure(tree: Path, settings: CompileSettings, work: Path) -> tuple[int, s
     return completed.returncode, out + err, kept.read_text() if kept.exists() else ""
 
 
-def test_cuda(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = toolkit(monkeypatch, tmp_path)
+    tree = unpack(source, tmp_path / "source")
     plugins = recipes.has_plugins(tree)
     cpu = processor.cpu_features() if plugins and processor.is_x86() else None
     settings = CompileSettings(backend=Backend.CUDA, architectures=("90",), cuda=cuda, cpu=cpu)
@@ -100,7 +107,8 @@ def test_cuda(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     shutil.which("glslc") is None,
     reason="no glslc: the Vulkan SDK is not installed (on Debian: apt install glslc libvulkan-dev)",
 )
-def test_vulkan(tree: Path, tmp_path: Path) -> None:
+def test_vulkan(source: Path, tmp_path: Path) -> None:
+    tree = unpack(source, tmp_path / "source")
     returncode, said, kept = configure(tree, CompileSettings(backend=Backend.VULKAN), tmp_path)
     assert returncode == 0, said[-3000:]
     assert "GGML_VULKAN:BOOL=ON" in kept
@@ -110,14 +118,20 @@ def test_vulkan(tree: Path, tmp_path: Path) -> None:
     shutil.which("hipconfig") is None,
     reason="no hipconfig: ROCm is not installed (on Debian: apt install hipcc libhipblas-dev)",
 )
-def test_hip(tree: Path, tmp_path: Path) -> None:
+def test_hip(source: Path, tmp_path: Path) -> None:
+    tree = unpack(source, tmp_path / "source")
     returncode, said, kept = configure(tree, CompileSettings(backend=Backend.HIP), tmp_path)
     assert returncode == 0, said[-3000:]
     assert "GGML_HIP:BOOL=ON" in kept or "GGML_HIPBLAS:BOOL=ON" in kept
 
 
-@pytest.mark.parametrize("backend", [Backend.CUDA, Backend.VULKAN, Backend.HIP])
-def test_every_tree_knows_a_spelling_of_every_backend(tree: Path, backend: Backend) -> None:
+def test_every_tree_knows_a_spelling_of_every_backend(source: Path, tmp_path: Path) -> None:
+    tree = unpack(source, tmp_path / "source", whole=False)
+    for backend in (Backend.CUDA, Backend.VULKAN, Backend.HIP):
+        _check_spelling(tree, backend)
+
+
+def _check_spelling(tree: Path, backend: Backend) -> None:
     settings = CompileSettings(backend=backend, cpu=processor.cpu_features())
     if recipes.uses_make(tree):
         words, on, declares = recipes.make_words(tree, settings)[0], "1", "ifdef {}\n"

@@ -25,8 +25,9 @@ def test_a_crossover_maps_users_and_depth(llama: Install, monkeypatch: pytest.Mo
     monkeypatch.setattr(budgeting, "plan_cells", lambda *_: (_TOKENS, _REPEATS))
     monkeypatch.setattr(crossing, "LOOKS", (_REPEATS,))
     words = ["crossover", "--pair", "demo", "--parallel", "1,2", "--depth", "0,64", "--draft", "2", "-t", "1"]
-    limited = ["-n", str(_TOKENS), "--per-category", "1", "--max-time", "10m", "--name", "map", "-o", "json"]
-    done = CliRunner().invoke(cli, [*words, *limited])
+    limited = ["-n", str(_TOKENS), "--max-time", "10m", "--name", "map", "-o", "json"]
+    texts = ["-p", "Story: Mira and the brass lantern"]
+    done = CliRunner().invoke(cli, [*words, *limited, *texts])
     assert done.exit_code == 0, done.output
     content = json.loads(done.stdout)
     validate("crossover", content)

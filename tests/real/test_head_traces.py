@@ -38,7 +38,7 @@ PAIRS = {
     "demo-dflash": Method.DRAFT_DFLASH,
 }
 PROMPTS = ("story-lantern", "list-recipe", "qa-teacher")
-TOKENS = 100
+TOKENS = 60
 LONGEST = 7
 SIZES = (1, 2, 4, LONGEST)
 P_MINS = (0.5, 0.8)

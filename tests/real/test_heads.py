@@ -34,6 +34,7 @@ from tests.support import embedded, shell
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 TARGET = paths.models_dir() / "demo" / "target.gguf"
+SIZES = ("--layers", "3", "--embd", "256", "--ff", "512", "--heads", "4", "--vocab", "1000")
 NGRAM = NgramSettings(size_n=4, size_m=8, n_min=1)
 DRAFTED = {
     "eagle3": Drafting(n_max=3, method=Method.DRAFT_EAGLE3),
@@ -44,14 +45,32 @@ DRAFTED = {
 }
 
 
-def _make(script: str, *words: str | Path) -> None:
-    done = shell.script(script, *words)
-    assert done.returncode == 0, done.stderr
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for models, of which each is made once for all tests."""
+    return tmp_path_factory.mktemp("models")
+
+
+def _model(file: Path, *words: str) -> Path:
+    """Return a random model of some sizes, which is made unless it is there."""
+    return _make(file, "make_random_gguf", *SIZES, *words, "--quant", "F16")
+
+
+def _head(file: Path, kind: str, *words: str, target: Path = TARGET) -> Path:
+    """Return a random head for a target, which is made unless it is there."""
+    return _make(file, "make_random_head", target, "--kind", kind, *words)
+
+
+def _make(file: Path, script: str, *words: str | Path) -> Path:
+    if not file.exists():
+        done = shell.script(script, *words, "-o", file)
+        assert done.returncode == 0, done.stderr
+    return file
 
 
 def _spec(folder: Path, kind: str) -> RunSpec:
-    file = folder / ("eagle3.gguf" if kind == "chain" else f"{kind}.gguf")
-    _make("make_random_head", TARGET, "--kind", file.stem, "-o", file)
+    made_as = "eagle3" if kind == "chain" else kind
+    file = _head(folder / f"{made_as}.gguf", made_as)
     model = ModelFile(filename=file.name, path=file)
     target = ModelFile(filename="target.gguf", path=TARGET)
     pair = Pair(name="p", target=model) if kind == "mtp" else Pair(name="p", target=target, draft=model)
@@ -76,23 +95,24 @@ def _sample(engine: engines.Engine, spec: RunSpec, folder: Path) -> Sample:
 
 
 @functools.cache
-def _target_text(root: Path) -> embedded.SureText:
-    """Return what the embedded target writes, once for all heads beside it."""
-    spec = _drafting(Pair(name="p", target=ModelFile(filename="target.gguf", path=TARGET)), "eagle3")
-    return embedded.sure_text(installs.find_install(root), spec.baseline)
+def _target_text(root: Path, baseline: RunSpec) -> embedded.SureText:
+    """Return what a target writes, once for all heads beside it."""
+    return embedded.sure_text(installs.find_install(root), baseline)
 
 
 @pytest.mark.takes(2, together="text of the target")
 @pytest.mark.parametrize("kind", DRAFTED)
 @pytest.mark.parametrize("engine", ["binary-simple", "server"])
-def test_a_head_drafts_and_the_text_stays(llama: Install, tmp_path: Path, engine: str, kind: str) -> None:
-    spec = _spec(tmp_path, kind)
-    with engines.make(engine, llama, timeout_s=200) as made:
-        alone, sample = _sample(made, spec.baseline, tmp_path), _sample(made, spec, tmp_path)
+def test_a_head_drafts_and_the_text_stays(
+    llama: Install, made: Path, tmp_path: Path, engine: str, kind: str
+) -> None:
+    spec = _spec(made, kind)
+    with engines.make(engine, llama, timeout_s=200) as runs:
+        alone, sample = _sample(runs, spec.baseline, tmp_path), _sample(runs, spec, tmp_path)
     assert (alone.status, sample.status, sample.n_draft) == (Status.OK, Status.OK, 3)
     assert alone.text
     assert sample.text is not None
-    sure = embedded.sure_text(llama, spec.baseline) if kind == "mtp" else _target_text(llama.root)
+    sure = _target_text(llama.root, spec.baseline)
     assert all(map(sure.is_in, (alone.text, sample.text)))
     assert sample.n_drafted
     assert sample.n_rounds
@@ -108,25 +128,23 @@ def test_a_head_drafts_and_the_text_stays(llama: Install, tmp_path: Path, engine
 def test_a_trained_block_is_what_the_header_says(
     llama: Install, tmp_path: Path, engine: str, kind: str, most: int
 ) -> None:
+    file = _head(tmp_path / f"{kind}.gguf", kind, "--block", "4")
     spec = _spec(tmp_path, kind)
-    file = tmp_path / f"{kind}.gguf"
-    _make("make_random_head", TARGET, "--kind", kind, "--block", "4", "-o", file)
     head = read_head(validate_file(file))
     assert head is not None
     longer = replace(spec, drafting=Drafting(n_max=9, method=head.method))
-    with engines.make(engine, llama, timeout_s=200) as made:
-        sample = _sample(made, longer, tmp_path)
+    with engines.make(engine, llama, timeout_s=200) as runs:
+        sample = _sample(runs, longer, tmp_path)
     assert (sample.status, sample.n_draft, head.most) == (Status.OK, most, most)
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash", "dspark"])
 def test_a_build_without_heads_refuses_them_before_anything_runs(
-    legacy: Install, tmp_path: Path, kind: str
+    legacy: Install, made: Path, kind: str
 ) -> None:
-    head = tmp_path / "head.gguf"
-    _make("make_random_head", TARGET, "--kind", kind, "-o", head)
+    head = _head(made / f"{kind}.gguf", kind)
     words = ("-m", str(TARGET), "-md", str(head), "-p", "Hello", "-n", "8", "--llama", str(legacy.root))
-    done = shell.ggufspec("bench", *words)
+    done = shell.here("bench", *words)
     error, hint = done.stderr.splitlines()[-2:]
     assert done.returncode not in {0, 2}
     assert error.startswith("error: ")
@@ -159,13 +177,17 @@ def test_what_check_says_of_heads_is_what_the_program_does(llama: Install) -> No
     ids=str,
 )
 def test_headers_say_what_a_program_does_with_a_head(
-    llama: Install, tmp_path: Path, kind: str, other: tuple[str, ...], *, runs: bool, belongs: bool
+    llama: Install,
+    made: Path,
+    tmp_path: Path,
+    kind: str,
+    other: tuple[str, ...],
+    *,
+    runs: bool,
+    belongs: bool,
 ) -> None:
-    sizes = ("--layers", "3", "--embd", "256", "--ff", "512", "--heads", "4", "--vocab", "1000")
-    target, second, head = (tmp_path / f"{name}.gguf" for name in ("target", "second", "head"))
-    _make("make_random_gguf", *sizes, "--quant", "F16", "-o", target)
-    _make("make_random_gguf", *sizes, *other, "--quant", "F16", "-o", second)
-    _make("make_random_head", second, "--kind", kind, "-o", head)
+    target, second = _model(made / "target.gguf"), _model(made / f"target{'='.join(other)}.gguf", *other)
+    head = _head(tmp_path / "head.gguf", kind, target=second)
     words = ("--spec-type", f"draft-{kind}", "-n", "4", "-c", "128", "-t", "1", "--temp", "0", "-p", "hello")
     program = llama.executable(Program.SIMPLE).path
     completed = proc.run(
@@ -190,7 +212,7 @@ def test_the_embedded_heads_are_measured_offline(
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
     prompt = "Story: Mira and the brass lantern"
     words = ("bench", "--pair", pair, "--offline", "-n", "40", "-r", "1", "-p", prompt, "-t", "1")
-    done = shell.ggufspec(*words, "--name", pair)
+    done = shell.here(*words, "--warmup", "0", "--name", pair)
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("engine: binary-simple, because llama-speculative drafts only with")
     bench = results.load(pair)

@@ -46,12 +46,32 @@ CHOSEN = ("story-lantern", "list-recipe", "qa-teacher")
 NUCLEUS = Sampling(temperature=0.6, top_k=0, top_p=0.9, seed=7)
 
 
+pytestmark = pytest.mark.takes(1, together="inprocess")
+
+
 @pytest.fixture
-def engine(llama: Install) -> Iterator[InprocessEngine]:
+def fresh(llama: Install) -> Iterator[InprocessEngine]:
+    """An engine that has loaded nothing."""
     before = shell.children()
     with InprocessEngine(install=llama, timeout_s=120) as made:
         yield made
     assert shell.children() <= before  # no process is left
+
+
+@pytest.fixture(scope="module")
+def engines_of_all() -> Iterator[list[InprocessEngine]]:
+    made = list[InprocessEngine]()
+    yield made
+    for engine in made:
+        engine.close()
+
+
+@pytest.fixture
+def engine(llama: Install, engines_of_all: list[InprocessEngine]) -> InprocessEngine:
+    """One engine for all tests that do not look at what it loads: each start of a worker takes a while."""
+    if not engines_of_all:
+        engines_of_all.append(InprocessEngine(install=llama, timeout_s=120))
+    return engines_of_all[0]
 
 
 def _prompt(name: str) -> Prompt:
@@ -99,20 +119,20 @@ def _pid(engine: InprocessEngine) -> int:
 
 
 def test_drafting_writes_the_targets_own_tokens_at_every_draft_size(
-    engine: InprocessEngine, tmp_path: Path
+    fresh: InprocessEngine, tmp_path: Path
 ) -> None:
     loads, lengths = 0, []
     for name in CHOSEN:
-        alone = engine.measure(_spec(Role.TARGET, name, tokens=TOKENS + 9), tmp_path / "alone").sample
+        alone = fresh.measure(_spec(Role.TARGET, name, tokens=TOKENS + 9), tmp_path / "alone").sample
         assert (alone.status, alone.n_drafted, alone.gen_tokens) == (Status.OK, None, TOKENS + 8)
         assert alone.tokens is not None
         loads += alone.load_ms is not None
         runs = {}
         for size in (2, 3, 5, 8):
-            runs[size] = engine.measure(_spec(Role.DRAFTING, name, draft=size), tmp_path / "drafted").sample
+            runs[size] = fresh.measure(_spec(Role.DRAFTING, name, draft=size), tmp_path / "drafted").sample
             loads += runs[size].load_ms is not None
             _check_counts(runs[size], size)
-        changes_at = trace.first_text_tie(_traced(engine, name).target_trace)
+        changes_at = trace.first_text_tie(_traced(fresh, name).target_trace)
         for drafted in runs.values():
             assert drafted.tokens is not None
             same = int(min(len(drafted.tokens), changes_at))
@@ -198,8 +218,8 @@ def _is_sure_everywhere(view: trace.DraftTrace, drafting: Drafting) -> bool:
     return True
 
 
-def test_the_raw_record_tells_every_round(engine: InprocessEngine, tmp_path: Path) -> None:
-    sample = engine.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "run").sample
+def test_the_raw_record_tells_every_round(fresh: InprocessEngine, tmp_path: Path) -> None:
+    sample = fresh.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "run").sample
     record = json.loads((tmp_path / "run.out").read_text())
     assert b"loaded meta data" in (tmp_path / "run.err").read_bytes()  # the library's own log
     assert len(record["rounds"]) == sample.n_rounds
@@ -208,22 +228,22 @@ def test_the_raw_record_tells_every_round(engine: InprocessEngine, tmp_path: Pat
         assert all(0 < probability <= 1 for probability in one["probabilities"])
         assert min(one["draft_s"], one["absorb_s"], one["verify_s"]) > 0
     assert record["at_s"] == sorted(record["at_s"])
-    engine.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "run")
+    fresh.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "run")
     assert b"loaded meta data" not in (tmp_path / "run.err").read_bytes()  # each log is its run's own
 
 
-def test_several_drafters_draft_for_one_loaded_target(engine: InprocessEngine, tmp_path: Path) -> None:
+def test_several_drafters_draft_for_one_loaded_target(fresh: InprocessEngine, tmp_path: Path) -> None:
     spec = _spec(Role.DRAFTING, draft=3)
     copy = tmp_path / "copy.gguf"
     shutil.copy(str(_drafter().path), copy)
     other = replace(spec, pair=replace(spec.pair, draft=replace(_drafter(), path=copy)))
-    first = engine.measure(spec, tmp_path / "log")
-    pid = _pid(engine)
-    second = engine.measure(other, tmp_path / "log")
-    assert engine.load_key(spec) == engine.load_key(other) == engine.load_key(spec.baseline)
-    assert _pid(engine) == pid
+    first = fresh.measure(spec, tmp_path / "log")
+    pid = _pid(fresh)
+    second = fresh.measure(other, tmp_path / "log")
+    assert fresh.load_key(spec) == fresh.load_key(other) == fresh.load_key(spec.baseline)
+    assert _pid(fresh) == pid
     assert first.sample.rounds == second.sample.rounds
-    assert engine.measure(_spec(Role.DRAFTER), tmp_path / "log").sample.load_ms is None  # drafts, and alone
+    assert fresh.measure(_spec(Role.DRAFTER), tmp_path / "log").sample.load_ms is None  # drafts, and alone
 
 
 def test_sampling_is_repeatable_and_seeded(engine: InprocessEngine, tmp_path: Path) -> None:
@@ -335,16 +355,16 @@ def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> No
     ],
 )
 def test_a_crash_in_the_middle_of_a_run_is_a_row(
-    engine: InprocessEngine, tmp_path: Path, with_signal: signal.Signals, status: Status, reason: str
+    fresh: InprocessEngine, tmp_path: Path, with_signal: signal.Signals, status: Status, reason: str
 ) -> None:
-    assert engine.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "log").sample.status is Status.OK
-    timer = threading.Timer(0.2, os.kill, (_pid(engine), with_signal))
+    assert fresh.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "log").sample.status is Status.OK
+    timer = threading.Timer(0.2, os.kill, (_pid(fresh), with_signal))
     timer.start()
-    crashed = engine.measure(_spec(Role.TARGET, tokens=440), tmp_path / "log")
+    crashed = fresh.measure(_spec(Role.TARGET, tokens=440), tmp_path / "log")
     timer.join()
     assert (crashed.sample.status, crashed.sample.text) == (status, None)
     assert reason in (crashed.error or "")
-    assert engine.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "log").sample.status is Status.OK
+    assert fresh.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "log").sample.status is Status.OK
 
 
 def test_a_hang_is_killed(llama: Install, tmp_path: Path) -> None:

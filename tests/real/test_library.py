@@ -97,9 +97,9 @@ def test_a_complete_llama_that_we_did_not_build_can_be_tuned(copied: Install) ->
     assert plan.session.install.root == copied.root
 
 
-@pytest.mark.parametrize("version", [None, "0.5.0-dev", "b11434", "0.3.99"])
-def test_a_library_is_taken_whatever_its_programs_report(copied: Install, version: str | None) -> None:
-    engines.check_library(replace(copied, version=version, build_number=None, commit=None))
+def test_a_library_is_taken_whatever_its_programs_report(copied: Install) -> None:
+    for version in (None, "0.5.0-dev", "b11434", "0.3.99"):
+        engines.check_library(replace(copied, version=version, build_number=None, commit=None))
 
 
 @pytest.fixture

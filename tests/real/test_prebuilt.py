@@ -27,10 +27,10 @@ def test_an_official_archive_drafts_with_its_server(
         left_out = ("llama-speculative", "llama-tokenize")  # examples are not part of archives
         files = [path for path in llama.root.iterdir() if not path.name.startswith(left_out)]
         releases.add("b11312", "ubuntu-x64", files)
-        fetched = shell.ggufspec("build", "--prebuilt", "--backend", "cpu")
+        fetched = shell.here("build", "--prebuilt", "--backend", "cpu")
     assert fetched.returncode == 0, fetched.stderr
     asked = ("--pair", "demo", "--draft", "3", "-n", "16", "-r", "1", "--warmup", "0", "-t", "1")
-    done = shell.ggufspec("bench", *asked, "--per-category", "1", "-o", "json")
+    done = shell.here("bench", *asked, "--per-category", "1", "-o", "json")
     assert done.returncode == 0, done.stderr
     assert "engine: server, because the llama.cpp in" in done.stderr
     (drafting,) = (row for row in json.loads(done.stdout) if row["role"] == "drafting")
