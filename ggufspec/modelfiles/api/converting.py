@@ -28,7 +28,7 @@ from ggufspec.llama.convert import (
     provide_converter,
 )
 from ggufspec.llama.install import installs
-from ggufspec.llama.source import choose_source, sources
+from ggufspec.llama.source import BUILDS_PACKAGE, choose_source, sources
 from ggufspec.modelfiles import gguf, hub
 from ggufspec.modelfiles.checkpoint import Checkpoint, check_target, read_architecture, read_checkpoint
 from ggufspec.modelfiles.compat import Head, read_head
@@ -205,7 +205,8 @@ def find_source(source: str | None, version: str | None, llama: Path | None = No
             f"the source of the llama.cpp in {install.root} is not known, and the converter is part of it",
             "name its source tree with --source PATH, or a release with --version",
         )
-    return choose_source("sdist", install.release)
+    is_build = install.release.startswith("b")
+    return choose_source(BUILDS_PACKAGE if is_build else "sdist", install.release)
 
 
 def name_output(name: str, method: Method, outtype: str) -> str:
