@@ -43,6 +43,7 @@ class Method(StrEnum):
     NGRAM_MAP_K4V = "ngram-map-k4v"
     NGRAM_MOD = "ngram-mod"
     NGRAM_CACHE = "ngram-cache"
+    SUFFIX = "suffix"  # the longest known ending, and what followed it most often; of ik_llama.cpp alone
 
     @property
     def needs_drafter(self) -> bool:
@@ -63,6 +64,11 @@ class Method(StrEnum):
     def drafts_block(self) -> bool:
         """Whether a draft is one evaluation of a block, whose first tokens depend on its length."""
         return self in {Method.DRAFT_DFLASH, Method.DRAFT_DSPARK}
+
+    @property
+    def stage(self) -> str:
+        """What ik_llama.cpp calls it."""
+        return "draft" if self is Method.DRAFT_MODEL else self.value.removeprefix("draft-")
 
     @property
     def samples_drafts(self) -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 from ggufspec import engines, machine
 from ggufspec.domain import Layers, ModelFile, Program, Role, RunSpec
 from ggufspec.errors import OutOfMemoryError
+from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
 from ggufspec.llama.rpc import WorkerReport, workers
 from ggufspec.measure.arms import PlannedArms
@@ -100,7 +101,7 @@ def check_memory(
     Raises:
         OutOfMemoryError: a configuration cannot fit, and ``force`` is not set.
     """
-    can_adjust = any("--fit" in program.options for program in install.programs.values())
+    can_adjust = any(commands.can_adjust(program.options) for program in install.programs.values())
     layout = memory.layout_for(install.build_number)
     for spec in (arm for arm in _largest_arms(sweep) if arm.role is not Role.DRAFTER):
         target, draft = cards[spec.model], cards[spec.drafter] if spec.drafter else None

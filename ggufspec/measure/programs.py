@@ -10,7 +10,7 @@ from itertools import product
 from ggufspec import engines, serving
 from ggufspec.domain import Chain, Failure, Method, Offload, Program, Runtime
 from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama.command import check_chain, commands
+from ggufspec.llama.command import check_chain, check_fork, commands
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.install import options as llama_options
 from ggufspec.llama.rpc import WorkerReport, workers
@@ -198,6 +198,8 @@ def _choose_first(
             return name, _describe_choice(name, failures)
     if any(not install.programs for install in llamas):
         raise failures["inprocess"]
+    if any(install.fork is not None for install in llamas):
+        raise failures["server"]
     if all(way == Chain(Method.DRAFT_MODEL) for way in ways):
         raise failures["binary"]
     nearest = (failures["binary-simple"], failures["server"])
@@ -229,6 +231,7 @@ def check_engine(name: str, llamas: Sequence[Install], ways: Sequence[Chain], *,
 
 
 def _check_install(name: str, install: Install, ways: Sequence[Chain], *, drafting: bool) -> None:
+    check_fork(install, engines.ENGINES[name])
     others = [way for way in ways if way != Chain(Method.DRAFT_MODEL)]
     if name == "inprocess":
         if others:

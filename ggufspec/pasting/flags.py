@@ -227,6 +227,7 @@ GONE_OF_DRAFTING = frozenset(
 )
 HF_FILE = frozenset({"-hff", "--hf-file"})
 LOAD_MODE = frozenset({"-lm", "--load-mode"})
+SPEC_TYPE = frozenset({"--spec-type"})
 ON_HUB = frozenset({"-hf", "-hfr", "--hf-repo", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"})
 
 _VARIABLES = {

@@ -13,6 +13,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.options import BenchOptions, TuneOptions, kinds
 from ggufspec.pasting import flags, shell
 from ggufspec.pasting.programs import PROGRAMS
+from ggufspec.pasting.stages import Stage, options_of, read_stage, unread_keys
 from ggufspec.pasting.texts import FoundCommand
 from ggufspec.redaction import HIDDEN, SECRET_OPTIONS, is_secret, redact
 
@@ -120,6 +121,7 @@ class _WordReader:
         self.unread: list[str] = []
         self.files: dict[str, str] = {}  # of -hff, by the flag
         self.on_hub: dict[str, str] = {}
+        self.stages: list[Stage] = []
         self.today: list[
             tuple[tuple[str, ...], bool]
         ] = []  # words of each flag, and whether it is of drafting
@@ -145,6 +147,10 @@ class _WordReader:
                     place += 1
             self.today.append((tuple(self._spell_today(flag, given)), _is_of_drafting(flag)))
             self._take(flag, given)
+        if self.stages:  # the order of a chain is known now
+            for flag, text in options_of(self.stages):
+                self._take_field(flag, text)
+            self.unread.extend(unread_keys(self.stages))
         if n_stray:
             self.notes.append(f"not read: {n_stray} words of the command that belong to no option")
 
@@ -231,6 +237,8 @@ class _WordReader:
             self._leave_out(flag, "every part runs with the threads of -t")
         elif flag in flags.LOAD_MODE and value is not None:
             self._take_load_mode(flag, value)
+        elif flag in flags.SPEC_TYPE and value is not None and (stage := read_stage(value)) is not None:
+            self.stages.append(stage)
         elif flag in flags.FIELDS:
             self._note_translation(flag, value)
             if flags.FIELDS[flag].python_name == "draft_min" and self.program is Program.TREE:

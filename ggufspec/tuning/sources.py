@@ -10,7 +10,7 @@ from ggufspec import machine, measure
 from ggufspec.domain import Chain, Method, ModelFile, ModelRun, Offload, Program
 from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import ConsentNeededError, GgufspecError, OutOfMemoryError
-from ggufspec.llama.command import check_chain
+from ggufspec.llama.command import FIRST_BUILDS, check_chain, commands
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import WorkerReport, workers
 from ggufspec.modelfiles import api, catalog, hub, memory, pins
@@ -213,7 +213,7 @@ def _without_files(card: ModelCard, install: Install, users: int | None) -> Iter
         method = head.method
         yield DraftSource(name="layers of the target", method=method, left_out=_why_unknown(method, install))
     for method in Method:
-        if not method.drafts_with_model:
+        if not method.drafts_with_model and (method in FIRST_BUILDS or install.fork is not None):
             left_out = _why_unknown(method, install)
             if users is not None and method in LEARNING_METHODS:
                 left_out = "learns from earlier requests, and several users send every prompt more than once"
@@ -290,5 +290,5 @@ class _DrafterJudge:
                 settings,
                 offload.with_layers(drafter=offload.drafter.layers and "all"),
             ),
-            adjusts_layers="--fit" in install.executable(Program.SERVER).options,
+            adjusts_layers=commands.can_adjust(install.executable(Program.SERVER).options),
         )

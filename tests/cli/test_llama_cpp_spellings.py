@@ -15,7 +15,7 @@ from ggufspec.llama.install.options import parse_help
 from ggufspec.options import BenchOptions
 from tests.support import command_lines, shell
 
-HELPS = sorted((Path(__file__).parents[1] / "help").glob("*/*.txt"))
+HELPS = sorted((Path(__file__).parents[1] / "help").glob("[!i]*/*.txt"))  # without those of ik_llama.cpp
 COMMANDS = command_lines.commands()
 
 

@@ -106,6 +106,7 @@ def test_the_shortest_drafts_of_a_method_decide_where_it_drafts_at_all() -> None
         Method.NGRAM_MAP_K4V: (48,),
         Method.NGRAM_MOD: (64,),
         Method.NGRAM_CACHE: (8,),
+        Method.SUFFIX: (16,),
     }
 
 
@@ -127,6 +128,7 @@ def test_counts_that_tie_are_taken_in_the_order_of_a_hash_map() -> None:
     ("change", "message"),
     [
         ({"method": Method.DRAFT_MODEL}, "drafts with a model"),
+        ({"method": Method.SUFFIX}, "is not emulated"),
         ({"program": Program.TREE}, "speculative does not draft by ngram-mod"),
         ({"build": 9464}, "how build 9464 drafts by ngram-mod is not known"),
         ({"method": Method.NGRAM_CACHE}, "drafts up to 8 tokens, never up to 4"),

@@ -26,7 +26,14 @@ from ggufspec.domain import (
 )
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.forecast import costs, whatif
-from ggufspec.llama.command import canonical_ngram, check_arguments, commands, draft_sizes, longest_draft
+from ggufspec.llama.command import (
+    FIRST_BUILDS,
+    canonical_ngram,
+    check_arguments,
+    commands,
+    draft_sizes,
+    longest_draft,
+)
 from ggufspec.llama.install import Install
 from ggufspec.measure import find_methods, prepare_session
 from ggufspec.measure.runplan import RunPlan
@@ -39,7 +46,7 @@ from tests.support.fakes import numbered_install
 
 # which build and program drafts by what
 
-NGRAMS = [method for method in Method if not method.drafts_with_model]
+NGRAMS = [method for method in FIRST_BUILDS if not method.drafts_with_model]
 HEADS = [method for method in Method if method.is_head]
 CHAIN = Chain(Method.DRAFT_MODEL, (Method.NGRAM_MOD,))
 EVERY_WAY = (*map(Chain, Method), CHAIN, *(Chain(head, (Method.NGRAM_SIMPLE,)) for head in HEADS))
@@ -57,6 +64,7 @@ MTP = _ways(
     *NGRAMS,
     chains=(CHAIN, Chain(Method.DRAFT_MTP, (Method.NGRAM_SIMPLE,))),
 )
+TODAY = set(EVERY_WAY) - _ways(Method.SUFFIX)
 NOTHING: set[Chain] = set()
 DRAFTS = {
     "0.2.63": {Program.TREE: MODEL, Program.SIMPLE: NOTHING, Program.SERVER: NOTHING},
@@ -66,7 +74,7 @@ DRAFTS = {
     "0.3.20": {Program.TREE: MODEL, Program.SIMPLE: MODEL, Program.SERVER: TEXT},
     "0.3.23": {Program.TREE: MODEL, Program.SIMPLE: TEXT, Program.SERVER: TEXT},
     "0.3.24": {Program.TREE: MODEL, Program.SIMPLE: MTP, Program.SERVER: MTP},  # it lists draft-eagle3
-    "0.3.36": {Program.TREE: MODEL, Program.SIMPLE: set(EVERY_WAY), Program.SERVER: set(EVERY_WAY)},
+    "0.3.36": {Program.TREE: MODEL, Program.SIMPLE: TODAY, Program.SERVER: TODAY},
 }
 
 
@@ -104,7 +112,7 @@ def test_every_build_and_program_drafts_by_a_method_or_refuses_it(build: str, pr
         assert words[words.index("--spec-type") + 1] == named, way
 
 
-@pytest.mark.parametrize("method", [method for method in Method if method is not Method.DRAFT_MODEL])
+@pytest.mark.parametrize("method", FIRST_BUILDS)
 def test_a_refusal_names_the_first_build_that_drafts_so(method: Method) -> None:
     with pytest.raises(GgufspecError, match=f"cannot draft by {method.value}") as caught:
         commands.argv(_spec(Chain(method)), numbered_install("0.3.16"), program=Program.SIMPLE)

@@ -3,7 +3,7 @@
 ``program`` installs it as a program: it answers the questions that an install is asked and serves the
 endpoints that the engine needs. It accepts one, two and three drafted tokens in turn. What sets the eras
 apart was seen on real servers: b6170 (llama-cpp-python 0.3.16) and today's by hand, b8475 to b9102 by their
-source.
+source. It speaks as ik_llama.cpp's server, too.
 
 ``serve`` runs it in a thread as a llama-server, vLLM, SGLang or another server with OpenAI's interface. It
 accepts all drafted tokens in one round and none in the next.
@@ -26,11 +26,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 HELP = Path(__file__).parent.parent / "help"
 VERSION = "version: 0.5.0-dev (build 10475, commit abc1234)\nbuilt with GNU 12.2.0 for Linux x86_64\n"
+IK_VERSION = "version: 4840 (8337e4cd)\nbuilt with GNU 12.2.0 for Linux x86_64\n"
 TEXT = "once there was a small fake model that always wrote the same words"
 WORDS = TEXT.replace(" ", "\0 ").split("\0")
 MS_PER_ROUND = 2.0  # reported, but not taken; so little that the clock does not contradict it
@@ -77,6 +79,7 @@ class Behaviour:
     miscounts: bool = False
     slots: bool = True
     loading_s: float = 0.0
+    stages: bool = False  # ik_llama.cpp's: a --spec-type for each method, no figures before an answer's end
     round_s: float = 0.0  # what a round takes
     noise: float = 0.0  # share by which loads and answers differ, as no two real ones are equal
     open_to_all: bool = False  # no key is asked for, as by somebody else's server
@@ -87,17 +90,19 @@ class Behaviour:
 
 SPRING_2026 = Behaviour(per_request=True, counts_ahead=True, remembers=True, counts_places=False)
 SUMMER_2025 = replace(SPRING_2026, caches_to_draft=True, alternates=True)
+IK = replace(SPRING_2026, stages=True)
 
 
 def program(path: Path, behaviour: Behaviour | None = None, *, version: str = "0.3.36") -> Path:
     """Write the program; ``version`` names the build whose help it prints."""
     behaviour = behaviour or Behaviour()
     path.parent.mkdir(parents=True, exist_ok=True)
+    version, said = ("ik", IK_VERSION) if behaviour.stages else (version, VERSION)
     words = [sys.executable, "-S", "-E", __file__, str(path.parent), json.dumps(asdict(behaviour))]
     path.write_text(
         f"""#!/bin/sh
 case "$1" in
-  --version) printf %s {shlex.quote(VERSION)} >&2; exit 0;;
+  --version) printf %s {shlex.quote(said)} >&2; exit 0;;
   --help) cat {shlex.quote(str(HELP / version / "llama-server.txt"))}; exit 0;;
   --list-devices) printf 'Available devices:\\n  (none)\\n'; exit 0;;
 esac
@@ -184,8 +189,17 @@ class _Program(ThreadingHTTPServer):
         self.slot_context = int(option("--ctx-size") or 0) // int(option("--parallel") or 1)
         self.n_max = int(option("--spec-draft-n-max", "--draft-max") or 0)
         methods = option("--spec-type") or ""
+        self.stages: list[str] = []
+        if behaviour.stages:
+            _refuse_flags(argv)
+            given = [value for flag, value in pairwise(argv) if flag == "--spec-type"]
+            self.stages = [stage.partition(":")[0] for stage in given]
+            sizes = [int(stage.partition("n_max=")[2].partition(",")[0]) for stage in given]
+            self.n_max = max(sizes, default=0)
+            methods = "ngram" * bool(self.stages)
         self.has_drafter = option("--model-draft") is not None or "ngram" in methods or "mtp" in methods
         self.places: list[int] = []
+        self.totals = [0, 0, 0]  # rounds, tokens drafted and accepted, since the start
         self.warm = 0  # tokens that the slot remembers
         self.drafted_for: object = None  # the prompt that the drafter remembers
         self.since = time.monotonic()
@@ -200,6 +214,22 @@ class _Program(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", int(option("--port") or 0)), _ProgramHandler)
         _log("srv    load_model: loading model")
         _log("load_tensors: offloaded 5/7 layers to GPU")
+
+    def log_drafts(self, drafted: int, accepted: int, rounds: int) -> None:
+        """Log what ik_llama.cpp's server logs of an answer's drafts, all of the last stage."""
+        if drafted:
+            rate = f"{accepted / drafted:.5f} ({accepted:5} accepted / {drafted:5} generated)"
+            _log(f"draft acceptance rate = {rate}")
+        new = (rounds, drafted, accepted)
+        self.totals = [total + more for total, more in zip(self.totals, new, strict=True)]
+        for stage in self.stages:
+            calls, *tokens = self.totals if stage is self.stages[-1] else (0, 0, 0)
+            name = stage.replace("-", "_")
+            _log(
+                f"statistics {name}: #calls(b,g,a) = 1 {calls} {calls}, #gen drafts = {calls}, #acc drafts = "
+                f"{calls}, #gen tokens = {tokens[0]}, #acc tokens = {tokens[1]}, dur(b,g,a) = 0.001, 0.200, "
+                "0.001 ms"
+            )
 
     def keep(self, name: str, what: dict[str, Any]) -> None:
         with (self.folder / f"{name}.jsonl").open("a") as file:
@@ -303,6 +333,7 @@ class _ProgramHandler(_Handler):
         self.server.drafted_for = prompt if size else self.server.drafted_for
         ms_per_round = max(MS_PER_ROUND, 1000 * behaviour.round_s)
         done, written, drafted, accepted, rounds, alternate = 0, 0, 0, 0, 0, False
+        own_places = [0] * size
         evaluated = len(prompt.split()) if isinstance(prompt, str) else len(prompt)
         fresh = evaluated - (self.server.warm if body["cache_prompt"] else 0)
         self.server.warm = evaluated
@@ -314,6 +345,11 @@ class _ProgramHandler(_Handler):
             told_ms, took_ms = ms_per_round * rounds * slower, 1000 * (time.monotonic() - begun)
             # on a busy machine it may have taken far longer than the tests expect: then it says so
             told_ms = took_ms if took_ms > 2 * told_ms + 10 else told_ms
+            if self.server.stages and drafted:
+                said["draft_by_depth"] = [
+                    {"depth": place, "draft_n": rounds, "draft_n_accepted": count}
+                    for place, count in enumerate(own_places, 1)
+                ]
             said |= {"predicted_n": done, "predicted_ms": max(told_ms, 0.001)}
             said["predicted_per_second"] = None if "@null" in prompt else 100.0
             if "@null" in prompt:
@@ -329,13 +365,15 @@ class _ProgramHandler(_Handler):
             drafted, accepted = drafted + draft, accepted + match
             rounds += done > 0
             for place in range(match):
+                own_places[place] += 1
                 self.server.places += [0] * (place + 1 - len(self.server.places))
                 self.server.places[place] += 1 + self.server.behaviour.miscounts
             for _ in range(1 if behaviour.counts_ahead and done >= n else match + 1):
                 written += 1
                 done += not behaviour.counts_ahead
                 word = "\u2028" if "@wide" in prompt else WORDS[(written - 1) % len(WORDS)]
-                self._event({"content": word, "tokens": [written], "stop": False, "timings": timings()})
+                told = {} if behaviour.stages else {"tokens": [written], "timings": timings()}
+                self._event({"content": word, "stop": False, **told})
             for word, number in (("@die", signal.SIGSEGV), ("@kill", signal.SIGKILL)):
                 if done >= 3 and word in prompt:
                     os.kill(os.getpid(), number)
@@ -352,7 +390,17 @@ class _ProgramHandler(_Handler):
                 self._event({"error": {"code": 500, "message": "decode: failed to allocate buffer"}})
                 return
         _log(_SUMMARY)
+        self.server.log_drafts(drafted, accepted, rounds)
         self._event({"content": "", "tokens": [], "stop": True, "truncated": False, "timings": timings()})
+
+
+def _refuse_flags(argv: list[str]) -> None:
+    """Refuse flags of llama.cpp as ik_llama.cpp does, which prints its help after that."""
+    for flag in argv:
+        if flag.startswith(("--draft-", "--spec-draft-", "--spec-ngram-")):
+            _log(f"legacy speculative option '{flag}' is disabled; use --spec-type")
+            _log((HELP / "ik" / "llama-server.txt").read_text())
+            sys.exit(1)
 
 
 def _log(line: str) -> None:

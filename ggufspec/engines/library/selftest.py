@@ -90,9 +90,12 @@ def check_library(install: Install) -> Library:
     """Return what an install's library can do.
 
     Raises:
-        NoInstallError: there is no library beside the programs, it does not load, its parameters are unknown,
-            or it computes something else.
+        NoInstallError: there is no library beside the programs, it is a fork's, it does not load, its
+            parameters are unknown, or it computes something else.
     """
+    if install.fork is not None:
+        reason = f"the library of {install.fork} in {install.root} has other functions than llama.cpp's"
+        raise NoInstallError(reason, f"`ggufspec build` makes a llama.cpp; {_SERVER}")
     file = find_library(install.library or install.root)
     if file is None:
         reason = f"the llama.cpp in {install.root} has no shared library beside its programs"

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ggufspec.domain import Drafting, Sample
+from ggufspec.domain import Drafting, Failure, Sample, Status
 from ggufspec.engines.library import BEFORE_MTP
 from ggufspec.engines.server import response
 from ggufspec.engines.server.response import send
@@ -82,9 +82,14 @@ def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None)
     known = Capabilities(slot_drafts=loaded_drafts, drafts=True, caches_to_draft=caches)
     if drafted(0, caches=caches).n_drafted:
         return known
-    longer = drafted(size + 1, caches=caches, n_predict=size + 4).rounds or ()
+    try:
+        longer = drafted(size + 1, caches=caches, n_predict=size + 4).rounds or ()
+    except Failure as refusal:  # ik_llama.cpp refuses more than its start said, where layers are recurrent
+        if refusal.status is not Status.FAILED or not server.is_alive:
+            raise
+        longer = ()
     longest = max((round_.drafted for round_ in longer), default=0)
-    distract_drafter(server, timeout_s=timeout_s)
+    distract_drafter(server, drafting, timeout_s=timeout_s)
     return replace(known, per_request=longest == size + 1, remembers=True)
 
 
@@ -99,13 +104,14 @@ def _question(prompt: str | Sequence[int], n_predict: int, *, n_max: int, caches
     return body | {"temperature": 0.0, "top_k": 1, "stream": False} | keys
 
 
-def distract_drafter(server: Server, *, timeout_s: float | None = None) -> None:
+def distract_drafter(server: Server, drafting: Drafting, *, timeout_s: float | None = None) -> None:
     """Let the drafter draft for an unrelated text, which replaces the text that it keeps.
 
     Raises:
         Failure: the server died or did not answer in time.
     """
-    server.post("/completion", _question(_DISTRACTION, 4, n_max=2, caches=True), timeout_s=timeout_s)
+    question = _question(_DISTRACTION, 4, n_max=min(2, drafting.n_max), caches=True)
+    server.post("/completion", question, timeout_s=timeout_s)
 
 
 def fix_first_state(server: Server, *, timeout_s: float | None = None) -> None:

@@ -33,6 +33,7 @@ from ggufspec.engines.server.capabilities import (
     probe,
 )
 from ggufspec.engines.server.response import body, note, send
+from ggufspec.llama.command import type_name
 from ggufspec.llama.install import Install
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.server import Server, endpoints, readable_argv, start
@@ -42,7 +43,10 @@ _SUMMARY = b"total time ="  # in every era, the last line about a request
 # embedded target's packing list, 300 tokens, requested three times (0.3.36, ngram-mod, γ 16): 0, 256 and 272
 # tokens drafted, all accepted, at 181, 453 and 552 tokens/s: it drafts its earlier answer. ngram-cache counts
 # the tokens of earlier requests and skips as many in the next one; the maps keep their draft lengths.
-LEARNING_METHODS = frozenset({Method.NGRAM_MAP_K, Method.NGRAM_MAP_K4V, Method.NGRAM_MOD, Method.NGRAM_CACHE})
+# The suffix tree of ik_llama.cpp holds the tokens of all requests (common_speculative_state_suffix).
+LEARNING_METHODS = frozenset(
+    {*(Method.NGRAM_MAP_K, Method.NGRAM_MAP_K4V, Method.NGRAM_MOD, Method.NGRAM_CACHE, Method.SUFFIX)}
+)
 
 
 @dataclass(kw_only=True)
@@ -169,7 +173,7 @@ class ServerEngine(Engine):
                 self._pool.clear()
                 raise
         wall_s = time.perf_counter() - started
-        logged = loaded.server.read_log(until=b"" if failed else _last_words(spec))
+        logged = loaded.server.read_log(until=b"" if failed else self._last_words(spec))
         err.write_bytes(logged)
         parsed = self._parse(spec, out)
         by_method = parsing.count_by_method(logged, loaded.by_method)
@@ -255,11 +259,11 @@ class ServerEngine(Engine):
         )
         self._note_run(loaded, spec, record, request=request_body)
         if spec.drafting and capabilities is not None and capabilities.remembers and loaded.runs:
-            distract_drafter(server, timeout_s=self.timeout_s)
+            distract_drafter(server, spec.drafting, timeout_s=self.timeout_s)
             server.read_log(until=_SUMMARY)  # not part of this run
         elif _keeps_state(spec) and self.load_key(spec) is not None:
             fix_first_state(server, timeout_s=self.timeout_s)
-            server.read_log(until=_last_words(spec))
+            server.read_log(until=self._last_words(spec))
         loaded.runs += 1
         if request_body["cache_prompt"]:
             erase_slot(server)
@@ -289,17 +293,16 @@ class ServerEngine(Engine):
         if spec.drafting and capabilities is not None and capabilities.inactive:
             raise _inactive(loaded.server)
 
+    def _last_words(self, spec: RunSpec) -> bytes:
+        """Return how the last line about a request begins: of a chain, the statistics of the last method."""
+        if spec.drafting is None or not spec.drafting.first:
+            return _SUMMARY
+        options = self.install.executable(Program.SERVER).options
+        return f"{type_name(spec.drafting.method, options)}: #calls".encode()
+
     def _parse(self, spec: RunSpec, out: Path) -> response.Parsed:
         """Return the sample of a finished record."""
         return response.parse_response(out.read_text(encoding="utf-8"))
-
-
-def _last_words(spec: RunSpec) -> bytes:
-    """Return how the last line about a request begins: of a chain, the statistics of the last method."""
-    if spec.drafting is None or not spec.drafting.first:
-        return _SUMMARY
-    method = spec.drafting.method
-    return f"{'draft-simple' if method is Method.DRAFT_MODEL else method.value}: #calls".encode()
 
 
 def _keeps_state(spec: RunSpec) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TextIO
 
 import msgspec
 
-from ggufspec.domain import Failure, Program, Round, RunSpec, Sample, Status
+from ggufspec.domain import Failure, Method, Program, Round, RunSpec, Sample, Status
 from ggufspec.engines import plausibility
 from ggufspec.engines.engine import median_gap
 from ggufspec.llama.server import CompletionEvent, Count, Server, answers, event_text
@@ -108,7 +108,7 @@ class _NotedRun(msgspec.Struct):
     """The request: γ, the drafting method, p-min, and the load time if it was the first after a load."""
 
     n_draft: Count | None = None
-    method: str | None = None
+    method: Method | None = None
     p_min: float | None = None
     load_ms: float | None = None
 
@@ -186,7 +186,7 @@ def parse_response(record: str) -> Parsed:
     contradiction = _contradiction(sample, chunks, asked=request.n_predict)
     if contradiction is not None:
         return Parsed(sample=replace(sample, status=Status.IMPLAUSIBLE), remark=contradiction)
-    needs_repetition = run.method is not None and run.method.startswith("ngram-")
+    needs_repetition = run.method is not None and not run.method.drafts_with_model
     if sample.n_draft and not sample.n_drafted and not (needs_repetition or run.p_min):
         reason = "the timings show no drafted tokens"
         return Parsed(sample=replace(sample, status=Status.DRAFTING_INACTIVE), remark=reason)
@@ -220,7 +220,9 @@ def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent]) -> Sample | None:
         n_accepted=accepted if drafted or empty.n_draft else None,
         n_rounds=len(rounds) if rounds is not None else max(0, n - 1 - accepted),
         rounds=rounds,
-        accepted_at=None if rounds is None else _accepted_at(rounds, empty.n_draft),
+        accepted_at=_accepted_by_depth(final, empty.n_draft)
+        if rounds is None
+        else _accepted_at(rounds, empty.n_draft),
         ttft_s=arrived[0].at_s if arrived else None,
         itl_s=median_gap([chunk.at_s for chunk in arrived]) if is_complete else None,
         text="".join(chunk.event.content or "" for chunk in chunks),
@@ -273,6 +275,14 @@ def _rounds(arrived: Sequence[_ArrivedEvent], total: Round) -> _ServerRounds | N
 def _accepted_at(rounds: Sequence[Round], n_draft: int | None) -> tuple[int, ...]:
     size = max((n_draft or 0, *(entry.drafted for entry in rounds)))
     return tuple(sum(entry.accepted > place for entry in rounds) for place in range(size))
+
+
+def _accepted_by_depth(final: CompletionEvent, n_draft: int | None) -> tuple[int, ...] | None:
+    """Return the server's own counts by position; None if it has none, or they contradict its total."""
+    counts = {place.depth: place.draft_n_accepted for place in final.figures.draft_by_depth}
+    if not counts or sum(counts.values()) != final.draft.accepted:
+        return None
+    return tuple(counts.get(depth, 0) for depth in range(1, max(n_draft or 0, *counts) + 1))
 
 
 def _checked(sample: Sample, counters: _Counters | None) -> Parsed:

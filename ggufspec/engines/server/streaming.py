@@ -161,7 +161,7 @@ class StreamingEngine(ServerEngine):
         per_request = capabilities is not None and capabilities.per_request
         must_cache = capabilities is not None and capabilities.caches_to_draft
         if cold and spec.drafting and capabilities is not None and capabilities.remembers:
-            distract_drafter(loaded.server, timeout_s=self.timeout_s)
+            distract_drafter(loaded.server, spec.drafting, timeout_s=self.timeout_s)
         if cold and must_cache:
             erase_slot(loaded.server)
         loaded.runs += 1

@@ -351,8 +351,10 @@ EMULATED = frozenset(_DRAFTERS)
 
 def why_not(method: Method, *, n_max: int, program: Program, build: int | None = None) -> str | None:
     """Return why no run of this kind can be emulated; None where it can."""
-    if method not in EMULATED:
+    if method.drafts_with_model:
         return f"{method.value} drafts with a model, not from the text"
+    if method not in EMULATED:
+        return f"how ik_llama.cpp drafts by {method.value} is not emulated"
     if program not in {Program.SIMPLE, Program.SERVER}:
         return f"{program.value} does not draft by {method.value}"
     if build is not None and build < _READ:

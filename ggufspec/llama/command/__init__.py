@@ -9,10 +9,12 @@ from ggufspec.llama.command.drafting import (
     canonical_ngram,
     check_chain,
     check_draft_sampling,
+    check_fork,
     check_synthetic,
     draft_sizes,
     drafter_devices,
     longest_draft,
+    type_name,
     unused_settings,
 )
 from ggufspec.llama.command.runtime import check_arguments
@@ -25,9 +27,11 @@ __all__ = [
     "check_arguments",
     "check_chain",
     "check_draft_sampling",
+    "check_fork",
     "check_synthetic",
     "draft_sizes",
     "drafter_devices",
     "longest_draft",
+    "type_name",
     "unused_settings",
 ]

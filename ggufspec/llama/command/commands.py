@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ggufspec.domain import Offload, Program, RunSpec
 from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama.command.drafting import add_drafting, add_experts, check_drafting
+from ggufspec.llama.command.drafting import add_drafting, add_experts, check_drafting, takes_stages
 from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
 from ggufspec.llama.command.runtime import add_flash_attention, add_runtime, name_caches
 from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Executable, Install
@@ -132,8 +132,10 @@ def check_rpc(install: Install) -> None:
 
 def _add_devices(arguments: Arguments, offload: Offload) -> None:
     """Add the requested placement beside the layers; a program without --fit needs no "off"."""
-    if offload.fit or (offload.fit is False and "--fit" in arguments.options):
-        arguments.require_flag("fit", "on" if offload.fit else "off")
+    if offload.fit:
+        arguments.require_flag("fit", *(("on",) if can_adjust(arguments.options) else ()))
+    elif offload.fit is False and can_adjust(arguments.options):
+        arguments.add("--fit", "off")
     if offload.target.devices:
         arguments.require_flag("devices", ",".join(offload.target.devices))
     if offload.tensor_split:
@@ -172,10 +174,15 @@ def add_fitting(arguments: Arguments, spec: RunSpec, install: Install) -> None:
         GgufspecError: as for ``add_fixed``.
     """
     add_flash_attention(arguments, spec)
-    if "--fit" in arguments.options and spec.offload.fit is None:
+    if can_adjust(arguments.options) and spec.offload.fit is None:
         layers = {spec.own_offload.target.layers, spec.offload.drafter.layers}
         fit = "auto" in layers and (install.gpu is not False or bool(spec.own_offload.rpc))
         arguments.add("--fit", "on" if fit else "off")
+
+
+def can_adjust(options: ListedFlags) -> bool:
+    """Whether a program lowers the layers of a GPU by itself until they fit: a switch in ik_llama.cpp."""
+    return options.value_hint("--fit") is not None
 
 
 def needs_file(text: str) -> bool:
@@ -212,7 +219,7 @@ def server_argv(
             the measurement needs.
     """
     executable = install.executable(Program.SERVER)
-    _check_drafting(executable, spec, install)
+    _check_drafting(executable, spec, install, slots=spec.n_slots)
     arguments = Arguments(executable, install)
     arguments.add_flag("model", spec.model.path)
     arguments.add_flag("host", "127.0.0.1")
@@ -235,15 +242,21 @@ def server_argv(
     return arguments.to_argv()
 
 
-def _check_drafting(executable: Executable, spec: RunSpec, install: Install) -> None:
+def _check_drafting(executable: Executable, spec: RunSpec, install: Install, *, slots: int) -> None:
     drafts_with_model = spec.drafting is not None and spec.drafting.method.drafts_with_model
     if drafts_with_model and not can_draft(executable.options):
         raise GgufspecError(f"the {executable.name} in {install.root} cannot draft", "use `--engine binary`")
+    if slots > 1 and spec.drafting is not None and takes_stages(executable.options):
+        raise GgufspecError(
+            f"{install.fork} drafts for one request at a time, not for {slots}",
+            "leave --users and --parallel out, or use a llama.cpp: `ggufspec build` makes one",
+        )
 
 
 def can_draft(options: ListedFlags) -> bool:
     """Whether a server drafts with a model; the old common parser lists a drafter that it ignores."""
-    return "--model-draft" in options and options.first(*SPELLINGS["draft_min"]) is not None
+    has_limits = takes_stages(options) or options.first(*SPELLINGS["draft_min"]) is not None
+    return "--model-draft" in options and has_limits
 
 
 def reports_drafts(build: int | None) -> bool:
@@ -267,7 +280,7 @@ def serving_argv(spec: RunSpec, install: Install, *, slots: int, port: int) -> t
         GgufspecError: this server cannot draft, or lacks a flag.
     """
     executable = install.executable(Program.SERVER)
-    _check_drafting(executable, spec, install)
+    _check_drafting(executable, spec, install, slots=slots)
     arguments = Arguments(executable, install)
     arguments.add_flag("model", spec.model.path)
     arguments.add_flag("port", port)

@@ -11,7 +11,7 @@ from ggufspec.domain import Chain, Drafting, Experts, Method, NgramSettings, Off
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
 from ggufspec.llama.command.runtime import name_caches
-from ggufspec.llama.install.installs import Executable, Install
+from ggufspec.llama.install.installs import IK, Executable, Install
 from ggufspec.llama.install.options import ListedFlags
 
 _MODEL_TYPES = ("draft-simple", "draft")
@@ -19,6 +19,11 @@ _SYNTHETIC = "--spec-synth-rates"  # of llama-server and the chat client alone
 _LIST_OF_TYPES = "comma-separated"  # in the help of builds that take several methods
 _FIRST_CHAINS = 9109  # the first of those builds
 _FIRST_SAMPLED_DRAFTS = 11368
+
+# ik_llama.cpp has one --spec-type for each method, with all settings of that method (June 2026 on)
+_STAGE = "SPEC[:k=v"
+_STAGE_TYPES = re.compile(r"^ *types: (.+)$", re.MULTILINE)
+_LAST_STAGES = {Method.DRAFT_MODEL, Method.DRAFT_MTP}  # after one n-gram method
 
 FIRST_BUILDS: Mapping[Method, int] = MappingProxyType(
     {
@@ -49,6 +54,12 @@ def add_drafting(arguments: Arguments, spec: RunSpec, install: Install, *, progr
     if drafting is None:
         return
     check_drafting(install, program, drafting)
+    if drafting.synthetic is not None and drafting.method.drafts_with_model:
+        check_synthetic(install.executable(program))
+    if takes_stages(arguments.options):
+        _add_stages(arguments, drafting)
+        _add_drafter(arguments, spec, install)
+        return
     if drafting.method.drafts_with_model:
         _add_model(arguments, spec, drafting, install, program=program)
     else:
@@ -61,13 +72,29 @@ def add_drafting(arguments: Arguments, spec: RunSpec, install: Install, *, progr
 def _add_model(
     arguments: Arguments, spec: RunSpec, drafting: Drafting, install: Install, *, program: Program
 ) -> None:
-    """Add a draft model or a head; without a file of its own, the target's layers for MTP draft.
+    """Add a draft model or a head, and how it drafts."""
+    # the tree program always drafts with a model
+    arguments.add(*(_type_flag(drafting, arguments.options) if program is not Program.TREE else ()))
+    _add_drafter(arguments, spec, install)
+    arguments.add_flag("draft_max", drafting.n_max)
+    if drafting.n_min:
+        arguments.require_flag("draft_min", drafting.n_min)
+    else:
+        arguments.add_flag("draft_min", 0)
+    arguments.add_flag("draft_p_min", f"{drafting.p_min:g}")
+    if drafting.synthetic is not None:
+        arguments.add(_SYNTHETIC, ",".join(f"{rate:g}" for rate in drafting.synthetic))
+
+
+def _add_drafter(arguments: Arguments, spec: RunSpec, install: Install) -> None:
+    """Add a drafter's file, if it has one, its placement, caches and sampling; n-grams have none of them.
 
     The drafter's cache gets the type of the target's, unless others are requested. Programs without a flag
     for it use the target's type anyway, except for servers before b5709, which use f16.
     """
-    # the tree program always drafts with a model
-    arguments.add(*(_type_flag(drafting, arguments.options) if program is not Program.TREE else ()))
+    assert spec.drafting is not None
+    if not spec.drafting.method.drafts_with_model:
+        return
     if spec.pair.draft is not None:
         arguments.add_flag("draft_model", spec.pair.draft.path)
         remote = spec.offload.lends_to_drafter
@@ -87,17 +114,26 @@ def _add_model(
     sampling = spec.runtime.draft_backend_sampling
     if sampling is not None:
         arguments.require_flag(f"draft_backend_sampling_{sampling}")
-    if drafting.sampling is not None:
-        arguments.require_flag("draft_sampling", drafting.sampling.value)
-    arguments.add_flag("draft_max", drafting.n_max)
-    if drafting.n_min:
-        arguments.require_flag("draft_min", drafting.n_min)
-    else:
-        arguments.add_flag("draft_min", 0)
-    arguments.add_flag("draft_p_min", f"{drafting.p_min:g}")
-    if drafting.synthetic is not None:
-        check_synthetic(install.executable(program))
-        arguments.add(_SYNTHETIC, ",".join(f"{rate:g}" for rate in drafting.synthetic))
+    if spec.drafting.sampling is not None:
+        arguments.require_flag("draft_sampling", spec.drafting.sampling.value)
+
+
+def takes_stages(options: ListedFlags) -> bool:
+    """Whether a program takes a method with its settings in one word, as ik_llama.cpp does."""
+    return options.mentions("--spec-type", _STAGE)
+
+
+def _add_stages(arguments: Arguments, drafting: Drafting) -> None:
+    """Add each method of a chain, in the order in which they are asked, with all settings of its drafts."""
+    for method in drafting.chain.methods:
+        if method.drafts_with_model:
+            limits = {"n_max": drafting.n_max, "n_min": drafting.n_min, "p_min": f"{drafting.p_min:g}"}
+        else:
+            settings = _usable_ngram(drafting, method)
+            own = {key: settings[name] for name, key in LOOKUPS[method].keys.items()}
+            limits = {"n_max": settings["size_m"], **own}
+        words = ",".join(f"{key}={value}" for key, value in limits.items())
+        arguments.add("--spec-type", f"{method.stage}:{words}")
 
 
 def drafter_devices(offload: Offload, install: Install) -> tuple[str, ...]:
@@ -165,6 +201,7 @@ def check_chain(install: Install, program: Program, chain: Chain) -> None:
         NoInstallError: the install lacks the program.
         GgufspecError: it does not draft in this way; the hint names a program or a build that does.
     """
+    check_fork(install, program)
     executable = install.executable(program)
     name = executable.name
     if program is Program.TREE:
@@ -176,21 +213,55 @@ def check_chain(install: Install, program: Program, chain: Chain) -> None:
         return
     for method in chain.methods:
         if method is not Method.DRAFT_MODEL and not _drafts_by(method, executable.options, install):
+            raise _unknown_method(method, install, name)
+    if not chain.first:
+        return
+    if takes_stages(executable.options):
+        if len(chain.first) > 1 or chain.method not in _LAST_STAGES:
+            last = " or ".join(sorted(method.value for method in _LAST_STAGES))
             raise GgufspecError(
-                f"this {name} cannot draft by {method.value}: it is older than that method",
-                f"llama.cpp b{FIRST_BUILDS[method]} and newer do: `ggufspec build` makes one",
+                f"{install.fork} cannot draft by {chain}: it takes one n-gram method before {last}",
+                "name a chain of two, such as ngram-mod+draft-model",
             )
-    if chain.first and not executable.options.mentions("--spec-type", _LIST_OF_TYPES):
+    elif not executable.options.mentions("--spec-type", _LIST_OF_TYPES):
         raise GgufspecError(
             f"this {name} drafts by one method at a time, not by {chain}",
             f"llama.cpp b{_FIRST_CHAINS} and newer takes several: `ggufspec build` makes one",
         )
 
 
+def check_fork(install: Install, program: Program) -> None:
+    """Make sure that a program is measured at all: of a fork, only the server is.
+
+    Raises:
+        GgufspecError: it is another program of a fork.
+    """
+    if install.fork is not None and program is not Program.SERVER:
+        raise GgufspecError(
+            f"{install.fork} is measured by its llama-server alone", "use `--engine server`, or leave it out"
+        )
+
+
+def _unknown_method(method: Method, install: Install, name: str) -> GgufspecError:
+    """Return the error for a method that a program does not list."""
+    first = FIRST_BUILDS.get(method)
+    if install.fork is not None or first is None:
+        whose = f"{name} of {install.fork or 'llama.cpp'}"
+        able = IK if first is None else f"llama.cpp b{first} and newer"
+        return GgufspecError(
+            f"this {whose} cannot draft by {method.value}: its --help does not list it",
+            f"{able} can: name its folder with --llama",
+        )
+    return GgufspecError(
+        f"this {name} cannot draft by {method.value}: it is older than that method",
+        f"llama.cpp b{first} and newer do: `ggufspec build` makes one",
+    )
+
+
 def _drafts_by(method: Method, options: ListedFlags, install: Install) -> bool:
     """Whether a program drafts by a method, from its help; see FIRST_BUILDS for EAGLE-3."""
     types = _types(options)
-    if method.value not in types:
+    if type_name(method, options) not in types:
         return False
     is_listed_early = method is Method.DRAFT_EAGLE3 and Method.DRAFT_DFLASH.value not in types
     number = install.build_number
@@ -232,6 +303,19 @@ def _ngram_flags(arguments: Arguments, drafting: Drafting, method: Method) -> di
     Raises:
         GgufspecError: the method drafts nothing with these settings.
     """
+    settings = _usable_ngram(drafting, method)
+    flags = {
+        arguments.spelling(meaning): str(settings[name]) for name, meaning in LOOKUPS[method].flags.items()
+    }
+    return {flag: text for flag, text in flags.items() if flag is not None}
+
+
+def _usable_ngram(drafting: Drafting, method: Method) -> Mapping[str, int]:
+    """Return all settings of an n-gram method of a run; see ``resolve_ngram``.
+
+    Raises:
+        GgufspecError: the method drafts nothing with these settings.
+    """
     settings = resolve_ngram(drafting, method)
     size, sizes = settings["size_m"], _usable_sizes(method, settings["size_n"])
     if size not in sizes:
@@ -240,10 +324,7 @@ def _ngram_flags(arguments: Arguments, drafting: Drafting, method: Method) -> di
             f"{method.value} drafts nothing with at most {size} tokens a round",
             f"llama.cpp's own draft size for it is {default}: --draft {default}",
         )
-    flags = {
-        arguments.spelling(meaning): str(settings[name]) for name, meaning in LOOKUPS[method].flags.items()
-    }
-    return {flag: text for flag, text in flags.items() if flag is not None}
+    return settings
 
 
 def resolve_ngram(drafting: Drafting, method: Method) -> Mapping[str, int]:
@@ -295,15 +376,24 @@ def longest_draft(drafting: Drafting) -> int:
 
 def _type_flag(drafting: Drafting, options: ListedFlags) -> tuple[str, ...]:
     """Return the flag that names the drafting methods, if the program has it (required from b9464 on)."""
-    last: str | None = drafting.method.value
-    if drafting.method is Method.DRAFT_MODEL:
-        last = next((name for name in _MODEL_TYPES if name in _types(options)), None)
-    names = [*(method.value for method in drafting.first), *([last] if last else [])]
+    names = [name for method in drafting.chain.methods if (name := type_name(method, options)) is not None]
     return ("--spec-type", ",".join(names)) if names else ()
+
+
+def type_name(method: Method, options: ListedFlags) -> str | None:
+    """Return what a program calls a method; None for a draft model in programs that have no name for it."""
+    if takes_stages(options):
+        return method.stage
+    if method is Method.DRAFT_MODEL:
+        return next((name for name in _MODEL_TYPES if name in _types(options)), None)
+    return method.value
 
 
 def _types(options: ListedFlags) -> list[str]:
     """Return the drafting methods that a program's help lists."""
+    stages = _STAGE_TYPES.search(options.help.get("--spec-type", ""))
+    if stages is not None:
+        return stages[1].split(", ")
     listed, _, _ = options.help.get("--spec-type", "").partition("\n")  # the text below contains "draft" too
     return re.split(r"[^\w-]+", listed)
 
@@ -321,6 +411,7 @@ class Lookup:
         n_min: shorter drafts are dropped.
         used: the settings that change what it drafts; two methods have a flag for hits and ignore it.
         flags: settings that have flags -> rows in SPELLINGS.
+        keys: settings -> what ik_llama.cpp calls them, beside ``n_max``.
     """
 
     size_n: int
@@ -331,6 +422,7 @@ class Lookup:
     n_min: int = 0
     used: frozenset[str] = frozenset()
     flags: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
 
 
 def _map_flags(name: str) -> Mapping[str, str]:
@@ -338,16 +430,24 @@ def _map_flags(name: str) -> Mapping[str, str]:
 
 
 _SIZES = frozenset({"size_n", "size_m"})
+_SIZE_KEYS = {name: f"ngram_{name}" for name in ("size_n", "size_m")}
+_MAP_KEYS = {**_SIZE_KEYS, "min_hits": "ngram_min_hits"}
 
 LOOKUPS: Mapping[Method, Lookup] = MappingProxyType(
     {
         # drops drafts shorter than the n-gram (common_ngram_simple_draft): γ < 12 drafts nothing
         Method.NGRAM_SIMPLE: Lookup(
-            size_n=12, size_m=48, least=12, used=_SIZES, flags=_map_flags("ngram_simple")
+            size_n=12, size_m=48, least=12, used=_SIZES, flags=_map_flags("ngram_simple"), keys=_SIZE_KEYS
         ),
-        Method.NGRAM_MAP_K: Lookup(size_n=12, size_m=48, used=_SIZES, flags=_map_flags("ngram_map_k")),
+        Method.NGRAM_MAP_K: Lookup(
+            size_n=12, size_m=48, used=_SIZES, flags=_map_flags("ngram_map_k"), keys=_MAP_KEYS
+        ),
         Method.NGRAM_MAP_K4V: Lookup(
-            size_n=12, size_m=48, used=_SIZES | {"min_hits"}, flags=_map_flags("ngram_map_k4v")
+            size_n=12,
+            size_m=48,
+            used=_SIZES | {"min_hits"},
+            flags=_map_flags("ngram_map_k4v"),
+            keys=_MAP_KEYS,
         ),
         Method.NGRAM_MOD: Lookup(  # what llama.cpp's --spec-default sets
             size_n=24,
@@ -359,9 +459,16 @@ LOOKUPS: Mapping[Method, Lookup] = MappingProxyType(
                 "size_m": "ngram_mod_n_max",
                 "n_min": "ngram_mod_n_min",
             },
+            keys={"size_n": "ngram_size_n", "n_min": "n_min"},
         ),
         # looks up 1 to 4 tokens; its sizes are constants of the source (create_state_ngram_cache)
         Method.NGRAM_CACHE: Lookup(size_n=4, size_m=8, least=8, most=8),
+        Method.SUFFIX: Lookup(
+            size_n=5,
+            size_m=16,
+            used=_SIZES | {"n_min"},
+            keys={"size_n": "suffix_min_match_len", "n_min": "n_min"},
+        ),
     }
 )
 """llama.cpp's defaults of the summer of 2026 (common_params_speculative_ngram_map and its neighbours)."""

@@ -98,6 +98,7 @@ class Arguments:
         plain = install.programs.get(Program.PLAIN)
         self.name = executable.name
         self.options = executable.options
+        self._fork = install.fork
         self._generic = plain is not None and plain.options.generic
         self._argv = [*executable.argv]
 
@@ -135,9 +136,10 @@ class Arguments:
         hidden = SPELLINGS[meaning][0] if self._generic and meaning in _HIDDEN else None
         flag = self.options.first(*SPELLINGS[meaning]) or hidden
         if flag is None and meaning not in _OPTIONAL:
+            reason = "is newer than ggufspec" if self._fork is None else f"is {self._fork}"
             raise GgufspecError(
                 f"{self.name} has none of the flags {', '.join(SPELLINGS[meaning])}",
-                "this llama.cpp is newer than ggufspec; `ggufspec build` makes one that works",
+                f"this llama.cpp {reason}; `ggufspec build` makes one that works",
             )
         return flag
 

@@ -54,6 +54,9 @@ _PROGRAMS_HINT = "name the folder with llama-completion and llama-speculative (o
 _SUBFOLDERS = (".", "bin", "build/bin")
 _COMPILER = re.compile(r"^built with (.+)$", re.MULTILINE)
 _CHAT_CLIENT = "--show-timings"  # only the llama-cli that became a chat client (b7348) has it
+IK = "ik_llama.cpp"
+"""The fork of that name. It counts its own commits, so its build numbers say nothing of llama.cpp's rules."""
+_FLAG_OF_IK = "--mla-use"  # of every program with the fork's parser, from February 2025 on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +100,7 @@ class Install:
     has_rpc: bool | None = None  # whether it uses workers elsewhere; None where nothing shows it
     library: Path | None = None  # the folder of the shared libraries beside the programs
     release: str | None = None  # of the package that a build of our own was made of: 0.3.36, or b11434
+    fork: str | None = None  # the project whose llama.cpp it is, where it is not llama.cpp's own
     note: str | None = None  # a note for the user about an own build
     compiler: str | None = None  # what the programs report
     flags: tuple[str, ...] = ()  # options and variables of a build of our own
@@ -345,14 +349,19 @@ def _assemble(
     if Program.PLAIN not in programs and Program.SERVER not in programs:
         return None
     reported = versions[0]
+    name = built.version if built else reported.text
+    number = reported.number or (releases.build_number(built.version) if built else _guess(programs))
+    fork = IK if any(_FLAG_OF_IK in executable.options for executable in programs.values()) else None
+    if fork is not None:
+        name, number = " ".join(filter(None, (fork, reported.text))), None
     listed = _devices(next(iter(programs.values())))
     backend = built.backend if built else options.backend(listed)
     return Install(
         root=root,
         origin=origin,
         programs=programs,
-        version=built.version if built else reported.text,
-        build_number=reported.number or (releases.build_number(built.version) if built else _guess(programs)),
+        version=name,
+        build_number=number,
         commit=(built.commit if built else None) or reported.commit,
         backend=backend,
         devices=tuple(device.name for device in listed or ()),
@@ -363,6 +372,7 @@ def _assemble(
         has_rpc=built.has_rpc if built else True if worker else None,
         library=library.parent if (library := find_library(root)) else None,
         release=built.version if built and built.source.startswith("sdist ") else None,
+        fork=fork,
         note=built.note if built else None,
         compiler=reported.compiler,
         flags=_flags(built) if built else (),

@@ -100,6 +100,8 @@ _SYMPTOMS: tuple[tuple[Status, tuple[str, ...]], ...] = (
             "invalid argument",
             "error while handling argument",
             "argument has been removed",
+            "legacy speculative option",  # these of ik_llama.cpp
+            "speculative stage",
         ),
     ),
 )

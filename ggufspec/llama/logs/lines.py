@@ -29,7 +29,7 @@ OWN_WORDS = (  # the beginnings of lines that llama.cpp writes
     r"|(?:main|build|load|print_info|system_info|sampler \w+|generate|operator\(\)|sched_reserve|init): "
     r"|system info: |version: .*\d|(?:srv|slot|que|cmn|spec) +\w+|Log (?:start|end)\b"
     r"|statistics +[\w-]{1,40}: #calls"
-    r"|(?:INFO|WARN|ERR|VERB) +\[| *what\(\):|(?:warning|error): "
+    r"| ?(?:INFO|WARN|ERR|VERB) +\[| *what\(\):|(?:warning|error): "
     r"|GGML_ASSERT|terminate called|Segmentation fault|Aborted"
 )
 SUMMARY_WORDS = r"(?:en|de)coded +\d|n_\w+ *= |accept +=|draft:|target:"

@@ -24,7 +24,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple
 
-from ggufspec.domain import MethodCounts, Program, Sample
+from ggufspec.domain import Method, MethodCounts, Program, Sample
 
 _STATISTICS = re.compile(
     rb"statistics {1,20}(?P<method>[\w-]{1,40}): "
@@ -34,6 +34,9 @@ _STATISTICS = re.compile(
     rb"(?:, #mean acc len = +[\d.]{1,12}, #acc rate/pos = \((?P<rates>\d\.\d{3}(?:, \d\.\d{3}){0,999})?\))?"
     rb"(?:, dur\(b,g,a\) = +[\d.]{1,16}, +(?P<ms>\d{1,12}\.\d{3}), +[\d.]{1,16} ms)?"
 )
+_NAMES = {method.stage: method.value for method in Method if method.is_head}
+"""What ik_llama.cpp calls heads in its statistics -> llama.cpp's names; its n-grams differ in underscores."""
+
 _TESTED = 2  # tokens that builds from b8889 on evaluate first, to test whether a cache can be shortened
 _CHAIN = 2  # methods, at least
 _SLACK = 1.02  # of a window that is printed to the millisecond
@@ -65,7 +68,7 @@ def find_statistics(data: bytes, start: int = 0, end: int | None = None) -> list
     """Return all lines of statistics, in order."""
     return [
         Statistics(
-            method=match["method"].decode(),
+            method=_NAMES.get(name := match["method"].decode().replace("_", "-"), name),
             drafting=int(match["drafting"]),
             judged=int(match["judged"]),
             drafts=int(match["drafts"]),

@@ -20,6 +20,13 @@ END = "[DONE]"
 T = TypeVar("T")
 
 
+class DepthCounts(msgspec.Struct, frozen=True):
+    """How many drafts reached a position, and how many of these tokens were accepted; of ik_llama.cpp."""
+
+    depth: Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
+    draft_n_accepted: Count
+
+
 class Timings(msgspec.Struct, frozen=True):
     """Figures so far; llama.cpp writes NaN and infinity as null."""
 
@@ -31,6 +38,7 @@ class Timings(msgspec.Struct, frozen=True):
     draft_n: Count | None = None
     draft_n_accepted: Count | None = None
     cache_n: Number | None = None
+    draft_by_depth: tuple[DepthCounts, ...] = ()
 
 
 class CompletionEvent(msgspec.Struct, frozen=True):
