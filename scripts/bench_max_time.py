@@ -27,7 +27,12 @@ from ggufspec.measure import OVERRUN
 
 GGUFSPEC = (sys.executable, "-m", "ggufspec")
 DEMO = "demo"
-BUSY_LOOP = "while True: pass"
+BUSY_LOOP = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:  # so that it ends with this script, however that ends
+    pass
+"""
 OUTCOMES = {0: "ended", TimeLimitError.exit_code: "refused", InconclusiveError.exit_code: "no verdict"}
 
 
@@ -67,7 +72,7 @@ def main() -> None:
                     words = _words(command, model)
                     if words is None:
                         continue
-                    with _busy(beside == "busy"):
+                    with busy_loops(1 if beside == "busy" else 0):
                         cell = _measure(command, words, model, beside, limit_s)
                     cells.append(cell)
                     print(_row(cell), flush=True)
@@ -84,17 +89,15 @@ def _words(command: str, model: str) -> list[str] | None:
 
 
 @contextmanager
-def _busy(is_busy: bool) -> Iterator[None]:
-    """Keep one core busy in the block."""
-    if not is_busy:
-        yield
-        return
-    loop = subprocess.Popen([sys.executable, "-c", BUSY_LOOP])
+def busy_loops(number: int) -> Iterator[None]:
+    """Keep so many cores busy in the block, as other programs do."""
+    loops = [subprocess.Popen([sys.executable, "-c", BUSY_LOOP]) for _ in range(number)]
     try:
         yield
     finally:
-        loop.kill()
-        loop.wait()
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 def _measure(command: str, words: list[str], model: str, beside: str, limit_s: float) -> Cell:

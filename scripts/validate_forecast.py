@@ -40,11 +40,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from bench_max_time import busy_loops
 
 from ggufspec import engines, paths, results, stats, tuning
 from ggufspec.analysis import Arm, arms
@@ -234,18 +234,6 @@ def percentiles(errors: Sequence[float]) -> tuple[float, float]:
     """Return the median and the 95th percentile."""
     median, high = np.percentile(np.array(errors), [50, 95])
     return float(median), float(high)
-
-
-@contextmanager
-def busy_loops(number: int) -> Iterator[None]:
-    """Let processes compute all the time, as other programs do."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
 
 
 def _step(pair: Pair, suite: str, asked: argparse.Namespace, number: int) -> list[Miss] | None:

@@ -256,7 +256,9 @@ def calibrate_costs(
     """Yield a Stage before each run; return the corrected costs of every drafter and placement.
 
     The target alone is measured, and the most promising drafters at γ ≈ 1, 4 and 16, with several loads of
-    each: loads of the same models differ. Every other time their order is reversed, so that drift cancels.
+    each: loads of the same models differ. The target alone comes first and last, because every speed-up rests
+    on it; of several arms that share a baseline, the baseline deserves the most runs (Dunnett 1955). Every
+    other time the order of the drafts is reversed, so that drift cancels.
     Costs of the other drafters are corrected by what the target alone shows. Runs that fail are left out, and
     so are those for which there is no time.
 
@@ -267,10 +269,13 @@ def calibrate_costs(
     """
     sizes = _MIDDLE if plan.is_short else _SIZES
     by_setup = {setup: _arms(setup, candidates, sizes) for setup in _promising(candidates)}
-    arms = {arm.baseline: None for arms in by_setup.values() for arm in arms}
-    arms |= {arm: None for arms in by_setup.values() for arm in arms}
+    drafting = list(dict.fromkeys(arm for arms in by_setup.values() for arm in arms))
+    alone = list(dict.fromkeys(arm.baseline for arm in drafting))
     texts, loads = ([*plan.texts[:1]] * _SHORT_RUNS, 1) if plan.is_short else (plan.texts, plan.loads)
-    order = [arm for load in range(loads) for arm in (arms if load % 2 == 0 else reversed(arms))]
+    of_load = len(drafting) + 2 * len(alone)
+    order = [
+        arm for load in range(loads) for arm in (*alone, *drafting[:: 1 if load % 2 == 0 else -1], *alone)
+    ]
     runs: dict[RunSpec, list[_TextRun]] = {}
     longest_s = 0.0
     with temporary.folder() as scratch, plan.engine, machine.Watch.start() as watch:
@@ -279,12 +284,12 @@ def calibrate_costs(
                 break
             begun = time.monotonic()
             yield Stage(name="calibrating", done=number, total=len(order))
-            if number % len(arms) == 0:
+            if number % of_load == 0:
                 plan.engine.close()  # so that everything is loaded anew
             runs.setdefault(arm, []).extend(_measured(plan, arm, texts, scratch / "run"))
             longest_s = max(longest_s, time.monotonic() - begun)
         conditions = watch.conditions()
-    disturbance = _disturbance(conditions, arms)
+    disturbance = _disturbance(conditions, drafting)
     corrected = {
         setup: forecast.calibrate(
             curve,

@@ -234,14 +234,14 @@ def test_a_model_that_is_too_slow_is_refused_by_the_name_of_the_limit(
     assert clock.now <= LIMIT_S
 
 
-def test_a_forecast_alone_measures_the_target_and_one_draft_size(
+def test_a_forecast_alone_measures_the_target_twice_and_one_draft_size(
     plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outlook, library, _ = _look(plan, clock, 1.0, monkeypatch, forecast_only=True)
-    assert library.seen.count("run") == 2 * 3  # of each three, the first of which warms up
+    assert library.seen.count("run") == 3 * 3  # of each three, the first of which warms up
     assert outlook.prospects
     assert outlook.calibration is not None
-    assert outlook.calibration.runs == 2 * 2
+    assert outlook.calibration.runs == 3 * 2
 
 
 def test_a_forecast_alone_is_refused_where_threads_have_no_cores_of_their_own(
