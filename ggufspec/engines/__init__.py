@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ggufspec.domain import ENGINES, DraftSampling, Method, Program, RunSpec, Sampling
-from ggufspec.engines.binary import BinaryEngine
-from ggufspec.engines.engine import BuildsEngine, Engine, Measurement, failure_error, keeps_loads
-from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command import check_draft_sampling as check_program_samples
-from ggufspec.llama.command import check_synthetic as check_program
-from ggufspec.llama.install import Install
 
 if TYPE_CHECKING:
+    from ggufspec.engines.engine import BuildsEngine, Engine, Measurement, failure_error, keeps_loads
+    from ggufspec.engines.inprocess import InprocessEngine
     from ggufspec.engines.library.selftest import Library
+    from ggufspec.llama.install import Install
 
 __all__ = [
     "ENGINES",
@@ -31,6 +29,20 @@ __all__ = [
     "make",
     "program_for",
 ]
+
+_HOMES = {
+    "engine": ("BuildsEngine", "Engine", "Measurement", "failure_error", "keeps_loads"),
+    "inprocess": ("InprocessEngine",),
+}
+"""Module -> the names of it that are imported on first use: a worker of ``library`` needs none."""
+
+
+def __getattr__(name: str) -> object:
+    """Import a name from its module on first use."""
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def program_for(name: str, spec: RunSpec) -> Program:
@@ -71,7 +83,9 @@ def check_synthetic(engine: str, install: Install, methods: Sequence[Method]) ->
             "synthetic acceptance needs a draft model, and no other drafting method",
             "name one with --draft-model, and leave --method out",
         )
-    check_program(install.executable(Program.SERVER))
+    from ggufspec.llama import command
+
+    command.check_synthetic(install.executable(Program.SERVER))
 
 
 def check_draft_sampling(
@@ -93,7 +107,9 @@ def check_draft_sampling(
     Raises:
         GgufspecError: the engine, its llama.cpp or every method lacks that choice, or it changes nothing.
     """
-    check_program_samples(install, ENGINES[engine])
+    from ggufspec.llama import command
+
+    command.check_draft_sampling(install, ENGINES[engine])
     if not any(method.samples_drafts for method in methods):
         able = " and ".join(method.value for method in Method if method.samples_drafts)
         raise GgufspecError(
@@ -131,7 +147,7 @@ def make(
     if capacity is None and install.gpu is not False:
         capacity = 1
     if name == "inprocess":
-        from ggufspec.engines.inprocess import InprocessEngine  # slow to import
+        from ggufspec.engines.inprocess import InprocessEngine
 
         return InprocessEngine(
             install=install,
@@ -143,6 +159,8 @@ def make(
         )
     program = ENGINES[name]
     if program is not Program.SERVER:
+        from ggufspec.engines.binary import BinaryEngine
+
         return BinaryEngine(install=install, name=name, drafting_program=program, timeout_s=timeout_s)
     from ggufspec.engines.server.engine import ServerEngine  # its HTTP client is slow to import
 

@@ -21,7 +21,7 @@ from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import selftest
 from ggufspec.engines.library.llama_h import NEEDED
 from ggufspec.errors import NoInstallError
-from ggufspec.llama.install import installs, releases
+from ggufspec.llama.install import find_library, installs, releases
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 from ggufspec.options import TuneOptions
@@ -140,7 +140,7 @@ def test_an_older_llama_is_refused_by_name(legacy: Install, tmp_path: Path) -> N
 def test_a_layout_that_lacks_any_field_does_not_fit(copied: Install) -> None:
     if platform.machine() != "x86_64":
         pytest.skip("the size of a struct is seen on x86-64 only")
-    words = [sys.executable, "-c", WITHOUT_A_FIELD, str(installs.find_library(copied.root))]
+    words = [sys.executable, "-c", WITHOUT_A_FIELD, str(find_library(copied.root))]
     unnoticed = json.loads(subprocess.check_output(words, text=True))
     assert set(unnoticed) == HIDDEN
 

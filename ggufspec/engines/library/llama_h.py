@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec.domain import Failure, Status
-from ggufspec.llama.install import device_list, find_library
+from ggufspec.llama.install import find_library, library
 
 LAYOUTS = Path(__file__).with_name("layouts.json")
 
@@ -250,10 +250,10 @@ def load_library(folder: Path) -> Llama:
     opened = _open(file)
     if isinstance(opened, str):
         raise Failure(Status.LOAD_FAILED, f"{file} cannot be used: {opened}")
-    library = Llama(*opened)
-    device_list.load_plugins(file.parent)
-    library.llama_backend_init()
-    return library
+    lib = Llama(*opened)
+    library.load_plugins(file.parent)
+    lib.llama_backend_init()
+    return lib
 
 
 def _open(file: Path) -> tuple[ctypes.CDLL, StructLayout] | str:

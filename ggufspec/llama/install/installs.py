@@ -17,6 +17,7 @@ from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import options, packages, releases, store
 from ggufspec.llama.install.environment import capture_program
+from ggufspec.llama.install.library import find_library
 from ggufspec.llama.install.options import ListedFlags, parse_help
 from ggufspec.llama.install.packages import Package
 from ggufspec.llama.install.store import Built, Skipped
@@ -251,13 +252,6 @@ def probe(path: Path, origin: str, built: Built | None = None) -> Install | None
             return install
     package = packages.find_package_in(path)
     return _of_package(package, origin) if isinstance(package, Package) else None
-
-
-def find_library(root: Path) -> Path | None:
-    """Return the shared library beside programs, or in the library folder of an installation."""
-    folders = (root, root.parent / "lib", root.parent / "lib64")
-    candidates = (folder / name for folder in folders for name in packages.LIBRARIES)
-    return next((path for path in candidates if path.exists()), None)
 
 
 def _places(path: Path) -> Iterator[Path]:

@@ -15,13 +15,12 @@ from pathlib import Path, PurePosixPath
 
 from packaging.version import InvalidVersion, Version
 
-from ggufspec.llama.install import contents, device_list, options, releases
+from ggufspec.llama.install import contents, library, options, releases
 from ggufspec.llama.install.contents import FileRecord
 from ggufspec.llama.install.environment import capture_program
 from ggufspec.llama.install.store import Skipped
 
 NAME = "llama-cpp-python"
-LIBRARIES = ("libllama.so", "libllama.dylib")
 
 _PACKAGE = "llama_cpp"
 _FOLDER = "lib"  # in the package
@@ -95,7 +94,7 @@ def _examine(folder: Path, distribution: metadata.Distribution | None) -> Packag
     absent = next((name for name in recorded if not (folder.parent / name).exists()), None)
     if absent is not None:
         return refuse(f" is only half installed: {absent} is missing")
-    file = next((path for name in LIBRARIES if (path := folder / _FOLDER / name).exists()), None)
+    file = next((path for name in library.LIBRARIES if (path := folder / _FOLDER / name).exists()), None)
     if file is None:
         return refuse(" was installed without its library")
     damage = contents.find_cut_short(file.parent)
@@ -131,7 +130,7 @@ def _is_library(name: str) -> bool:
 
 def _ask_library(file: Path) -> tuple[options.ListedDevice, ...] | str:
     """Return the GPUs that a library lists, or why it does not load."""
-    completed, out, err = capture_program([sys.executable, "-I", str(Path(device_list.__file__)), str(file)])
+    completed, out, err = capture_program([sys.executable, "-I", str(Path(library.__file__)), str(file)])
     if completed.returncode == 0:
         return options.parse_devices(out)
     if completed.timed_out:

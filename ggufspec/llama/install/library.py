@@ -1,6 +1,8 @@
-"""List the GPUs that a library of llama.cpp sees, as its programs do with ``--list-devices``.
+"""The shared library of a llama.cpp: where it is, and which GPUs it sees.
 
-Run in a separate process, so that a library that crashes is only one that cannot be used.
+Run in a separate process, it lists them as the programs do with ``--list-devices``, so that a library that
+crashes is only one that cannot be used. The worker of the engine ``inprocess`` imports this module, so it
+takes only what Python brings.
 """
 
 from __future__ import annotations
@@ -12,7 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+LIBRARIES = ("libllama.so", "libllama.dylib")
 _CPU = 0  # GGML_BACKEND_DEVICE_TYPE_CPU, ggml-backend.h
+
+
+def find_library(root: Path) -> Path | None:
+    """Return the shared library beside programs, or in the library folder of an installation."""
+    folders = (root, root.parent / "lib", root.parent / "lib64")
+    candidates = (folder / name for folder in folders for name in LIBRARIES)
+    return next((path for path in candidates if path.exists()), None)
 
 
 def load_plugins(folder: Path) -> None:
