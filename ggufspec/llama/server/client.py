@@ -7,17 +7,27 @@ connections at any time.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx2
 
 from ggufspec.domain import RequestOutcome
 from ggufspec.llama.server.answers import error_message
 
+if TYPE_CHECKING:
+    import ssl
+
 _CONNECT_S = 10.0
+
+
+@functools.cache  # each client would read them again, which takes longer than most questions
+def _certificates() -> ssl.SSLContext:
+    """Return the authorities that are trusted."""
+    return httpx2.create_ssl_context(trust_env=False)
 
 
 class RequestError(Exception):
@@ -77,6 +87,7 @@ class ServerClient:
             headers=headers_for(key),
             timeout=timeout_s,
             trust_env=False,
+            verify=_certificates(),
             limits=httpx2.Limits(max_keepalive_connections=0),
         )
 
@@ -167,6 +178,7 @@ class LoadClient:
             timeout=httpx2.Timeout(None, connect=_CONNECT_S),  # the caller limits the complete request
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
             trust_env=False,
+            verify=_certificates(),
             transport=transport,
         )
 
