@@ -317,9 +317,11 @@ def _install_packages(
         packages = [*(str(package) for package in requirements if package.name != "torch"), str(wheel)]
     install = [uv, "pip", "install", "--python", python, *_index_words()]
     yield from _run_uv([*install, "--only-binary", ":all:", *packages], log)
-    _, out, _ = proc.capture([python, "-sE", "-c", "import torch; print(torch.__version__)"])
+    # whether it can be imported, which takes seconds, is seen by the conversion that follows
+    asks = "from importlib.metadata import version; print(version('torch'))"
+    _, out, _ = proc.capture([python, "-sE", "-c", asks])
     if not out.strip():
-        raise _unavailable("PyTorch cannot be imported after its installation", log)
+        raise _unavailable("there is no PyTorch after its installation", log)
     return out.strip()
 
 
