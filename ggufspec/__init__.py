@@ -28,93 +28,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ggufspec import notebooks
+from ggufspec import lazy, notebooks
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `as` says to type checkers that a name is public
     __version__: str
-    from ggufspec.api import (
-        auto,
-        bench,
-        bisect,
-        board,
-        build,
-        check,
-        compare,
-        convert,
-        crossover,
-        demo,
-        fetch,
-        forecast_tuning,
-        list_builds,
-        models,
-        parse,
-        paste,
-        plan,
-        plan_bench,
-        publish,
-        remove_builds,
-        serving_command,
-        suggest,
-        tune,
-        verify,
-        whatif,
-        why,
-    )
-    from ggufspec.domain import Sample
-    from ggufspec.options import BenchOptions
-    from ggufspec.report import frames, plot
-    from ggufspec.report.frames import runs, summary
-    from ggufspec.results import ResultSet, load
-    from ggufspec.steps import Sink
-
-__all__ = [
-    "BenchOptions",
-    "ResultSet",
-    "Sample",
-    "Sink",
-    "auto",
-    "bench",
-    "bisect",
-    "board",
-    "build",
-    "check",
-    "compare",
-    "convert",
-    "crossover",
-    "demo",
-    "fetch",
-    "forecast_tuning",
-    "frames",
-    "list_builds",
-    "load",
-    "models",
-    "parse",
-    "paste",
-    "plan",
-    "plan_bench",
-    "plot",
-    "publish",
-    "remove_builds",
-    "runs",
-    "serving_command",
-    "suggest",
-    "summary",
-    "tune",
-    "verify",
-    "whatif",
-    "why",
-]
-
-_HOMES = {
-    "BenchOptions": "ggufspec.options",
-    "ResultSet": "ggufspec.results",
-    "Sample": "ggufspec.domain",
-    "Sink": "ggufspec.steps",
-    "load": "ggufspec.results",
-    "runs": "ggufspec.report.frames",
-    "summary": "ggufspec.report.frames",
-}
-_MODULES = {"frames": "ggufspec.report.frames", "plot": "ggufspec.report.plot"}
+    from ggufspec.api import *  # noqa: F403  # all functions of commands
+    from ggufspec.domain import Sample as Sample
+    from ggufspec.options import BenchOptions as BenchOptions
+    from ggufspec.report import frames as frames, plot as plot
+    from ggufspec.report.frames import runs as runs, summary as summary
+    from ggufspec.results import ResultSet as ResultSet, load as load
+    from ggufspec.steps import Sink as Sink
 
 
 def _html(value: object) -> str:
@@ -124,19 +48,9 @@ def _html(value: object) -> str:
 
 
 notebooks.register(_html)
+_load, __dir__ = lazy.attach(__name__)
 
 
 def __getattr__(name: str) -> object:
     """Import a public name from its module on first use."""
-    if name == "__version__":
-        return import_module("importlib.metadata").version("ggufspec")
-    if name in _MODULES:
-        return import_module(_MODULES[name])
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "ggufspec.api")), name)
-
-
-def __dir__() -> list[str]:
-    """List the public names."""
-    return __all__
+    return import_module("importlib.metadata").version("ggufspec") if name == "__version__" else _load(name)

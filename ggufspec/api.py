@@ -7,75 +7,31 @@ They are beside what they do, and imported on first use.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ggufspec.analysis import compare, models, why
-    from ggufspec.forecast.planning import plan
-    from ggufspec.forecast.whatif import whatif
-    from ggufspec.llama.build import build, list_builds, remove_builds
-    from ggufspec.llama.logs import parse
-    from ggufspec.measure import bench, demo, plan_bench
-    from ggufspec.modelfiles.api import check, convert, fetch, suggest
-    from ggufspec.pasting import paste
-    from ggufspec.publishing.api import board, publish, verify
-    from ggufspec.tuning import auto, crossover, forecast_tuning, serving_command, tune
-    from ggufspec.tuning.bisect import bisect
+from ggufspec import lazy
 
-__all__ = [
-    "auto",
-    "bench",
-    "bisect",
-    "board",
-    "build",
-    "check",
-    "compare",
-    "convert",
-    "crossover",
-    "demo",
-    "fetch",
-    "forecast_tuning",
-    "list_builds",
-    "models",
-    "parse",
-    "paste",
-    "plan",
-    "plan_bench",
-    "publish",
-    "remove_builds",
-    "serving_command",
-    "suggest",
-    "tune",
-    "verify",
-    "whatif",
-    "why",
-]
+if TYPE_CHECKING:  # `as` says to type checkers that a name is public
+    from ggufspec.analysis import compare as compare, models as models, why as why
+    from ggufspec.forecast.planning import plan as plan
+    from ggufspec.forecast.whatif import whatif as whatif
+    from ggufspec.llama.build import (
+        build as build,
+        list_builds as list_builds,
+        remove_builds as remove_builds,
+    )
+    from ggufspec.llama.logs import parse as parse
+    from ggufspec.measure import bench as bench, demo as demo, plan_bench as plan_bench
+    from ggufspec.modelfiles.api import check as check, convert as convert, fetch as fetch, suggest as suggest
+    from ggufspec.pasting import paste as paste
+    from ggufspec.publishing.api import board as board, publish as publish, verify as verify
+    from ggufspec.tuning import (
+        auto as auto,
+        crossover as crossover,
+        forecast_tuning as forecast_tuning,
+        serving_command as serving_command,
+        tune as tune,
+    )
+    from ggufspec.tuning.bisect import bisect as bisect
 
-_HOMES = {
-    "analysis": ("compare", "models", "why"),
-    "forecast.planning": ("plan",),
-    "forecast.whatif": ("whatif",),
-    "llama.build": ("build", "list_builds", "remove_builds"),
-    "llama.logs": ("parse",),
-    "measure": ("bench", "demo", "plan_bench"),
-    "modelfiles.api": ("check", "convert", "fetch", "suggest"),
-    "pasting": ("paste",),
-    "publishing.api": ("board", "publish", "verify"),
-    "tuning": ("auto", "crossover", "forecast_tuning", "serving_command", "tune"),
-    "tuning.bisect": ("bisect",),
-}
-"""Module -> its functions."""
-
-
-def __getattr__(name: str) -> Any:
-    """Import a function from its module on first use."""
-    for module, functions in _HOMES.items():
-        if name in functions:
-            return getattr(import_module(f"ggufspec.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """List the functions."""
-    return __all__
+__getattr__, __dir__ = lazy.attach(__name__)

@@ -25,8 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gguf import GGUFReader
-from make_random_head import KINDS, Target
-from make_random_head import write as write_head
+from make_random_head import KINDS, Target, write as write_head
 
 from ggufspec import proc
 from ggufspec.domain import (

@@ -369,7 +369,7 @@ def python() -> Iterator[str]:
             value = getattr(module, name)
             if inspect.isclass(value) or inspect.isfunction(value):
                 yield f"| `{title}.{name}` | {_first(value)} |"
-        yield f"\n::: {title}\n"
+        yield f"\n::: {title}\n    options:\n      members: [{', '.join(module.__all__)}]\n"
 
 
 def _first(value: object) -> str:

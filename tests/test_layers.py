@@ -26,6 +26,7 @@ MODULES = {
         "digests",
         "errors",
         "harmless",
+        "lazy",
         "notebooks",
         "paths",
         "proc",
@@ -151,11 +152,11 @@ def upward(path: Path, imports: Iterable[Import]) -> list[str]:
 
 @functools.cache
 def exports(name: str) -> set[str]:
-    """Return what a package says others may use."""
+    """Return what a package says others may use: what it lists, or else what it imports."""
     for node in ast.parse(SOURCES[FILES[name]]).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return set(ast.literal_eval(node.value))
-    return set()
+    return {imported.name for imported in imports_of(FILES[name]) if imported.name}
 
 
 def test_every_room_and_module_has_its_place() -> None:

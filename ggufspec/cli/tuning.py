@@ -44,8 +44,7 @@ def tune(asked: TuneOptions) -> None:
     ggufspec tune --parallel 4 --serve-ctx 8192       a server for four users
     ggufspec tune --from llama.service                instead of what a unit runs today
     """
-    from ggufspec.cli.steps import benches, pasting
-    from ggufspec.cli.steps import tuning as steps
+    from ggufspec.cli.steps import benches, pasting, tuning as steps
     from ggufspec.tuning import TuningForecast
 
     asked, _ = pasting.read_asked(asked)
@@ -113,8 +112,7 @@ def auto(asked: AutoOptions) -> None:
 def print_finished(configuration: Configuration) -> None:
     """Print an earlier tuning as ``show`` does: its verdict, its table and its warnings."""
     from ggufspec.cli.steps import benches
-    from ggufspec.report.text import configuration as sentences
-    from ggufspec.report.text import overview, tables
+    from ggufspec.report.text import configuration as sentences, overview, tables
 
     for line in sentences.lines(configuration):
         echo(line)

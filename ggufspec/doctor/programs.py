@@ -15,10 +15,8 @@ from ggufspec.doctor.finding import Finding, install_command, missing, ok, remar
 from ggufspec.domain import Program
 from ggufspec.errors import BuildError, NoInstallError
 from ggufspec.llama import cuda
-from ggufspec.llama.build import toolchain
-from ggufspec.llama.build import toolkit as cuda_toolkit
-from ggufspec.llama.install import Install, Skipped, store
-from ggufspec.llama.install import installs as install_survey
+from ggufspec.llama.build import toolchain, toolkit as cuda_toolkit
+from ggufspec.llama.install import Install, Skipped, installs as install_survey, store
 from ggufspec.machine import Gpu
 from ggufspec.options import settings
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ggufspec import lazy
 from ggufspec.domain import ENGINES, DraftSampling, Method, Program, RunSpec, Sampling
 from ggufspec.errors import GgufspecError
 
@@ -30,19 +30,7 @@ __all__ = [
     "program_for",
 ]
 
-_HOMES = {
-    "engine": ("BuildsEngine", "Engine", "Measurement", "failure_error", "keeps_loads"),
-    "inprocess": ("InprocessEngine",),
-}
-"""Module -> the names of it that are imported on first use: a worker of ``library`` needs none."""
-
-
-def __getattr__(name: str) -> object:
-    """Import a name from its module on first use."""
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy.attach(__name__)  # a worker of `library` needs none of these
 
 
 def program_for(name: str, spec: RunSpec) -> Program:

@@ -30,38 +30,3 @@ from ggufspec.fleet.ray_cluster import RayCluster
 from ggufspec.fleet.scheduling import AttemptEnding, Node, Schedule
 from ggufspec.fleet.simulating import Simulation, Stay, lower_bound, simulate
 from ggufspec.fleet.storing import merge
-
-__all__ = [
-    "START_HINT",
-    "AttemptEnding",
-    "BlockEnded",
-    "Cluster",
-    "Drive",
-    "FleetProgress",
-    "MachineJoined",
-    "MachineRefused",
-    "Node",
-    "NodeLost",
-    "Order",
-    "RayCluster",
-    "Reply",
-    "Schedule",
-    "Simulation",
-    "Stay",
-    "block_key",
-    "describe_unmeasured",
-    "examine_nodes",
-    "identify_machine",
-    "list_fleets",
-    "list_unmeasured",
-    "lower_bound",
-    "make_order",
-    "merge",
-    "new_name",
-    "plan_fleet",
-    "prepare_nodes",
-    "read_benches",
-    "read_fleet",
-    "simulate",
-    "tune_nodes",
-]

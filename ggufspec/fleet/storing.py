@@ -15,8 +15,7 @@ from ggufspec.errors import ResultsError
 from ggufspec.fleet.journal import BlockEnded, MachineJoined, StoredFleet, block_key, create_fleet, new_name
 from ggufspec.fleet.orders import Preparation, RunStored, TextJudged, identify_machine
 from ggufspec.fleet.scheduling import AttemptEnding
-from ggufspec.results import Meta, ResultSet
-from ggufspec.results import store as stored_benches
+from ggufspec.results import Meta, ResultSet, store as stored_benches
 
 
 def store_copy(name: str, meta: Meta, runs: Iterable[RunResult], add_files: Callable[[Path], object]) -> Path:

@@ -7,26 +7,3 @@ from ggufspec.forecast.calibration import Calibration, CalibrationRun, calibrate
 from ggufspec.forecast.evaluations import Exposure, alone, drafting
 from ggufspec.forecast.forecasting import Forecast, RoundRange, closed_form, forecasts, round_range
 from ggufspec.forecast.replaying import RoundsRun, replays, time_rounds
-
-__all__ = [
-    "Advice",
-    "Calibration",
-    "CalibrationRun",
-    "Exposure",
-    "Forecast",
-    "Reason",
-    "RoundRange",
-    "RoundsRun",
-    "alone",
-    "best",
-    "calibrate",
-    "choose_draft_size",
-    "closed_form",
-    "drafting",
-    "forecasts",
-    "needs",
-    "ratio",
-    "replays",
-    "round_range",
-    "time_rounds",
-]

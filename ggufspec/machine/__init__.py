@@ -14,19 +14,3 @@ from ggufspec.machine.hardware import (
 from ggufspec.machine.load import LoadWatch, busy_cores
 from ggufspec.machine.nvml import SLOWDOWNS, Gpu, nvidia_smi
 from ggufspec.machine.sampling import Watch
-
-__all__ = [
-    "SLOWDOWNS",
-    "Gpu",
-    "LoadWatch",
-    "Room",
-    "Watch",
-    "busy_cores",
-    "count_listeners",
-    "last_cache_bytes",
-    "memory",
-    "nvidia_smi",
-    "read_bandwidth",
-    "snapshot",
-    "usable_cores",
-]

@@ -18,34 +18,3 @@ from ggufspec.measure.programs import describe_engine
 from ggufspec.measure.runplan import RunPlan, refuse_endless
 from ggufspec.measure.session import Session, identify, prepare_session, unread_files
 from ggufspec.measure.sweep import Block, Blocks, sizes
-
-__all__ = [
-    "NO_DEADLINE",
-    "OVERRUN",
-    "RUN_SHARE",
-    "BenchProgress",
-    "Block",
-    "Blocks",
-    "Deadline",
-    "RunPlan",
-    "Session",
-    "bench",
-    "choose_sampling",
-    "demo",
-    "describe_engine",
-    "fetch_in_time",
-    "file_of",
-    "find_drafters",
-    "find_methods",
-    "identify",
-    "options_of",
-    "plan_bench",
-    "prepare_session",
-    "refuse_endless",
-    "sizes",
-    "survey_models",
-    "unread_files",
-    "with_fetched",
-    "with_head",
-    "with_tuned",
-]

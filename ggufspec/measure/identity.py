@@ -17,8 +17,7 @@ from ggufspec import digests
 from ggufspec.domain import FileIdentity, FileUse, ModelFile, Program, Prompt, RunSpec
 from ggufspec.engines import ENGINES
 from ggufspec.errors import ModelFileError, ResultsError
-from ggufspec.llama.install import Install, releases
-from ggufspec.llama.install import files as llama_files
+from ggufspec.llama.install import Install, files as llama_files, releases
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import gguf
 

@@ -11,8 +11,7 @@ from ggufspec import engines, serving
 from ggufspec.domain import Chain, Failure, Method, Offload, Program, Runtime
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command import check_chain, check_fork, commands
-from ggufspec.llama.install import Install, installs
-from ggufspec.llama.install import options as llama_options
+from ggufspec.llama.install import Install, installs, options as llama_options
 from ggufspec.llama.rpc import WorkerReport, workers
 from ggufspec.measure import identity, traffic
 from ggufspec.measure.configured import choose_sampling

@@ -5,14 +5,3 @@ from __future__ import annotations
 from ggufspec.pasting.choosing import choose_command, paste, read_text
 from ggufspec.pasting.reading import PastedCommand, read_command
 from ggufspec.pasting.texts import FoundCommand, command_of_words, find_commands
-
-__all__ = [
-    "FoundCommand",
-    "PastedCommand",
-    "choose_command",
-    "command_of_words",
-    "find_commands",
-    "paste",
-    "read_command",
-    "read_text",
-]

@@ -11,16 +11,3 @@ from ggufspec.publishing.publishing import (
 )
 from ggufspec.publishing.redacting import Identity, read_identity
 from ggufspec.publishing.verifying import Verification, read_bundle, verify
-
-__all__ = [
-    "Bundle",
-    "Identity",
-    "Verification",
-    "describe_bundle",
-    "describe_verification",
-    "named_repositories",
-    "publish",
-    "read_bundle",
-    "read_identity",
-    "verify",
-]

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from ggufspec import machine, paths, results
 from ggufspec.llama.install import switches
-from ggufspec.measure import RUN_SHARE, Deadline, identity
-from ggufspec.measure import api as benches
+from ggufspec.measure import RUN_SHARE, Deadline, api as benches, identity
 from ggufspec.modelfiles import api, hub
 from ggufspec.options import AutoOptions, TuneOptions, takes
 from ggufspec.results import Configuration, read_configuration

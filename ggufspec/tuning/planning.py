@@ -39,11 +39,11 @@ from ggufspec.measure import (
     describe_engine,
     find_drafters,
     find_methods,
+    identify as identified,
     identity,
+    prepare_session as checked,
     refuse_endless,
 )
-from ggufspec.measure import identify as identified
-from ggufspec.measure import prepare_session as checked
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.options import BenchOptions, TuneOptions

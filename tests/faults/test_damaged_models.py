@@ -12,8 +12,7 @@ import pytest
 from ggufspec import digests, paths
 from ggufspec.domain import ModelFile
 from ggufspec.errors import ModelFileError, NotCachedError
-from ggufspec.modelfiles import catalog
-from ggufspec.modelfiles import hub as hub_package
+from ggufspec.modelfiles import catalog, hub as hub_package
 from tests.support import fakes, hub_client, models, shell
 from tests.support.hub_client import PAIR, Run
 from tests.support.hub_server import Hub

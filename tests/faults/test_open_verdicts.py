@@ -18,8 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from ggufspec import paths, results, tuning
 from ggufspec.analysis import arms, boards, listing, map_crossover
@@ -31,8 +30,7 @@ from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
 from ggufspec.options import AutoOptions
 from ggufspec.publishing import derived
-from ggufspec.report.text import configuration, crossovers, details, overview, reasons
-from ggufspec.report.text import tuned as tuned_report
+from ggufspec.report.text import configuration, crossovers, details, overview, reasons, tuned as tuned_report
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import CrossoverAxes, ResultSet
 from ggufspec.tuning import Tuned, TuningForecast

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ggufspec.domain import Program
 from ggufspec.engines.library import HeadDraft

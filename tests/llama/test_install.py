@@ -7,8 +7,7 @@ import pytest
 
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
-from ggufspec.llama.install import installs as install
-from ggufspec.llama.install import store
+from ggufspec.llama.install import installs as install, store
 from ggufspec.llama.install.environment import program_environment, switches
 from ggufspec.llama.install.store import Built
 from ggufspec.report.text.provenance import table

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from ggufspec.domain import Program, Sample, Status
 from ggufspec.errors import LogError

@@ -30,8 +30,7 @@ from ggufspec.engines.library.messages import ModelLoad, WorkerRun
 from ggufspec.engines.server import load_of
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
-from ggufspec.llama.logs import offload as logs_offload
-from ggufspec.llama.logs import parsing
+from ggufspec.llama.logs import offload as logs_offload, parsing
 from ggufspec.llama.logs.offload import find_models
 from ggufspec.report import frames
 from ggufspec.report.text import formats, overview

@@ -18,8 +18,7 @@ from ggufspec import publishing, results
 from ggufspec.analysis import BundleState, arms, boards
 from ggufspec.domain import Drafting, RunResult
 from ggufspec.errors import ResultsError
-from ggufspec.report.html import board as page
-from ggufspec.report.html import notebook
+from ggufspec.report.html import board as page, notebook
 from ggufspec.results import archive
 from tests.support import published, shell
 from tests.support.pages import Page

@@ -10,14 +10,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ggufspec import publishing, results
 from ggufspec.domain import Offload, Sample
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.publishing import Bundle, Identity, redacting
-from ggufspec.publishing import publishing as making
+from ggufspec.publishing import Bundle, Identity, publishing as making, redacting
 from ggufspec.report import frames
 from ggufspec.report.text import formats, tables
 from ggufspec.results import ResultSet, archive

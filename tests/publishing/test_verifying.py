@@ -29,8 +29,7 @@ from ggufspec.domain import (
     Status,
 )
 from ggufspec.errors import ResultsError, VerificationError
-from ggufspec.publishing import Verification, derived
-from ggufspec.publishing import findings as checking_files
+from ggufspec.publishing import Verification, derived, findings as checking_files
 from ggufspec.report import frames
 from ggufspec.report.text import formats
 from ggufspec.results import archive

@@ -21,8 +21,7 @@ else:
 from ggufspec import paths, proc
 from ggufspec.choices import Backend
 from ggufspec.llama import cuda
-from ggufspec.llama.build import recipes, toolchain
-from ggufspec.llama.build import toolkit as cuda_toolkit
+from ggufspec.llama.build import recipes, toolchain, toolkit as cuda_toolkit
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import processor

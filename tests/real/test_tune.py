@@ -11,8 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import Request as UrlRequest
-from urllib.request import urlopen
+from urllib.request import Request as UrlRequest, urlopen
 
 import pytest
 from click.testing import CliRunner

@@ -16,8 +16,7 @@ import pytest
 
 from ggufspec import machine
 from ggufspec.analysis import arms
-from ggufspec.cli.entry import growing as drawn
-from ggufspec.cli.entry import terminal as sinks
+from ggufspec.cli.entry import growing as drawn, terminal as sinks
 from ggufspec.domain import Conditions, ModelFile, Prompt, Role, RunSpec, Sample
 from ggufspec.measure import BenchProgress, RunPlan, Session, api
 from ggufspec.measure.sweep import Sweep

@@ -20,8 +20,7 @@ import httpx2
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import ggufspec
 from ggufspec import paths, proc, serving, stats

@@ -34,8 +34,7 @@ from ggufspec.domain import (
 from ggufspec.engines import rereading
 from ggufspec.engines.engine import with_placement
 from ggufspec.measure import audit
-from ggufspec.publishing import Identity, findings
-from ggufspec.publishing import publishing as making
+from ggufspec.publishing import Identity, findings, publishing as making
 from ggufspec.results import ResultSet
 from tests.support import fakes
 

@@ -10,8 +10,7 @@ from ggufspec.measure import Session, options_of
 from ggufspec.modelfiles import catalog
 from ggufspec.options import BenchOptions, MeasureOptions, TuneOptions
 from ggufspec.prompts import EMBEDDED
-from ggufspec.report.text import formats, tables
-from ggufspec.report.text import tuned as tuned_report
+from ggufspec.report.text import formats, tables, tuned as tuned_report
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Tuned, TuningForecast
 

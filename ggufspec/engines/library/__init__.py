@@ -11,13 +11,3 @@ from ggufspec.engines.library.messages import (
     TextScores,
     Timing,
 )
-
-__all__ = [
-    "BEFORE_MTP",
-    "NEAR_TIE",
-    "DraftLimits",
-    "HeadDraft",
-    "RoundPart",
-    "TextScores",
-    "Timing",
-]

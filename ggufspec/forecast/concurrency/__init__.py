@@ -15,21 +15,3 @@ from ggufspec.forecast.concurrency.lockstep import (
 )
 from ggufspec.forecast.concurrency.pass_costs import SequenceRows, ServerCosts
 from ggufspec.forecast.concurrency.users import UsersForecast, forecasts_of_users
-
-__all__ = [
-    "BATCH",
-    "UBATCH",
-    "SequenceRows",
-    "ServerCosts",
-    "SlotRows",
-    "TracedRequest",
-    "TrafficPoint",
-    "UsersForecast",
-    "between",
-    "equal_round_seconds",
-    "forecasts_of_users",
-    "leave_one_out",
-    "most_rows",
-    "serve",
-    "split_batch",
-]

@@ -14,20 +14,3 @@ from ggufspec.forecast.costs.roofline import (
     seconds,
     seconds_of_parts,
 )
-
-__all__ = [
-    "DEVICES",
-    "CostCurve",
-    "CurveKind",
-    "DevicePeaks",
-    "MeasuredOn",
-    "ModelPart",
-    "Point",
-    "Shape",
-    "find_device",
-    "flat_curve",
-    "match_device",
-    "roofline_of_parts",
-    "seconds",
-    "seconds_of_parts",
-]

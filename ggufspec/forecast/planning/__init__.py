@@ -12,14 +12,3 @@ from ggufspec.forecast.planning.plans import (
     fit_pair,
     plan,
 )
-
-__all__ = [
-    "CONTEXT",
-    "FetchState",
-    "PairFit",
-    "Planned",
-    "Site",
-    "detect_site",
-    "fit_pair",
-    "plan",
-]

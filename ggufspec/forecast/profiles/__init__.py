@@ -19,26 +19,3 @@ from ggufspec.forecast.profiles.store import (
     write_shared,
 )
 from ggufspec.forecast.profiles.tracing import TracedTexts, traces
-
-__all__ = [
-    "SHARED",
-    "ExpectedRound",
-    "MeasuredCurve",
-    "Profile",
-    "SharedProfile",
-    "TracedTexts",
-    "depths_for",
-    "find_profile",
-    "fit",
-    "keep",
-    "keep_rounds",
-    "kept",
-    "kept_rounds",
-    "known",
-    "measure_curve",
-    "of",
-    "read_shared",
-    "save",
-    "traces",
-    "write_shared",
-]

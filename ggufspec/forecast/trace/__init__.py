@@ -13,25 +13,3 @@ from ggufspec.forecast.trace.ties import Certainty, certainty, first_text_tie
 from ggufspec.forecast.trace.values import Counts, DraftTrace, TraceStep, count
 from ggufspec.forecast.trace.walks import Rules, expected, needed, steps
 from ggufspec.llama.command import draft_sizes
-
-__all__ = [
-    "EMULATED",
-    "Certainty",
-    "Counts",
-    "DraftTrace",
-    "Rules",
-    "TraceStep",
-    "certainty",
-    "chance_behind",
-    "count",
-    "draft_sizes",
-    "expected",
-    "first_text_tie",
-    "from_counts",
-    "from_rounds",
-    "needed",
-    "ngram_steps",
-    "steps",
-    "walk",
-    "why_not",
-]

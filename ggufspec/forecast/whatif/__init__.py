@@ -7,24 +7,3 @@ from ggufspec.forecast.whatif.asking import WhatIf, whatif
 from ggufspec.forecast.whatif.cost_sources import CostSource, list_profiles
 from ggufspec.forecast.whatif.outlooks import Network, WhatIfProjection, best, implied_verify_ratio, outlook
 from ggufspec.forecast.whatif.placing import Machines, describe_device, parts_of, roofline_rate, shape
-
-__all__ = [
-    "Acceptance",
-    "AcceptanceRate",
-    "CostSource",
-    "Machines",
-    "Network",
-    "Positions",
-    "Steady",
-    "WhatIf",
-    "WhatIfProjection",
-    "best",
-    "describe_device",
-    "implied_verify_ratio",
-    "list_profiles",
-    "outlook",
-    "parts_of",
-    "roofline_rate",
-    "shape",
-    "whatif",
-]

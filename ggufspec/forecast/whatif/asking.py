@@ -17,8 +17,7 @@ from ggufspec.forecast.whatif.cost_sources import (
     costs_of_rates,
     load_profile,
 )
-from ggufspec.forecast.whatif.outlooks import Network, WhatIfProjection, outlook
-from ggufspec.forecast.whatif.outlooks import best as fastest
+from ggufspec.forecast.whatif.outlooks import Network, WhatIfProjection, best as fastest, outlook
 from ggufspec.modelfiles import hub
 from ggufspec.options import WhatIfOptions, only, takes
 

@@ -3,5 +3,3 @@
 from __future__ import annotations
 
 from ggufspec.llama.build.ordering import build, list_builds, remove_builds, request_build, run_build
-
-__all__ = ["build", "list_builds", "remove_builds", "request_build", "run_build"]

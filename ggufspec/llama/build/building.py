@@ -13,8 +13,7 @@ from typing import Protocol
 from ggufspec import proc
 from ggufspec.choices import Backend
 from ggufspec.errors import BuildError, DiskFullError
-from ggufspec.llama.build import compilation, recipes, smoke, toolchain
-from ggufspec.llama.build import toolkit as cuda_toolkit
+from ggufspec.llama.build import compilation, recipes, smoke, toolchain, toolkit as cuda_toolkit
 from ggufspec.llama.build.compilation import Compiled, compile_tree
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit

@@ -18,20 +18,3 @@ from ggufspec.llama.command.drafting import (
     unused_settings,
 )
 from ggufspec.llama.command.runtime import check_arguments
-
-__all__ = [
-    "FIRST_BUILDS",
-    "LOOKUPS",
-    "Lookup",
-    "canonical_ngram",
-    "check_arguments",
-    "check_chain",
-    "check_draft_sampling",
-    "check_fork",
-    "check_synthetic",
-    "draft_sizes",
-    "drafter_devices",
-    "longest_draft",
-    "type_name",
-    "unused_settings",
-]

@@ -12,14 +12,3 @@ from ggufspec.llama.convert.converter import (
     log_path,
     provide_converter,
 )
-
-__all__ = [
-    "DISK_BYTES",
-    "DOWNLOAD_BYTES",
-    "Converter",
-    "ConverterRequest",
-    "check_wheel",
-    "find_converter",
-    "log_path",
-    "provide_converter",
-]

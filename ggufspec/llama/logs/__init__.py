@@ -4,12 +4,3 @@ from __future__ import annotations
 
 from ggufspec.llama.logs.lines import MOST_LOG_BYTES, MOST_SERVER_LOG_BYTES, LogTail
 from ggufspec.llama.logs.reading import LoggedRun, parse, read
-
-__all__ = [
-    "MOST_LOG_BYTES",
-    "MOST_SERVER_LOG_BYTES",
-    "LogTail",
-    "LoggedRun",
-    "parse",
-    "read",
-]

@@ -3,5 +3,3 @@
 from __future__ import annotations
 
 from ggufspec.llama.rpc.workers import WorkerReport
-
-__all__ = ["WorkerReport"]

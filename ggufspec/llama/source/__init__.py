@@ -5,12 +5,3 @@ from __future__ import annotations
 from ggufspec.llama.source.git import commits_between
 from ggufspec.llama.source.index import BUILDS_PACKAGE, releases_between
 from ggufspec.llama.source.sources import LEGACY, builds_between, choose_source
-
-__all__ = [
-    "BUILDS_PACKAGE",
-    "LEGACY",
-    "builds_between",
-    "choose_source",
-    "commits_between",
-    "releases_between",
-]

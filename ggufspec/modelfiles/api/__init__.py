@@ -7,21 +7,3 @@ from ggufspec.modelfiles.api.converting import ConvertedHead, HeadModels, conver
 from ggufspec.modelfiles.api.fetching import fetch, find_references, pin_files
 from ggufspec.modelfiles.api.listing import LocalModel, LocalModels, LocalPair, find_models
 from ggufspec.modelfiles.api.suggesting import SuggestedDrafter, suggest
-
-__all__ = [
-    "CheckedPair",
-    "ConvertedHead",
-    "HeadModels",
-    "LocalModel",
-    "LocalModels",
-    "LocalPair",
-    "SuggestedDrafter",
-    "check",
-    "convert",
-    "fetch",
-    "find_models",
-    "find_references",
-    "find_rules",
-    "pin_files",
-    "suggest",
-]

@@ -5,13 +5,3 @@ from __future__ import annotations
 from ggufspec.modelfiles.compat.heads import Head, mtp_bytes, mtp_layers, read_head, usable_methods
 from ggufspec.modelfiles.compat.judging import CompatVerdict
 from ggufspec.modelfiles.compat.vocabularies import effective
-
-__all__ = [
-    "CompatVerdict",
-    "Head",
-    "effective",
-    "mtp_bytes",
-    "mtp_layers",
-    "read_head",
-    "usable_methods",
-]

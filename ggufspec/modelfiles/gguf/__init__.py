@@ -19,22 +19,3 @@ from ggufspec.modelfiles.gguf.reader import (
     Tensor,
     check_path,
 )
-
-__all__ = [
-    "TYPES_BY_NAME",
-    "FileSource",
-    "HeaderSource",
-    "ModelCard",
-    "NumberArray",
-    "StringArray",
-    "Tensor",
-    "Vocabulary",
-    "check_path",
-    "models_in",
-    "open_parts",
-    "parse_complete",
-    "parse_header",
-    "part_paths",
-    "read_card",
-    "validate_file",
-]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ggufspec.errors import GgufspecError
 
 try:
-    import huggingface_hub.constants  # noqa: F401  # reads the Hub's variables, so they are checked first
+    import huggingface_hub.constants  # reads the Hub's variables, so they are checked first
 except ValueError:  # its message may hold a password
     raise GgufspecError(
         "a variable of the Hugging Face Hub has a value that cannot be read",

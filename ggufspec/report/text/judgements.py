@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ggufspec import results as stores
-from ggufspec import stats, units
+from ggufspec import results as stores, stats, units
 from ggufspec.analysis import SERVER_LOADS, Arm, TextGain, arms, differing_gains, rank
 from ggufspec.domain import Missing, Role, SpeedJudgement
 from ggufspec.options import AutoOptions, BenchOptions, Options, SweepOptions, TuneOptions, divide_words

@@ -14,18 +14,3 @@ from ggufspec.tuning.bisect.decisions import (
     choose_next,
 )
 from ggufspec.tuning.bisect.values import Bisection
-
-__all__ = [
-    "ERROR",
-    "BisectFinding",
-    "Bisection",
-    "Measure",
-    "Side",
-    "Trial",
-    "Verdict",
-    "VersionDifference",
-    "bisect",
-    "choose_next",
-    "read_trial",
-    "schedule_looks",
-]
