@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeVar
 
 from ggufspec.errors import ConsentNeededError
@@ -98,3 +100,30 @@ def finish(steps: Generator[E, A | None, R], answer: Callable[[E], A | None] = l
                 result: R = end.value
                 return result
             reply = answer(event)
+
+
+class BuildStep(StrEnum):
+    """The steps from a version's name to programs that run, and those of a conversion."""
+
+    WAIT = "wait"
+    FETCH = "fetch"
+    UNPACK = "unpack"
+    CONFIGURE = "configure"
+    COMPILE = "compile"
+    TEST = "test"
+    INSTALL = "install"
+    CONVERT = "convert"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildProgress:
+    """How far a step has come; ``total`` is None where nobody knows, and units are the step's own.
+
+    ``notice`` marks the few lines that a user should read even where no progress is shown.
+    """
+
+    step: BuildStep
+    done: int = 0
+    total: int | None = None
+    line: str = ""
+    notice: bool = False

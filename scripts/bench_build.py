@@ -33,9 +33,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ggufspec import paths
+from ggufspec import paths, steps
 from ggufspec.errors import GgufspecError
-from ggufspec.llama import progress
 from ggufspec.llama.build import recipes, toolchain
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.install import Backend
@@ -203,10 +202,10 @@ def _copy_source(source: Path | None, version: str | None, into: Path) -> source
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     chosen = sources.choose_source(str(source) if source else None, version)
-    steps = sources.prepare_tree(chosen, into, into.with_suffix(".log"))
+    preparing = sources.prepare_tree(chosen, into, into.with_suffix(".log"))
     while True:
         try:
-            _: progress.BuildProgress = next(steps)
+            _: steps.BuildProgress = next(preparing)
         except StopIteration as end:
             tree: sources.Tree = end.value
             return tree

@@ -11,7 +11,7 @@ from importlib import metadata
 
 import vl_convert
 
-from ggufspec.report.plot import browser
+from ggufspec.report.plot import drawing
 
 _NOTICE = (
     "/* Vega, Vega-Lite and Vega-Embed, bundled by vl-convert-python {version} (scripts/write_vega.py).\n"
@@ -22,8 +22,8 @@ _NOTICE = (
 def main() -> None:
     version = metadata.version("vl-convert-python")
     script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    browser.SCRIPT.write_text(f"{_NOTICE.format(version=version)}{script}", encoding="utf-8")
-    print(f"written: {browser.SCRIPT}")
+    drawing.SCRIPT.write_text(f"{_NOTICE.format(version=version)}{script}", encoding="utf-8")
+    print(f"written: {drawing.SCRIPT}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ PATHS = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 MODULES = {
     *{
-        "argument_types",
         "choices",
         "digests",
         "errors",

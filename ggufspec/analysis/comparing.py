@@ -12,9 +12,8 @@ import numpy as np
 
 from ggufspec import notebooks, stats, units
 from ggufspec.analysis import arms, judging, review
-from ggufspec.analysis.arm import Arm
+from ggufspec.analysis.arm import Arm, fails_unlike
 from ggufspec.analysis.differences import find_differences, other_models
-from ggufspec.analysis.failures import fails_unlike
 from ggufspec.analysis.loads import ServerStart, list_starts
 from ggufspec.analysis.matching import (
     by_identity,

@@ -1,4 +1,4 @@
-"""The command line: commands that are imported when they run, and errors turned into exit codes."""
+"""The command line: commands imported when they run; errors and signals that become exit codes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import io
 import os
 import signal
 import sys
-from contextlib import suppress
-from types import TracebackType
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType, TracebackType
 from typing import NoReturn
 
 import click
 
-from ggufspec.cli.entry import output, signals, verbosity
+from ggufspec.cli.entry import output, verbosity
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.entry.signals import SIGNALLED
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
 
@@ -76,9 +77,8 @@ _FILES = {
     "models": "models fetch convert suggest check",
     "pairs": "pairs prompts",
     "reading": "show report parse",
-    "serving": "serve chat",
     "setup": "build doctor config completion cache",
-    "tuning": "tune auto crossover",
+    "tuning": "tune auto crossover serve chat",
 }
 """File of this folder -> the commands that it defines, each as a function of its name."""
 
@@ -177,7 +177,7 @@ def _main() -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # the terminal's encoding may lack characters of a path
         sys.stdout.reconfigure(errors="backslashreplace")
     level = verbosity.Verbosity()
-    with signals.exit_on_signals() as received:
+    with exit_on_signals() as received:
         try:
             code = _run(level)
         except BaseException:
@@ -252,3 +252,66 @@ def _discard_output() -> None:
         except OSError:
             with suppress(OSError), open(os.devnull, "wb") as null:  # noqa: PTH123
                 os.dup2(null.fileno(), stream.fileno())
+
+
+SIGNALLED = 128
+"""Plus the signal's number: the exit code of a command that was ended by a signal, as in shells."""
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_WAKING = signal.SIGURG  # no other program sends it
+
+
+@contextmanager
+def exit_on_signals() -> Iterator[list[int]]:
+    """Let SIGTERM, and SIGHUP unless it is ignored (nohup), raise SystemExit in the main thread.
+
+    Yields the received signals. Only the first one raises, so that no other interrupts the clean-up: a
+    closing terminal or session sends several at once.
+    """
+    received: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) == 1:
+            sys.exit(SIGNALLED + number)
+
+    handlers = {number: signal.getsignal(number) for number in (*_ENDING, _WAKING)}
+    for number in _ENDING:
+        if handlers[number] is not signal.SIG_IGN:
+            signal.signal(number, end)
+    signal.signal(_WAKING, lambda *_: None)
+    try:
+        with _awake():
+            yield received
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _awake() -> Iterator[None]:
+    """Wake the main thread whenever a signal arrives.
+
+    The kernel delivers a signal to any thread that does not block it, and of two simultaneous signals often
+    both to another thread, such as numpy's. Python runs handlers only in the main thread, which may be
+    waiting for a server's answer, for up to an hour.
+    """
+    main = threading.main_thread().ident
+    assert main is not None
+    arrivals, notes = os.pipe()
+    os.set_blocking(notes, False)
+
+    def wake() -> None:
+        while numbers := os.read(arrivals, 64):
+            if any(number != _WAKING for number in numbers):
+                signal.pthread_kill(main, _WAKING)
+
+    waker = threading.Thread(target=wake, daemon=True)
+    waker.start()
+    previous = signal.set_wakeup_fd(notes, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous)
+        os.close(notes)
+        waker.join()
+        os.close(arrivals)

@@ -93,7 +93,7 @@ def bisect(asked: BisectOptions) -> None:
     ggufspec bisect b4000 b4500 --source ~/llama.cpp --quantity acceptance --draft 8
     """
     from ggufspec.cli.steps import benches
-    from ggufspec.report.text import bisection as text, formats, tables
+    from ggufspec.report.text import comparison as text, formats, tables
     from ggufspec.tuning.bisect import BisectFinding, Bisection
 
     terminal = Terminal()

@@ -33,7 +33,7 @@ def plan(asked: PlanOptions) -> None:
     """
     from ggufspec.modelfiles import memory
     from ggufspec.modelfiles.compat import mtp_layers
-    from ggufspec.report.text import formats, plans, tables
+    from ggufspec.report.text import formats, projections, tables
 
     with usage_errors():
         planned = api.plan(asked)
@@ -55,7 +55,7 @@ def plan(asked: PlanOptions) -> None:
         rows = frames.memory_plans(planned)
         emit(formats.render(rows, asked.output, title="plan", schema="plan"), asked.out)
         return
-    emit(f"{_describe_fit(planned)}\n\n{plans.memory_plan(planned, asked.output)}", asked.out)
+    emit(f"{_describe_fit(planned)}\n\n{projections.memory_plan(planned, asked.output)}", asked.out)
 
 
 def _describe_fit(planned: planning.Planned) -> str:

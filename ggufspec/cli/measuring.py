@@ -45,11 +45,11 @@ def sweep(asked: SweepOptions) -> None:
     ggufspec sweep -m big.gguf -md small.gguf -md tiny.gguf --p-min 0,0.4,0.8 --dry-run
     """
     from ggufspec.cli.steps import measuring
-    from ggufspec.report.text import plans
+    from ggufspec.report.text import projections
 
     if asked.dry_run:
         session = measuring.plan(asked)
-        emit(plans.sweep_plan(session.suite, asked.output, session.engine.name), asked.out)
+        emit(projections.sweep_plan(session.suite, asked.output, session.engine.name), asked.out)
     else:
         measuring.run(asked)
 

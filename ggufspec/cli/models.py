@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ggufspec import api
 from ggufspec.cli.entry.command import command_of, usage_errors
 from ggufspec.cli.entry.output import echo, echo_json, echo_table
-from ggufspec.cli.entry.terminal import Terminal
+from ggufspec.cli.entry.terminal import Terminal, print_conversion, print_survey
 from ggufspec.options import CheckOptions, ConvertOptions, FetchOptions, ModelsOptions, SuggestOptions
 from ggufspec.units import counted, format_bytes
 
@@ -87,9 +87,7 @@ def fetch(asked: FetchOptions) -> None:
         survey = api.fetch(asked, sink=terminal)
     is_quiet = asked.dry_run or terminal.is_quiet
     if asked.dry_run:
-        from ggufspec.cli.entry import printing
-
-        printing.print_survey(survey, err=False)
+        print_survey(survey, err=False)
     else:
         for role, model in (("target", survey.pair.target), ("drafter", survey.pair.draft)):
             if model is not None:
@@ -150,9 +148,7 @@ def convert(asked: ConvertOptions) -> None:
     """
     made = api.convert(asked, sink=Terminal())
     if made.head is None:
-        from ggufspec.cli.entry import printing
-
-        printing.print_conversion(made, err=False)
+        print_conversion(made, err=False)
         return
     limit = "" if made.head.most is None else f"; draft size at most {made.head.most}"
     echo(f"converted: a head for {made.head.method}{limit}", err=True)

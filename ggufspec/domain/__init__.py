@@ -38,7 +38,6 @@ from ggufspec.domain.measurements import (
     TrafficSample,
     UserRequest,
 )
-from ggufspec.domain.models import HeadFile, ModelFile, ModelName, Pair
 from ggufspec.domain.requests import (
     LLAMA_SERVER,
     NO_PROMPT,
@@ -55,9 +54,13 @@ from ggufspec.domain.specs import (
     CacheTypes,
     Chain,
     Drafting,
+    HeadFile,
+    ModelFile,
+    ModelName,
     ModelRun,
     NgramSettings,
     Offload,
+    Pair,
     RunSpec,
     Runtime,
     Sampling,

@@ -31,9 +31,8 @@ import filelock
 from ggufspec import paths, proc
 from ggufspec.errors import BuildError
 from ggufspec.llama.install import contents
-from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import index
-from ggufspec.steps import relay
+from ggufspec.steps import BuildProgress, BuildStep, relay
 
 Release = tuple[int, int]
 """A version of CUDA: (13, 0)."""

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from ggufspec import lazy
 
 if TYPE_CHECKING:
-    from ggufspec.options.calls import takes
-    from ggufspec.options.fields import Option, Options, divide_words, only, option
+    from ggufspec.options.fields import Option, Options, divide_words, only, option, takes
     from ggufspec.options.groups import DECIDED, HubOptions, ModelOptions, RuntimeOptions, TableOptions
     from ggufspec.options.kinds import NO_WORKERS, parse_workers, split_address
     from ggufspec.options.measuring import (

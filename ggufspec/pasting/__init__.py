@@ -2,6 +2,5 @@
 
 from __future__ import annotations
 
-from ggufspec.pasting.choosing import choose_command, paste, read_text
-from ggufspec.pasting.reading import PastedCommand, read_command
+from ggufspec.pasting.reading import PastedCommand, choose_command, paste, read_command, read_text
 from ggufspec.pasting.texts import FoundCommand, command_of_words, find_commands

@@ -14,8 +14,8 @@ from ggufspec.errors import ChartError, GgufspecError, ResultsError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.profiles import SharedProfile
 from ggufspec.publishing import copying
-from ggufspec.publishing.costs import redact_costs
 from ggufspec.publishing.derived import BENCHES, Facts, can_write_parquet, derive_files, library_versions
+from ggufspec.publishing.findings import redact_costs
 from ggufspec.publishing.redacting import Identity, Redactor, find_repositories, make_redactor
 from ggufspec.publishing.verifying import Verification, verify
 from ggufspec.results import ResultSet, archive

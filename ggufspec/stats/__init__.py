@@ -12,8 +12,10 @@ from ggufspec.stats.clipping import clip, find_far, replace_rates
 from ggufspec.stats.disturbance import (
     combine_slowdowns,
     disturbance_error,
+    drift,
     expected_slowdown,
     mean_slowdown,
+    rising_line,
     unequal_slowdown,
     widen,
 )
@@ -58,10 +60,4 @@ from ggufspec.stats.loads import (
     without_interval,
 )
 from ggufspec.stats.planning import Needed, expected_width, needed, needed_for
-from ggufspec.stats.texts import (
-    count_places,
-    highest_share,
-    place_token,
-    uniform_p_value,
-)
-from ggufspec.stats.trend import drift, rising_line
+from ggufspec.stats.sampling import count_places, highest_share, place_token, uniform_p_value

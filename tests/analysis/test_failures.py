@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ggufspec.analysis import arms, comparing, guarding, map_crossover, review
-from ggufspec.analysis.failures import Failures
+from ggufspec.analysis.arm import Failures
 from ggufspec.domain import (
     Missing,
     Prompt,

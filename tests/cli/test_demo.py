@@ -21,7 +21,7 @@ from ggufspec.cli.steps.measuring import offer_build
 from ggufspec.llama.build import building
 from ggufspec.llama.install import Built, installs
 from ggufspec.llama.install.installs import NAMES
-from ggufspec.llama.progress import BuildProgress, BuildStep
+from ggufspec.steps import BuildProgress, BuildStep
 from tests.support import fakes, shell
 
 ALL_NAMES = {name for names in NAMES.values() for name in names}

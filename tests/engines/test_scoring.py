@@ -13,7 +13,7 @@ import pytest
 from ggufspec.domain import Failure, Role, RunResult, Sample, Sampling, Status, TextAudit
 from ggufspec.engines.library.messages import ModelLoad, ScoreRun, TextScores
 from ggufspec.engines.library.model import OUTPUTS, Model
-from ggufspec.engines.library.scoring import score
+from ggufspec.engines.library.worker import score
 from ggufspec.measure import scoring
 from tests.support import scripted, values
 

@@ -18,7 +18,7 @@ from ggufspec.forecast.costs import CurveKind, MeasuredOn, Shape
 from ggufspec.forecast.profiles import SharedProfile
 from ggufspec.forecast.whatif import cost_sources
 from ggufspec.modelfiles import catalog
-from ggufspec.publishing import Bundle, costs as costs_of, findings
+from ggufspec.publishing import Bundle, findings, findings as costs_of
 from ggufspec.results import ResultSet, archive
 from tests.support import published, shell, timed, values
 from tests.support.published import HOST, IDENTITY, PRIVATE, PROJECT, SECRETS, USER

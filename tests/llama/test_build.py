@@ -24,8 +24,8 @@ from ggufspec.llama.build import toolchain
 from ggufspec.llama.build.building import BuildRequest, build
 from ggufspec.llama.install import store
 from ggufspec.llama.install.store import Built
-from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source.sources import Local
+from ggufspec.steps import BuildProgress, BuildStep
 from tests.support import cuda_parts
 
 command = setup.build("build")

@@ -386,10 +386,10 @@ def test_the_converter_is_that_of_the_llama_in_use(
 def test_a_configuration_says_how_a_head_drafts(
     tmp_path: Path, config: dict[str, object], method: Method
 ) -> None:
-    from ggufspec.modelfiles import checkpoint
+    from ggufspec.modelfiles.api import converting
 
     checkpoints.write_config(tmp_path, config)
-    assert checkpoint.read_architecture(tmp_path)[1] is method
+    assert converting.read_architecture(tmp_path)[1] is method
 
 
 def test_names_are_those_that_llama_cpp_looks_for() -> None:

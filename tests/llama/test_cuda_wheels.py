@@ -13,7 +13,7 @@ from ggufspec import paths
 from ggufspec.errors import BuildError
 from ggufspec.llama import cuda
 from ggufspec.llama.cuda import Driver, Wheels, find_wheels, provide_wheels, wheels_suit
-from ggufspec.llama.progress import BuildProgress
+from ggufspec.steps import BuildProgress
 from tests.support import cuda_parts
 
 in_environment = pytest.mark.skipif(

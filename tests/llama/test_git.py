@@ -20,9 +20,9 @@ from click.testing import CliRunner
 
 from ggufspec.cli import setup
 from ggufspec.errors import SourceError
-from ggufspec.llama.progress import BuildProgress
 from ggufspec.llama.source import git
 from ggufspec.llama.source.sources import Git, Source, Tree, choose_source, prepare_tree
+from ggufspec.steps import BuildProgress
 
 command = setup.build("build")
 

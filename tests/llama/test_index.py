@@ -20,10 +20,10 @@ import pytest
 
 from ggufspec import paths
 from ggufspec.errors import SourceError
-from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import index
 from ggufspec.llama.source.index import IndexSettings, settings
 from ggufspec.llama.source.sources import LEGACY, choose_source, prepare_tree
+from ggufspec.steps import BuildProgress, BuildStep
 
 NAME = "llama_cpp_python-9.8.7.tar.gz"
 CONTENT = b"not really an archive" * 100_000

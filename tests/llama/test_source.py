@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from ggufspec.errors import SourceError
-from ggufspec.llama.progress import BuildProgress
 from ggufspec.llama.source import sources
 from ggufspec.llama.source.sources import (
     LEGACY,
@@ -24,6 +23,7 @@ from ggufspec.llama.source.sources import (
     prepare_tree,
     unpack,
 )
+from ggufspec.steps import BuildProgress
 
 COMMIT = "0e4802b2ecbaab04b4f829fde4a3096ca19c84b5"
 SDIST = {

@@ -14,7 +14,7 @@ from ggufspec.analysis import arms
 from ggufspec.domain import Conditions, LoadedModel, Placement, Role, RunResult
 from ggufspec.report import frames, plot
 from ggufspec.report.html.sections import html, section
-from ggufspec.report.plot.memories import pareto_rows
+from ggufspec.report.plot.curves import pareto_rows
 from ggufspec.report.rows.benches import EnergyRow
 from ggufspec.results import ResultSet
 from tests.support.values import BUILD, MACHINE, bench, run

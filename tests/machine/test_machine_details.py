@@ -13,7 +13,7 @@ import pytest
 from ggufspec import machine, proc
 from ggufspec.domain import MachineDetails
 from ggufspec.errors import ChildCrashedError
-from ggufspec.machine.details import details
+from ggufspec.machine.hardware import details
 
 X86 = """processor\t: 0
 vendor_id\t: GenuineIntel

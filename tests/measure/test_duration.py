@@ -9,7 +9,7 @@ from ggufspec.domain import ModelFile, Pair, Prompt, Role
 from ggufspec.measure import runplan
 from ggufspec.measure.runplan import Experience, RunPlan
 from ggufspec.measure.sweep import Block, Sweep
-from ggufspec.report.text.plans import sweep_plan
+from ggufspec.report.text.projections import sweep_plan
 from tests.support import values
 
 

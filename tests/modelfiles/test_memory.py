@@ -13,7 +13,7 @@ from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import ModelCard, parse_header, read_card
 from ggufspec.modelfiles.memory import MemoryFit
-from ggufspec.modelfiles.memory.cache import cache_bytes, windows
+from ggufspec.modelfiles.memory.settings import cache_bytes, windows
 from tests.support import models, shapes
 
 MIB = 1 << 20

@@ -13,7 +13,7 @@ from ggufspec.cli import reading
 from ggufspec.errors import ChartError
 from ggufspec.report import plot
 from ggufspec.report.html import sections
-from ggufspec.report.plot import browser, drawing
+from ggufspec.report.plot import drawing
 from tests.support import published
 from tests.support.published import IDENTITY, PRIVATE
 from tests.support.swept import swept
@@ -129,8 +129,8 @@ def test_without_the_library_pictures_are_refused_in_one_line_and_the_report_has
     with pytest.raises(ChartError, match="vl-convert, which is not installed") as caught:
         plot.image(chart, "png")
     assert "pip install 'ggufspec[images]'" in (caught.value.hint or "")
-    assert "window.vegaEmbed" in browser.javascript()
-    assert browser.javascript()[-200:] in sections.html(swept())
+    assert "window.vegaEmbed" in drawing.javascript()
+    assert drawing.javascript()[-200:] in sections.html(swept())
 
 
 def test_nothing_to_draw_starts_no_program(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from ggufspec import units
 from ggufspec.domain import Role
 from ggufspec.forecast import Forecast
 from ggufspec.report import frames, plot
-from ggufspec.report.plot import browser, drifting, look, memories
+from ggufspec.report.plot import curves, drawing, drifting, look
 from ggufspec.stats import Estimate
 from tests.support import crossed
 from tests.support.pages import contrast
@@ -176,7 +176,7 @@ def test_other_engines_tell_nothing_of_rounds() -> None:
 
 @pytest.mark.parametrize(("gain", "ahead"), [(1.2, 5), (0.7, 1)])
 def test_nothing_beats_the_pareto_front(gain: float, ahead: int) -> None:
-    drawn = memories.pareto_rows(swept("small.gguf", "large.gguf", gain=gain))
+    drawn = curves.pareto_rows(swept("small.gguf", "large.gguf", gain=gain))
     for row in drawn:
         assert row["front"] is not any(
             other["memory_mib"] <= row["memory_mib"] and other["tps"] > row["tps"] for other in drawn
@@ -230,7 +230,7 @@ def test_pictures_need_no_browser() -> None:
 def test_a_page_s_spec_names_no_address() -> None:
     chart = plot.curve(swept())
     assert chart is not None
-    assert "http" not in repr(browser.spec(chart))
+    assert "http" not in repr(drawing.spec(chart))
 
 
 def test_charts_say_what_they_show() -> None:

@@ -19,7 +19,7 @@ from ggufspec.analysis import arms
 from ggufspec.cli import reading
 from ggufspec.domain import Difference, Role, RunResult, Status, TextVerdict
 from ggufspec.report.html.sections import html, section
-from ggufspec.report.plot import browser
+from ggufspec.report.plot import drawing
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
 from tests.support import crossed
@@ -56,7 +56,7 @@ def test_nothing_is_fetched() -> None:
     page = Page(whole)
     addresses = [about[name] or "" for _, about in page.elements for name in ("src", "href") if name in about]
     assert set(addresses) == {"data:,", "#main"}
-    assert not re.findall(r"https?:|url\(|@import", whole.replace(browser.javascript(), ""))
+    assert not re.findall(r"https?:|url\(|@import", whole.replace(drawing.javascript(), ""))
 
 
 def test_only_our_own_scripts_and_styles_may_run() -> None:

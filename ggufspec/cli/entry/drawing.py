@@ -27,7 +27,7 @@ from ggufspec.cli.entry.output import echo
 from ggufspec.harmless import one_line
 
 if TYPE_CHECKING:
-    from ggufspec.llama import progress
+    from ggufspec import steps
     from ggufspec.measure import BenchProgress
     from ggufspec.modelfiles.hub import TransferProgress
     from ggufspec.results import ResultSet
@@ -97,8 +97,8 @@ def _draw_transfers(
 
 @contextmanager
 def _draw_build(
-    first: progress.BuildProgress, context: Context
-) -> Iterator[Callable[[progress.BuildProgress], None]]:
+    first: steps.BuildProgress, context: Context
+) -> Iterator[Callable[[steps.BuildProgress], None]]:
     """Draw a build or a conversion: one bar, or a line for each quarter of a step; notices stay."""
     seconds, last_quarter = context.build_seconds, ""
     step, since_s = first.step.value, time.monotonic()
@@ -116,7 +116,7 @@ def _draw_build(
             seconds[step] = seconds.get(step, 0.0) + now_s - since_s
             step, since_s = following, now_s
 
-        def show(at: progress.BuildProgress) -> None:
+        def show(at: steps.BuildProgress) -> None:
             nonlocal last_quarter
             count_seconds(at.step.value)
             quarter = f"{at.step} {4 * at.done // at.total * 25} %" if at.total else str(at.step)

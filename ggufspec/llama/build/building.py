@@ -19,9 +19,9 @@ from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import options, processor, store
 from ggufspec.llama.install.store import Built, Skipped
-from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import sources as source
 from ggufspec.llama.source.sources import Source, Tree
+from ggufspec.steps import BuildProgress, BuildStep
 
 _POLL_S = 0.5
 _NO_GPU = "tested on the CPU only: no NVIDIA driver was found"

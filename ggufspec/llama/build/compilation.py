@@ -14,9 +14,8 @@ from ggufspec.errors import BuildError
 from ggufspec.llama.build import recipes, toolchain
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.cuda import copy_libraries
-from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source.sources import Tree
-from ggufspec.steps import relay
+from ggufspec.steps import BuildProgress, BuildStep, relay
 
 _COUNTER = re.compile(r"^\[(\d+)/(\d+)\] ?(.*)")  # Ninja, with the NINJA_STATUS that toolchain sets
 _COMPILE = re.compile(r"^\S*(?:cc|\+\+|clang|nvcc)\S* .*-o ")  # a command that make echoes

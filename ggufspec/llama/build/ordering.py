@@ -9,10 +9,9 @@ from ggufspec.llama.build import building, prebuilt, recipes, toolchain
 from ggufspec.llama.build.building import BuildRequest, MakeRequest
 from ggufspec.llama.install import Install, installs, store
 from ggufspec.llama.install.store import Built, Skipped
-from ggufspec.llama.progress import BuildProgress
 from ggufspec.llama.source import LEGACY, choose_source
 from ggufspec.options import BuildOptions, takes
-from ggufspec.steps import SILENT, Sink, relay
+from ggufspec.steps import SILENT, BuildProgress, Sink, relay
 
 _AUTO = "auto"
 _COMPILING = ("source", "cmake", "cuda_arch", "jobs")  # options that mean nothing to an archive

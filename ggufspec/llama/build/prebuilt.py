@@ -27,9 +27,9 @@ from ggufspec.llama import cuda
 from ggufspec.llama.build import smoke, toolchain
 from ggufspec.llama.build.building import Made
 from ggufspec.llama.install import contents, store
-from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source.sources import unpack_archive
 from ggufspec.redaction import redact
+from ggufspec.steps import BuildProgress, BuildStep
 
 ADDRESS = "GGUFSPEC_RELEASES"
 """Names a mirror of GitHub's list of releases."""

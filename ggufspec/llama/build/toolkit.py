@@ -14,7 +14,7 @@ from ggufspec.errors import BuildError
 from ggufspec.llama import cuda
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.cuda import Driver, Release, Wheels, assemble, format_release
-from ggufspec.llama.progress import BuildProgress
+from ggufspec.steps import BuildProgress
 
 FIRST_FOR: Mapping[int, Release] = {89: (11, 8), 90: (11, 8), 100: (12, 8), 120: (12, 8)}
 """Compute capability -> the first CUDA that compiles for it (CUDA's release notes)."""

@@ -34,10 +34,9 @@ from ggufspec.errors import (
     SourceError,
 )
 from ggufspec.llama.convert.checkpoints import write_specimen
-from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import index, sources
 from ggufspec.redaction import without_secrets
-from ggufspec.steps import relay
+from ggufspec.steps import BuildProgress, BuildStep, relay
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:

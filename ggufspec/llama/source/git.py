@@ -15,9 +15,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ggufspec import paths, proc
 from ggufspec.errors import SourceError
-from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.redaction import PROXIES, is_secret, redact, without_credentials
-from ggufspec.steps import relay
+from ggufspec.steps import BuildProgress, BuildStep, relay
 
 SCHEMES = ("https", "http", "ssh", "git", "file")
 """What an address may begin with. Others, such as ``ext::``, let git run a command that the address names."""

@@ -25,8 +25,8 @@ from packaging.version import InvalidVersion, Version
 
 from ggufspec import digests, paths
 from ggufspec.errors import SourceError
-from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.redaction import PROXIES, redact, without_secrets
+from ggufspec.steps import BuildProgress, BuildStep
 
 if TYPE_CHECKING:
     import ssl

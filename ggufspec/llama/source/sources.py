@@ -22,8 +22,8 @@ from packaging.version import Version
 
 from ggufspec import paths
 from ggufspec.errors import SourceError
-from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import git, index
+from ggufspec.steps import BuildProgress, BuildStep
 
 if sys.version_info >= (3, 11, 4):
     import tarfile

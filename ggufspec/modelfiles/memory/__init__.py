@@ -8,7 +8,6 @@ CUDA context itself (some hundred MiB) and other programs are left to the reserv
 from __future__ import annotations
 
 from ggufspec.modelfiles.gguf import ModelCard
-from ggufspec.modelfiles.memory.cache import cache_bytes
 from ggufspec.modelfiles.memory.placement import Distribution, Footprint, ModelMemory, distribute
 from ggufspec.modelfiles.memory.settings import (
     DEFAULT_UBATCH,
@@ -16,6 +15,7 @@ from ggufspec.modelfiles.memory.settings import (
     TODAY,
     Layout,
     MemorySettings,
+    cache_bytes,
     layout_for,
     settings_for,
 )

@@ -17,8 +17,7 @@ from itertools import accumulate
 
 from ggufspec.domain import ModelRun
 from ggufspec.modelfiles.gguf import ModelCard
-from ggufspec.modelfiles.memory.cache import cache_bytes, windows
-from ggufspec.modelfiles.memory.settings import Layout, MemorySettings
+from ggufspec.modelfiles.memory.settings import Layout, MemorySettings, cache_bytes, windows
 
 _FLOAT = 4
 _BLOCK = re.compile(r"blk\.(\d+)\.")

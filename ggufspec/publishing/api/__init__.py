@@ -12,8 +12,8 @@ from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import catalog, hub
 from ggufspec.options import BoardOptions, PublishOptions, VerifyOptions, takes
 from ggufspec.publishing import publishing, verifying
-from ggufspec.publishing.costs import find_costs
 from ggufspec.publishing.derived import can_write_parquet
+from ggufspec.publishing.findings import find_costs
 from ggufspec.publishing.publishing import Bundle
 from ggufspec.publishing.redacting import read_identity
 from ggufspec.publishing.verifying import Verification, read_bundle

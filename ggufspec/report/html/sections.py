@@ -23,8 +23,8 @@ from ggufspec.report import plot
 from ggufspec.report.columns import FilledTable, Row, TableLayout, column
 from ggufspec.report.html import TEMPLATES, read_source, write_policy
 from ggufspec.report.html.cards import Card, make_card
-from ggufspec.report.plot import browser
-from ggufspec.report.rows import charts
+from ggufspec.report.plot import drawing
+from ggufspec.report.rows import runs
 from ggufspec.report.rows.benches import ArmRow, ComparedItem
 from ggufspec.report.text import comparison, reasons
 from ggufspec.report.text.comparison import engines
@@ -62,53 +62,53 @@ _CHARTS: Mapping[str, _Chart] = {
         "The γ with the most tokens/s of all users together, and these over those of the target alone"
         " for as many users: blue is faster, orange is slower. The line separates drafting from not "
         "drafting. ~ is forecast from the cells around it; ? has an interval that includes 1.",
-        _all_of(charts.CrossoverCellRow),
+        _all_of(runs.CrossoverCellRow),
     ),
     "curve": _Chart(
         "Speed over draft size",
         "Tokens per second by γ, the number of tokens drafted per round, with 95 % intervals over "
         "prompts and repeats. The dotted line and its band are the target alone: points above it are "
         "faster.",
-        _all_of(charts.SpeedRow, "label"),
+        _all_of(runs.SpeedRow, "label"),
     ),
     "bars": _Chart(
         "Speed of each arm",
         "Tokens per second, with 95 % intervals over prompts and repeats; in brackets, the speed-up "
         "over the target alone.",
-        _all_of(charts.SpeedRow, "series"),
+        _all_of(runs.SpeedRow, "series"),
     ),
     "heatmap": _Chart(
         "Speed-up by setting",
         "Speed-up over the target alone: blue is faster, orange is slower; ? is undecided. Where "
         "several settings share a cell, it shows that with the most tokens/s.",
-        _all_of(charts.HeatRow),
+        _all_of(runs.HeatRow),
     ),
     "positions": _Chart(
         "Acceptance by position",
         "How often the first, second, … token of a draft was accepted, at the largest γ measured. The"
         " solid line counts all drafts; the dashed one only those whose earlier tokens were all "
         "accepted.",
-        _all_of(charts.AcceptedAtRow),
+        _all_of(runs.AcceptedAtRow),
     ),
     "rounds": _Chart(
         "Where a round's time goes",
         "Milliseconds of a mean round: the drafter proposes tokens, the target verifies them in one "
         "batch, and the rest.",
-        _all_of(charts.SpentRow),
+        _all_of(runs.SpentRow),
     ),
     "pareto": _Chart(
         "Memory against speed",
         "Memory and tokens per second. The axis says which memory: GPU memory where it is known, "
         "otherwise the memory of llama.cpp's process on the host. Blue diamonds on the dashed line "
         "are the Pareto front: no other arm is faster and needs no more memory.",
-        _all_of(charts.MemorySpeedRow),
+        _all_of(runs.MemorySpeedRow),
     ),
     "drift": _Chart(
         "Drift and disturbances",
         "Each run's tokens per second over the median of its arm and prompt, by time. Anchors repeat "
         "one configuration, so a slope of their line is the drift of the machine. During disturbed "
         "runs, other programs used the processor.",
-        _all_of(charts.DriftRow),
+        _all_of(runs.DriftRow),
     ),
 }
 
@@ -126,7 +126,7 @@ def _figure(name: str, drawn: plot.Drawn) -> Figure:
         title=chart.title,
         caption=chart.caption,
         alternative=str(drawn.chart.description),
-        spec=browser.spec(drawn.chart),
+        spec=drawing.spec(drawn.chart),
         data=chart.data.fill(drawn.rows),
     )
 
@@ -286,7 +286,7 @@ def html(
     """
     benches = [results] if isinstance(results, ResultSet) else list(results)
     style, behaviour = map(read_source, ("style.css", "behaviour.js"))
-    library = browser.javascript()
+    library = drawing.javascript()
     tuned = dict(enumerate(configurations))
     sections = [
         section(bench, forecasts if place == 0 else (), tuned.get(place))

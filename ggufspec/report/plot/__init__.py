@@ -16,7 +16,15 @@ from typing import NamedTuple
 import altair as alt
 
 from ggufspec.forecast import Forecast
-from ggufspec.report.plot.curves import curve, curve_rows, draw_curve, has_curve
+from ggufspec.report.plot.curves import (
+    curve,
+    curve_rows,
+    draw_curve,
+    draw_pareto,
+    has_curve,
+    pareto,
+    pareto_rows,
+)
 from ggufspec.report.plot.drawing import Pictures, draw_pictures, image
 from ggufspec.report.plot.drifting import draw_drift, drift, drift_rows
 from ggufspec.report.plot.heatmaps import (
@@ -36,7 +44,6 @@ from ggufspec.report.plot.inside_rounds import (
     rounds,
 )
 from ggufspec.report.plot.look import Datum
-from ggufspec.report.plot.memories import draw_pareto, pareto, pareto_rows
 from ggufspec.results import ResultSet
 
 __all__ = [

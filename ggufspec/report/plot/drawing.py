@@ -1,4 +1,4 @@
-"""Charts as pictures, drawn in a child process, whose end costs only the charts."""
+"""Charts as pictures, drawn in a child process whose end costs only the charts, and on pages."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import altair as alt
 
@@ -112,3 +113,21 @@ def _run_child(charts: Sequence[alt.LayerChart], format: Format) -> tuple[list[b
     if completed.signal:
         return done, f"the program that draws was ended by {completed.signal}"
     return done, one_line((err.strip().splitlines() or [f"exit code {completed.returncode}"])[-1])
+
+
+SCRIPT = Path(__file__).with_name("vega.js")
+"""Written by ``scripts/write_vega.py``, and part of the package: the library that bundles it has 84 MB."""
+
+
+@cache
+def javascript() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script that sets ``window.vegaEmbed``, some 900 kB."""
+    return SCRIPT.read_text(encoding="utf-8")
+
+
+def spec(chart: alt.LayerChart) -> dict[str, Any]:
+    """Return a chart's Vega-Lite spec: as wide as its container, transparent, without URLs."""
+    drawing: dict[str, Any] = chart.to_dict()
+    del drawing["$schema"]
+    sizing = {"autosize": {"type": "fit-x", "contains": "padding"}, "width": "container", "background": None}
+    return {**drawing, **sizing}

@@ -12,8 +12,7 @@ from ggufspec.domain import RunOutcome
 from ggufspec.harmless import one_line
 from ggufspec.report.plot import look
 from ggufspec.report.plot.look import Datum, named_arms
-from ggufspec.report.rows.charts import DriftRow
-from ggufspec.report.rows.runs import RunColumns, RunRow
+from ggufspec.report.rows.runs import DriftRow, RunColumns, RunRow
 from ggufspec.results import ResultSet
 
 RUN, ANCHOR, DISTURBED = "run", "anchor", "disturbed run"

@@ -13,8 +13,7 @@ from ggufspec.domain import SpeedVerdict
 from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.report.plot import look
 from ggufspec.report.plot.look import Datum, distinct, drafting_rows, stem
-from ggufspec.report.rows.charts import CrossoverCellRow, HeatRow
-from ggufspec.report.rows.runs import ArmOnPrompts, CategoryRow
+from ggufspec.report.rows.runs import ArmOnPrompts, CategoryRow, CrossoverCellRow, HeatRow
 from ggufspec.report.text.crossovers import describe_cell
 from ggufspec.results import ResultSet
 

@@ -10,7 +10,7 @@ from ggufspec import units
 from ggufspec.analysis import Acceptance
 from ggufspec.report.plot import look
 from ggufspec.report.plot.look import Datum, distinct, drafting_rows, named_arms
-from ggufspec.report.rows.charts import AcceptedAtRow, SpentRow
+from ggufspec.report.rows.runs import AcceptedAtRow, SpentRow
 from ggufspec.results import ResultSet
 
 OF_ALL, GIVEN = "of all drafts", "of drafts accepted so far"

@@ -160,7 +160,7 @@ def tooltip(row: type[Row], *left_out: str, **heads: str) -> list[alt.Tooltip]:
     """Return what a mark says when it is pointed at: the columns of a row type, intervals after their values.
 
     Args:
-        row: of ``rows.charts``.
+        row: of ``rows.runs``.
         left_out: columns that are not there.
         heads: headings by column, where they are others than in the data's table.
     """

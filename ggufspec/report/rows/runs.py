@@ -1,4 +1,8 @@
-"""The rows of runs: a run of a bench or of a log, and what several runs have in common."""
+"""The rows of runs: a run of a bench or of a log, what several runs have in common, and the data of charts.
+
+A chart's data are mappings: what a mark says when it is pointed at, and the table below the chart. ``tps`` is
+beside ``tps_lo`` and ``tps_hi``, the ends of its interval.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,15 @@ from ggufspec import stats, units
 from ggufspec.analysis import Acceptance, Arm, acceptance, review, warnings, windows
 from ggufspec.domain import Estimate, LoadedModel, Prompt, RunOutcome, SpeedJudgement, SpeedVerdict
 from ggufspec.report.columns import Row, column
-from ggufspec.report.rows.benches import AcceptanceRow, MethodAcceptance, SettingsRow, list_methods
+from ggufspec.report.rows.benches import (
+    AcceptanceRow,
+    MethodAcceptance,
+    SettingsRow,
+    list_methods,
+    two_digits,
+    with_commas,
+)
+from ggufspec.report.text import figures
 from ggufspec.results import Runs
 
 
@@ -310,3 +322,86 @@ class RoundRow(Row):
     round: int
     n_drafted: int = column(of="verified.drafted")
     n_accepted: int = column(of="verified.accepted")
+
+
+def _interval(name: str) -> Callable[[Mapping[str, Any]], Estimate | None]:
+    """Return the function that reads an estimate from its three values."""
+
+    def read(row: Mapping[str, Any]) -> Estimate | None:
+        if row[name] is None:
+            return None
+        return Estimate(value=row[name], lo=row[f"{name}_lo"], hi=row[f"{name}_hi"])
+
+    return read
+
+
+class CrossoverCellRow(Row):
+    """A cell of a crossover."""
+
+    users: int
+    depth: int = column(show=with_commas)
+    gamma: int = column("γ")
+    speedup: Estimate = column("speed-up", units.format_factor, of=_interval("speedup"))
+    source: str = column("figures")
+    verdict: str = column("drafting")
+
+
+class SpeedRow(Row):
+    """The speed of an arm, measured or forecast."""
+
+    series: str = column("arm")
+    label: str = column("arm")
+    kind: str
+    gamma: int | None = column("γ")
+    tps: Estimate = column("tokens/s", units.format_rate, of=_interval("tps"))
+    gain: str | None = column("speed-up")
+
+
+class HeatRow(Row):
+    """A cell of the map of speed-ups."""
+
+    down: str = column("row")
+    across: str = column("column")
+    gamma: int | None = column("γ")
+    speedup: Estimate = column("speed-up", units.format_factor, of=_interval("speedup"))
+
+
+class AcceptedAtRow(Row):
+    """A position in the drafts of an arm."""
+
+    series: str = column("arm")
+    gamma: int = column("γ")
+    position: int
+    share: float | None = column("accepted", units.format_percent)
+    measure: str = column("share")
+
+
+class SpentRow(Row):
+    """A part of the rounds of an arm."""
+
+    label: str = column("arm")
+    part: str = column("spent on")
+    ms: float = column("ms per round", figures.three_digits)
+    share: float = column(show=units.format_percent)
+
+
+class MemorySpeedRow(Row):
+    """The memory and the speed of an arm."""
+
+    label: str = column("arm")
+    memory_mib: float = column("MiB", "{:.1f}".format)
+    tps: Estimate = column("tokens/s", units.format_rate, of=_interval("tps"))
+    gain: str | None = column("speed-up")
+    front: bool = column("on the front")
+
+
+class DriftRow(Row):
+    """A run in the course of a bench."""
+
+    minutes: float = column("minute", two_digits)
+    label: str = column("arm")
+    prompt: str
+    kind: str
+    tps: float = column("tokens/s", units.format_rate)
+    relative: float = column("of the median", units.format_percent)
+    others_cores: float | None = column("cores used by others", two_digits)

@@ -6,6 +6,7 @@ from ggufspec.stats import ERROR, schedule_looks
 from ggufspec.tuning.bisect.bisecting import bisect, read_trial
 from ggufspec.tuning.bisect.decisions import (
     BisectFinding,
+    Bisection,
     Measure,
     Side,
     Trial,
@@ -13,4 +14,3 @@ from ggufspec.tuning.bisect.decisions import (
     VersionDifference,
     choose_next,
 )
-from ggufspec.tuning.bisect.values import Bisection

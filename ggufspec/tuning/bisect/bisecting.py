@@ -30,8 +30,15 @@ from ggufspec.measure import Block, Session, api, identify, prepare_session, wit
 from ggufspec.options import BenchOptions, BisectOptions, BuildOptions, takes
 from ggufspec.results import ResultSet
 from ggufspec.steps import SILENT, Sink
-from ggufspec.tuning.bisect.decisions import Measure, Trial, Verdict, choose_next
-from ggufspec.tuning.bisect.values import Bisection, find_versions, name_source
+from ggufspec.tuning.bisect.decisions import (
+    Bisection,
+    Measure,
+    Trial,
+    Verdict,
+    choose_next,
+    find_versions,
+    name_source,
+)
 
 _ENDING = ".json"
 
