@@ -27,6 +27,7 @@ from ggufspec.forecast import profiles, trace
 from ggufspec.llama.install import Install
 from ggufspec.measure import prepare_session
 from ggufspec.options import BenchOptions
+from ggufspec.tuning import prospects
 
 ENGINES = ("inprocess", "binary-simple", "binary", "server")
 ATTEMPTS = 4  # programs lose the end of a log now and then
@@ -131,17 +132,8 @@ def _counts(engine: engines.Engine, spec: RunSpec, folder: Path) -> tuple[int | 
 def _expected(
     seen: trace.DraftTrace, engine: str, arm: RunSpec, tokens: int, install: Install
 ) -> tuple[int, int]:
-    assert arm.drafting is not None
-    counts = trace.count(
-        trace.steps(
-            seen,
-            n_max=arm.drafting.n_max,
-            p_min=arm.drafting.p_min,
-            program=engines.ENGINES[engine],
-            n_predict=tokens,
-            build=install.build_number,
-        )
-    )
+    run = prospects.traced_run(arm, engine, tokens, install.build_number)
+    counts = trace.count(trace.steps(seen, run))
     return int(counts.n_drafted), int(counts.n_accepted)
 
 

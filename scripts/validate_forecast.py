@@ -48,12 +48,12 @@ from bench_max_time import busy_loops
 
 from ggufspec import engines, paths, results, stats, tuning
 from ggufspec.analysis import Arm, arms
-from ggufspec.domain import Method, Program, Role, RunSpec
+from ggufspec.domain import Drafting, Method, Program, Role, RunSpec
 from ggufspec.engines import InprocessEngine
 from ggufspec.errors import InconclusiveError
 from ggufspec.forecast import concurrency, profiles, trace
 from ggufspec.forecast.costs import CostCurve
-from ggufspec.forecast.trace import DraftTrace
+from ggufspec.forecast.trace import DraftTrace, TracedRun
 from ggufspec.llama.install import installs
 from ggufspec.measure import Block, RunPlan, Session, api, identify, prepare_session
 from ggufspec.options import BenchOptions, TuneOptions
@@ -289,7 +289,7 @@ def _misses(plan: Plan, outlook: TuningForecast, name: str, repeats: int) -> lis
     chosen = {
         prospect.arm: prospect
         for prospect in outlook.prospects
-        if prospect.overall.n_max in WITH_P_MIN or prospect.overall.p_min == 0
+        if prospect.overall.drafting.n_max in WITH_P_MIN or prospect.overall.drafting.p_min == 0
     }
     (block,) = plan.blocks
     suite = RunPlan(
@@ -336,8 +336,8 @@ def _miss(arm: Arm, prospect: Prospect) -> Miss | None:
     accepted = sum(n for n in arm.good.column("n_accepted") if n is not None)
     lo, hi = expected.speedup.lo, expected.speedup.hi
     return Miss(
-        n_max=expected.n_max,
-        p_min=expected.p_min,
+        n_max=expected.drafting.n_max,
+        p_min=expected.drafting.p_min,
         points=100 * ((expected.accept_rate or 0.0) - (accepted / drafted if drafted else 0.0)),
         speedup=math.log(expected.speedup.value / measured),
         speedup_noise=noise(arm.rates, arm.baseline.rates),
@@ -427,20 +427,23 @@ def _users_misses(
         if arm.rate is None or load is None:
             continue
         size = arm.draft_size
+        run = TracedRun(
+            drafting=Drafting(n_max=size or USERS_SIZES[0]),
+            n_predict=asked.tokens,
+            build=session.install.build_number,
+        )
         views = traces
         if simulated and size:
             assert arm.acceptance is not None
             assert arm.acceptance.mean_accepted_length is not None
-            views = _accepting(traces, size, asked.tokens, arm.acceptance.mean_accepted_length)
+            views = _accepting(traces, run, arm.acceptance.mean_accepted_length)
         by_prompt = {view.prompt_id: view for view in views}
         (expected,) = concurrency.forecasts_of_users(
             [by_prompt[prompt.id] for prompt in load.prompts],
             curve,
+            [run],
             users=load.users,
-            n_max=(size or USERS_SIZES[0],),
             n_requests=load.n_requests,
-            n_predict=asked.tokens,
-            build=session.install.build_number,
         )
         misses.append(
             UsersMiss(
@@ -456,7 +459,7 @@ def _users_misses(
     return misses
 
 
-def _accepting(traces: Sequence[DraftTrace], size: int, tokens: int, length: float) -> list[DraftTrace]:
+def _accepting(traces: Sequence[DraftTrace], run: TracedRun, length: float) -> list[DraftTrace]:
     """Return traces whose drafts are accepted at random, with so many tokens per round as were measured.
 
     A few hundred rounds are too few to tell the costs of a server from luck. So of many draws, the one is
@@ -464,8 +467,7 @@ def _accepting(traces: Sequence[DraftTrace], size: int, tokens: int, length: flo
 
     Args:
         traces: of the prompts.
-        size: γ.
-        tokens: of each answer.
+        run: of the server, without p_min.
         length: tokens per round that were measured.
     """
 
@@ -474,11 +476,7 @@ def _accepting(traces: Sequence[DraftTrace], size: int, tokens: int, length: flo
         return [replace(text, match=tuple(dice.random() < ACCEPTED for _ in text.match)) for text in traces]
 
     def off(seed: int) -> float:
-        rounds = [
-            step
-            for drawn in draw(seed)
-            for step in trace.steps(drawn, n_max=size, program=Program.SERVER, n_predict=tokens)
-        ]
+        rounds = [step for drawn in draw(seed) for step in trace.steps(drawn, run)]
         return abs(1 + statistics.fmean(step.accepted for step in rounds) - length)
 
     return draw(min(range(DRAWS), key=off))

@@ -81,7 +81,7 @@ def best(forecasts: Sequence[Forecast], *, threshold: float = 0.01) -> Forecast:
     """
     fastest = max(forecasts, key=lambda forecast: forecast.tokens_per_s.value)
     ties = [forecast for forecast in forecasts if _ties(ratio(fastest, forecast), threshold)]
-    return min(ties, key=lambda forecast: (forecast.n_max, forecast.p_min))
+    return min(ties, key=lambda forecast: (forecast.drafting.n_max, forecast.drafting.p_min))
 
 
 def choose_draft_size(forecasts: Sequence[Forecast], *, threshold: float = 0.01) -> Advice:
@@ -116,7 +116,7 @@ def needs(forecast: Forecast) -> Needs:
     left_to_draft, left_to_verify = earned - verify_s - rest_s, earned - draft_s - rest_s
     accept_rate = forecast.break_even_accept_rate
     return Needs(
-        n_max=forecast.n_max,
+        n_max=forecast.drafting.n_max,
         accept_rate=accept_rate if accept_rate is not None and accept_rate <= 1 else None,
         drafter_factor=max(1.0, draft_s / left_to_draft) if left_to_draft > 0 and draft_s else None,
         verify_ratio=left_to_verify / forecast.target_s if left_to_verify >= forecast.target_s else None,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec.domain import Method, Program
+from ggufspec.domain import Program
 from ggufspec.forecast.costs import CostCurve, CurveKind
-from ggufspec.forecast.trace import Counts, DraftTrace, Rules, TraceStep, count, walk
+from ggufspec.forecast.trace import Counts, DraftTrace, TracedRun, TraceStep, count, walk
 
 Values = NDArray[np.float64]
 
@@ -44,18 +44,7 @@ class Exposure:
         return self.drafting + self.verifying + self.besides
 
 
-def drafting(
-    trace: DraftTrace,
-    curve: CostCurve,
-    *,
-    n_max: int,
-    program: Program,
-    n_predict: int,
-    p_min: float = 0.0,
-    method: Method = Method.DRAFT_MODEL,
-    sampling: bool = False,
-    build: int | None = None,
-) -> Exposure:
+def drafting(trace: DraftTrace, curve: CostCurve, run: TracedRun) -> Exposure:
     """Return what a drafting run pays; see ``trace.walk``.
 
     The tree program's drafter reads the token that the target chose in an evaluation of its own, at which
@@ -64,24 +53,15 @@ def drafting(
     Raises:
         ValueError: the trace is too short, or the curve knows no such batch.
     """
-    taken = walk(
-        trace,
-        method=method,
-        n_max=n_max,
-        program=program,
-        n_predict=n_predict,
-        p_min=p_min,
-        sampling=sampling,
-        build=build,
-    )
-    extra = 1 if program is Program.TREE else 0
-    absorbs = method.drafts_with_model and bool(curve.absorb) and Rules(program=program, build=build).absorbs
+    taken = walk(trace, run)
+    n_max, extra = run.drafting.n_max, 1 if run.program is Program.TREE else 0
+    absorbs = run.drafting.method.drafts_with_model and bool(curve.absorb) and run.absorbs
     evaluations = _EvaluationCounts(curve, trace.n_prompt)
     before: int | None = None
     for step in taken:
         evaluations.add("verifying", CurveKind.VERIFY, step, 1 + step.drafted)
         evaluations.add("verifying", CurveKind.CHOOSE, step, 1, times=1 + step.accepted)
-        if before is not None and step.drafted != before and not sampling:
+        if before is not None and step.drafted != before and not run.samples_exactly:
             evaluations.add("besides", CurveKind.RESIZE, step, 1)
         before = step.drafted
         if curve.drafts_blocks:

@@ -10,10 +10,10 @@ from statistics import fmean
 import numpy as np
 
 from ggufspec import stats
-from ggufspec.domain import Method, Program
+from ggufspec.domain import Drafting, Program
 from ggufspec.forecast.costs import CostCurve, CurveKind
 from ggufspec.forecast.evaluations import Exposure, Values, alone, drafting
-from ggufspec.forecast.trace import DraftTrace, Rules, certainty, needed
+from ggufspec.forecast.trace import DraftTrace, TracedRun, certainty, needed
 from ggufspec.stats import Estimate
 
 _TextTokens = tuple[str, tuple[int, ...], int]  # a text, and how much of it is decoded
@@ -45,9 +45,7 @@ class Forecast:
     Their 95 % intervals hold what other prompts of this kind and other measurements of the costs would give.
 
     Attributes:
-        method: where drafts come from.
-        n_max: γ.
-        p_min: as asked for.
+        run: what drafts, and how much.
         category: of the prompts, or None for all of them.
         prompts: how many there are.
         n_drafted: tokens.
@@ -74,9 +72,7 @@ class Forecast:
         clamped: whether some depth lies outside what the curve was measured at.
     """
 
-    n_max: int
-    method: Method = Method.DRAFT_MODEL
-    p_min: float = 0.0
+    run: TracedRun
     category: str | None = None
     prompts: int
     n_drafted: float
@@ -99,6 +95,11 @@ class Forecast:
     round_range: RoundRange | None = None
 
     @property
+    def drafting(self) -> Drafting:
+        """What drafts, and how much."""
+        return self.run.drafting
+
+    @property
     def accept_rate(self) -> float | None:
         """Accepted over drafted tokens; None when nothing was drafted."""
         return self.n_accepted / self.n_drafted if self.n_drafted else None
@@ -118,96 +119,48 @@ class Forecast:
 
 
 def forecasts(
-    traces: Sequence[DraftTrace],
-    curve: CostCurve,
-    *,
-    n_max: Sequence[int],
-    p_min: Sequence[float] = (0.0,),
-    method: Method = Method.DRAFT_MODEL,
-    program: Program = Program.SERVER,
-    n_predict: int | None = None,
-    sampling: bool = False,
-    build: int | None = None,
-    text_sd: float = 0.0,
+    traces: Sequence[DraftTrace], curve: CostCurve, runs: Sequence[TracedRun], *, text_sd: float = 0.0
 ) -> Iterator[Forecast]:
-    """Yield the forecast of every γ and p_min: over all traces, then by category where there are several.
+    """Yield the forecast of every run: over all traces, then by category where there are several.
 
     A prompt with two texts counts as their mean, and what they differ by widens the intervals.
 
     Args:
         traces: of one pair under one sampler.
-        curve: of that pair.
-        n_max: the draft sizes; the curve needs batches of one token more.
-        p_min: see ``trace.steps``; drafts from the text know none.
-        method: where drafts come from.
-        program: whose way of counting and of drafting is forecast.
-        n_predict: tokens asked for; None for as many as the shortest trace allows at the largest γ.
-        sampling: exact speculative sampling with the traces' overlaps instead of greedy drafting.
-        build: llama.cpp's build number; None for today's.
+        curve: of that pair; a run needs batches of one token more than it drafts.
+        runs: of one program.
         text_sd: standard deviation of a prompt's log rate where runs may write another text than its trace.
 
     Raises:
         ValueError: a trace is too short, or the curve knows no such batch.
     """
-    length = longest(traces, max(n_max), program) if n_predict is None else n_predict
-    first = Rules(program=program).first
     plain: dict[_TextTokens, Exposure] = {}  # runs of all γ decode about as many tokens
 
-    def run_twice(trace: DraftTrace, size: int, threshold: float) -> tuple[Exposure, Exposure]:
+    def run_twice(trace: DraftTrace, run: TracedRun) -> tuple[Exposure, Exposure]:
         """Return a drafting run, and the target alone over the same text."""
-        run = drafting(
-            trace,
-            curve,
-            n_max=size,
-            p_min=threshold,
-            method=method,
-            program=program,
-            n_predict=length,
-            sampling=sampling,
-            build=build,
-        )
-        if run.tokens <= 0:
+        drafted = drafting(trace, curve, run)
+        if drafted.tokens <= 0:
             raise ValueError(f"trace {trace.prompt_id} decodes nothing after its prompt")
-        key = (trace.prompt_id, trace.tokens, max(1, round(run.tokens)))
+        key = (trace.prompt_id, trace.tokens, max(1, round(drafted.tokens)))
         if key not in plain:
-            plain[key] = alone(trace, curve, first=first, tokens=key[-1])
-        return run, plain[key]
+            plain[key] = alone(trace, curve, first=run.first, tokens=key[-1])
+        return drafted, plain[key]
 
     by_category: dict[str | None, list[DraftTrace]] = {}
     for trace in traces:
         by_category.setdefault(trace.category, []).append(trace)
     groups = {None: list(traces), **(by_category if len(by_category) > 1 else {})}
-    runs = {
-        (size, threshold): {
-            trace.prompt_id: [run_twice(text, size, threshold) for text in trace.texts] for trace in traces
-        }
-        for size in n_max
-        for threshold in p_min
-    }
+    walked = [
+        {trace.prompt_id: [run_twice(text, run) for text in trace.texts] for trace in traces} for run in runs
+    ]
     for category, chosen in groups.items():
-        for (size, threshold), walked in runs.items():
-            picked = [walked[trace.prompt_id] for trace in chosen]
-            alpha = _alpha(chosen, sampling=sampling) if method.drafts_with_model else None
-            yield _join(
-                picked,
-                curve,
-                alpha,
-                method=method,
-                n_max=size,
-                p_min=threshold,
-                category=category,
-                text_sd=text_sd,
-            )
+        for run, exposures in zip(runs, walked, strict=True):
+            alpha = _alpha(chosen, run) if run.drafting.method.drafts_with_model else None
+            picked = [exposures[trace.prompt_id] for trace in chosen]
+            yield _join(picked, curve, alpha, run=run, category=category, text_sd=text_sd)
 
 
-def round_range(
-    traces: Sequence[DraftTrace],
-    forecast: Forecast,
-    *,
-    program: Program,
-    n_predict: int,
-    build: int | None = None,
-) -> RoundRange | None:
+def round_range(traces: Sequence[DraftTrace], forecast: Forecast) -> RoundRange | None:
     """Return how many rounds a forecast's runs may have; None where the traces do not tell.
 
     It takes about two milliseconds a trace, too long for every draft size of a search.
@@ -215,22 +168,8 @@ def round_range(
     Args:
         traces: those of the forecast.
         forecast: of greedy runs, one request at a time.
-        program: as for ``forecasts``.
-        n_predict: as for ``forecasts``.
-        build: as for ``forecasts``.
     """
-    candidates = [
-        certainty(
-            trace,
-            n_max=forecast.n_max,
-            program=program,
-            n_predict=n_predict,
-            p_min=forecast.p_min,
-            method=forecast.method,
-            build=build,
-        )
-        for trace in traces
-    ]
+    candidates = [certainty(trace, forecast.run) for trace in traces]
     ranges = [bounds for bounds in candidates if bounds is not None]
     if len(ranges) < len(candidates):
         return None
@@ -253,9 +192,7 @@ def _join(
     curve: CostCurve,
     alpha: float | None,
     *,
-    method: Method,
-    n_max: int,
-    p_min: float,
+    run: TracedRun,
     category: str | None,
     text_sd: float,
 ) -> Forecast:
@@ -280,9 +217,7 @@ def _join(
     plain_sensitive = np.append(sensitivity(plain, costs, errors, curve.shared_errors), 0.0)
     round_s = time / n_rounds
     return Forecast(
-        method=method,
-        n_max=n_max,
-        p_min=p_min,
+        run=run,
         category=category,
         prompts=len(prompts),
         n_drafted=n_drafted,
@@ -294,7 +229,7 @@ def _join(
             {name: rates[name] / plain_rates[name] for name in rates}, sensitive - plain_sensitive
         ),
         break_even_accept_rate=(round_s / target_s - 1) * n_rounds / n_drafted if n_drafted else None,
-        closed_form_speedup=None if alpha is None else _theorem(alpha, curve, n_max),
+        closed_form_speedup=None if alpha is None else _theorem(alpha, curve, run.drafting.n_max),
         draft_share=total(lambda run: float(run.drafting @ costs)) / time,
         verify_share=total(lambda run: float(run.verifying @ costs)) / time,
         rest_share=total(lambda run: float(run.besides @ costs)) / time,
@@ -332,8 +267,9 @@ def closed_form(alpha: float, n_max: int, cost: float) -> float:
     return accepted / (n_max * cost + 1)
 
 
-def _alpha(traces: Sequence[DraftTrace], *, sampling: bool) -> float | None:
-    entries = [value for trace in traces for value in ((trace.overlap or ()) if sampling else trace.match)]
+def _alpha(traces: Sequence[DraftTrace], run: TracedRun) -> float | None:
+    by_token = ((trace.overlap or ()) if run.samples_exactly else trace.match for trace in traces)
+    entries = [value for values in by_token for value in values]
     return sum(entries) / len(entries) if entries else None
 
 

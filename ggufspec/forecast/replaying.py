@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from ggufspec.domain import Program, Round
+from ggufspec.domain import Drafting, Program, Round
 from ggufspec.forecast.costs import CostCurve, Point
-from ggufspec.forecast.forecasting import Forecast, forecasts
-from ggufspec.forecast.trace import chance_behind, from_rounds
+from ggufspec.forecast.forecasting import Forecast, forecasts, longest
+from ggufspec.forecast.trace import TracedRun, chance_behind, from_rounds
 from ggufspec.stats import Z95, Estimate
 
 _ERROR = 0.05  # standard error of a size's time: 3 % between loads, and the straight line between sizes
@@ -87,8 +87,8 @@ def time_rounds(
 def replays(
     runs: Sequence[RoundsRun],
     curve: CostCurve,
+    draftings: Sequence[Drafting],
     *,
-    n_max: Sequence[int],
     program: Program = Program.SERVER,
     build: int | None = None,
 ) -> Iterator[Forecast]:
@@ -99,7 +99,7 @@ def replays(
     Args:
         runs: of one draft size, each with rounds.
         curve: from ``time_rounds``.
-        n_max: the draft sizes, up to that of the runs.
+        draftings: of sizes up to that of the runs.
         program: that drafts.
         build: llama.cpp's build number; None for today's.
     """
@@ -118,7 +118,14 @@ def replays(
             )
             for run in runs
         ]
-        return forecasts(traces, curve, n_max=n_max, program=program, sampling=True, build=build)
+        n_predict = longest(traces, max(drafting.n_max for drafting in draftings), program)
+        smaller = [
+            TracedRun(
+                drafting=drafting, program=program, n_predict=n_predict, build=build, samples_exactly=True
+            )
+            for drafting in draftings
+        ]
+        return forecasts(traces, curve, smaller)
 
     for likely, *ends in zip(*map(with_chance, (chance_behind(rounds), 0.0, 1.0)), strict=True):
         yield replace(

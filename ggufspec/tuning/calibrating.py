@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
-from ggufspec import engines, forecast, machine, stats, temporary
+from ggufspec import forecast, machine, stats, temporary
 from ggufspec.analysis import warnings
 from ggufspec.domain import Conditions, Failure, HeadFile, ModelFile, Offload, RunSpec, Sample, Status
 from ggufspec.engines import Engine, Measurement
@@ -436,16 +436,5 @@ def _calibration_run(
 
 
 def _exposure(plan: CalibrationPlan, curve: CostCurve, arm: RunSpec, trace: DraftTrace) -> Exposure:
-    assert arm.drafting is not None
-    program = engines.ENGINES[plan.engine.name]
-    return forecast.drafting(
-        trace,
-        curve,
-        n_max=arm.drafting.n_max,
-        p_min=arm.drafting.p_min,
-        method=arm.drafting.method,
-        program=program,
-        n_predict=plan.n_predict,
-        sampling=prospects.samples_exactly(arm, plan.engine.name, program),
-        build=plan.build,
-    )
+    run = prospects.traced_run(arm, plan.engine.name, plan.n_predict, plan.build)
+    return forecast.drafting(trace, curve, run)

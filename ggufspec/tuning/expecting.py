@@ -206,8 +206,8 @@ def _compute(
     shallow: int,
 ) -> Iterator[ExpectedRound]:
     """Yield the rounds of the target alone and of each draft size in each cell."""
-    first = arms[0]
-    assert first.drafting is not None
+    first, build = arms[0], session.install.build_number
+    runs = [prospects.traced_run(arm, "server", first.n_predict, build) for arm in arms]
     by_id = {
         text.prompt.id: text.target_trace if first.draft_source is None else text.by_drafter[0]
         for text in texts
@@ -218,20 +218,16 @@ def _compute(
         forecasts = concurrency.forecasts_of_users(
             [by_id[prompt.id] for prompt in sent.prompts],
             curve,
+            runs,
             users=users,
-            n_max=[arm.drafting.n_max for arm in arms if arm.drafting is not None],
-            p_min=(first.drafting.p_min,),
-            method=first.drafting.method,
             n_requests=sent.n_requests,
-            n_predict=first.n_predict,
             depth=depth - shallow,
             batch=first.runtime.batch or concurrency.BATCH,
             ubatch=first.ubatch or concurrency.UBATCH,
-            build=session.install.build_number,
         )
         for index, forecast in enumerate(forecasts):
             if index == 0:
                 alone_s = users / forecast.served_alone.tokens_per_s
                 yield ExpectedRound(users=users, depth=depth, seconds=alone_s)
             seconds = users * forecast.forecast.mean_accepted_length / forecast.tokens_per_s
-            yield ExpectedRound(users=users, depth=depth, draft=forecast.n_max, seconds=seconds)
+            yield ExpectedRound(users=users, depth=depth, draft=forecast.run.drafting.n_max, seconds=seconds)

@@ -152,9 +152,6 @@ def forecast_configurations(
             forecasts,
             texts,
             drafters,
-            program=program,
-            n_predict=budget.n_predict,
-            build=install.build_number,
             most=_RANGED,
         )
     unknown = prospects.with_own_sizes([arm for arm in arms if arm not in {*forecastable, *left_out}])

@@ -66,7 +66,7 @@ def can_forecast(
             return can_go_back
         is_modelled = users == 1 or not source.method.drafts_block
         return can_go_back and is_modelled and _can_follow(source, heads)
-    return trace.why_not(drafting.method, n_max=drafting.n_max, program=program, build=build) is None
+    return trace.why_not(drafting, program, build) is None
 
 
 def can_replay(arm: RunSpec, program: Program, build: int | None) -> bool:
@@ -266,44 +266,28 @@ def prospects(
             by category, because requests of all categories share every step of the server.
         text_sd: see ``forecast.forecasts``.
     """
-    program = engines.ENGINES[engine]
     made: dict[RunSpec, Prospect] = {}
     for group in groups(arms).values():
         first = group[0]
-        assert first.drafting is not None
         traces = [find_trace(first, text, drafters) for text in texts]
         curve = curves[first.offload, first.draft_source]
-        sizes = sorted({_drafting(arm).n_max for arm in group})
-        p_mins = sorted({_drafting(arm).p_min for arm in group})
+        runs = [traced_run(arm, engine, n_predict, build) for arm in group]
         results: Iterator[forecast.Forecast]
         if traffic is None:
-            results = forecast.forecasts(
-                traces,
-                curve,
-                method=first.drafting.method,
-                n_max=sizes,
-                p_min=p_mins,
-                program=program,
-                n_predict=n_predict,
-                sampling=samples_exactly(first, engine, program),
-                build=build,
-                text_sd=text_sd,
-            )
+            results = forecast.forecasts(traces, curve, runs, text_sd=text_sd)
         else:
-            results = _of_users(
-                traces, curve, traffic, first, sizes=sizes, p_mins=p_mins, n_predict=n_predict, build=build
-            )
+            results = _of_users(traces, curve, traffic, first, runs)
         made |= {prospect.arm: prospect for prospect in assign(group, results)}
     return tuple(made[arm] for arm in arms)
 
 
 def assign(arms: Sequence[RunSpec], results: Iterable[forecast.Forecast]) -> Iterator[Prospect]:
-    """Yield each configuration of a source with its forecasts: those of its draft size and p_min."""
-    by_drafting: dict[tuple[int, float], dict[str | None, forecast.Forecast]] = {}
+    """Yield each configuration of a source with its forecasts."""
+    by_drafting: dict[Drafting, dict[str | None, forecast.Forecast]] = {}
     for result in results:
-        by_drafting.setdefault((result.n_max, result.p_min), {})[result.category] = result
+        by_drafting.setdefault(result.drafting, {})[result.category] = result
     for arm in arms:
-        by_category = by_drafting[_drafting(arm).n_max, _drafting(arm).p_min]
+        by_category = by_drafting[_drafting(arm)]
         yield Prospect(
             arm=arm,
             overall=by_category[None],
@@ -311,15 +295,20 @@ def assign(arms: Sequence[RunSpec], results: Iterable[forecast.Forecast]) -> Ite
         )
 
 
+def traced_run(arm: RunSpec, engine: str, n_predict: int, build: int | None) -> trace.TracedRun:
+    """Return a configuration's run over a trace, as an engine makes it."""
+    program = engines.ENGINES[engine]
+    return trace.TracedRun(
+        drafting=_drafting(arm),
+        program=program,
+        n_predict=n_predict,
+        build=build,
+        samples_exactly=samples_exactly(arm, engine, program),
+    )
+
+
 def with_round_ranges(
-    prospects: Sequence[Prospect],
-    texts: Sequence[TracedTexts],
-    drafters: Sequence[ModelFile],
-    *,
-    program: Program,
-    n_predict: int,
-    build: int | None,
-    most: int,
+    prospects: Sequence[Prospect], texts: Sequence[TracedTexts], drafters: Sequence[ModelFile], *, most: int
 ) -> tuple[Prospect, ...]:
     """Return the configurations; the ``most`` fastest say how many rounds there may be, see ``round_range``.
 
@@ -327,20 +316,12 @@ def with_round_ranges(
         prospects: of greedy runs, one request at a time.
         texts: the traces of every prompt.
         drafters: in the order of the traces.
-        program: whose way of drafting is forecast.
-        n_predict: tokens of each prompt.
-        build: llama.cpp's build number.
         most: how many.
     """
     ranged = {}
     for prospect in _ranked(prospects, None)[:most]:
-        ranges = forecast.round_range(
-            [find_trace(prospect.arm, text, drafters) for text in texts],
-            prospect.overall,
-            program=program,
-            n_predict=n_predict,
-            build=build,
-        )
+        traces = [find_trace(prospect.arm, text, drafters) for text in texts]
+        ranges = forecast.round_range(traces, prospect.overall)
         ranged[prospect.arm] = replace(prospect, overall=replace(prospect.overall, round_range=ranges))
     return tuple(ranged.get(prospect.arm, prospect) for prospect in prospects)
 
@@ -356,26 +337,18 @@ def _of_users(
     curve: CostCurve,
     traffic: Traffic,
     first: RunSpec,
-    *,
-    sizes: Sequence[int],
-    p_mins: Sequence[float],
-    n_predict: int,
-    build: int | None,
+    runs: Sequence[trace.TracedRun],
 ) -> Iterator[forecast.Forecast]:
-    """Yield the forecast of each draft size and p_min for several users, see ``forecast.concurrency``."""
+    """Yield the forecast of each run for several users, see ``forecast.concurrency``."""
     by_id = {view.prompt_id: view for view in traces}
     for users_forecast in concurrency.forecasts_of_users(
         [by_id[prompt.id] for prompt in traffic.prompts],
         curve,
+        runs,
         users=traffic.users,
-        n_max=sizes,
-        p_min=p_mins,
         n_requests=traffic.n_requests,
-        n_predict=n_predict,
-        method=_drafting(first).method,
         batch=first.runtime.batch or concurrency.BATCH,
         ubatch=first.ubatch or concurrency.UBATCH,
-        build=build,
     ):
         yield users_forecast.forecast
 

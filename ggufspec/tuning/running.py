@@ -457,8 +457,8 @@ def keep(tuned: Tuned) -> None:
     forecasts = [
         prospect.overall
         for prospect in tuned.outlook.prospects
-        if prospect.overall.method.drafts_with_model
-        and prospect.overall.p_min in p_mins
+        if prospect.overall.drafting.method.drafts_with_model
+        and prospect.overall.drafting.p_min in p_mins
         and (prospect.arm.draft_source == chosen.draft_source or chosen.drafting is None)
     ]
     profiles.keep(forecasts, tuned.results.folder)

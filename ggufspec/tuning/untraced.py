@@ -138,9 +138,9 @@ def _forecast_by_rounds(
             if not (runs and costs and n_alone):
                 continue
             curve = forecast.time_rounds(runs + costs, sum(sample.gen_s or 0.0 for sample in alone) / n_alone)
-            n_max = sorted(map(_size, arms))
+            draftings = [arm.drafting for arm in arms if arm.drafting is not None]
             build = plan.session.install.build_number
-            forecasts += prospects.assign(arms, forecast.replays(runs, curve, n_max=n_max, build=build))
+            forecasts += prospects.assign(arms, forecast.replays(runs, curve, draftings, build=build))
             at = ", ".join(str(_size(arm)) for arm in timed)
             notes.append(
                 f"forecast: draft sizes of {_name(largest)} by its rounds at γ {_size(largest)} on "

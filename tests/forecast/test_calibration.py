@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from ggufspec import forecast
-from ggufspec.domain import Program
 from ggufspec.forecast import Calibration, CalibrationRun
 from ggufspec.forecast.costs import CostCurve, CurveKind, Point
 from ggufspec.forecast.trace import DraftTrace
 from ggufspec.stats import Estimate
+from tests.support.walks import traced_run
 
 N_PREDICT = 100
 SIZES = (1, 4, 16)
@@ -43,7 +43,7 @@ CURVE = CostCurve(
 
 
 def _drafting(curve: CostCurve, trace: DraftTrace, n_max: int) -> forecast.Exposure:
-    return forecast.drafting(trace, curve, n_max=n_max, program=Program.SERVER, n_predict=N_PREDICT)
+    return forecast.drafting(trace, curve, traced_run(n_max=n_max, n_predict=N_PREDICT))
 
 
 def _alone(curve: CostCurve, trace: DraftTrace) -> forecast.Exposure:
@@ -103,12 +103,12 @@ def _runs(
 
 
 def _speedup(curve: CostCurve, size: int) -> Estimate:
-    (found,) = forecast.forecasts(TRACES, curve, n_max=(size,), n_predict=N_PREDICT)
+    (found,) = forecast.forecasts(TRACES, curve, [traced_run(n_max=size, n_predict=N_PREDICT)])
     return found.speedup
 
 
 def _rate(curve: CostCurve, size: int) -> Estimate:
-    (found,) = forecast.forecasts(TRACES, curve, n_max=(size,), n_predict=N_PREDICT)
+    (found,) = forecast.forecasts(TRACES, curve, [traced_run(n_max=size, n_predict=N_PREDICT)])
     return found.tokens_per_s
 
 
@@ -263,7 +263,7 @@ def test_runs_without_a_common_load_tell_of_each() -> None:
 
 
 def _speedup_error(curve: CostCurve) -> float:
-    (found,) = forecast.forecasts(TRACES, curve, n_max=(4,), n_predict=N_PREDICT)
+    (found,) = forecast.forecasts(TRACES, curve, [traced_run(n_max=4, n_predict=N_PREDICT)])
     return float(np.linalg.norm(found.speedup_errors))
 
 
@@ -282,7 +282,7 @@ def _coverage(drift: float = 0.0, **noise: Any) -> float:
         calibrated = forecast.calibrate(CURVE, _runs(truth, seed=seed, **noise)).curve
         truth = _true(machine, drafter, batch * math.exp(random.normal(0, drift)), step_s)
         for size in (2, 7, 12):
-            (found,) = forecast.forecasts(TRACES, calibrated, n_max=(size,), n_predict=N_PREDICT)
+            (found,) = forecast.forecasts(TRACES, calibrated, [traced_run(n_max=size, n_predict=N_PREDICT)])
             error = math.log(found.speedup.value / _speedup(truth, size).value)
             held += abs(error) <= 1.96 * float(np.linalg.norm(found.speedup_errors))
             tried += 1

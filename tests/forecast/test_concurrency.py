@@ -16,6 +16,7 @@ from ggufspec.forecast.concurrency import SequenceRows, ServerCosts, SlotRows, T
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.trace import DraftTrace, TraceStep
 from ggufspec.stats import Estimate
+from tests.support.walks import traced_run
 
 
 def _rows(*tokens: int) -> list[SlotRows]:
@@ -263,11 +264,9 @@ def _forecast(
     (forecast,) = concurrency.forecasts_of_users(
         traces,
         _curve(most=80),
+        [traced_run(n_max=n_max, p_min=p_min, n_predict=20)],
         users=users,
-        n_max=(n_max,),
-        p_min=(p_min,),
         n_requests=5 * users,
-        n_predict=20,
         **more,  # type: ignore[arg-type]
     )
     return forecast
@@ -295,19 +294,10 @@ def test_the_target_alone_writes_as_many_tokens() -> None:
 def test_every_draft_size_is_forecast_as_if_it_were_alone() -> None:
     """The target alone is simulated once for all of them, and the costs of passes are remembered."""
     traces = [_trace("1101" * 6, [0.9, 0.2] * 12), _trace("1" * 24)]
-    together = concurrency.forecasts_of_users(
-        traces, _curve(most=80), users=3, n_max=(1, 4), p_min=(0.0, 0.5), n_requests=16, n_predict=20
-    )
-    for one in together:
-        apart = concurrency.forecasts_of_users(
-            traces,
-            _curve(most=80),
-            users=3,
-            n_max=(one.n_max,),
-            p_min=(one.p_min,),
-            n_requests=16,
-            n_predict=20,
-        )
+    runs = [traced_run(n_max=size, p_min=p_min, n_predict=20) for size in (1, 4) for p_min in (0.0, 0.5)]
+    together = concurrency.forecasts_of_users(traces, _curve(most=80), runs, users=3, n_requests=16)
+    for one, run in zip(together, runs, strict=True):
+        apart = concurrency.forecasts_of_users(traces, _curve(most=80), [run], users=3, n_requests=16)
         assert [one] == [*apart]
 
 
@@ -339,11 +329,15 @@ def test_drafts_from_the_text_cost_no_drafter() -> None:
     )
     bare = CostCurve(verify=_curve(most=80).verify)
     (one,) = concurrency.forecasts_of_users(
-        [trace], bare, users=2, n_max=(16,), n_requests=10, n_predict=60, method=Method.NGRAM_SIMPLE
+        [trace],
+        bare,
+        [traced_run(n_max=16, n_predict=60, method=Method.NGRAM_SIMPLE)],
+        users=2,
+        n_requests=10,
     )
     assert one.served.n_drafted > 0
     assert one.served.spent.draft_s == 0
-    assert one.forecast.method is Method.NGRAM_SIMPLE
+    assert one.forecast.drafting.method is Method.NGRAM_SIMPLE
 
 
 def test_equal_slots_take_a_round_of_one_step() -> None:

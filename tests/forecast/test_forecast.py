@@ -14,12 +14,13 @@ from hypothesis import given, strategies as st
 
 from ggufspec import forecast
 from ggufspec.domain import Method, Program
-from ggufspec.forecast import Forecast, Reason, costs
+from ggufspec.forecast import Forecast, Reason, costs, trace
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.trace import DraftTrace
 from ggufspec.report.frames import forecasts as table
 from ggufspec.report.rows.plans import ForecastRow
 from ggufspec.stats import Estimate
+from tests.support.walks import traced_run
 
 GAMMAS = tuple(range(1, 13))
 
@@ -53,8 +54,23 @@ def _curve(
     )
 
 
+def _forecasts(
+    traces: list[DraftTrace],
+    curve: CostCurve,
+    sizes: tuple[int, ...] = GAMMAS,
+    p_mins: tuple[float, ...] = (0.0,),
+    text_sd: float = 0.0,
+    **asked: Any,
+) -> list[Forecast]:
+    """Forecast runs for as many tokens as the shortest trace allows at the largest γ."""
+    spare = trace.needed(0, max(sizes), asked.get("program", Program.SERVER))
+    asked.setdefault("n_predict", min(len(traced.tokens) for traced in traces) - spare)
+    runs = [traced_run(n_max=size, p_min=p_min, **asked) for size in sizes for p_min in p_mins]
+    return list(forecast.forecasts(traces, curve, runs, text_sd=text_sd))
+
+
 def _one(traces: list[DraftTrace], curve: CostCurve, n_max: int, **more: Any) -> Forecast:
-    return next(forecast.forecasts(traces, curve, n_max=(n_max,), **more))
+    return _forecasts(traces, curve, (n_max,), **more)[0]
 
 
 def _shares(found: Forecast) -> float:
@@ -133,7 +149,7 @@ def test_programs_pay_for_what_their_drafters_do() -> None:
 
 def test_what_is_looked_at_is_paid_for() -> None:
     doubtful = replace(_trace("1" * 10), confidence=(0.2,) * 10)
-    found = _one([doubtful], _curve((1.0, 1.1, 1.2)), 2, p_min=(0.5,))
+    found = _one([doubtful], _curve((1.0, 1.1, 1.2)), 2, p_mins=(0.5,))
     assert found.accept_rate is None
     assert found.break_even_accept_rate is None
     assert found.round_s == pytest.approx(1.1 - 0.1 / 9)  # the last token is not even drafted for
@@ -163,7 +179,7 @@ def test_independent_matches_tend_to_the_closed_form(alpha: float, n_max: int) -
     curve = _curve((1.0,) * (n_max + 1), draft=0.07)
     greedy = _one(traces, curve, n_max)
     assert greedy.speedup.value == pytest.approx(greedy.closed_form_speedup, rel=0.02)
-    sampled = _one(traces, curve, n_max, sampling=True)
+    sampled = _one(traces, curve, n_max, samples_exactly=True)
     assert sampled.speedup.value == pytest.approx(forecast.closed_form(alpha, n_max, 0.07), rel=1e-3)
 
 
@@ -174,8 +190,8 @@ def test_the_theorem(alpha: float, speedup: float) -> None:
 
 def test_categories_are_told_apart() -> None:
     traces = [_trace("1" * 40, "a", "code"), _trace("0" * 40, "b", "prose"), _trace("1" * 40, "c", "code")]
-    found = list(forecast.forecasts(traces, _curve((1.0,) * 5), n_max=(1, 4)))
-    assert [(each.category, each.n_max, each.prompts) for each in found] == [
+    found = _forecasts(traces, _curve((1.0,) * 5), (1, 4))
+    assert [(each.category, each.drafting.n_max, each.prompts) for each in found] == [
         *((None, 1, 3), (None, 4, 3)),
         *(("code", 1, 2), ("code", 4, 2)),
         *(("prose", 1, 1), ("prose", 4, 1)),
@@ -223,19 +239,18 @@ def test_cost_errors_are_those_of_random_costs() -> None:
 
 def test_ties_go_to_the_smaller_size() -> None:
     traces = [_trace("1110" * 20, f"p{number}") for number in range(3)]  # no draft longer than three pays
-    found = list(forecast.forecasts(traces, _curve((1.0,) * 13, draft=0.0001), n_max=GAMMAS))
-    assert max(found, key=lambda each: each.tokens_per_s.value).n_max >= 3
-    assert forecast.best(found).n_max == 3
+    found = _forecasts(traces, _curve((1.0,) * 13, draft=0.0001))
+    assert max(found, key=lambda each: each.tokens_per_s.value).drafting.n_max >= 3
+    assert forecast.best(found).drafting.n_max == 3
 
 
 def test_what_the_costs_leave_open_is_a_tie() -> None:
     traces = [_trace("1" * 60, f"p{number}") for number in range(3)]
     sure, unsure = (
-        list(forecast.forecasts(traces, _curve((1.0, 1.3, 1.82, 2.39), spread=spread), n_max=(1, 2, 3)))
-        for spread in (None, 0.3)
+        _forecasts(traces, _curve((1.0, 1.3, 1.82, 2.39), spread=spread), (1, 2, 3)) for spread in (None, 0.3)
     )
-    assert forecast.best(sure).n_max == 2
-    assert forecast.best(unsure).n_max == 1
+    assert forecast.best(sure).drafting.n_max == 2
+    assert forecast.best(unsure).drafting.n_max == 1
     ratio = forecast.ratio(unsure[1], unsure[0])
     assert ratio.lo is not None
     assert ratio.lo < 1 < ratio.value
@@ -244,13 +259,13 @@ def test_what_the_costs_leave_open_is_a_tie() -> None:
 @pytest.mark.parametrize("spread", [1e2, 1e4, 1e8])
 def test_costs_that_a_busy_machine_left_open_have_finite_intervals(spread: float) -> None:
     traces = [_trace("1101110111" * 6, "a"), _trace("1111111110" * 6, "b")]
-    found = list(forecast.forecasts(traces, _curve((1.0,) * 13, spread=spread), n_max=GAMMAS))
+    found = _forecasts(traces, _curve((1.0,) * 13, spread=spread))
     for each in found:
         for rate in (each.tokens_per_s, each.target_tokens_per_s, each.speedup):
             assert rate.lo is not None
             assert rate.hi is not None
             assert 0 < rate.lo < rate.value < rate.hi < math.inf
-    assert forecast.best(found).n_max == 1  # nothing tells them apart
+    assert forecast.best(found).drafting.n_max == 1  # nothing tells them apart
 
 
 def test_only_the_same_prompts_can_be_compared() -> None:
@@ -271,7 +286,7 @@ def test_only_the_same_prompts_can_be_compared() -> None:
 def test_the_advice_names_its_reason(
     match: str, verify: tuple[float, ...], draft: float, reason: Reason | None
 ) -> None:
-    found = list(forecast.forecasts([_trace(match)], _curve(verify, draft), n_max=(1, 2, 3)))
+    found = _forecasts([_trace(match)], _curve(verify, draft), (1, 2, 3))
     advice = forecast.choose_draft_size(found)
     assert advice.reason is reason
     assert advice.drafts == (reason is None)
@@ -345,9 +360,9 @@ def test_a_real_trace_gives_every_draft_size() -> None:
         n_prompt=said["n_prompt"],
     )
     curve = costs.flat_curve(230, 3500, ratios=[1 + 0.1 * n for n in range(13)])
-    found = list(forecast.forecasts([traced], curve, n_max=GAMMAS, p_min=(0.0, 0.6), program=Program.SIMPLE))
+    found = _forecasts([traced], curve, p_mins=(0.0, 0.6), program=Program.SIMPLE)
     assert len(found) == 24
-    lengths = [each.mean_accepted_length for each in found if each.p_min == 0]
+    lengths = [each.mean_accepted_length for each in found if each.drafting.p_min == 0]
     assert lengths == sorted(lengths)
     assert forecast.choose_draft_size(found).drafts
 
@@ -359,14 +374,14 @@ def test_near_ties_say_how_many_rounds_there_may_be() -> None:
     traced = [_trace(bits, "a", leads=leads, text_leads=clear, text_spread=0.1, spread=0.1)]
     one = _one(traced, _curve((1.0,) * 4), 3, n_predict=9)
     assert (one.n_rounds, one.n_accepted) == (2, 6)  # 0 | 1 2 3 4 | 5 6 7 8
-    ranged = forecast.round_range(traced, one, program=Program.SERVER, n_predict=9)
+    ranged = forecast.round_range(traced, one)
     assert ranged == forecast.RoundRange(fewest=2, most=3, sure_texts=1)  # 0 | 1 2 3 | 4 5 6 7 | 8
     assert replace(one, round_range=ranged).mean_accepted_range == (8 / 3, 4)
     unsure = replace(traced[0], text_leads=(5.0,) * 8 + (0.1,))
-    ranged = forecast.round_range([*traced, unsure], one, program=Program.SERVER, n_predict=9)
+    ranged = forecast.round_range([*traced, unsure], one)
     assert ranged == forecast.RoundRange(fewest=4, most=6, sure_texts=1)
     unknown = replace(unsure, spread=None)
-    assert forecast.round_range([*traced, unknown], one, program=Program.SERVER, n_predict=9) is None
+    assert forecast.round_range([*traced, unknown], one) is None
 
 
 def test_drafts_from_the_text_have_no_near_ties_but_the_texts() -> None:
@@ -377,8 +392,8 @@ def test_drafts_from_the_text_have_no_near_ties_but_the_texts() -> None:
     method, program = Method.NGRAM_SIMPLE, Program.SERVER
     one = _one([traced], _curve((1.0,) * 9), 8, method=method, program=program, n_predict=12)
     rounds = int(one.n_rounds)
-    ranged = forecast.round_range([traced], one, program=program, n_predict=12)
+    ranged = forecast.round_range([traced], one)
     assert ranged == forecast.RoundRange(fewest=rounds, most=rounds, sure_texts=1)
     unsure = replace(traced, text_leads=(5.0,) * 11 + (0.1,))
-    ranged = forecast.round_range([unsure], one, program=program, n_predict=12)
+    ranged = forecast.round_range([unsure], one)
     assert ranged == forecast.RoundRange(fewest=rounds, most=rounds, sure_texts=0)

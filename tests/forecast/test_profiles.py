@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from ggufspec.domain import HeadFile, Method, ModelFile, ModelRun, Offload, Program, RunSpec
+from ggufspec.domain import HeadFile, Method, ModelFile, ModelRun, Offload, RunSpec
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Curve, HeadDraft, RoundPart, Timing
 from ggufspec.forecast import profiles
@@ -20,6 +20,7 @@ from ggufspec.forecast.evaluations import drafting
 from ggufspec.forecast.profiles import curves
 from ggufspec.forecast.trace import DraftTrace
 from tests.support import values
+from tests.support.walks import traced_run
 
 DRAFTER = ModelFile(filename="drafter.gguf", size_bytes=10)
 BATCHES, DEPTHS = (1, 2, 3, 4), (10, 110)
@@ -143,14 +144,15 @@ def test_the_time_of_a_block_is_that_of_its_size() -> None:
         n_prompt=10,
         blocks=blocks,
     )
-    pays = functools.partial(drafting, text, curve, n_max=3, program=Program.SERVER, n_predict=11)
+    run = traced_run(n_max=3, n_predict=11)
     times = [point.seconds.value for point in curve.points]
-    spent = pays().drafting @ times
+    spent = drafting(text, curve, run).drafting @ times
     depths = (10, 13, 16)
     wanted = sum(true_s(RoundPart.DRAFT, 3, depth) + true_s(RoundPart.ABSORB, 4, depth) for depth in depths)
     wanted += true_s(RoundPart.ABSORB, 1, 19)  # nothing is left to draft in the last round
     assert spent == pytest.approx(wanted)
-    shorter = pays(p_min=0.5)  # a draft that ends early takes as long, and less is verified
+    # a draft that ends early takes as long, and less is verified
+    shorter = drafting(text, curve, replace(run, drafting=replace(run.drafting, p_min=0.5)))
     assert shorter.counts.n_drafted == 6
     read = sum(true_s(RoundPart.ABSORB, 3, depth) - true_s(RoundPart.ABSORB, 4, depth) for depth in depths)
     assert shorter.drafting @ times == pytest.approx(wanted + read)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ggufspec import forecast
-from ggufspec.domain import Program, Round
+from ggufspec.domain import Round
 from ggufspec.forecast import RoundsRun, trace
 from ggufspec.forecast.trace import DraftTrace
+from tests.support.walks import traced_run
 
 LARGEST = 8
 TEXTS = st.lists(st.booleans(), min_size=40, max_size=120)
@@ -21,14 +22,13 @@ def _rounds(text: list[bool], n_max: int) -> tuple[Round, ...]:
     bits = DraftTrace(
         prompt_id="p", tokens=(0,) * len(text), match=tuple(text), confidence=(1.0,) * len(text)
     )
-    taken = trace.steps(bits, n_max=n_max, program=Program.SERVER, n_predict=len(text))
+    taken = trace.steps(bits, traced_run(n_max=n_max, n_predict=len(text)))
     return tuple(Round(step.drafted, int(step.accepted)) for step in taken)
 
 
 def _replayed(rounds: tuple[Round, ...], chance: float, n_max: int) -> float:
     made = trace.from_rounds(rounds, prompt_id="p", chance=chance)
-    n_predict = len(made.tokens)
-    taken = trace.expected(made, n_max=n_max, program=Program.SERVER, n_predict=n_predict)
+    taken = trace.expected(made, traced_run(n_max=n_max, n_predict=len(made.tokens)))
     return trace.count(taken).n_rounds
 
 

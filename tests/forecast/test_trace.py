@@ -16,7 +16,7 @@ from ggufspec.domain import Program, Round
 from ggufspec.engines.library import HeadDraft
 from ggufspec.forecast import trace
 from ggufspec.forecast.trace import DraftTrace
-from tests.support.walks import rounds_of
+from tests.support.walks import rounds_of, traced_run
 
 RECORDED = sorted((Path(__file__).parents[1] / "traces").glob("*.json"))
 N_PREDICT = 120
@@ -57,11 +57,13 @@ def test_every_count_of_real_programs_is_met(path: Path) -> None:
         found = trace.count(
             trace.steps(
                 traced,
-                n_max=run["n_max"],
-                p_min=run["p_min"],
-                program=program,
-                n_predict=N_PREDICT,
-                build=run["build"],
+                traced_run(
+                    n_max=run["n_max"],
+                    p_min=run["p_min"],
+                    program=program,
+                    n_predict=N_PREDICT,
+                    build=run["build"],
+                ),
             )
         )
         first = 0 if program is Program.SIMPLE else 1
@@ -164,7 +166,7 @@ def test_a_doubtful_token_ends_the_draft(
 ) -> None:
     sure = (0.9,) * 2 + (0.2, 0.9, 0.9) * 6
     traced = _trace("1" * 20, confidence=sure if program is Program.SIMPLE else (0.9, *sure[:-1]))
-    first = trace.steps(traced, n_max=5, p_min=0.5, program=program, n_predict=12, build=build)[0]
+    first = trace.steps(traced, traced_run(n_max=5, p_min=0.5, program=program, n_predict=12, build=build))[0]
     assert (first.drafted, first.accepted, first.proposals) == (drafted, drafted, proposals)
 
 
@@ -175,7 +177,8 @@ def test_drafts_may_come_to_nothing() -> None:
 
 @pytest.mark.parametrize("program", GREEDY)
 def test_a_text_that_ended_ends_the_run(program: Program) -> None:
-    found = trace.count(trace.steps(_trace("11111", ended=True), n_max=2, program=program, n_predict=100))
+    run = traced_run(n_max=2, program=program, n_predict=100)
+    found = trace.count(trace.steps(_trace("11111", ended=True), run))
     first = 0 if program is Program.SIMPLE else 1
     assert found.n_rounds + found.n_accepted in {5 - first, 6 - first}  # the last round's own token is beyond
 
@@ -185,10 +188,11 @@ def test_a_trace_that_is_too_short_is_refused() -> None:
         rounds_of(_trace("1" * 8), n_max=2, program=Program.SIMPLE, n_predict=8)
     with pytest.raises(ValueError, match="trace p has 8 tokens"):
         rounds_of(_trace("0" * 8), n_max=2, program=Program.TREE, n_predict=8)
+    run = traced_run(n_max=2, program=Program.SIMPLE, n_predict=8)
     with pytest.raises(ValueError, match="trace p has 8 tokens"):
-        trace.expected(_trace("0" * 8, overlap=(0.5,) * 8), n_max=2, program=Program.SIMPLE, n_predict=8)
+        trace.expected(_trace("0" * 8, overlap=(0.5,) * 8), run)
     with pytest.raises(ValueError, match="no overlaps"):
-        trace.expected(_trace("1" * 8), n_max=2, program=Program.SERVER, n_predict=8)
+        trace.expected(_trace("1" * 8), traced_run(n_max=2, n_predict=8))
     with pytest.raises(ValueError, match="differ in length"):
         _trace("1" * 8, overlap=(1.0,))
 
@@ -202,11 +206,11 @@ def test_expectation_is_the_sum_over_all_outcomes() -> None:
         for bit, share in zip(bits, overlap, strict=True):
             chance *= share if bit else 1 - share
         match = "".join("01"[bit] for bit in bits)
-        counts = trace.count(trace.steps(_trace(match), n_max=3, program=Program.SERVER, n_predict=8))
+        counts = trace.count(trace.steps(_trace(match), traced_run(n_max=3, n_predict=8)))
         total["rounds"] += chance * counts.n_rounds
         total["drafted"] += chance * counts.n_drafted
         total["accepted"] += chance * counts.n_accepted
-    found = trace.count(trace.expected(traced, n_max=3, program=Program.SERVER, n_predict=8))
+    found = trace.count(trace.expected(traced, traced_run(n_max=3, n_predict=8)))
     assert found.n_rounds == pytest.approx(total["rounds"])
     assert found.n_drafted == pytest.approx(total["drafted"])
     assert found.n_accepted == pytest.approx(total["accepted"])
@@ -217,7 +221,8 @@ def test_expectation_is_the_sum_over_all_outcomes() -> None:
 def test_expectation_tends_to_the_geometric_series(alpha: float, n_max: int) -> None:
     size = 4000
     traced = _trace("0" * size, overlap=(alpha,) * size)
-    found = trace.count(trace.expected(traced, n_max=n_max, program=Program.TREE, n_predict=size - n_max - 1))
+    run = traced_run(n_max=n_max, program=Program.TREE, n_predict=size - n_max - 1)
+    found = trace.count(trace.expected(traced, run))
     series = (1 - alpha ** (n_max + 1)) / (1 - alpha)  # Leviathan et al. 2023, equation 1
     assert found.mean_accepted_length == pytest.approx(series, rel=1e-3)
 
@@ -228,8 +233,8 @@ bits = st.text("01", min_size=30, max_size=60)
 @given(match=bits, n_max=st.integers(0, 12), program=st.sampled_from(GREEDY))
 def test_greedy_is_the_expectation_of_certain_overlaps(match: str, n_max: int, program: Program) -> None:
     traced = _trace(match, overlap=tuple(float(bit) for bit in match))
-    asked: dict[str, Any] = {"n_max": n_max, "program": program, "n_predict": 30 - n_max - 1}
-    assert trace.expected(traced, **asked) == trace.steps(traced, **asked)
+    run = traced_run(n_max=n_max, program=program, n_predict=30 - n_max - 1)
+    assert trace.expected(traced, run) == trace.steps(traced, run)
 
 
 @given(
@@ -241,7 +246,7 @@ def test_rounds_add_up_to_the_tokens_asked_for(
     asked = 30 - n_max - 1
     sure = tuple(0.3 + 0.1 * (place % 5) for place in range(len(match)))
     taken = trace.steps(
-        _trace(match, confidence=sure), n_max=n_max, program=program, n_predict=asked, p_min=p_min
+        _trace(match, confidence=sure), traced_run(n_max=n_max, program=program, n_predict=asked, p_min=p_min)
     )
     tokens = sum(1 + step.accepted for step in taken) + (program is not Program.SIMPLE)
     assert all(0 <= step.accepted <= step.drafted <= step.proposals <= n_max for step in taken)

@@ -12,6 +12,7 @@ from ggufspec.domain import Method, Program, Round
 from ggufspec.forecast import trace
 from ggufspec.forecast.trace import DraftTrace
 from ggufspec.forecast.trace.ngrams import TokenCounts
+from tests.support.walks import traced_run
 
 RECORDED = sorted((Path(__file__).parents[1] / "traces" / "ngrams").glob("*.json"))
 BEGIN = tuple(range(100, 130))
@@ -31,7 +32,9 @@ def _trace(prompt: tuple[int, ...], tokens: tuple[int, ...], **more: Any) -> Dra
 def _rounds(
     traced: DraftTrace, method: Method, n_max: int, *, n_predict: int, program: Program = Program.SERVER
 ) -> list[Round]:
-    steps = trace.ngram_steps(traced, method=method, n_max=n_max, program=program, n_predict=n_predict)
+    steps = trace.ngram_steps(
+        traced, traced_run(method=method, n_max=n_max, program=program, n_predict=n_predict)
+    )
     assert {(step.chance, step.proposals) for step in steps} == {(1.0, 0)}
     return [Round(step.drafted, int(step.accepted)) for step in steps]
 
@@ -48,10 +51,12 @@ def test_every_count_of_real_programs_is_met(path: Path) -> None:
         found = trace.count(
             trace.ngram_steps(
                 traced,
-                method=Method(run["method"]),
-                n_max=run["n_max"],
-                program=Program(run["program"]),
-                n_predict=said["n_predict"],
+                traced_run(
+                    method=Method(run["method"]),
+                    n_max=run["n_max"],
+                    program=Program(run["program"]),
+                    n_predict=said["n_predict"],
+                ),
             )
         )
         counts = (found.n_drafted, found.n_accepted, found.n_rounds)
@@ -144,6 +149,6 @@ def test_what_cannot_be_told_is_said(change: dict[str, Any], message: str) -> No
         "program": Program.SERVER,
         "n_predict": 8,
     }
-    assert len(trace.ngram_steps(whole, **possible)) == 7
+    assert len(trace.ngram_steps(whole, traced_run(**possible))) == 7
     with pytest.raises(ValueError, match=message):
-        trace.ngram_steps(**({"trace": whole} | possible | change))
+        trace.ngram_steps(change.pop("trace", whole), traced_run(**possible | change))

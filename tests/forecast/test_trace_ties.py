@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -14,7 +15,7 @@ from ggufspec.domain import Program
 from ggufspec.engines.library import HeadDraft
 from ggufspec.forecast import trace
 from ggufspec.forecast.trace import DraftTrace
-from tests.support.walks import rounds_of
+from tests.support.walks import rounds_of, traced_run
 
 P_MIN = 0.8
 N_PREDICT = 8
@@ -71,12 +72,10 @@ def test_bounds_are_what_near_ties_can_make_of_the_rounds(
     for place in [place for place, value in enumerate(away) if abs(value) == CLOSE][4:]:
         away[place] = CLEAR
     traced = _trace(leads, away)
-    known = trace.certainty(traced, n_max=n_max, program=program, n_predict=N_PREDICT, p_min=p_min)
+    asked: dict[str, Any] = {"n_max": n_max, "program": program, "n_predict": N_PREDICT, "p_min": p_min}
+    known = trace.certainty(traced, traced_run(**asked))
     assert known is not None
-    runs = [
-        rounds_of(way, n_max=n_max, program=program, n_predict=N_PREDICT, p_min=p_min)
-        for way in _ways(traced)
-    ]
+    runs = [rounds_of(way, **asked) for way in _ways(traced)]
     counts = {len(run) for run in runs}
     assert (known.fewest, known.most) == (min(counts), max(counts))
     beginnings = {tuple(one.accepted for one in run[: known.sure]) for run in runs}
@@ -89,7 +88,7 @@ def test_a_text_that_may_change_is_unsure_from_there_on() -> None:
     text = [CLEAR] * 12
     text[5] = CLOSE
     traced = _trace(leads, leads, text)
-    known = trace.certainty(traced, n_max=1, program=Program.SERVER, n_predict=N_PREDICT)
+    known = trace.certainty(traced, traced_run(n_max=1, n_predict=N_PREDICT))
     assert known == trace.Certainty(rounds=4, sure=2, fewest=4, most=4, keeps_text=False)
     assert trace.first_text_tie(traced) == 5
     assert trace.first_text_tie(_trace(leads, leads)) == math.inf
@@ -98,7 +97,7 @@ def test_a_text_that_may_change_is_unsure_from_there_on() -> None:
 def test_behind_a_heads_miss_that_is_a_near_tie_anything_may_follow() -> None:
     drafts = tuple(HeadDraft(1, (1.0, 1.0), (CLEAR, -CLOSE)) for _ in range(12))
     traced = replace(_trace([CLEAR] * 12, [CLEAR] * 12), drafts=drafts, leads=None)
-    known = trace.certainty(traced, n_max=3, program=Program.SERVER, n_predict=N_PREDICT)
+    known = trace.certainty(traced, traced_run(n_max=3, n_predict=N_PREDICT))
     assert known is not None
     assert (known.fewest, known.rounds, known.most, known.sure) == (2, 4, 4, 0)
 
@@ -110,13 +109,13 @@ def test_a_server_begins_from_the_state_of_another_request(
     right, wrong = HeadDraft(1, (1.0, 1.0), (CLEAR, CLEAR)), HeadDraft(0, (1.0,), (-CLEAR,))
     traced = replace(_trace([CLEAR] * 12, [CLEAR] * 12), drafts=(right,) * 12, leads=None)
     traced = replace(traced, served_drafts=(wrong,) * 12)
-    taken = trace.steps(traced, n_max=1, program=program, n_predict=N_PREDICT)
+    taken = trace.steps(traced, traced_run(n_max=1, program=program, n_predict=N_PREDICT))
     assert taken[0].accepted == accepted
-    known = trace.certainty(traced, n_max=1, program=program, n_predict=N_PREDICT)
+    known = trace.certainty(traced, traced_run(n_max=1, program=program, n_predict=N_PREDICT))
     assert known is not None
     assert (known.rounds, known.sure) == (len(taken), sure)
 
 
 def test_without_spreads_nothing_is_known() -> None:
     traced = replace(_trace([CLEAR] * 12, [CLEAR] * 12), spread=None)
-    assert trace.certainty(traced, n_max=1, program=Program.SERVER, n_predict=N_PREDICT) is None
+    assert trace.certainty(traced, traced_run(n_max=1, n_predict=N_PREDICT)) is None

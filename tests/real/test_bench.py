@@ -21,6 +21,7 @@ from ggufspec.llama.install.installs import Install
 from ggufspec.measure import api
 from ggufspec.results import ResultSet
 from tests.support import embedded
+from tests.support.walks import traced_run
 
 TOKENS = 48
 SIZES = (3, 8)
@@ -134,7 +135,7 @@ def _sure_counts(llama: Install, suite: Sequence[Prompt]) -> set[tuple[str, int]
         for texts in profiles.traces(library, long, suite, [spec.draft_source]):
             for size in SIZES:
                 known = trace.certainty(
-                    texts.by_drafter[0], n_max=size, program=Program.TREE, n_predict=TOKENS
+                    texts.by_drafter[0], traced_run(n_max=size, program=Program.TREE, n_predict=TOKENS)
                 )
                 if known is not None and known.is_sure:
                     sure.add((texts.prompt.id, size))

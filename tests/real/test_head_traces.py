@@ -31,6 +31,7 @@ from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 from tests.support import embedded
+from tests.support.walks import traced_run
 
 PAIRS = {
     "demo-eagle3": Method.DRAFT_EAGLE3,
@@ -125,8 +126,8 @@ class _Foretold:
 def _foretell(view: trace.DraftTrace, spec: RunSpec, program: Program) -> _Foretold:
     assert spec.drafting is not None
     size, p_min = spec.drafting.n_max, spec.drafting.p_min
-    taken = trace.steps(view, n_max=size, program=program, n_predict=TOKENS, p_min=p_min)
-    known = trace.certainty(view, n_max=size, program=program, n_predict=TOKENS, p_min=p_min)
+    taken = trace.steps(view, traced_run(n_max=size, program=program, n_predict=TOKENS, p_min=p_min))
+    known = trace.certainty(view, traced_run(n_max=size, program=program, n_predict=TOKENS, p_min=p_min))
     assert known is not None
     return _Foretold(tuple(int(step.accepted) for step in taken), trace.count(taken), known)
 

@@ -39,7 +39,7 @@ from ggufspec.llama.install.installs import Install
 from ggufspec.measure.scoring import summarize_scores
 from ggufspec.modelfiles import catalog, hub
 from tests.support import models, shell
-from tests.support.walks import rounds_of
+from tests.support.walks import rounds_of, traced_run
 
 TOKENS = 60
 CHOSEN = ("story-lantern", "list-recipe", "qa-teacher")
@@ -210,7 +210,7 @@ def _is_sure_everywhere(view: trace.DraftTrace, drafting: Drafting) -> bool:
             leads=view.leads[place:end],
         )
         one_round = trace.certainty(
-            rest, n_max=drafting.n_max, program=Program.SIMPLE, n_predict=0, p_min=drafting.p_min
+            rest, traced_run(n_max=drafting.n_max, program=Program.SIMPLE, n_predict=0, p_min=drafting.p_min)
         )
         assert one_round is not None
         if not one_round.is_sure:
@@ -270,7 +270,7 @@ def test_a_trace_foretells_what_drafting_accepts(engine: InprocessEngine, tmp_pa
         sample = engine.measure(_spec(Role.DRAFTING, draft=size), tmp_path / "log").sample
         program = engines.ENGINES[engine.name]
         rounds = rounds_of(first, n_max=size, program=program, n_predict=TOKENS)
-        known = trace.certainty(first, n_max=size, program=program, n_predict=TOKENS)
+        known = trace.certainty(first, traced_run(n_max=size, program=program, n_predict=TOKENS))
         assert known is not None
         assert sample.rounds is not None
         assert sample.rounds[: known.sure] == rounds[: known.sure]

@@ -31,6 +31,7 @@ from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 from tests.support import embedded
+from tests.support.walks import traced_run
 
 TOKENS = 400  # by then, the embedded target has come back to its phrases
 ASKED = [
@@ -85,7 +86,7 @@ def test_a_trace_forecasts_every_count_of_every_method(
             unknown += 1
             continue
         steps = trace.ngram_steps(
-            text, method=drafting.method, n_max=drafting.n_max, program=program, n_predict=TOKENS
+            text, traced_run(method=drafting.method, n_max=drafting.n_max, program=program, n_predict=TOKENS)
         )
         found = trace.count(steps)
         assert sample.n_drafted == found.n_drafted, drafting

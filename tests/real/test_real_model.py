@@ -27,6 +27,7 @@ from ggufspec.forecast import profiles, trace
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import gguf
 from tests.support import embedded
+from tests.support.walks import traced_run
 
 TOKENS = 24
 METHODS = (Method.NGRAM_SIMPLE, Method.NGRAM_MOD)
@@ -81,7 +82,8 @@ def test_the_traced_text_is_the_one_that_a_server_writes(model: Path, llama: Ins
                 found = [
                     trace.count(
                         trace.ngram_steps(
-                            text, method=method, n_max=size, program=Program.SERVER, n_predict=TOKENS
+                            text,
+                            traced_run(method=method, n_max=size, n_predict=TOKENS),
                         )
                     )
                     for text in texts_of.target_trace.texts

@@ -21,6 +21,7 @@ from tests.support import crossed
 from tests.support.pages import contrast
 from tests.support.swept import ROUNDS, running, swept
 from tests.support.values import bench, run, whole_bench
+from tests.support.walks import traced_run
 
 
 def _rows(chart: alt.LayerChart | None, column: str) -> list[dict[str, Any]]:
@@ -249,7 +250,7 @@ def test_charts_are_not_loaded_before_they_are_drawn() -> None:
 
 def _forecast(*, n_max: int, category: str | None = None, speed: float = 70.0) -> Forecast:
     return Forecast(
-        n_max=n_max,
+        run=traced_run(n_max=n_max, n_predict=32),
         category=category,
         prompts=2,
         n_drafted=10,

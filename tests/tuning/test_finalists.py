@@ -38,6 +38,7 @@ from ggufspec.tuning import Plan, Prospect, Spent, Tuned, TuningForecast, budget
 from ggufspec.tuning.budgeting import Pace
 from tests.support import fake_server, fakes, scripted, values
 from tests.support.scripted import Scripted
+from tests.support.walks import traced_run
 
 PROMPTS = (Prompt(id="p1", text="x"), Prompt(id="p2", text="a longer text"))
 TOO_LATE = "the time was over before the target alone was measured"
@@ -78,7 +79,7 @@ def _arm(size: int) -> RunSpec:
 
 def _prospect(size: int, gain: float) -> Prospect:
     facts: dict[str, Any] = {
-        "n_max": size,
+        "run": traced_run(n_max=size, n_predict=32),
         "prompts": 2,
         "n_drafted": 300,
         "n_accepted": 200,

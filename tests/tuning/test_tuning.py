@@ -28,7 +28,7 @@ from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.forecast import Forecast, RoundRange, concurrency
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.profiles import TracedTexts
-from ggufspec.forecast.trace import DraftTrace
+from ggufspec.forecast.trace import DraftTrace, TracedRun
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
@@ -41,7 +41,7 @@ from ggufspec.tuning import budgeting, planning, prospects, running
 from ggufspec.tuning.values import Prospect, Spent, TuningForecast
 from tests.support import fake_server, fakes, models, quick_look, shapes, shell, simulated_tuning, values
 from tests.support.schemas import validate
-from tests.support.walks import rounds_of
+from tests.support.walks import rounds_of, traced_run
 
 GIB = 1 << 30
 HEADS = frozenset({Method.DRAFT_EAGLE3, Method.DRAFT_MTP, Method.DRAFT_DFLASH})
@@ -51,7 +51,7 @@ def _forecast(
     rate: float, plain: float = 50.0, prompts: Sequence[str] = ("p1", "p2"), **more: object
 ) -> Forecast:
     facts = {
-        "n_max": 3,
+        "run": traced_run(n_max=3, n_predict=32),
         "prompts": len(prompts),
         "n_drafted": 300,
         "n_accepted": 200,
@@ -88,8 +88,11 @@ def _prospect(rate: float, arm: RunSpec, **by_category: float) -> Prospect:
     assert arm.drafting is not None
     return Prospect(
         arm=arm,
-        overall=_forecast(rate, n_max=arm.drafting.n_max, p_min=arm.drafting.p_min),
-        by_category={name: _forecast(each, n_max=arm.drafting.n_max) for name, each in by_category.items()},
+        overall=_forecast(rate, run=TracedRun(drafting=arm.drafting, n_predict=32)),
+        by_category={
+            name: _forecast(each, run=TracedRun(drafting=arm.drafting, n_predict=32))
+            for name, each in by_category.items()
+        },
     )
 
 
@@ -312,11 +315,9 @@ def test_several_users_are_forecast_by_the_server_with_as_many_slots() -> None:
         (expected,) = concurrency.forecasts_of_users(
             [by_id[prompt.id] for prompt in traffic.prompts],
             curve,
+            [TracedRun(drafting=drafting, n_predict=20)],
             users=2,
-            n_max=(drafting.n_max,),
-            p_min=(drafting.p_min,),
             n_requests=traffic.n_requests,
-            n_predict=20,
         )
         assert prospect.overall == expected.forecast
 
@@ -399,14 +400,12 @@ def test_the_fastest_configurations_say_how_many_rounds_there_may_be() -> None:
     candidates = [_prospect(rate, _arm(size)) for size, rate in ((2, 60.0), (3, 70.0), (4, 50.0))]
     drafter = candidates[0].arm.draft_source
     assert drafter is not None
-    ranged = prospects.with_round_ranges(
-        candidates, [text], [drafter], program=Program.SERVER, n_predict=20, build=None, most=2
-    )
+    ranged = prospects.with_round_ranges(candidates, [text], [drafter], most=2)
     assert [one.arm for one in ranged] == [one.arm for one in candidates]
     known = [one.overall.round_range for one in ranged]
     assert [found is not None for found in known] == [True, True, False]
     for candidate, found in zip(candidates, known[:2], strict=False):
-        size = candidate.overall.n_max
+        size = candidate.overall.drafting.n_max
         rounds = rounds_of(view, n_max=size, program=Program.SERVER, n_predict=20)
         assert found == RoundRange(fewest=len(rounds), most=len(rounds), sure_texts=1)
 

@@ -14,7 +14,6 @@ from ggufspec import tuning
 from ggufspec.domain import Drafting, Method, Program, Round, RunResult, RunSpec, Sample, Status
 from ggufspec.engines import Measurement
 from ggufspec.errors import NoInstallError, TimeLimitError
-from ggufspec.forecast import trace
 from ggufspec.forecast.trace import DraftTrace
 from ggufspec.measure import Deadline
 from ggufspec.options import TuneOptions
@@ -22,6 +21,7 @@ from ggufspec.tuning import Plan, TuningForecast, looking, prospects
 from ggufspec.tuning.planning import prepare_tuning
 from tests.support import fake_server, fakes, scripted, values
 from tests.support.scripted import Scripted
+from tests.support.walks import rounds_of
 
 BEST = 6  # draft size
 LOAD_S, TOKEN_S = 1.0, 0.01
@@ -104,8 +104,7 @@ _ROUND_S, _DRAFT_S = 0.012, 0.0015  # the target's batch, and a drafted token
 
 def _walk(n_max: int, n_predict: int) -> tuple[Round, ...]:
     bits = DraftTrace(prompt_id="", tokens=(0,) * 400, match=_TEXT, confidence=(1.0,) * 400)
-    taken = trace.steps(bits, n_max=n_max, program=Program.SERVER, n_predict=n_predict)
-    return tuple(Round(step.drafted, int(step.accepted)) for step in taken)
+    return rounds_of(bits, n_max=n_max, n_predict=n_predict)
 
 
 def _answer_in_rounds(spec: RunSpec) -> Sample:
@@ -131,13 +130,13 @@ def test_rounds_at_the_largest_size_forecast_every_other_one(
     """Costs lie on a straight line here, so the forecast of each size is what a run of it would show."""
     monkeypatch.setattr(f"{__name__}._answer", _answer_in_rounds)
     outlook = _look(_plan(n_predict=300), None, monkeypatch)
-    sizes = [prospect.overall.n_max for prospect in outlook.prospects]
+    sizes = [prospect.overall.drafting.n_max for prospect in outlook.prospects]
     assert sizes == [*range(1, 17)]
     for prospect in outlook.prospects:
         shown = _answer_in_rounds(replace(prospect.arm, n_predict=300)).decode_tps
         found = prospect.overall.tokens_per_s
         assert shown is not None
-        assert found.value == pytest.approx(shown, rel=0.02), prospect.overall.n_max
+        assert found.value == pytest.approx(shown, rel=0.02), prospect.overall.drafting.n_max
         assert found.lo is not None
         assert found.hi is not None
         assert found.lo < shown < found.hi

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 
-from ggufspec.domain import Method, Program
 from ggufspec.forecast.concurrency.lockstep import BATCH, UBATCH, Served, TracedRequest, most_rows, serve
 from ggufspec.forecast.concurrency.pass_costs import ServerCosts
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.forecasting import Forecast
-from ggufspec.forecast.trace import DraftTrace, TraceStep, walk
+from ggufspec.forecast.trace import DraftTrace, TracedRun, TraceStep, walk
 from ggufspec.stats import Estimate
 
 TOGETHER = "all users"
@@ -24,23 +22,19 @@ class UsersForecast:
 
     Attributes:
         users: who send requests at once.
-        n_max: γ.
+        run: what drafts, and how much.
         served: with drafting.
         served_alone: by the target alone, for as many users.
         beyond: whether the drafts of all slots may be more tokens than a timed batch has; such batches are
             taken to cost in proportion to their tokens.
-        method: where drafts come from.
-        p_min: as asked for.
         prompts: how many there are.
     """
 
     users: int
-    n_max: int
+    run: TracedRun
     served: Served
     served_alone: Served
     beyond: bool
-    method: Method = Method.DRAFT_MODEL
-    p_min: float = 0.0
     prompts: int = 1
 
     @property
@@ -65,9 +59,7 @@ class UsersForecast:
         round_s, target_s = length / self.tokens_per_s, 1 / self.served_alone.tokens_per_s
         even = (round_s / target_s - 1) * served.n_rounds / served.n_drafted if served.n_drafted else None
         return Forecast(
-            method=self.method,
-            n_max=self.n_max,
-            p_min=self.p_min,
+            run=self.run,
             prompts=self.prompts,
             n_drafted=served.n_drafted,
             n_accepted=served.n_accepted,
@@ -90,33 +82,25 @@ class UsersForecast:
 def forecasts_of_users(
     traces: Sequence[DraftTrace],
     curve: CostCurve,
+    runs: Iterable[TracedRun],
     *,
     users: int,
-    n_max: Sequence[int],
     n_requests: int,
-    n_predict: int,
-    p_min: Sequence[float] = (0.0,),
-    method: Method = Method.DRAFT_MODEL,
     depth: int = 0,
     batch: int = BATCH,
     ubatch: int = UBATCH,
-    build: int | None = None,
 ) -> Iterator[UsersForecast]:
-    """Yield the forecast of each draft size and p_min for users of llama-server.
+    """Yield the forecast of each run for users of llama-server.
 
     Args:
         traces: of the prompts, in the order in which they are dealt.
         curve: the costs of target and drafter, of one sequence.
+        runs: of the server, each for the tokens of an answer.
         users: who send requests at once; each has a slot.
-        n_max: the draft sizes γ.
         n_requests: requests that count, more than users.
-        n_predict: tokens of each answer.
-        p_min: see ``trace.steps``; drafts from the text know none.
-        method: where drafts come from.
         depth: tokens of other text before each prompt, evaluated with it.
         batch: tokens of a batch (``-b``).
         ubatch: tokens of a pass (``-ub``).
-        build: llama.cpp's build number; None for today's.
 
     Raises:
         ValueError: a trace is too short, drafts do not fit into a batch, or a cost is not known.
@@ -129,40 +113,19 @@ def forecasts_of_users(
             TracedRequest(n_prompt=trace.n_prompt + depth, rounds=tuple(rounds))
             for trace, rounds in zip(traces, written, strict=True)
         ]
-        return serve(
-            requests,
-            users,
-            costs,
-            n_requests=n_requests,
-            drafts=drafts,
-            batch=batch,
-            ubatch=ubatch,
-        )
+        return serve(requests, users, costs, n_requests=n_requests, drafts=drafts, batch=batch, ubatch=ubatch)
 
-    for size, threshold in product(n_max, p_min):
-        rounds = [
-            walk(
-                trace,
-                method=method,
-                n_max=size,
-                program=Program.SERVER,
-                n_predict=n_predict,
-                p_min=threshold,
-                build=build,
-            )
-            for trace in traces
-        ]
+    for run in runs:
+        rounds = [walk(trace, run) for trace in traces]
         lengths = tuple(taken[-1].at + 1 + int(taken[-1].accepted) if taken else 0 for taken in rounds)
         if lengths not in alone:
             single = ([TraceStep(at, 1.0, 0, 0.0, 0) for at in range(1, length)] for length in lengths)
             alone[lengths] = serve_all(single, drafts=False)
         yield UsersForecast(
             users=users,
-            n_max=size,
+            run=run,
             served=serve_all(rounds, drafts=True),
             served_alone=alone[lengths],
-            beyond=most_rows(users, size) > curve.most_tokens,
-            method=method,
-            p_min=threshold,
+            beyond=most_rows(users, run.drafting.n_max) > curve.most_tokens,
             prompts=len(traces),
         )

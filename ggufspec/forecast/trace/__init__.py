@@ -11,5 +11,5 @@ from ggufspec.forecast.trace.ngrams import EMULATED, ngram_steps, walk, why_not
 from ggufspec.forecast.trace.rounds import chance_behind, from_counts, from_rounds
 from ggufspec.forecast.trace.ties import Certainty, certainty, first_text_tie
 from ggufspec.forecast.trace.values import Counts, DraftTrace, TraceStep, count
-from ggufspec.forecast.trace.walks import Rules, expected, needed, steps
+from ggufspec.forecast.trace.walks import TracedRun, expected, needed, steps
 from ggufspec.llama.command import draft_sizes

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ggufspec.domain import Method, Program
+from ggufspec.domain import Drafting, Method, Program
 from ggufspec.forecast.trace.values import DraftTrace, TraceStep
-from ggufspec.forecast.trace.walks import Rules, check_reach, expected, steps
+from ggufspec.forecast.trace.walks import TracedRun, check_reach, expected, steps
 from ggufspec.llama.command import LOOKUPS, draft_sizes
 
 Text = tuple[int, ...]
@@ -349,8 +349,9 @@ EMULATED = frozenset(_DRAFTERS)
 """The methods whose rounds follow from a text."""
 
 
-def why_not(method: Method, *, n_max: int, program: Program, build: int | None = None) -> str | None:
+def why_not(drafting: Drafting, program: Program, build: int | None = None) -> str | None:
     """Return why no run of this kind can be emulated; None where it can."""
+    method = drafting.method
     if method.drafts_with_model:
         return f"{method.value} drafts with a model, not from the text"
     if method not in EMULATED:
@@ -359,20 +360,12 @@ def why_not(method: Method, *, n_max: int, program: Program, build: int | None =
         return f"{program.value} does not draft by {method.value}"
     if build is not None and build < _READ:
         return f"how build {build} drafts by {method.value} is not known"
-    if method is Method.NGRAM_CACHE and n_max not in draft_sizes(method):
-        return f"{method.value} drafts up to {draft_sizes(method)[0]} tokens, never up to {n_max}"
+    if method is Method.NGRAM_CACHE and drafting.n_max not in draft_sizes(method):
+        return f"{method.value} drafts up to {draft_sizes(method)[0]} tokens, never up to {drafting.n_max}"
     return None
 
 
-def ngram_steps(
-    trace: DraftTrace,
-    *,
-    method: Method,
-    n_max: int,
-    program: Program,
-    n_predict: int,
-    build: int | None = None,
-) -> tuple[TraceStep, ...]:
+def ngram_steps(trace: DraftTrace, run: TracedRun) -> tuple[TraceStep, ...]:
     """Return what a greedy run does that drafts from its own text, round by round, as ``steps`` does.
 
     The text of a greedy run is fixed, and drafts follow from it: counts are those of a real run in a process
@@ -381,25 +374,21 @@ def ngram_steps(
 
     Args:
         trace: the text with its prompt's tokens, and as many tokens as ``needed`` says unless it ended.
-        method: one of EMULATED, with the settings of LOOKUPS.
-        n_max: γ, the longest draft.
-        program: whose rules of where runs begin and end; SIMPLE or SERVER.
-        n_predict: the tokens asked for.
-        build: llama.cpp's build number; None for today's.
+        run: one whose method is EMULATED, with the settings of LOOKUPS, by SIMPLE or SERVER.
 
     Raises:
         ValueError: the trace is too short to tell or lacks its prompt, or no such run can be made.
     """
-    if (why := why_not(method, n_max=n_max, program=program, build=build)) is not None:
+    if (why := why_not(run.drafting, run.program, run.build)) is not None:
         raise ValueError(why)
     if not trace.prompt_tokens:
         raise ValueError(f"trace {trace.prompt_id} lacks the tokens of its prompt")
-    rules, drafter = Rules(program=program, build=build), _DRAFTERS[method](n_max)
+    drafter = _DRAFTERS[run.drafting.method](run.drafting.n_max)
     text, n_prompt = trace.prompt_tokens + trace.tokens, len(trace.prompt_tokens)
-    at, taken = rules.first, list[TraceStep]()
+    at, taken = run.first, list[TraceStep]()
     drafter.begin(text, n_prompt + at - 1)
-    while not rules.is_over(at, n_predict) and at < len(trace.tokens):
-        most = rules.most(at, n_max, n_predict)
+    while not run.is_over(at) and at < len(trace.tokens):
+        most = run.most(at)
         draft = drafter.draft(text, n_prompt + at)[:most] if most else ()
         accepted = 0
         for drafted, token in zip(draft, trace.tokens[at:], strict=False):
@@ -410,27 +399,13 @@ def ngram_steps(
         check_reach(trace, at + accepted)
         taken.append(TraceStep(at, 1.0, len(draft), accepted, 0))
         at += accepted + 1
-    if not rules.is_over(at, n_predict):
+    if not run.is_over(at):
         check_reach(trace, at)
     return tuple(taken)
 
 
-def walk(
-    trace: DraftTrace,
-    *,
-    method: Method,
-    n_max: int,
-    program: Program,
-    n_predict: int,
-    p_min: float = 0.0,
-    sampling: bool = False,
-    build: int | None = None,
-) -> tuple[TraceStep, ...]:
+def walk(trace: DraftTrace, run: TracedRun) -> tuple[TraceStep, ...]:
     """Return what a run does, round by round: see ``ngram_steps``, ``expected`` and ``steps``."""
-    if not method.drafts_with_model:
-        return ngram_steps(
-            trace, method=method, n_max=n_max, program=program, n_predict=n_predict, build=build
-        )
-    if sampling:
-        return expected(trace, n_max=n_max, program=program, n_predict=n_predict, build=build)
-    return steps(trace, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build)
+    if not run.drafting.method.drafts_with_model:
+        return ngram_steps(trace, run)
+    return expected(trace, run) if run.samples_exactly else steps(trace, run)

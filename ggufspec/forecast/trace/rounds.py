@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from ggufspec.domain import Program, Round
 from ggufspec.forecast.trace.values import DraftTrace
-from ggufspec.forecast.trace.walks import Rules
+from ggufspec.forecast.trace.walks import first_place
 
 
 def from_rounds(
@@ -43,7 +43,7 @@ def from_rounds(
         n_prompt: its tokens.
         ended: whether the last token ends the generation.
     """
-    overlap = [0.0] * Rules(program=program).first  # no round drafts these
+    overlap = [0.0] * first_place(program)  # no round drafts these
     for drafted, accepted in rounds:
         overlap += [*[1.0] * accepted, chance if accepted == drafted else 0.0]
     return DraftTrace(

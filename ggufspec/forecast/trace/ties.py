@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ggufspec.domain import Method, Program
 from ggufspec.engines.library import NEAR_TIE
 from ggufspec.forecast.trace.ngrams import walk
 from ggufspec.forecast.trace.values import DraftTrace, TraceStep
-from ggufspec.forecast.trace.walks import Rules
+from ggufspec.forecast.trace.walks import TracedRun
 
 _DRAFT_TIE = 2 * NEAR_TIE
 """A drafter's movements add up over a text: its caches hold what the target computed in other batches. With
@@ -47,17 +46,8 @@ class Certainty:
         return self.sure == self.rounds and self.keeps_text
 
 
-def certainty(
-    trace: DraftTrace,
-    *,
-    n_max: int,
-    program: Program,
-    n_predict: int,
-    p_min: float = 0.0,
-    method: Method = Method.DRAFT_MODEL,
-    build: int | None = None,
-) -> Certainty | None:
-    """Return how sure the rounds are that ``steps`` or ``ngram_steps`` returns for the same run.
+def certainty(trace: DraftTrace, run: TracedRun) -> Certainty | None:
+    """Return how sure the rounds are that ``steps`` or ``ngram_steps`` returns for a greedy run.
 
     Drafts from the text have no near-ties of their own. None stands for what is not known.
 
@@ -66,17 +56,15 @@ def certainty(
     """
     if trace.text_spread is None or trace.text_leads is None:
         return None
-    taken = walk(
-        trace, method=method, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build
-    )
+    taken = walk(trace, run)
     changes_at = first_text_tie(trace)
-    if not method.drafts_with_model:
+    if not run.drafting.method.drafts_with_model:
         sure = sum(_end(step) < changes_at for step in taken)
         size = len(taken)
         return Certainty(rounds=size, sure=sure, fewest=size, most=size, keeps_text=sure == size)
     if trace.spread is None:
         return None
-    choices = _Choices(trace.seen_by(program), n_max, n_predict, p_min, Rules(program=program, build=build))
+    choices = _Choices(trace.seen_by(run.program), run)
     last = _end(taken[-1]) if taken else 0
     fewest, most = choices.rounds()
     sure = 0
@@ -107,15 +95,13 @@ def first_text_tie(trace: DraftTrace) -> float:
 class _Choices:
     """What rounds may accept, and how many there may be, from each place of a text on."""
 
-    def __init__(self, trace: DraftTrace, n_max: int, n_predict: int, p_min: float, rules: Rules) -> None:
+    def __init__(self, trace: DraftTrace, run: TracedRun) -> None:
         assert trace.spread is not None
-        self._trace, self._n_max, self._n_predict, self._rules = trace, n_max, n_predict, rules
-        self._p_min, self._limit = p_min, _DRAFT_TIE * trace.spread
-        self.first = rules.first
+        self._trace, self._run, self._limit = trace, run, _DRAFT_TIE * trace.spread
 
     def accepted(self, at: int) -> set[int]:
         """Return each number of tokens that a round from a place on may accept."""
-        most = self._rules.most(at, self._n_max, self._n_predict)
+        most = self._run.most(at)
         numbers = self._numbers(at, most)
         if self._trace.ended:  # an end inside a draft counts as the target's own token; see ``steps``
             last = len(self._trace.tokens) - at
@@ -123,19 +109,19 @@ class _Choices:
         return numbers
 
     def _numbers(self, at: int, most: int) -> set[int]:
+        n_max, p_min = self._run.drafting.n_max, self._run.p_min
         try:
-            confidences = self._trace.confidences(at, most, self._n_max)
-            leads = self._trace.draft_leads(at, most, self._n_max)
+            confidences = self._trace.confidences(at, most, n_max)
+            leads = self._trace.draft_leads(at, most, n_max)
         except ValueError:  # no draft was recorded there: a near-tie led to this place
             return {*range(most + 1)}
         numbers: set[int] = set()
         limit = self._limit
         for position in range(most):
-            if self._p_min and position < len(confidences):
-                odds = _odds(confidences[position]) - _odds(self._p_min)
+            if p_min and position < len(confidences):
+                odds = _odds(confidences[position]) - _odds(p_min)
                 if odds <= limit:
-                    drafted, _ = self._rules.cut((0.0,), 1.0)  # 1 where the doubtful token is drafted, too
-                    numbers |= {position, position + drafted}
+                    numbers |= {position, position + self._run.drafts_doubtful}
                     if odds < -limit:
                         return numbers
             if at + position >= len(self._trace.tokens):
@@ -152,11 +138,12 @@ class _Choices:
     def rounds(self) -> tuple[int, int]:
         """Return the fewest and the most rounds that a run may have."""
         from_there: dict[int, tuple[int, int]] = {}  # none where a run is over
-        for at in range(len(self._trace.tokens) - 1, self.first - 1, -1):
-            if not self._rules.is_over(at, self._n_predict):
+        first = self._run.first
+        for at in range(len(self._trace.tokens) - 1, first - 1, -1):
+            if not self._run.is_over(at):
                 rest = [from_there.get(at + number + 1, (0, 0)) for number in self.accepted(at)]
                 from_there[at] = 1 + min(low for low, _ in rest), 1 + max(high for _, high in rest)
-        return from_there.get(self.first, (0, 0))
+        return from_there.get(first, (0, 0))
 
 
 def _odds(probability: float) -> float:

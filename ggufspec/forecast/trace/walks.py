@@ -1,6 +1,6 @@
 """From a trace to the rounds of a run: exactly in greedy mode, in expectation under sampling.
 
-``Rules`` are how each llama.cpp program goes from round to round, and how that changed.
+A ``TracedRun`` knows how its llama.cpp program goes from round to round, and how that changed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ggufspec.domain import Program
+from ggufspec.domain import Drafting, Program
 from ggufspec.forecast.trace.values import DraftTrace, TraceStep
 
 # Drafts end before a doubtful token, no longer behind it, and the drafter reads what was verified again.
@@ -18,27 +18,39 @@ _BUDGETED = 10476
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
-    """How a program goes from round to round. Read in builds 2699 to 9445 and in the summer of 2026.
+class TracedRun:
+    """A run over a trace, and how its program goes from round to round.
 
-    The plain program is one that drafts nothing. The tree program is taken with a single branch.
+    Read in builds 2699 to 9445 and in the summer of 2026. The plain program is one that drafts nothing. The
+    tree program is taken with a single branch.
+
+    Attributes:
+        drafting: what drafts, and how much; chains, ``n_min`` and settings of n-grams are not looked at.
+        program: whose way of drafting and of counting it is; the tree program knows no p_min.
+        n_predict: the tokens asked for.
+        build: llama.cpp's build number; None for today's.
+        samples_exactly: exact speculative sampling, by a trace's overlaps, instead of greedy drafting.
     """
 
-    program: Program
-    build: int | None = None  # llama.cpp's build number; None for today's
+    drafting: Drafting
+    n_predict: int
+    program: Program = Program.SERVER
+    build: int | None = None
+    samples_exactly: bool = False
 
     @property
     def first(self) -> int:
-        """Tokens that are there before the first round: the prompt's own evaluation gives one to most."""
-        return 0 if self.program is Program.SIMPLE else 1
+        """Where the first round begins."""
+        return first_place(self.program)
 
-    def is_over(self, at: int, n_predict: int) -> bool:
+    def is_over(self, at: int) -> bool:
         """Whether the run ends; drafting programs stop only past ``n_predict``, the others at it."""
-        return at > n_predict if self.program in {Program.SIMPLE, Program.TREE} else at >= n_predict
+        past = self.program in {Program.SIMPLE, Program.TREE}
+        return at > self.n_predict if past else at >= self.n_predict
 
-    def most(self, at: int, n_max: int, n_predict: int) -> int:
+    def most(self, at: int) -> int:
         """Return the longest draft of a round."""
-        left = n_predict - at - 1
+        n_max, left = self.drafting.n_max, self.n_predict - at - 1
         if self.program is Program.PLAIN:
             return 0
         if self.program is Program.SERVER:
@@ -47,15 +59,22 @@ class Rules:
             return min(n_max, left)  # where nothing is left, its limit of 0 means none
         return n_max
 
-    def cut(self, confidences: Sequence[float], p_min: float) -> tuple[int, int]:
+    @property
+    def p_min(self) -> float:
+        """The least probability of a drafted token."""
+        return 0.0 if self.program is Program.TREE else self.drafting.p_min
+
+    def cut(self, confidences: Sequence[float]) -> tuple[int, int]:
         """Return how many of these proposals are drafted, and how many are looked at."""
-        if self.program is not Program.TREE:
-            for position, confidence in enumerate(confidences):
-                if confidence < p_min:
-                    return (
-                        (position, position + 1) if self._since(_REWRITTEN) else (position + 1, position + 1)
-                    )
+        for position, confidence in enumerate(confidences):
+            if confidence < self.p_min:
+                return position + self.drafts_doubtful, position + 1
         return len(confidences), len(confidences)
+
+    @property
+    def drafts_doubtful(self) -> bool:
+        """Whether a draft has the token that ends it by its low confidence, too."""
+        return not self._since(_REWRITTEN)
 
     @property
     def absorbs(self) -> bool:
@@ -66,21 +85,18 @@ class Rules:
         return self.build is None or self.build >= build
 
 
+def first_place(program: Program) -> int:
+    """Return how many tokens are there before the first round: the prompt's evaluation gives one to most."""
+    return 0 if program is Program.SIMPLE else 1
+
+
 def needed(n_predict: int, n_max: int, program: Program) -> int:
     """Return how many tokens a trace must have for a run of ``n_predict`` at γ = ``n_max``."""
     overshoots = program in {Program.SIMPLE, Program.TREE}
     return n_predict + (1 + n_max if overshoots else 0)
 
 
-def steps(
-    trace: DraftTrace,
-    *,
-    n_max: int,
-    program: Program,
-    n_predict: int,
-    p_min: float = 0.0,
-    build: int | None = None,
-) -> tuple[TraceStep, ...]:
+def steps(trace: DraftTrace, run: TracedRun) -> tuple[TraceStep, ...]:
     """Return what a greedy run does, round by round.
 
     What is accepted is exact. So is what is drafted with ``p_min`` 0; above that, what the drafter thinks
@@ -92,22 +108,17 @@ def steps(
 
     Args:
         trace: the text, with as many tokens as ``needed`` says unless it ended.
-        n_max: γ, the longest draft; 0 drafts nothing.
-        program: whose rules of where runs begin and end, and of p_min; the tree's knows no p_min.
-        n_predict: the tokens asked for.
-        p_min: a draft ends before a token that the drafter gives less. Builds before 9109 draft that one.
-        build: llama.cpp's build number; None for today's.
+        run: a greedy one; γ = 0 drafts nothing.
 
     Raises:
         ValueError: the trace is too short to tell, or has no drafts of that size.
     """
-    rules = Rules(program=program, build=build)
-    trace = trace.seen_by(program)
-    at, taken = rules.first, []
-    while not rules.is_over(at, n_predict) and at < len(trace.tokens):
-        most = rules.most(at, n_max, n_predict)
+    trace = trace.seen_by(run.program)
+    at, taken, n_max = run.first, [], run.drafting.n_max
+    while not run.is_over(at) and at < len(trace.tokens):
+        most = run.most(at)
         confidences = trace.confidences(at, most, n_max)
-        drafted, proposals = rules.cut(confidences, p_min)
+        drafted, proposals = run.cut(confidences)
         if drafted == len(confidences):
             drafted, proposals = most, most
         accepted = trace.accepted(at, drafted, n_max)
@@ -116,14 +127,12 @@ def steps(
         check_reach(trace, at + accepted)
         taken.append(TraceStep(at, 1.0, drafted, accepted, proposals))
         at += accepted + 1
-    if not rules.is_over(at, n_predict):
+    if not run.is_over(at):
         check_reach(trace, at)
     return tuple(taken)
 
 
-def expected(
-    trace: DraftTrace, *, n_max: int, program: Program, n_predict: int, build: int | None = None
-) -> tuple[TraceStep, ...]:
+def expected(trace: DraftTrace, run: TracedRun) -> tuple[TraceStep, ...]:
     """Return every round that can happen under exact sampling, with its chance, by dynamic programming.
 
     The chance that a round begins at a place is the sum, over all earlier ones, of the chance that those
@@ -131,23 +140,20 @@ def expected(
 
     Args:
         trace: a text with its overlaps, as long as ``needed`` says unless it ended.
-        n_max: γ.
-        program: whose rules of where runs begin and end.
-        n_predict: the tokens asked for.
-        build: llama.cpp's build number; None for today's.
+        run: one that samples.
 
     Raises:
         ValueError: the trace is too short to tell, or has no overlaps.
     """
     if trace.overlap is None:
         raise ValueError(f"trace {trace.prompt_id} has no overlaps: it is of greedy runs")
-    rules, size = Rules(program=program, build=build), len(trace.tokens)
-    chances, taken = {rules.first: 1.0}, []
-    for at in range(rules.first, size):
+    size = len(trace.tokens)
+    chances, taken = {run.first: 1.0}, []
+    for at in range(run.first, size):
         chance = chances.pop(at, 0.0)
-        if rules.is_over(at, n_predict) or not chance:
+        if run.is_over(at) or not chance:
             continue
-        drafted = rules.most(at, n_max, n_predict)
+        drafted = run.most(at)
         check_reach(trace, at + drafted)
         so_far, accepted = chance, 0.0
         for position in range(at, min(at + drafted, size)):
@@ -159,7 +165,7 @@ def expected(
         chances[end] = chances.get(end, 0.0) + so_far
         taken.append(TraceStep(at, chance, drafted, accepted, drafted))
     for at in chances:  # what is left begins behind the trace
-        if not rules.is_over(at, n_predict):
+        if not run.is_over(at):
             check_reach(trace, at)
     return tuple(taken)
 

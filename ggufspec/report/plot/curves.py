@@ -1,4 +1,4 @@
-"""Tokens/s over γ, measured and forecast, beside the target alone, as bars without an axis of γ; and memory."""
+"""Tokens/s over γ, measured and forecast, beside the target alone, or as bars without an axis; and memory."""
 
 from __future__ import annotations
 

@@ -57,9 +57,9 @@ class CategoryForecastRow(Row):
 class ForecastRow(Row):
     """The forecast of a draft size."""
 
-    method: str
-    draft: int = column("γ", of="n_max")
-    p_min: float = column("p-min")
+    method: str = column(of="drafting.method")
+    draft: int = column("γ", of="drafting.n_max")
+    p_min: float = column("p-min", of="drafting.p_min")
     figures: CategoryForecastRow = column(of=lambda forecast: forecast)
 
 

@@ -200,7 +200,7 @@ def _found_of_drafter(measured: Sequence[tuple[Arm, str]], forecast: Sequence[Pr
         return "it could not be forecast, and there was no time to measure it"
     best = max(forecast, key=lambda prospect: prospect.overall.speedup.value).overall
     worth = "not worth it" if best.speedup.value <= 1 else "not among the most promising, so not measured"
-    return f"{units.format_factor(best.speedup.value)} by forecast at γ = {best.n_max}, {worth}"
+    return f"{units.format_factor(best.speedup.value)} by forecast at γ = {best.drafting.n_max}, {worth}"
 
 
 def _selected(tuned: Tuned) -> Iterator[str]:
@@ -235,7 +235,7 @@ def _names(specs: Sequence[RunSpec]) -> str:
 
 def _why(refusal: Advice) -> Iterator[str]:
     if refusal.reason is None:
-        speedup, size = refusal.forecast.speedup.value, refusal.forecast.n_max
+        speedup, size = refusal.forecast.speedup.value, refusal.forecast.drafting.n_max
         yield f"The forecast was {units.format_factor(speedup)} at γ = {size}; the measurement shows no gain."
         return
     yield f"The reason: {refusal.reason.value}."
