@@ -16,6 +16,7 @@ from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     NO_PROMPT,
     Difference,
+    Drafting,
     Method,
     ModelFile,
     Role,
@@ -319,15 +320,11 @@ def _block(spec: RunSpec) -> RunSpec:
 def _rank(spec: RunSpec) -> tuple[int, int, int, str, float, float, str]:
     """Sort the target alone first, then each drafter alone, then drafting by method and draft size."""
     drafter = spec.pair.draft.filename if spec.pair.draft and spec.role is not Role.TARGET else ""
-    drafting = spec.drafting
+    drafting = spec.drafting or Drafting(n_max=0)
+    method = tuple(Method).index(drafting.method)
     return (
-        tuple(Role).index(spec.role),
-        tuple(Method).index(drafting.method) if drafting else 0,
-        len(drafting.first) if drafting else 0,
-        drafter,
-        drafting.n_max if drafting else 0,
-        drafting.p_min if drafting else 0.0,
-        (drafting.sampling or "") if drafting else "",
+        *(tuple(Role).index(spec.role), method, len(drafting.first), drafter),
+        *(drafting.n_max, drafting.p_min, drafting.sampling or ""),
     )
 
 

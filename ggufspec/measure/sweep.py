@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple, TypeVar, overload
@@ -64,6 +64,16 @@ class Baseline(NamedTuple):
     rpc: tuple[str, ...] = ()
 
 
+def axis(default: tuple[Any, ...], option: str) -> Any:
+    """Declare an axis of a sweep, under the name of its option; a bench with few values thins it."""
+    return field(default=default, metadata={"option": option})
+
+
+def _axes() -> dict[str, str]:
+    """Return the fields of the axes by their options."""
+    return {of.metadata["option"]: of.name for of in fields(Sweep) if "option" in of.metadata}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """Axes, each with the values to try; their product is what gets measured.
@@ -87,25 +97,25 @@ class Sweep:
     drafters: tuple[ModelFile, ...]
     n_predict: int
     context: int
-    target_layers: tuple[Layers, ...] = ("auto",)
-    draft_layers: tuple[Layers, ...] = ("auto",)
+    target_layers: tuple[Layers, ...] = axis(("auto",), "--ngl")
+    draft_layers: tuple[Layers, ...] = axis(("auto",), "--ngld")
     layer_counts: Mapping[ModelFile, int] = field(
         default_factory=dict
     )  # as llama.cpp counts: with the output
     methods: tuple[Method, ...] = (Method.DRAFT_MODEL,)
     chains: tuple[Chain, ...] = ()
     heads: Mapping[ModelFile, Head] = field(default_factory=dict)
-    ngrams: tuple[NgramSettings, ...] = (NgramSettings(),)
-    draft_sizes: tuple[int, ...] = ()
-    p_mins: tuple[float, ...] = (0.0,)
-    draft_samplings: tuple[DraftSampling | None, ...] = (None,)  # for the methods that have the choice
+    draft_sizes: tuple[int, ...] = axis((), "--draft")
+    ngrams: tuple[NgramSettings, ...] = axis((NgramSettings(),), "--ngram")
+    p_mins: tuple[float, ...] = axis((0.0,), "--p-min")
+    draft_samplings: tuple[DraftSampling | None, ...] = axis((None,), "--draft-sampling")
     n_min: int = 0  # see ``Drafting``; for drafting with a model
     synthetic: tuple[float, ...] | None = None  # see ``shares``; for drafting with a model
-    threads: tuple[int, ...] = (1,)
-    caches: tuple[CacheTypes | None, ...] = (None,)
-    draft_caches: tuple[CacheTypes | None, ...] = (None,)  # of drafters; None for the target's
-    ubatches: tuple[int | None, ...] = (None,)
-    runtimes: tuple[Runtime, ...] = (Runtime(),)
+    threads: tuple[int, ...] = axis((1,), "--threads")
+    caches: tuple[CacheTypes | None, ...] = axis((None,), "--kv-type")
+    draft_caches: tuple[CacheTypes | None, ...] = axis((None,), "--kv-type-draft")  # None: the target's
+    ubatches: tuple[int | None, ...] = axis((None,), "--ubatch-size")
+    runtimes: tuple[Runtime, ...] = axis((Runtime(),), "llama.cpp's settings")
     sampling: Sampling = field(default_factory=Sampling)
     offload: Offload = field(default_factory=Offload)  # of all arms; layers and caches are axes
     builds: tuple[str | None, ...] = (None,)  # see ``RunSpec.build``
@@ -212,20 +222,8 @@ class Sweep:
 
     def thinned(self, most: int) -> Sweep:
         """Return the sweep with at most so many values of each axis, evenly chosen, and with all models."""
-        return replace(
-            self,
-            target_layers=_spread(self.target_layers, most),
-            draft_layers=_spread(self.draft_layers, most),
-            draft_sizes=_spread(self.draft_sizes, most),
-            ngrams=_spread(self.ngrams, most),
-            p_mins=_spread(self.p_mins, most),
-            draft_samplings=_spread(self.draft_samplings, most),
-            threads=_spread(self.threads, most),
-            caches=_spread(self.caches, most),
-            draft_caches=_spread(self.draft_caches, most),
-            ubatches=_spread(self.ubatches, most),
-            runtimes=_spread(self.runtimes, most),
-        )
+        thinned: dict[str, Any] = {name: _spread(getattr(self, name), most) for name in _axes().values()}
+        return replace(self, **thinned)
 
     def arms(self, baseline: Baseline) -> Iterator[RunSpec]:
         """Yield the target alone, each drafter alone, and drafting; what an arm ignores has its default."""
@@ -402,25 +400,18 @@ def shares(asked: tuple[float, ...] | None, n_max: int) -> tuple[float, ...] | N
 
 def sizes(sweep: Sweep) -> dict[str, int]:
     """Return how many values each axis with several has, by its option, the longest axis first."""
-    axes: dict[str, Sequence[object]] = {
+    traffics = [traffic for traffic in sweep.traffics if traffic]
+    axes: dict[str, Collection[object]] = {
         "--target": sweep.targets,
         "--draft-model": sweep.drafters,
+        "--method": sweep.ways,
+        **{option: getattr(sweep, name) for option, name in _axes().items()},
         "--ngl": max(map(sweep.target_layers_of, sweep.targets), key=len),
         "--ngld": max(map(sweep.draft_layers_of, sweep.drafters), key=len, default=()),
-        "--method": sweep.ways,
-        "--draft": sweep.draft_sizes,
-        "--ngram": sweep.ngrams,
-        "--p-min": sweep.p_mins,
-        "--draft-sampling": sweep.draft_samplings,
-        "--threads": sweep.threads,
-        "--kv-type": sweep.caches,
-        "--kv-type-draft": sweep.draft_caches,
-        "--ubatch-size": sweep.ubatches,
-        "--parallel": tuple(dict.fromkeys(traffic.users for traffic in sweep.traffics if traffic)),
-        "--rate": tuple(dict.fromkeys(traffic.rate for traffic in sweep.traffics if traffic)),
-        "--depth": tuple(dict.fromkeys(traffic.depth for traffic in sweep.traffics if traffic)),
+        "--parallel": {traffic.users for traffic in traffics},
+        "--rate": {traffic.rate for traffic in traffics},
+        "--depth": {traffic.depth for traffic in traffics},
         "--rpc": sweep.rpcs,
-        "llama.cpp's settings": sweep.runtimes,
     }
-    counts = {name: len(values) for name, values in axes.items() if len(values) > 1}
+    counts = {option: len(values) for option, values in axes.items() if len(values) > 1}
     return dict(sorted(counts.items(), key=lambda axis: -axis[1]))

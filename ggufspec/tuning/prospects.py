@@ -411,9 +411,8 @@ def groups(arms: Sequence[RunSpec]) -> dict[tuple[object, ...], list[RunSpec]]:
 
 def source(arm: RunSpec) -> tuple[object, ...]:
     """Return what drafts and where: configurations that differ only in draft size and p_min share it."""
-    drafting = _drafting(arm)
-    how = (arm.drafter, drafting.chain, drafting.ngram, drafting.sampling)
-    return *how, arm.offload, arm.ubatch, arm.threads, arm.runtime
+    how = replace(_drafting(arm), n_max=0, p_min=0.0)
+    return arm.drafter, how, arm.offload, arm.ubatch, arm.threads, arm.runtime
 
 
 def _drafting(arm: RunSpec) -> Drafting:

@@ -25,7 +25,7 @@ from ggufspec.report.html import TEMPLATES, read_source, write_policy
 from ggufspec.report.html.cards import Card, make_card
 from ggufspec.report.plot import drawing
 from ggufspec.report.rows import runs
-from ggufspec.report.rows.benches import ArmRow, ComparedItem
+from ggufspec.report.rows.benches import MANNER, ArmRow, ComparedItem
 from ggufspec.report.text import comparison, reasons
 from ggufspec.report.text.comparison import engines
 from ggufspec.report.text.figures import extent, three_digits
@@ -136,13 +136,13 @@ _ARMS = TableLayout(
     row=ArmRow,
     names=(
         *(*_LOAD, "what", "models", "drafts_with", "llama_build", "layers", "threads", "kv_type", "ubatch"),
-        *("settings", "draft", "p_min", "draft_sampling", "gen_tps", "speedup", "verdict", "accept_rate"),
+        *("settings", "draft", *MANNER, "gen_tps", "speedup", "verdict", "accept_rate"),
         "method_shares",
         *("mean_accepted_length", "texts", "status"),
     ),
     if_varied=(
         *(*_LOAD, "models", "drafts_with", "llama_build", "layers", "threads", "kv_type", "ubatch"),
-        *("settings", "p_min", "draft_sampling"),
+        *("settings", *MANNER),
     ),
 )
 

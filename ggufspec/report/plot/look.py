@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import altair as alt
@@ -11,8 +12,8 @@ from ggufspec import units
 from ggufspec.analysis import Arm, is_meaningful
 from ggufspec.domain import Estimate, Role
 from ggufspec.harmless import one_line
-from ggufspec.report.columns import Row
-from ggufspec.report.rows.benches import BenchArm, SummaryRow, two_digits, with_commas
+from ggufspec.report.columns import Column, Row
+from ggufspec.report.rows.benches import MANNER, BenchArm, SummaryRow, two_digits, with_commas
 from ggufspec.report.text import figures
 from ggufspec.results import ResultSet
 
@@ -21,7 +22,7 @@ _LOAD = ("users", "depth", "arrivals")
 _SHARED = (  # settings of the target alone, too
     *(*_LOAD, "llama_build", "target", "actual_ngl", "threads", "kv_type", "ubatch", "settings"),
 )
-_DRAFTING_ONLY = ("drafter", "actual_ngld", "p_min", "draft_sampling")
+_DRAFTING_ONLY = ("drafter", "actual_ngld", *MANNER)
 PALETTE = ("#2f7fc1", "#d55e00", "#009e73", "#b765a6", "#a67c00", "#7a7a7a")
 """After Okabe and Ito (2008), each with a contrast of 3 or more on white and on a dark page."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
@@ -127,6 +128,10 @@ def _varied(rows: Sequence[Datum], names: Sequence[str]) -> list[str]:
     return [name for name in names if len({row[name] for row in rows}) > 1]
 
 
+def _headed(column: Column, value: Any) -> str:
+    return f"{column.head} {column.format(value)}"
+
+
 _FORMATS: dict[str, Any] = {
     "users": lambda users: units.counted(users, "user"),
     "depth": "depth {:,}".format,
@@ -137,11 +142,10 @@ _FORMATS: dict[str, Any] = {
     "drafter": stem,
     "actual_ngl": "{} layers on the GPU".format,
     "actual_ngld": "{} drafter layers".format,
-    "p_min": lambda p_min: f"p-min {units.format_number(p_min)}",
-    "draft_sampling": "{} drafts".format,
     "threads": "{} threads".format,
     "kv_type": "cache {}".format,
     "ubatch": "ubatch {}".format,
+    **{name: partial(_headed, SummaryRow.columns[name]) for name in MANNER},
 }
 
 

@@ -62,6 +62,29 @@ def _drafter(spec: RunSpec) -> str | None:
     return None if spec.role is Role.TARGET or spec.pair.draft is None else spec.pair.draft.filename
 
 
+class MannerRow(Row):
+    """How a model drafts besides its draft size: every table of arms shows what varies of it."""
+
+    p_min: float | None = column(
+        "p-min",
+        of=lambda drafting: drafting.p_min if drafting.method.drafts_with_model else None,
+        help="Null for a method without it.",
+    )
+    draft_min: int | None = column(
+        "shortest draft",
+        of=lambda drafting: drafting.n_min or None,
+        help="Drafts of a model that were shorter were dropped; null where none was.",
+    )
+    draft_sampling: str | None = column(
+        "drafts are",
+        of="sampling",
+        help="Whether drafts are the likeliest tokens (greedy) or sampled; null where that was not chosen.",
+    )
+
+
+MANNER = MannerRow.fields()
+
+
 class SettingsRow(Row):
     """The settings that distinguish the arms of a bench, under the names of their options."""
 
@@ -82,22 +105,7 @@ class SettingsRow(Row):
         "n-grams", of=lambda spec: str(spec.drafting.ngram) or None if spec.drafting else None
     )
     draft: int | None = column("γ", of="draft_size")
-    p_min: float | None = column(
-        "p-min",
-        of=lambda spec: (
-            spec.drafting.p_min if spec.drafting and spec.drafting.method.drafts_with_model else None
-        ),
-        help="Null for a method without it.",
-    )
-    draft_min: int | None = column(
-        of=lambda spec: (spec.drafting.n_min or None) if spec.drafting else None,
-        help="Drafts of a model that were shorter were dropped; null where none was.",
-    )
-    draft_sampling: str | None = column(
-        "drafts are",
-        of="drafting.sampling",
-        help="Whether drafts are the likeliest tokens (greedy) or sampled; null where that was not chosen.",
-    )
+    manner: MannerRow = column(of="drafting")
     synthetic_accept: str | None = column(
         of=lambda spec: (
             ",".join(f"{rate:g}" for rate in (spec.drafting and spec.drafting.synthetic) or ()) or None

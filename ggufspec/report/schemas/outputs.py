@@ -16,7 +16,7 @@ from ggufspec.analysis import review
 from ggufspec.choices import Layers
 from ggufspec.domain import Estimate, Launch, Serving, SpeedVerdict
 from ggufspec.report.columns import Column, Row, column
-from ggufspec.report.rows.benches import ComparisonRow, NamedAdvice, OriginRow, SummaryRow
+from ggufspec.report.rows.benches import ComparisonRow, MannerRow, NamedAdvice, OriginRow, SummaryRow
 from ggufspec.report.rows.plans import FinalistRow, PlanRow, list_finalists
 from ggufspec.report.schemas import schema_name
 from ggufspec.results import json_schema
@@ -48,8 +48,7 @@ class ConfigurationReport(Row):
     )
     method: str | None = column(of=lambda spec: str(spec.drafting.chain) if spec.drafting else None)
     draft: int | None = column(of="drafting.n_max")
-    p_min: float | None = column(of="drafting.p_min")
-    draft_sampling: str | None = column(of="drafting.sampling")
+    manner: MannerRow = column(of="drafting")
     requested_ngl: Layers = column(of="offload.target.layers")
     requested_ngld: Layers = column(of="offload.drafter.layers")
 

@@ -10,7 +10,7 @@ from ggufspec import units
 from ggufspec.analysis import Arm, arms
 from ggufspec.domain import Role, Status
 from ggufspec.report.columns import MOST, FilledTable, Row, TableLayout, column
-from ggufspec.report.rows.benches import ArmRow
+from ggufspec.report.rows.benches import MANNER, ArmRow
 from ggufspec.report.text import tables
 from ggufspec.report.text.figures import engine
 from ggufspec.results import ResultSet
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # only report/frames imports pandas at run time
 _RESULTS = 5  # columns that settings leave free
 
 _SETTINGS = (
-    *("draft_model", "method", "ngram", "draft", "p_min", "draft_sampling", "synthetic_accept"),
+    *("draft_model", "method", "ngram", "draft", *MANNER, "synthetic_accept"),
     *("users", "depth"),
     *("requested_ngl", "requested_ngld", "threads", "kv_type", "ubatch", "settings", "target", "pair"),
 )

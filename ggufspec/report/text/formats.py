@@ -18,12 +18,6 @@ if TYPE_CHECKING:  # only report/frames imports pandas at run time
 Text = Literal["table", "md", "csv", "json", "jsonl", "sql"]
 """The formats that are text; all others are bytes."""
 
-LABELS = (
-    *("file", "role", "draft_model", "method", "draft", "p_min", "draft_sampling"),
-    *("prompt", "category", "repeat", "position", "round"),
-)
-"""Columns that tell the rows of a frame apart; each part of a table that is too wide has them."""
-
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 """How a formula begins in a spreadsheet (OWASP, "CSV Injection")."""
 
@@ -91,9 +85,16 @@ def for_people(frame: DataFrame, output: str) -> str:
         frame: any table.
         output: ``md``, or ``table`` for the terminal.
     """
+    from ggufspec.report.rows.benches import MANNER  # slow to import
+
     rows = [{name: _text(name, value) for name, value in row.items()} for row in records(frame)]
     names = [name for name in frame.columns if any(row[name] for row in rows)] or list(frame.columns)
-    return tables.grid(names, [[row[name] for name in names] for row in rows], output, labels=LABELS) + "\n"
+    labels = (  # what tells the rows apart; each part of a table that is too wide has them
+        *("file", "role", "draft_model", "method", "draft", *MANNER),
+        *("prompt", "category", "repeat", "position", "round"),
+    )
+    cells = [[row[name] for name in names] for row in rows]
+    return tables.grid(names, cells, output, labels=labels) + "\n"
 
 
 def _csv(frame: DataFrame, _title: str) -> str:

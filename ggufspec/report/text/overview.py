@@ -10,7 +10,7 @@ from ggufspec import units
 from ggufspec.analysis import Arm, ListedBench, arms, review
 from ggufspec.domain import LoadedModel, Role, Status
 from ggufspec.report.columns import TableLayout
-from ggufspec.report.rows.benches import ArmRow, MachineRow
+from ggufspec.report.rows.benches import MANNER, ArmRow, MachineRow
 from ggufspec.report.rows.listing import ListedBenchRow, LocalModelRow, LocalPairRow
 from ggufspec.report.text import judgements, tables
 from ggufspec.report.text.figures import engine, extent, llama_cpp
@@ -99,15 +99,13 @@ def _explain(groups: Sequence[Arm]) -> Iterator[str]:
 
 _PRECISE = 0.005  # relative half width of an interval: more precise than repeats on a quiet machine
 _IF_VARIED = (
-    *("llama_build", "threads", "kv_type", "ubatch", "settings", "depth", "rate", "ngram", "p_min"),
-    "draft_sampling",
+    *("llama_build", "threads", "kv_type", "ubatch", "settings", "depth", "rate", "ngram", *MANNER),
 )
 ARMS = TableLayout(
     row=MachineRow,
     names=(
         *("machine", "what", "models", "llama_build", "layers", "threads", "kv_type", "ubatch", "settings"),
-        *("users", "depth", "rate", "draft", "ngram", "p_min", "draft_sampling", "gen_tps", "accept_rate"),
-        "method_shares",
+        *("users", "depth", "rate", "draft", "ngram", *MANNER, "gen_tps", "accept_rate", "method_shares"),
         *("mean_accepted_length", "gpu_j_per_token", "cpu_j_per_token", "speedup", "verdict", "new_over_old"),
         *("texts", "status"),
     ),

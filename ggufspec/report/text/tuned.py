@@ -18,6 +18,7 @@ from ggufspec.harmless import to_json
 from ggufspec.llama.command import commands as command_lines
 from ggufspec.llama.install import Install
 from ggufspec.report.columns import TableLayout
+from ggufspec.report.rows.benches import MANNER
 from ggufspec.report.rows.plans import FinalistRow, ProspectRow, list_finalists, tokens_per_round
 from ggufspec.report.schemas import outputs
 from ggufspec.report.text import configuration, figures, judgements, tables
@@ -27,23 +28,20 @@ from ggufspec.tuning import Choice, Prospect, Tuned, TuningForecast
 MEASURED = TableLayout(
     row=FinalistRow,
     names=(
-        *("marked", "layers", "draft", "p_min", "draft_sampling", "forecast_tps", "gen_tps", "accept_rate"),
+        *("marked", "layers", "draft", *MANNER, "forecast_tps", "gen_tps", "accept_rate"),
         *("speedup", "verdict", "texts", "status"),
     ),
     always=("marked",),
-    if_varied=("draft_sampling",),
+    if_varied=MANNER[1:],  # p-min is shown even so
     first_left_out=("layers",),
-    labels=("marked", "draft", "p_min", "draft_sampling"),
+    labels=("marked", "draft", *MANNER),
 )
 """What a tuning measured to confirm, with its forecast."""
 _FORECAST = TableLayout(
     row=ProspectRow,
-    names=(
-        *("drafts", "layers", "draft", "p_min", "draft_sampling", "tokens_per_s", "accept_rate", "length"),
-        "speedup",
-    ),
-    if_varied=("p_min", "draft_sampling"),
-    labels=("drafts", "draft", "p_min", "draft_sampling"),
+    names=(*("drafts", "layers", "draft", *MANNER, "tokens_per_s", "accept_rate", "length", "speedup"),),
+    if_varied=MANNER,
+    labels=("drafts", "draft", *MANNER),
 )
 _MOST_ROWS = 30  # for people
 
