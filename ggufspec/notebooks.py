@@ -79,18 +79,6 @@ def fit_value(name: str, value: object, annotation: str, names: Mapping[str, Any
     raise GgufspecError(f"{name} is {shown}, a {type(value).__name__}", f"it takes {annotation}{load}")
 
 
-def fit_fields(values: Any) -> None:
-    """Let the fields of a frozen dataclass have what their annotations want; for its ``__post_init__``.
-
-    Raises:
-        GgufspecError: a value does not fit.
-    """
-    names = vars(sys.modules[type(values).__module__])
-    for field in dataclasses.fields(values):
-        value = getattr(values, field.name)
-        object.__setattr__(values, field.name, fit_value(field.name, value, str(field.type), names))
-
-
 def check_finite(name: str, value: object) -> None:
     """Raise where a value, a part of it or a field of it is a number that is not finite.
 

@@ -132,7 +132,7 @@ def _fit_cells(fit: planning.PairFit) -> dict[str, str]:
         "size": "" if fit.size_bytes is None else format_bytes(fit.size_bytes),
         "fetched": fit.fetched.value,
         "fits": "" if fit.fits is None else "yes" if fit.fits else "no",
-        "GPU layers": "" if fit.gpu_layers is None else f"{fit.gpu_layers}/{fit.max_layers}",
+        "GPU layers": "" if fit.fitting_layers is None else f"{fit.fitting_layers}/{fit.max_layers}",
         "quant that fits": quant,
         "estimated tokens/s": "" if fit.rate is None else format_rate(fit.rate),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ggufspec.choices import Layers, Role, SplitMode
+from ggufspec.choices import Role, SplitMode
 from ggufspec.domain.measurements import LoadedModel, Placement, RunResult, Sample
 from ggufspec.domain.specs import ModelRun, Offload, RunSpec, is_remote
 
@@ -30,9 +30,7 @@ def shortfalls(run: RunResult, *, gpu: bool | None) -> Iterator[str]:
     models = loaded(run)
     if run.spec.own_offload.rpc:
         gpu = None  # of a worker, whatever this machine has
-    if any(wants_gpu(model.requested.layers) for model in models) and (
-        gpu is False or _only_on_cpu(run.sample)
-    ):
+    if any(model.requested.wants_gpu for model in models) and (gpu is False or _only_on_cpu(run.sample)):
         yield "gpu-less-build"
         return
     lends = bool(run.spec.offload.rpc)  # then the drafter stays on this machine, whatever that has
@@ -56,11 +54,6 @@ def loaded(run: RunResult) -> tuple[PlacedModel, ...]:
     return first, PlacedModel(offload.drafter_as_target.target, sample.drafter or LoadedModel())
 
 
-def wants_gpu(layers: Layers) -> bool:
-    """Whether layers are requested for a GPU."""
-    return layers == "all" or (isinstance(layers, int) and layers > 0)
-
-
 def _only_on_cpu(sample: Sample) -> bool:
     """Whether the log shows weights, but none on a GPU."""
     placements = [model.placement for model in (sample.target, sample.drafter) if model and model.placement]
@@ -74,7 +67,7 @@ def _drafter_behind(run: RunResult) -> bool:
     sample, offload = run.sample, run.spec.offload
     if sample.target and sample.drafter and sample.target.placement and sample.drafter.placement:
         return _on_gpu(sample.target.placement) > 0 and not _on_gpu(sample.drafter.placement)
-    return wants_gpu(offload.target.layers) and offload.drafter.layers == 0
+    return bool(offload.target.wants_gpu) and offload.drafter.wants_gpu is False
 
 
 def _fell_short(model: PlacedModel) -> bool:
@@ -120,7 +113,7 @@ def _leaves_out(model: PlacedModel, offload: Offload) -> bool:
     if (
         offload.split_mode not in {None, SplitMode.LAYER}
         or not model.loaded.placement
-        or model.requested.layers == 0
+        or model.requested.wants_gpu is False
     ):
         return False
     shares = dict(zip(model.requested.devices, offload.tensor_split, strict=False))
@@ -137,7 +130,7 @@ def _leaves_worker_out(model: PlacedModel, spec: RunSpec) -> bool:
         offload.target.devices
         or offload.tensor_split
         or not model.loaded.placement
-        or model.requested.layers == 0
+        or model.requested.wants_gpu is False
     ):
         return False
     lent = {part.device.partition("[")[2].rstrip("]") for part in model.loaded.placement if part.model_bytes}

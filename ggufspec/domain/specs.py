@@ -148,6 +148,11 @@ class ModelRun:
     cpu_moe: Experts | None = None  # layers whose experts stay on the processor
     caches: CacheTypes | None = None
 
+    @property
+    def wants_gpu(self) -> bool | None:
+        """Whether layers are requested for a GPU; None where llama.cpp decides."""
+        return None if self.layers == "auto" else self.layers != 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Offload:

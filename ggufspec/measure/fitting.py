@@ -118,7 +118,7 @@ def check_memory(
             memory.plan(target, draft, offload, settings),
             room,
             alternatives=partial(memory.plan_each_offload, target, draft, settings, offload),
-            adjusts_layers=can_adjust and offload.target.layers == "auto",
+            adjusts_layers=can_adjust and offload.target.wants_gpu is None,
         )
         if verdict.outcome is memory.MemoryFit.IMPOSSIBLE and not force:
             raise OutOfMemoryError(verdict.reason, f"{verdict.hint}, or run it anyway with --force")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ggufspec import engines, machine
 from ggufspec.analysis import MeasurementWarning
-from ggufspec.domain import Build, FileIdentity, RunningServers, offloading
+from ggufspec.domain import Build, FileIdentity, ModelRun, RunningServers
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import WorkerReport
 from ggufspec.measure import configured, identity
@@ -179,7 +179,11 @@ def find_doubts(
 
 def _warnings_of(sweep: Sweep, models: ChosenModels, install: Install) -> Iterator[MeasurementWarning]:
     layers = (*sweep.target_layers, *(sweep.draft_layers if sweep.drafters else ()))
-    if install.gpu is False and () in sweep.rpcs and any(offloading.wants_gpu(number) for number in layers):
+    if (
+        install.gpu is False
+        and () in sweep.rpcs
+        and any(ModelRun(layers=number).wants_gpu for number in layers)
+    ):
         yield MeasurementWarning.GPU_LESS_BUILD
     pairs = product(sweep.targets, sweep.drafters)
     if any(_weights(models.cards[drafter]) > _weights(models.cards[target]) for target, drafter in pairs):

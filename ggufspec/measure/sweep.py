@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from ggufspec.domain import (
     NO_PROMPT,
@@ -49,19 +49,6 @@ class Block:
     def replace(self, **changes: Any) -> Block:
         """Return the block with the same changes of each arm."""
         return Block(arms=tuple(replace(arm, **changes) for arm in self.arms))
-
-
-class Baseline(NamedTuple):
-    """What the arms of a block have in common: a value of each axis that changes the target alone."""
-
-    target: ModelFile
-    layers: Layers
-    runtime: Runtime
-    caches: CacheTypes | None
-    ubatch: int | None
-    threads: int
-    traffic: Traffic | None = None
-    rpc: tuple[str, ...] = ()
 
 
 def axis(default: tuple[Any, ...], option: str) -> Any:
@@ -225,30 +212,36 @@ class Sweep:
         thinned: dict[str, Any] = {name: _spread(getattr(self, name), most) for name in _axes().values()}
         return replace(self, **thinned)
 
-    def arms(self, baseline: Baseline) -> Iterator[RunSpec]:
+    def arms(self, alone: RunSpec) -> Iterator[RunSpec]:
         """Yield the target alone, each drafter alone, and drafting; what an arm ignores has its default."""
         for build in self.builds:
-            yield from self._arms_beside(self._alone(baseline, build))
+            yield from self._arms_beside(replace(alone, build=build))
 
-    def _alone(self, baseline: Baseline, build: str | None) -> RunSpec:
-        """Return the run of the target alone."""
+    def alone(
+        self,
+        target: ModelFile,
+        layers: Layers,
+        runtime: Runtime,
+        caches: CacheTypes | None,
+        ubatch: int | None,
+        threads: int,
+        traffic: Traffic | None,
+        rpc: tuple[str, ...],
+    ) -> RunSpec:
+        """Return the run of a target alone, with a value of each axis that changes it."""
+        placed = replace(self.offload.target, layers=layers, caches=caches)
         return RunSpec(
-            pair=Pair(name=self.name, target=baseline.target),
+            pair=Pair(name=self.name, target=target),
             role=Role.TARGET,
             prompt=NO_PROMPT,
             n_predict=self.n_predict,
             context=self.context,
-            threads=baseline.threads,
-            offload=replace(
-                self.offload.target_alone,
-                target=replace(self.offload.target, layers=baseline.layers, caches=baseline.caches),
-                rpc=baseline.rpc,
-            ),
+            threads=threads,
+            offload=replace(self.offload.target_alone, target=placed, rpc=rpc),
             sampling=self.sampling,
-            ubatch=baseline.ubatch,
-            runtime=baseline.runtime,
-            build=build,
-            traffic=baseline.traffic,
+            ubatch=ubatch,
+            runtime=runtime,
+            traffic=traffic,
         )
 
     def _arms_beside(self, alone: RunSpec) -> Iterator[RunSpec]:
@@ -309,7 +302,7 @@ class Blocks(Sequence[Block]):
         for axis in reversed(axes):
             place, rest = divmod(place, len(axis))
             values.append(axis[rest])
-        return Block(arms=tuple(self.sweep.arms(Baseline(*reversed(values)))))
+        return Block(arms=tuple(self.sweep.arms(self.sweep.alone(*reversed(values)))))
 
     @property
     def n_arms(self) -> Counter[Role]:

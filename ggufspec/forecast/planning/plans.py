@@ -266,7 +266,7 @@ class PairFit:
         size_bytes: of all its files.
         fetched: whether these are here.
         fits: whether both models fit completely, on the GPU if there is one.
-        gpu_layers: layers of the target that fit on the GPU, beside the drafter; None without a GPU.
+        fitting_layers: layers of the target that fit on the GPU, beside the drafter; None without a GPU.
         max_layers: how many the target has, with its output.
         quant: the largest quant of the target's repository that fits completely.
         quant_bytes: the size of its files.
@@ -280,7 +280,7 @@ class PairFit:
     size_bytes: int | None = None
     fetched: FetchState = FetchState.NO
     fits: bool | None = None
-    gpu_layers: int | None = None
+    fitting_layers: int | None = None
     max_layers: int | None = None
     quant: str | None = None
     quant_bytes: int | None = None
@@ -355,7 +355,7 @@ def fit_pair(pair: Pair, site: Site, access: hub.Access) -> PairFit:
         size_bytes=size,
         fetched=here,
         fits=_needed_bytes(planned, site) <= _room_bytes(site),
-        gpu_layers=chosen.target.gpu_layers if site.has_gpu else None,
+        fitting_layers=chosen.target.gpu_layers if site.has_gpu else None,
         max_layers=chosen.target.max_layers,
         quant=None if quant is None else quant.quant or quant.filename,
         quant_bytes=None if quant is None else quant.size_bytes,

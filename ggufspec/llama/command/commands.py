@@ -108,8 +108,7 @@ def add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> None
     if remote:  # before anything that may name a device: programs look names up at once
         check_rpc(install)
         arguments.require_flag("rpc", ",".join(offload.rpc))
-    layers = format_layers(offload.target.layers, arguments.options, install, remote=remote)
-    arguments.add_flag("layers", layers)
+    arguments.add_flag("layers", format_layers(offload.target, arguments.options, install, remote=remote))
     _add_devices(arguments, offload)
     for meaning, kv_type in name_caches(offload.target.caches):
         types = _cache_types(arguments.options, SPELLINGS[meaning][0])
@@ -175,8 +174,8 @@ def add_fitting(arguments: Arguments, spec: RunSpec, install: Install) -> None:
     """
     add_flash_attention(arguments, spec)
     if can_adjust(arguments.options) and spec.offload.fit is None:
-        layers = {spec.own_offload.target.layers, spec.offload.drafter.layers}
-        fit = "auto" in layers and (install.gpu is not False or bool(spec.own_offload.rpc))
+        is_open = None in {spec.own_offload.target.wants_gpu, spec.offload.drafter.wants_gpu}
+        fit = is_open and (install.gpu is not False or bool(spec.own_offload.rpc))
         arguments.add("--fit", "on" if fit else "off")
 
 

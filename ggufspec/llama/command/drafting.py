@@ -98,8 +98,8 @@ def _add_drafter(arguments: Arguments, spec: RunSpec, install: Install) -> None:
     if spec.pair.draft is not None:
         arguments.add_flag("draft_model", spec.pair.draft.path)
         remote = spec.offload.lends_to_drafter
-        layers = format_layers(spec.offload.drafter.layers, arguments.options, install, remote=remote)
-        arguments.add_flag("draft_layers", layers)
+        count = format_layers(spec.offload.drafter, arguments.options, install, remote=remote)
+        arguments.add_flag("draft_layers", count)
         devices = drafter_devices(spec.offload, install)
         if devices:
             arguments.require_flag("draft_devices", ",".join(devices))

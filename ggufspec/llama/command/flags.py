@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ggufspec.domain import Layers, Program
+from ggufspec.domain import ModelRun, Program
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.installs import Executable, Install
 from ggufspec.llama.install.options import ListedFlags
@@ -156,9 +156,9 @@ class Arguments:
         return tuple(self._argv)
 
 
-def format_layers(layers: Layers, options: ListedFlags, install: Install, *, remote: bool = False) -> str:
+def format_layers(run: ModelRun, options: ListedFlags, install: Install, *, remote: bool = False) -> str:
     """Return the value of ``-ngl``; a build without a GPU gets 0 for "auto", unless a worker has devices."""
-    match layers:
+    match run.layers:
         case "all":
             return str(_ALL_LAYERS)
         case "auto" if install.gpu is False and not remote:

@@ -126,9 +126,9 @@ def find_models(head: bytes) -> tuple[LoggedModel, ...]:
         message = line.message
         if (free := _FREE.match(message)) is not None:
             _next(models).add_free(free[1], free[2], int(free[3]))
-        elif (layers := _OFFLOADED.match(message)) is not None:  # precedes the weights
+        elif (counts := _OFFLOADED.match(message)) is not None:  # precedes the weights
             model = _next(models)
-            model.offloaded_layers, model.total_layers = int(layers[1]), int(layers[2])
+            model.offloaded_layers, model.total_layers = int(counts[1]), int(counts[2])
         elif (buffer := _BUFFER.match(message)) is not None:
             _add_buffer(models, buffer)
         elif _LOADED.match(message) is not None:

@@ -57,7 +57,7 @@ def read_head(card: ModelCard) -> Head | None:
     """Return what a header says of the head in this file; None for a model without one."""
     match card.architecture:
         case "eagle3":
-            return Head(method=Method.DRAFT_EAGLE3, n_states=len(_numbers(card, "target_layers")))
+            return Head(method=Method.DRAFT_EAGLE3, n_states=len(_layers_read(card)))
         case "dflash":
             is_dspark = any(tensor.name == "markov_w1.weight" for tensor in card.tensors)
             block = card.number("block_size") or _BLOCK
@@ -65,7 +65,7 @@ def read_head(card: ModelCard) -> Head | None:
             return Head(
                 method=Method.DRAFT_DSPARK if is_dspark else Method.DRAFT_DFLASH,
                 most=block if drafts_anchor else block - 1,
-                n_states=len(_numbers(card, "target_layers")),
+                n_states=len(_layers_read(card)),
                 knows_p_min=not is_dspark or card.metadata.get("dflash.has_confidence_head") is not False,
             )
     n_mtp = mtp_layers(card)
@@ -132,7 +132,7 @@ def _states(target: ModelCard, card: ModelCard, head: Head) -> Iterator[str]:
         return
     if target.architecture not in _GIVES_LAYER_INPUTS:
         yield f"llama.cpp cannot read the states of layers of the architecture {target.architecture}"
-    layers = _numbers(card, "target_layers")
+    layers = _layers_read(card)
     trunk = target.n_layers - mtp_layers(target)
     is_eagle = head.method is Method.DRAFT_EAGLE3
     if is_eagle and len(layers) != _EAGLE3_LAYERS:
@@ -180,6 +180,7 @@ def _vocabulary(target: ModelCard, card: ModelCard) -> Iterator[str]:
         )
 
 
-def _numbers(card: ModelCard, key: str) -> tuple[int, ...]:
-    value = card.metadata.get(f"{card.architecture}.{key}")
+def _layers_read(card: ModelCard) -> tuple[int, ...]:
+    """Return the target's layers whose states a head reads."""
+    value = card.metadata.get(f"{card.architecture}.target_layers")
     return tuple(map(int, value[: len(value)])) if isinstance(value, NumberArray) else ()
