@@ -168,6 +168,11 @@ class Arm:
         return f"{self.role.value}, synthetic" if self.synthetic else self.role.value
 
     @property
+    def speed(self) -> float:
+        """Its tokens/s; 0 where they are not known, which is behind all others."""
+        return self.rate.value if self.rate else 0.0
+
+    @property
     def draft_size(self) -> int | None:
         """γ, where something drafts and it is known."""
         return self.spec.draft_size

@@ -106,7 +106,7 @@ def why(results: ResultSet) -> Diagnosis:
 def diagnose(groups: Sequence[Arm]) -> Diagnosis:
     """Return where the time goes in the fastest drafting arm of a bench, and in its target alone."""
     drafting = [arm for arm in groups if arm.role is Role.DRAFTING and arm.rate is not None]
-    fastest = max(drafting, key=lambda arm: arm.rate.value if arm.rate else 0.0, default=None)
+    fastest = max(drafting, key=lambda arm: arm.speed, default=None)
     targets = (arm for arm in groups if arm.role is Role.TARGET)
     target = _target_token(fastest.baseline if fastest is not None else next(targets, None))
     of_round = None if fastest is None else _round(fastest, groups)

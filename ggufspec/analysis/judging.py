@@ -194,7 +194,7 @@ def rank(judged: Sequence[tuple[T, SpeedJudgement]]) -> Ranking[T]:
         return Ranking(verdict=SpeedVerdict.UNDECIDED, best=None, judgement=None)
     paying = [pair for pair in fair if pair[1].pays]
     undecided = [pair for pair in fair if not pair[1].is_decided]
-    arm, judgement = max(paying or undecided or fair, key=lambda pair: _ratio(pair[1]))
+    arm, judgement = max(paying or undecided or fair, key=lambda pair: pair[1].factor)
     return Ranking(verdict=judgement.verdict, best=arm, judgement=judgement)
 
 
@@ -256,7 +256,3 @@ def _adjusted(judgement: SpeedJudgement, adjusted: stats.Adjusted, family: int) 
         missing=(Missing.RUNS,),
         needed_repeats=max(needed, judgement.repeats + 1) if needed <= _MOST_NEEDED else None,
     )
-
-
-def _ratio(judgement: SpeedJudgement) -> float:
-    return 0.0 if judgement.ratio is None else judgement.ratio.value

@@ -116,7 +116,7 @@ def summarize(bench: ResultSet) -> ListedBench:
     ranking = rank(judged)
     leading, judgement = ranking.best, ranking.judgement
     if leading is None and judged:  # no text is the target's own
-        leading, judgement = max(judged, key=lambda pair: pair[1].ratio.value if pair[1].ratio else 0.0)
+        leading, judgement = max(judged, key=lambda pair: pair[1].factor)
     return ListedBench(
         name=bench.folder.name,
         started_at=bench.meta.started_at,

@@ -227,7 +227,7 @@ def _best_at_edge(groups: Iterable[Arm]) -> Iterator[tuple[str, Arm]]:
         if arm.spec.drafting is not None and arm.rate is not None:
             by_baseline.setdefault(arm.spec.baseline, []).append(arm)
     for drafting in by_baseline.values():
-        fastest = max(drafting, key=lambda arm: arm.rate.value if arm.rate else 0.0)
+        fastest = max(drafting, key=lambda arm: arm.speed)
         sizes = {arm.draft_size for arm in drafting if _differ_in_size_only(arm.spec, fastest.spec)}
         largest = max(size or 0 for size in sizes)
         if len(sizes) >= _SEARCH and fastest.draft_size == largest:

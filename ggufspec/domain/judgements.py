@@ -111,6 +111,11 @@ class SpeedJudgement:
     text_differs: bool = False
 
     @property
+    def factor(self) -> float:
+        """The speed-up; 0 where nothing can be compared, which is behind all others."""
+        return self.ratio.value if self.ratio else 0.0
+
+    @property
     def is_decided(self) -> bool:
         """Whether there is a finding: faster, slower or the same."""
         return self.verdict.is_finding

@@ -148,7 +148,7 @@ def verdict(tuned: Tuned) -> Iterator[str]:
     if tuned.refusal is not None and not overall.drafts:
         yield from _why(tuned.refusal)
     if overall.candidate is not None:
-        alone = max((arm for arm in _confirmed(tuned) if arm.role is Role.TARGET), key=_speed)
+        alone = max((arm for arm in _confirmed(tuned) if arm.role is Role.TARGET), key=lambda arm: arm.speed)
         yield from judgements.depends_on_text(overall.candidate, alone)
     for spec, reason in tuned.passed_over:
         yield configuration.passed_over(spec, reason)
@@ -161,10 +161,6 @@ def verdict(tuned: Tuned) -> Iterator[str]:
 
 def _confirmed(tuned: Tuned) -> list[Arm]:
     return [arm for arm in arms.group(tuned.results) if arm.rate is not None]
-
-
-def _speed(arm: Arm) -> float:
-    return 0.0 if arm.rate is None else arm.rate.value
 
 
 def _drafters(tuned: Tuned) -> Iterator[str]:
@@ -190,7 +186,7 @@ def _found_of_drafter(measured: Sequence[tuple[Arm, str]], forecast: Sequence[Pr
         if arm_stage == stage and arm.judgement is not None
     ]
     if judged:
-        arm, judgement = max(judged, key=lambda pair: 0.0 if pair[1].ratio is None else pair[1].ratio.value)
+        arm, judgement = max(judged, key=lambda pair: pair[1].factor)
         ratio = f"{judgements.ratio(judgement)} at γ = {arm.draft_size}"
         unlike = ", and its text differs from the target's own" if judgement.text_differs else ""
         return f"{ratio}, {judgement.verdict.value} in the {stage}{unlike}"

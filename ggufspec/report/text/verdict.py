@@ -21,7 +21,7 @@ def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
     if not drafting:
         return ("No drafting run succeeded, so there is no verdict.",)
     if not any(arm.gain for arm in drafting):
-        highest = max(drafting, key=_speed)
+        highest = max(drafting, key=lambda arm: arm.speed)
         unknown = "The target alone was not measured, so the speed-up is not known."
         return (f"{name(highest)} has {_rate(highest)}. {unknown}",)
     compared = [[arm for arm in drafting if arm.baseline is base and arm.gain] for base in alone]
@@ -106,10 +106,6 @@ def _alone(base: Arm) -> str:
 
 def _rate(arm: Arm) -> str:
     return f"{figures.rate(arm.rate)} tokens/s" if arm.rate else "unknown speed"
-
-
-def _speed(arm: Arm) -> float:
-    return arm.rate.value if arm.rate else 0.0
 
 
 def _gain(arm: Arm) -> float:
