@@ -5,28 +5,41 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import Request as UrlRequest, urlopen
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
 
 from ggufspec import results, tuning
+from ggufspec.choices import ServerFormat
 from ggufspec.cli import cli
 from ggufspec.domain import Role, TextVerdict
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 from ggufspec.options import TuneOptions
-from tests.support import imagined_times
+from ggufspec.report.text import exports
+from tests.support import imagined_times, rpc_workers, served, shell
 from tests.support.imagined_times import PATIENT
 
-QUICK = ("--pair", "demo", "-t", "1", "-n", "16", "--per-category", "1", "--max-time", "5m")
+QUICK = (
+    "--pair",
+    "demo",
+    "-t",
+    "1",
+    "-n",
+    "16",
+    "--per-category",
+    "1",
+    "--max-time",
+    "5m",
+    "--serve-ctx",
+    "512",
+)
 
 
 @pytest.fixture
@@ -35,10 +48,13 @@ def embedded(llama: Install, monkeypatch: pytest.MonkeyPatch) -> Install:
     return llama
 
 
-@pytest.mark.takes(25)
+@pytest.mark.takes(45)
 @pytest.mark.timeout(1800)
-def test_tune_measures_the_best_and_says_what_to_run(embedded: Install, imagined: None) -> None:
-    words = ["tune", *QUICK, *PATIENT, "--draft", "1-8", "--p-min", "0,0.7", "-o", "json"]
+def test_tune_measures_the_best_and_what_it_says_can_be_run(
+    embedded: Install, imagined: None, tmp_path: Path
+) -> None:
+    stored = ("--serve-parallel", "2", "--name", "served")
+    words = ["tune", *QUICK, *PATIENT, *stored, "--draft", "1-8", "--p-min", "0,0.7", "-o", "json"]
     result = CliRunner().invoke(cli, words)
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
@@ -47,7 +63,7 @@ def test_tune_measures_the_best_and_says_what_to_run(embedded: Install, imagined
     assert 1 <= facts["overall"]["draft"] <= 8
     assert facts["overall"]["speedup"]["value"] > 1
     assert facts["by_category"] == []  # one prompt of each category cannot show a difference
-    assert facts["calibration"]["runs"] == 8  # a load of the target and three draft sizes, two prompts
+    assert facts["calibration"]["runs"] == 10  # the target alone twice and three draft sizes, two prompts
     drafting = [row for row in facts["forecasts"] if row["method"] == "draft-model"]
     assert {(row["draft"], row["p_min"]) for row in drafting} == {
         (n, p) for n in range(1, 9) for p in (0, 0.7)
@@ -59,19 +75,21 @@ def test_tune_measures_the_best_and_says_what_to_run(embedded: Install, imagined
         near_ties = forecast["n_rounds_hi"] / forecast["n_rounds_lo"] - 1  # time changes by no more than that
         measured_speedup = facts["overall"]["speedup"]["value"]
         assert forecast["speedup"]["value"] == pytest.approx(measured_speedup, rel=0.05 + near_ties)
-    stored = results.load(facts["results"])
-    measured = {spec.drafting.n_max for spec in stored.current.specs if spec.drafting}
+    confirmed = results.load(facts["results"])
+    measured = {spec.drafting.n_max for spec in confirmed.current.specs if spec.drafting}
     assert facts["overall"]["draft"] in measured
     assert len(measured) <= 2  # the winner and the runner-up
     finalists = results.load(facts["selection"])
     assert measured <= {spec.drafting.n_max for spec in finalists.current.specs if spec.drafting}
     assert {choice["draft"] for choice in facts["alike"]} <= set(range(1, 9))
-    assert stored.meta.started_at > finalists.meta.started_at
-    assert {spec.role for spec in stored.current.specs} == {Role.TARGET, Role.DRAFTING}
-    differences = [run.difference for run in stored.current if run.text_identical is False]
+    assert confirmed.meta.started_at > finalists.meta.started_at
+    assert {spec.role for spec in confirmed.current.specs} == {Role.TARGET, Role.DRAFTING}
+    differences = [run.difference for run in confirmed.current if run.text_identical is False]
     assert {each and each.verdict for each in differences} <= {TextVerdict.NEAR_TIE}
     _check_commands(facts["commands"])
     _check_bench(facts)
+    _check_stored(facts)
+    _check_servers(facts, tmp_path)
 
 
 @pytest.mark.takes(25)
@@ -133,17 +151,8 @@ def _check_commands(commands: dict[str, str]) -> None:
     assert server.returncode == 0, server.stderr[-500:]
 
 
-@pytest.mark.takes(25)
-@pytest.mark.timeout(1800)
-def test_the_printed_line_serves_and_the_configuration_is_measured_again(
-    embedded: Install, imagined: None
-) -> None:
-    chosen = ("--draft", "2,4", "--p-min", "0", "--method", "draft-model", *PATIENT)
-    served = ("--serve-ctx", "512", "--serve-parallel", "2", "--name", "served")
-    words = ["tune", *QUICK, *chosen, *served, "-o", "json"]
-    result = CliRunner().invoke(cli, words)
-    assert result.exit_code == 0, result.output
-    facts = json.loads(result.stdout)
+def _check_stored(facts: dict[str, Any]) -> None:
+    """The configuration is what was printed, is shown, and is measured again."""
     assert facts["serving"] == {"context": 512, "slots": 2}
     assert facts["launch"]["failure"] is None
     assert facts["launch"]["slot_context"] == 512
@@ -153,10 +162,6 @@ def test_the_printed_line_serves_and_the_configuration_is_measured_again(
     assert configuration.spec.pair.target.sha256
     assert shlex.join(configuration.serving_argv) == facts["commands"]["llama-server"]
     assert {spec.context for spec in results.load("served").current.specs} == {1024}
-    with _pasted(facts["commands"]["llama-server"]) as url:
-        assert _answer(url, 512 - 16 - facts["overall"]["draft"] - 2)["timings"]["predicted_n"] == 16
-        with pytest.raises(HTTPError):
-            _answer(url, 600)
     again = CliRunner().invoke(
         cli, ["bench", "--tuned", "served", "-n", "16", "--per-category", "1", "-r", "1", "--name", "repeat"]
     )
@@ -166,36 +171,47 @@ def test_the_printed_line_serves_and_the_configuration_is_measured_again(
     assert "Draft with drafter.gguf" in CliRunner().invoke(cli, ["show", "served"]).stdout
 
 
-@contextmanager
-def _pasted(line: str) -> Iterator[str]:
-    """Run a line in a shell as a user would, and yield the server's address once it has loaded."""
+def _check_servers(facts: dict[str, Any], folder: Path) -> None:
+    """The choice is served by the printed line, by ``serve``, by a router and by the environment."""
+    line = facts["commands"]["llama-server"]
     words = shlex.split(line)
-    url = f"http://127.0.0.1:{words[words.index('--port') + 1]}"
-    server = subprocess.Popen(
-        f"exec {line}", shell=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with suppress(OSError), urlopen(f"{url}/health", timeout=2):
-                break
-            time.sleep(0.1)
-        assert server.poll() is None
-        yield url
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
+    with served.ready(served.start(["/bin/sh", "-c", f"exec {line}"]), _port(words)):
+        answer = served.ask(_port(words), _prompt(512 - 16 - facts["overall"]["draft"] - 2))
+        assert answer["timings"]["predicted_n"] == 16
+        with pytest.raises(HTTPError):
+            served.ask(_port(words), _prompt(600))
+
+    port, keys = rpc_workers.free_port(), folder / "keys"
+    keys.write_text("secret\n")
+    with served.ready(shell.start("serve", "--", "--port", str(port), "--api-key-file", str(keys)), port):
+        assert served.ask(port, _prompt(4), key="secret")["tokens_predicted"] == 16
+
+    configuration = results.read_configuration("served")
+    command, port = tuning.prepare_server(configuration), rpc_workers.free_port()
+    preset = folder / "models.ini"
+    preset.write_text(exports.export(command, ServerFormat.PRESET))
+    router = served.start([words[0], "--models-preset", str(preset), "--port", str(port)])
+    with served.ready(router, port):
+        with urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=30) as listed:
+            assert configuration.id in {model["id"] for model in json.load(listed)["data"]}
+        assert served.ask(port, _prompt(4) | {"model": configuration.id})["tokens_predicted"] == 16
+
+    variables, port = exports.export(command, ServerFormat.ENV), rpc_workers.free_port()
+    script = f"set -a\n{variables}\nLLAMA_ARG_PORT={port}\nexec '{words[0]}'"
+    with (
+        served.ready(served.start(["/bin/sh", "-c", script]), port),
+        urlopen(f"http://127.0.0.1:{port}/props", timeout=30) as props,
+    ):
+        assert json.load(props)["default_generation_settings"]["n_ctx"] == 512
 
 
-def _answer(url: str, prompt_tokens: int) -> dict[str, Any]:
-    """Return the answer of 16 tokens to a prompt of so many."""
-    body = {"prompt": [100] * prompt_tokens, "n_predict": 16, "ignore_eos": True, "cache_prompt": False}
-    request = UrlRequest(
-        f"{url}/completion", json.dumps(body).encode(), headers={"Content-Type": "application/json"}
-    )
-    with urlopen(request, timeout=120) as answer:
-        decoded: dict[str, Any] = json.load(answer)
-        return decoded
+def _port(words: Sequence[str]) -> int:
+    return int(words[words.index("--port") + 1])
+
+
+def _prompt(tokens: int) -> dict[str, Any]:
+    """Return a request for 16 tokens behind a prompt of so many."""
+    return {"prompt": [100] * tokens, "n_predict": 16, "ignore_eos": True, "cache_prompt": False}
 
 
 def test_the_forecast_alone_measures_nothing_and_costs_once(embedded: Install) -> None:
@@ -215,7 +231,7 @@ def test_the_forecast_alone_measures_nothing_and_costs_once(embedded: Install) -
     rates = [float(row.split("|")[-2].split("×")[0]) for row in table]
     assert len(rates) > 4
     assert rates == sorted(rates, reverse=True)
-    fresh = CliRunner().invoke(cli, [*words, "--fresh"])
+    fresh = CliRunner().invoke(cli, [*words, "--method", "draft-model", "--fresh"])
     assert "costs: as measured at" not in fresh.stderr
 
 
@@ -238,6 +254,7 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(
         per_category=1,
         n_predict=12,
         threads=1,
+        serve_ctx=512,
         method="draft-model",  # one that looks words up may be as fast as the target alone
         max_time=600.0,
     )
@@ -254,7 +271,7 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(
 def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Install, imagined: None) -> None:
     target = hub.resolve(catalog.find_pair("demo"), offline=True).target
     words = ["tune", "-m", str(target.path), "-p", "A list: one, two, three. A list: one, two,", "-n", "30"]
-    result = CliRunner().invoke(cli, [*words, "-t", "1", *PATIENT, "-o", "json"])
+    result = CliRunner().invoke(cli, [*words, "-t", "1", "--serve-ctx", "512", *PATIENT, "-o", "json"])
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
     assert {row["method"] for row in facts["forecasts"]} >= {"ngram-simple", "ngram-mod", "ngram-cache"}
