@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -379,6 +380,10 @@ def test_a_plan_says_what_each_machine_would_measure(tmp_path: Path, monkeypatch
     assert sorted(job.block for job in plan.simulation.measured) == list(range(N_BLOCKS))
     assert set(plan.hosts.values()) == {"a", "b"}
     assert set(plan.refused) == {"odd"}
+    monkeypatch.setattr(fleet, "RayCluster", lambda **_: nullcontext(machines))
+    printed = CliRunner().invoke(cli, ["fleet", "sweep", "--pair", "demo", "--dry-run", "-o", "csv"]).stdout
+    assert printed.splitlines()[0] == "machine,host,block,from_s,until_s"
+    assert len(printed.splitlines()) == 1 + N_BLOCKS
     assert not fleet.list_fleets()
     assert not (tmp_path / "hosts" / "a" / "runs").exists()
 

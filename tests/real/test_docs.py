@@ -29,5 +29,5 @@ def _takes(page: Path) -> pytest.MarkDecorator:
 def test_the_commands_of_a_page_do_what_it_shows(
     page: Path, llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    imagined_times.shorten(monkeypatch.setattr)  # a fleet's tuning, in test_fleet.py, takes all of its time
+    imagined_times.shorten(monkeypatch.setattr)
     reading.read(page, reading.reader(tmp_path / "home-of-a-reader", llama))

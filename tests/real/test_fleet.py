@@ -23,17 +23,30 @@ from tests.support import reading, shell
 from tests.support.documentation import ROOT
 from tests.support.ray_nodes import RayNodes, start_cluster
 
-N_CELLS = 48  # 4 blocks, 3 arms, 2 prompts, 2 repeats
-UBATCHES = (32, 64, 128, 256)
+N_CELLS = 36  # 3 blocks, 3 arms, 2 prompts, 2 repeats
+UBATCHES = (64, 128, 256)
 PROMPTS = ("The cat sat on", "Once upon a time")
 DEADLINE_S = 200.0
+SHORTENS_TUNINGS = """\
+import sys
+from pathlib import Path
+sys.path.append({root!r})
+exec((Path({root!r}) / "tests/support/quiet/sitecustomize.py").read_text())
+if any(word.endswith("default_worker.py") for word in sys.orig_argv):
+    from tests.support import imagined_times
+    imagined_times.shorten(setattr)
+"""
+"""What each Python of a node does first: in actors, tunings end after the fewest runs, as for other pages."""
 
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[RayNodes]:
     """A cluster whose head measures nothing, for all tests: each start takes seconds."""
-    with start_cluster() as started:
-        yield started
+    with pytest.MonkeyPatch.context() as patch:
+        # a node that refuses some checks in a row is lost; by default that takes a quarter of a minute
+        patch.setenv("RAY_health_check_period_ms", "300")
+        with start_cluster() as started:
+            yield started
 
 
 @pytest.fixture
@@ -100,10 +113,10 @@ def count_machines(name: str) -> dict[str, int]:
 def test_every_cell_is_measured_once_after_a_killed_driver_and_node(
     cluster: RayNodes, llama: Install, tmp_path: Path
 ) -> None:
-    for name in ("a", "b", "c"):
+    for name in ("a", "b"):
         cluster.add_machine(name, tmp_path / name)
     driver = shell.start(*words(cluster, "--name", "cells"))
-    wait_until(lambda: sum(count_machines("cells").values()) >= 20 or driver.poll() is not None)
+    wait_until(lambda: sum(count_machines("cells").values()) >= 15 or driver.poll() is not None)
     driver.kill()
     driver.communicate()
     before = count_machines("cells")
@@ -141,16 +154,10 @@ def refuse_overlaps(benches: Iterable[ResultSet]) -> None:
     assert all(end_s <= start_s + 0.05 for (_, end_s), (start_s, _) in itertools.pairwise(sorted(spans)))
 
 
-@pytest.mark.takes(35, together=HOST_LOCK)
+@pytest.mark.takes(25, together=HOST_LOCK)
 @pytest.mark.timeout(600)
-def test_a_plan_measures_nothing_and_two_drivers_never_measure_at_once_on_one_host(cluster: RayNodes) -> None:
+def test_two_drivers_never_measure_at_once_on_one_host(cluster: RayNodes) -> None:
     cluster.add("node", blocks_at_once=2)
-    plan = shell.ggufspec(*words(cluster, "--dry-run", "-o", "csv"))
-    assert plan.returncode == 0, plan.stderr
-    assert plan.stdout.splitlines()[0] == "machine,host,block,from_s,until_s"
-    assert len(plan.stdout.splitlines()) == 1 + len(UBATCHES)
-    assert not fleet.list_fleets()
-    assert not results.ids()
     names = ("one", "two")
     short = ("--repeats", "1")
     drivers = [shell.start(*words(cluster, *short, "--name", name, ubatches=UBATCHES[:2])) for name in names]
@@ -168,7 +175,20 @@ def test_a_machine_with_other_files_takes_no_part(cluster: RayNodes, legacy: Ins
         write_pair(tmp_path / f"{name}-pair", damages=name == "odd")
         more = {"GGUFSPEC_LLAMA": str(legacy.root)} if name == "old" else {}
         cluster.add_machine(name, tmp_path / name, GGUFSPEC_CONFIG=str(tmp_path / f"{name}-pair"), **more)
-    asked = ("fleet", "bench", "--address", cluster.address, "--pair", "mine", "--draft", "3", "-n", "16")
+    asked = (
+        "fleet",
+        "bench",
+        "--address",
+        cluster.address,
+        "--pair",
+        "mine",
+        "--draft",
+        "3",
+        "-n",
+        "16",
+        "-t",
+        "1",
+    )
     ended = shell.ggufspec(*asked, "-p", "Once", "-r", "2", "--engine", "binary", "--name", "odd")
     assert ended.returncode == 0, ended.stderr
     stored = fleet.read_fleet("odd")
@@ -190,13 +210,14 @@ def write_pair(folder: Path, *, damages: bool) -> None:
     )
 
 
-@pytest.mark.takes(100, together=HOST_LOCK)
+@pytest.mark.takes(45, together=HOST_LOCK)
 @pytest.mark.timeout(4 * reading.PATIENCE_S)
 def test_the_commands_of_the_page_do_what_it_shows(head: RayNodes, llama: Install, tmp_path: Path) -> None:
     """What starts Ray is left out: those commands would end other clusters on this machine."""
     env = reading.reader(tmp_path / "home-of-a-reader", llama) | {"RAY_ADDRESS": head.address}
+    (tmp_path / "sitecustomize.py").write_text(SHORTENS_TUNINGS.format(root=str(ROOT)))
     with mock.patch.dict(os.environ, env, clear=True):
-        head.add("node")
+        head.add("node", env={"PYTHONPATH": str(tmp_path)})
     try:
         reading.read(ROOT / "docs" / "howto" / "fleet.md", env)
     finally:
