@@ -13,7 +13,7 @@ from ggufspec.choices import Program
 from ggufspec.errors import GgufspecError
 from ggufspec.options import BenchOptions, TuneOptions, kinds
 from ggufspec.pasting import flags, shell
-from ggufspec.pasting.stages import Stage, options_of, read_stage, unread_keys
+from ggufspec.pasting.stages import DraftingStage, options_of, read_stage, unread_keys
 from ggufspec.pasting.texts import PROGRAMS, FoundCommand, find_commands
 from ggufspec.redaction import HIDDEN, SECRET_OPTIONS, is_secret, redact
 
@@ -121,7 +121,7 @@ class _WordReader:
         self.unread: list[str] = []
         self.files: dict[str, str] = {}  # of -hff, by the flag
         self.on_hub: dict[str, str] = {}
-        self.stages: list[Stage] = []
+        self.stages: list[DraftingStage] = []
         self.today: list[
             tuple[tuple[str, ...], bool]
         ] = []  # words of each flag, and whether it is of drafting

@@ -21,7 +21,7 @@ _OF_NGRAMS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class DraftingStage:
     """One method with its settings, as a command gives them."""
 
     method: Method
@@ -33,19 +33,19 @@ class Stage:
         return _OF_MODELS if self.method.drafts_with_model else _OF_NGRAMS
 
 
-def read_stage(value: str) -> Stage | None:
+def read_stage(value: str) -> DraftingStage | None:
     """Return the stage that a value of ``--spec-type`` is; None for llama.cpp's own values."""
     name, colon, settings = value.partition(":")
     name = name.replace("_", "-")
     if name not in _METHODS or not (colon or name in _OWN_NAMES):
         return None
     pairs = (pair.partition("=") for pair in settings.split(",") if "=" in pair)
-    return Stage(
+    return DraftingStage(
         method=_METHODS[name], settings=tuple((key.replace("-", "_"), text) for key, _, text in pairs)
     )
 
 
-def options_of(stages: Sequence[Stage]) -> Iterator[tuple[str, str]]:
+def options_of(stages: Sequence[DraftingStage]) -> Iterator[tuple[str, str]]:
     """Yield the options that stages stand for, each with its value."""
     yield "--method", "+".join(stage.method for stage in stages)
     ngrams: list[str] = []
@@ -60,7 +60,7 @@ def options_of(stages: Sequence[Stage]) -> Iterator[tuple[str, str]]:
         yield "--ngram", ",".join(ngrams)
 
 
-def unread_keys(stages: Sequence[Stage]) -> tuple[str, ...]:
+def unread_keys(stages: Sequence[DraftingStage]) -> tuple[str, ...]:
     """Return the settings of stages that no option stands for."""
     return tuple(
         f"--spec-type {stage.method.stage}:{key}"
