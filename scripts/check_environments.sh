@@ -33,7 +33,7 @@ check() {
         case $1 in
             --user) as_user=nobody && shift ;;
             --folder) folder=$2 && shift 2 ;;
-            --processor) processor=$2 && tests=(-n 3 --dist worksteal -m 'not alone' tests/real) && shift 2 ;;
+            --processor) processor=$2 && tests=(-n 4 --dist worksteal -m 'not alone' tests/real) && shift 2 ;;
         esac
     done
     local place=$logs/$name command=(env -i PATH="$PATH" HOME="$logs/$name/home" LANG=C.UTF-8)
