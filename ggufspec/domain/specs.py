@@ -240,6 +240,11 @@ def is_remote(device: str) -> bool:
     return device.startswith("RPC")
 
 
+def _setting(option: str) -> Any:
+    """Declare a setting that a bench has an option of the same name for."""
+    return field(default=None, metadata={"option": option})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
     """llama.cpp's settings of both models, besides where they run; None and () are the build's defaults.
@@ -250,18 +255,23 @@ class Runtime:
     they are, ``draft_args`` only in runs that draft.
     """
 
-    draft_backend_sampling: str | None = None
-    flash_attn: str | None = None
-    batch: int | None = None
-    override_tensor: str | None = None
+    draft_backend_sampling: str | None = _setting("--draft-backend-sampling")
+    flash_attn: str | None = _setting("-fa")
+    batch: int | None = _setting("-b")
+    override_tensor: str | None = _setting("-ot")
     mlock: bool | None = None
     mmap: bool | None = None
-    numa: str | None = None
-    cpu_mask: str | None = None
-    prio: int | None = None
-    poll: int | None = None
+    numa: str | None = _setting("--numa")
+    cpu_mask: str | None = _setting("-C")
+    prio: int | None = _setting("--prio")
+    poll: int | None = _setting("--poll")
     args: tuple[str, ...] = ()
     draft_args: tuple[str, ...] = ()
+
+    @classmethod
+    def settings(cls) -> dict[str, str]:
+        """Return the options of a bench that have a field of their name, by that name."""
+        return {of.name: of.metadata["option"] for of in fields(cls) if "option" in of.metadata}
 
     @property
     def without_drafting(self) -> Runtime:
@@ -271,17 +281,10 @@ class Runtime:
     @property
     def words(self) -> tuple[str, ...]:
         """The settings besides the defaults, in llama.cpp's spelling and as options of a bench."""
-        options: dict[str, object] = {
-            "--draft-backend-sampling": self.draft_backend_sampling,
-            "-fa": self.flash_attn,
-            "-b": self.batch,
-            "-ot": self.override_tensor,
-            "--numa": self.numa,
-            "-C": self.cpu_mask,
-            "--prio": self.prio,
-            "--poll": self.poll,
-        }
-        words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+        given = {option: getattr(self, name) for name, option in self.settings().items()}
+        words = [
+            word for option, value in given.items() if value is not None for word in (option, str(value))
+        ]
         words += ["--mlock"] if self.mlock else []
         words += ["--no-mmap"] if self.mmap is False else []
         words += ["--draft-args", shlex.join(self.draft_args)] if self.draft_args else []

@@ -16,12 +16,6 @@ from ggufspec.options import BenchOptions, RunOptions
 from ggufspec.prompts import EMBEDDED, Recording, read_recording
 from ggufspec.results import Configuration, read_configuration
 
-_SAME_IN_RUNTIME = (
-    *("draft_backend_sampling", "flash_attn", "batch", "override_tensor"),
-    *("numa", "cpu_mask", "prio", "poll"),
-)
-"""Settings of ``Runtime`` that have an option of their name."""
-
 
 def fields_of(configuration: Configuration, *, compares: bool) -> dict[str, Any]:
     """Return the options that a configuration decides, with the models where they lie on this machine.
@@ -63,7 +57,7 @@ def options_of(spec: RunSpec) -> dict[str, Any]:
         "ubatch": spec.ubatch,
         "mlock": bool(runtime.mlock),
         "no_mmap": runtime.mmap is False,
-        **{name: getattr(runtime, name) for name in _SAME_IN_RUNTIME},
+        **{name: getattr(runtime, name) for name in runtime.settings()},
         "args": (runtime.args,) if runtime.args else None,
         "draft_args": (runtime.draft_args,) if runtime.draft_args else None,
     }

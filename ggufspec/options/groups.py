@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ggufspec.choices import (
     ENGINES,
@@ -561,21 +562,10 @@ class RuntimeOptions(CacheOptions, ProcessorOptions, ArgumentOptions):
         """Every combination of the other settings."""
         from ggufspec.domain import Runtime
 
-        axes: dict[str, tuple[Any, ...] | None] = {
-            "draft_backend_sampling": self.draft_backend_sampling,
-            "flash_attn": self.flash_attn,
-            "batch": self.batch,
-            "override_tensor": self.override_tensor,
-            "numa": self.numa,
-            "cpu_mask": self.cpu_mask,
-            "prio": self.prio,
-            "poll": self.poll,
-            "args": self.args or ((),),
-            "draft_args": self.draft_args or ((),),
-        }
-        fixed: dict[str, Any] = {"mlock": self.mlock or None, "mmap": False if self.no_mmap else None}
-        combinations = product(*(values or (None,) for values in axes.values()))
-        runtimes = (Runtime(**dict(zip(axes, values, strict=True)), **fixed) for values in combinations)
+        usual = Runtime(mlock=self.mlock or None, mmap=False if self.no_mmap else None)
+        names = (*Runtime.settings(), "args", "draft_args")
+        combinations = product(*(getattr(self, name) or (getattr(usual, name),) for name in names))
+        runtimes = (replace(usual, **dict(zip(names, values, strict=True))) for values in combinations)
         return tuple(dict.fromkeys(runtimes))
 
 
