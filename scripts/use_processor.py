@@ -27,7 +27,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.llama.build import recipes, request_build, toolchain
 from ggufspec.llama.build.building import BuildRequest
 from ggufspec.llama.build.recipes import CompileSettings
-from ggufspec.llama.install import Backend, Built, processor, store
+from ggufspec.llama.install import Backend, Built, environment, store
 from ggufspec.llama.source import sources
 from ggufspec.llama.source.sources import Source, Tree
 from ggufspec.options import BuildOptions
@@ -98,9 +98,9 @@ def main() -> int:
     )
     parser.add_argument("processor", choices=(*LEVELS, "native"))
     name = parser.parse_args().processor
-    features = LEVELS.get(name, processor.cpu_features())
-    lacking = features - processor.cpu_features()
-    if lacking or not processor.is_x86():
+    features = LEVELS.get(name, environment.cpu_features())
+    lacking = features - environment.cpu_features()
+    if lacking or not environment.is_x86():
         print(f"this processor lacks {', '.join(sorted(lacking)) or 'the instructions of x86'}")
         return LACKING
     request, _ = request_build(BuildOptions())

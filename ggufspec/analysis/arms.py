@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from ggufspec import stats
 from ggufspec.analysis.arm import Arm, LayerCounts, counted
 from ggufspec.analysis.judging import MOST_DISTURBED
-from ggufspec.analysis.loads import number_loads
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     NO_PROMPT,
@@ -25,7 +24,7 @@ from ggufspec.domain import (
     Status,
     TextVerdict,
 )
-from ggufspec.results import ResultSet, Runs
+from ggufspec.results import ResultSet, Runs, number_loads
 
 _MOST_EXCLUDED = 0.5  # of the cells; if more would be, none is
 _MOST_LACKING = 0.5  # of the cells: an arm that lacks more does not decide which cells the others show

@@ -14,7 +14,6 @@ from ggufspec import notebooks, stats, units
 from ggufspec.analysis import arms, judging, review
 from ggufspec.analysis.arm import Arm, fails_unlike
 from ggufspec.analysis.differences import find_differences, other_models
-from ggufspec.analysis.loads import ServerStart, list_starts
 from ggufspec.analysis.matching import (
     by_identity,
     label_arm,
@@ -24,7 +23,7 @@ from ggufspec.analysis.matching import (
 )
 from ggufspec.domain import SpeedVerdict
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.results import ResultSet
+from ggufspec.results import ResultSet, ServerStart, list_starts
 
 _SIDES = 2
 _TAIL = 0.025

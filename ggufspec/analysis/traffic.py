@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ggufspec import stats
-from ggufspec.analysis.loads import number_loads
 from ggufspec.domain import RequestOutcome, ServiceLevel, Traffic, TrafficSample, UserRequest
-from ggufspec.results import Runs
+from ggufspec.results import Runs, number_loads
 
 PERCENTILES = (50, 95, 99)
 

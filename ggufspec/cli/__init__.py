@@ -69,14 +69,13 @@ GROUPS = {
 """Title -> command name -> help."""
 
 _FILES = {
-    "bundles": "publish verify board",
     "comparing": "compare bisect",
     "fleet": "fleet",
     "forecasts": "plan whatif",
     "measuring": "bench sweep demo why",
     "models": "models fetch convert suggest check",
     "pairs": "pairs prompts",
-    "reading": "show report parse",
+    "reading": "show report parse publish verify board",
     "setup": "build doctor config completion cache",
     "tuning": "tune auto crossover serve chat",
 }

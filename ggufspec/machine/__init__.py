@@ -11,6 +11,5 @@ from ggufspec.machine.hardware import (
     snapshot,
     usable_cores,
 )
-from ggufspec.machine.load import LoadWatch, busy_cores
 from ggufspec.machine.nvml import SLOWDOWNS, Gpu, nvidia_smi
-from ggufspec.machine.sampling import Watch
+from ggufspec.machine.sampling import LoadWatch, Watch, busy_cores

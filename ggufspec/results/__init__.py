@@ -18,7 +18,18 @@ from ggufspec.results.configuration import (
 )
 from ggufspec.results.jsonschemas import json_schema, stored_schemas
 from ggufspec.results.records import decode_hook
-from ggufspec.results.resultset import SCHEMA_VERSION, CellKey, Meta, ResultSet, Runs, cell, finished
+from ggufspec.results.resultset import (
+    SCHEMA_VERSION,
+    CellKey,
+    Meta,
+    ResultSet,
+    Runs,
+    ServerStart,
+    cell,
+    finished,
+    list_starts,
+    number_loads,
+)
 from ggufspec.results.store import (
     LATEST,
     amend,

@@ -13,7 +13,7 @@ from ggufspec.choices import Backend
 from ggufspec.errors import BuildError
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.build.toolchain import Gpus, choose_backend
-from ggufspec.llama.install.processor import cpu_features
+from ggufspec.llama.install.environment import cpu_features
 
 Tool = Callable[[str, str], Path]
 SMI = 'echo "NVIDIA H200, 9.0"; echo "NVIDIA A100-SXM4-80GB, 8.0"'

@@ -16,7 +16,7 @@ import pytest
 
 from ggufspec import machine
 from ggufspec.machine import Gpu, LoadWatch, Watch, sampling
-from ggufspec.machine.load import busy_cores, descendants
+from ggufspec.machine.sampling import busy_cores, descendants
 
 MIB = 1 << 20
 BURN_S = 0.3

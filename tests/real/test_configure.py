@@ -24,7 +24,7 @@ from ggufspec.llama import cuda
 from ggufspec.llama.build import recipes, toolchain, toolkit as cuda_toolkit
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
-from ggufspec.llama.install import processor
+from ggufspec.llama.install import environment
 from ggufspec.llama.source import sources
 
 CACHE = paths.cache_dir()  # the user's: each test gets a home of its own later
@@ -93,7 +93,7 @@ def test_cuda(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     cuda = toolkit(monkeypatch, tmp_path)
     tree = unpack(source, tmp_path / "source")
     plugins = recipes.has_plugins(tree)
-    cpu = processor.cpu_features() if plugins and processor.is_x86() else None
+    cpu = environment.cpu_features() if plugins and environment.is_x86() else None
     settings = CompileSettings(backend=Backend.CUDA, architectures=("90",), cuda=cuda, cpu=cpu)
     returncode, said, kept = configure(tree, settings, tmp_path)
     assert returncode == 0, said[-3000:]
@@ -131,7 +131,7 @@ def test_every_tree_knows_a_spelling_of_every_backend(source: Path, tmp_path: Pa
 
 
 def _check_spelling(tree: Path, backend: Backend) -> None:
-    settings = CompileSettings(backend=backend, cpu=processor.cpu_features())
+    settings = CompileSettings(backend=backend, cpu=environment.cpu_features())
     if recipes.uses_make(tree):
         words, on, declares = recipes.make_words(tree, settings)[0], "1", "ifdef {}\n"
         files = [tree / "Makefile"]

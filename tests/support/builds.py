@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.llama.install import processor, store
+from ggufspec.llama.install import environment, store
 from ggufspec.llama.install.store import Built
 
 
@@ -24,7 +24,7 @@ def make_build(
         options=("GGML_NATIVE=ON",),
         built_at=at,
         note=None,
-        cpu=tuple(sorted(processor.target())),
+        cpu=tuple(sorted(environment.target())),
     )
     with store.try_lock(name) as ours:
         assert ours

@@ -17,7 +17,7 @@ from ggufspec.llama.build import compilation, recipes, smoke, toolchain, toolkit
 from ggufspec.llama.build.compilation import Compiled, compile_tree
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
-from ggufspec.llama.install import options, processor, store
+from ggufspec.llama.install import environment, options, store
 from ggufspec.llama.install.store import Built, Skipped
 from ggufspec.llama.source import sources as source
 from ggufspec.llama.source.sources import Source, Tree
@@ -86,7 +86,7 @@ class BuildRequest:
             self.source.identity(),
             self.backend.value,
             *self.architectures,
-            *sorted(processor.target()),
+            *sorted(environment.target()),
             f"recipes {recipes.REVISION}",
         )
         if self.backend is Backend.CUDA:
@@ -104,7 +104,7 @@ class BuildRequest:
             commit=tree.commit,
             options=compiled.options,
             note=note,
-            cpu=tuple(sorted(processor.target())),
+            cpu=tuple(sorted(environment.target())),
         )
 
 
@@ -193,8 +193,8 @@ def _compile_what_runs(
         commit=tree.commit,
         added=request.added,
     )
-    if toolkit is not None and processor.is_x86() and recipes.has_plugins(tree.root):
-        settings = replace(settings, cpu=processor.cpu_features())
+    if toolkit is not None and environment.is_x86() and recipes.has_plugins(tree.root):
+        settings = replace(settings, cpu=environment.cpu_features())
     compiled = yield from compile_tree(tree, settings, jobs=request.jobs, work=work, log=log)
     no_gpu = None if toolkit is None else _without_gpu(compiled, work)
     if no_gpu == _NO_GPU and not {f"{recipes.PLUGINS}=ON", f"{recipes.NO_VMM}=ON"} & {*compiled.options}:
@@ -206,7 +206,7 @@ def _compile_what_runs(
     if not recipes.uses_make(tree.root) and settings.cpu is None:
         note = _explain(signal)
         yield BuildProgress(step=BuildStep.TEST, line=note, notice=True)
-        settings = replace(settings, cpu=processor.cpu_features())
+        settings = replace(settings, cpu=environment.cpu_features())
         compiled = yield from compile_tree(tree, settings, jobs=request.jobs, work=work, log=log)
         signal = yield from _test(request, final, compiled.programs[0], scratch, log)
         if signal is None:
@@ -236,6 +236,6 @@ def _without_gpu(compiled: Compiled, work: Path) -> str | None:
 
 
 def _explain(signal: str) -> str:
-    amx = any(feature.startswith("AMX") for feature in processor.cpu_features())
+    amx = any(feature.startswith("AMX") for feature in environment.cpu_features())
     change = "without AMX" if amx else "with the processor's features named one by one"
     return f"built for this processor, the programs crash with {signal}: building again {change}"

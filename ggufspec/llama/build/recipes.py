@@ -15,7 +15,7 @@ from ggufspec import paths
 from ggufspec.choices import Backend
 from ggufspec.errors import SourceError
 from ggufspec.llama.build.toolkit import Toolkit
-from ggufspec.llama.install import processor
+from ggufspec.llama.install import environment
 
 REVISION = 2
 """Increased when a change of these recipes requires builds to be made again."""
@@ -239,7 +239,7 @@ def _cuda(options: frozenset[str], settings: CompileSettings) -> dict[str, str]:
     chosen: dict[str, str] = {}
     if settings.architectures:
         chosen["CMAKE_CUDA_ARCHITECTURES"] = ";".join(settings.architectures)
-    if PLUGINS in options and (settings.cpu is not None or not processor.is_x86()):
+    if PLUGINS in options and (settings.cpu is not None or not environment.is_x86()):
         chosen[PLUGINS] = "ON"
     if settings.cuda is not None and settings.cuda.wheels is not None:
         chosen["CUDAToolkit_ROOT"] = str(settings.cuda.home)

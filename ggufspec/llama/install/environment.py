@@ -1,4 +1,4 @@
-"""The environment in which llama.cpp's programs run.
+"""The environment in which llama.cpp's programs run, and the processor that runs them.
 
 Of the user's variables they get those that programs need, and tuning switches. They get no others: none
 of llama.cpp's own settings (``LLAMA_…``), so that only the command line decides what is measured, and no
@@ -19,6 +19,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,51 @@ from pathlib import Path
 from ggufspec import paths, proc, temporary
 from ggufspec.errors import ChildCrashedError
 from ggufspec.redaction import is_secret
+
+_FEATURES = {
+    "sse4_2": "SSE42",
+    "avx": "AVX",
+    "avx2": "AVX2",
+    "fma": "FMA",
+    "f16c": "F16C",
+    "bmi2": "BMI2",
+    "avx_vnni": "AVX_VNNI",
+    "avx512vbmi": "AVX512_VBMI",
+    "avx512_vnni": "AVX512_VNNI",
+    "avx512_bf16": "AVX512_BF16",
+    "amx_tile": "AMX_TILE",
+    "amx_int8": "AMX_INT8",
+    "amx_bf16": "AMX_BF16",
+    "asimddp": "DOTPROD",
+    "i8mm": "I8MM",
+    "sve": "SVE",
+}
+_AVX512 = {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}
+
+
+def cpu_features(text: str | None = None) -> frozenset[str]:
+    """Return the processor's features that llama.cpp has code for, as its options name them.
+
+    Args:
+        text: the content of /proc/cpuinfo, for another machine than this one.
+    """
+    if text is None:
+        text = paths.text_of(Path("/proc/cpuinfo"))
+    match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    flags = set(match[1].split()) if match else set()
+    named = {option for flag, option in _FEATURES.items() if flag in flags}
+    return frozenset(named | ({"AVX512"} if flags >= _AVX512 else set()))
+
+
+def is_x86() -> bool:
+    """Whether this is an x86 processor."""
+    return platform.machine() in {"x86_64", "AMD64", "i686"}
+
+
+def target() -> frozenset[str]:
+    """Return what programs compiled here may rely on: the system, the processor's family and features."""
+    return cpu_features() | {f"{sys.platform}-{platform.machine()}"}
+
 
 _NEEDED = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|TERM|TZ|TMPDIR|TMP|TEMP|LANG|LANGUAGE|LC_\w+|XDG_\w+"

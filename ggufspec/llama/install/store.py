@@ -26,7 +26,7 @@ import msgspec
 from ggufspec import paths
 from ggufspec.choices import Backend
 from ggufspec.errors import BuildError
-from ggufspec.llama.install import contents, processor
+from ggufspec.llama.install import contents, environment
 from ggufspec.llama.install.contents import FileRecord
 
 MANIFEST = "build.json"
@@ -148,7 +148,7 @@ def examine(folder: Path) -> Built | Skipped | None:
     built = _read(folder)
     if built is None:
         return Skipped(path=folder, reason=f"its {MANIFEST} cannot be read", command=_command(folder.name))
-    lacking = set(built.cpu) - processor.target()
+    lacking = set(built.cpu) - environment.target()
     if lacking:
         reason = f"it was compiled for a processor with {', '.join(sorted(lacking))}"
         return Skipped(path=folder, reason=reason, command=built.command, is_damaged=False, built=built)
