@@ -88,9 +88,9 @@ def _prospect(rate: float, arm: RunSpec, **by_category: float) -> Prospect:
     assert arm.drafting is not None
     return Prospect(
         arm=arm,
-        overall=_forecast(rate, run=TracedRun(drafting=arm.drafting, n_predict=32)),
+        overall=_forecast(rate, run=TracedRun(drafting=arm.drafting, n_predict=20)),
         by_category={
-            name: _forecast(each, run=TracedRun(drafting=arm.drafting, n_predict=32))
+            name: _forecast(each, run=TracedRun(drafting=arm.drafting, n_predict=20))
             for name, each in by_category.items()
         },
     )
