@@ -22,11 +22,12 @@ import functools
 import ggufspec
 from tests.support import imagined_times
 imagined_times.shorten(setattr)
-ggufspec.tune = functools.partial(ggufspec.tune, per_category=1, method="draft-model")
+PROMPTS = ("Once upon a time", "The cat sat on")
+ggufspec.tune = functools.partial(ggufspec.tune, prompt=PROMPTS, method="draft-model", draft=(2, 4))
 """
-"""Without n-grams: each of their runs starts a server."""
+"""Without n-grams, of which each run starts a server, and with few draft sizes and prompts."""
 SMALL = f"{QUICK}N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 1800\n"
-SHORT = f"{QUICK}N_PREDICT, TUNE_S = 24, 1800\n"
+SHORT = f"{QUICK}N_PREDICT, TUNE_S = 16, 1800\n"
 NAMES = ("native_and_assisted", "layers_and_gain", "drafts_kept", "comparison", "per_prompt")
 TABLES = (
     f"import json\nprint(json.dumps({{name: globals()[name].to_json(orient='records') for name in {NAMES}}}))"
