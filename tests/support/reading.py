@@ -17,7 +17,7 @@ from tests.support import shell
 from tests.support.documentation import ROOT, Block, blocks, unlike
 
 PATIENCE_S = 900  # for one command on a slow or busy machine
-_NOT_HERE = re.compile(r"(?!ggufspec )|ggufspec fleet|.*([$`|<>;&*~]|--plot)", re.DOTALL)
+_NOT_HERE = re.compile(r"(?!ggufspec )|ggufspec fleet (?!show)|.*([$`|<>;&*~]|--plot)", re.DOTALL)
 """Lines that need a shell, or a process of their own: Ray keeps what it was connected with, and a chart's
 letters are those that the output can show."""
 _NOBODY = "http://127.0.0.1:9"  # no page that is run may need the network
