@@ -28,5 +28,6 @@ from ggufspec.analysis.judging import (
     rank,
 )
 from ggufspec.analysis.listing import ListedBench, models
+from ggufspec.analysis.segments import of_segments
 from ggufspec.analysis.texts import AuditSummary
 from ggufspec.analysis.warnings import SERVER_LOADS, MeasurementWarning

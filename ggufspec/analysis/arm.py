@@ -346,9 +346,13 @@ class Arm:
     @cached_property
     def acceptance_intervals(self) -> AcceptanceIntervals | None:
         """The same with intervals over prompts, or over conversations; None where nothing drafts."""
+        return self.with_intervals(self.outputs)
+
+    def with_intervals(self, outputs: Sequence[Sample]) -> AcceptanceIntervals | None:
+        """Return the acceptance in parts of the good runs, one for each, with intervals over prompts."""
         units = self.measured.conversations
         of_unit: dict[str, list[Sample]] = {}
-        for spec, output in zip(self.good.specs, self.outputs, strict=True):
+        for spec, output in zip(self.good.specs, outputs, strict=True):
             of_unit.setdefault(units.get(spec.prompt.id, spec.prompt.id), []).append(output)
         if self.role is not Role.DRAFTING:
             return None
@@ -371,6 +375,11 @@ class Arm:
         return median(seen) if seen else None
 
     @cached_property
+    def first_tokens(self) -> stats.Rates:
+        """Seconds to the first token in the cells of ``rates``, where the engine sees it."""
+        return self.table(np.nan_to_num(self.good.numbers("ttft_s")))
+
+    @cached_property
     def traffic(self) -> TrafficFigures | None:
         """What several users saw in all runs; None for one request after another."""
         return traffic.summarize_traffic(self.runs)
@@ -380,10 +389,10 @@ class Arm:
         """Tokens/s of each user in the cells of ``rates``; empty without traffic."""
         samples = self.good.column("traffic")
         seen = [None if sample is None else traffic.user_rate(sample) for sample in samples]
-        users = self._table(np.array(seen, dtype=np.float64))
+        users = self.table(np.array(seen, dtype=np.float64))
         return users if self.rates.clipped is None else stats.replace_rates(users, self.rates.clipped)
 
-    def _table(self, values: NDArray[np.float64]) -> stats.Rates:
+    def table(self, values: NDArray[np.float64]) -> stats.Rates:
         """Return positive values of the good runs in the cells of ``rates``, which know their loads."""
         table = np.full(self.rates.table.shape, np.nan)
         for (prompt, repeat), value in zip(_cells(self.good), values.tolist(), strict=True):
@@ -433,7 +442,7 @@ class Arm:
         decode_s = runs.numbers("gen_s") + np.nan_to_num(runs.numbers("sampling_s"))
         requests = np.nan_to_num(prompt_s) + decode_s >= _MOSTLY * runs.numbers("wall_s")
         return {
-            device: self._table(np.where(requests, joules / runs.numbers("decoded"), np.nan))
+            device: self.table(np.where(requests, joules / runs.numbers("decoded"), np.nan))
             for device, joules in used.items()
         }
 

@@ -64,6 +64,7 @@ class MeasurementWarning(StrEnum):
     CLIENT_BUSY = "client-busy"
     SATURATED = "saturated"
     OTHER_CLIENTS = "other-clients"
+    CACHE_LOST = "cache-lost"
     SUMMARY_RETRIED = "summary-retried"
     RUNS_FAILED = "runs-failed"
     UNEQUAL_FAILURES = "unequal-failures"
@@ -211,6 +212,13 @@ ADVICE = {
         "a running server generated many tokens that were not asked for here, so other clients used it "
         "meanwhile: measure while nobody else does; acceptance is that of all clients"
     ),
+    MeasurementWarning.CACHE_LOST: (
+        "later turns of conversations found less of the conversation in the cache than the turn before left "
+        "there, so their time to the first token includes reading it again: another client may have used the "
+        "slot; the template may write earlier messages otherwise; and models with recurrent layers or a "
+        "sliding window need checkpoints of their cache (--ctx-checkpoints, --swa-full). `ggufspec show "
+        "--runs --columns prompt,prompt_tokens,cached_tokens,kept_tokens` lists the runs"
+    ),
     MeasurementWarning.SUMMARY_RETRIED: "llama.cpp truncated a log; the run was repeated",
     MeasurementWarning.RUNS_FAILED: (
         "some runs failed and are missing from the means: `ggufspec show --runs` has their status"
@@ -245,6 +253,7 @@ are cut off at the end of a run go on for some tokens."""
 
 _NOTES = frozenset(
     {
+        MeasurementWarning.CACHE_LOST,  # tokens/s are counted from the first token on
         MeasurementWarning.NEAR_TIES,
         MeasurementWarning.SUMMARY_RETRIED,
         MeasurementWarning.BEST_AT_EDGE,
@@ -256,6 +265,11 @@ _NOTES = frozenset(
     }
 )
 """Warnings that leave the verdict on what was measured as it is."""
+
+_REREAD_TOKENS = 8
+"""Tokens that a slot may read again without having lost its cache. llama-server keeps a checkpoint 4 tokens
+before the end of a prompt (``checkpoint_offsets`` in server-context.cpp), and the text that follows an answer
+may join its last token."""
 
 _BUSY_CORES = 0.2  # a fifth of a core: about ten times what an idle desktop uses
 _SWAPPED_BYTES = 16 << 20  # more than a desktop's background moves now and then
@@ -319,6 +333,9 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
         warnings.append(MeasurementWarning.SATURATED)
     if sent is not None and (sent.others_share or 0.0) > OTHERS_SHARE:
         warnings.append(MeasurementWarning.OTHER_CLIENTS)
+    kept = run.sample.kept_tokens
+    if kept is not None and (run.sample.cached_tokens or 0) + _REREAD_TOKENS < kept:
+        warnings.append(MeasurementWarning.CACHE_LOST)
     if run.attempts > 1:
         warnings.append(MeasurementWarning.SUMMARY_RETRIED)
     return tuple(warnings)

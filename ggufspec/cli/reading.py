@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
     from ggufspec.results import ResultSet
 
-_TABLES = {name: f"{name}s" for name in ("prompt", "run", "position", "round")} | {"category": "categories"}
+
+_TABLES = {name: f"{name}s" for name in ("prompt", "run", "position", "round", "turn", "segment")}
+_TABLES |= {"category": "categories"}
 ROWS = ("arm", *_TABLES)
 
 
@@ -103,6 +105,8 @@ def _render_table(stored: ResultSet, per: str, columns: str | None, output: str)
         if crossover is not None:
             head += crossovers.text(crossover, {}, output) + "\n"
         return head + benches.describe_incomplete(stored) + overview.overview(stored, output)
+    if output in tables.FOR_PEOPLE and columns is None and (page := details.parts(stored, per, output)):
+        return page
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
     if per in {"run", "round"} and output in tables.FOR_PEOPLE:

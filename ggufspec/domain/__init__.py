@@ -32,6 +32,8 @@ from ggufspec.domain.measurements import (
     RunOutcome,
     RunResult,
     Sample,
+    Segment,
+    SegmentCounts,
     Status,
     TextAudit,
     TextVerdict,

@@ -117,6 +117,31 @@ class MethodCounts(NamedTuple):
     n_accepted: int
 
 
+class Segment(StrEnum):
+    """What a part of an answer is, see ``prompts.segments``."""
+
+    THINKING = "thinking"
+    TOOL_NAME = "tool name"
+    KEYS = "JSON keys and punctuation"  # and the tags around calls
+    VALUES = "JSON values"
+    CODE = "code"
+    PROSE = "prose"
+
+
+class SegmentCounts(NamedTuple):
+    """What was written and drafted in the parts of one kind of an answer, its first token left out.
+
+    An accepted token counts where it stands. The target's own token of a round ends it, so the round counts
+    where that token stands, and there the rejected tokens count: the target wrote it in place of the first.
+    """
+
+    segment: Segment
+    n_tokens: int
+    n_drafted: int
+    n_accepted: int
+    n_rounds: int
+
+
 class UserRequest(NamedTuple):
     """One request of several users.
 
@@ -225,6 +250,8 @@ class Sample:
     build: str | None = None  # "2697 (9958c81b)"
     prompt_tokens: int | None = None
     prompt_tps: float | None = None
+    cached_tokens: int | None = None  # of the prompt, beside ``prompt_tokens``: they were not evaluated again
+    kept_tokens: int | None = None  # of a later turn: what the turn before certainly left in the cache
     gen_tokens: int | None = None
     gen_tps: float | None = None
     gen_s: float | None = None  # drafting programs: the complete window; plain ones: evaluation only
@@ -236,6 +263,8 @@ class Sample:
     rounds: tuple[Round, ...] | None = None  # if the program reports them
     accepted_at: tuple[int, ...] | None = None  # how often the draft's first, second, … token was accepted
     by_method: tuple[MethodCounts, ...] | None = None  # for a chain, in the order in which they are asked
+    by_segment: tuple[SegmentCounts, ...] | None = None  # if it is known in which round each token was sent
+    segment_s: tuple[float, ...] | None = None  # seconds of decoding, of each of ``by_segment``
     draft_s: float | None = None  # seconds of gen_s spent on drafting
     verify_s: float | None = None  # seconds of gen_s spent on the target's evaluations
     ttft_s: float | None = None  # from the request to its first token, as the client sees it

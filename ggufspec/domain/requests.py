@@ -17,6 +17,10 @@ class Prompt:
     user's later turns. In a run there are none: each turn is a prompt of its own, whose text includes the
     target's answers to the earlier turns. ``messages`` are the role and the content of each message of a chat
     that a server that runs already puts into its template; empty where ``text`` is the only one.
+
+    ``turn`` is the place in a conversation, from 1; 0 for a prompt that stands alone. ``history`` is how many
+    characters at the start of ``text`` the turn before leaves in its slot's cache: its own text and the
+    target's answer. 0 for first turns, and for those that begin with nothing in the cache.
     """
 
     id: str
@@ -25,6 +29,14 @@ class Prompt:
     message: str | None = None
     followups: tuple[str, ...] = ()
     messages: tuple[tuple[str, str], ...] = ()
+    turn: int = 0
+    history: int = 0
+
+    @property
+    def turn_before(self) -> str | None:
+        """The id of the turn before, as ``prompts.PromptTurns`` names turns; None for a first one."""
+        first = self.id.removesuffix(f"#{self.turn}")
+        return None if self.turn < 2 else first if self.turn == 2 else f"{first}#{self.turn - 1}"
 
 
 NO_PROMPT = Prompt(id="", text="")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ggufspec import stats, units
-from ggufspec.domain import Role, StoppingRule
+from ggufspec.domain import ENGINES, Program, Role, StoppingRule
 from ggufspec.engines import keeps_loads
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import runplan, traffic
@@ -118,13 +118,36 @@ def plan_runs(
         precision=request.precision,
         stopping=rule,
         max_time_s=request.max_time,
+        warm_turns=_are_turns_warm(request, engine.name),
     )
     if arms.sweep.has_traffic:
         suite = traffic.send_together(suite)
     is_given = request.repeats is not None or request.loads is not None
     suite, about_repeats = plan_repeats(suite, engine=engine.name, is_given=is_given)
     suite, about_loads = plan_loads(suite, request.loads, engine=engine.name)
-    return PlannedRuns(suite=suite, notes=(*about_repeats, *about_loads))
+    return PlannedRuns(suite=suite, notes=(*about_repeats, *about_loads, *_describe_turns(suite)))
+
+
+def _are_turns_warm(request: BenchOptions, engine: str) -> bool:
+    """Whether later turns of conversations begin with the conversation so far in the cache.
+
+    Raises:
+        GgufspecError: they should, and the engine keeps nothing from one run to the next.
+    """
+    keeps_cache = ENGINES.get(engine) is Program.SERVER
+    if request.turns == "warm" and not keeps_cache:
+        raise GgufspecError(
+            f"the engine {engine} keeps no cache from one run to the next, so --turns warm has no effect",
+            "use --engine server, or leave --turns out",
+        )
+    return keeps_cache if request.turns is None else request.turns == "warm"
+
+
+def _describe_turns(suite: RunPlan) -> Iterator[str]:
+    """Yield how later turns begin, if there are any."""
+    if any(prompt.followups for prompt in suite.prompts):
+        begin = "the conversation so far in the cache" if suite.warm_turns else "an empty cache"
+        yield f"turns: later turns of conversations begin with {begin}"
 
 
 def plan_repeats(suite: RunPlan, *, engine: str, is_given: bool) -> tuple[RunPlan, tuple[str, ...]]:

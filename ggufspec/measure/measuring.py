@@ -251,7 +251,7 @@ def _turns(
     target_alone = suite.blocks[0].arms[0]
     prompts: list[Prompt] = []
     for prompt in suite.prompts:
-        turns = PromptTurns(prompt, render)
+        turns = PromptTurns(prompt, render, warm=suite.warm_turns)
         while not turns.is_complete:
             spec = replace(target_alone, prompt=turns.made[-1])
             yield from session.run([Cell(spec=spec, repeat=0, warmup=True)])

@@ -47,7 +47,8 @@ class RunPlan:
 
     ``loads`` is how often each arm is loaded in ``repeats`` repeats, and None where every run loads its own
     models. A load makes the same number of repeats as the others, or one more. ``has_anchors`` is whether the
-    first arm is measured again and again.
+    first arm is measured again and again. ``warm_turns`` is whether later turns of conversations begin with
+    the conversation so far in the server's cache.
     """
 
     blocks: Sequence[Block]
@@ -61,6 +62,7 @@ class RunPlan:
     max_time_s: float | None = None
     loads: int | None = None
     has_anchors: bool = True
+    warm_turns: bool = False
 
     def repeats_by_load(self) -> Iterator[range]:
         """Yield, without end, the repeats that one load of each arm makes, from repeat 0 on."""
@@ -78,7 +80,8 @@ class RunPlan:
         Arms of one prompt are neighbours in time, so that slow drift (heat, other work) affects all of them
         alike; repeats are far apart, so that their spread shows that drift. Where the engine cannot hold a
         load for each arm at once, the arms follow one another instead. Their order is random, and reversed
-        for the next loads, so that steady drift cancels.
+        for the next loads, so that steady drift cancels. With ``warm_turns``, a conversation takes the place
+        of a prompt: an arm answers its turns one after the other.
 
         Every load begins with warm-ups. Arms that are loaded for every run have theirs before repeat 0.
 
@@ -104,13 +107,14 @@ class RunPlan:
 
     def _by_prompt(self, block: Block, repeat: int) -> Iterator[Cell]:
         """Yield a repeat with the arms of each prompt together, in random order."""
-        order = self._random(repeat)
-        prompts = order.sample(self.prompts, len(self.prompts))
-        runs = [spec for prompt in prompts for spec in order.sample(block.on(prompt), len(block.arms))]
-        for number, spec in enumerate(runs):
-            if number % _ANCHOR_EVERY == 0 and self.has_anchors:
-                yield self._anchor(block, repeat, number // _ANCHOR_EVERY)
-            yield Cell(spec=spec, repeat=repeat)
+        n_anchors, since_anchor = 0, _ANCHOR_EVERY
+        for arm, turns in self._in_order(block.arms, repeat):
+            if since_anchor >= _ANCHOR_EVERY and self.has_anchors:
+                yield self._anchor(block, repeat, n_anchors)
+                n_anchors, since_anchor = n_anchors + 1, 0
+            for prompt in turns:
+                yield Cell(spec=replace(arm, prompt=prompt), repeat=repeat)
+                since_anchor += 1
 
     def _by_load(
         self, block: Block, repeats: range, loads: Mapping[Hashable, Sequence[RunSpec]]
@@ -126,11 +130,22 @@ class RunPlan:
             if key is not None:
                 yield from self._warm(arms, repeats)
             for repeat in repeats:
-                order = self._random(repeat)
-                for prompt in order.sample(self.prompts, len(self.prompts)):
-                    for arm in order.sample(arms, len(arms)):
+                for arm, turns in self._in_order(arms, repeat):
+                    for prompt in turns:
                         yield Cell(spec=replace(arm, prompt=prompt), repeat=repeat)
                         since_anchor += 1
+
+    def _in_order(self, arms: Sequence[RunSpec], repeat: int) -> Iterator[tuple[RunSpec, Sequence[Prompt]]]:
+        """Yield each arm with each prompt, or with the turns of each warm conversation, in random order."""
+        conversations: list[list[Prompt]] = []
+        for prompt in self.prompts:
+            if prompt.history:  # the turn before precedes it
+                conversations[-1].append(prompt)
+            else:
+                conversations.append([prompt])
+        order = self._random(repeat)
+        for turns in order.sample(conversations, len(conversations)):
+            yield from ((arm, turns) for arm in order.sample(arms, len(arms)))
 
     def _warm(self, arms: Sequence[RunSpec], repeats: range = range(1)) -> Iterator[Cell]:
         """Yield the discarded first runs of arms on the warm-up prompts, or else on the first prompt."""

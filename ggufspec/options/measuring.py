@@ -122,6 +122,14 @@ class BenchOptions(
         help="Simulate acceptance with this probability: 0.7 for each token, 0.708@3 for an acceptance rate "
         "at γ 3, or 0.9,0.8,0.7 by position.",
     )
+    turns: str | None = option(
+        "--turns",
+        section="Text",
+        kind=Word("warm", "cold"),
+        help="How later turns of conversations begin: with the conversation so far in the server's cache, as "
+        "for a user, or with an empty cache.",
+        shown="warm with --engine server, otherwise cold",
+    )
     repeats: int | None = option(
         "--repeats -r",
         kind=Count(1),

@@ -13,7 +13,7 @@ from ggufspec.options.kinds import FilePath, Word
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROWS = ("arm", "prompt", "run", "position", "round", "category")
+ROWS = ("arm", "prompt", "run", "position", "round", "turn", "segment", "category")
 """What the rows of a table of a bench may be."""
 
 
@@ -50,7 +50,8 @@ class ShowOptions(BenchArgument, ColumnsOption, StrictOption, TableOptions, sect
         "arm",
         kind=Word(*ROWS),
         constant={"--runs": ("run", "Same as --per run.")},
-        help="Rows of the table: arms, prompts, runs, draft positions, rounds or categories.",
+        help="Rows of the table: arms, prompts, runs, draft positions, rounds, turns of conversations, "
+        "segments of answers, or categories.",
     )
     checks: bool = option(
         "--all",

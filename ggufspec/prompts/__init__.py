@@ -15,6 +15,7 @@ from ggufspec.modelfiles import hub
 from ggufspec.prompts import chat, datasets
 from ggufspec.prompts.chat import Message, PromptTurns, Render
 from ggufspec.prompts.recorded import RecordedRequest, Recording, read_conversation, read_recording
+from ggufspec.prompts.segments import label_text, label_tokens
 from ggufspec.prompts.suite import (
     LONGEST_NAME,
     BadPromptError,
@@ -40,6 +41,8 @@ __all__ = [
     "check_text",
     "decode",
     "default",
+    "label_text",
+    "label_tokens",
     "load",
     "read_conversation",
     "read_long_text",

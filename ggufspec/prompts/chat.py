@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -153,14 +154,16 @@ class PromptTurns:
         made: the turns so far, without followups; at first the prompt's own text.
     """
 
-    def __init__(self, prompt: Prompt, render: Render | None) -> None:
+    def __init__(self, prompt: Prompt, render: Render | None, *, warm: bool = False) -> None:
         """Start with the first turn.
 
         Args:
             prompt: of a suite; its ``followups`` are the later turns.
             render: makes the text of a later turn; None joins turns and answers as they are.
+            warm: whether later turns begin with the conversation so far in the cache.
         """
-        self.made = [replace(prompt, followups=())]
+        self.made = [replace(prompt, followups=(), turn=1 if prompt.followups else 0)]
+        self._warm = warm
         self._followups = prompt.followups
         self._render = render
         self._messages: list[Message] = []
@@ -187,5 +190,16 @@ class PromptTurns:
             else self._render([*self._messages, Message("user", followup)])
         )
         number = len(self.made) + 1
-        name = f"{self.made[0].id}#{number}"
-        self.made.append(Prompt(id=name, text=text, category=last.category, message=followup))
+        # A template may write earlier messages otherwise now, such as an answer without its thinking.
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(last.text + answer, text, strict=False))
+        kept = sum(1 for _ in same) if self._warm else 0
+        self.made.append(
+            Prompt(
+                id=f"{self.made[0].id}#{number}",
+                text=text,
+                category=last.category,
+                message=followup,
+                turn=number,
+                history=kept,
+            )
+        )

@@ -181,6 +181,8 @@ def _check_run(
     if left_out:
         report.skip("texts that are left out, and whether drafting changed them", run.log)
     skipped = {*_TEXTS} if left_out else set[str]()
+    if run.sample.by_segment is None:  # segments follow from the text, which was changed or left out
+        skipped |= {"by_segment", "segment_s"}
     if run.sample.status is not Status.OK:
         skipped |= {*_FROM_EXIT_CODE, *_TEXTS}
         if reread.status is not Status.OK:

@@ -181,10 +181,12 @@ def redact_run(run: RunResult, redactor: Redactor, *, hidden: Hidden) -> RunResu
         )
         sample = replace(sample, traffic=replace(sample.traffic, answers=answers))
     text = None if sample.text is None else redactor(sample.text)
+    if text is None or text != sample.text:  # segments and tokens follow from the text
+        sample = replace(sample, tokens=None, by_segment=None, segment_s=None)
     return replace(
         run,
         spec=redactor.redact_value(spec),
-        sample=replace(sample, text=text, tokens=sample.tokens if text == sample.text else None),
+        sample=replace(sample, text=text),
         argv=redactor.redact_value(argv),
         log=_safe(redactor(run.log)),
         error=redactor.redact_value(error),
@@ -249,7 +251,7 @@ def _figures(run: RunResult, logs: RawLogs) -> tuple[Sample | None, list[Sample]
     except LogError:
         return None, loads
     traffic = None if sample.traffic is None else replace(sample.traffic, answers=())
-    return replace(sample, text=None, tokens=None, traffic=traffic), loads
+    return replace(sample, text=None, tokens=None, by_segment=None, segment_s=None, traffic=traffic), loads
 
 
 def _reread_text(run: RunResult, out: bytes, err: bytes) -> str | None:

@@ -21,6 +21,16 @@ from ggufspec.domain import (
 from tests.support import values
 
 
+@pytest.mark.parametrize(
+    ("cached", "kept", "is_lost"), [(96, 100, False), (100, None, False), (60, 100, True), (None, 100, True)]
+)
+def test_a_slot_that_lost_its_cache(cached: int | None, kept: int | None, is_lost: bool) -> None:
+    run = values.run()
+    run = replace(run, sample=replace(run.sample, cached_tokens=cached, kept_tokens=kept))
+    found = warnings.of_run(run, gpu=None)
+    assert (MeasurementWarning.CACHE_LOST in found) == is_lost
+
+
 def test_every_warning_has_advice() -> None:
     assert set(ADVICE) == set(MeasurementWarning)
 

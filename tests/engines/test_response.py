@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from ggufspec.domain import Program, Round, Status
+from ggufspec.domain import Program, Round, Segment, SegmentCounts, Status
 from ggufspec.engines.server import response
 
 RESPONSES = Path(__file__).parents[1] / "responses"
@@ -81,6 +81,27 @@ def test_a_recorded_drafting_answer_of_summer_2025_ends_before_its_last_rounds_t
     assert (len(alone.tokens), alone.n_drafted) == (32, None)
     assert drafting.tokens == alone.tokens[:24]
     assert drafting.text == (alone.text or "")[: len(drafting.text or "")]
+
+
+def test_drafts_count_in_the_part_of_the_answer_where_they_stand() -> None:
+    """``{"a": 12}`` in three rounds behind its first token, each after 10 ms for each of its tokens."""
+    lines = json.loads(json.dumps(_stream([Round(2, 2), Round(3, 1), Round(0, 0)])))
+    pieces = iter(('{"', "a", '"', ": ", "1", "2", "}"))
+    times = (0.05, *[0.08] * 3, *[0.1] * 2, 0.11, 0.11)
+    for line, at_s in zip(lines[1:], times, strict=True):
+        line["chunk"]["content"], line["at_s"] = next(pieces, ""), at_s
+    sample = _parse(lines).sample
+    keys, values = Segment.KEYS, Segment.VALUES
+    # the first round ends with ": " and the second one with the second digit
+    assert sample.by_segment == (SegmentCounts(keys, 4, 2, 2, 2), SegmentCounts(values, 2, 3, 1, 1))
+    assert sample.segment_s == pytest.approx((0.04, 0.02))
+    lines[0]["run"]["n_draft"] = None
+    for line in lines[1:]:
+        line["chunk"]["timings"] = {
+            name: value for name, value in line["chunk"]["timings"].items() if "draft" not in name
+        }
+    alone = _parse(lines).sample
+    assert alone.by_segment == (SegmentCounts(keys, 4, 0, 0, 4), SegmentCounts(values, 2, 0, 0, 2))
 
 
 def _rounds() -> st.SearchStrategy[list[Round]]:

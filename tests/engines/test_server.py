@@ -19,6 +19,7 @@ from ggufspec.domain import Drafting, Method, Prompt, Role, RunSpec, Sample, Sta
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install import installs
 from ggufspec.llama.server import launching
+from ggufspec.prompts import PromptTurns
 from tests.support import fake_server, shell, values
 from tests.support.fake_server import SPRING_2026, SUMMER_2025, Behaviour
 
@@ -111,6 +112,50 @@ def test_one_load_serves_every_draft_size_where_requests_may_say_it(
         "caches_to_draft": era.caches_to_draft,
         "remembers": True,
     }
+
+
+def _talk(spec: RunSpec, n_turns: int = 3, name: str = "talk") -> list[RunSpec]:
+    """The turns of a warm conversation, each after what the fake answers."""
+    first = Prompt(id=name, text="one two three four ", followups=("more",) * (n_turns - 1))
+    turns = PromptTurns(first, None, warm=True)
+    while not turns.is_complete:
+        turns.add_answer("".join(fake_server.WORDS[place % 13] for place in range(spec.n_predict)) + " ")
+    return [replace(spec, prompt=prompt) for prompt in turns.made]
+
+
+@pytest.mark.parametrize("era", [Behaviour(), SPRING_2026, SUMMER_2025])
+def test_later_turns_find_the_conversation_in_the_cache(folder: Path, tmp_path: Path, era: Behaviour) -> None:
+    turns = _talk(replace(DRAFTING, n_predict=11))
+    with _engine(folder, era) as engine:
+        samples = [*_samples(engine, *turns, log=tmp_path)]
+        # the last turn once more, and a turn after another conversation: the slot reads the history first
+        again, later = _samples(engine, turns[2], *_talk(turns[0], name="other")[1:2], log=tmp_path)
+    assert [(one.cached_tokens, one.kept_tokens) for one in samples] == [(0, None), (14, 4), (26, 16)]
+    assert [one.prompt_tokens for one in samples] == [4, 2, 2]
+    assert (again.prompt_tokens, again.cached_tokens, again.kept_tokens) == (1, 27, 27)
+    assert later.cached_tokens == 15
+    asked = [one for one in fake_server.requests(folder) if one["n_predict"] == 11]
+    assert [one["cache_prompt"] for one in asked] == [era.caches_to_draft, True, True, True, True]
+
+
+def test_each_arm_of_a_shared_server_has_the_cache_of_its_own_turns(folder: Path, tmp_path: Path) -> None:
+    alone, drafting = (_talk(replace(spec, n_predict=11), 2) for spec in (values.spec(), DRAFTING))
+    with _engine(folder, SPRING_2026) as engine:
+        engine.measure(drafting[0], tmp_path / "first")
+        (first, last) = _samples(engine, alone[0], drafting[1], log=tmp_path)
+    assert first.cached_tokens == 0
+    assert last.kept_tokens == 15  # the history was read by this arm
+
+
+def test_a_method_that_learns_has_a_load_for_each_conversation(folder: Path, tmp_path: Path) -> None:
+    drafting = Drafting(n_max=8, method=Method.NGRAM_CACHE)
+    spec = replace(values.spec(), role=Role.DRAFTING, drafting=drafting, n_predict=11)
+    runs = [*_talk(spec), *_talk(spec, name="other"), spec]
+    with _engine(folder) as engine:
+        samples = [*_samples(engine, *runs, log=tmp_path)]
+    assert [one.load_ms is not None for one in samples] == [True, False, False] * 2 + [True]
+    assert [one.cached_tokens for one in samples] == [0, 14, 26] * 2 + [0]
+    assert len(fake_server.starts(folder)) == 3
 
 
 @pytest.mark.parametrize("era", [SPRING_2026, SUMMER_2025])

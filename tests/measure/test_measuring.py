@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -245,6 +245,19 @@ def test_the_time_limit_ends_a_bench() -> None:
     engine = Scripted()
     bench = _record(engine, _suite(repeats=3, max_time_s=-1.0))
     assert not bench.runs
+
+
+def test_warm_turns_follow_one_another_in_each_arm() -> None:
+    talks = tuple(Prompt(id=name, text=name, followups=("More", "Bye")) for name in "ab")
+    engine = Scripted(keeps_loads=True)
+    suite = _suite(prompts=(*talks, Prompt(id="c", text="C")), repeats=2, loads=2, warm_turns=True)
+    *_, bench = measuring.record(suite, engine, INSTALL, values.bench())
+    specs = [run.spec for run in bench.runs if not run.anchor and not run.warmup]
+    assert len(specs) == 3 * 7 * 2
+    for before, after in pairwise(specs):
+        if after.prompt.turn > 1:
+            assert before == replace(after, prompt=before.prompt)
+            assert before.prompt.id == after.prompt.turn_before
 
 
 def test_turns_of_a_conversation_stand_on_the_targets_own_answers() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from ggufspec import paths, prompts, results
 from ggufspec.domain import Prompt
 from ggufspec.errors import GgufspecError
-from ggufspec.prompts import PromptSuite
+from ggufspec.prompts import Message, PromptSuite
 from tests.support import fake_server, fakes, shell
 
 SUITES = Path(__file__).parents[1] / "suites"
@@ -156,10 +157,21 @@ def test_turns_of_a_conversation_without_a_template_are_joined() -> None:
     while not turns.is_complete:
         turns.add_answer(next(answers))
     assert turns.made == [
-        Prompt(id="a", text="Hello", category="c"),
-        Prompt(id="a#2", text="HelloHi\n\nMore\n\n", category="c", message="More"),
-        Prompt(id="a#3", text="HelloHi\n\nMore\n\nYes\n\nBye\n\n", category="c", message="Bye"),
+        Prompt(id="a", text="Hello", category="c", turn=1),
+        Prompt(id="a#2", text="HelloHi\n\nMore\n\n", category="c", message="More", turn=2),
+        Prompt(id="a#3", text="HelloHi\n\nMore\n\nYes\n\nBye\n\n", category="c", message="Bye", turn=3),
     ]
+    assert [turn.turn_before for turn in turns.made] == [None, "a", "a#2"]
+
+
+def test_a_warm_turn_knows_how_much_of_it_the_turn_before_left_in_the_cache() -> None:
+    def render(messages: Sequence[Message]) -> str:  # forgets thinking, as templates do
+        return "|".join(message.content.rpartition("</think>")[2] for message in messages)
+
+    turns = prompts.PromptTurns(Prompt(id="a", text="Hi", followups=("More", "Bye")), render, warm=True)
+    for answer in ("|Yes", "|<think>Hm</think>No"):
+        turns.add_answer(answer)
+    assert [turn.text[: turn.history] for turn in turns.made] == ["", "Hi|", "Hi||Yes|More|"]
 
 
 @pytest.mark.parametrize(("name", "later_turns"), [("speed-bench", 2), ("speed-bench-prepared", 1)])

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -313,3 +314,24 @@ def _sample(own: Sample, text: str, *, token: int, known: bool) -> Sample:
 
 def _result(spec: RunSpec, sample: Sample) -> RunResult:
     return replace(values.run(spec.role), spec=spec, sample=sample)
+
+
+def test_a_warm_conversation_is_read_once(server: Install, tmp_path: Path) -> None:
+    first = _prompts()[0]
+    turns = prompts.PromptTurns(replace(first, followups=("Then",) * 2), None, warm=True)
+    samples = []
+    with _engine(server) as engine:
+        while not turns.is_complete:
+            alone = engine.measure(_spec(Role.TARGET, turns.made[-1]), tmp_path / f"{len(turns.made)}")
+            turns.add_answer(alone.sample.text or "")
+        for number, turn in enumerate(turns.made):
+            samples.append(
+                engine.measure(_spec(Role.DRAFTING, turn, draft=4), tmp_path / f"d{number}").sample
+            )
+    assert samples[0].cached_tokens == 0
+    for before, after in pairwise(samples):
+        read = (before.prompt_tokens or 0) + (before.cached_tokens or 0)
+        assert after.kept_tokens == read
+        assert read <= (after.cached_tokens or 0) <= read + TOKENS
+        assert (after.prompt_tokens or 0) < 10  # what joins the answer, and the next message
+        assert after.n_drafted

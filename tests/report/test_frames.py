@@ -6,11 +6,20 @@ from dataclasses import replace
 import pytest
 
 from ggufspec.analysis.warnings import ADVICE
-from ggufspec.domain import Conditions, Difference, Role, Status, TextVerdict
+from ggufspec.domain import (
+    Conditions,
+    Difference,
+    Role,
+    RunResult,
+    Segment,
+    SegmentCounts,
+    Status,
+    TextVerdict,
+)
 from ggufspec.report import frames
 from ggufspec.report.rows.benches import SummaryRow
 from ggufspec.report.rows.runs import CategoryRow, LogRow, RunRow
-from ggufspec.report.text import formats
+from ggufspec.report.text import details, formats
 from tests.support import values
 from tests.support.swept import ROUNDS, swept
 
@@ -49,6 +58,50 @@ def test_a_prompt_whose_cells_are_all_excluded_has_a_row_without_a_speed() -> No
     assert [row["speedup"] for row in table if row["role"] == "drafting"] == [pytest.approx(1.5), None]
     assert [row["accept_rate"] for row in table if row["role"] == "drafting"] == [0.75, 0.75]
     assert [row["verdict"] is not None for row in table] == [row["role"] == "drafting" for row in table]
+
+
+def test_a_segment_has_the_acceptance_and_the_speed_of_its_tokens() -> None:
+    """Drafting is twice as fast as the target in values, and as fast in prose, which one prompt has."""
+
+    def in_parts(run: RunResult) -> RunResult:
+        drafts, has_prose = run.spec.role is Role.DRAFTING, run.spec.prompt.id == "p2"
+        values_ = SegmentCounts(Segment.VALUES, 40, 30 * drafts, 20 * drafts, 20 if drafts else 40)
+        prose = SegmentCounts(Segment.PROSE, 20, 20 * drafts, 5 * drafts, 15 if drafts else 20)
+        parts, seconds = [values_, prose][: 1 + has_prose], [0.4 if drafts else 0.8, 0.2][: 1 + has_prose]
+        return replace(run, sample=replace(run.sample, by_segment=tuple(parts), segment_s=tuple(seconds)))
+
+    bench = values.bench(*map(in_parts, values.whole_bench().runs))
+    rows = [row for row in formats.records(frames.segments(bench)) if row["role"] != "drafter"]
+    assert [(row["role"], row["segment"], row["n_tokens"]) for row in rows] == [
+        (role, segment, n)
+        for role in ("target", "drafting")
+        for segment, n in (("JSON values", 160), ("prose", 40))
+    ]
+    assert [row["share"] for row in rows] == [0.8, 0.2] * 2
+    assert [row["accept_rate"] for row in rows] == [None, None, pytest.approx(2 / 3), 0.25]
+    assert [row["tokens_per_round"] for row in rows[2:]] == [2.0, pytest.approx(4 / 3)]
+    assert [row["token_s"] for row in rows] == pytest.approx([0.02, 0.01, 0.01, 0.01])
+    assert [row["speedup"] for row in rows] == [None, None, pytest.approx(2.0), pytest.approx(1.0)]
+    page = details.parts(bench, "segment", "md")
+    assert page is not None
+    assert "JSON values" in page
+    assert "66.7 %" in page
+
+
+def test_a_turn_has_what_all_conversations_have_of_it() -> None:
+    def in_turn(run: RunResult) -> RunResult:
+        n = 1 if run.spec.prompt.id == "p1" else 2
+        prompt = replace(run.spec.prompt, id="talk" if n == 1 else "talk#2", turn=n, history=n - 1)
+        sample = replace(run.sample, prompt_tokens=20 * n, cached_tokens=100 * (n - 1), ttft_s=0.1 * n)
+        return replace(run, spec=replace(run.spec, prompt=prompt), sample=sample)
+
+    bench = values.bench(*map(in_turn, values.whole_bench().runs))
+    rows = [row for row in formats.records(frames.turns(bench)) if row["role"] == "drafting"]
+    assert [(row["turn"], row["conversations"]) for row in rows] == [(1, 1), (2, 1)]
+    assert [(row["prompt_tokens"], row["cached_tokens"]) for row in rows] == [(20, 0), (40, 100)]
+    assert [row["ttft_s"] for row in rows] == [pytest.approx(0.1), pytest.approx(0.2)]
+    assert [row["speedup"] for row in rows] == [pytest.approx(1.5)] * 2
+    assert "100" in (details.parts(bench, "turn", "table") or "")
 
 
 def test_layers_belong_to_the_model_that_has_them() -> None:

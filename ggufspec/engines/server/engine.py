@@ -31,6 +31,7 @@ from ggufspec.engines.server.capabilities import (
     erase_slot,
     fix_first_state,
     probe,
+    read_history,
 )
 from ggufspec.engines.server.response import body, note, send
 from ggufspec.llama.command import type_name
@@ -66,6 +67,15 @@ class LoadedServer:
     number: int  # of the engine's load, from 0
     runs: int = 0
     by_method: tuple[MethodCounts, ...] = ()  # of a chain: the totals of all requests so far
+    last: RunSpec | None = None  # what its slot answered last, if that was a turn of a conversation
+    last_tokens: int = 0  # of the prompt of that turn
+
+    def goes_on(self, spec: RunSpec) -> bool:
+        """Whether its slot answered the turn before last, for the same arm."""
+        before = spec.prompt.turn_before
+        if self.last is None or not spec.prompt.history or before != self.last.prompt.id:
+            return False
+        return replace(self.last, prompt=spec.prompt) == spec
 
     @property
     def is_usable(self) -> bool:
@@ -109,7 +119,7 @@ class ServerEngine(Engine):
     ``per_arm``, each arm has a server of its own.
 
     N-gram methods have no settings per request, and all but ``ngram-simple`` keep what they saw in earlier
-    requests, so each of their runs loads a new server (see ``LEARNING_METHODS``).
+    requests, so each of their runs loads a new server (see ``LEARNING_METHODS``), and each conversation one.
     """
 
     install: Install
@@ -183,8 +193,11 @@ class ServerEngine(Engine):
         if failed is None and parsed.sample.status is Status.SUMMARY_LOST:
             failed = loaded.server.death()
         broken = failed is not None and (failed.status is Status.TIMED_OUT or not loaded.server.is_alive)
-        if broken or self.load_key(spec) is None:
+        if broken or (self.load_key(spec) is None and not spec.prompt.turn):
             self._pool.forget(loaded)
+        is_turn = spec.prompt.turn > 0 and parsed.sample.status is Status.OK
+        loaded.last = spec if is_turn else None
+        loaded.last_tokens = (parsed.sample.prompt_tokens or 0) + (parsed.sample.cached_tokens or 0)
         if failed is not None:
             return Measurement(
                 sample=replace(_failed(spec, failed), traffic=parsed.sample.traffic),
@@ -211,8 +224,9 @@ class ServerEngine(Engine):
         """Return the server for a run; load it if necessary."""
         key = self.load_key(spec)
         held = self._pool.get(key)
-        if held is not None:
+        if held is not None and (key is not None or held.goes_on(spec)):
             return held
+        self._pool.drop(key)  # of a method that learns, the server of another conversation
         self._pool.make_room()
         load = load_of(spec)
         server = start(load, self.install, timeout_s=self.timeout_s)
@@ -255,22 +269,37 @@ class ServerEngine(Engine):
             spec,
             may_draft=capabilities is not None,
             per_request=capabilities is not None and capabilities.per_request,
-            caches=capabilities is not None and capabilities.caches_to_draft,
+            caches=bool(spec.prompt.history) or (capabilities is not None and capabilities.caches_to_draft),
         )
         self._note_run(loaded, spec, record, request=request_body)
-        if spec.drafting and capabilities is not None and capabilities.remembers and loaded.runs:
+        if spec.prompt.history:
+            note(record, kept_tokens=self._go_on(loaded, spec))
+        elif spec.drafting and capabilities is not None and capabilities.remembers and loaded.runs:
             distract_drafter(server, spec.drafting, timeout_s=self.timeout_s)
             server.read_log(until=_SUMMARY)  # not part of this run
         elif _keeps_state(spec) and self.load_key(spec) is not None:
             fix_first_state(server, timeout_s=self.timeout_s)
             server.read_log(until=self._last_words(spec))
         loaded.runs += 1
-        if request_body["cache_prompt"]:
+        if request_body["cache_prompt"] and not spec.prompt.history:
             erase_slot(server)
         before = _accepted_at(server) if spec.drafting else None
         send(server, request_body, record, timeout_s=self.timeout_s)
         if before is not None:
             note(record, accepted_at={"before": before, "after": _accepted_at(server)})
+
+    def _go_on(self, loaded: LoadedServer, spec: RunSpec) -> int:
+        """Return how many tokens the turn before certainly left in the cache; read it again where it is lost.
+
+        That is where the turn was not the last request: where it was stored by a bench that was cut off, or
+        this one is measured again. An arm's own answer may differ from the target's, which the history has,
+        so only the tokens of the prompt are certain.
+        """
+        if loaded.goes_on(spec):
+            return loaded.last_tokens
+        n_tokens = read_history(loaded.server, spec.prompt.text[: spec.prompt.history], self.timeout_s)
+        loaded.server.read_log(until=_SUMMARY)  # not part of this run
+        return n_tokens
 
     def _note_run(self, loaded: LoadedServer, spec: RunSpec, record: TextIO, **notes: object) -> None:
         """Write the first lines of a record: the run, and further notes.

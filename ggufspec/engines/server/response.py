@@ -13,13 +13,15 @@ from __future__ import annotations
 import json
 import math
 import zlib
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TextIO
 
 import msgspec
 
-from ggufspec.domain import Failure, Method, Program, Round, RunSpec, Sample, Status
+from ggufspec import prompts
+from ggufspec.domain import Failure, Method, Program, Round, RunSpec, Sample, Segment, SegmentCounts, Status
 from ggufspec.engines import plausibility
 from ggufspec.engines.engine import median_gap
 from ggufspec.llama.server import CompletionEvent, Count, Server, answers, event_text
@@ -117,6 +119,7 @@ class _NotedRequest(msgspec.Struct):
     """What was asked of the server."""
 
     n_predict: int | None = None
+    prompt: str = ""
 
 
 class _Counters(msgspec.Struct):
@@ -134,6 +137,7 @@ class _RecordLine(msgspec.Struct):
     request: _NotedRequest | None = None
     chunk: CompletionEvent | None = None
     accepted_at: _Counters | None = None
+    kept_tokens: Count | None = None  # of a later turn of a conversation
     line: str | None = None  # received, but not a JSON object
 
 
@@ -153,6 +157,7 @@ def parse_response(record: str) -> Parsed:
     """
     run, request = _NotedRun(), _NotedRequest()
     counters: _Counters | None = None
+    kept: int | None = None
     chunks: list[_ArrivedEvent] = []
     broken: str | None = None
     for text in filter(None, record.split("\n")):
@@ -162,13 +167,17 @@ def parse_response(record: str) -> Parsed:
             broken = broken or answers.unreadable(error).reason
             continue
         run, counters = line.run or run, line.accepted_at or counters
-        request = line.request or request
+        request, kept = line.request or request, line.kept_tokens if kept is None else kept
         if line.chunk is not None:
             chunks.append(_ArrivedEvent(line.at_s, line.chunk))
         elif line.line is not None and event_text(line.line) is not None:
             broken = broken or f"the server sent a line that is not JSON: {line.line[:100]}"
     empty = Sample(
-        status=Status.SUMMARY_LOST, program=Program.SERVER, n_draft=run.n_draft, load_ms=run.load_ms
+        status=Status.SUMMARY_LOST,
+        program=Program.SERVER,
+        n_draft=run.n_draft,
+        load_ms=run.load_ms,
+        kept_tokens=kept,
     )
     failure = next((failure for chunk in chunks if (failure := chunk.event.failure) is not None), None)
     if failure is not None:
@@ -177,7 +186,7 @@ def parse_response(record: str) -> Parsed:
         return Parsed(sample=empty, remark="; ".join(filter(None, ("the answer has no end", broken))))
     if broken is not None:
         return Parsed(sample=replace(empty, status=Status.FAILED), remark=broken)
-    sample = _sample(empty, chunks)
+    sample = _sample(empty, chunks, request.prompt)
     if sample is None:
         return Parsed(sample=empty, remark="the answer has no usable timings")
     if chunks[-1].event.truncated:
@@ -193,7 +202,7 @@ def parse_response(record: str) -> Parsed:
     return _checked(sample, counters)
 
 
-def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent]) -> Sample | None:
+def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent], prompt: str) -> Sample | None:
     """Return the figures of a finished answer; None if the token count or the time is not a number."""
     final = chunks[-1].event
     timings = final.figures
@@ -208,10 +217,16 @@ def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent]) -> Sample | None:
         reconstructed is not None and len(arrived) + reconstructed.unsent == n
     )
     rounds = reconstructed.rounds if is_complete and reconstructed is not None else None
+    prompt_tokens = None if (timings.prompt_n or 0) < 0 else timings.prompt_n
+    both = final.n_prompt
+    segments = _SegmentTable()
+    if is_complete and arrived and (rounds is not None or not drafted):
+        segments = _count_segments(arrived, rounds, prompt)
     return replace(
         empty,
         status=Status.OK,
-        prompt_tokens=None if (timings.prompt_n or 0) < 0 else timings.prompt_n,
+        prompt_tokens=prompt_tokens,
+        cached_tokens=None if both is None or prompt_tokens is None else max(0, both - prompt_tokens),
         prompt_tps=_number(timings.prompt_per_second),
         gen_tokens=n,
         gen_tps=_number(timings.predicted_per_second),
@@ -223,6 +238,8 @@ def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent]) -> Sample | None:
         accepted_at=_accepted_by_depth(final, empty.n_draft)
         if rounds is None
         else _accepted_at(rounds, empty.n_draft),
+        by_segment=segments.counts,
+        segment_s=segments.seconds,
         ttft_s=arrived[0].at_s if arrived else None,
         itl_s=median_gap([chunk.at_s for chunk in arrived]) if is_complete else None,
         text="".join(chunk.event.content or "" for chunk in chunks),
@@ -272,6 +289,49 @@ def _rounds(arrived: Sequence[_ArrivedEvent], total: Round) -> _ServerRounds | N
     return _ServerRounds(tuple(rounds), due) if before == total else None
 
 
+class _SegmentTable(NamedTuple):
+    counts: tuple[SegmentCounts, ...] | None = None
+    seconds: tuple[float, ...] | None = None
+
+
+def _count_segments(
+    arrived: Sequence[_ArrivedEvent], rounds: Sequence[Round] | None, prompt: str
+) -> _SegmentTable:
+    """Return what was drafted and accepted in each part of an answer, and the time that it took.
+
+    The tokens of a round arrive together, so each took its share of the time since the round before. Without
+    drafts, each token is a round.
+
+    Args:
+        arrived: an event for each token; the first is that of the prompt's evaluation, in no round.
+        rounds: of the other tokens; the last one may have tokens that were not sent.
+        prompt: what the answer continues.
+    """
+    labels = prompts.label_tokens([chunk.event.content or "" for chunk in arrived], prompt)
+    tables = {name: Counter[Segment]() for name in ("tokens", "drafted", "accepted", "rounds")}
+    seconds: defaultdict[Segment, float] = defaultdict(float)
+    place = 1
+    for drafted, accepted in rounds if rounds is not None else [Round(0, 0)] * (len(arrived) - 1):
+        places = labels[place : place + accepted + 1]
+        if not places:
+            break
+        took_s = arrived[place + len(places) - 1].at_s - arrived[place - 1].at_s
+        for label in places:
+            tables["tokens"][label] += 1
+            seconds[label] += took_s / len(places)
+        taken = Counter((places + places[-1:] * accepted)[:accepted])
+        tables["accepted"] += taken
+        tables["drafted"] += taken
+        tables["drafted"][places[-1]] += drafted - accepted
+        tables["rounds"][places[-1]] += 1
+        place += len(places)
+    written = [label for label in Segment if label in tables["tokens"]]
+    return _SegmentTable(
+        tuple(SegmentCounts(label, *(table[label] for table in tables.values())) for label in written),
+        tuple(round(seconds[label], 6) for label in written),
+    )
+
+
 def _accepted_at(rounds: Sequence[Round], n_draft: int | None) -> tuple[int, ...]:
     size = max((n_draft or 0, *(entry.drafted for entry in rounds)))
     return tuple(sum(entry.accepted > place for entry in rounds) for place in range(size))
@@ -301,7 +361,8 @@ def _checked(sample: Sample, counters: _Counters | None) -> Parsed:
         places = _padded(streamed, max(sample.n_draft or size, most))  # n-grams of a chain draft more than γ
         return Parsed(sample=replace(sample, accepted_at=places))
     remark = f"/metrics counts {counted} accepted tokens per position, the stream {streamed}"
-    return Parsed(sample=replace(sample, rounds=None, accepted_at=None), remark=remark)
+    unknown = replace(sample, rounds=None, accepted_at=None, by_segment=None, segment_s=None)
+    return Parsed(sample=unknown, remark=remark)
 
 
 def _padded(counts: Sequence[int], size: int) -> tuple[int, ...]:

@@ -62,6 +62,13 @@ class CompletionEvent(msgspec.Struct, frozen=True):
         return self.timings or Timings()
 
     @property
+    def n_prompt(self) -> int | None:
+        """Tokens of the prompt, cached or not; builds before b6399 name only all of them together."""
+        if self.figures.cache_n is not None and self.figures.prompt_n is not None:
+            return self.figures.cache_n + self.figures.prompt_n
+        return self.tokens_evaluated
+
+    @property
     def draft(self) -> Round:
         """Tokens drafted and accepted so far."""
         return Round(self.figures.draft_n or 0, self.figures.draft_n_accepted or 0)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
-from ggufspec.analysis import BenchComparison, Board, CrossoverMap, Guard, ListedBench, arms
+from ggufspec.analysis import BenchComparison, Board, CrossoverMap, Guard, ListedBench, arms, of_segments
 from ggufspec.domain import RunSpec
 from ggufspec.forecast import Forecast, planning
 from ggufspec.forecast.whatif import WhatIf
@@ -51,6 +51,8 @@ from ggufspec.report.rows.runs import (
     RoundRow,
     RunColumns,
     RunRow,
+    SegmentRow,
+    TurnRow,
 )
 from ggufspec.results import Meta, ResultSet
 from ggufspec.tuning import Prospect, Tuned
@@ -79,8 +81,10 @@ __all__ = [
     "read_parquet",
     "rounds",
     "runs",
+    "segments",
     "sort_by_arm",
     "summary",
+    "turns",
 ]
 
 
@@ -163,6 +167,18 @@ def prompts(results: ResultSet) -> pd.DataFrame:
 def categories(results: ResultSet) -> pd.DataFrame:
     """Return one row per arm and category of prompts: the columns of ``summary`` for these prompts only."""
     return frame(CategoryRow, (part for arm in arms.group(results) for part in ArmOnPrompts.by_category(arm)))
+
+
+@named_options
+def turns(results: ResultSet) -> pd.DataFrame:
+    """Return one row per arm and turn, counted from 1, over all conversations that have such a turn."""
+    return frame(TurnRow, (part for arm in arms.group(results) for part in ArmOnPrompts.by_turn(arm)))
+
+
+@named_options
+def segments(results: ResultSet) -> pd.DataFrame:
+    """Return one row per arm and kind of text: thinking, tool calls, JSON, code and prose."""
+    return frame(SegmentRow, (part for arm in arms.group(results) for part in of_segments(arm)))
 
 
 @named_options

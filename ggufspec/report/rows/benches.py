@@ -164,7 +164,8 @@ def _percentile(name: str, percent: int) -> Callable[[Arm], Estimate | None]:
     return lambda arm: getattr(arm.traffic, name).get(percent)
 
 
-def _milliseconds(seconds: float) -> str:
+def milliseconds(seconds: float) -> str:
+    """Return a short time as the number of its milliseconds."""
     return figures.three_digits(1000 * seconds)
 
 
@@ -173,17 +174,17 @@ class TrafficRow(Row):
 
     user_tps: Estimate | None = column("tokens/s per user", units.format_rate, of="user_rate")
     user_speedup: Estimate | None = column("gain per user", units.format_factor, of="user_gain.ratio")
-    ttft_p50_s: Estimate | None = column("first token p50 ms", _milliseconds, of=_percentile("ttft_s", 50))
-    ttft_p95_s: Estimate | None = column("first token p95 ms", _milliseconds, of=_percentile("ttft_s", 95))
-    ttft_p99_s: Estimate | None = column("first token p99 ms", _milliseconds, of=_percentile("ttft_s", 99))
+    ttft_p50_s: Estimate | None = column("first token p50 ms", milliseconds, of=_percentile("ttft_s", 50))
+    ttft_p95_s: Estimate | None = column("first token p95 ms", milliseconds, of=_percentile("ttft_s", 95))
+    ttft_p99_s: Estimate | None = column("first token p99 ms", milliseconds, of=_percentile("ttft_s", 99))
     token_p50_s: Estimate | None = column(
-        "between tokens p50 ms", _milliseconds, of=_percentile("token_s", 50)
+        "between tokens p50 ms", milliseconds, of=_percentile("token_s", 50)
     )
     token_p95_s: Estimate | None = column(
-        "between tokens p95 ms", _milliseconds, of=_percentile("token_s", 95)
+        "between tokens p95 ms", milliseconds, of=_percentile("token_s", 95)
     )
     token_p99_s: Estimate | None = column(
-        "between tokens p99 ms", _milliseconds, of=_percentile("token_s", 99)
+        "between tokens p99 ms", milliseconds, of=_percentile("token_s", 99)
     )
     prompt_tps: float | None = shown("prompt tokens/s", units.format_rate, of="traffic.prompt_tps")
     requests: int | None = column(of="traffic.requests")

@@ -12,17 +12,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from operator import attrgetter
+from statistics import fmean
 from typing import Any
 
 from ggufspec import stats, units
 from ggufspec.analysis import Acceptance, Arm, acceptance, review, warnings, windows
-from ggufspec.domain import Estimate, LoadedModel, Prompt, RunOutcome, SpeedJudgement, SpeedVerdict
+from ggufspec.domain import Estimate, LoadedModel, Prompt, RunOutcome, Segment, SpeedJudgement, SpeedVerdict
 from ggufspec.report.columns import Row, column
 from ggufspec.report.rows.benches import (
     AcceptanceRow,
     MethodAcceptance,
     SettingsRow,
     list_methods,
+    milliseconds,
     two_digits,
     with_commas,
 )
@@ -108,6 +110,8 @@ class RunRow(Row):
         "tokens/s", units.format_rate, of=lambda runs: _known(windows.decode_rates(runs.runs))
     )
     measured: MeasuredRow = column(of=lambda runs: runs)
+    cached_tokens: int
+    kept_tokens: int = column(help="What the turn before left in the cache, at least.")
     gen_s: float
     sampling_s: float
     prompt_in_gen_s: float = column(of=lambda runs: _known(windows.prompt_in_window(runs.runs)))
@@ -204,6 +208,23 @@ class ArmOnPrompts:
         for category in dict.fromkeys(prompt.category for prompt in prompts):
             yield cls(arm=arm, prompts=tuple(prompt for prompt in prompts if prompt.category == category))
 
+    @classmethod
+    def by_turn(cls, arm: Arm) -> Iterator[ArmOnPrompts]:
+        """Yield an arm on the first, second, … turns of all conversations."""
+        prompts = dict.fromkeys(spec.prompt for spec in arm.good.specs)
+        for turn in sorted({prompt.turn for prompt in prompts} - {0}):
+            yield cls(arm=arm, prompts=tuple(prompt for prompt in prompts if prompt.turn == turn))
+
+    def mean(self, name: str) -> float | None:
+        """Return the mean of what some field of its samples counts; None where none does."""
+        counts = [count for output in self.outputs if (count := getattr(output, name)) is not None]
+        return fmean(counts) if counts else None
+
+    @property
+    def ttft_s(self) -> Estimate | None:
+        """Seconds to the first token, the geometric mean."""
+        return stats.mean_rate(self.arm.first_tokens.of_prompts(self._ids))
+
     @property
     def outputs(self) -> list[Any]:
         """The samples of its good runs, without texts."""
@@ -292,6 +313,53 @@ class CategoryRow(Row):
     speedup: Estimate | None = column("speed-up", units.format_factor, of="judgement.ratio")
     verdict: SpeedVerdict | None = column(of="judgement.verdict")
     acceptance: AcceptanceRow
+
+
+def _round(tokens: float) -> str:
+    return units.format_count(round(tokens))
+
+
+class TurnRow(Row):
+    """An arm on the first, second, … turns of conversations."""
+
+    spec: SettingsRow = column(of="arm.spec")
+    turn: int = column(of=lambda part: part.prompts[0].turn)
+    conversations: int = column(of=lambda part: len(part.prompts))
+    prompt_tokens: float | None = column(
+        "new tokens",
+        _round,
+        of=lambda part: part.mean("prompt_tokens"),
+        help="Mean number of the prompt's tokens that were read.",
+    )
+    cached_tokens: float | None = column(
+        "cached tokens",
+        _round,
+        of=lambda part: part.mean("cached_tokens"),
+        help="Mean number of those that were in the cache.",
+    )
+    ttft_s: Estimate | None = column("first token ms", milliseconds)
+    gen_tps: Estimate | None = column("tokens/s", units.format_rate, of="rate")
+    speedup: Estimate | None = column("speed-up", units.format_factor, of="judgement.ratio")
+    verdict: SpeedVerdict | None = column(of="judgement.verdict")
+    acceptance: AcceptanceRow
+
+
+class SegmentRow(Row):
+    """An arm in the parts of all answers that are of one kind, see ``analysis.ArmInSegment``."""
+
+    spec: SettingsRow = column(of="arm.spec")
+    segment: Segment
+    n_tokens: int = column(help="Of all runs, without the first one of each answer.")
+    share: float = column(show=units.format_percent, help="The share of all tokens.")
+    n_drafted: int | None = column(of="acceptance.n_drafted")
+    n_accepted: int | None = column(of="acceptance.n_accepted")
+    n_rounds: int | None = column(of="acceptance.n_rounds")
+    accept_rate: Estimate | None = column("accepted", units.format_percent, of="intervals.accept_rate")
+    tokens_per_round: Estimate | None = column(
+        "tokens/round", two_digits, of="intervals.mean_accepted_length"
+    )
+    token_s: Estimate | None = column("ms/token", milliseconds, help="Seconds for a token.")
+    speedup: Estimate | None = column("speed-up", units.format_factor)
 
 
 class PositionRow(Row):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ggufspec import units
-from ggufspec.analysis import Arm, arms
+from ggufspec.analysis import Arm, arms, of_segments
 from ggufspec.domain import Role, Status
 from ggufspec.report.columns import MOST, FilledTable, Row, TableLayout, column
 from ggufspec.report.rows.benches import MANNER, ArmRow
+from ggufspec.report.rows.runs import ArmOnPrompts, SegmentRow, TurnRow
 from ggufspec.report.text import tables
 from ggufspec.report.text.figures import engine
 from ggufspec.results import ResultSet
@@ -65,6 +66,56 @@ def choose(frame: DataFrame, per: str) -> tuple[list[str], int]:
     return chosen, len(filled) - len(chosen)
 
 
+_WHERE_ROUNDS_COUNT = (
+    "An accepted token counts where it stands. A round and its rejected tokens count where the target's own "
+    "token stands that ended it."
+)
+_PARTS: dict[str, tuple[TableLayout, Callable[[Arm], Iterable[object]], str]] = {
+    "turn": (
+        TableLayout(
+            row=TurnRow,
+            names=(
+                *("role", *_SETTINGS, "turn", "conversations", "prompt_tokens", "cached_tokens", "ttft_s"),
+                *("gen_tps", "accept_rate", "mean_accepted_length", "speedup", "verdict"),
+            ),
+            if_varied=_SETTINGS,
+            labels=("role", "draft", "turn"),
+        ),
+        ArmOnPrompts.by_turn,
+        "First token: geometric mean of the time from the request to it.",
+    ),
+    "segment": (
+        TableLayout(
+            row=SegmentRow,
+            names=(
+                *("role", *_SETTINGS, "segment", "n_tokens", "share", "accept_rate", "tokens_per_round"),
+                *("token_s", "speedup"),
+            ),
+            if_varied=_SETTINGS,
+            labels=("role", "draft", "segment"),
+        ),
+        of_segments,
+        _WHERE_ROUNDS_COUNT,
+    ),
+}
+"""What a table with a row for each arm and turn, or segment, shows to people, and what has a row."""
+
+
+def parts(results: ResultSet, per: str, output: str) -> str | None:
+    """Return the table of the parts of answers or conversations for people; None for other tables.
+
+    Args:
+        results: a bench.
+        per: what has a row.
+        output: ``md``, or ``table`` for the terminal.
+    """
+    if per not in _PARTS:
+        return None
+    layout, split, note = _PARTS[per]
+    rows = [part for arm in arms.group(results) for part in split(arm)]
+    return _page(results, layout.fill(rows), output, note)
+
+
 _RECORDS = {"binary": "server", "binary-simple": "server", "server": "inprocess"}
 """Engine -> one that records draft positions and rounds with any llama.cpp, if it does not itself."""
 _OF_ROUNDS = {"position": "draft positions", "round": "rounds"}
@@ -75,7 +126,7 @@ def why_empty(results: ResultSet, per: str) -> str | None:
 
     Args:
         results: a bench.
-        per: what has a row: arm, category, prompt, run, position or round.
+        per: what has a row: arm, category, prompt, turn, segment, run, position or round.
 
     Returns:
         One sentence; None if the table is not empty.
@@ -91,6 +142,16 @@ def why_empty(results: ResultSet, per: str) -> str | None:
         return (
             f"no prompt of {name} has a category: the prompts of `ggufspec bench --suite domains` have one, "
             'and those of your own suite can have one (category = "…")'
+        )
+    if per == "turn" and not any(spec.prompt.turn for spec in runs.specs):
+        return (
+            f"no prompt of {name} is a conversation: some of `ggufspec bench --suite domains` are, and those "
+            'of your own suite can be (followups = ["…"])'
+        )
+    if per == "segment" and not any(runs.column("by_segment")):
+        return (
+            f"{name} has no segments, because it was not recorded in which round each token was sent: "
+            "`ggufspec bench --engine server` records that, of one request after another"
         )
     if per in _OF_ROUNDS and not _has_rounds(results, per):
         return _without_rounds(results, _OF_ROUNDS[per])

@@ -91,7 +91,7 @@ def for_people(frame: DataFrame, output: str) -> str:
     names = [name for name in frame.columns if any(row[name] for row in rows)] or list(frame.columns)
     labels = (  # what tells the rows apart; each part of a table that is too wide has them
         *("file", "role", "draft_model", "method", "draft", *MANNER),
-        *("prompt", "category", "repeat", "position", "round"),
+        *("prompt", "category", "repeat", "position", "round", "turn", "segment"),
     )
     cells = [[row[name] for name in names] for row in rows]
     return tables.grid(names, cells, output, labels=labels) + "\n"
