@@ -32,6 +32,7 @@ from ggufspec.domain import (
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import canonical_ngram, draft_sizes
 from ggufspec.modelfiles.compat import Head, usable_methods
+from ggufspec.options import BenchOptions
 
 T = TypeVar("T")
 
@@ -51,9 +52,9 @@ class Block:
         return Block(arms=tuple(replace(arm, **changes) for arm in self.arms))
 
 
-def axis(default: tuple[Any, ...], option: str) -> Any:
-    """Declare an axis of a sweep, under the name of its option; a bench with few values thins it."""
-    return field(default=default, metadata={"option": option})
+def axis(default: tuple[Any, ...], option: str, of: str) -> Any:
+    """Declare an axis of a sweep, under the name of its option; ``of`` is where a bench's options have it."""
+    return field(default=default, metadata={"option": option, "of": of})
 
 
 def _axes() -> dict[str, str]:
@@ -84,30 +85,37 @@ class Sweep:
     drafters: tuple[ModelFile, ...]
     n_predict: int
     context: int
-    target_layers: tuple[Layers, ...] = axis(("auto",), "--ngl")
-    draft_layers: tuple[Layers, ...] = axis(("auto",), "--ngld")
+    target_layers: tuple[Layers, ...] = axis(("auto",), "--ngl", "ngl")
+    draft_layers: tuple[Layers, ...] = axis(("auto",), "--ngld", "ngld")
     layer_counts: Mapping[ModelFile, int] = field(
         default_factory=dict
     )  # as llama.cpp counts: with the output
     methods: tuple[Method, ...] = (Method.DRAFT_MODEL,)
     chains: tuple[Chain, ...] = ()
     heads: Mapping[ModelFile, Head] = field(default_factory=dict)
-    draft_sizes: tuple[int, ...] = axis((), "--draft")
-    ngrams: tuple[NgramSettings, ...] = axis((NgramSettings(),), "--ngram")
-    p_mins: tuple[float, ...] = axis((0.0,), "--p-min")
-    draft_samplings: tuple[DraftSampling | None, ...] = axis((None,), "--draft-sampling")
+    draft_sizes: tuple[int, ...] = axis((), "--draft", "draft")
+    ngrams: tuple[NgramSettings, ...] = axis((NgramSettings(),), "--ngram", "ngram")
+    p_mins: tuple[float, ...] = axis((0.0,), "--p-min", "p_min")
+    draft_samplings: tuple[DraftSampling | None, ...] = axis((None,), "--draft-sampling", "draft_samplings")
     n_min: int = 0  # see ``Drafting``; for drafting with a model
     synthetic: tuple[float, ...] | None = None  # see ``shares``; for drafting with a model
-    threads: tuple[int, ...] = axis((1,), "--threads")
-    caches: tuple[CacheTypes | None, ...] = axis((None,), "--kv-type")
-    draft_caches: tuple[CacheTypes | None, ...] = axis((None,), "--kv-type-draft")  # None: the target's
-    ubatches: tuple[int | None, ...] = axis((None,), "--ubatch-size")
-    runtimes: tuple[Runtime, ...] = axis((Runtime(),), "llama.cpp's settings")
+    threads: tuple[int, ...] = axis((1,), "--threads", "threads")
+    caches: tuple[CacheTypes | None, ...] = axis((None,), "--kv-type", "caches")
+    draft_caches: tuple[CacheTypes | None, ...] = axis((None,), "--kv-type-draft", "draft_caches")
+    """Of drafters; None for the target's."""
+    ubatches: tuple[int | None, ...] = axis((None,), "--ubatch-size", "ubatch")
+    runtimes: tuple[Runtime, ...] = axis((Runtime(),), "llama.cpp's settings", "runtimes")
     sampling: Sampling = field(default_factory=Sampling)
     offload: Offload = field(default_factory=Offload)  # of all arms; layers and caches are axes
     builds: tuple[str | None, ...] = (None,)  # see ``RunSpec.build``
     traffics: tuple[Traffic | None, ...] = (None,)
     rpcs: tuple[tuple[str, ...], ...] = ((),)
+
+    @classmethod
+    def axes_of(cls, request: BenchOptions) -> dict[str, Any]:
+        """Return the values of each axis of which a bench names some."""
+        named = {of.name: getattr(request, of.metadata["of"]) for of in fields(cls) if of.metadata}
+        return {name: values for name, values in named.items() if values}
 
     @property
     def has_traffic(self) -> bool:
