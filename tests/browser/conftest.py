@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-)
+from ggufspec.report.html.sections import html
+from tests.support import crossed
+from tests.support.browsers import find_chromium
+from tests.support.swept import HARMFUL, swept
 
-from playwright.sync_api import Browser, sync_playwright  # noqa: E402  # only where it is installed
-
-from ggufspec.report.html.sections import html  # noqa: E402
-from tests.support import crossed  # noqa: E402
-from tests.support.browsers import find_chromium  # noqa: E402
-from tests.support.swept import HARMFUL, swept  # noqa: E402
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 _QUIET = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
@@ -27,6 +25,8 @@ _QUIET = (
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """A Chromium without a window."""
+    from playwright.sync_api import sync_playwright  # not at once: each worker imports this file
+
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=find_chromium(), args=list(_QUIET))
         yield browser

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, Page
 
 from ggufspec.analysis import BoardRow, BundleState, PublishedBundle, boards
 from ggufspec.domain import Estimate
 from ggufspec.report.html import board as page_of_board
 from tests.support.browsers import skip_without_chromium
 from tests.support.swept import HARMFUL
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 skip_without_chromium()
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
-from playwright.sync_api import Browser, Page
 
 from tests.support.browsers import skip_without_chromium
 from tests.support.pages import contrast
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 skip_without_chromium()
 

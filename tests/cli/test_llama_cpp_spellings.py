@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
 from pathlib import Path
 
 import pytest
@@ -19,14 +19,11 @@ HELPS = sorted((Path(__file__).parents[1] / "help").glob("[!i]*/*.txt"))  # with
 COMMANDS = command_lines.commands()
 
 
-def _groups() -> Iterator[frozenset[str]]:
-    """Yield the names that each recorded program of llama.cpp lists for one option."""
-    for path in HELPS:
-        listed = parse_help(path.read_text(), plain=False)
-        yield from {listed.spellings(flag) for flag in listed.help}
-
-
-GROUPS = frozenset(_groups())
+@functools.cache  # not at once: each worker of pytest-xdist imports this file
+def _groups() -> frozenset[frozenset[str]]:
+    """Return the names that each recorded program of llama.cpp lists for one option."""
+    listed = [parse_help(path.read_text(), plain=False) for path in HELPS]
+    return frozenset(options.spellings(flag) for options in listed for flag in options.help)
 
 
 @pytest.mark.parametrize("path", COMMANDS)
@@ -37,7 +34,7 @@ def test_an_option_has_every_name_of_llama_cpp_or_says_that_it_means_something_e
         if isinstance(param, FieldOption)
         for name in (*param.opts, *param.secondary_opts)
     }
-    for group in GROUPS:
+    for group in _groups():
         for name in group & fields.keys():
             if not fields[name].elsewhere:
                 missing = {other for other in group if fields.get(other) is not fields[name]}

@@ -231,32 +231,39 @@ def _many(count: int, item: Callable[[int], bytes]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "what"),
+    ("write", "what"),
     [
-        (_header(0, 99_000, _many(99_000, lambda n: _key(f"{n:05x}", 0, b"\0"))), "99,000 keys"),
+        (lambda: _header(0, 99_000, _many(99_000, lambda n: _key(f"{n:05x}", 0, b"\0"))), "99,000 keys"),
         (
-            _header(0, 58_000, _many(58_000, lambda n: _key(f"{n:05x}", 9, struct.pack("<IQ", 0, 0)))),
+            lambda: _header(
+                0, 58_000, _many(58_000, lambda n: _key(f"{n:05x}", 9, struct.pack("<IQ", 0, 0)))
+            ),
             "58,000 keys",
         ),
         (
-            _header(45_000, 0, _many(45_000, lambda n: _tensor(f"{n:05x}", (8,), offset=32 * n))),
+            lambda: _header(45_000, 0, _many(45_000, lambda n: _tensor(f"{n:05x}", (8,), offset=32 * n))),
             "45,000 tensors",
         ),
         (
-            _header(0, 1, _key("k", 9, struct.pack("<IQ", 8, 3 << 20)), bytes(24 << 20)),
+            lambda: _header(0, 1, _key("k", 9, struct.pack("<IQ", 8, 3 << 20)), bytes(24 << 20)),
             "3,145,728 values of 'k'",
         ),
         (
-            _header(0, 1, _key("k", 9, struct.pack("<IQ", 0, 3 << 20)), bytes(3 << 20)),
+            lambda: _header(0, 1, _key("k", 9, struct.pack("<IQ", 0, 3 << 20)), bytes(3 << 20)),
             "3,145,728 values of 'k'",
         ),
-        (_header(0, 1, _key("k" * 70_000, 0, b"\0")), "70,000 bytes in one text"),
-        (_header(0, 1, _key("k", 8, struct.pack("<Q", 41 << 20)), bytes(42 << 20)), "bytes in one text"),
+        (lambda: _header(0, 1, _key("k" * 70_000, 0, b"\0")), "70,000 bytes in one text"),
+        (
+            lambda: _header(0, 1, _key("k", 8, struct.pack("<Q", 41 << 20)), bytes(42 << 20)),
+            "bytes in one text",
+        ),
     ],
     ids=["keys", "empty arrays", "tensors", "texts", "numbers", "long key", "long text"],
 )
-def test_headers_larger_than_any_models_are_refused_at_their_beginning(content: bytes, what: str) -> None:
-    source = models.Memory(content)
+def test_headers_larger_than_any_models_are_refused_at_their_beginning(
+    write: Callable[[], bytes], what: str
+) -> None:
+    source = models.Memory(write())
     with pytest.raises(ModelFileError, match=rf"(?m)has .*{what} in its header; models have at most [\d,]+$"):
         parse_header(source, name="m.gguf")
     assert source.bytes_read <= (1 << 20) + 64

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy
 from numpy.typing import NDArray
-from scipy import stats as reference
 
 from ggufspec import stats
 from ggufspec.stats import Effect, Gap, Rates
@@ -43,7 +43,7 @@ def _two_way(seed: int, prompts: int, loads: int, *sds: float) -> NDArray[np.flo
 def test_prompts_that_ran_once_get_students_t() -> None:
     logs = _two_way(1, 30, 1, 0.05, 0.0, 0.0)
     effect = _effect(logs)
-    expected = reference.ttest_1samp(logs.ravel(), 0.0)
+    expected = scipy.stats.ttest_1samp(logs.ravel(), 0.0)
     assert effect.degrees == 29
     assert effect.p_value == pytest.approx(expected.pvalue)
     interval = expected.confidence_interval()
@@ -54,7 +54,7 @@ def test_prompts_that_ran_once_get_students_t() -> None:
 def test_a_single_prompt_gets_students_t_over_its_repeats(loads: NDArray[np.float64] | None) -> None:
     logs = _two_way(1, 1, 6, 0.0, 0.05, 0.0)
     effect = _effect(logs, loads)
-    assert effect.p_value == pytest.approx(reference.ttest_1samp(logs.ravel(), 0.0).pvalue)
+    assert effect.p_value == pytest.approx(scipy.stats.ttest_1samp(logs.ravel(), 0.0).pvalue)
     assert (effect.components.prompts, effect.components.loads) == (1, 6)
 
 
@@ -62,7 +62,7 @@ def test_where_loads_decide_the_interval_is_students_over_their_means() -> None:
     logs = _two_way(2, 8, 4, 0.0, 0.1, 1e-5)
     effect = _effect(logs, _loads(8, 4))
     assert effect.degrees == pytest.approx(3, rel=1e-3)
-    assert effect.p_value == pytest.approx(reference.ttest_1samp(logs.mean(axis=0), 0.0).pvalue, rel=1e-3)
+    assert effect.p_value == pytest.approx(scipy.stats.ttest_1samp(logs.mean(axis=0), 0.0).pvalue, rel=1e-3)
 
 
 def test_variance_and_degrees_of_a_complete_table_follow_from_its_mean_squares() -> None:
@@ -77,7 +77,7 @@ def test_variance_and_degrees_of_a_complete_table_follow_from_its_mean_squares()
     assert effect.fit.error == pytest.approx(math.sqrt(variance))
     assert effect.degrees == pytest.approx(max(degrees, 3))
     assert effect.p_value == pytest.approx(
-        2 * reference.t.sf(abs(logs.mean()) / math.sqrt(variance), max(degrees, 3))
+        2 * scipy.stats.t.sf(abs(logs.mean()) / math.sqrt(variance), max(degrees, 3))
     )
     assert effect.components.prompt == pytest.approx((squares[0] - squares[2]) / 4)
     assert effect.components.load == pytest.approx((squares[1] - squares[2]) / 8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats as reference
+import scipy
 
 from ggufspec import stats
 from ggufspec.domain import Sampling
@@ -17,7 +17,7 @@ HOT, COLD = (Sampling(temperature=heat, top_k=0, top_p=0.9) for heat in (1.0, 0.
 @pytest.mark.parametrize(("found", "tokens"), [(0, 1), (0, 12_000), (1, 12_000), (7, 300), (299, 300)])
 def test_a_bound_is_where_so_few_would_be_found_once_in_twenty(found: int, tokens: int) -> None:
     share = stats.highest_share(found, tokens)
-    assert reference.binom.cdf(found, tokens, share) == pytest.approx(0.05)
+    assert scipy.stats.binom.cdf(found, tokens, share) == pytest.approx(0.05)
 
 
 def test_the_bound_without_any_is_the_rule_of_three() -> None:

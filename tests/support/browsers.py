@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 
@@ -16,7 +17,9 @@ def find_chromium() -> str | None:
 
 
 def skip_without_chromium() -> None:
-    """Skip the module that is being imported, if no Chromium is here."""
+    """Skip the module that is being imported, if no Chromium is here, or nothing that drives it."""
+    if importlib.util.find_spec("playwright") is None:
+        pytest.skip("playwright is not installed: pip install playwright", allow_module_level=True)
     if find_chromium() is None:
         pytest.skip(
             "no Chromium is here: install it (Debian: apt-get install chromium) or set GGUFSPEC_CHROMIUM",
