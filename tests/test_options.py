@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import pickle
@@ -93,6 +94,7 @@ def _reads(kind: kinds.Kind, text: str) -> bool:
     return True
 
 
+@functools.cache  # made once, and not for each example
 def _values(field: Option, *, several: bool) -> st.SearchStrategy[Any]:
     """Return values of a field."""
     if isinstance(field.kind, Flag):

@@ -33,7 +33,7 @@ from ggufspec.modelfiles import catalog, hub
 from tests.support import embedded
 from tests.support.walks import traced_run
 
-TOKENS = 400  # by then, the embedded target has come back to its phrases
+TOKENS = 300  # by then, the embedded target has come back to its phrases
 ASKED = [
     (method, size)
     for method in Method
@@ -47,7 +47,7 @@ def _spec(drafting: Drafting | None, tokens: int = TOKENS) -> RunSpec:
     return RunSpec(
         pair=Pair(name="demo", target=pair.target),
         role=Role.TARGET if drafting is None else Role.DRAFTING,
-        prompt=next(prompt for prompt in prompts.suite("demo").prompts if prompt.id == "list-packing"),
+        prompt=next(prompt for prompt in prompts.suite("demo").prompts if prompt.id == "qa-home"),
         n_predict=tokens,
         context=512,
         threads=1,
