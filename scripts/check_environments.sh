@@ -15,6 +15,7 @@
 #   busy-core  another program keeps one core busy
 #   together   user, folder and locale at once
 #   pythons    every interpreter in PYTHONS, one after the other
+#   lowest     the lowest versions of all packages that pyproject.toml declares: tests without llama.cpp alone
 #   processor-v2, processor-v3, processor-v4, processor-native
 #              tests/real alone, with a llama.cpp that computes as on another x86 processor
 set -uo pipefail
@@ -86,8 +87,23 @@ busy_core() {
     trap - EXIT
 }
 
+# The tests that need no llama.cpp, by the lowest versions that are declared; uv chooses them.
+lowest() {
+    local place=$logs/lowest code=0 settings
+    git clone --quiet --no-hardlinks . "$place"
+    mapfile -t settings < <(.venv/bin/python scripts/pip_settings.py)
+    (PATH=$PWD/.venv/bin:$PATH && cd "$place" && env "${settings[@]}" scripts/lock --lowest lowest.txt &&
+        REQUIREMENTS=lowest.txt scripts/setup --no-build &&
+        .venv/bin/pytest -q -n auto --ignore tests/real --ignore tests/browser) >"$place.log" 2>&1 </dev/null || code=$?
+    printf '%-22s exit %-3s          %s\n' lowest "$code" "$(tail -1 "$place.log" | tr -d =)"
+    if ((code)); then
+        failures=$((failures + 1))
+        grep -E '^(FAILED|ERROR) ' "$place.log"
+    fi
+}
+
 environments=("$@")
-((${#environments[@]})) || environments=(bare locale folder user busy-core pythons)
+((${#environments[@]})) || environments=(bare locale folder user busy-core pythons lowest)
 for environment in "${environments[@]}"; do
     case $environment in
         bare) check bare ;;
@@ -114,6 +130,7 @@ for environment in "${environments[@]}"; do
         processor-v2 | processor-v3 | processor-v4 | processor-native)
             check "$environment" --processor "${environment#processor-}"
             ;;
+        lowest) lowest ;;
         pythons)
             for python in ${PYTHONS:-}; do
                 check "$("$python" -c 'import sys; print("python-%d.%d.%d" % sys.version_info[:3])')" \

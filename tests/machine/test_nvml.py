@@ -106,7 +106,7 @@ def test_the_real_package_has_what_is_asked_of_it() -> None:
     assert real.NVMLError(fake_nvml.NOT_SUPPORTED).value == real.NVML_ERROR_NOT_SUPPORTED
     named = [name for name in vars(real) if name.startswith("nvmlClocks") and "Reason" in name]
     said = {bit: name for name in named if (bit := getattr(real, name)).bit_count() == 1}
-    assert set(nvml._REASONS) == set(said) - {real.nvmlClocksEventReasonGpuIdle}
+    assert set(nvml._REASONS) >= set(said) - {real.nvmlClocksEventReasonGpuIdle}  # older ones have fewer
     slow = {said[bit] for bit, name in nvml._REASONS.items() if name in nvml.SLOWDOWNS}
     assert len(slow) == 3
     assert all("Thermal" in name or "PowerBrake" in name for name in slow)

@@ -98,7 +98,8 @@ def for_people(frame: DataFrame, output: str) -> str:
 
 
 def _csv(frame: DataFrame, _title: str) -> str:
-    return frame.map(_csv_cell).to_csv(index=False, lineterminator="\n")
+    # as objects: pandas 2 would make floats of whole numbers where one of them is missing
+    return frame.astype(object).map(_csv_cell).to_csv(index=False, lineterminator="\n")
 
 
 def _json(frame: DataFrame, _title: str) -> str:
