@@ -51,7 +51,8 @@ def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def figures(sample: Sample) -> Sample:
-    return replace(sample, text=None, tokens=None)
+    """What does not follow from the text, in which names may be replaced."""
+    return replace(sample, text=None, tokens=None, by_segment=None, segment_s=None)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
