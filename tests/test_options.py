@@ -272,6 +272,7 @@ NAMED_OTHERWISE = {
     "forecast_tuning": "tune",
     "remove_builds": "build",
     "serving_command": "serve",
+    "whatif_served": "whatif",
 }
 """Functions of a command that has another name, or an option in place of the function."""
 

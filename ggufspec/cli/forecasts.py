@@ -110,6 +110,11 @@ def whatif(asked: WhatIfOptions) -> None:
     those without a network. Each pass of the target then pays the round trips, once for a draft of any size.
     llama.cpp 0.3.36 makes one for each worker; --round-trips says how many there are.
 
+    With --url, smaller draft sizes of a llama-server that runs and drafts with a draft model are forecast.
+    Its traffic so far tells what would be accepted: the rounds in its log (LLAMA_TRACE=1, --server-log), or
+    its counters (--metrics), with wider intervals. A few short requests tell what rounds cost. It is not
+    started again. Beside a server with the target alone, the speed-up is known, too.
+
     \b
     ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --alpha 0.5-0.9 --verify-ratio 1.5
     ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --accept 0.708 --observed 2.58 --draft 3 \\
@@ -120,6 +125,7 @@ def whatif(asked: WhatIfOptions) -> None:
     ggufspec whatif --pair llama-3-70b --like theirs.zip --alpha 0.8
     ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8 --parallel 16 --depth 4096
     ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8 --rtt 2ms --bandwidth 1G
+    ggufspec whatif --url http://127.0.0.1:8081 --url http://127.0.0.1:8080
     """
     from ggufspec.forecast import costs, whatif
     from ggufspec.report.text import formats, projections, tables
@@ -133,6 +139,17 @@ def whatif(asked: WhatIfOptions) -> None:
         if not stored:
             echo("no profile of a pair is stored yet; `ggufspec tune` measures one", err=True)
         emit(stored, asked.out)
+        return
+    if asked.names_servers:
+        served = api.whatif_served(asked)
+        for sentence in served.basis:
+            echo_sentence(sentence)
+        if asked.output in tables.FOR_PEOPLE:
+            emit(projections.of_server(served, asked.output), asked.out)
+        else:
+            from ggufspec.report import frames
+
+            emit(formats.render(frames.served_forecasts(served), asked.output), asked.out)
         return
     with usage_errors():
         answer = api.whatif(asked)

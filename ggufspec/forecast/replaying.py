@@ -18,7 +18,7 @@ from ggufspec.forecast.forecasting import Forecast, forecasts, longest
 from ggufspec.forecast.trace import TracedRun, chance_behind, from_rounds
 from ggufspec.stats import Z95, Estimate
 
-_ERROR = 0.05  # standard error of a size's time: 3 % between loads, and the straight line between sizes
+SIZE_ERROR = 0.05  # standard error of a size's time: 3 % between loads, and the straight line between sizes
 _LEAST = 0.5  # of a round without a draft: each evaluates the target, so that less is noise
 _SURE = 1000.0  # the weight of a time that is given
 
@@ -77,7 +77,7 @@ def time_rounds(
     least_s = _LEAST * solved[0]
     return CostCurve(
         verify=tuple(
-            Point(tokens=size + 1, depth=0, seconds=Estimate.around(time, Z95 * _ERROR * time))
+            Point(tokens=size + 1, depth=0, seconds=Estimate.around(time, Z95 * SIZE_ERROR * time))
             for size, time in zip(sizes, (max(time, least_s) for time in solved), strict=True)
         ),
         resize_s=Estimate.around(max(0.0, resize_s)),

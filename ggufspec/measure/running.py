@@ -40,7 +40,7 @@ def prepare_session(request: BenchOptions) -> Session:
         GgufspecError: an option means nothing to a server that runs, or the servers cannot be compared.
     """
     _refuse_options(request)
-    keys = _read_keys(request)
+    keys = server.read_keys((*(request.url or ()), *(request.url_drafting or ())), request.api_key_file)
     servers = _describe(request, keys)
     recording = read_replay(request)
     if recording is None:
@@ -104,26 +104,6 @@ def _refuse_options(request: BenchOptions) -> None:
             "--until decided measures one request after another",
             "at servers that run already, use --repeats or --precision",
         )
-
-
-def _read_keys(request: BenchOptions) -> dict[str, str]:
-    """Return the key for each address.
-
-    Raises:
-        GgufspecError: an address or a key file is wrong, or there are more key files than servers.
-    """
-    urls = [server.check_url(url) for url in (*(request.url or ()), *(request.url_drafting or ()))]
-    files = request.api_key_file
-    if len(files) > len(urls):
-        raise GgufspecError(
-            f"{len(files)} key files are more than {counted(len(urls), 'server')}",
-            "give one file for all servers, or one for each, those of --url first",
-        )
-    if len(urls) == len(files):
-        keys = [server.read_key(file) for file in files]
-    else:
-        keys = [server.read_key(files[0] if files else None)] * len(urls)
-    return {url: key for url, key in zip(urls, keys, strict=True) if key is not None}
 
 
 def _describe(request: BenchOptions, keys: Mapping[str, str]) -> RunningServers:

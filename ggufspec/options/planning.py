@@ -26,6 +26,7 @@ from ggufspec.options.groups import (
     PairOption,
     ReferenceOptions,
     RpcOption,
+    ServerOptions,
     SplitOptions,
     TableOptions,
     TunedOption,
@@ -88,6 +89,7 @@ class WhatIfOptions(
     MachineOptions,
     DepthOption,
     UsersOption,
+    ServerOptions,
     TableOptions,
     section="Costs",
     several="draft",
@@ -186,6 +188,21 @@ class WhatIfOptions(
         section="llama.cpp",
         kind=Word(*_DRAFTING_PROGRAMS),
         help="Program that drafts.",
+    )
+    url: tuple[str, ...] | None = option(
+        default=None,
+        common=True,
+        help="Forecast other draft sizes of a llama-server that runs and drafts, by its traffic so far. Name "
+        "one with the target alone, too, for the speed-up.",
+    )
+    url_drafting: tuple[str, ...] | None = option(
+        default=None, help="The same; servers say whether they draft."
+    )
+    server_log: Path | None = option(
+        "--server-log",
+        kind=FilePath(),
+        section="Running servers",
+        help="Log of that server, started with LLAMA_TRACE=1: its rounds in their order, not only counted.",
     )
 
 

@@ -5,9 +5,16 @@ from itertools import accumulate
 
 import pytest
 
-from ggufspec.domain import Program, Sample, Status
+from ggufspec.domain import Program, Round, Sample, Status
 from ggufspec.llama.logs.parsing import parse
-from ggufspec.llama.logs.rounds import Clock, Statistics, find_statistics, with_requests, with_rounds
+from ggufspec.llama.logs.rounds import (
+    Clock,
+    Statistics,
+    find_rounds,
+    find_statistics,
+    with_requests,
+    with_rounds,
+)
 
 TREE = Sample(
     status=Status.OK,
@@ -36,6 +43,18 @@ SIMPLE = Sample(
 SERVER = Sample(
     status=Status.OK, program=Program.SERVER, gen_tokens=64, gen_s=2.0, n_drafted=60, n_accepted=47
 )
+TRACED = b"""\
+0.04.130.217 W srv    load_model: LLAMA_TRACE = 1
+0.05.220.018 I slot update_slots: id  0 | task 0 | accepted  3/ 8 draft tokens
+0.05.220.518 I slot update_slots: id  1 | task 12 | accepted 16/16 draft tokens
+0.05.221.018 I slot update_slots: id  1 | task 13 | accepted  1/ 8 draft tokens (restore checkpoint)
+0.05.221.118 I slot update_slots: id  1 | task 13 | accepted  1/ 2 draft tokens
+slot update_slots: id  0 | task 0 | accepted  0/ 1 draft tokens
+"""
+
+
+def test_rounds_of_a_server_that_traces_belong_to_their_requests() -> None:
+    assert find_rounds(TRACED) == [(Round(8, 3), Round(1, 0)), (Round(16, 16),)]
 
 
 def statistics(

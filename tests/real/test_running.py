@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -33,17 +34,20 @@ def _spec() -> RunSpec:
     )
 
 
+@contextmanager
+def _served(llama: Install, spec: RunSpec, *flags: str) -> Iterator[str]:
+    """Serve a specification, and write a line for each round; yield the address."""
+    port = next(launching.find_free_ports(18080))
+    argv = ("env", "LLAMA_TRACE=1", *commands.serving_argv(spec, llama, slots=2, port=port), *flags)
+    with closing(launching.start_printed(argv, port=port, timeout_s=120)):
+        yield f"http://127.0.0.1:{port}"
+
+
 @pytest.fixture
 def servers(llama: Install) -> Iterator[tuple[str, str]]:
     """The addresses of a server with the target alone, and of one that drafts."""
-    with ExitStack() as stack:
-        urls = []
-        for spec in (_spec().baseline, _spec()):
-            port = next(launching.find_free_ports(18080))
-            argv = commands.serving_argv(spec, llama, slots=2, port=port)
-            stack.callback(launching.start_printed(argv, port=port, timeout_s=120).close)
-            urls.append(f"http://127.0.0.1:{port}")
-        yield urls[0], urls[1]
+    with _served(llama, _spec().baseline) as alone, _served(llama, _spec()) as drafting:
+        yield alone, drafting
 
 
 def test_running_servers_are_measured_as_they_describe_themselves(
@@ -77,3 +81,33 @@ def test_running_servers_are_measured_as_they_describe_themselves(
         for text in asked.prompt
     ]
     assert compared == [True] or (compared == [False] and not all(text.is_whole for text in sure))
+
+
+@pytest.mark.takes(15)
+def test_the_rounds_of_a_running_server_tell_those_of_smaller_drafts(llama: Install, tmp_path: Path) -> None:
+    """By its log and by its counters; a server that drafts three tokens shows whether that is so."""
+    asked = BenchOptions(
+        url_drafting="",
+        n_predict=160,
+        repeats=1,
+        timeout=120.0,
+        prompt=tuple(f"{word} was" for word in WORDS),
+    )
+    log = tmp_path / "server.log"
+    eight, three = (replace(_spec(), drafting=Drafting(n_max=size)) for size in (8, 3))
+    with _served(llama, eight, "--metrics", "--log-file", str(log)) as url:
+        ggufspec.bench(asked.replace(url_drafting=url))
+        counted = ggufspec.whatif_served(url=url)
+        logged = ggufspec.whatif_served(url=url, server_log=log)
+    with _served(llama, three) as url:
+        stored = ggufspec.load(ggufspec.bench(asked.replace(url_drafting=url)).meta.id)
+    (shown,) = arms.group(stored)
+    assert shown.acceptance is not None
+    assert (counted.n_max, logged.n_max) == (8, 8)
+    for served in (logged, counted):
+        assert not served.has_baseline
+        (found,) = [forecast for forecast in served.forecasts if forecast.drafting.n_max == 3]
+        assert found.mean_accepted_length == pytest.approx(shown.acceptance.mean_accepted_length, rel=0.05)
+
+
+WORDS = ("The old man", "A small dog", "In the forest there", "The weather", "Her mother", "On the table")

@@ -428,6 +428,11 @@ def _ranked(prompt: object) -> dict[str, Any]:
     return {"content": " yes", "completion_probabilities": [ranked[0] | {"top_logprobs": ranked}]}
 
 
+def round_ms(drafted: int) -> float:
+    """What a round of a running llama-server takes, by its own account: so little that clocks do not mind."""
+    return 0.4 + 0.05 * drafted
+
+
 @dataclass(kw_only=True)
 class FakeServer:
     """What a server is and does; ``requests`` are the paths, headers and bodies that it was sent.
@@ -445,6 +450,7 @@ class FakeServer:
         start: what it tells of its start; empty for nothing.
         redirects_to: where it redirects every request.
         answers: what paths answer in place of what they should.
+        right: which tokens the drafter has right, over and over, where llama-server's /completion is asked.
     """
 
     software: str = "vLLM"
@@ -459,6 +465,7 @@ class FakeServer:
     start: str = "1764000000.5"
     redirects_to: str = ""
     answers: dict[str, Any] = field(default_factory=dict)
+    right: tuple[bool, ...] = ()
     requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
     url: str = ""
     counters: dict[str, int] = field(default_factory=dict)
@@ -553,8 +560,28 @@ class _RunningHandler(_Handler):
             self._answer(200, {"tokens": [7 for _ in body["prompt"].split()]})
         elif self.path in {"/v1/completions", "/v1/chat/completions"}:
             self._complete(body)
+        elif self.path == "/completion" and self.fake.right:
+            self._stream_rounds(body["n_predict"])
         else:
             self._refuse(404, "no such page")
+
+    def _stream_rounds(self, n: int) -> None:
+        """Say how many tokens each round drafted and accepted, and what it would have taken."""
+        self._begins_stream("")
+        done, drafted, accepted, ms = 1, 0, 0, 0.0
+        event = {"content": "word", "tokens": [1], "stop": False}
+        self._event(event | {"timings": {"predicted_n": 1, "predicted_ms": 0.0}})
+        while done < n:
+            draft = min(self.fake.gamma, n - done - 1)
+            right = [self.fake.right[(done + place) % len(self.fake.right)] for place in range(draft)]
+            match = (*right, False).index(False)
+            drafted, accepted, ms = drafted + draft, accepted + match, ms + round_ms(draft)
+            counts = {"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {}
+            for _ in range(match + 1):
+                done += 1
+                self._event(event | {"timings": {"predicted_n": done, "predicted_ms": ms, **counts}})
+        last = {"predicted_n": done, "predicted_ms": ms, **counts}
+        self._event({"content": "", "tokens": [], "stop": True, "timings": last})
 
     def _is_answered(self, body: dict[str, Any]) -> bool:
         """Answer a request without the key, to be redirected, or whose answer is given; return whether."""

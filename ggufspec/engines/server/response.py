@@ -14,9 +14,9 @@ import json
 import math
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
 
 import msgspec
 
@@ -24,7 +24,7 @@ from ggufspec import prompts
 from ggufspec.domain import Failure, Method, Program, Round, RunSpec, Sample, Segment, SegmentCounts, Status
 from ggufspec.engines import plausibility
 from ggufspec.engines.engine import median_gap
-from ggufspec.llama.server import CompletionEvent, Count, Server, answers, event_text
+from ggufspec.llama.server import CompletionEvent, Count, answers, event_text
 
 
 def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> dict[str, Any]:
@@ -71,7 +71,17 @@ def _seed(spec: RunSpec) -> int:
     return zlib.crc32(spec.prompt.text.encode(), spec.sampling.seed) >> 1  # the largest value means "random"
 
 
-def send(server: Server, request: Mapping[str, Any], out: TextIO, *, timeout_s: float | None = None) -> None:
+class Streams(Protocol):
+    """A server that streams completions: one that was started here, or one that runs already."""
+
+    def stream_lines(
+        self, body: Mapping[str, Any], *, timeout_s: float | None = None
+    ) -> Iterator[tuple[float, str]]:
+        """Request a completion; yield the seconds since then and each line, as they arrive."""
+        ...
+
+
+def send(server: Streams, request: Mapping[str, Any], out: TextIO, *, timeout_s: float | None = None) -> None:
     """Request a completion and write each event of its stream to ``out`` as it arrives.
 
     Every line is ``{"at_s": seconds since the request was sent, "chunk": the event}``.

@@ -1,4 +1,4 @@
-"""What would drafting gain? From rates or headers and an acceptance alone; no weights, nothing is run."""
+"""What would drafting gain? From rates or headers and an acceptance, or from a server that runs."""
 
 from __future__ import annotations
 
@@ -7,3 +7,4 @@ from ggufspec.forecast.whatif.asking import WhatIf, whatif
 from ggufspec.forecast.whatif.cost_sources import CostSource, list_profiles
 from ggufspec.forecast.whatif.outlooks import Network, WhatIfProjection, best, implied_verify_ratio, outlook
 from ggufspec.forecast.whatif.placing import Machines, describe_device, parts_of, roofline_rate, shape
+from ggufspec.forecast.whatif.served import ServedForecast, traffic_runs, weigh_tokens, whatif_served

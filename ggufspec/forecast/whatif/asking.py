@@ -53,6 +53,8 @@ def whatif(asked: WhatIfOptions) -> WhatIf:
         ValueError: the options are incomplete, or contradict each other.
         GgufspecError: a model is not available, or the bundle cannot be read.
     """
+    if asked.names_servers or asked.server_log is not None:
+        raise ValueError("a server that runs is asked by whatif_served")
     program, users = Program(asked.program), 1 if asked.parallel is None else asked.parallel[0]
     in_context = asked.ctx if asked.depth is None else asked.depth[0]
     by_rates = asked.target_tps is not None and asked.verify_cost is None

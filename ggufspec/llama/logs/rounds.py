@@ -24,7 +24,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple
 
-from ggufspec.domain import Method, MethodCounts, Program, Sample
+from ggufspec.domain import Method, MethodCounts, Program, Round, Sample
 
 _STATISTICS = re.compile(
     rb"statistics {1,20}(?P<method>[\w-]{1,40}): "
@@ -36,7 +36,10 @@ _STATISTICS = re.compile(
 )
 _NAMES = {method.stage: method.value for method in Method if method.is_head}
 """What ik_llama.cpp calls heads in its statistics -> llama.cpp's names; its n-grams differ in underscores."""
-
+_ROUND = re.compile(
+    rb"\| task (?P<task>\d{1,12}) \| "
+    rb"accepted +(?P<accepted>\d{1,6})/ *(?P<drafted>\d{1,6}) draft tokens(?P<restores> \(restore)?"
+)
 _TESTED = 2  # tokens that builds from b8889 on evaluate first, to test whether a cache can be shortened
 _CHAIN = 2  # methods, at least
 _SLACK = 1.02  # of a window that is printed to the millisecond
@@ -62,6 +65,22 @@ class Statistics(NamedTuple):
     accepted: int
     rates: tuple[str, ...]  # accepted at each position, over ``judged``, as printed
     draft_s: float | None
+
+
+def find_rounds(data: bytes) -> list[tuple[Round, ...]]:
+    """Return the rounds of each request of a llama-server that ran with LLAMA_TRACE=1, in their order.
+
+    Requests that restored a checkpoint are left out: they replay what was accepted as a round of its own.
+    """
+    by_task: dict[int, list[Round]] = {}
+    restored = set()
+    for match in _ROUND.finditer(data):
+        task, entry = int(match["task"]), Round(int(match["drafted"]), int(match["accepted"]))
+        if match["restores"]:
+            restored.add(task)
+        elif entry.accepted <= entry.drafted:
+            by_task.setdefault(task, []).append(entry)
+    return [tuple(rounds) for task, rounds in by_task.items() if task not in restored]
 
 
 def find_statistics(data: bytes, start: int = 0, end: int | None = None) -> list[Statistics]:

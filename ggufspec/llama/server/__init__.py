@@ -13,9 +13,10 @@ from ggufspec.llama.server.answers import (
     read_openai_event,
     read_properties,
     read_slot_drafts,
+    read_slot_methods,
     read_tokens,
 )
-from ggufspec.llama.server.client import LoadClient, RequestError
+from ggufspec.llama.server.client import LoadClient, RequestError, ServerClient
 from ggufspec.llama.server.endpoints import (
     KEY_VARIABLE,
     ServerCounters,
@@ -25,6 +26,7 @@ from ggufspec.llama.server.endpoints import (
     describe_server,
     read_counters,
     read_key,
+    read_keys,
     read_metrics,
     sends_in_clear,
 )
@@ -46,6 +48,7 @@ __all__ = [
     "PortTakenError",
     "RequestError",
     "Server",
+    "ServerClient",
     "ServerCounters",
     "Timings",
     "check_url",
@@ -58,10 +61,12 @@ __all__ = [
     "read_counters",
     "read_event",
     "read_key",
+    "read_keys",
     "read_metrics",
     "read_openai_event",
     "read_properties",
     "read_slot_drafts",
+    "read_slot_methods",
     "read_tokens",
     "readable_argv",
     "sends_in_clear",

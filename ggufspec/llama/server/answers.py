@@ -148,8 +148,13 @@ class ServerProperties(msgspec.Struct, frozen=True):
         return None if settings is None else settings.n_ctx
 
 
+class _SlotParams(msgspec.Struct, frozen=True):
+    types: str | None = msgspec.field(name="speculative.types", default=None)
+
+
 class _ListedSlot(msgspec.Struct, frozen=True):
     speculative: bool | None = None
+    params: _SlotParams | None = None  # of its last request
 
 
 class _Tokenized(msgspec.Struct, frozen=True):
@@ -184,6 +189,13 @@ def read_slot_drafts(content: bytes | None) -> bool | None:
     """Return whether a slot drafts, according to /slots; None if it does not say or cannot be read."""
     slots = decode_or_none(content, list[_ListedSlot])
     return slots[0].speculative if slots else None
+
+
+def read_slot_methods(content: bytes | None) -> str | None:
+    """Return what drafts by llama-server's names, according to /slots after a request; None if not said."""
+    slots = decode_or_none(content, list[_ListedSlot]) or []
+    types = next((slot.params.types for slot in slots if slot.params is not None), None)
+    return None if types is None else ",".join(name for name in types.split(",") if name != "none")
 
 
 def read_tokens(content: bytes) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ggufspec.domain import LLAMA_SERVER, Endpoint, Failure
 from ggufspec.errors import GgufspecError, NetworkError
 from ggufspec.llama.server import answers
 from ggufspec.llama.server.client import RequestError, ServerClient
+from ggufspec.units import counted
 
 KEY_VARIABLE = "GGUFSPEC_API_KEY"
 _LONGEST_KEY = 64 << 10  # bytes
@@ -29,7 +30,7 @@ _LINE = re.compile(r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<va
 _POSITION = re.compile(r'position="(\d+)"')
 _VLLM = "vllm:spec_decode_num_"
 _SGLANG = "sglang:"
-_LLAMA = "llamacpp:tokens_predicted"
+_LLAMA, _LLAMA_DRAFTS = "llamacpp:tokens_predicted", "llamacpp:spec_decode_num_"
 _PER_POSITION = "spec_decode_num_accepted_tokens_per_pos"  # llama.cpp took vLLM's name
 
 
@@ -73,6 +74,29 @@ def read_key(file: Path | None) -> str | None:
     if not key or not key.isprintable() or " " in key:
         raise GgufspecError(f"the key file {file} does not hold one key", "write only the key into it")
     return key
+
+
+def read_keys(texts: Sequence[str], files: Sequence[Path]) -> dict[str, str]:
+    """Return the key for each address that needs one.
+
+    Args:
+        texts: the addresses, those of ``--url`` first.
+        files: one for all of them, or one for each.
+
+    Raises:
+        GgufspecError: an address or a key file is wrong, or there are more key files than servers.
+    """
+    urls = [check_url(text) for text in texts]
+    if len(files) > len(urls):
+        raise GgufspecError(
+            f"{len(files)} key files are more than {counted(len(urls), 'server')}",
+            "give one file for all servers, or one for each, those of --url first",
+        )
+    if len(urls) == len(files):
+        keys = [read_key(file) for file in files]
+    else:
+        keys = [read_key(files[0] if files else None)] * len(urls)
+    return {url: key for url, key in zip(urls, keys, strict=True) if key is not None}
 
 
 def sends_in_clear(url: str, key: str | None) -> bool:
@@ -283,8 +307,8 @@ class ServerCounters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 def read_counters(metrics: str) -> ServerCounters | None:
     """Return the counters in a text; None if there are none that are known by name.
 
-    The names of drafts are vLLM's (``vllm:spec_decode_num_drafts`` and others) and SGLang's
-    (``sglang:spec_verify_calls_total``). Several engines behind one server are added.
+    The names of drafts are vLLM's (``vllm:spec_decode_num_drafts`` and others), llama-server's, which took
+    them, and SGLang's (``sglang:spec_verify_calls_total``). Several engines behind one server are added.
     """
     sums, positions = _sums(metrics)
     if "vllm:generation_tokens" in sums:
@@ -292,9 +316,7 @@ def read_counters(metrics: str) -> ServerCounters | None:
             rounds=sums.get(f"{_VLLM}drafts"),
             drafted=sums.get(f"{_VLLM}draft_tokens"),
             accepted=sums.get(f"{_VLLM}accepted_tokens"),
-            accepted_at=tuple(
-                positions.get(position, 0.0) for position in range(max(positions, default=-1) + 1)
-            ),
+            accepted_at=_by_position(positions),
             generated=sums["vllm:generation_tokens"],
         )
     if f"{_SGLANG}generation_tokens" in sums:
@@ -304,8 +326,18 @@ def read_counters(metrics: str) -> ServerCounters | None:
             requests=sums.get(f"{_SGLANG}num_requests"),
         )
     if _LLAMA in sums:
-        return ServerCounters(generated=sums[_LLAMA])
+        return ServerCounters(
+            rounds=sums.get(f"{_LLAMA_DRAFTS}drafts"),
+            drafted=sums.get(f"{_LLAMA_DRAFTS}draft_tokens"),
+            accepted=sums.get(f"{_LLAMA_DRAFTS}accepted_tokens"),
+            accepted_at=_by_position(positions),
+            generated=sums[_LLAMA],
+        )
     return None
+
+
+def _by_position(positions: Mapping[int, float]) -> tuple[float, ...]:
+    return tuple(positions.get(position, 0.0) for position in range(max(positions, default=-1) + 1))
 
 
 def read_start(metrics: str) -> str | None:

@@ -6,6 +6,7 @@ null, and column names have the units.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -14,7 +15,7 @@ import pandas as pd
 from ggufspec.analysis import BenchComparison, Board, CrossoverMap, Guard, ListedBench, arms, of_segments
 from ggufspec.domain import RunSpec
 from ggufspec.forecast import Forecast, planning
-from ggufspec.forecast.whatif import WhatIf
+from ggufspec.forecast.whatif import ServedForecast, WhatIf
 from ggufspec.llama.logs import LoggedRun
 from ggufspec.notebooks import named_options
 from ggufspec.report.columns import Row
@@ -82,6 +83,7 @@ __all__ = [
     "rounds",
     "runs",
     "segments",
+    "served_forecasts",
     "sort_by_arm",
     "summary",
     "turns",
@@ -225,6 +227,13 @@ def logs(runs: Sequence[LoggedRun]) -> pd.DataFrame:
 def forecasts(forecasts: Sequence[Forecast]) -> pd.DataFrame:
     """Return one row per forecast; ``category`` is null over all prompts."""
     return frame(ForecastRow, forecasts)
+
+
+def served_forecasts(served: ServedForecast) -> pd.DataFrame:
+    """Return one row per draft size; what needs a server with the target alone is left out without one."""
+    made = forecasts(served.forecasts)
+    known = [name for name in ForecastRow.names() if not re.search("speedup|target|break_even", name)]
+    return made if served.has_baseline else made[known]
 
 
 def prospects(configurations: Sequence[Prospect]) -> pd.DataFrame:

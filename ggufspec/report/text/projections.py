@@ -9,14 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ggufspec import units
+from ggufspec.domain import Estimate
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import whatif
 from ggufspec.forecast.planning import Planned
-from ggufspec.forecast.whatif import Acceptance, AcceptanceRate, CostSource, Steady, WhatIf, WhatIfProjection
+from ggufspec.forecast.whatif import (
+    Acceptance,
+    AcceptanceRate,
+    CostSource,
+    ServedForecast,
+    Steady,
+    WhatIf,
+    WhatIfProjection,
+)
 from ggufspec.measure import Blocks, RunPlan, refuse_endless, runplan, sizes
 from ggufspec.modelfiles.memory import MemoryPlan, ModelMemory
 from ggufspec.report.columns import TableLayout
-from ggufspec.report.rows.plans import DeviceRow, OutlookRow, PlanRow, break_even, list_plans
+from ggufspec.report.rows.plans import DeviceRow, ForecastRow, OutlookRow, PlanRow, break_even, list_plans
 from ggufspec.report.text import figures, formats, tables
 
 _OUTLOOKS = TableLayout(
@@ -26,6 +35,45 @@ _OUTLOOKS = TableLayout(
         *("speedup", "break_even_accept_rate"),
     ),
 )
+
+
+_SERVED = TableLayout(
+    row=ForecastRow, names=("draft", "accept_rate", "mean_accepted_length", "tokens_per_s", "speedup")
+)
+
+
+def of_server(served: ServedForecast, output: str = "md") -> str:
+    """Return a table over γ for a server that runs, and what another draft size would give."""
+    layout = _SERVED if served.has_baseline else _SERVED.without("speedup")
+    table, verdict = tables.render(layout.fill(served.forecasts), output), _better(served)
+    first, second = (verdict, table) if output == tables.TERMINAL else (table, verdict)
+    return f"{first}\n\n{second}\n"
+
+
+def _better(served: ServedForecast) -> str:
+    """Return what the server's draft size gives, what the best one would, and how to have that."""
+    now, best, gain = served.now, served.best, served.gain
+    size = best.drafting.n_max
+    own, is_best = f"The server's γ {served.n_max}", size == served.n_max or gain.value <= 1
+    restart = f"restart with --spec-draft-n-max {size}"
+    if not served.has_baseline:
+        found = f"{own} is as fast as any smaller one"
+        if not is_best:
+            found = f"γ {size} would be about {_with_range(gain)} as fast as γ {served.n_max} is: {restart}"
+        return f"{found}. A server with the target alone beside it tells the speed-up."
+    reached = f"{own} gives about {_with_range(now.speedup)}"
+    if best.speedup.value <= 1:
+        return f"{reached}, and no smaller γ pays, at best γ {size} with {_with_range(best.speedup)}."
+    found = "no smaller γ is faster"
+    if not is_best:
+        found = f"γ {size} would give about {_with_range(best.speedup)}: {restart}"
+    return f"{reached}; {found}. These are estimates of one load of each; `ggufspec bench` measures them."
+
+
+def _with_range(estimate: Estimate) -> str:
+    if estimate.lo is None or estimate.hi is None:
+        return units.format_factor(estimate.value)
+    return f"{units.format_factor(estimate.value)} [{estimate.lo:.2f}, {estimate.hi:.2f}]"
 
 
 def surface(answer: WhatIf, output: str = "md") -> str:
