@@ -179,8 +179,7 @@ def _of_pair(bench: Bench, pairing: Pairing, reports: Mapping[str, Report]) -> I
 
 def _written(bench: Bench, pairing: Pairing, seconds: float) -> Section:
     gpus = installs.find_install(bench.llama).gpus
-    needed = models.size_bytes(pairing.drafter)
-    if gpus and sum(gpu.total_bytes for gpu in gpus) < needed:
+    if gpus and sum(gpu.total_bytes for gpu in gpus) < (needed := models.size_bytes(pairing.drafter)):
         raise NotRunError(f"the drafter alone takes {needed / 1e9:.1f} GB, more than the GPU has")
     files = [models.write(model, bench.models, seconds) for model in (pairing.target, pairing.drafter)]
     return Section(rows=[{"file": path.name, "GB": round(path.stat().st_size / 1e9, 3)} for path in files])

@@ -142,7 +142,7 @@ SMALLEST = Preset(
     users=(1, 2),
     threads=1,
     records_logs=False,
-    bundled=3,
+    bundled=2,
 )
 
 PROMPTS = (
