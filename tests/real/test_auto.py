@@ -19,7 +19,7 @@ from tests.support.hub_server import Hub
 from tests.support.imagined_times import PATIENT
 
 BODY = {"prompt": "Once upon a time", "n_predict": 8, "ignore_eos": True}
-QUICK = (*PATIENT, "-t", "1", "--serve-ctx", "512")
+QUICK = (*PATIENT, "-t", "1", "--serve-ctx", "512", "-p", "Once upon a time", "-p", "The cat sat on")
 HEADS = {
     "beside": ("target.gguf", {"eagle3-m-Q8_0.gguf": "eagle3.gguf"}, Method.DRAFT_EAGLE3),
     "inside": ("mtp.gguf", {}, Method.DRAFT_MTP),

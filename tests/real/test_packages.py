@@ -19,7 +19,7 @@ from tests.support.packages import write_package
 
 ROOT = Path(__file__).parents[2]
 _LIBRARY = re.compile(r"lib.+\.so")
-SHORT = ("--pair", "demo", "-t", "1", "--per-category", "1", "--suite", "demo")
+SHORT = ("--pair", "demo", "-t", "1", "-p", "Story: Mira and the brass lantern")
 
 
 @pytest.fixture

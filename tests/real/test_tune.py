@@ -48,7 +48,7 @@ def embedded(llama: Install, monkeypatch: pytest.MonkeyPatch) -> Install:
     return llama
 
 
-@pytest.mark.takes(45)
+@pytest.mark.takes(35)
 @pytest.mark.timeout(1800)
 def test_tune_measures_the_best_and_what_it_says_can_be_run(
     embedded: Install, imagined: None, tmp_path: Path
@@ -215,7 +215,8 @@ def _prompt(tokens: int) -> dict[str, Any]:
 
 
 def test_the_forecast_alone_measures_nothing_and_costs_once(embedded: Install) -> None:
-    words = ["tune", *QUICK, "--draft", "1-4", "--p-min", "0", "--forecast"]
+    words = ["tune", "--pair", "demo", "-t", "1", "-n", "16", "--max-time", "5m", "--forecast"]
+    words += ["-p", "Once upon a time", "-p", "The cat sat on", "--draft", "1-4", "--p-min", "0"]
     first = CliRunner().invoke(cli, [*words, "-o", "jsonl"])
     assert first.exit_code == 0, first.output
     rows = [json.loads(line) for line in first.stdout.splitlines()]
@@ -250,8 +251,7 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(
         draft_model=copy,
         draft=(2,),
         p_min=0.0,
-        suite="demo",
-        per_category=1,
+        prompt=("Once upon a time",),
         n_predict=12,
         threads=1,
         serve_ctx=512,
