@@ -31,6 +31,7 @@ OUT_OF_MEMORY = {
 }
 
 
+@pytest.mark.takes(25)
 def test_faults_of_real_programs_are_typed(llama: Install, tmp_path: Path) -> None:
     plain, tree = (llama.executable(program).path for program in (Program.PLAIN, Program.TREE))
     start_kb = _start_kb(plain)

@@ -108,7 +108,7 @@ def count_machines(name: str) -> dict[str, int]:
     return {event.hostname: len(results.load(event.bench).runs) for event in joined}
 
 
-@pytest.mark.takes(50, together=HOST_LOCK)
+@pytest.mark.takes(45, together=HOST_LOCK)
 @pytest.mark.timeout(900)
 def test_every_cell_is_measured_once_after_a_killed_driver_and_node(
     cluster: RayNodes, llama: Install, tmp_path: Path
@@ -154,7 +154,7 @@ def refuse_overlaps(benches: Iterable[ResultSet]) -> None:
     assert all(end_s <= start_s + 0.05 for (_, end_s), (start_s, _) in itertools.pairwise(sorted(spans)))
 
 
-@pytest.mark.takes(25, together=HOST_LOCK)
+@pytest.mark.takes(23, together=HOST_LOCK)
 @pytest.mark.timeout(600)
 def test_two_drivers_never_measure_at_once_on_one_host(cluster: RayNodes) -> None:
     cluster.add("node", blocks_at_once=2)
@@ -168,7 +168,7 @@ def test_two_drivers_never_measure_at_once_on_one_host(cluster: RayNodes) -> Non
     refuse_overlaps(benches)
 
 
-@pytest.mark.takes(35, together=HOST_LOCK)
+@pytest.mark.takes(30, together=HOST_LOCK)
 @pytest.mark.timeout(600)
 def test_a_machine_with_other_files_takes_no_part(cluster: RayNodes, legacy: Install, tmp_path: Path) -> None:
     for name in ("a", "b", "odd", "old"):
