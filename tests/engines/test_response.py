@@ -87,9 +87,9 @@ def test_drafts_count_in_the_part_of_the_answer_where_they_stand() -> None:
     """``{"a": 12}`` in three rounds behind its first token, each after 10 ms for each of its tokens."""
     lines = json.loads(json.dumps(_stream([Round(2, 2), Round(3, 1), Round(0, 0)])))
     pieces = iter(('{"', "a", '"', ": ", "1", "2", "}"))
-    times = (0.05, *[0.08] * 3, *[0.1] * 2, 0.11, 0.11)
-    for line, at_s in zip(lines[1:], times, strict=True):
-        line["chunk"]["content"], line["at_s"] = next(pieces, ""), at_s
+    for line, ms in zip(lines[1:], (0, *[30] * 3, *[50] * 2, 60, 60), strict=True):
+        line["chunk"]["content"] = next(pieces, "")
+        line["chunk"]["timings"]["predicted_ms"] = ms
     sample = _parse(lines).sample
     keys, values = Segment.KEYS, Segment.VALUES
     # the first round ends with ": " and the second one with the second digit

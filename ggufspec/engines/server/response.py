@@ -309,8 +309,9 @@ def _count_segments(
 ) -> _SegmentTable:
     """Return what was drafted and accepted in each part of an answer, and the time that it took.
 
-    The tokens of a round arrive together, so each took its share of the time since the round before. Without
-    drafts, each token is a round.
+    The tokens of a round come together, so each took its share of the time since the round before. Times are
+    the server's own: a client sees fast tokens late, and several at once. Without drafts, each token is a
+    round.
 
     Args:
         arrived: an event for each token; the first is that of the prompt's evaluation, in no round.
@@ -318,6 +319,10 @@ def _count_segments(
         prompt: what the answer continues.
     """
     labels = prompts.label_tokens([chunk.event.content or "" for chunk in arrived], prompt)
+    told_ms = (_number(chunk.event.figures.predicted_ms) for chunk in arrived)
+    passed_ms = [ms for ms in told_ms if ms is not None]
+    if len(passed_ms) < len(arrived):
+        return _SegmentTable()
     tables = {name: Counter[Segment]() for name in ("tokens", "drafted", "accepted", "rounds")}
     seconds: defaultdict[Segment, float] = defaultdict(float)
     place = 1
@@ -325,7 +330,7 @@ def _count_segments(
         places = labels[place : place + accepted + 1]
         if not places:
             break
-        took_s = arrived[place + len(places) - 1].at_s - arrived[place - 1].at_s
+        took_s = (passed_ms[place + len(places) - 1] - passed_ms[place - 1]) / 1000
         for label in places:
             tables["tokens"][label] += 1
             seconds[label] += took_s / len(places)

@@ -349,7 +349,7 @@ class SegmentRow(Row):
 
     spec: SettingsRow = column(of="arm.spec")
     segment: Segment
-    n_tokens: int = column(help="Of all runs, without the first one of each answer.")
+    n_tokens: int = column("tokens", help="Of all runs, without the first one of each answer.")
     share: float = column(show=units.format_percent, help="The share of all tokens.")
     n_drafted: int | None = column(of="acceptance.n_drafted")
     n_accepted: int | None = column(of="acceptance.n_accepted")
