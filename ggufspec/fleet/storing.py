@@ -80,20 +80,8 @@ class FleetBenches:
         if self.resumes and name in results.ids():
             self._stores[machine] = results.reopen(name, build=meta.build, machine=meta.machine)
             return
-        self._stores[machine] = results.create(
-            engine=meta.engine,
-            command=self.command,
-            build=meta.build,
-            machine=meta.machine,
-            doubts=meta.doubts,
-            name=name,
-            files=meta.files,
-            environment=meta.environment,
-            builds=meta.builds,
-            software=meta.software,
-            suite_sha256=meta.suite_sha256,
-            stopping=meta.stopping,
-        )
+        opened = replace(meta, id=name, command=self.command, planned_runs=None)
+        self._stores[machine] = results.create(opened)
 
     def of(self, machine: str) -> ResultSet:
         """Return what is stored of a machine."""

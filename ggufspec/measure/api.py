@@ -21,7 +21,7 @@ from ggufspec.measure.deadline import Deadline
 from ggufspec.measure.runplan import RunPlan, refuse_endless
 from ggufspec.measure.session import Session, identify, prepare_session, unread_files
 from ggufspec.options import BenchOptions, BuildOptions, DemoOptions, SweepOptions, takes
-from ggufspec.results import ResultSet, say_damage
+from ggufspec.results import Meta, ResultSet, say_damage
 from ggufspec.steps import SILENT, Sink
 
 _DEMO_DRAFT_SIZES = (3, 8)
@@ -228,13 +228,14 @@ def begin(
             results.close(store)
             raise
     looked = look_around(session) if warnings is None else warnings
-    return results.create(
+    meta = Meta(
+        id=name or "",
+        started_at="",
         engine=session.engine.name,
         command=command,
         build=build,
         machine=here,
         doubts={**measurement_warnings.warning_advice(session.doubts), **looked},
-        name=name,
         planned_runs=session.suite.n_runs,
         files=session.files,
         environment=switches(),
@@ -244,6 +245,7 @@ def begin(
         stopping=session.suite.stopping,
         workers=tuple(report.describe() for report in session.workers),
     )
+    return results.create(meta)
 
 
 def _planned_runs(suite: RunPlan, store: ResultSet) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ import msgspec
 from msgspec import structs
 
 from ggufspec import paths
-from ggufspec.domain import Build, FileIdentity, Machine, RpcWorker, RunResult, StoppingRule
+from ggufspec.domain import Build, Machine, RunResult
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.options import LoadedBench
 from ggufspec.results import reading, records, seals
@@ -155,63 +155,22 @@ def _is_bench(folder: Path) -> bool:
         return False
 
 
-def create(
-    *,
-    engine: str,
-    command: tuple[str, ...],
-    build: Build,
-    machine: Machine,
-    doubts: Mapping[str, str],
-    name: str | None = None,
-    planned_runs: int | None = None,
-    files: tuple[FileIdentity, ...] | None = None,
-    environment: Mapping[str, str] | None = None,
-    builds: Mapping[str, Build] | None = None,
-    software: Mapping[str, str] | None = None,
-    suite_sha256: str | None = None,
-    stopping: StoppingRule | None = None,
-    workers: tuple[RpcWorker, ...] = (),
-) -> ResultSet:
+def create(meta: Meta) -> ResultSet:
     """Make the folder of a new bench, and return an empty ResultSet for appending.
 
     Args:
-        engine: the engine's name.
-        command: ggufspec's command line.
-        build: the llama.cpp that is measured.
-        machine: the machine that measures.
-        doubts: names of warnings and their advice.
-        name: the bench's id and folder name; None makes one from the time.
-        planned_runs: the number of counted runs of the complete bench.
-        files: the models, programs and libraries that are measured.
-        environment: the variables that may change their speed.
-        builds: the llama.cpps that are measured, by their ids, if there are several.
-        software: the versions of ggufspec, Python and packages.
-        suite_sha256: identifies the prompts.
-        stopping: when the bench is looked at, if it is measured until its verdicts are decided.
-        workers: the machines to which layers of a target can go.
+        meta: what its runs share. An empty id is made from the time; when it started and its number are set.
 
     Raises:
-        ResultsError: the name is invalid or in use, or the folder cannot be written.
+        ResultsError: the id is invalid or in use, or the folder cannot be written.
         DiskFullError: the disk is full.
     """
     now = datetime.now(UTC)
-    meta = Meta(
-        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}" if name is None else check_name(name),
+    meta = replace(
+        meta,
+        id=check_name(meta.id) if meta.id else f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
         started_at=now.isoformat(timespec="microseconds"),
-        engine=engine,
-        command=command,
-        build=build,
-        machine=machine,
-        doubts=doubts,
         number=next_number(),
-        planned_runs=planned_runs,
-        files=files,
-        environment=environment,
-        builds=builds or {},
-        software=software,
-        suite_sha256=suite_sha256,
-        stopping=stopping,
-        workers=workers,
     )
     folder = paths.runs_dir() / meta.id
     with disk(folder):

@@ -32,12 +32,15 @@ def made(
 ) -> ResultSet:
     """Return a stored bench of two prompts, two repeats, the target alone and drafting."""
     stored = results.create(
-        engine=engine,
-        command=("ggufspec", "bench"),
-        build=replace(BUILD, version=version),
-        machine=machine,
-        doubts={},
-        name=name,
+        results.Meta(
+            id=name or "",
+            started_at="",
+            engine=engine,
+            command=("ggufspec", "bench"),
+            build=replace(BUILD, version=version),
+            machine=machine,
+            doubts={},
+        )
     )
     for repeat in range(2):
         for prompt, tps in (("p1", 40.0), ("p2", 60.0)):

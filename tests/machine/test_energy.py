@@ -175,7 +175,9 @@ def test_the_page_has_a_table_of_energy() -> None:
 
 def test_the_page_names_gpu_memory_and_driver() -> None:
     here = replace(MACHINE, gpu_driver="580.65.06", gpu_bytes=(80 << 30, 24 << 30))
-    stored = results.create(engine="binary", command=(), build=BUILD, machine=here, doubts={})
+    stored = results.create(
+        results.Meta(id="", started_at="", engine="binary", command=(), build=BUILD, machine=here, doubts={})
+    )
     facts = section(stored).facts
     assert (facts["GPU memory"], facts["GPU driver"]) == ("80 GiB, 24 GiB", "580.65.06")
 
@@ -185,7 +187,15 @@ def _sized(
 ) -> ResultSet:
     """Target alone and drafting: by NVML 300 and 500 MiB above 1000 in use before, by the log 250 and 400."""
     stored = results.create(
-        engine=engine, command=(), build=replace(BUILD, backend=backend), machine=MACHINE, doubts={}
+        results.Meta(
+            id="",
+            started_at="",
+            engine=engine,
+            command=(),
+            build=replace(BUILD, backend=backend),
+            machine=MACHINE,
+            doubts={},
+        )
     )
     for made in _runs():
         drafts = made.spec.role is Role.DRAFTING

@@ -282,12 +282,16 @@ def test_what_workers_said_before_the_first_run_is_stored_with_a_bench() -> None
         bytes_per_s=1e9,
     )
     stored = results.create(
-        engine="server",
-        command=("ggufspec", "bench"),
-        build=values.BUILD,
-        machine=values.MACHINE,
-        doubts={},
-        workers=(worker,),
+        results.Meta(
+            id="",
+            started_at="",
+            engine="server",
+            command=("ggufspec", "bench"),
+            build=values.BUILD,
+            machine=values.MACHINE,
+            doubts={},
+            workers=(worker,),
+        )
     )
     results.close(stored)
     loaded = results.load(stored.meta.id)

@@ -164,7 +164,15 @@ def _run(run: RunResult) -> RunResult:
 
 def _bench(*, synthetic: bool) -> ResultSet:
     store = results.create(
-        engine="server", command=("ggufspec", "bench"), build=values.BUILD, machine=values.MACHINE, doubts={}
+        results.Meta(
+            id="",
+            started_at="",
+            engine="server",
+            command=("ggufspec", "bench"),
+            build=values.BUILD,
+            machine=values.MACHINE,
+            doubts={},
+        )
     )
     runs = [
         run

@@ -73,14 +73,17 @@ def _suite(rule: StoppingRule = RULE, **settings: Any) -> RunPlan:
 
 def _store(rule: StoppingRule = RULE, name: str = "mine") -> ResultSet:
     return results.create(
-        engine="binary",
-        command=(),
-        build=values.BUILD,
-        machine=values.MACHINE,
-        doubts={},
-        name=name,
-        planned_runs=_suite(rule).n_runs,
-        stopping=rule,
+        results.Meta(
+            id=name or "",
+            started_at="",
+            engine="binary",
+            command=(),
+            build=values.BUILD,
+            machine=values.MACHINE,
+            doubts={},
+            planned_runs=_suite(rule).n_runs,
+            stopping=rule,
+        )
     )
 
 

@@ -17,7 +17,15 @@ QUICK = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", 
 
 def _bench(*runs: RunResult, engine: str = "binary") -> None:
     stored = results.create(
-        engine=engine, command=("test",), build=values.BUILD, machine=values.MACHINE, doubts={}, name="b"
+        results.Meta(
+            id="b",
+            started_at="",
+            engine=engine,
+            command=("test",),
+            build=values.BUILD,
+            machine=values.MACHINE,
+            doubts={},
+        )
     )
     for run in runs:
         stored = results.append(stored, run)

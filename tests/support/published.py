@@ -194,36 +194,45 @@ def bench(
 ) -> ResultSet:
     """A stored bench with secrets everywhere; its figures follow from its logs."""
     stored = results.create(
-        engine=engine,
-        command=(
-            *(f"{HOME}/bin/ggufspec", "bench", "-m", f"{PRIVATE}:Q4_K_M", "-p", TEXT, "--system", SYSTEM),
-            *("--suite", f"./{PROJECT}/prompts.toml", "--note", f"for {USER} at {HOST}, {TOKEN}"),
-        ),
-        build=Build(
-            version="0.3.36",
-            commit="abc1234",
-            backend="cpu",
-            path=f"{HOME}/{PROJECT}/llama.cpp/bin",
-            compiler=f"gcc of {HOST}",
-            flags=(f"-DCMAKE_PREFIX_PATH={HOME}/{PROJECT};/opt/{PROJECT}", f"CC=/home/{USER}/bin/gcc"),
-        ),
-        machine=Machine(
-            hostname=f"{HOST}.example.org", system="Linux", cpu="A Processor", cores=2, memory_bytes=24 << 30
-        ),
-        doubts={},
-        name=name,
-        planned_runs=6,
-        files=tuple(
-            FileIdentity(use=FileUse.MODEL, path=str(model.path), size_bytes=1000, sha256=str(model.content))
-            for model in (pair().target, pair().draft)
-            if model is not None
-        ),
-        environment={
-            "LD_LIBRARY_PATH": f"{HOME}/lib:/mnt/{PROJECT}/lib",
-            "HF_TOKEN": TOKEN,
-            "CUDA_VISIBLE_DEVICES": "0",
-            "GGML_PASSWORD": PASSWORD,
-        },
+        results.Meta(
+            id=name or "",
+            started_at="",
+            engine=engine,
+            command=(
+                *(f"{HOME}/bin/ggufspec", "bench", "-m", f"{PRIVATE}:Q4_K_M", "-p", TEXT, "--system", SYSTEM),
+                *("--suite", f"./{PROJECT}/prompts.toml", "--note", f"for {USER} at {HOST}, {TOKEN}"),
+            ),
+            build=Build(
+                version="0.3.36",
+                commit="abc1234",
+                backend="cpu",
+                path=f"{HOME}/{PROJECT}/llama.cpp/bin",
+                compiler=f"gcc of {HOST}",
+                flags=(f"-DCMAKE_PREFIX_PATH={HOME}/{PROJECT};/opt/{PROJECT}", f"CC=/home/{USER}/bin/gcc"),
+            ),
+            machine=Machine(
+                hostname=f"{HOST}.example.org",
+                system="Linux",
+                cpu="A Processor",
+                cores=2,
+                memory_bytes=24 << 30,
+            ),
+            doubts={},
+            planned_runs=6,
+            files=tuple(
+                FileIdentity(
+                    use=FileUse.MODEL, path=str(model.path), size_bytes=1000, sha256=str(model.content)
+                )
+                for model in (pair().target, pair().draft)
+                if model is not None
+            ),
+            environment={
+                "LD_LIBRARY_PATH": f"{HOME}/lib:/mnt/{PROJECT}/lib",
+                "HF_TOKEN": TOKEN,
+                "CUDA_VISIBLE_DEVICES": "0",
+                "GGML_PASSWORD": PASSWORD,
+            },
+        )
     )
     for run in _runs(engine, runs_of, repeats, stored.folder / "logs", way):
         stored = results.append(stored, run)

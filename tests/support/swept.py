@@ -55,12 +55,15 @@ def swept(
         name: the id of the bench.
     """
     stored = results.create(
-        engine=engine,
-        command=("ggufspec", "sweep", tag),
-        build=BUILD,
-        machine=replace(MACHINE, hostname=f"box{tag}"),
-        doubts={f"odd{tag}": f"Look at {tag}"},
-        name=name,
+        results.Meta(
+            id=name or "",
+            started_at="",
+            engine=engine,
+            command=("ggufspec", "sweep", tag),
+            build=BUILD,
+            machine=replace(MACHINE, hostname=f"box{tag}"),
+            doubts={f"odd{tag}": f"Look at {tag}"},
+        )
     )
     for run in _runs(drafters or ("drafter.gguf",), target, sizes, gain, tag, inside=engine == "inprocess"):
         stored = results.append(stored, run)

@@ -136,15 +136,18 @@ def bench(
 ) -> ResultSet:
     """A stored bench with these runs."""
     stored = results.create(
-        engine="binary",
-        command=("ggufspec", "bench"),
-        build=BUILD,
-        machine=MACHINE,
-        doubts=doubts or {},
-        name=name,
-        planned_runs=planned_runs,
-        builds=builds,
-        files=files,
+        results.Meta(
+            id=name or "",
+            started_at="",
+            engine="binary",
+            command=("ggufspec", "bench"),
+            build=BUILD,
+            machine=MACHINE,
+            doubts=doubts or {},
+            planned_runs=planned_runs,
+            builds=builds or {},
+            files=files,
+        )
     )
     for one in runs:
         stored = results.append(stored, one)
