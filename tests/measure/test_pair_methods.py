@@ -312,11 +312,23 @@ FIRST = {  # the first recorded build with a program that drafts so
 }
 
 
+def _kind(name: str) -> tuple[Chain | None, bool]:
+    """Return how a pair of the catalogue drafts, and whether another model drafts."""
+    pair = catalog.find_pair(name)
+    return catalog.drafting_method(pair), pair.draft is not None
+
+
+FIRST_OF_KIND = {_kind(name): name for name in reversed([*catalog.load_catalogue()])}
+
+
 @pytest.mark.parametrize("name", [*catalog.load_catalogue()])
 def test_no_pair_of_the_catalogue_is_measured_without_drafting(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every pair as if it was fetched: with files of its shape, it drafts by its method or is refused."""
+    """Every pair as if it was fetched: with files of its shape, it drafts by its method or is refused.
+
+    The first pair of each kind with every engine, the others with the one that is chosen for them.
+    """
     pair = catalog.find_pair(name)
     way = catalog.drafting_method(pair)
     assert way is not None
@@ -327,7 +339,8 @@ def test_no_pair_of_the_catalogue_is_measured_without_drafting(
         return replace(listed, target=replace(listed.target, path=target, repo=None), draft=draft)
 
     monkeypatch.setattr("ggufspec.modelfiles.hub.resolve", resolve)
-    chosen = (None, "binary", "binary-simple", "server", "inprocess")
+    engines_of_all = ("binary", "binary-simple", "server", "inprocess")
+    chosen = (None, *(engines_of_all if name in FIRST_OF_KIND.values() else ()))
     for build, engine in itertools.product(RECORDED, chosen):
         install = _use_install(numbered_install(build), monkeypatch)
         is_able = RECORDED.index(build) >= RECORDED.index(FIRST[str(way)])

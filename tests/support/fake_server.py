@@ -98,7 +98,10 @@ def program(path: Path, behaviour: Behaviour | None = None, *, version: str = "0
     behaviour = behaviour or Behaviour()
     path.parent.mkdir(parents=True, exist_ok=True)
     version, said = ("ik", IK_VERSION) if behaviour.stages else (version, VERSION)
-    words = [sys.executable, "-S", "-E", __file__, str(path.parent), json.dumps(asdict(behaviour))]
+    here = str(Path(__file__).parent)
+    # as a module that is imported, it need not be compiled at each start
+    code = f"import sys; sys.path.append({here!r}); import fake_server; fake_server.main()"
+    words = [sys.executable, "-S", "-E", "-c", code, str(path.parent), json.dumps(asdict(behaviour))]
     path.write_text(
         f"""#!/bin/sh
 case "$1" in
@@ -667,8 +670,9 @@ def serve(fake: FakeServer) -> Iterator[FakeServer]:
         server.server_close()
 
 
-if __name__ == "__main__":
-    _folder, _behaviour, *_argv = sys.argv[1:]
-    _fake = _Program(Path(_folder), Behaviour(**json.loads(_behaviour)), _argv)
-    _log(f"main: server is listening on http://127.0.0.1:{_fake.server_port}")
-    _fake.serve_forever()
+def main() -> None:
+    """Be the program."""
+    folder, behaviour, *argv = sys.argv[1:]
+    fake = _Program(Path(folder), Behaviour(**json.loads(behaviour)), argv)
+    _log(f"main: server is listening on http://127.0.0.1:{fake.server_port}")
+    fake.serve_forever()
