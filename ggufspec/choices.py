@@ -12,6 +12,9 @@ Layers = int | Literal["all", "auto"]
 Experts = int | Literal["all"]
 """How many layers, counted from the first, keep the experts of a mixture on the processor."""
 
+Reasoning = int | Literal["auto", "on", "off"]
+"""Whether chats think, or for how many tokens at most; "auto" is what prompt and template say."""
+
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """Types of a KV cache, in llama.cpp's spelling."""
 

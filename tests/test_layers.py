@@ -62,6 +62,7 @@ OWNERS = {
     "psutil": {"machine", "proc"},
     "pandas": {"report"},
     "scipy": {"stats"},
+    "jsonschema": {"analysis"},
     "click": {"cli"},
     "rich": {"cli", "console", "report/text"},
     "unearth": {"llama/source"},

@@ -101,8 +101,9 @@ def _values(field: Option, *, several: bool) -> st.SearchStrategy[Any]:
         return st.booleans()
     if field.python_name == "logs":  # which must exist
         return st.just((Path(__file__),))
-    single = _of_kind(field.kind) | st.sampled_from([value for value, _ in field.constant.values()] or [None])
-    single = single.filter(lambda value: value is not None)
+    single = _of_kind(field.kind)
+    if constants := [value for value, _ in field.constant.values() if value is not None]:
+        single |= st.sampled_from(constants)
     if field.is_argument:
         single = single.filter(lambda value: str(value)[:1] not in {"", "-"})
     if field.passed_on:

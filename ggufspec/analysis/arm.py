@@ -15,6 +15,7 @@ from ggufspec import stats
 from ggufspec.analysis import acceptance, judging, texts, traffic, warnings, windows
 from ggufspec.analysis.acceptance import Acceptance, AcceptanceIntervals
 from ggufspec.analysis.traffic import TrafficFigures
+from ggufspec.analysis.validity import Validity, judge_validity
 from ggufspec.domain import (
     Build,
     RequestOutcome,
@@ -450,6 +451,11 @@ class Arm:
     def audit(self) -> texts.AuditSummary | None:
         """What the audits of the texts say together; None where none was audited or compared."""
         return texts.summarize_audits(self.good)
+
+    @cached_property
+    def validity(self) -> Validity | None:
+        """How many answers have the form that their prompts ask for; None where none is asked for."""
+        return judge_validity(self.good)
 
     @cached_property
     def compared(self) -> dict[str, bool]:

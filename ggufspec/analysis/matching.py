@@ -38,7 +38,7 @@ def refuse_other_prompts(before: ResultSet, after: ResultSet) -> None:
         ResultsError: one has.
     """
     ours, theirs = (
-        {spec.prompt.id: spec.prompt.text for spec in results.current.specs} for results in (before, after)
+        {spec.prompt.id: spec.prompt.content for spec in results.current.specs} for results in (before, after)
     )
     other = sorted(name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name])
     if other:

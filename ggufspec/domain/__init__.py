@@ -41,11 +41,14 @@ from ggufspec.domain.measurements import (
     UserRequest,
 )
 from ggufspec.domain.requests import (
+    CONSTRAINTS,
     LLAMA_SERVER,
     NO_PROMPT,
+    Asking,
     Endpoint,
     Launch,
     Prompt,
+    Request,
     RunningServers,
     ServedRequest,
     ServiceLevel,

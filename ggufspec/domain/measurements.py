@@ -146,7 +146,8 @@ class UserRequest(NamedTuple):
     """One request of several users.
 
     ``prompt`` counts the prompts of ``RunSpec.traffic`` from 0; ``is_steady`` is whether it was sent after
-    every user had received an answer. ``token_s`` is the mean time between two of its tokens.
+    every user had received an answer. ``token_s`` is the mean time between two of its tokens. What the server
+    did not count is None.
     """
 
     prompt: int
@@ -155,6 +156,10 @@ class UserRequest(NamedTuple):
     tokens: int  # that arrived
     ttft_s: float | None = None  # from the request to its first token
     token_s: float | None = None
+    prompt_tokens: int | None = None  # that were evaluated
+    cached_tokens: int | None = None  # of the prompt, that the server had evaluated before
+    drafted: int | None = None
+    accepted: int | None = None
 
 
 class PromptAnswer(NamedTuple):

@@ -2,11 +2,102 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
+from typing import Any
+
+from ggufspec.choices import Reasoning
 
 LLAMA_SERVER = "llama-server"
 """The name of llama.cpp's server, as an ``Endpoint`` has it."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked beside a text, or instead of it: fields of a request in OpenAI's or llama-server's form.
+
+    ``body`` is canonical JSON, so that equal requests are equal values. With ``messages`` it is a chat, which
+    the server puts into the model's chat template; else the fields stand beside a text to continue.
+    """
+
+    body: str
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Request | None:
+        """Return the request with these fields; None without any.
+
+        Raises:
+            ValueError: a number is not finite.
+        """
+        if not fields:
+            return None
+        # Only the fields themselves are sorted: llama.cpp writes a schema's properties and a tool's
+        # parameters in their given order, into the grammar and into the prompt.
+        ordered = {name: fields[name] for name in sorted(fields)}
+        return cls(json.dumps(ordered, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields, in a new object."""
+        fields: dict[str, Any] = json.loads(self.body)
+        return fields
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages of a chat; none beside a text."""
+        messages: list[dict[str, Any]] = self.fields.get("messages", [])
+        return messages
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the server puts it into the model's chat template."""
+        return bool(self.messages)
+
+    def replace(self, **fields: Any) -> Request:
+        """Return the same with other values of some fields."""
+        changed = Request.of(self.fields | fields)
+        assert changed is not None
+        return changed
+
+
+CONSTRAINTS = frozenset({"grammar", "json_schema", "response_format"})
+"""The fields of a request that say which answers there may be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asking:
+    """How a run asks what its prompts ask; the defaults change nothing.
+
+    ``constrain`` is whether grammars and schemas hold, ``reasoning`` whether chats think.
+    """
+
+    constrain: bool = True
+    reasoning: Reasoning = "auto"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What differs from the defaults, as options of a bench."""
+        constrain = () if self.constrain else ("--constrain", "off")
+        return (*constrain, *(() if self.reasoning == "auto" else ("--reasoning", str(self.reasoning))))
+
+    def change(self, request: Request | None) -> Request | None:
+        """Return a prompt's request as it is sent."""
+        if request is None or self == Asking():
+            return request
+        left_out = frozenset() if self.constrain else CONSTRAINTS
+        fields = {name: value for name, value in request.fields.items() if name not in left_out}
+        if self.reasoning != "auto" and request.is_chat:
+            thinks = self.reasoning != "off"
+            words = fields.get("chat_template_kwargs", {})
+            fields["chat_template_kwargs"] = words | {"enable_thinking": thinks}
+            if not thinks or fields.get("reasoning_effort") == "none":  # which decides whether there is any
+                fields.pop("reasoning_effort", None)
+            if isinstance(self.reasoning, int):
+                fields.pop("thinking_budget_tokens", None)
+                fields["reasoning_budget_tokens"] = self.reasoning
+        return Request.of(fields)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +106,8 @@ class Prompt:
 
     ``message`` is the user's message, if a chat template made the text. In a suite, ``followups`` are the
     user's later turns. In a run there are none: each turn is a prompt of its own, whose text includes the
-    target's answers to the earlier turns. ``messages`` are the role and the content of each message of a chat
-    that a server that runs already puts into its template; empty where ``text`` is the only one.
+    target's answers to the earlier turns. ``request`` is what is asked beside the text; of a chat that a
+    server puts into its template, ``text`` only shows what its messages say.
 
     ``turn`` is the place in a conversation, from 1; 0 for a prompt that stands alone. ``history`` is how many
     characters at the start of ``text`` the turn before leaves in its slot's cache: its own text and the
@@ -28,7 +119,7 @@ class Prompt:
     category: str | None = None
     message: str | None = None
     followups: tuple[str, ...] = ()
-    messages: tuple[tuple[str, str], ...] = ()
+    request: Request | None = None
     turn: int = 0
     history: int = 0
 
@@ -37,6 +128,21 @@ class Prompt:
         """The id of the turn before, as ``prompts.PromptTurns`` names turns; None for a first one."""
         first = self.id.removesuffix(f"#{self.turn}")
         return None if self.turn < 2 else first if self.turn == 2 else f"{first}#{self.turn - 1}"
+
+    @property
+    def content(self) -> tuple[str, Request | None]:
+        """What a model reads of it: prompts of one name with the same content are the same."""
+        return self.text, self.request
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the server puts it into the model's chat template."""
+        return self.request is not None and self.request.is_chat
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The fields of its request, which whatever answers it must know."""
+        return frozenset() if self.request is None else frozenset(self.request.fields)
 
 
 NO_PROMPT = Prompt(id="", text="")

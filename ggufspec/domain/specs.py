@@ -13,7 +13,7 @@ from typing import Any
 
 from ggufspec import units
 from ggufspec.choices import DraftSampling, Experts, Layers, Method, Role, SplitMode
-from ggufspec.domain.requests import Endpoint, Prompt, RunningServers, Traffic
+from ggufspec.domain.requests import Asking, Endpoint, Prompt, Request, RunningServers, Traffic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,12 +394,28 @@ class RunSpec:
     build: str | None = None
     traffic: Traffic | None = None
     servers: RunningServers | None = None
+    asking: Asking = field(default_factory=Asking)
+
+    @property
+    def asks(self) -> bool:
+        """Whether more than a text is asked, by this run's prompt or one of several users'.
+
+        A server that runs already has its own template in any case, so messages are as good as a text there.
+        """
+        prompts = (self.prompt,) if self.traffic is None else self.traffic.prompts
+        usual = frozenset() if self.servers is None else {"messages"}
+        return self.asking != Asking() or any(prompt.needs - usual for prompt in prompts)
+
+    @property
+    def request(self) -> Request | None:
+        """What is asked beside the text of this run's prompt, or instead of it."""
+        return self.asking.change(self.prompt.request)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The workers, caches and llama.cpp's other settings, in its spelling and as options of a bench."""
+        """How prompts are asked, workers, caches and llama.cpp's other settings, as options of a bench."""
         rpc = ("--rpc", ",".join(self.offload.rpc)) if self.offload.rpc else ()
-        return (*rpc, *self.offload.cache_words, *self.runtime.words)
+        return (*self.asking.words, *rpc, *self.offload.cache_words, *self.runtime.words)
 
     @property
     def endpoint(self) -> Endpoint | None:

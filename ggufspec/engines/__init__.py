@@ -23,6 +23,7 @@ __all__ = [
     "Measurement",
     "check_draft_sampling",
     "check_library",
+    "check_requests",
     "check_synthetic",
     "failure_error",
     "keeps_loads",
@@ -48,6 +49,49 @@ def check_library(install: Install) -> Library:
     from ggufspec.engines.library import selftest
 
     return selftest.check_library(install)
+
+
+_OF_PROGRAMS = frozenset({"grammar", "json_schema"})
+"""The fields of a request that programs have as a flag."""
+
+
+def check_requests(engine: str, install: Install, needs: frozenset[str], *, drafting: bool) -> None:
+    """Make sure that an engine can ask what prompts ask beside their texts.
+
+    Args:
+        engine: the row of ENGINES to measure with.
+        install: the llama.cpp to measure with.
+        needs: the fields of all requests.
+        drafting: whether anything drafts.
+
+    Raises:
+        NoInstallError: it lacks a program.
+        GgufspecError: naming what the engine or its llama.cpp cannot ask.
+    """
+    if not needs:
+        return
+    from ggufspec.llama.command import flags
+
+    program = ENGINES[engine]
+    if program is Program.SERVER:
+        options = install.executable(program).options
+        if "messages" in needs and not options.mentions("--jinja", "default: enabled"):
+            raise GgufspecError(
+                f"the llama-server in {install.root} is too old for prompts with "
+                f"{', '.join(sorted(needs))}: it does not read all chat templates",
+                "use llama.cpp b8643 or newer: `ggufspec build` makes one",
+            )
+        return
+    # The tree program samples its drafts under the grammar, too, and the library has none.
+    able = frozenset() if engine == "inprocess" or (drafting and program is Program.TREE) else _OF_PROGRAMS
+    lacking = sorted(needs - able) or [
+        name
+        for name in sorted(needs)
+        for used in (Program.PLAIN, program if drafting else Program.PLAIN)
+        if install.executable(used).options.first(*flags.SPELLINGS[name]) is None
+    ]
+    if lacking:
+        raise GgufspecError(f"the engine {engine} cannot ask for {', '.join(lacking)}", "use --engine server")
 
 
 def check_synthetic(engine: str, install: Install, methods: Sequence[Method]) -> None:

@@ -179,7 +179,7 @@ def refuse_mixture(benches: Sequence[ResultSet]) -> None:
         _refuse_alone(bench)
     first = benches[0]
     machines: dict[str, ResultSet] = {}
-    texts: dict[str, tuple[str, ResultSet]] = {}
+    texts: dict[str, tuple[tuple[object, ...], ResultSet]] = {}
     contents: dict[str, tuple[str | None, ResultSet]] = {}
     for bench in benches:
         machine = identify_machine(bench.meta.machine)
@@ -192,8 +192,8 @@ def refuse_mixture(benches: Sequence[ResultSet]) -> None:
             if value != _shared(first)[what]:
                 raise _mixture(first, bench, f"have different {what}", "measure them in the same way")
         for spec in bench.runs.by_spec()[0]:
-            text, other = texts.setdefault(spec.prompt.id, (spec.prompt.text, bench))
-            if text != spec.prompt.text:
+            said, other = texts.setdefault(spec.prompt.id, (spec.prompt.content, bench))
+            if said != spec.prompt.content:
                 raise _mixture(
                     other, bench, f"have different texts of the prompt {spec.prompt.id}", "use the same suite"
                 )

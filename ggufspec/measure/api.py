@@ -296,9 +296,9 @@ def _refuse_mixture(session: Session, store: ResultSet) -> None:
             f"the bench {name} was begun with a context of {max(contexts)} tokens, not {context}",
             f"resume it with --ctx {max(contexts)} if that is enough, or start a new one",
         )
-    texts = {spec.prompt.id: spec.prompt.text for spec in specs}
+    contents = {spec.prompt.id: spec.prompt.content for spec in specs}
     for prompt in (*session.suite.prompts, *session.suite.warmup_prompts):
-        if texts.get(prompt.id, prompt.text) != prompt.text:
+        if contents.get(prompt.id, prompt.content) != prompt.content:
             raise ResultsError(
                 f"prompt {prompt.id} has another text in the bench {name}",
                 "give the same prompts in the same order, new ones last, or start a new bench",

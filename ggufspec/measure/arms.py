@@ -71,6 +71,7 @@ def plan_arms(
         rpcs=request.rpcs,
         builds=tuple(engine.builds) or (None,),
         traffics=tuple(traffic.plan_traffics(request, read.sent, read.recording)) or (None,),
+        askings=request.askings,
     )
     return PlannedArms(
         sweep=sweep,

@@ -171,6 +171,8 @@ def judge_texts(
     Of several users, the worst verdict on an answer counts; they are asked about where no library can score
     them, see ``scoring``.
 
+    Answers to requests stay without one: what the target read and what a grammar allowed is not known.
+
     The target is loaded once for all runs that load it alike, and the same question is asked once. Without a
     server in the install, or where it fails, differences stay without a verdict, and say why.
 
@@ -188,7 +190,7 @@ def judge_texts(
     for run in runs:
         is_judged = run.difference is not None and run.difference.verdict is not None
         own = target_runs.get(run.spec.baseline.key)
-        if is_judged or own is None or run.spec.role is Role.DRAFTER:
+        if is_judged or own is None or run.spec.role is Role.DRAFTER or run.spec.asks:
             continue
         partings = [*_partings(run, own, judge)]
         if any(parting.question is not None for parting in partings):

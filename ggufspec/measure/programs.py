@@ -128,8 +128,15 @@ class ChosenEngine:
         return self.installs[0]
 
 
-def find_engine(request: BenchOptions, models: ChosenModels) -> ChosenEngine:
+def find_engine(
+    request: BenchOptions, models: ChosenModels, needs: frozenset[str] = frozenset()
+) -> ChosenEngine:
     """Find the llama.cpps that are named, and the engine that is named or the first one that can measure.
+
+    Args:
+        request: names llama.cpps, perhaps an engine, and workers.
+        models: what drafts, and how.
+        needs: the fields of all requests among the prompts.
 
     Raises:
         NoInstallError: there is no llama.cpp, or it lacks a program.
@@ -138,7 +145,7 @@ def find_engine(request: BenchOptions, models: ChosenModels) -> ChosenEngine:
         GgufspecError: the engine or a llama.cpp cannot do what is requested.
     """
     llamas = tuple(map(installs.find_install, request.llamas))
-    name, reasons = _choose_name(request, llamas, models)
+    name, reasons = _choose_name(request, llamas, models, needs)
     check_rpc(request.rpcs, llamas)
     reports, unusable = measure_workers(request.rpcs, llamas[0])
     for install in llamas:
@@ -161,27 +168,28 @@ def find_engine(request: BenchOptions, models: ChosenModels) -> ChosenEngine:
 
 
 def _choose_name(
-    request: BenchOptions, llamas: Sequence[Install], models: ChosenModels
+    request: BenchOptions, llamas: Sequence[Install], models: ChosenModels, needs: frozenset[str]
 ) -> tuple[str, tuple[str, ...]]:
     """Return the engine that is named, or the first one that can measure and why it is not the first."""
     drafting = bool(models.drafters)
     if request.engine is None:
-        name, reasons = _choose_first(llamas, models.ways, drafting=drafting)
+        name, reasons = _choose_first(llamas, models.ways, needs, drafting=drafting)
         traffic.check_engine(request.users, name)
         return name, reasons
     traffic.check_engine(request.users, request.engine)
-    check_engine(request.engine, llamas, models.ways, drafting=drafting)
+    check_engine(request.engine, llamas, models.ways, needs, drafting=drafting)
     return request.engine, ()
 
 
 def _choose_first(
-    llamas: Sequence[Install], ways: Sequence[Chain], *, drafting: bool
+    llamas: Sequence[Install], ways: Sequence[Chain], needs: frozenset[str], *, drafting: bool
 ) -> tuple[str, tuple[str, ...]]:
     """Return the first engine that can measure with all of these llama.cpps, and why no earlier one does.
 
     Args:
         llamas: the llama.cpps to measure with.
         ways: what drafts.
+        needs: the fields of all requests among the prompts.
         drafting: whether there is a drafter.
 
     Raises:
@@ -190,14 +198,14 @@ def _choose_first(
     failures: dict[str, GgufspecError] = {}
     for name in engines.ENGINES:
         try:
-            check_engine(name, llamas, ways, drafting=drafting)
+            check_engine(name, llamas, ways, needs, drafting=drafting)
         except GgufspecError as error:
             failures[name] = error
         else:
             return name, _describe_choice(name, failures)
     if any(not install.programs for install in llamas):
         raise failures["inprocess"]
-    if any(install.fork is not None for install in llamas):
+    if needs or any(install.fork is not None for install in llamas):
         raise failures["server"]
     if all(way == Chain(Method.DRAFT_MODEL) for way in ways):
         raise failures["binary"]
@@ -213,7 +221,14 @@ def _choose_first(
     )
 
 
-def check_engine(name: str, llamas: Sequence[Install], ways: Sequence[Chain], *, drafting: bool) -> None:
+def check_engine(
+    name: str,
+    llamas: Sequence[Install],
+    ways: Sequence[Chain],
+    needs: frozenset[str] = frozenset(),
+    *,
+    drafting: bool,
+) -> None:
     """Miss a program now, not after the target has been measured; see ``_choose_first``.
 
     Raises:
@@ -227,6 +242,7 @@ def check_engine(name: str, llamas: Sequence[Install], ways: Sequence[Chain], *,
         )
     for install in llamas:
         _check_install(name, install, ways, drafting=drafting)
+        engines.check_requests(name, install, needs, drafting=drafting)
 
 
 def _check_install(name: str, install: Install, ways: Sequence[Chain], *, drafting: bool) -> None:

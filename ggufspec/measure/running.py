@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 from ggufspec import serving, stats
 from ggufspec.analysis import SERVER_LOADS, MeasurementWarning
 from ggufspec.domain import (
     NO_PROMPT,
+    Asking,
     Endpoint,
     ModelFile,
     Pair,
@@ -22,7 +24,7 @@ from ggufspec.domain import (
 from ggufspec.errors import GgufspecError
 from ggufspec.llama import server
 from ggufspec.measure import loading, texts, traffic
-from ggufspec.measure.configured import choose_sampling, read_replay
+from ggufspec.measure.configured import choose_sampling
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.session import Session
 from ggufspec.measure.sweep import Block
@@ -42,15 +44,19 @@ def prepare_session(request: BenchOptions) -> Session:
     _refuse_options(request)
     keys = server.read_keys((*(request.url or ()), *(request.url_drafting or ())), request.api_key_file)
     servers = _describe(request, keys)
-    recording = read_replay(request)
+    recording = texts.read_recording(request)
     if recording is None:
         sent, is_chat, origin = _read_prompts(request, servers, keys)
     else:
         sent, is_chat, origin = {0: texts.list_recording(recording)}, recording.is_chat, None
+    _check_requests(request, servers, [prompt for prompts in sent.values() for prompt in prompts])
     traffics = tuple(traffic.plan_traffics(request, sent, recording))
     servers = replace(servers, chat=is_chat, system=request.system)
     suite = RunPlan(
-        blocks=tuple(_make_block(request, servers, sent_at_once) for sent_at_once in traffics),
+        blocks=tuple(
+            _make_block(request, servers, sent_at_once, asking)
+            for sent_at_once, asking in product(traffics, request.askings)
+        ),
         prompts=(),
         repeats=request.repeats or loading.REPEATS,
         seed=request.seed,
@@ -95,6 +101,23 @@ def _read_prompts(
         suite, is_chat = texts.read_for_servers(request, preface)
         prompts[depth], origin = suite.prompts, suite.origin
     return prompts, is_chat, origin
+
+
+_OF_LLAMA_SERVER = frozenset({"grammar", "json_schema", "reasoning_budget_tokens", "thinking_budget_tokens"})
+"""Fields of requests that other servers do not have, and would ignore."""
+
+
+def _check_requests(request: BenchOptions, servers: RunningServers, prompts: Sequence[Prompt]) -> None:
+    """Raise where a prompt asks for what only llama-server has, and another server would answer."""
+    sent = (asking.change(prompt.request) for asking, prompt in product(request.askings, prompts))
+    needs = {name for asked in sent if asked is not None for name in asked.fields} & _OF_LLAMA_SERVER
+    for endpoint in servers.endpoints:
+        if needs and not endpoint.is_llama_server:
+            raise GgufspecError(
+                f"prompts have {', '.join(sorted(needs))}, which only llama-server takes: {endpoint.url} is "
+                f"{endpoint.software or 'another server'}",
+                "give schemas as response_format, in OpenAI's form",
+            )
 
 
 def _refuse_options(request: BenchOptions) -> None:
@@ -189,7 +212,7 @@ def _make_counter(servers: RunningServers, keys: Mapping[str, str]) -> Callable[
     return count
 
 
-def _make_block(request: BenchOptions, servers: RunningServers, sent: Traffic) -> Block:
+def _make_block(request: BenchOptions, servers: RunningServers, sent: Traffic, asking: Asking) -> Block:
     """Return the target alone, drafting, or both, under the same traffic."""
     first = servers.endpoints[0]
     target = ModelFile(filename=first.file_name, size_bytes=first.model_bytes)
@@ -203,6 +226,7 @@ def _make_block(request: BenchOptions, servers: RunningServers, sent: Traffic) -
         sampling=choose_sampling(request),
         traffic=sent,
         servers=servers,
+        asking=asking,
     )
     if servers.drafting is None:
         return Block(arms=(drafting.baseline,))

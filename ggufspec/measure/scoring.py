@@ -69,7 +69,9 @@ def _is_pending(run: RunResult) -> bool:
     is_written = run.sample.status is Status.OK and has_text(run.sample)
     is_real = run.spec.drafting is None or run.spec.drafting.synthetic is None
     is_new = run.audit is None or run.audit.unjudged is not None
-    return is_written and is_real and is_new and run.spec.role is not Role.DRAFTER
+    # a grammar masks tokens, and only the server knows what its template made of messages
+    is_scored = run.spec.role is not Role.DRAFTER and not run.spec.asks
+    return is_written and is_real and is_new and is_scored
 
 
 def _texts(run: RunResult) -> tuple[_Text, ...]:

@@ -23,7 +23,7 @@ from ggufspec.measure.models import ChosenModels, choose_models
 from ggufspec.measure.programs import ChosenEngine, find_engine, make_engine
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
-from ggufspec.measure.texts import read_bench_texts
+from ggufspec.measure.texts import read_asked, read_bench_texts
 from ggufspec.modelfiles import gguf
 from ggufspec.options import BenchOptions
 from ggufspec.prompts import Render
@@ -98,8 +98,9 @@ def prepare_session(request: BenchOptions) -> Session:
     request, configuration = with_tuned(request)
     check_until(request)
     models = choose_models(request)
-    engine = find_engine(request, models)
-    texts = read_bench_texts(request, models, engine)
+    asked = read_asked(request, models)
+    engine = find_engine(request, models, asked.needs)
+    texts = read_bench_texts(request, asked, models, engine)
     arms = plan_arms(request, models, engine, texts)
     memory = plan_memory(request, models, engine, arms)
     rule = plan_stopping(request, arms)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 
 from ggufspec.domain import (
     NO_PROMPT,
+    Asking,
     CacheTypes,
     Chain,
     Drafting,
@@ -66,14 +67,14 @@ def _axes() -> dict[str, str]:
 class Sweep:
     """Axes, each with the values to try; their product is what gets measured.
 
-    ``targets`` and ``target_layers``, ``threads``, ``caches``, ``ubatches``, ``runtimes``, ``traffics`` and
-    ``rpcs`` (workers, see ``Offload``) change the baseline and make a block each, except for what
-    ``runtimes`` say of drafting; methods, drafters, their layers and caches, draft sizes and ``p_mins`` are
-    arms of every block. A method without a drafter knows no ``p_min``, and has an arm for each draft size at
-    which it can draft at all. No draft sizes are each method's own. Of several numbers of layers that put a
-    complete model on the GPU, by ``layer_counts``, only the first is tried. Every block has its arms with
-    each of ``builds``, so that builds are compared close together in time. With traffic, drafters are not
-    measured alone.
+    ``targets`` and ``target_layers``, ``threads``, ``caches``, ``ubatches``, ``runtimes``, ``traffics``,
+    ``rpcs`` (workers, see ``Offload``) and ``askings`` change the baseline and make a block each, except
+    for what ``runtimes`` say of drafting; methods, drafters, their layers and caches, draft sizes and
+    ``p_mins`` are arms of every block. A method without a drafter knows no ``p_min``, and has an arm for
+    each draft size at which it can draft at all. No draft sizes are each method's own. Of several numbers
+    of layers that put a complete model on the GPU, by ``layer_counts``, only the first is tried. Every
+    block has its arms with each of ``builds``, so that builds are compared close together in time. With
+    traffic, drafters are not measured alone.
 
     ``heads`` say which of the files hold a head: a drafter with one drafts by the head's method, and a target
     with layers for MTP drafts for itself. Draft sizes beyond the most that a head drafts are that size.
@@ -110,6 +111,7 @@ class Sweep:
     builds: tuple[str | None, ...] = (None,)  # see ``RunSpec.build``
     traffics: tuple[Traffic | None, ...] = (None,)
     rpcs: tuple[tuple[str, ...], ...] = ((),)
+    askings: tuple[Asking, ...] = (Asking(),)
 
     @classmethod
     def axes_of(cls, request: BenchOptions) -> dict[str, Any]:
@@ -235,6 +237,7 @@ class Sweep:
         threads: int,
         traffic: Traffic | None,
         rpc: tuple[str, ...],
+        asking: Asking,
     ) -> RunSpec:
         """Return the run of a target alone, with a value of each axis that changes it."""
         placed = replace(self.offload.target, layers=layers, caches=caches)
@@ -250,6 +253,7 @@ class Sweep:
             ubatch=ubatch,
             runtime=runtime,
             traffic=traffic,
+            asking=asking,
         )
 
     def _arms_beside(self, alone: RunSpec) -> Iterator[RunSpec]:
@@ -285,7 +289,8 @@ class Blocks(Sequence[Block]):
         self.sweep = sweep
         settings = (sweep.base_runtimes(), sweep.caches, sweep.ubatches, sweep.threads, sweep.traffics)
         self._axes = [
-            ((target,), sweep.target_layers_of(target), *settings, sweep.rpcs) for target in sweep.targets
+            ((target,), sweep.target_layers_of(target), *settings, sweep.rpcs, sweep.askings)
+            for target in sweep.targets
         ]
 
     def __len__(self) -> int:
@@ -316,7 +321,7 @@ class Blocks(Sequence[Block]):
     def n_arms(self) -> Counter[Role]:
         """How many different arms there are; a drafter alone is the same beside every target."""
         sweep, bases = self.sweep, self.sweep.base_runtimes()
-        beside_target = prod(map(len, (sweep.ubatches, sweep.threads)))
+        beside_target = prod(map(len, (sweep.ubatches, sweep.threads, sweep.askings)))
         pairs = [(target, own) for target in sweep.caches for own in sweep.caches_beside(target)]
         alone = sum(sweep.runs_alone(drafter) for drafter, _ in sweep.drafting())
         without_traffic = sum(traffic is None for traffic in sweep.traffics)
@@ -413,6 +418,8 @@ def sizes(sweep: Sweep) -> dict[str, int]:
         "--rate": {traffic.rate for traffic in traffics},
         "--depth": {traffic.depth for traffic in traffics},
         "--rpc": sweep.rpcs,
+        "--constrain": {asking.constrain for asking in sweep.askings},
+        "--reasoning": {asking.reasoning for asking in sweep.askings},
     }
     counts = {option: len(values) for option, values in axes.items() if len(values) > 1}
     return dict(sorted(counts.items(), key=lambda axis: -axis[1]))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from ggufspec import prompts
-from ggufspec.domain import ModelFile, Prompt
+from ggufspec.domain import CONSTRAINTS, ModelFile, Prompt, Request
 from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import tools
 from ggufspec.llama.install import Install
@@ -20,11 +20,12 @@ from ggufspec.measure.models import ChosenModels
 from ggufspec.measure.programs import ChosenEngine
 from ggufspec.modelfiles import gguf, hub
 from ggufspec.options import BenchOptions, MeasureOptions
-from ggufspec.prompts import Message, PromptSuite, Recording, Render, chat
+from ggufspec.prompts import Message, PromptSuite, RecordedRequest, Recording, Render, chat
 
 _JOINT_TEXT = "\n\n"  # between other text and a prompt
 _JOINT = 8  # tokens more that two texts may have together than apart
 _TEMPLATE = 64  # tokens of a chat template for each turn, at most
+_TOOLS = 512  # tokens of a template's own words about tools and schemas, at most
 _CONTEXT_STEP = 256  # llama.cpp pads its key-value cache to this many tokens
 _LONGEST_TOKEN = 16  # characters of running text for one token, at most
 _OTHER_TEXT = "give the text to continue, e.g. --prompt 'Once upon a time'"
@@ -82,76 +83,158 @@ class BenchTexts:
         return self.plain.notes
 
 
-def read_bench_texts(request: BenchOptions, models: ChosenModels, engine: ChosenEngine) -> BenchTexts:
+class AskedTexts(NamedTuple):
+    """The prompts of a request as they were read, or recorded requests in their place."""
+
+    suite: PromptSuite | None
+    recording: Recording | None = None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The fields of all requests, which the engine must be able to ask."""
+        asked = () if self.suite is None else (*self.suite.prompts, *self.suite.warmups)
+        recorded = () if self.recording is None else self.recording.requests
+        requests = {prompt.request for prompt in asked} | {sent.request for sent in recorded}
+        return frozenset(name for request in requests if request is not None for name in request.fields)
+
+
+def read_asked(request: BenchOptions, models: ChosenModels) -> AskedTexts:
+    """Read what is asked for, before the engine is chosen that can ask it.
+
+    Raises:
+        GgufspecError: a file is not here or cannot be used, or ids repeat.
+    """
+    recording = read_recording(request)
+    if recording is not None:
+        return AskedTexts(None, recording)
+    has_template = chat.has_template(models.cards[models.targets[0]])
+    return AskedTexts(read_suite(request, embedded=models.is_embedded, has_template=has_template))
+
+
+def read_recording(request: BenchOptions) -> Recording | None:
+    """Return the recorded requests that are asked for; chats as requests where reasoning is set.
+
+    Raises:
+        GgufspecError: the file cannot be used, or has no chats or schemas where these are set.
+    """
+    recording = read_replay(request)
+    if recording is None:
+        return None
+    if request.sets_reasoning:
+        chats = (
+            replace(asked, request=prompt.request, turns=(), system=None)
+            for asked, prompt in zip(recording.requests, list_recording(recording), strict=True)
+        )
+        recording = replace(recording, requests=tuple(chats))
+    _check_asking(request, [asked.request for asked in recording.requests])
+    return recording
+
+
+def _check_asking(asked: MeasureOptions, requests: Iterable[Request | None]) -> None:
+    """Raise where nothing can be left out, or cannot think."""
+    requests = [*requests]
+    constrained = any(request is not None and CONSTRAINTS & request.fields.keys() for request in requests)
+    if asked.constrain and not constrained:
+        raise GgufspecError(
+            "no prompt has a grammar or a schema",
+            "leave --constrain out, or give prompts with json_schema, response_format or grammar",
+        )
+    if asked.sets_reasoning and not any(request is not None and request.is_chat for request in requests):
+        raise GgufspecError(
+            "only chats can think, and the prompts are texts to continue",
+            "add --chat, or leave --reasoning out",
+        )
+
+
+def read_bench_texts(
+    request: BenchOptions, asked: AskedTexts, models: ChosenModels, engine: ChosenEngine
+) -> BenchTexts:
     """Return the prompts, rendered for the first target.
 
     Raises:
-        GgufspecError: a file is not here or cannot be used, or the template cannot render it.
+        GgufspecError: a text before the prompts cannot be used, or the template cannot render them.
     """
     target = models.targets[0]
     card = models.cards[target]
-    recording = read_replay(request)
+    recording, suite = asked.recording, asked.suite
     if recording is not None:
         rendered = render_recording(recording, card)
         plain = PreparedTexts(prompts=rendered, warmups=(), render=None, notes=())
         return BenchTexts(plain=plain, sent={0: rendered}, recording=recording)
+    assert suite is not None
     count_tokens = make_counter(target, engine.install)
     prefaces = {depth: read_preface(request.context_file, depth, count_tokens) for depth in request.depths}
     sent = {
-        depth: read_texts(request, card, embedded=models.is_embedded, preface=preface).prompts
+        depth: read_texts(request, suite, card, preface=preface).prompts
         for depth, preface in (prefaces if request.users else {}).items()
     }
     return BenchTexts(
-        plain=read_texts(request, card, embedded=models.is_embedded),
+        plain=read_texts(request, suite, card),
         sent=sent,
         most_turns=max(len(preface.turns) for preface in prefaces.values()),
     )
 
 
 def read_texts(
-    asked: MeasureOptions, target: gguf.ModelCard, *, embedded: bool, preface: Preface = NO_PREFACE
+    asked: MeasureOptions, suite: PromptSuite, target: gguf.ModelCard, *, preface: Preface = NO_PREFACE
 ) -> PreparedTexts:
-    """Collect what is asked for, and put it into the target's chat template where that is due.
+    """Put prompts into the target's chat template where that is due.
+
+    Chats with tools, schemas and the like stay requests: the server puts them into the template.
 
     Args:
-        asked: texts, files and a named suite, in this order; without any, a suite that fits.
+        asked: whether prompts are messages, and their system prompt.
+        suite: the prompts.
         target: the target.
-        embedded: it comes with ggufspec.
         preface: stands before each prompt.
 
     Raises:
-        GgufspecError: nothing to read, ids that repeat, or no template where one is needed.
+        GgufspecError: no template where one is needed, or it fails.
     """
     has_template = chat.has_template(target)
-    suite, wanted = _read_suite(asked, preface, embedded=embedded, has_template=has_template)
-    about = describe_origin(suite.origin)
-    if not wanted:
-        return PreparedTexts(
-            prompts=suite.prompts, warmups=suite.warmups, render=None, notes=about, origin=suite.origin
-        )
-    if not has_template:
+    suite, wanted = _put_behind(asked, suite, preface, has_template=has_template)
+    everything = [*suite.prompts, *suite.warmups]
+    texts = {place: prompt for place, prompt in enumerate(everything) if not prompt.is_chat}
+    notes = [*describe_origin(suite.origin)]
+    render: Render | None = None
+    if wanted and texts and not has_template:
         if asked.chat or asked.system is not None:
             raise GgufspecError("the target has no chat template", "use --raw, or a model that has one")
-        note = "prompts: as they are, because the target has no chat template"
-        return PreparedTexts(
-            prompts=suite.prompts,
-            warmups=suite.warmups,
-            render=None,
-            notes=(*about, note),
-            origin=suite.origin,
+        notes.append("prompts: as they are, because the target has no chat template")
+    elif wanted and texts:
+        rendered = chat.render(
+            target, [preface.messages(prompt.text) for prompt in texts.values()], system=asked.system
         )
-    everything = (*suite.prompts, *suite.warmups)
-    rendered = chat.render(target, [preface.messages(each.text) for each in everything], system=asked.system)
-    made = tuple(
-        replace(each, text=text, message=each.text) for each, text in zip(everything, rendered, strict=True)
-    )
+        for (place, prompt), text in zip(texts.items(), rendered, strict=True):
+            everything[place] = replace(prompt, text=text, message=prompt.text)
+        render = partial(_render, target, asked.system)
+        notes.append("prompts: in the target's own chat template")
+    if len(texts) < len(everything):
+        notes.append("prompts: requests, which llama-server puts into the chat template")
     return PreparedTexts(
-        prompts=made[: len(suite.prompts)],
-        warmups=made[len(suite.prompts) :],
-        render=partial(_render, target, asked.system),
-        notes=(*about, "prompts: in the target's own chat template"),
+        prompts=tuple(everything[: len(suite.prompts)]),
+        warmups=tuple(everything[len(suite.prompts) :]),
+        render=render,
+        notes=tuple(notes),
         origin=suite.origin,
     )
+
+
+def _in_chat(prompt: Prompt, preface: Preface, system: str | None) -> Prompt:
+    """Return a prompt as a request with messages, behind a system prompt and what stands before prompts."""
+    request = prompt.request or Request("{}")
+    messages = request.messages or [{"role": "user", "content": prompt.text}]
+    if system is not None and messages[0]["role"] == "system":
+        raise GgufspecError(
+            f"prompt {prompt.id} has a system prompt of its own", "leave --system out, or remove that message"
+        )
+    first = next((place for place, message in enumerate(messages) if message["role"] == "user"), None)
+    if first is not None and preface != NO_PREFACE:
+        content = _JOINT_TEXT.join(filter(None, (preface.text, messages[first]["content"])))
+        messages[first : first + 1] = map(asdict, preface.messages(content))
+    if system is not None:
+        messages.insert(0, {"role": "system", "content": system})
+    return replace(prompt, request=request.replace(messages=messages))
 
 
 def describe_origin(origin: str | None) -> tuple[str, ...]:
@@ -165,19 +248,13 @@ def read_for_servers(asked: MeasureOptions, preface: Preface) -> tuple[PromptSui
     Raises:
         GgufspecError: there is nothing to read, or ids repeat.
     """
-    suite, is_chat = _read_suite(asked, preface, embedded=False, has_template=True)
-    if not preface.turns:
+    suite = read_suite(asked, embedded=False, has_template=True)
+    suite, is_chat = _put_behind(asked, suite, preface, has_template=True)
+    is_chat = is_chat or all(prompt.is_chat for prompt in suite.prompts)
+    if not (is_chat and preface.turns):
         return suite, is_chat
-    system = [] if asked.system is None else [("system", asked.system)]
     behind = (
-        replace(
-            prompt,
-            messages=(
-                *system,
-                *((turn.role, turn.content) for turn in preface.messages(prompt.text)),
-            ),
-        )
-        for prompt in suite.prompts
+        prompt if prompt.is_chat else _in_chat(prompt, preface, asked.system) for prompt in suite.prompts
     )
     return replace(suite, prompts=tuple(behind)), is_chat
 
@@ -188,32 +265,30 @@ def render_recording(recording: Recording, target: gguf.ModelCard) -> tuple[Prom
     Raises:
         GgufspecError: there is no template, or it fails.
     """
-    requests = recording.requests
-    if not recording.is_chat:
-        return tuple(
-            Prompt(id=f"request-{number}", text=request.text) for number, request in enumerate(requests, 1)
-        )
     texts: dict[int, str] = {}
-    for system in dict.fromkeys(request.system for request in requests):
-        places = [place for place, request in enumerate(requests) if request.system == system]
-        rendered = chat.render(target, [requests[place].turns for place in places], system=system)
-        texts |= dict(zip(places, rendered, strict=True))
-    return tuple(Prompt(id=f"request-{place + 1}", text=texts[place]) for place in range(len(requests)))
+    chats = [(place, asked) for place, asked in enumerate(recording.requests) if asked.turns]
+    for system in dict.fromkeys(asked.system for _, asked in chats):
+        same = {place: asked.turns for place, asked in chats if asked.system == system}
+        texts |= dict(zip(same, chat.render(target, [*same.values()], system=system), strict=True))
+    listed = list_recording(recording)
+    return tuple(
+        replace(prompt, text=texts[place], request=None) if place in texts else prompt
+        for place, prompt in enumerate(listed)
+    )
 
 
 def list_recording(recording: Recording) -> tuple[Prompt, ...]:
-    """Return recorded requests for servers that run already and have templates of their own."""
+    """Return recorded requests for servers, which have templates of their own."""
     return tuple(
-        Prompt(
-            id=f"request-{number}",
-            text=request.text,
-            messages=(
-                *([("system", request.system)] if request.system is not None else []),
-                *((message.role, message.content) for message in request.turns),
-            ),
-        )
-        for number, request in enumerate(recording.requests, 1)
+        prompt if not asked.turns else _recorded_chat(prompt, asked)
+        for number, asked in enumerate(recording.requests, 1)
+        for prompt in (Prompt(id=f"request-{number}", text=asked.text, request=asked.request),)
     )
+
+
+def _recorded_chat(prompt: Prompt, asked: RecordedRequest) -> Prompt:
+    system = [] if asked.system is None else [Message("system", asked.system)]
+    return replace(prompt, request=Request.of({"messages": [*map(asdict, (*system, *asked.turns))]}))
 
 
 def context(
@@ -244,6 +319,8 @@ def context(
     if needed <= chosen:
         return chosen
     for prompt in asked:
+        if prompt.is_chat:
+            continue  # only the server knows its tokens, and says where they do not fit
         ids = tools.tokenize(install, str(target.path), prompt.text)
         if ids is not None and len(ids) + room > chosen:
             other_text = f"{depth} tokens of other text, " if depth else ""
@@ -329,31 +406,37 @@ def check_text(text: str, what: str) -> str:
         raise GgufspecError(str(problem), problem.hint or _OTHER_TEXT) from problem
 
 
-def _read_suite(
-    asked: MeasureOptions, preface: Preface, *, embedded: bool, has_template: bool
+def _put_behind(
+    asked: MeasureOptions, suite: PromptSuite, preface: Preface, *, has_template: bool
 ) -> tuple[PromptSuite, bool]:
-    """Return the prompts behind the preface, and whether they are messages for a chat template."""
-    suite = _suite(asked, embedded=embedded, has_template=has_template)
-    if preface.text:
-        before = f"{preface.text}{_JOINT_TEXT}"
-        suite = replace(
-            suite, prompts=tuple(replace(prompt, text=before + prompt.text) for prompt in suite.prompts)
-        )
+    """Return the prompts behind the preface, and whether texts are messages for a chat template."""
     wanted = suite.instructions if asked.chat is None else asked.chat
-    if preface.turns and not (wanted and has_template):
+    all_chats = all(prompt.is_chat for prompt in suite.prompts)
+    if preface.turns and not (all_chats or (wanted and has_template)):
         raise GgufspecError(
             "a conversation before the prompts needs a chat template",
             "add --chat, or give a plain text with --context-file",
         )
-    if asked.system is not None and not wanted:
+    if asked.system is not None and not (all_chats or wanted):
         raise GgufspecError("a system prompt needs a chat template", "add --chat, or leave --system out")
     if asked.system is not None:
         check_text(asked.system, "the system prompt")
-    return suite, wanted
+    before = f"{preface.text}{_JOINT_TEXT}" if preface.text else ""
+
+    def put(prompt: Prompt) -> Prompt:
+        if prompt.is_chat:
+            prompt = _in_chat(prompt, preface, asked.system)
+        return replace(prompt, text=before + prompt.text)
+
+    return replace(suite, prompts=tuple(map(put, suite.prompts))), wanted
 
 
-def _suite(asked: MeasureOptions, *, embedded: bool, has_template: bool) -> PromptSuite:
-    """Put texts, files and a named suite together; without any, take the suite that fits the pair."""
+def read_suite(asked: MeasureOptions, *, embedded: bool, has_template: bool) -> PromptSuite:
+    """Put texts, files and a named suite together; without any, take the suite that fits the pair.
+
+    Raises:
+        GgufspecError: a file cannot be used, or ids repeat.
+    """
     given = tuple(
         Prompt(id=f"p{i}", text=check_text(text, f"prompt p{i}"))
         for i, text in enumerate(asked.prompt, start=1)
@@ -371,11 +454,16 @@ def _suite(asked: MeasureOptions, *, embedded: bool, has_template: bool) -> Prom
     names = [prompt.id for prompt in every]
     if len(set(names)) < len(names):
         raise GgufspecError("two prompts have the same id", "rename one of the prompt files or ids")
+    instructions = bool(read) and all(each.instructions for each in read) and not given
+    if asked.sets_reasoning and (instructions if asked.chat is None else asked.chat):
+        # only llama-server knows how a template is told to think, and where thinking ends
+        every = tuple(_in_chat(prompt, NO_PREFACE, None) for prompt in every)
+    _check_asking(asked, (prompt.request for prompt in every))
     return PromptSuite(
         name=" + ".join(each.name for each in read) or "given",
         prompts=every,
         warmups=tuple(prompt for each in read for prompt in each.warmups),
-        instructions=bool(read) and all(each.instructions for each in read) and not given,
+        instructions=instructions,
         origin=next((each.origin for each in read if each.origin is not None), None),  # one is of the Hub
     )
 
@@ -386,4 +474,7 @@ def _render(target: gguf.ModelCard, system: str | None, messages: Sequence[Messa
 
 def _most_tokens(prompt: Prompt, n_predict: int) -> int:
     later = sum(len(turn.encode()) + n_predict + _TEMPLATE for turn in prompt.followups)
+    request = prompt.request
+    if request is not None and request.is_chat:  # templates write tools and schemas about as JSON does
+        return len(request.body.encode()) + _TEMPLATE * len(request.messages) + _TOOLS + later
     return len(prompt.text.encode()) + 2 + later

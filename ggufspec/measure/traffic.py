@@ -100,7 +100,7 @@ def describe_replay(recording: Recording | None, n_predict: int) -> Iterator[str
     yield f"replay: {requests} over {duration}; each run takes at least as long"
     if recording.left_out:
         others = counted(recording.left_out, "other request")
-        yield f"replay: {others} left out, such as those with pictures or tools"
+        yield f"replay: {others} left out, such as those with pictures"
     longer = sum((request.answer_tokens or 0) > n_predict for request in recording.requests)
     if longer:
         yield f"replay: {counted(longer, 'answer')} longer than {n_predict} tokens are cut there (-n)"

@@ -16,6 +16,7 @@ from ggufspec.choices import (
     Layers,
     Method,
     OutputFormat,
+    Reasoning,
     SplitMode,
 )
 from ggufspec.errors import GgufspecError
@@ -26,7 +27,7 @@ from ggufspec.options.kinds import Axis, Count, FilePath, Flag, Number, Word
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ggufspec.domain import CacheTypes, ModelFile, NgramSettings, Offload, Runtime, ServiceLevel
+    from ggufspec.domain import Asking, CacheTypes, ModelFile, NgramSettings, Offload, Runtime, ServiceLevel
 
 _F16 = "f16"  # llama.cpp's default of each cache, in every era
 _TYPES = Axis("types", number=None, words=KV_TYPES, placeholder="TYPE")
@@ -627,6 +628,41 @@ class TextOptions(SuiteOption, ChatOptions, section="Text"):
     per_category: int | None = option(
         "--per-category", kind=Count(1), help="Use N prompts of each category, drawn with --seed."
     )
+
+
+class AskingOptions(Options, section="Text"):
+    """How prompts that are requests are asked."""
+
+    constrain: tuple[str, ...] | None = option(
+        "--constrain",
+        kind=kinds.Switches(),
+        metavar="on|off",
+        help="off: leave the grammars and schemas of prompts out.",
+        shown="on",
+    )
+    reasoning: tuple[Reasoning, ...] | None = option(
+        "--reasoning",
+        hidden="-rea",
+        kind=Axis("tokens", words=("auto", "on", "off"), most=1 << 24),
+        metavar="on|off|BUDGET",
+        help="Let chats think, with --engine server; a number is the most tokens for that.",
+        shown="auto: as prompt and template say",
+    )
+
+    @property
+    def askings(self) -> tuple[Asking, ...]:
+        """Every combination of both."""
+        from ggufspec.domain import Asking
+
+        return tuple(
+            Asking(constrain=word == "on", reasoning=reasoning)
+            for word, reasoning in product(self.constrain or ("on",), self.reasoning or ("auto",))
+        )
+
+    @property
+    def sets_reasoning(self) -> bool:
+        """Whether it is asked for, or against."""
+        return any(reasoning != "auto" for reasoning in self.reasoning or ())
 
 
 class LengthOption(Options, section="Text"):

@@ -41,7 +41,7 @@ from ggufspec.options.kinds import Count, FilePath, Word
 if TYPE_CHECKING:
     from pathlib import Path
 
-_LISTS = "draft method ngram draft_sampling args draft_args"
+_LISTS = "draft method ngram draft_sampling constrain reasoning args draft_args"
 """Axes of which a bench takes several values, too."""
 
 LOADED = groups.DECIDED | {
@@ -76,6 +76,7 @@ class MeasureOptions(
     groups.PMinOption,
     groups.DraftSamplingOption,
     TextOptions,
+    groups.AskingOptions,
     EngineOption,
     section="Measuring",
 ):

@@ -13,6 +13,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
 from ggufspec.modelfiles import hub
 from ggufspec.prompts import chat, datasets
+from ggufspec.prompts.bodies import ASKED
 from ggufspec.prompts.chat import Message, PromptTurns, Render
 from ggufspec.prompts.recorded import RecordedRequest, Recording, read_conversation, read_recording
 from ggufspec.prompts.segments import label_text, label_tokens
@@ -24,10 +25,11 @@ from ggufspec.prompts.suite import (
     assemble,
     build,
     check_text,
-    read_toml,
 )
+from ggufspec.prompts.toml_suites import read_toml
 
 __all__ = [
+    "ASKED",
     "BUILT_IN",
     "EMBEDDED",
     "BadPromptError",

@@ -183,23 +183,26 @@ class PromptTurns:
             IndexError: all turns are made.
         """
         last, followup = self.made[-1], self._followups[len(self.made) - 1]
+        number = len(self.made) + 1
+        turn = replace(last, id=f"{self.made[0].id}#{number}", message=followup, turn=number, history=0)
+        if last.request is not None and last.is_chat:
+            said = [{"role": "assistant", "content": without_thinking(answer)}]
+            messages = [*last.request.messages, *said, {"role": "user", "content": followup}]
+            text = f"{last.text}\n\n{answer}\n\n{followup}"
+            self.made.append(replace(turn, text=text, request=last.request.replace(messages=messages)))
+            return
         self._messages += [Message("user", last.message or last.text), Message("assistant", answer)]
         text = (
             f"{last.text}{answer}\n\n{followup}\n\n"
             if self._render is None
             else self._render([*self._messages, Message("user", followup)])
         )
-        number = len(self.made) + 1
         # A template may write earlier messages otherwise now, such as an answer without its thinking.
         same = takewhile(lambda pair: pair[0] == pair[1], zip(last.text + answer, text, strict=False))
         kept = sum(1 for _ in same) if self._warm else 0
-        self.made.append(
-            Prompt(
-                id=f"{self.made[0].id}#{number}",
-                text=text,
-                category=last.category,
-                message=followup,
-                turn=number,
-                history=kept,
-            )
-        )
+        self.made.append(replace(turn, text=text, history=kept))
+
+
+def without_thinking(answer: str) -> str:
+    """Return what an answer says behind its thinking, which templates leave out of earlier turns, too."""
+    return answer.partition("</think>")[2].lstrip() if answer.startswith("<think>") else answer

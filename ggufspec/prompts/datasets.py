@@ -5,7 +5,8 @@ SPEED-Bench                 the same with a text as question_id; as its own prep
                             ``messages``: [{role, content}, ...], where every turn is a message of the user
                             The category of a throughput split gets the length of its prompts, which
                             only the name of the split has: ``throughput_8k``.
-other files                 prompt, text or messages; optional id and category
+other files                 prompt, text or messages; optional id and category, and whatever else a body of a
+                            request has, see ``bodies``: then messages are one request, with its answers
 
 Sources: data/spec_bench/question.jsonl of hemingkx/Spec-Bench; the dataset card of nvidia/SPEED-Bench and
 nemo_skills/dataset/speed-bench/prepare.py.
@@ -17,27 +18,27 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from ggufspec import digests, userfiles
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import hub
+from ggufspec.prompts import bodies
 from ggufspec.prompts.suite import (
-    CONDITIONS,
     BadPromptError,
     PromptEntry,
     PromptSuite,
     assemble,
     build,
-    conditions,
     refuse_too_many,
 )
 from ggufspec.units import format_bytes
 
 _PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
-FIELDS = frozenset({"question_id", "id", "category", "turns", "messages", "prompt", "text"}) | CONDITIONS
+_OWN = frozenset({"question_id", "id", "category", "turns", "prompt", "text"})
+FIELDS = _OWN | {"messages"} | bodies.ASKED
 """The fields of a row that are read."""
 
 _LENGTH = re.compile(r"throughput[_-](\d+k)", re.IGNORECASE)
@@ -114,7 +115,8 @@ def _entries(path: Path, rows: Iterable[SuiteRow], *, length: str | None) -> Ite
     for where, number, row in rows:
         refuse_too_many(path, count := count + 1)
         try:
-            turns = _turns(row)
+            asks = bodies.is_request(row)
+            turns = [] if asks and "messages" in row else _turns(row)
             if any(isinstance(turn, str) and turn.strip() == _PLACEHOLDER for turn in turns):
                 masked.append(where)
                 continue
@@ -123,9 +125,10 @@ def _entries(path: Path, rows: Iterable[SuiteRow], *, length: str | None) -> Ite
             category = row.get("category")
             if length is not None and (category is None or isinstance(category, str)):
                 category = length if category is None else f"{category}, {length}"
-            yield PromptEntry(where, build(name=name, turns=turns, category=category))
+            make = partial(bodies.build_asking, row, own=_OWN) if asks else build
+            yield PromptEntry(where, make(name=name, turns=turns, category=category))
         except BadPromptError as problem:
-            raise GgufspecError(f"{where}: {problem}", _FORM) from problem
+            raise GgufspecError(f"{where}: {problem}", problem.hint or _FORM) from problem
     if masked:
         raise GgufspecError(
             f"{masked[0]}: the text is a placeholder, here and in {len(masked) - 1} more of {count} rows",
@@ -135,8 +138,6 @@ def _entries(path: Path, rows: Iterable[SuiteRow], *, length: str | None) -> Ite
 
 def _turns(row: Mapping[str, Any]) -> list[Any]:
     """Return the user's turns."""
-    if needed := conditions(row):
-        raise BadPromptError(f"{needed[0]} is not measured: its text alone would be another request")
     for key, read_turns in (
         ("turns", _read_turns),
         ("messages", _read_messages),
@@ -168,16 +169,10 @@ def _read_messages(value: Any) -> list[Any]:
     system: list[str] = []
     turns: list[str] = []
     for number, message in enumerate(value, start=1):
-        role, content = (
-            (message.get("role"), message.get("content")) if isinstance(message, dict) else ("", 0)
-        )
-        if role not in {"system", "user", "assistant"}:
-            raise BadPromptError(f"the role of message {number} is not system, user or assistant")
-        if role == "assistant":
+        if isinstance(message, dict) and message.get("role") == "assistant":
             continue
-        if not isinstance(content, str):
-            raise BadPromptError(f"the content of message {number} is not a string")
-        (turns if role == "user" else system).append(content)
+        read = bodies.read_message(number, message)
+        (turns if read["role"] == "user" else system).append(read["content"])
     return ["\n\n".join([*system, turns[0]]), *turns[1:]] if turns else []
 
 

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import userfiles
+from ggufspec.domain import Request
 from ggufspec.errors import GgufspecError
-from ggufspec.prompts import datasets
+from ggufspec.prompts import bodies, datasets
 from ggufspec.prompts.chat import Message
-from ggufspec.prompts.suite import BadPromptError, check_text, conditions
+from ggufspec.prompts.suite import BadPromptError, check_text
 
 _MOST_BYTES = 1 << 30  # a server's log of a day
 _BODIES = ("body", "request", "request_body", "params")
@@ -31,6 +32,8 @@ _TIMES = ("arrival_s", "timestamp", "time", "ts", "created", "created_at", "star
 _LENGTHS = ("max_completion_tokens", "max_tokens", "n_predict", "max_output_tokens")
 _ANSWERS = ("response", "response_body", "result")
 _JSON = {".json", ".jsonl", ".ndjson"}
+_NEEDED = frozenset({"functions", "function_call", "images", "image_data", "audio", "logit_bias"})
+"""Fields that would be missed, and that are not measured."""
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # from this number on: so many in a second
 _EVENT = re.compile(
@@ -55,6 +58,7 @@ class RecordedRequest:
         text: a text to continue; empty for a chat.
         turns: the messages of a chat, the user's and the assistant's in turn, the user's first and last.
         system: the system prompt of a chat.
+        request: what was asked besides, with all messages of a chat; None where nothing was.
         answer_tokens: the length of the answer if it was recorded, or else the most that was asked for.
     """
 
@@ -62,7 +66,13 @@ class RecordedRequest:
     text: str = ""
     turns: tuple[Message, ...] = ()
     system: str | None = None
+    request: Request | None = None
     answer_tokens: int | None = None
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether it has messages."""
+        return bool(self.turns) or (self.request is not None and self.request.is_chat)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +85,7 @@ class Recording:
     @property
     def is_chat(self) -> bool:
         """Whether the requests are messages."""
-        return bool(self.requests[0].turns)
+        return self.requests[0].is_chat
 
     @property
     def duration_s(self) -> float:
@@ -84,7 +94,7 @@ class Recording:
 
 
 class _Unusable(Exception):  # noqa: N818  # a line of a log, not an error
-    """A request cannot be sent again: it has pictures or tools, or is no request for an answer."""
+    """A request cannot be sent again: it has pictures, or is no request for an answer."""
 
 
 def read_recording(file: Path) -> Recording:
@@ -103,11 +113,11 @@ def read_recording(file: Path) -> Recording:
     for row in rows:
         try:
             usable.append(_request(row))
-        except _Unusable:
+        except (_Unusable, BadPromptError):
             left_out += 1
     if not usable:
         raise GgufspecError(f"{file} has no requests that can be sent again", _FORM)
-    if len({bool(request.turns) for request in usable}) > 1:
+    if len({request.is_chat for request in usable}) > 1:
         raise GgufspecError(
             f"{file} has both chats and texts to continue", "split it into two files, and replay each"
         )
@@ -282,13 +292,14 @@ def _request(row: _RecordedRow) -> RecordedRequest:
     """Return what can be sent again.
 
     Raises:
-        _Unusable: the request has other content than text, or conditions of its answer, or asks for none.
+        _Unusable: the request has other content than text, or asks for no answer.
+        BadPromptError: it asks for something that is not measured.
     """
     body = row.body
-    if conditions(body):
-        raise _Unusable
     max_tokens = next((n for name in _LENGTHS if isinstance(n := body.get(name), int) and n > 0), None)
     length = max_tokens if row.answered is None else row.answered
+    if bodies.is_request(body):
+        return _with_request(row, length)
     if isinstance(body.get("messages"), list):
         system, turns = _conversation(body["messages"])
         return RecordedRequest(at_s=row.at_s, turns=turns, system=system, answer_tokens=length)
@@ -298,6 +309,14 @@ def _request(row: _RecordedRow) -> RecordedRequest:
     if not isinstance(prompt, str):
         raise _Unusable
     return RecordedRequest(at_s=row.at_s, text=_checked(prompt), answer_tokens=length)
+
+
+def _with_request(row: _RecordedRow, length: int | None) -> RecordedRequest:
+    texts = [] if "messages" in row.body else [row.body.get("prompt")]
+    own = frozenset(row.body) - _NEEDED  # servers and gateways log fields of their own
+    prompt = bodies.build_asking(row.body, name="request", turns=texts, own=own)
+    text = "" if prompt.is_chat else prompt.text
+    return RecordedRequest(at_s=row.at_s, text=text, request=prompt.request, answer_tokens=length)
 
 
 def _conversation(messages: Sequence[Any]) -> tuple[str | None, tuple[Message, ...]]:

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import random
-import re
-import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ggufspec.domain import Prompt
+from ggufspec.domain import Prompt, Request
 from ggufspec.errors import GgufspecError
 
 MOST_PROMPTS = 100_000
 LONGEST_NAME = 200
-CONDITIONS = frozenset(
-    {
-        *("tools", "tool_choice", "functions", "function_call", "response_format", "json_schema", "grammar"),
-        *("chat_template_kwargs", "reasoning_effort", "reasoning_budget", "thinking_budget_tokens"),
-        *("images", "image_data"),
-    }
-)
-"""Fields of a request to a server of OpenAI's or llama.cpp's kind without which its answer is another one."""
-_NO_CONDITION: tuple[object, ...] = (None, [], {}, "", "auto", "none", {"type": "text"})
-"""Values that ask for nothing more."""
-
 _ESCAPED_BYTE = 0xDC00  # PEP 383: added to each byte of an argument that is not UTF-8
 
 
@@ -111,13 +98,16 @@ class BadPromptError(ValueError):
         self.hint = hint
 
 
-def build(*, name: object, turns: Iterable[object], category: object = None) -> Prompt:
+def build(
+    *, name: object, turns: Iterable[object], category: object = None, request: Request | None = None
+) -> Prompt:
     """Make a prompt from the values of a file.
 
     Args:
         name: the id, a text or a whole number.
         turns: the user's texts, one for each turn.
         category: a text or None.
+        request: what is asked beside the text; with messages, the first turn only shows what they say.
 
     Raises:
         BadPromptError: a value is missing, empty, or of another type.
@@ -129,6 +119,7 @@ def build(*, name: object, turns: Iterable[object], category: object = None) -> 
         text=first,
         category=None if category is None else _name(category, "the category"),
         followups=tuple(followups),
+        request=request,
     )
 
 
@@ -157,11 +148,6 @@ def assemble(name: str, path: Path, entries: Iterable[PromptEntry], *, instructi
         warmups=tuple(entry.prompt for entry in listed if entry.warmup),
         instructions=instructions,
     )
-
-
-def conditions(request: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return those of ``CONDITIONS`` that a request has, in order."""
-    return tuple(sorted(name for name in CONDITIONS & request.keys() if request[name] not in _NO_CONDITION))
 
 
 def refuse_too_many(path: Path, count: int) -> None:
@@ -226,68 +212,3 @@ def _name(value: object, noun: str) -> str:
     if not value.strip() or not value.isprintable() or len(value) > LONGEST_NAME:
         raise BadPromptError(f"{noun} has to be one line of 1 to {LONGEST_NAME} characters")
     return value
-
-
-_KINDS = {"messages": True, "continuations": False}
-_SUITE_KEYS = {"kind", "licence", "prompt"}
-_PROMPT_KEYS = {"id", "text", "category", "reason", "followups", "warmup"}
-_HEADING = re.compile(r"[ \t]*\[\[[ \t]*prompt[ \t]*\]\]")
-_FORM = (
-    "a [[prompt]] needs an id and a text; it may have category, followups = [...], warmup = true and a reason"
-)
-
-
-def read_toml(path: Path, text: str) -> PromptSuite:
-    """Read a suite.
-
-    ``kind`` is "messages" (to an assistant, through the chat template) or "continuations", the default.
-    ``licence`` names the licence of the texts.
-
-    Raises:
-        GgufspecError: the file is not TOML, or not in this format.
-    """
-    try:
-        suite = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise GgufspecError(f"{path} is not a prompt suite: {error}", _FORM) from error
-    kind = suite.get("kind", "continuations")
-    if kind not in _KINDS:
-        raise GgufspecError(f'{path}: the kind is {kind!r}, not "messages" or "continuations"', _FORM)
-    tables = suite.get("prompt", [])
-    strange = sorted(suite.keys() - _SUITE_KEYS)
-    if strange or not isinstance(tables, list):
-        problem = (
-            f"has an unknown key {strange[0]!r}" if strange else "has a 'prompt' that is not a [[prompt]]"
-        )
-        raise GgufspecError(f"{path} {problem}", _FORM)
-    licence = suite.get("licence")
-    if licence is not None and (not isinstance(licence, str) or not licence.isprintable()):
-        raise GgufspecError(f"{path}: the licence is not one line of text", _FORM)
-    entries = _entries(path, text, tables)
-    return replace(assemble(path.stem, path, entries, instructions=_KINDS[kind]), licence=licence)
-
-
-def _entries(path: Path, text: str, tables: list[Any]) -> Iterator[PromptEntry]:
-    lines = [number for number, line in enumerate(text.splitlines(), start=1) if _HEADING.match(line)]
-    for index, table in enumerate(tables):
-        # A text may contain such a heading. Then line numbers are unknown, and the prompt's number is used.
-        where = f"{path}:{lines[index]}" if len(lines) == len(tables) else f"{path}, prompt {index + 1}"
-        try:
-            yield _entry(where, table)
-        except BadPromptError as problem:
-            raise GgufspecError(f"{where}: {problem}", _FORM) from problem
-
-
-def _entry(where: str, table: Any) -> PromptEntry:
-    if not isinstance(table, dict):
-        raise BadPromptError("it is not a table")
-    if strange := sorted(table.keys() - _PROMPT_KEYS):
-        raise BadPromptError(f"a prompt has no key {strange[0]!r}")
-    for key in ("id", "text"):
-        if key not in table:
-            raise BadPromptError(f"the {key} is missing")
-    followups, warmup = table.get("followups", []), table.get("warmup", False)
-    if not isinstance(followups, list) or not isinstance(warmup, bool):
-        raise BadPromptError("followups must be a list of texts, and warmup true or false")
-    prompt = build(name=table["id"], turns=[table["text"], *followups], category=table.get("category"))
-    return PromptEntry(where, prompt, warmup)

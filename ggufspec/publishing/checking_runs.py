@@ -226,7 +226,7 @@ def _check_judged(run: RunResult, label: str, reread: Sample, report: Report, *,
 
 def _lacks_texts(spec: RunSpec) -> bool:
     """Whether the text of a prompt was left out."""
-    return any(prompt.text == "" and not prompt.messages for prompt in copying.list_prompts(spec))
+    return any(prompt.text == "" and prompt.request is None for prompt in copying.list_prompts(spec))
 
 
 def _name_traffic(run: RunResult, report: Report) -> None:

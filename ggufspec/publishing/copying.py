@@ -19,6 +19,8 @@ from ggufspec import prompts, results, serving
 from ggufspec.domain import ENGINES, Build, Machine, Program, Prompt, RunResult, RunSpec, Sample
 from ggufspec.engines import rereading
 from ggufspec.errors import LogError
+from ggufspec.llama.command import commands
+from ggufspec.llama.server import read_event, write_answer
 from ggufspec.publishing.redacting import Redactor
 from ggufspec.redaction import is_secret
 from ggufspec.results import Meta, ResultSet
@@ -37,8 +39,13 @@ _NOTEBOOK = "ggufspec.bench"
 """The command of a bench that a notebook began; its second word shows the request."""
 _PATH = re.compile(r"(?<![\w.~-])~?/[^\s,;:=]+")
 _FILES = (".gguf", ".toml", ".jsonl", ".json", ".txt", ".md", ".ndjson")
-_OF_TEXT = {"content", "prompt", "text", "generated_text"}
+_OF_TEXT = {"content", "prompt", "text", "generated_text", "reasoning_content", "reasoning", "arguments"}
 """Keys of a server's events that hold texts."""
+_PIECES = {"content", "reasoning_content", "reasoning", "arguments"}
+"""Those that hold pieces of an answer."""
+_ASKED = {"messages", *prompts.ASKED}
+"""Keys of a request that hold texts; llama-server repeats some of them in its answer."""
+_HIDDEN = _OF_TEXT | _ASKED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +93,7 @@ def all_logs(bench: ResultSet) -> Iterator[bytes]:
 
 def is_built_in(prompt: Prompt) -> bool:
     """Whether everybody who has ggufspec has a prompt's text: of the conversation, the turn's own part."""
-    return (prompt.message or prompt.text) in _built_in_texts()
+    return prompt.request is None and (prompt.message or prompt.text) in _built_in_texts()
 
 
 @cache
@@ -198,7 +205,7 @@ def redact_run(run: RunResult, redactor: Redactor, *, hidden: Hidden) -> RunResu
 def _without_prompts(spec: RunSpec, hidden: Hidden) -> RunSpec:
     """Return a specification without the texts of some of its prompts, and without a system prompt."""
     kept = tuple(
-        replace(prompt, text="", message=None, followups=(), messages=()) if number in hidden else prompt
+        replace(prompt, text="", message=None, followups=(), request=None) if number in hidden else prompt
         for number, prompt in enumerate(list_prompts(spec))
     )
     if spec.traffic is None:
@@ -270,7 +277,7 @@ def _redact_record(record: bytes, redactor: Redactor, *, is_hidden: bool) -> byt
     lines = record.decode(errors="surrogateescape").split("\n")
     values = [_parse_line(line) for line in lines]
     pieces = [chunk for value in values if (chunk := _chunk_of(value)) is not None]
-    text = "".join(str(chunk["content"]) for chunk in pieces)
+    text = write_answer(read_event(json.dumps(chunk)) for chunk in pieces)
     clears = is_hidden or any(
         redactor(whole) != whole
         for whole in (text, *(str(value.get("text", "")) for value in values if value))
@@ -282,7 +289,8 @@ def _redact_record(record: bytes, redactor: Redactor, *, is_hidden: bool) -> byt
     if clears and not is_hidden and pieces:
         column = next(number for number, value in enumerate(values) if _chunk_of(value) is not None)
         first = json.loads(redacted[column])
-        first["chunk"]["content"] = redactor(text)
+        whole = {"content": redactor(text)}
+        first["chunk"] |= {"choices": [{"delta": whole}]} if "choices" in first["chunk"] else whole
         redacted[column] = json.dumps(first)
     return "\n".join(redacted).encode(errors="surrogateescape")
 
@@ -329,17 +337,22 @@ def _redact_line(line: str, value: Mapping[str, Any], redactor: Redactor, clears
 
 def _redact_item(key: str, item: Any, redactor: Redactor, clears: bool, hidden: bool) -> Any:
     if isinstance(item, str):
-        if (hidden and key in _OF_TEXT) or (clears and key == "content"):
+        if (hidden and key in _HIDDEN) or (clears and key in _PIECES):
             return ""
-        return item if key == "content" else redactor(item)  # pieces are redacted together
+        return item if key in _PIECES else redactor(item)  # pieces are redacted together
     if key == "tokens" and clears:
         return []
     if key == "drafted" and clears and isinstance(item, list):
         return [0] * len(item)  # ids of tokens; how many there are is a figure
     if isinstance(item, dict):
-        inner = {name: _redact_item(name, part, redactor, clears, hidden) for name, part in item.items()}
+        whole = key in {"request", *_ASKED}  # what was asked did not arrive in pieces
+        inner = {
+            name: _redact_item(key if whole and name in _PIECES else name, part, redactor, clears, hidden)
+            for name, part in item.items()
+            if not (hidden and key == "request" and name in _ASKED)
+        }
         if clears:
-            for name in ("completion_probabilities", "probs") & inner.keys():
+            for name in ("completion_probabilities", "probs", "tool_calls") & inner.keys():
                 del inner[name]
         return inner
     if isinstance(item, list):
@@ -359,7 +372,9 @@ def _parse_line(line: str) -> dict[str, Any] | None:
 def _chunk_of(value: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the event of a server in a line, if it has a piece of the text."""
     chunk = value.get("chunk") if value else None
-    return chunk if isinstance(chunk, dict) and isinstance(chunk.get("content"), str) else None
+    if not isinstance(chunk, dict) or not (isinstance(chunk.get("content"), str) or chunk.get("choices")):
+        return None
+    return chunk
 
 
 def _redact_meta(bench: ResultSet, name: str, redactor: Redactor, hidden: Collection[str]) -> Meta:
@@ -424,8 +439,10 @@ def _without_folder(word: str, redactor: Redactor) -> str:
 
 
 def _prompt_texts(prompt: Prompt) -> Iterator[str]:
-    contents = (content for _, content in prompt.messages)
-    yield from filter(None, (prompt.message, prompt.text, *prompt.followups, *contents))
+    yield from filter(None, (prompt.message, prompt.text, *prompt.followups))
+    if prompt.request is not None:
+        yield from (str(message["content"]) for message in prompt.request.messages if message.get("content"))
+        yield from (commands.flag_value(value) for value in prompt.request.fields.values())
 
 
 def _texts_of(run: RunResult, hidden: Hidden) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from ggufspec.serving.client import (
     plan_replay,
     plan_traffic,
     run_in_loop,
+    take_event,
 )
 from ggufspec.serving.engine import TrafficEngine
 from ggufspec.serving.figures import RequestRecord, decode_records, encode_record, summarize
@@ -23,7 +24,6 @@ from ggufspec.serving.running import (
     CounterPair,
     RunningEngine,
     make_body,
-    take_openai_event,
     with_counters,
 )
 
@@ -47,7 +47,7 @@ __all__ = [
     "reread_run",
     "run_in_loop",
     "summarize",
-    "take_openai_event",
+    "take_event",
     "with_counters",
 ]
 

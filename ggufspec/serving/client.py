@@ -14,7 +14,7 @@ from itertools import count, islice
 from typing import Any
 
 from ggufspec.domain import Failure, Prompt, RequestOutcome, ServiceLevel, Traffic
-from ggufspec.llama.server import END, LoadClient, RequestError, Timings, read_event
+from ggufspec.llama.server import END, AnswerText, LoadClient, RequestError, Timings, path_of, read_event
 from ggufspec.serving.figures import RequestRecord
 
 REQUESTS_PER_USER = 5
@@ -121,6 +121,7 @@ class UserReply:
     outcome: RequestOutcome = RequestOutcome.CUT_OFF
     reason: str | None = None
     texts: list[str] = field(default_factory=list)
+    writer: AnswerText = field(default_factory=AnswerText)
     arrivals: list[float] = field(default_factory=list)
     timings: Timings | None = None
     truncated: bool = False
@@ -139,26 +140,30 @@ class UserReply:
             )
 
 
-Take = Callable[[UserReply, str, float], bool]
-"""Adds an event, which arrived at a time, to a reply; returns whether more may follow.
-
-It raises a RequestError where the server reports an error, and a Failure where the event cannot be read.
-"""
-
-
 def take_event(reply: UserReply, data: str, arrived_at: float) -> bool:
-    """Add an event of llama-server's /completion to a reply, see ``Take``."""
+    """Add an event, which arrived at a time, to a reply; return whether more may follow.
+
+    An event with several tokens is one arrival. In OpenAI's format, the number of all tokens comes last.
+
+    Raises:
+        RequestError: the server reports an error.
+        Failure: the event cannot be read.
+    """
     if data == END:
-        return True
+        return False
     event = read_event(data)
-    if event.content is not None:
-        reply.texts.append(event.content)
-    else:
-        raise_reported(event.failure)
-    if event.stop:
-        reply.outcome, reply.timings, reply.truncated = RequestOutcome.OK, event.timings, event.truncated
-    elif event.content is not None:
+    raise_reported(event.failure)
+    text = reply.writer.add(event)
+    reply.texts.append(text)
+    if not event.stop and (text or event.content is not None):
         reply.arrivals.append(arrived_at)
+    if event.stop or event.finish_reason is not None:
+        reply.outcome = RequestOutcome.OK
+    reply.truncated = reply.truncated or event.truncated
+    if event.timings is not None:
+        reply.timings = event.timings
+    elif event.usage is not None and (reply.timings is None or reply.timings.predicted_ms is None):
+        reply.timings = event.usage.timings
     return not event.stop
 
 
@@ -184,10 +189,9 @@ class TrafficRun:
     Attributes:
         client: sends the requests.
         traffic: what to send.
-        make_body: returns the body of a request for a prompt.
+        make_body: returns the body of a request for a prompt; a chat is sent to the path of chats.
         write: stores a record.
-        path: where requests are sent.
-        take: reads the events of answers from there.
+        path: where other requests are sent.
         seed: fixes the times at which requests arrive.
         timeout_s: time limit for everything; None for none.
     """
@@ -197,7 +201,6 @@ class TrafficRun:
     make_body: Callable[[Prompt], Mapping[str, Any]]
     write: Callable[[RequestRecord], None]
     path: str = "/completion"
-    take: Take = take_event
     seed: int = 1
     timeout_s: float | None = None
     _numbers: Iterator[int] = field(default_factory=count)
@@ -276,7 +279,7 @@ class TrafficRun:
         reply, sent_at = UserReply(), time.perf_counter()
         try:
             async with asyncio.timeout_at(self._deadline):
-                await self.client.stream_events(self.path, body, partial(self.take, reply))
+                await self.client.stream_events(path_of(body, self.path), body, partial(take_event, reply))
         except (Failure, RequestError) as error:
             reply.fail_by(error)
         except TimeoutError:
@@ -295,7 +298,7 @@ class TrafficRun:
                     cpu_s=round(time.thread_time() - self._cpu_before, 6),
                     outcome=reply.outcome,
                     reason=reply.reason,
-                    text="".join(reply.texts),
+                    text="".join([*reply.texts, reply.writer.end()]),
                     arrivals=tuple([round(at - self._started, 6) for at in reply.arrivals]),
                     timings=reply.timings,
                     truncated=reply.truncated,

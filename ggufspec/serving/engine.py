@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -86,9 +86,9 @@ def make_request(spec: RunSpec, prompt: Prompt, loaded: LoadedServer) -> dict[st
     """Return the body of one user's request: that of a run, without what costs time at each token."""
     capabilities = loaded.capabilities
     body = response.body(
-        spec,
+        replace(spec, prompt=prompt),
         may_draft=capabilities is not None,
         per_request=capabilities is not None and capabilities.per_request,
         caches=False,
     )
-    return {name: value for name, value in body.items() if name not in _FOR_ROUNDS} | {"prompt": prompt.text}
+    return {name: value for name, value in body.items() if name not in _FOR_ROUNDS}

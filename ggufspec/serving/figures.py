@@ -188,6 +188,7 @@ class _Tally:
         is_steady = self._window is not None and record.sent_s >= self._window.start_s
         first = record.arrivals[0] if record.arrivals else None
         duration_s = record.arrivals[-1] - record.arrivals[0] if record.arrivals else 0.0
+        counts = record.timings or Timings()
         request = UserRequest(
             prompt=record.prompt,
             outcome=record.outcome,
@@ -195,6 +196,10 @@ class _Tally:
             tokens=record.tokens,
             ttft_s=None if first is None else round(first - record.sent_s, 6),
             token_s=round(duration_s / (record.tokens - 1), 9) if is_ok and record.tokens > 1 else None,
+            prompt_tokens=_counted(counts.prompt_n),
+            cached_tokens=_counted(counts.cache_n),
+            drafted=counts.draft_n,
+            accepted=counts.draft_n_accepted,
         )
         self.served.append((record.number, request))
         gaps = [later - earlier for earlier, later in pairwise(record.arrivals)]
@@ -275,6 +280,11 @@ class _Tally:
         if spec.drafter is not None and not self._drafted and not (spec.drafting and spec.drafting.p_min):
             return Status.DRAFTING_INACTIVE
         return Status.OK
+
+
+def _counted(tokens: int | None) -> int | None:
+    """Return a count; llama.cpp writes a negative number where it has not counted."""
+    return None if tokens is None or tokens < 0 else tokens
 
 
 def is_saturated(requests: Sequence[_Sent], traffic: Traffic) -> bool:

@@ -27,29 +27,22 @@ from ggufspec.domain import (
 from ggufspec.engines import Engine, Measurement
 from ggufspec.engines.server import Parsed, TokenCandidate, candidates, question, response
 from ggufspec.llama.server import (
-    END,
+    CHAT_PATH,
     LoadClient,
     RequestError,
     ServerCounters,
-    Timings,
     answers,
     connect,
     read_counters,
     read_metrics,
-    read_openai_event,
 )
 from ggufspec.redaction import redact
-from ggufspec.serving.client import TrafficRun, UserReply, raise_reported, run_in_loop
+from ggufspec.serving.client import TrafficRun, run_in_loop
 from ggufspec.serving.figures import RequestRecord, decode_records, encode_record, summarize
 from ggufspec.units import counted
 
-COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
 NO_COUNTS = "the server does not report how many tokens it generated (usage), and an event may hold several"
-
-
-def path_of(spec: RunSpec) -> str:
-    """Return the path of a run's requests."""
-    return CHAT if spec.servers is not None and spec.servers.chat else COMPLETIONS
 
 
 def make_body(spec: RunSpec, prompt: Prompt) -> dict[str, Any]:
@@ -73,9 +66,11 @@ def make_body(spec: RunSpec, prompt: Prompt) -> dict[str, Any]:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    if servers.chat:
+    request = spec.asking.change(prompt.request)
+    body |= {} if request is None else request.fields
+    if servers.chat and not prompt.is_chat:
         body["messages"] = _messages(servers, prompt)
-    else:
+    elif not prompt.is_chat:
         body["prompt"] = prompt.text
     if not sampling.greedy:
         limits = {"top_k": sampling.top_k, "min_p": sampling.min_p}
@@ -86,34 +81,11 @@ def make_body(spec: RunSpec, prompt: Prompt) -> dict[str, Any]:
     return body
 
 
-def _messages(servers: RunningServers, prompt: Prompt) -> list[dict[str, str]]:
-    system = [] if servers.system is None else [("system", servers.system)]
-    messages = prompt.messages or (*system, ("user", prompt.text))
-    return [{"role": role, "content": content} for role, content in messages]
-
-
-def take_openai_event(reply: UserReply, data: str, arrived_at: float) -> bool:
-    """Add an event to a reply, see ``Take``.
-
-    An event with several tokens is one arrival. The number of all tokens comes last.
-    """
-    if data == END:
-        return False
-    event = read_openai_event(data)
-    raise_reported(event.failure)
-    for choice in event.choices:
-        text = choice.delta.text if choice.delta is not None else choice.text or ""
-        if text:
-            reply.texts.append(text)
-            reply.arrivals.append(arrived_at)
-        if choice.finish_reason is not None:
-            reply.outcome = RequestOutcome.OK
-    if event.timings is not None:
-        reply.timings = event.timings
-    elif event.usage is not None and (reply.timings is None or reply.timings.predicted_ms is None):
-        usage = event.usage
-        reply.timings = Timings(prompt_n=usage.prompt_tokens, predicted_n=usage.completion_tokens)
-    return True
+def _messages(servers: RunningServers, prompt: Prompt) -> list[dict[str, Any]]:
+    if prompt.request is not None and prompt.is_chat:
+        return prompt.request.messages
+    system = [] if servers.system is None else [{"role": "system", "content": servers.system}]
+    return [*system, {"role": "user", "content": prompt.text}]
 
 
 class CounterPair(msgspec.Struct, frozen=True):
@@ -225,7 +197,8 @@ class RunningEngine(Engine):
     def argv(self, spec: RunSpec) -> tuple[str, ...]:
         """Return the method and the address of the requests."""
         assert spec.endpoint is not None
-        return ("POST", f"{spec.endpoint.url}{path_of(spec)}")
+        is_chat = spec.servers is not None and spec.servers.chat
+        return ("POST", f"{spec.endpoint.url}{CHAT_PATH if is_chat else COMPLETIONS}")
 
     def measure(self, spec: RunSpec, log: Path) -> Measurement:
         """Send all requests of the users; ``log`` with ``.out`` has a line for each, and the counters."""
@@ -253,8 +226,7 @@ class RunningEngine(Engine):
                         traffic=traffic,
                         make_body=make,
                         write=store,
-                        path=path_of(spec),
-                        take=take_openai_event,
+                        path=COMPLETIONS,
                         seed=spec.sampling.seed,
                         timeout_s=self.timeout_s,
                     ).run()

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, cast
 from ggufspec import engines
 from ggufspec.domain import Failure, ModelFile, Program, Prompt, RunSpec, Serving
 from ggufspec.engines.server import LEARNING_METHODS
-from ggufspec.errors import GgufspecError
 from ggufspec.forecast import concurrency, profiles, trace
 from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import ExpectedRound, TracedTexts
 from ggufspec.measure import Block, Deadline, Session
 from ggufspec.serving import plan_traffic
-from ggufspec.tuning import budgeting, calibrating, looking, prospects
+from ggufspec.tuning import budgeting, calibrating, looking, prospects, untraced
 from ggufspec.tuning.budgeting import CellPace, Pace
 from ggufspec.tuning.values import Plan, Stage
 
@@ -40,11 +39,7 @@ class Expected:
 
 def has_library(session: Session) -> bool:
     """Whether requests can be timed in llama.cpp's library."""
-    try:
-        engines.check_library(session.install)
-    except GgufspecError:
-        return False
-    return True
+    return untraced.why_untraced(session) is None
 
 
 def time_cells(
@@ -159,10 +154,9 @@ def expect_rounds(
 
 def _why_not(session: Session, arms: Sequence[RunSpec]) -> str | None:
     """Return why nothing can be computed; None where it can."""
-    try:
-        heads = engines.check_library(session.install).heads
-    except GgufspecError as error:
-        return error.message
+    if (reason := untraced.why_untraced(session)) is not None:
+        return reason
+    heads = engines.check_library(session.install).heads
     build = session.install.build_number
     for arm in arms:
         assert arm.drafting is not None

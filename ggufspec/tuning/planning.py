@@ -22,9 +22,9 @@ from ggufspec.domain import (
     RunSpec,
     Serving,
 )
-from ggufspec.engines import ENGINES, check_library
+from ggufspec.engines import ENGINES
 from ggufspec.engines.server import LEARNING_METHODS
-from ggufspec.errors import GgufspecError, NoInstallError
+from ggufspec.errors import GgufspecError
 from ggufspec.forecast.concurrency import BATCH, most_rows
 from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command import check_chain, check_draft_sampling, tools
@@ -47,7 +47,7 @@ from ggufspec.measure import (
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.options import BenchOptions, TuneOptions
-from ggufspec.tuning import launching, prospects
+from ggufspec.tuning import launching, prospects, untraced
 from ggufspec.tuning.values import Plan
 
 
@@ -239,16 +239,16 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
         request = request.replace(ngld=0)
     session = checked(request)
     refuse_endless(session.suite)
-    why_untraced = _why_untraced(session.install)
+    why_untraced = untraced.why_untraced(session)
     settings = {
-        (arm.model, arm.caches, arm.ubatch, arm.threads, arm.runtime, arm.offload.rpc)
+        (arm.model, arm.caches, arm.ubatch, arm.threads, arm.runtime, arm.offload.rpc, arm.asking)
         for arm in _plain(session)
     }
     if len(settings) > 1:
         raise GgufspecError(
             "only one target under one setting can be tuned at once",
-            "name one target, and one --threads, --kv-type, --ubatch-size and --rpc; `ggufspec sweep` takes "
-            "several",
+            "name one target, and one --threads, --kv-type, --ubatch-size, --rpc, --constrain and "
+            "--reasoning; `ggufspec sweep` takes several",
         )
     models = {
         model
@@ -317,23 +317,11 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
     )
 
 
-def _why_untraced(install: Install) -> str | None:
-    """Return why no library can trace, whatever the engine; None where it can."""
-    try:
-        check_library(install)
-    except NoInstallError as error:
-        return error.message
-    return None
-
-
 def _untraced_note(reason: str) -> str:
     return (
         f"forecast: without a trace, because {reason}; measured rounds of draft models forecast their other "
-        f"draft sizes, and everything else is measured, which takes longer. {FORECASTS_NEED}"
+        "draft sizes, and everything else is measured, which takes longer"
     )
-
-
-FORECASTS_NEED = "`ggufspec build` makes a llama.cpp whose library can trace"
 
 
 Threads = tuple[int, ...] | None

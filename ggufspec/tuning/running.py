@@ -27,7 +27,7 @@ from ggufspec.results import ResultSet, write_configuration
 from ggufspec.steps import SILENT, Sink, finish
 from ggufspec.tuning import budgeting, launching, looking, prospects, untraced, values, verdicts
 from ggufspec.tuning.budgeting import Budget, Stages
-from ggufspec.tuning.planning import FORECASTS_NEED, identify, prepare_tuning
+from ggufspec.tuning.planning import identify, prepare_tuning
 from ggufspec.tuning.values import Plan, Selection, Tuned, TuningForecast
 
 _LAST_ROUNDS = 0.5  # of the time beyond what is planned, for the selection; the rest confirms
@@ -278,7 +278,7 @@ def _begin(asked: TuneOptions, sink: Sink, *, forecast_only: bool = False) -> tu
     if forecast_only and plan.why_untraced is not None and not untraced.replayable(plan):
         raise NoInstallError(
             f"nothing can be forecast: {plan.why_untraced}",
-            f"leave out --forecast to measure candidates instead; {FORECASTS_NEED}",
+            "leave out --forecast to measure candidates instead",
         )
     sink.show(plan.deadline)
     sink.show(plan.session)

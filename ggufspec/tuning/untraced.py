@@ -11,22 +11,40 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from ggufspec import engines, forecast, temporary, units
 from ggufspec.domain import Failure, Program, Prompt, RunSpec, Sample, Status
 from ggufspec.engines import Engine, Measurement
+from ggufspec.errors import NoInstallError
 from ggufspec.forecast import RoundsRun
-from ggufspec.measure import Deadline
+from ggufspec.measure import Deadline, Session
 from ggufspec.tuning import budgeting, prospects
 from ggufspec.tuning.budgeting import Pace, Wanted
 from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, TuningForecast
 
+FORECASTS_NEED = "`ggufspec build` makes a llama.cpp whose library can trace"
 _SIZES_EACH = 3  # draft sizes of a source that are measured first: its own one, and those farthest from it
 _BY_ROUNDS = 3  # configurations that are measured of those that were forecast
 _COST_SIZES = (1, 4)  # draft sizes beside the largest that are run for what their rounds cost
 _COST_PROMPTS = 2  # of each of them, and of the target alone
 _TIMED = 32  # tokens of a timed request
+
+
+def why_untraced(session: Session) -> str | None:
+    """Return why no library can trace, whatever the engine; None where it can."""
+    arms = [arm for block in session.suite.blocks for arm in block.arms]
+    sent = (arm.traffic.prompts for arm in arms if arm.traffic is not None)
+    prompts = chain(session.suite.prompts, *sent)
+    asked = sorted(frozenset[str]().union(*(prompt.needs for prompt in prompts)))
+    if asked:
+        return f"the library knows texts alone, and prompts have {', '.join(asked)}"
+    try:
+        engines.check_library(session.install)
+    except NoInstallError as error:
+        return f"{error.message}; {FORECASTS_NEED}"
+    return None
 
 
 def replayable(plan: Plan) -> list[list[RunSpec]]:

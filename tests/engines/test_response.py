@@ -197,3 +197,42 @@ def test_nothing_drafted_is_no_failure_without_repetition_or_confidence(
     head, *lines = _stream([Round(0, 0)] * 5)
     sample = _parse([{"run": head["run"] | {"method": method, "p_min": p_min}}, *lines]).sample
     assert (sample.status, sample.n_drafted, sample.n_accepted, sample.n_rounds) == (status, 0, 0, 5)
+
+
+def test_thinking_content_and_calls_of_a_chat_are_one_text() -> None:
+    def event(delta: dict[str, Any], **said: Any) -> dict[str, Any]:
+        return {"at_s": 0.0, "chunk": {"choices": [{"delta": delta, **said}]}}
+
+    def call(index: int, **function: str) -> dict[str, Any]:
+        return {"tool_calls": [{"index": index, "id": "random", "function": function}]}
+
+    end = event({}, finish_reason="tool_calls")
+    numbers = {"prompt_n": 7, "predicted_ms": 100.0, "predicted_n": 9, "draft_n": 6, "draft_n_accepted": 4}
+    end["chunk"]["timings"] = numbers
+    parsed = _parse(
+        [
+            {"run": {"n_draft": 3}},
+            event({"role": "assistant", "content": None}),
+            event({"reasoning_content": "Rain"}),
+            event({"reasoning_content": "?"}),
+            event({"content": "I look."}),
+            event(call(0, name="weather", arguments="")),
+            event(call(0, arguments='{"city":')),
+            event(call(0, arguments='"Rome"}')),
+            event(call(1, name="time", arguments="{}")),
+            end,
+        ]
+    )
+    assert parsed.sample.text == (
+        '<think>Rain?</think>I look.<tool_call>{"name": "weather", "arguments": {"city":"Rome"}}</tool_call>'
+        '<tool_call>{"name": "time", "arguments": {}}</tool_call>'
+    )
+    assert (parsed.sample.status, parsed.sample.n_drafted, parsed.sample.n_accepted) == (Status.OK, 6, 4)
+
+
+def test_a_chat_whose_context_was_full_is_no_answer() -> None:
+    timings = {"prompt_n": 7, "predicted_ms": 100.0, "predicted_n": 9}
+    chunk = {"choices": [{"delta": {}, "finish_reason": "length"}], "timings": timings}
+    for asked, status in ((9, Status.OK), (10, Status.PROMPT_TOO_LONG)):
+        parsed = _parse([{"request": {"n_predict": asked}}, {"at_s": 1.0, "chunk": chunk}])
+        assert parsed.sample.status is status

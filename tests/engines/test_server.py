@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import engines
-from ggufspec.domain import Drafting, Method, Prompt, Role, RunSpec, Sample, Status
+from ggufspec.domain import Drafting, Method, Prompt, Request, Role, RunSpec, Sample, Status
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install import installs
 from ggufspec.llama.server import launching
@@ -65,6 +65,22 @@ def test_a_request_asks_for_what_the_binaries_are_told(folder: Path, tmp_path: P
     sampling = {name: asked[name] for name in ("n_predict", "temperature", "top_k", "top_p", "min_p", "seed")}
     assert sampling == {"n_predict": 32, "temperature": 0, "top_k": 1, "top_p": 1, "min_p": 0, "seed": 1}
     assert (asked["cache_prompt"], asked["ignore_eos"], asked["stream"]) == (False, False, True)
+
+
+def test_a_chat_is_sent_as_it_is_and_its_answer_keeps_rounds(folder: Path, tmp_path: Path) -> None:
+    request = Request.of({"messages": [{"role": "user", "content": "Go"}], "stop": ["."]})
+    spec = replace(DRAFTING, prompt=Prompt(id="chat", text="Go", request=request))
+    with _engine(folder) as engine:
+        sample = engine.measure(spec, tmp_path / "log").sample
+    asked = fake_server.requests(folder)[-1]
+    assert (asked["messages"], asked["stop"], "prompt" in asked) == (
+        [{"role": "user", "content": "Go"}],
+        ["."],
+        False,
+    )
+    assert (sample.status, sample.gen_tokens, bool(sample.n_accepted)) == (Status.OK, 32, True)
+    assert (sample.text or "").startswith("<think>")
+    assert sum(one.accepted for one in sample.rounds or ()) == sample.n_accepted
 
 
 def test_the_key_stays_between_us_and_the_server(folder: Path, tmp_path: Path) -> None:

@@ -114,6 +114,20 @@ def test_texts_are_published_on_demand_without_names(engine: str, tmp_path: Path
 
 @pytest.mark.usefixtures("without_pages")
 @pytest.mark.parametrize("with_texts", [False, True])
+def test_requests_are_published_like_texts(with_texts: bool, tmp_path: Path) -> None:
+    bench = published.bench("server", runs_of=(published.BUILT_IN, published.ASKED))
+    bundle = publish(bench, folder=tmp_path / "bundle", with_texts=with_texts)
+    of_texts = ("Ocelot", "overdue", "Wombat", "ministry") if with_texts else ()
+    assert not [leak for leak in leaks(bundle.folder) if not leak.startswith(of_texts or "never")]
+    copy = results.load(bundle.folder / "benches" / "of-user-1")
+    asked = [run for run in copy.runs if run.spec.prompt.id == "asked"]
+    assert {run.spec.prompt.request is not None for run in asked} == {with_texts}
+    assert all(with_texts == ("says user-1" in (run.sample.text or "")) for run in asked)
+    assert [figures(run.sample) for run in copy.runs] == [figures(run.sample) for run in bench.runs]
+
+
+@pytest.mark.usefixtures("without_pages")
+@pytest.mark.parametrize("with_texts", [False, True])
 def test_the_checksum_of_prompts_is_published_with_their_texts_alone(
     with_texts: bool, tmp_path: Path
 ) -> None:

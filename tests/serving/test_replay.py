@@ -112,7 +112,7 @@ def test_answers_are_as_long_as_they_were(tmp_path: Path, fields: dict[str, Any]
         {"messages": []},
         {"messages": [{"role": "assistant", "content": "Hello"}]},
         {"messages": [{"role": "tool", "content": "3"}]},
-        {"messages": [{"role": "user", "content": "Weather?"}], "tools": [{"type": "function"}]},
+        {"messages": [{"role": "user", "content": "Weather?"}], "functions": [{"name": "f"}], "stop": "."},
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
         {"messages": [{"role": "user"}]},
     ],
@@ -270,7 +270,10 @@ def test_a_conversation_stands_before_each_prompt(
             api.prepare(asked.replace(depth=13))
     traffic = block.arms[0].traffic
     assert traffic is not None
-    assert [prompt.messages for prompt in traffic.prompts] == [(("system", "Hm"), *before)]
+    (request,) = (prompt.request for prompt in traffic.prompts)
+    assert request is not None
+    said = [(message["role"], message["content"]) for message in request.messages]
+    assert said == [("system", "Hm"), *before]
 
 
 # What is sent

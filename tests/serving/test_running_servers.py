@@ -290,7 +290,7 @@ def _take(*events: str) -> UserReply:
     reply = UserReply()
     try:
         for number, event in enumerate(events):
-            if not serving.take_openai_event(reply, event, float(number)):
+            if not serving.take_event(reply, event, float(number)):
                 break
     except (Failure, RequestError) as error:
         reply.fail_by(error)
@@ -309,7 +309,7 @@ def test_a_chunk_of_several_tokens_is_one_arrival() -> None:
     assert (reply.outcome, reply.arrivals, "".join(reply.texts)) == (
         RequestOutcome.OK,
         [1.0, 2.0],
-        "one twothree",
+        "one two<think>three",
     )
     assert reply.timings is not None
     assert (reply.timings.prompt_n, reply.timings.predicted_n) == (5, 7)

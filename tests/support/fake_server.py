@@ -279,6 +279,9 @@ class _ProgramHandler(_Handler):
         elif self.path == "/completion":
             self.server.keep("requests", body)
             self._complete(body)
+        elif self.path == "/v1/chat/completions":
+            self.server.keep("requests", body)
+            self._complete(body | {"prompt": body["messages"][-1]["content"]})
         else:
             self._answer(200, {"tokens": []})
 
@@ -383,6 +386,10 @@ class _ProgramHandler(_Handler):
                 written += 1
                 done += not behaviour.counts_ahead
                 word = "\u2028" if "@wide" in prompt else WORDS[(written - 1) % len(WORDS)]
+                if "messages" in body:
+                    delta = {"reasoning_content" if written <= 2 else "content": word}
+                    self._event({"choices": [{"delta": delta}], "timings": timings()})
+                    continue
                 told = {} if behaviour.stages else {"tokens": [written], "timings": timings()}
                 self._event({"content": word, "stop": False, **told})
             for word, number in (("@die", signal.SIGSEGV), ("@kill", signal.SIGKILL)):
@@ -401,10 +408,13 @@ class _ProgramHandler(_Handler):
                 self._event({"error": {"code": 500, "message": "decode: failed to allocate buffer"}})
                 return
         _log(_SUMMARY)
+        end: dict[str, Any] = {"content": "", "tokens": [], "stop": True, "truncated": False}
+        if "messages" in body:
+            end = {"choices": [{"delta": {}, "finish_reason": "length"}]}
         self.server.log_drafts(drafted, accepted, rounds)
         self.server.slot += [WORDS[place % len(WORDS)].strip() for place in range(n - 1)]  # not the last one
         counts = {"tokens_evaluated": evaluated, "timings": timings()}
-        self._event({"content": "", "tokens": [], "stop": True, "truncated": False} | counts)
+        self._event(end | counts)
 
 
 def _refuse_flags(argv: list[str]) -> None:

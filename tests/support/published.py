@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from ggufspec.domain import (
     ModelFile,
     Pair,
     Prompt,
+    Request,
     Role,
     RunResult,
     RunSpec,
@@ -54,6 +56,17 @@ HOME = f"/home/{USER}"
 IDENTITY = Identity(users=(USER, FULL_NAME), hosts=(HOST,), homes=(HOME,), secrets=(PASSWORD,))
 BUILT_IN = prompts.suite(prompts.EMBEDDED).prompts[0]
 OWN = Prompt(id=f"letter-{USER}", text=TEXT, message=TEXT, category="mail")
+ASKED = Prompt(
+    id="asked",
+    text=TEXT,
+    request=Request.of(
+        {
+            "messages": [{"role": "user", "content": f"{TEXT}, says {USER}"}],
+            "tools": [{"type": "function", "function": {"name": "wombat_of_ministry", "parameters": {}}}],
+        }
+    ),
+)
+"""A chat, whose answer arrives in pieces of several kinds."""
 MODEL = Chain(Method.DRAFT_MODEL)
 CHAIN = Chain(Method.DRAFT_MODEL, (Method.NGRAM_MOD,))
 BY_METHOD = (MethodCounts("ngram-mod", 1, 16, 5), MethodCounts("draft-simple", 8, 24, 20))
@@ -129,19 +142,35 @@ def server_logs(run: RunSpec, repeat: int) -> tuple[str, str]:
     name = "target" if run.drafting is None else "drafting"
     lines = (_RESPONSES / f"{name}.jsonl").read_text().splitlines()
     pieces = iter((f" says {USER[:4]}", USER[4:], ", ", "dear Ocelot"))
-    record = []
+    record: list[str] = []
     for line in lines:
         value = json.loads(line)
-        if "request" in value:
+        if "request" in value and run.prompt.request is not None:
+            value["request"] = {"n_predict": 32, **run.prompt.request.fields}
+        elif "request" in value:
             value["request"]["prompt"] = run.prompt.text
         if isinstance(value.get("chunk"), dict) and not value["chunk"].get("stop"):
             value["chunk"]["content"] = next(pieces, value["chunk"]["content"])
         if isinstance(value.get("chunk"), dict) and "prompt" in value["chunk"]:
             value["chunk"]["prompt"] = run.prompt.text
+        if isinstance(value.get("chunk"), dict) and run.prompt.is_chat:
+            value["chunk"] = _as_chat(value["chunk"], len(record))
         record.append(json.dumps(value))
     loaded = "load_tensors: offloaded 0/7 layers to GPU\n" if repeat == 0 else ""
     totals = _statistics(repeat // 2 + 1) if run.drafting and run.drafting.first else ""
     return "\n".join(record) + "\n", _noise() + loaded + totals + "srv  log_server_r: done request\n"
+
+
+def _as_chat(event: dict[str, Any], number: int) -> dict[str, Any]:
+    """The same event of a chat: the first ones are thinking, and the next ones the arguments of a call."""
+    piece, ends = event["content"], event.get("stop")
+    call = {
+        "index": 0,
+        "function": {"name": "wombat_of_ministry" if number == 8 else None, "arguments": piece},
+    }
+    deltas = ({"reasoning_content": piece}, {"tool_calls": [call]})
+    choice = {"delta": {} if ends else deltas[number >= 8], "finish_reason": "length" if ends else None}
+    return {"choices": [choice], "timings": event["timings"]}
 
 
 def _statistics(requests: int) -> str:

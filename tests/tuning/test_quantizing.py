@@ -121,7 +121,7 @@ def test_what_cannot_be_made_leaves_nothing_behind(llama: Path) -> None:
 def test_a_tuning_tries_the_drafters_in_every_quantization(
     llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ggufspec.tuning.planning.check_library", lambda install: None)
+    monkeypatch.setattr("ggufspec.engines.check_library", lambda install: None)
     asked = TuneOptions(
         pair="demo",
         prompt="Hello",

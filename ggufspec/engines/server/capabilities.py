@@ -21,7 +21,7 @@ from ggufspec.domain import Drafting, Failure, Sample, Status
 from ggufspec.engines.library import BEFORE_MTP
 from ggufspec.engines.server import response
 from ggufspec.engines.server.response import send
-from ggufspec.llama.server import CompletionEvent, Server, decode, read_slot_drafts
+from ggufspec.llama.server import AnswerEvent, Server, decode, read_slot_drafts
 
 _PROMPTS = ("Once upon a time there was", "The weather was", "In the village", "A good recipe needs")
 _DISTRACTION = (100, 100)  # token ids that every vocabulary has, without a BOS
@@ -132,7 +132,7 @@ def read_history(server: Server, text: str, timeout_s: float | None) -> int:
         Failure: the server died or did not answer in time.
     """
     answer = server.post("/completion", _question(text, 1, n_max=0, caches=True), timeout_s=timeout_s)
-    return decode(answer, CompletionEvent).n_prompt or 0
+    return decode(answer, AnswerEvent).n_prompt or 0
 
 
 def erase_slot(server: Server) -> None:

@@ -11,6 +11,7 @@ from typing import TextIO
 
 from ggufspec.domain import (
     NO_PROMPT,
+    Asking,
     Failure,
     Method,
     MethodCounts,
@@ -107,6 +108,7 @@ def load_of(spec: RunSpec) -> RunSpec:
         n_predict=0,
         sampling=Sampling(),
         traffic=traffic,
+        asking=Asking(),
     )
 
 

@@ -24,7 +24,7 @@ from ggufspec import prompts
 from ggufspec.domain import Failure, Method, Program, Round, RunSpec, Sample, Segment, SegmentCounts, Status
 from ggufspec.engines import plausibility
 from ggufspec.engines.engine import median_gap
-from ggufspec.llama.server import CompletionEvent, Count, answers, event_text
+from ggufspec.llama.server import AnswerEvent, Count, answers, event_text
 
 
 def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> dict[str, Any]:
@@ -36,8 +36,10 @@ def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> 
         may_draft: whether it has a drafter loaded.
         caches: whether to enable the prompt cache; otherwise each prompt is evaluated completely.
     """
+    asked = {} if spec.request is None else spec.request.fields
     request: dict[str, Any] = {
-        "prompt": spec.prompt.text,
+        **({} if "messages" in asked else {"prompt": spec.prompt.text}),
+        **asked,
         "n_predict": spec.n_predict,
         "temperature": spec.sampling.temperature,
         "top_k": spec.sampling.top_k,
@@ -145,7 +147,7 @@ class _RecordLine(msgspec.Struct):
     at_s: float = 0.0
     run: _NotedRun | None = None
     request: _NotedRequest | None = None
-    chunk: CompletionEvent | None = None
+    chunk: AnswerEvent | None = None
     accepted_at: _Counters | None = None
     kept_tokens: Count | None = None  # of a later turn of a conversation
     line: str | None = None  # received, but not a JSON object
@@ -153,7 +155,7 @@ class _RecordLine(msgspec.Struct):
 
 class _ArrivedEvent(NamedTuple):
     at_s: float
-    event: CompletionEvent
+    event: AnswerEvent
 
 
 _decoder = msgspec.json.Decoder(_RecordLine)
@@ -192,14 +194,14 @@ def parse_response(record: str) -> Parsed:
     failure = next((failure for chunk in chunks if (failure := chunk.event.failure) is not None), None)
     if failure is not None:
         return Parsed(sample=replace(empty, status=failure.status), remark=failure.reason)
-    if not chunks or not chunks[-1].event.stop:
+    if not any(chunk.event.stop or chunk.event.finish_reason for chunk in chunks[-2:]):  # usage may follow
         return Parsed(sample=empty, remark="; ".join(filter(None, ("the answer has no end", broken))))
     if broken is not None:
         return Parsed(sample=replace(empty, status=Status.FAILED), remark=broken)
     sample = _sample(empty, chunks, request.prompt)
     if sample is None:
         return Parsed(sample=empty, remark="the answer has no usable timings")
-    if chunks[-1].event.truncated:
+    if _was_truncated(chunks, sample.gen_tokens, request.n_predict):
         reason = "prompt and answer do not fit into the context"
         return Parsed(sample=replace(empty, status=Status.PROMPT_TOO_LONG), remark=reason)
     contradiction = _contradiction(sample, chunks, asked=request.n_predict)
@@ -216,7 +218,7 @@ def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent], prompt: str) -> Samp
     """Return the figures of a finished answer; None if the token count or the time is not a number."""
     final = chunks[-1].event
     timings = final.figures
-    arrived = [chunk for chunk in chunks[:-1] if chunk.event.content is not None]
+    arrived = [chunk for chunk in chunks[:-1] if chunk.event.is_token]
     n, ms = timings.predicted_n, _number(timings.predicted_ms)
     if n is None or n < 0 or ms is None:
         return None
@@ -252,9 +254,16 @@ def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent], prompt: str) -> Samp
         segment_s=segments.seconds,
         ttft_s=arrived[0].at_s if arrived else None,
         itl_s=median_gap([chunk.at_s for chunk in arrived]) if is_complete else None,
-        text="".join(chunk.event.content or "" for chunk in chunks),
+        text=answers.write_answer(chunk.event for chunk in chunks),
         tokens=_tokens(arrived) if is_complete else None,
     )
+
+
+def _was_truncated(chunks: Sequence[_ArrivedEvent], tokens: int | None, asked: int | None) -> bool:
+    """Return whether the context was full; in a chat, a length below what was asked shows that."""
+    if any(chunk.event.finish_reason == "length" for chunk in chunks[-2:]):
+        return None not in (tokens, asked) and (tokens or 0) < (asked or 0)
+    return chunks[-1].event.truncated
 
 
 def _contradiction(sample: Sample, chunks: Sequence[_ArrivedEvent], *, asked: int | None) -> str | None:
@@ -262,7 +271,7 @@ def _contradiction(sample: Sample, chunks: Sequence[_ArrivedEvent], *, asked: in
         tokens=sample.gen_tokens or 0,
         asked=asked,
         gen_s=sample.gen_s,
-        arrivals=[chunk.at_s for chunk in chunks[:-1] if chunk.event.content],
+        arrivals=[chunk.at_s for chunk in chunks[:-1] if chunk.event.content or chunk.event.choices],
         end_s=chunks[-1].at_s,
     )
 
@@ -318,7 +327,8 @@ def _count_segments(
         rounds: of the other tokens; the last one may have tokens that were not sent.
         prompt: what the answer continues.
     """
-    labels = prompts.label_tokens([chunk.event.content or "" for chunk in arrived], prompt)
+    text = answers.AnswerText()
+    labels = prompts.label_tokens([text.add(chunk.event) for chunk in arrived], prompt)
     told_ms = (_number(chunk.event.figures.predicted_ms) for chunk in arrived)
     passed_ms = [ms for ms in told_ms if ms is not None]
     if len(passed_ms) < len(arrived):
@@ -352,7 +362,7 @@ def _accepted_at(rounds: Sequence[Round], n_draft: int | None) -> tuple[int, ...
     return tuple(sum(entry.accepted > place for entry in rounds) for place in range(size))
 
 
-def _accepted_by_depth(final: CompletionEvent, n_draft: int | None) -> tuple[int, ...] | None:
+def _accepted_by_depth(final: AnswerEvent, n_draft: int | None) -> tuple[int, ...] | None:
     """Return the server's own counts by position; None if it has none, or they contradict its total."""
     counts = {place.depth: place.draft_n_accepted for place in final.figures.draft_by_depth}
     if not counts or sum(counts.values()) != final.draft.accepted:

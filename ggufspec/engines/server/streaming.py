@@ -12,7 +12,15 @@ from ggufspec.domain import Failure, Program, RequestOutcome, RunSpec, Sample, S
 from ggufspec.engines.server.capabilities import distract_drafter, erase_slot
 from ggufspec.engines.server.engine import LoadedServer, ServerEngine
 from ggufspec.engines.server.response import body
-from ggufspec.llama.server import CompletionEvent, RequestError, Server, Timings, event_text, read_event
+from ggufspec.llama.server import (
+    AnswerEvent,
+    AnswerText,
+    RequestError,
+    Server,
+    Timings,
+    event_text,
+    read_event,
+)
 
 
 class AnswerEnd(StrEnum):
@@ -87,6 +95,7 @@ class Stream:
     _request: Mapping[str, Any]
     _marker: DraftMarker
     _timeout_s: float | None
+    _text: AnswerText = field(default_factory=AnswerText)
 
     @property
     def text(self) -> str:
@@ -106,25 +115,25 @@ class Stream:
                 text = event_text(line)
                 if text is not None:
                     event = read_event(text)
-                    ended = ended or event.stop
+                    ended = ended or event.stop or event.finish_reason is not None
                     yield self._take(event)
         if not ended:
             raise self._server.failure(RequestError(RequestOutcome.CUT_OFF, "the answer has no end"))
 
-    def _take(self, event: CompletionEvent) -> Span:
+    def _take(self, event: AnswerEvent) -> Span:
         if event.failure is not None:
             raise event.failure
         if event.timings is not None:
             self.cached_tokens = event.timings.cache_n or 0
             self.sample = _sample(event.timings, self.spec, ttft_s=self.sample.ttft_s or self.wall_s)
-        if event.stop:
+        if event.stop or event.finish_reason is not None:
             self.ending = _ending(event)
             prompt_tokens = event.tokens_evaluated or 0  # cached or not; old builds report nothing else
             self.cached_tokens = max(self.cached_tokens, prompt_tokens - (self.sample.prompt_tokens or 0))
             drafted = False
         else:
             drafted = self._marker.mark(event.figures.predicted_n or 0, event.draft.accepted)
-        span = Span(event.content or "", drafted)
+        span = Span(self._text.add(event) + (self._text.end() if event.finish_reason else ""), drafted)
         self.spans_so_far.append(span)
         return span
 
@@ -204,7 +213,8 @@ def _sample(timings: Timings, spec: RunSpec, *, ttft_s: float) -> Sample:
     )
 
 
-def _ending(final: CompletionEvent) -> AnswerEnd:
+def _ending(final: AnswerEvent) -> AnswerEnd:
     if final.truncated:
         return AnswerEnd.CONTEXT_FULL
-    return AnswerEnd.END_OF_TEXT if final.stop_type == "eos" or final.stopped_eos else AnswerEnd.LENGTH
+    ended = final.stop_type == "eos" or final.stopped_eos or final.finish_reason in {"stop", "tool_calls"}
+    return AnswerEnd.END_OF_TEXT if ended else AnswerEnd.LENGTH

@@ -6,6 +6,7 @@ defaults differ between eras are always passed, so that two builds measure the s
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,8 @@ def argv(
     arguments.add_flag("top_p", f"{spec.sampling.top_p:g}")
     arguments.add_flag("min_p", f"{spec.sampling.min_p:g}")
     arguments.add_flag("seed", spec.sampling.seed)
+    for name, value in ({} if spec.request is None else spec.request.fields).items():
+        arguments.require_flag(name, flag_value(value))
     add_placement(arguments, spec, install)
     add_drafting(arguments, spec, install, program=program)
     add_fixed(arguments, spec, install)
@@ -60,6 +63,11 @@ def argv(
     arguments.add_switches("--no-log-prefix", "--no-log-timestamps")
     add_runtime(arguments, spec)
     return arguments.to_argv()
+
+
+def flag_value(value: object) -> str:
+    """Return a value of a request, a grammar or a schema, as a program takes it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def find_ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "top_p": ("--top-p",),
     "min_p": ("--min-p",),
     "seed": ("--seed",),
+    "grammar": ("--grammar",),
+    "json_schema": ("--json-schema",),
     "batch": ("--batch-size",),
     "ubatch": ("--ubatch-size",),
     "layers": ("-ngl",),

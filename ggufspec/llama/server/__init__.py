@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from ggufspec.llama.server.answers import (
     END,
-    CompletionEvent,
+    AnswerEvent,
+    AnswerText,
     Count,
     Timings,
     decode,
     event_text,
     read_event,
-    read_openai_event,
     read_properties,
     read_slot_drafts,
     read_slot_methods,
     read_tokens,
+    write_answer,
 )
-from ggufspec.llama.server.client import LoadClient, RequestError, ServerClient
+from ggufspec.llama.server.client import CHAT_PATH, LoadClient, RequestError, ServerClient, path_of
 from ggufspec.llama.server.endpoints import (
     KEY_VARIABLE,
     ServerCounters,
@@ -40,9 +41,11 @@ from ggufspec.llama.server.launching import (
 )
 
 __all__ = [
+    "CHAT_PATH",
     "END",
     "KEY_VARIABLE",
-    "CompletionEvent",
+    "AnswerEvent",
+    "AnswerText",
     "Count",
     "LoadClient",
     "PortTakenError",
@@ -58,12 +61,12 @@ __all__ = [
     "describe_server",
     "event_text",
     "find_free_ports",
+    "path_of",
     "read_counters",
     "read_event",
     "read_key",
     "read_keys",
     "read_metrics",
-    "read_openai_event",
     "read_properties",
     "read_slot_drafts",
     "read_slot_methods",
@@ -72,4 +75,5 @@ __all__ = [
     "sends_in_clear",
     "start",
     "start_printed",
+    "write_answer",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -41,8 +42,63 @@ class Timings(msgspec.Struct, frozen=True):
     draft_by_depth: tuple[DepthCounts, ...] = ()
 
 
-class CompletionEvent(msgspec.Struct, frozen=True):
-    """One event in the stream of llama-server's /completion."""
+class CalledFunction(msgspec.Struct, frozen=True):
+    """A piece of a function call: the name comes first, then its arguments in JSON, piece by piece."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class CallDelta(msgspec.Struct, frozen=True):
+    """What an event adds to the call of a tool; several calls are told apart by ``index``."""
+
+    index: int = 0
+    function: CalledFunction = CalledFunction()
+
+
+class ChatDelta(msgspec.Struct, frozen=True):
+    """What an event adds to the message of a chat."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None  # the same in newer servers
+    tool_calls: tuple[CallDelta, ...] | None = None
+
+
+class StreamedChoice(msgspec.Struct, frozen=True):
+    """What an event adds to an answer: ``delta`` in a chat, otherwise ``text``."""
+
+    text: str | None = None
+    delta: ChatDelta | None = None
+    finish_reason: str | None = None
+
+
+class CachedTokens(msgspec.Struct, frozen=True):
+    """Of the tokens of a prompt, those that the server had evaluated before."""
+
+    cached_tokens: int | None = None
+
+
+class TokenUsage(msgspec.Struct, frozen=True):
+    """The tokens of a prompt and of its answer."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: CachedTokens | None = None
+
+    @property
+    def timings(self) -> Timings:
+        """The same as llama-server counts: the evaluated tokens of the prompt, and the others."""
+        cached = None if self.prompt_tokens_details is None else self.prompt_tokens_details.cached_tokens
+        new = None if self.prompt_tokens is None else self.prompt_tokens - (cached or 0)
+        return Timings(prompt_n=new, predicted_n=self.completion_tokens, cache_n=cached)
+
+
+class AnswerEvent(msgspec.Struct, frozen=True):
+    """One event of a streamed answer: of llama-server's /completion, or in OpenAI's format (``choices``).
+
+    Of servers with OpenAI's format, only llama-server sends ``timings``.
+    """
 
     content: str | None = None
     tokens: tuple[int, ...] | None = None
@@ -52,6 +108,9 @@ class CompletionEvent(msgspec.Struct, frozen=True):
     stopped_eos: bool = False  # before ``stop_type``
     truncated: bool = False
     tokens_evaluated: Number | None = None
+    choices: tuple[StreamedChoice, ...] = ()
+    usage: TokenUsage | None = None
+    object: str | None = None
     error: Any = None
     code: Any = None  # old builds send an error in place of an event
     message: Any = None
@@ -74,58 +133,67 @@ class CompletionEvent(msgspec.Struct, frozen=True):
         return Round(self.figures.draft_n or 0, self.figures.draft_n_accepted or 0)
 
     @property
-    def failure(self) -> Failure | None:
-        """The error that the server reports within its answer, if any."""
-        if self.error is None and self.code is not None and self.message is not None:
-            return refused(self.code, self.message)
-        return _reported(self.error)
-
-
-class ChatDelta(msgspec.Struct, frozen=True):
-    """What an event adds to the message of a chat."""
-
-    content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None  # the same in newer servers
+    def finish_reason(self) -> str | None:
+        """Why a chat ended; None before its end."""
+        return next((choice.finish_reason for choice in self.choices if choice.finish_reason), None)
 
     @property
-    def text(self) -> str:
-        """The text, of the answer or of its reasoning."""
-        return (self.reasoning_content or self.reasoning or "") + (self.content or "")
-
-
-class StreamedChoice(msgspec.Struct, frozen=True):
-    """What an event adds to an answer: ``delta`` in a chat, otherwise ``text``."""
-
-    text: str | None = None
-    delta: ChatDelta | None = None
-    finish_reason: str | None = None
-
-
-class TokenUsage(msgspec.Struct, frozen=True):
-    """The tokens of a prompt and of its answer."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-
-
-class OpenAIEvent(msgspec.Struct, frozen=True):
-    """One event of a stream in OpenAI's format. Only llama-server sends ``timings``."""
-
-    choices: tuple[StreamedChoice, ...] = ()
-    usage: TokenUsage | None = None
-    timings: Timings | None = None
-    error: Any = None
-    object: str | None = None
-    message: Any = None
-    code: Any = None
+    def is_token(self) -> bool:
+        """Whether llama-server sent it for a token; it sends the pieces of one token one after the other."""
+        return self.content is not None or (bool(self.choices) and self.timings is not None)
 
     @property
     def failure(self) -> Failure | None:
         """The error that the server reports within its answer, if any."""
-        if self.error is None and self.object == "error":
-            return refused(self.code, self.message)
-        return _reported(self.error)
+        bare = self.object in {None, "error"} and self.code is not None and self.message is not None
+        return refused(self.code, self.message) if self.error is None and bare else _reported(self.error)
+
+
+class AnswerText:
+    """Writes an answer in one form as its pieces arrive, so that answers can be compared and read again.
+
+    ``<think>THINKING</think>CONTENT<tool_call>{"name": NAME, "arguments": JSON}</tool_call>``: the tags of
+    Hermes and Qwen. Ids of calls are left out, because servers draw them at random.
+    """
+
+    def __init__(self) -> None:
+        """Begin an answer."""
+        self._part: object = None
+        self._ending = ""
+
+    def add(self, event: AnswerEvent) -> str:
+        """Return what an event adds to the text."""
+        text = event.content or ""
+        for choice in event.choices:
+            delta = choice.delta
+            if delta is None:
+                text += choice.text or ""
+                continue
+            thinking = delta.reasoning_content or delta.reasoning
+            text += self._within("thinking", "<think>", "</think>", thinking) if thinking else ""
+            text += self._within("content", "", "", delta.content) if delta.content else ""
+            for call in delta.tool_calls or ():
+                begin = f'<tool_call>{{"name": {json.dumps(call.function.name)}, "arguments": '
+                text += self._within(call.index, begin, "}</tool_call>", call.function.arguments or "")
+        return text
+
+    def end(self) -> str:
+        """Return what ends the last part, behind the last event."""
+        self._part, ending, self._ending = None, self._ending, ""
+        return ending
+
+    def _within(self, part: object, begin: str, ending: str, piece: str) -> str:
+        if part == self._part:
+            return piece
+        before = self.end()
+        self._part, self._ending = part, ending
+        return f"{before}{begin}{piece}"
+
+
+def write_answer(events: Iterable[AnswerEvent]) -> str:
+    """Return the text of a complete answer."""
+    text = AnswerText()
+    return "".join([*map(text.add, events), text.end()])
 
 
 class _GenerationSettings(msgspec.Struct, frozen=True):
@@ -217,22 +285,13 @@ def event_text(line: str) -> str | None:
     return content if field in {"data", "error"} and content != END else None
 
 
-def read_event(text: str) -> CompletionEvent:
-    """Decode an event of /completion.
+def read_event(text: str) -> AnswerEvent:
+    """Decode an event of a streamed answer.
 
     Raises:
         Failure: it is not JSON, or a field has the wrong type.
     """
-    return _decode_by(_completion_decoder, text)
-
-
-def read_openai_event(text: str) -> OpenAIEvent:
-    """Decode an event in OpenAI's format.
-
-    Raises:
-        Failure: it is not JSON, or a field has the wrong type.
-    """
-    return _decode_by(_openai_decoder, text)
+    return _decode_by(_event_decoder, text)
 
 
 def _decode_by(decoder: msgspec.json.Decoder[T], content: bytes | str) -> T:
@@ -278,5 +337,4 @@ def _reported(error: Any) -> Failure | None:
 
 # A decoder that is made once saves a fifth of the time, and thousands of events a second
 # may arrive from many users.
-_completion_decoder = msgspec.json.Decoder(CompletionEvent)
-_openai_decoder = msgspec.json.Decoder(OpenAIEvent)
+_event_decoder = msgspec.json.Decoder(AnswerEvent)

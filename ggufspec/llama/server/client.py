@@ -21,6 +21,7 @@ from ggufspec.llama.server.answers import error_message
 if TYPE_CHECKING:
     import ssl
 
+CHAT_PATH = "/v1/chat/completions"
 _CONNECT_S = 10.0
 
 
@@ -44,6 +45,11 @@ class RequestError(Exception):
         self.outcome = outcome
         self.reason = reason
         self.code = code
+
+
+def path_of(body: Mapping[str, Any], otherwise: str = "/completion") -> str:
+    """Return where a request is sent: a chat, which has messages, to OpenAI's path for them."""
+    return CHAT_PATH if "messages" in body else otherwise
 
 
 class ServerAnswer(NamedTuple):

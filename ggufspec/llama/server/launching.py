@@ -20,7 +20,7 @@ from ggufspec.llama.install import Install, program_environment
 from ggufspec.llama.logs import MOST_SERVER_LOG_BYTES, LogTail, parsing
 from ggufspec.llama.rpc import workers
 from ggufspec.llama.server.answers import refused
-from ggufspec.llama.server.client import RequestError, ServerAnswer, ServerClient
+from ggufspec.llama.server.client import RequestError, ServerAnswer, ServerClient, path_of
 
 _HOST = "127.0.0.1"
 _ATTEMPTS = 3  # to get a port
@@ -87,7 +87,7 @@ class Server:
             Failure: the server died, refused the request, or sent nothing for longer than ``timeout_s``.
         """
         try:
-            yield from self.client.stream_lines("/completion", body, timeout_s=timeout_s)
+            yield from self.client.stream_lines(path_of(body), body, timeout_s=timeout_s)
         except RequestError as error:
             raise self.failure(error) from error
 

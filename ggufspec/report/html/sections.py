@@ -138,7 +138,7 @@ _ARMS = TableLayout(
         *(*_LOAD, "what", "models", "drafts_with", "llama_build", "layers", "threads", "kv_type", "ubatch"),
         *("settings", "draft", *MANNER, "gen_tps", "speedup", "verdict", "accept_rate"),
         "method_shares",
-        *("mean_accepted_length", "texts", "status"),
+        *("mean_accepted_length", "texts", "valid", "status"),
     ),
     if_varied=(
         *(*_LOAD, "models", "drafts_with", "llama_build", "layers", "threads", "kv_type", "ubatch"),

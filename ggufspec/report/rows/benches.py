@@ -291,6 +291,13 @@ class ArmRow(Row):
     energy: EnergyRow
     text_identical: bool | None = column(of=_all_same)
     texts: str = shown("text unchanged", of=_texts)
+    valid: float | None = column(
+        "valid",
+        units.format_percent,
+        of="validity.share",
+        help="The share of answers that satisfy the schema of their prompt, or the parameters of the tools "
+        "that they call; null where no prompt has one.",
+    )
     audit: AuditRow
     status: str
     build: BuildRow

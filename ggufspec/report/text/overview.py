@@ -107,7 +107,7 @@ ARMS = TableLayout(
         *("machine", "what", "models", "llama_build", "layers", "threads", "kv_type", "ubatch", "settings"),
         *("users", "depth", "rate", "draft", "ngram", *MANNER, "gen_tps", "accept_rate", "method_shares"),
         *("mean_accepted_length", "gpu_j_per_token", "cpu_j_per_token", "speedup", "verdict", "new_over_old"),
-        *("texts", "status"),
+        *("texts", "valid", "status"),
     ),
     always=("what", "models", "gen_tps"),
     if_varied=_IF_VARIED,
