@@ -80,8 +80,8 @@ class FleetBenches:
         if self.resumes and name in results.ids():
             self._stores[machine] = results.reopen(name, build=meta.build, machine=meta.machine)
             return
-        opened = replace(meta, id=name, command=self.command, planned_runs=None)
-        self._stores[machine] = results.create(opened)
+        opened = replace(meta, command=self.command, planned_runs=None)
+        self._stores[machine] = results.create(opened, name)
 
     def of(self, machine: str) -> ResultSet:
         """Return what is stored of a machine."""

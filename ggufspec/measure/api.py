@@ -229,7 +229,7 @@ def begin(
             raise
     looked = look_around(session) if warnings is None else warnings
     meta = Meta(
-        id=name or "",
+        id="",
         started_at="",
         engine=session.engine.name,
         command=command,
@@ -245,7 +245,7 @@ def begin(
         stopping=session.suite.stopping,
         workers=tuple(report.describe() for report in session.workers),
     )
-    return results.create(meta)
+    return results.create(meta, name)
 
 
 def _planned_runs(suite: RunPlan, store: ResultSet) -> int:

@@ -155,20 +155,21 @@ def _is_bench(folder: Path) -> bool:
         return False
 
 
-def create(meta: Meta) -> ResultSet:
+def create(meta: Meta, name: str | None = None) -> ResultSet:
     """Make the folder of a new bench, and return an empty ResultSet for appending.
 
     Args:
-        meta: what its runs share. An empty id is made from the time; when it started and its number are set.
+        meta: what its runs share; its id, its start and its number are set here.
+        name: the bench's id and folder name; None makes one from the time.
 
     Raises:
-        ResultsError: the id is invalid or in use, or the folder cannot be written.
+        ResultsError: the name is invalid or in use, or the folder cannot be written.
         DiskFullError: the disk is full.
     """
     now = datetime.now(UTC)
     meta = replace(
         meta,
-        id=check_name(meta.id) if meta.id else f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}" if name is None else check_name(name),
         started_at=now.isoformat(timespec="microseconds"),
         number=next_number(),
     )

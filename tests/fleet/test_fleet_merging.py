@@ -33,14 +33,15 @@ def made(
     """Return a stored bench of two prompts, two repeats, the target alone and drafting."""
     stored = results.create(
         results.Meta(
-            id=name or "",
+            id="",
             started_at="",
             engine=engine,
             command=("ggufspec", "bench"),
             build=replace(BUILD, version=version),
             machine=machine,
             doubts={},
-        )
+        ),
+        name,
     )
     for repeat in range(2):
         for prompt, tps in (("p1", 40.0), ("p2", 60.0)):

@@ -74,7 +74,7 @@ def _suite(rule: StoppingRule = RULE, **settings: Any) -> RunPlan:
 def _store(rule: StoppingRule = RULE, name: str = "mine") -> ResultSet:
     return results.create(
         results.Meta(
-            id=name or "",
+            id="",
             started_at="",
             engine="binary",
             command=(),
@@ -83,7 +83,8 @@ def _store(rule: StoppingRule = RULE, name: str = "mine") -> ResultSet:
             doubts={},
             planned_runs=_suite(rule).n_runs,
             stopping=rule,
-        )
+        ),
+        name,
     )
 
 

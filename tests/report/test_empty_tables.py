@@ -18,14 +18,15 @@ QUICK = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", 
 def _bench(*runs: RunResult, engine: str = "binary") -> None:
     stored = results.create(
         results.Meta(
-            id="b",
+            id="",
             started_at="",
             engine=engine,
             command=("test",),
             build=values.BUILD,
             machine=values.MACHINE,
             doubts={},
-        )
+        ),
+        "b",
     )
     for run in runs:
         stored = results.append(stored, run)

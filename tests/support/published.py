@@ -224,7 +224,7 @@ def bench(
     """A stored bench with secrets everywhere; its figures follow from its logs."""
     stored = results.create(
         results.Meta(
-            id=name or "",
+            id="",
             started_at="",
             engine=engine,
             command=(
@@ -261,7 +261,8 @@ def bench(
                 "CUDA_VISIBLE_DEVICES": "0",
                 "GGML_PASSWORD": PASSWORD,
             },
-        )
+        ),
+        name,
     )
     for run in _runs(engine, runs_of, repeats, stored.folder / "logs", way):
         stored = results.append(stored, run)

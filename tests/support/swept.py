@@ -56,14 +56,15 @@ def swept(
     """
     stored = results.create(
         results.Meta(
-            id=name or "",
+            id="",
             started_at="",
             engine=engine,
             command=("ggufspec", "sweep", tag),
             build=BUILD,
             machine=replace(MACHINE, hostname=f"box{tag}"),
             doubts={f"odd{tag}": f"Look at {tag}"},
-        )
+        ),
+        name,
     )
     for run in _runs(drafters or ("drafter.gguf",), target, sizes, gain, tag, inside=engine == "inprocess"):
         stored = results.append(stored, run)

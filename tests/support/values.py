@@ -137,7 +137,7 @@ def bench(
     """A stored bench with these runs."""
     stored = results.create(
         results.Meta(
-            id=name or "",
+            id="",
             started_at="",
             engine="binary",
             command=("ggufspec", "bench"),
@@ -147,7 +147,8 @@ def bench(
             planned_runs=planned_runs,
             builds=builds or {},
             files=files,
-        )
+        ),
+        name,
     )
     for one in runs:
         stored = results.append(stored, one)
