@@ -60,7 +60,7 @@ _VALUES = 4  # different continuations that are kept of a key
 
 
 @dataclass(kw_only=True)
-class _Value:
+class _Continuation:
     """A continuation of a key: its place in the text, how often it was met, how long drafts of it may be."""
 
     place: int
@@ -72,7 +72,7 @@ class _Value:
 class _Key:
     """What is known of a key: its continuations, and up to where the text was searched for them."""
 
-    values: list[_Value]
+    values: list[_Continuation]
     searched: int = 0
 
 
@@ -90,7 +90,7 @@ class Map(Drafter):
     _indexed: int = 0  # the last place whose key has its hash in the index
     _index: dict[int, int] = field(default_factory=dict)  # hash -> place; a taken one is not overwritten
     _keys: dict[Text, _Key] = field(default_factory=dict)
-    _last: _Value | None = None  # of the last draft
+    _last: _Continuation | None = None  # of the last draft
 
     def begin(self, text: Text, size: int) -> None:
         """Remember where the answer begins: keys that reach over it are not looked for."""
@@ -112,7 +112,7 @@ class Map(Drafter):
             return ()
         key = self._keys.get(wanted)
         if key is None:
-            first = [_Value(place=0, seen=0, longest=self.n_max)] if self._keeps_keys_only else []
+            first = [_Continuation(place=0, seen=0, longest=self.n_max)] if self._keeps_keys_only else []
             key = self._keys[wanted] = _Key(values=first)
         value = key.values[0] if self._keeps_keys_only else self._choose(text, wanted, key, position)
         if value is None:
@@ -153,7 +153,7 @@ class Map(Drafter):
             self._index.setdefault(_hash(text[position : position + size]), position)
         self._indexed = max(n_known - reach, self._indexed)
 
-    def _choose(self, text: Text, wanted: Text, key: _Key, last: int) -> _Value | None:
+    def _choose(self, text: Text, wanted: Text, key: _Key, last: int) -> _Continuation | None:
         """Count the key's continuations; return the most frequent if all others come to half of it."""
         size = len(wanted)
         for position in range(key.searched, last + 1):
@@ -173,7 +173,7 @@ class Map(Drafter):
                 value.seen += 1
                 return
         if len(key.values) < _VALUES:
-            key.values.append(_Value(place=position, seen=1, longest=self.n_max))
+            key.values.append(_Continuation(place=position, seen=1, longest=self.n_max))
 
 
 def _hash(tokens: Text) -> int:

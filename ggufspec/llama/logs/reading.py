@@ -79,7 +79,7 @@ class LogReading:
     problem: LogError | None = None
 
 
-class Segment(NamedTuple):
+class LogSpan(NamedTuple):
     """The bytes of a log that are one run's, with text around it."""
 
     start: int
@@ -105,7 +105,7 @@ def read(raw: bytes, name: str) -> LogReading:
     statements = [closing for closing in find_statements(log.data) if closing.is_whole]
     figures: list[LoggedFigures] = []
     notes: list[str] = []
-    lost: list[Segment] = []
+    lost: list[LogSpan] = []
     for segment in split(log.data, statements):
         of_segment, note = _read_segment(log, segment, statements)
         figures += of_segment
@@ -120,7 +120,7 @@ def read(raw: bytes, name: str) -> LogReading:
 
 
 def _read_segment(
-    log: CleanLog, segment: Segment, statements: Sequence[Closing]
+    log: CleanLog, segment: LogSpan, statements: Sequence[Closing]
 ) -> tuple[list[LoggedFigures], list[str]]:
     """Return the runs of a segment, and notes about them."""
     start, end, has_head = segment
@@ -155,7 +155,7 @@ def _only(log: CleanLog, figures: LoggedFigures) -> str:
     return f"the only figures there, in {span}, are taken for llama.cpp's own; text surrounds them"
 
 
-def _all_figures(data: bytes, segment: Segment, whole: Sequence[Closing]) -> Iterator[LoggedFigures]:
+def _all_figures(data: bytes, segment: LogSpan, whole: Sequence[Closing]) -> Iterator[LoggedFigures]:
     """Yield all figures of a segment, where nothing tells a program's own from a text's."""
     position = segment.start
     for closing in whole:
@@ -239,7 +239,7 @@ def _span(log: CleanLog, start: int, end: int) -> str:
     return f"line {first}" if first == last else f"lines {first}-{last}"
 
 
-def split(data: bytes, statements: Sequence[Closing]) -> Iterator[Segment]:
+def split(data: bytes, statements: Sequence[Closing]) -> Iterator[LogSpan]:
     """Yield the segments of a log, in order; each has at most one program's loading.
 
     Args:
@@ -257,14 +257,14 @@ def split(data: bytes, statements: Sequence[Closing]) -> Iterator[Segment]:
         # a fence ends a log that began in it; other fences are a model's
         begins = (done and (mark.kind != "fence" or fenced)) or (mark.kind in seen and _ONCE.match(mark.kind))
         if begins:
-            yield Segment(start, mark.start, _is_headed(seen))
+            yield LogSpan(start, mark.start, _is_headed(seen))
             start, seen, done, fenced = mark.start, set(), False, False
         if mark.kind == "fence":
             is_open = not is_open
         elif mark.kind != "command":
             fenced = is_open if not _is_headed(seen) else fenced
         seen.add(mark.kind)
-    yield Segment(start, len(data), _is_headed(seen))
+    yield LogSpan(start, len(data), _is_headed(seen))
 
 
 def _is_headed(seen: set[str]) -> bool:
