@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ggufspec.analysis.acceptance import Acceptance
-from ggufspec.analysis.answers import TextGain, differing_gains
 from ggufspec.analysis.arm import Arm, models_of
 from ggufspec.analysis.boards import Board, BoardRow, BundleState, PublishedBundle
 from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part, why
@@ -28,6 +27,6 @@ from ggufspec.analysis.judging import (
     rank,
 )
 from ggufspec.analysis.listing import ListedBench, models
-from ggufspec.analysis.segments import of_segments
+from ggufspec.analysis.segments import TextGain, differing_gains, of_segments
 from ggufspec.analysis.texts import AuditSummary
 from ggufspec.analysis.warnings import SERVER_LOADS, MeasurementWarning

@@ -45,25 +45,23 @@ if TYPE_CHECKING:
         WhatIfOptions,
     )
     from ggufspec.options.results import (
-        BoardOptions,
-        CompareOptions,
-        LoadedBench,
-        ParseOptions,
-        PublishOptions,
-        ReportOptions,
-        ShowOptions,
-        VerifyOptions,
-        WhyOptions,
-    )
-    from ggufspec.options.setup import (
         AnswerOptions,
+        BoardOptions,
         BuildOptions,
         CacheListOptions,
+        CompareOptions,
         CompletionOptions,
         DoctorOptions,
         KeyArgument,
+        LoadedBench,
+        ParseOptions,
         PruneOptions,
+        PublishOptions,
+        ReportOptions,
         SetOptions,
+        ShowOptions,
+        VerifyOptions,
+        WhyOptions,
     )
 
 __getattr__, __dir__ = lazy.attach(__name__)

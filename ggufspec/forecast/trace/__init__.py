@@ -8,8 +8,15 @@ arXiv 2211.17192, section 3.3), which fixes the expectation over all places wher
 from __future__ import annotations
 
 from ggufspec.forecast.trace.ngrams import EMULATED, ngram_steps, walk, why_not
-from ggufspec.forecast.trace.rounds import chance_behind, from_counts, from_rounds
 from ggufspec.forecast.trace.ties import Certainty, certainty, first_text_tie
 from ggufspec.forecast.trace.values import Counts, DraftTrace, TraceStep, count
-from ggufspec.forecast.trace.walks import TracedRun, expected, needed, steps
+from ggufspec.forecast.trace.walks import (
+    TracedRun,
+    chance_behind,
+    expected,
+    from_counts,
+    from_rounds,
+    needed,
+    steps,
+)
 from ggufspec.llama.command import draft_sizes
