@@ -7,21 +7,3 @@ from ggufspec.engines.server.ranking import Rank, TokenCandidate, candidates, qu
 from ggufspec.engines.server.response import Parsed
 from ggufspec.engines.server.serving import serve_once
 from ggufspec.engines.server.streaming import AnswerEnd, Span, Stream, StreamingEngine
-
-__all__ = [
-    "LEARNING_METHODS",
-    "AnswerEnd",
-    "LoadedServer",
-    "Parsed",
-    "Rank",
-    "ServerEngine",
-    "Span",
-    "Stream",
-    "StreamingEngine",
-    "TokenCandidate",
-    "candidates",
-    "load_of",
-    "question",
-    "ranker",
-    "serve_once",
-]
