@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import ggufspec
@@ -37,12 +38,12 @@ from ggufspec.domain import (
 )
 from ggufspec.errors import GgufspecError, InconclusiveError, NetworkError, ResultsError
 from ggufspec.llama import server
-from ggufspec.llama.server import RequestError, ServerCounters
+from ggufspec.llama.server import RequestError, ServerCounters, Timings
 from ggufspec.measure import Session, api
 from ggufspec.options import BenchOptions
 from ggufspec.report.text import comparison, overview
 from ggufspec.results import ResultSet
-from ggufspec.serving import CounterPair, UserReply
+from ggufspec.serving import CounterPair, RequestRecord, UserReply
 from tests.support import fake_server, shell, values
 from tests.support.fake_server import MODEL, FakeServer
 
@@ -254,6 +255,19 @@ def test_tokens_for_other_clients_are_recognised() -> None:
     sample = serving.with_counters(serving.summarize(spec, list), spec, CounterPair(), received=9).sample
     assert sample.traffic is not None
     assert sample.traffic.others_share is None
+
+
+def test_each_request_keeps_what_the_server_counted_of_it() -> None:
+    spec = _spec(Endpoint(url="http://x", model="m", software="llama-server"))
+    counts = Timings(prompt_n=3, cache_n=4, predicted_n=5, predicted_ms=9.0, draft_n=6, draft_n_accepted=2)
+    record = RequestRecord(
+        number=0, user=0, prompt=0, sent_s=0, end_s=1, cpu_s=0, outcome=RequestOutcome.OK, timings=counts
+    )
+    records = [record, msgspec.structs.replace(record, number=1, timings=None)]
+    traffic = serving.summarize(spec, lambda: records).sample.traffic
+    assert traffic is not None
+    told = [(one.prompt_tokens, one.cached_tokens, one.drafted, one.accepted) for one in traffic.requests]
+    assert told == [(3, 4, 6, 2), (None, None, None, None)]
 
 
 # Requests and answers
