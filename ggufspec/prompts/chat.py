@@ -188,8 +188,9 @@ class PromptTurns:
         if last.request is not None and last.is_chat:
             said = [{"role": "assistant", "content": without_thinking(answer)}]
             messages = [*last.request.messages, *said, {"role": "user", "content": followup}]
-            text = f"{last.text}\n\n{answer}\n\n{followup}"
-            self.made.append(replace(turn, text=text, request=last.request.replace(messages=messages)))
+            before = f"{last.text}\n\n{answer}"
+            turn = replace(turn, text=f"{before}\n\n{followup}", history=len(before) if self._warm else 0)
+            self.made.append(replace(turn, request=last.request.replace(messages=messages)))
             return
         self._messages += [Message("user", last.message or last.text), Message("assistant", answer)]
         text = (

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ggufspec.domain import Drafting, Failure, Sample, Status
+from ggufspec.domain import Drafting, Failure, RunSpec, Sample, Status
 from ggufspec.engines.library import BEFORE_MTP
 from ggufspec.engines.server import response
 from ggufspec.engines.server.response import send
-from ggufspec.llama.server import AnswerEvent, Server, decode, read_slot_drafts
+from ggufspec.llama.server import AnswerEvent, Server, decode, path_of, read_slot_drafts
 
 _PROMPTS = ("Once upon a time there was", "The weather was", "In the village", "A good recipe needs")
 _DISTRACTION = (100, 100)  # token ids that every vocabulary has, without a BOS
@@ -125,13 +125,19 @@ def fix_first_state(server: Server, *, timeout_s: float | None = None) -> None:
     server.post("/completion", _question(BEFORE_MTP, 1, n_max=0, caches=False), timeout_s=timeout_s)
 
 
-def read_history(server: Server, text: str, timeout_s: float | None) -> int:
-    """Let the slot read the beginning of a conversation, and return the number of its tokens.
+def read_history(server: Server, spec: RunSpec, timeout_s: float | None) -> int:
+    """Let the slot read the conversation before a turn, and return how many of its tokens are certain.
+
+    Of a chat, that is the prompt of the turn before: only the server's template knows what follows it.
 
     Raises:
         Failure: the server died or did not answer in time.
     """
-    answer = server.post("/completion", _question(text, 1, n_max=0, caches=True), timeout_s=timeout_s)
+    asked = _question(spec.prompt.text[: spec.prompt.history], 1, n_max=0, caches=True)
+    if spec.request is not None and spec.request.is_chat:
+        earlier = spec.request.replace(messages=spec.request.messages[:-2])  # without the last answer
+        asked = {name: value for name, value in asked.items() if name != "prompt"} | earlier.fields
+    answer = server.post(path_of(asked), asked, timeout_s=timeout_s)
     return decode(answer, AnswerEvent).n_prompt or 0
 
 

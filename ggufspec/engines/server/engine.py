@@ -299,7 +299,7 @@ class ServerEngine(Engine):
         """
         if loaded.goes_on(spec):
             return loaded.last_tokens
-        n_tokens = read_history(loaded.server, spec.prompt.text[: spec.prompt.history], self.timeout_s)
+        n_tokens = read_history(loaded.server, spec, self.timeout_s)
         loaded.server.read_log(until=_SUMMARY)  # not part of this run
         return n_tokens
 
