@@ -38,7 +38,7 @@ def format_number(value: float, digits: int = 4) -> str:
         return f"{value:g}"
     if abs(value) < _LEAST:
         return f"{'-' if value < 0 else ''}<{_LEAST:.9f}"
-    magnitude = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))  # of the rounded number
+    magnitude = int(f"{value:.{digits - 1}e}".partition("e")[2])  # of the rounded number
     decimals = digits - 1 - magnitude
     if decimals <= 0:
         return format_count(value)
