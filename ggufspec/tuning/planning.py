@@ -320,7 +320,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
 def _untraced_note(reason: str) -> str:
     return (
         f"forecast: without a trace, because {reason}; measured rounds of draft models forecast their other "
-        "draft sizes, and everything else is measured, which takes longer"
+        f"draft sizes, and everything else is measured, which takes longer. {untraced.FORECASTS_NEED}"
     )
 
 

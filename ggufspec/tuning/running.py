@@ -278,7 +278,7 @@ def _begin(asked: TuneOptions, sink: Sink, *, forecast_only: bool = False) -> tu
     if forecast_only and plan.why_untraced is not None and not untraced.replayable(plan):
         raise NoInstallError(
             f"nothing can be forecast: {plan.why_untraced}",
-            "leave out --forecast to measure candidates instead",
+            f"leave out --forecast to measure candidates instead; {untraced.FORECASTS_NEED}",
         )
     sink.show(plan.deadline)
     sink.show(plan.session)
