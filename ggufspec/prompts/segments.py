@@ -95,7 +95,7 @@ def label_text(text: str, prompt: str = "") -> list[Segment]:
     return labels
 
 
-class _Span(NamedTuple):
+class _Label(NamedTuple):
     start: int
     end: int
     segment: Segment
@@ -109,7 +109,7 @@ class _Value(NamedTuple):
     keys: tuple[str | None, ...]  # None in an array
 
 
-def _label_call(text: str, start: int, end: int) -> Iterator[_Span]:
+def _label_call(text: str, start: int, end: int) -> Iterator[_Label]:
     """Yield the names and values of a call between its tags; the rest of it is punctuation.
 
     Known are ``{"name": …, "arguments": …}``, ``<function=NAME><parameter=KEY>VALUE</parameter>``,
@@ -117,18 +117,18 @@ def _label_call(text: str, start: int, end: int) -> Iterator[_Span]:
     """
     before = re.compile(r"\s*(?P<name>[\w.-]+)").match(text, start, end)
     if before is not None:
-        yield _Span(*before.span("name"), Segment.TOOL_NAME)
+        yield _Label(*before.span("name"), Segment.TOOL_NAME)
         start = before.end()
     while start < end:
         tag = _TAG.match(text, start, end)
         if tag is not None:
             what, start = tag["what"], tag.end()
             if what == "function" and tag["name"]:
-                yield _Span(*tag.span("name"), Segment.TOOL_NAME)
+                yield _Label(*tag.span("name"), Segment.TOOL_NAME)
             if what in {"parameter", "arg_value"}:
                 closing = text.find(f"</{what}>", start, end)
                 stop = end if closing < 0 else closing
-                yield _Span(start, stop, Segment.VALUES)
+                yield _Label(start, stop, Segment.VALUES)
                 start = stop
         elif text[start] in "{[":
             parts = list(_label_json(text, start, end, is_call=before is None))
@@ -138,7 +138,7 @@ def _label_call(text: str, start: int, end: int) -> Iterator[_Span]:
             start += 1
 
 
-def _label_json(text: str, start: int, end: int, *, is_call: bool | None = None) -> Iterator[_Span]:
+def _label_json(text: str, start: int, end: int, *, is_call: bool | None = None) -> Iterator[_Label]:
     """Yield the parts of the JSON that begins at a place, up to where it is complete or no JSON any more.
 
     Args:
@@ -175,8 +175,8 @@ def _label_json(text: str, start: int, end: int, *, is_call: bool | None = None)
             break
     if is_call is None:
         is_call = "name" in outer and not _ARGUMENTS.isdisjoint(outer)
-    yield _Span(start, place, Segment.KEYS)
+    yield _Label(start, place, Segment.KEYS)
     for value in values:
         is_name = is_call and value.keys[-1] == "name" and _ARGUMENTS.isdisjoint(value.keys)
-        yield _Span(value.start, value.end, Segment.TOOL_NAME if is_name else Segment.VALUES)
-    yield _Span(place, place, Segment.KEYS)  # where it ends
+        yield _Label(value.start, value.end, Segment.TOOL_NAME if is_name else Segment.VALUES)
+    yield _Label(place, place, Segment.KEYS)  # where it ends
