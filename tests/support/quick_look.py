@@ -12,7 +12,7 @@ from typing import Any
 
 from ggufspec import tuning
 from ggufspec.domain import RunSpec
-from ggufspec.tuning import Plan, Spent, Stage, TuningForecast, looking, planning, prospects
+from ggufspec.tuning import Plan, Spent, Stage, TuningForecast, looking, prospects, untraced
 from tests.support import imagined_times
 
 RUN = "from tests.support import quick_look; quick_look.run()"
@@ -48,7 +48,7 @@ def use(replace: Callable[[Any, str, Any], object] = setattr) -> None:
     imagined_times.shorten(replace)
     for module in (tuning, looking):
         replace(module, "forecast_configurations", forecast_configurations)
-    replace(planning, "check_library", lambda install: None)
+    replace(untraced, "why_untraced", lambda session: None)
 
 
 def run() -> None:
