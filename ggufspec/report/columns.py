@@ -279,7 +279,10 @@ class TableLayout:
         row: the row type.
         names: its fields, in order. A column without any text, or with the status ok alone, is left out.
         always: those that stay, even if they are empty.
-        if_varied: those that are left out where all rows have the same text.
+        if_varied: those that are left out where all rows have the same text; no text is none.
+        blank_is_default: those of them where no text is a setting's default, which differs from another
+            setting of a row that says the same in ``kind``.
+        kind: the column that tells rows of different kinds apart, which have different settings.
         first_left_out: those that are left out first where there are more than ten columns; without any, a
             table has all of its columns.
         labels: those that are repeated where columns do not fit a terminal, with texts before them that tell
@@ -290,6 +293,8 @@ class TableLayout:
     names: tuple[str, ...]
     always: Collection[str] = ()
     if_varied: Collection[str] = ()
+    blank_is_default: Collection[str] = ()
+    kind: str = ""
     first_left_out: Sequence[str] = ()
     labels: Collection[str] = ()
 
@@ -327,4 +332,13 @@ class TableLayout:
         texts = {column.text(item) for item in items}
         if texts <= {"", Status.OK.value}:
             return False
-        return column.name not in self.if_varied or len({column.text(item) for item in compared} - {""}) > 1
+        return column.name not in self.if_varied or self._varies(column, list(compared))
+
+    def _varies(self, column: Column, items: Sequence[Any]) -> bool:
+        if len({column.text(item) for item in items} - {""}) > 1:
+            return True
+        if column.name not in self.blank_is_default:
+            return False
+        kind = self.row.columns[self.kind]
+        pairs = {(kind.text(item), column.text(item)) for item in items}
+        return len(pairs) > len({which for which, _ in pairs})

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet
 import pytest
 
@@ -118,7 +119,11 @@ def test_compare_of_single_sessions_gives_ratios_and_no_verdict(tmp_path: Path) 
     assert _rows("compare", "before", "same", "-o", "json")[0]["texts_equal"] == 2
 
 
-def test_compare_of_three_sessions_a_side_tells_what_became_slower(tmp_path: Path) -> None:
+def test_compare_of_three_sessions_a_side_tells_what_became_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_start = psutil.cpu_times()  # else other programs widen the intervals
+    monkeypatch.setattr(psutil, "cpu_times", lambda *_args, **_options: at_start)
     before, after = ({f"{name}{n}": ms + n / 10 for n in range(3)} for name, ms in (("b", 19.0), ("a", 38.0)))
     _sessions(tmp_path, before | after)
     rows = _rows("compare", *before, "--", *after, "-o", "json")

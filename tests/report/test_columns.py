@@ -66,3 +66,20 @@ def test_a_table_has_the_named_columns_that_tell_something() -> None:
     assert tables.render(filled, "md").splitlines()[2] == "| A      | 74.00 [73.10, 74.90] | ok     |"
     same = layout.fill([FAST, FAST])
     assert [shown.head for shown in same.columns] == ["file", "tokens/s"]  # ok alone says nothing
+
+
+def test_a_setting_without_a_text_is_its_default_which_differs_from_a_text_in_rows_of_one_kind() -> None:
+    layout = TableLayout(
+        row=SpeedOfFileRow,
+        names=("name", "note"),
+        if_varied=("note",),
+        blank_is_default=("note",),
+        kind="name",
+    )
+    (other,) = FAST.others
+    blank, elsewhere = (
+        SimpleNamespace(file=file, speed=FAST.speed, note="", others=()) for file in (FAST.file, other)
+    )
+    for items, heads in (((FAST, blank), ["file", "note"]), ((FAST, elsewhere), ["file"])):
+        slow = [SimpleNamespace(**{**vars(item), "note": item.note and "slow"}) for item in items]
+        assert [column.head for column in layout.fill(slow).columns] == heads

@@ -25,7 +25,7 @@ from ggufspec.report.html import TEMPLATES, read_source, write_policy
 from ggufspec.report.html.cards import Card, make_card
 from ggufspec.report.plot import drawing
 from ggufspec.report.rows import runs
-from ggufspec.report.rows.benches import MANNER, ArmRow, ComparedItem
+from ggufspec.report.rows.benches import BLANK_IS_DEFAULT, MANNER, ArmRow, ComparedItem
 from ggufspec.report.text import comparison, reasons
 from ggufspec.report.text.comparison import engines
 from ggufspec.report.text.figures import extent, three_digits
@@ -144,6 +144,8 @@ _ARMS = TableLayout(
         *(*_LOAD, "models", "drafts_with", "llama_build", "layers", "threads", "kv_type", "ubatch"),
         *("settings", *MANNER),
     ),
+    blank_is_default=BLANK_IS_DEFAULT,
+    kind="what",
 )
 
 

@@ -83,6 +83,8 @@ class MannerRow(Row):
 
 
 MANNER = MannerRow.fields()
+BLANK_IS_DEFAULT = ("kv_type", "ubatch", "settings")
+"""Settings that every run has: without a text it is the default, which is another one than any text."""
 
 
 class SettingsRow(Row):

@@ -10,7 +10,7 @@ from ggufspec import units
 from ggufspec.analysis import Arm, arms, of_segments
 from ggufspec.domain import Role, Status
 from ggufspec.report.columns import MOST, FilledTable, Row, TableLayout, column
-from ggufspec.report.rows.benches import MANNER, ArmRow
+from ggufspec.report.rows.benches import BLANK_IS_DEFAULT, MANNER, ArmRow
 from ggufspec.report.rows.runs import ArmOnPrompts, SegmentRow, TurnRow
 from ggufspec.report.text import tables
 from ggufspec.report.text.figures import engine
@@ -58,12 +58,18 @@ def choose(frame: DataFrame, per: str) -> tuple[list[str], int]:
         per: which of these.
     """
     filled = [name for name in frame.columns if frame[name].notna().any()]
-    varied = [name for name in _SETTINGS if name in filled and frame[name].nunique(dropna=True) > 1]
+    varied = [name for name in _SETTINGS if name in filled and _varies(frame, name)]
     keys = [name for name in ("role", *_KEYS.get(per, ())) if name in filled]
     results = [name for name in _SHOWN[per] if name in filled]
     room = MOST - len(keys) - min(len(results), _RESULTS)
     chosen = [*keys[:1], *varied[:room], *keys[1:], *results][:MOST]
     return chosen, len(filled) - len(chosen)
+
+
+def _varies(frame: DataFrame, name: str) -> bool:
+    if name in BLANK_IS_DEFAULT:
+        return int(frame.groupby("role")[name].nunique(dropna=False).max()) > 1
+    return frame[name].nunique(dropna=True) > 1
 
 
 _WHERE_ROUNDS_COUNT = (
@@ -79,6 +85,8 @@ _PARTS: dict[str, tuple[TableLayout, Callable[[Arm], Iterable[object]], str]] = 
                 *("gen_tps", "accept_rate", "mean_accepted_length", "speedup", "verdict"),
             ),
             if_varied=_SETTINGS,
+            blank_is_default=BLANK_IS_DEFAULT,
+            kind="role",
             labels=("role", "draft", "turn"),
         ),
         ArmOnPrompts.by_turn,
@@ -92,6 +100,8 @@ _PARTS: dict[str, tuple[TableLayout, Callable[[Arm], Iterable[object]], str]] = 
                 *("token_s", "speedup"),
             ),
             if_varied=_SETTINGS,
+            blank_is_default=BLANK_IS_DEFAULT,
+            kind="role",
             labels=("role", "draft", "segment"),
         ),
         of_segments,

@@ -10,7 +10,7 @@ from ggufspec import units
 from ggufspec.analysis import Arm, ListedBench, arms, review
 from ggufspec.domain import LoadedModel, Role, Status
 from ggufspec.report.columns import TableLayout
-from ggufspec.report.rows.benches import MANNER, ArmRow, MachineRow
+from ggufspec.report.rows.benches import BLANK_IS_DEFAULT, MANNER, ArmRow, MachineRow
 from ggufspec.report.rows.listing import ListedBenchRow, LocalModelRow, LocalPairRow
 from ggufspec.report.text import judgements, tables
 from ggufspec.report.text.figures import engine, extent, llama_cpp
@@ -111,6 +111,8 @@ ARMS = TableLayout(
     ),
     always=("what", "models", "gen_tps"),
     if_varied=_IF_VARIED,
+    blank_is_default=BLANK_IS_DEFAULT,
+    kind="what",
     first_left_out=(
         *("cpu_j_per_token", "gpu_j_per_token", "mean_accepted_length", "verdict", "layers", "accept_rate"),
     ),
