@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 
 
 def attach(module: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
@@ -21,13 +19,22 @@ def attach(module: str) -> tuple[Callable[[str], object], Callable[[], list[str]
     def homes() -> dict[str, str]:
         file = sys.modules[module].__file__
         assert file is not None
+        # Read line by line: to import ast or pathlib, or to compile patterns, takes longer than all of this.
+        with open(file, encoding="utf-8") as source:  # noqa: PTH123
+            block = source.read().partition("\nif TYPE_CHECKING:")[2]
         found: dict[str, str] = {}
-        for block in ast.parse(Path(file).read_text(encoding="utf-8")).body:
-            for node in block.body if isinstance(block, ast.If) else ():
-                if isinstance(node, ast.ImportFrom) and node.module:
-                    names = [alias.name for alias in node.names]
-                    listed = dir(import_module(node.module)) if names == ["*"] else names
-                    found |= dict.fromkeys(listed, node.module)
+        home, is_open = "", False  # whether names in parentheses go on
+        for line in block.splitlines()[1:]:
+            if line and not line.startswith(" "):
+                break
+            words = line.partition("#")[0].strip()
+            if words.startswith("from "):
+                home, _, words = words.removeprefix("from ").partition(" import ")
+            elif not is_open:
+                continue
+            is_open = (is_open or words.startswith("(")) and ")" not in words
+            names = [part.split()[0] for part in words.strip("()").split(",") if part.strip()]
+            found |= dict.fromkeys(dir(import_module(home)) if names == ["*"] else names, home)
         return found
 
     def load(name: str) -> object:

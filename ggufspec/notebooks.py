@@ -16,7 +16,6 @@ import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from ggufspec.errors import GgufspecError
@@ -143,6 +142,8 @@ def _evaluate(annotation: str, names: Mapping[str, Any]) -> Any:
 
 def _candidates(value: Any) -> Iterator[object]:
     """Yield a value, and what may be meant by it."""
+    from pathlib import Path  # slow to import, and `--help` needs it nowhere
+
     value = _plain(value)
     yield value
     if isinstance(value, str):

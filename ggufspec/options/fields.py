@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 from ggufspec import notebooks
 from ggufspec.errors import GgufspecError
 from ggufspec.options.kinds import TEXT, Axis, Flag, Kind
-from ggufspec.steps import SILENT
 
 T = TypeVar("T", bound="Options")
 
@@ -406,6 +405,8 @@ def takes(options: type[A], *positional: str) -> Callable[[Callable[Concatenate[
             for key, option in sorted(known.items(), key=lambda item: item[0] not in first)
         ]
         if says:
+            from ggufspec.steps import SILENT  # `--help` makes no function
+
             silent = inspect.Parameter(
                 _SINK, inspect.Parameter.KEYWORD_ONLY, default=SILENT, annotation="Sink"
             )
