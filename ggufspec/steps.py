@@ -117,7 +117,7 @@ class BuildStep(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class BuildProgress:
-    """How far a step has come; ``total`` is None where nobody knows, and units are the step's own.
+    """How far a step has come; ``total`` is None where it is not known, and units are the step's own.
 
     ``notice`` marks the few lines that a user should read even where no progress is shown.
     """

@@ -37,7 +37,8 @@ _POOLED_FREEDOM = (
 _RUN_SD = 0.05  # of log seconds, between runs of one load, where they do not show it
 # What is calibrated drifts until it is used: on a shared host the target alone changes by up to 20 % within
 # minutes, and what drafts by less. In 12 comparisons of docs/forecasting.md the error that all draft sizes
-# share was 8 %, where loads seconds apart foretold 6 %. This is the difference, as standard deviations.
+# share was 8 % (root mean square), and the calibration of the largest of them stated 6 %. Chosen for the
+# rest, as standard deviations.
 _DRIFT_SD = {"machine": 0.04, "drafter": 0.04, "batch": 0.08}
 _FARTHEST = 4  # standard deviations: all times stay positive, and the machine's factor takes the rest
 _STEPS = 5  # of Gauss and Newton; the factors are close to 1, so that two would do

@@ -94,7 +94,7 @@ def replays(
 ) -> Iterator[Forecast]:
     """Yield the forecast of each draft size: over all runs, then by category where there are several.
 
-    Intervals include what the rounds would be if every token that nobody proposed were right, or wrong.
+    Intervals include two extremes: after each whole draft, the drafter has the next token right, or wrong.
 
     Args:
         runs: of one draft size, each with rounds.

@@ -101,8 +101,8 @@ def recompute(profile: SharedProfile) -> CostCurve:
     """Return the curve that follows from a profile's timings.
 
     Raises:
-        ValueError: none does.
-        ArithmeticError: likewise.
+        ValueError: the timings give no curve.
+        ArithmeticError: the timings give no curve.
     """
     setup = profile.curve.measured_on
     assert setup is not None

@@ -9,9 +9,9 @@ ended a round would not. This is exact for a draft model with greedy drafts and 
 heads, which go on from states of their own, nor for n-grams, which learn from earlier drafts, nor with a
 p-min, because rounds do not tell how sure a drafter was: those are measured.
 
-Nobody proposed the token behind a draft that was accepted as a whole. A chance stands in there, with which
-``expected`` computes. It is the only place where the order of rounds matters: every other round ends at a
-token that the drafter gets wrong, and there a round of any size ends.
+Where a whole draft was accepted, the drafter proposed nothing for the next token. The trace has a chance
+there, which ``expected`` takes. It is the only place where the order of rounds matters: every other round
+ends at a token that the drafter gets wrong, and there a round of any size ends.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def from_rounds(
     n_prompt: int = 1,
     ended: bool = False,
 ) -> DraftTrace:
-    """Return the trace of a run's text; its overlaps are 1 or 0 but for what nobody proposed.
+    """Return the trace of a run's text; its overlaps are 1 or 0, or a chance behind whole drafts.
 
     Args:
         rounds: in their order, see ``from_counts`` where that is not known.
