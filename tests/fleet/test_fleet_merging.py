@@ -17,7 +17,7 @@ from ggufspec.errors import ResultsError
 from ggufspec.fleet import AttemptEnding, BlockEnded, MachineRefused
 from ggufspec.fleet.journal import create_fleet, reopen_fleet
 from ggufspec.results import ResultSet
-from tests.support.values import BUILD, MACHINE, run
+from tests.support.values import BUILD, MACHINE, META, run
 
 OTHER = replace(MACHINE, hostname="other", cpu="Another Processor")
 
@@ -32,15 +32,7 @@ def made(
 ) -> ResultSet:
     """Return a stored bench of two prompts, two repeats, the target alone and drafting."""
     stored = results.create(
-        results.Meta(
-            id="",
-            started_at="",
-            engine=engine,
-            command=("ggufspec", "bench"),
-            build=replace(BUILD, version=version),
-            machine=machine,
-            doubts={},
-        ),
+        replace(META, engine=engine, build=replace(BUILD, version=version), machine=machine),
         name,
     )
     for repeat in range(2):

@@ -17,7 +17,7 @@ from ggufspec.report.html.sections import html, section
 from ggufspec.report.plot.curves import pareto_rows
 from ggufspec.report.rows.benches import EnergyRow
 from ggufspec.results import ResultSet
-from tests.support.values import BUILD, MACHINE, bench, run
+from tests.support.values import BUILD, MACHINE, META, bench, run
 
 MIB = 1 << 20
 TARGET = LoadedModel(
@@ -175,9 +175,7 @@ def test_the_page_has_a_table_of_energy() -> None:
 
 def test_the_page_names_gpu_memory_and_driver() -> None:
     here = replace(MACHINE, gpu_driver="580.65.06", gpu_bytes=(80 << 30, 24 << 30))
-    stored = results.create(
-        results.Meta(id="", started_at="", engine="binary", command=(), build=BUILD, machine=here, doubts={})
-    )
+    stored = results.create(replace(META, machine=here))
     facts = section(stored).facts
     assert (facts["GPU memory"], facts["GPU driver"]) == ("80 GiB, 24 GiB", "580.65.06")
 
@@ -186,17 +184,7 @@ def _sized(
     engine: str, backend: str, *, nvml: bool = True, logged: bool = True, rss: bool = True
 ) -> ResultSet:
     """Target alone and drafting: by NVML 300 and 500 MiB above 1000 in use before, by the log 250 and 400."""
-    stored = results.create(
-        results.Meta(
-            id="",
-            started_at="",
-            engine=engine,
-            command=(),
-            build=replace(BUILD, backend=backend),
-            machine=MACHINE,
-            doubts={},
-        )
-    )
+    stored = results.create(replace(META, engine=engine, build=replace(BUILD, backend=backend)))
     for made in _runs():
         drafts = made.spec.role is Role.DRAFTING
         seen = Conditions(gpu_used_bytes=1000 * MIB, gpu_peak_bytes=(1500 if drafts else 1300) * MIB)

@@ -291,11 +291,7 @@ def test_a_moment_without_an_answer_is_left_out() -> None:
 def test_conditions_are_stored_and_read_again() -> None:
     seen = Conditions(gpu_j=61.5, gpu_peak_bytes=20 * GIB, gpu_throttled=("hw-thermal", "sw-power-cap"))
     here = replace(values.MACHINE, gpu_driver="580.65.06", gpu_bytes=(80 * GIB,))
-    stored = results.create(
-        results.Meta(
-            id="", started_at="", engine="binary", command=(), build=values.BUILD, machine=here, doubts={}
-        )
-    )
+    stored = results.create(replace(values.META, machine=here))
     stored = results.append(stored, replace(values.run(), conditions=seen))
     stored = results.append(stored, replace(values.run(repeat=1), conditions=Conditions(gpu_throttled=())))
     results.close(stored)

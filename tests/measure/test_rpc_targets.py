@@ -281,18 +281,7 @@ def test_what_workers_said_before_the_first_run_is_stored_with_a_bench() -> None
         rtt_s=0.002,
         bytes_per_s=1e9,
     )
-    stored = results.create(
-        results.Meta(
-            id="",
-            started_at="",
-            engine="server",
-            command=("ggufspec", "bench"),
-            build=values.BUILD,
-            machine=values.MACHINE,
-            doubts={},
-            workers=(worker,),
-        )
-    )
+    stored = results.create(replace(values.META, engine="server", workers=(worker,)))
     results.close(stored)
     loaded = results.load(stored.meta.id)
     assert loaded.meta.workers == (worker,)

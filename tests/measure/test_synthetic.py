@@ -163,17 +163,7 @@ def _run(run: RunResult) -> RunResult:
 
 
 def _bench(*, synthetic: bool) -> ResultSet:
-    store = results.create(
-        results.Meta(
-            id="",
-            started_at="",
-            engine="server",
-            command=("ggufspec", "bench"),
-            build=values.BUILD,
-            machine=values.MACHINE,
-            doubts={},
-        )
-    )
+    store = results.create(replace(values.META, engine="server"))
     runs = [
         run
         for prompt in ("p1", "p2")

@@ -73,14 +73,8 @@ def _suite(rule: StoppingRule = RULE, **settings: Any) -> RunPlan:
 
 def _store(rule: StoppingRule = RULE, name: str = "mine") -> ResultSet:
     return results.create(
-        results.Meta(
-            id="",
-            started_at="",
-            engine="binary",
-            command=(),
-            build=values.BUILD,
-            machine=values.MACHINE,
-            doubts={},
+        replace(
+            values.META,
             planned_runs=_suite(rule).n_runs,
             stopping=rule,
         ),

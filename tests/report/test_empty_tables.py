@@ -17,15 +17,7 @@ QUICK = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", 
 
 def _bench(*runs: RunResult, engine: str = "binary") -> None:
     stored = results.create(
-        results.Meta(
-            id="",
-            started_at="",
-            engine=engine,
-            command=("test",),
-            build=values.BUILD,
-            machine=values.MACHINE,
-            doubts={},
-        ),
+        replace(values.META, engine=engine, command=("test",)),
         "b",
     )
     for run in runs:

@@ -27,7 +27,7 @@ from ggufspec.domain import (
 )
 from ggufspec.results import ResultSet
 from tests.support import values
-from tests.support.values import BUILD, MACHINE
+from tests.support.values import MACHINE, META
 
 HARMFUL = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>\u2028{{ 7*7 }}&amp;.gguf"
 """A file name that leaves an attribute, a script, a template and a line, where nobody escapes it."""
@@ -55,12 +55,10 @@ def swept(
         name: the id of the bench.
     """
     stored = results.create(
-        results.Meta(
-            id="",
-            started_at="",
+        replace(
+            META,
             engine=engine,
             command=("ggufspec", "sweep", tag),
-            build=BUILD,
             machine=replace(MACHINE, hostname=f"box{tag}"),
             doubts={f"odd{tag}": f"Look at {tag}"},
         ),

@@ -42,6 +42,16 @@ from ggufspec.results import Configuration, PassedOver, Recommendation, ResultSe
 Value = TypeVar("Value")
 BUILD = Build(version="0.3.36", commit="0c1e570", backend="cpu", path="/opt/llama.cpp")
 MACHINE = Machine(hostname="box", system="Linux", cpu="A Processor", cores=2, memory_bytes=24 << 30)
+META = results.Meta(
+    id="",
+    started_at="",
+    engine="binary",
+    command=("ggufspec", "bench"),
+    build=BUILD,
+    machine=MACHINE,
+    doubts={},
+)
+"""What the runs of a new bench share; ``results.create`` gives it an id and a start."""
 
 
 def models_of(sample: Sample) -> tuple[LoadedModel, LoadedModel]:
@@ -136,13 +146,8 @@ def bench(
 ) -> ResultSet:
     """A stored bench with these runs."""
     stored = results.create(
-        results.Meta(
-            id="",
-            started_at="",
-            engine="binary",
-            command=("ggufspec", "bench"),
-            build=BUILD,
-            machine=MACHINE,
+        replace(
+            META,
             doubts=doubts or {},
             planned_runs=planned_runs,
             builds=builds or {},
