@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,7 @@ def main() -> None:
     parser.add_argument("--commands", default="tune,auto", help="of tune, auto and crossover")
     parser.add_argument("--beside", default="quiet,busy", help="of quiet and busy: one busy loop beside it")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the command and its busy loop end, too
     limits = [units.parse_duration(text) for text in asked.limits.split(",")]
     cells = []
     print("| command | model | beside | asked | used | kept | outcome | says |")

@@ -112,7 +112,9 @@ def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun], *, disturbance: 
             corrections = np.linalg.solve(precision, rows.T @ weights @ residuals)
             corrections[1:] = np.clip(corrections[1:], -farthest[1:], farthest[1:])
     factor, times = _corrected(costs, directions, corrections)
-    drift = np.array([_DRIFT_SD.get(name, 0.0) for name in _PRIOR_SD])
+    # what is forecast is disturbed anew by other programs, and differs from the runs as they from each other
+    again = dict.fromkeys(_DISTURBED, disturbance)
+    drift = np.array([math.hypot(_DRIFT_SD.get(name, 0.0), again.get(name, 0.0)) for name in _PRIOR_SD])
     covariance = np.linalg.inv(precision) + np.diag(drift**2) * bool(runs)  # as a Kalman filter predicts
     errors = np.linalg.cholesky(covariance)
     gradients = factor * np.vstack([times, directions[1:]])

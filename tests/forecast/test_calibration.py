@@ -193,6 +193,13 @@ def test_disturbed_runs_widen_speed_ups() -> None:
     assert disturbed.hi / disturbed.lo > 1.01 * quiet.hi / quiet.lo
 
 
+def test_what_is_forecast_is_disturbed_anew_however_many_runs_there_were() -> None:
+    runs = _runs(CURVE, noise=0.01, loads=30)
+    forecasts = [_speedup(forecast.calibrate(CURVE, runs, disturbance=sd).curve, 1) for sd in (0.0, 0.2)]
+    quiet, disturbed = (math.log(value.hi / value.lo) for value in forecasts if value.hi and value.lo)
+    assert disturbed > 1.5 * quiet
+
+
 def test_all_times_stay_positive_however_much_runs_were_disturbed() -> None:
     """Other programs ran while costs were timed, so that drafting seems to take hardly any time."""
     runs = _runs(_true(drafter=0.01, batch=0.1))
