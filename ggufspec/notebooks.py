@@ -8,7 +8,6 @@ checker sees a notebook.
 from __future__ import annotations
 
 import collections.abc
-import dataclasses
 import functools
 import inspect
 import math
@@ -84,10 +83,11 @@ def check_finite(name: str, value: object) -> None:
     Raises:
         GgufspecError: naming the value.
     """
+    import dataclasses  # not earlier: it takes longer than the rest of what ``--help`` needs from here
+
     if dataclasses.is_dataclass(value):
         for field, part in vars(value).items():
             check_finite(field, part)
-    from numbers import Real  # takes longer than the rest of what ``--help`` needs from here
 
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, Real) and not math.isfinite(number):

@@ -11,7 +11,6 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import FrozenInstanceError, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
@@ -22,8 +21,25 @@ from ggufspec.options.kinds import TEXT, Axis, Flag, Kind
 T = TypeVar("T", bound="Options")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Option:
+class Frozen:
+    """A value that does not change, as of a frozen dataclass.
+
+    It is none: to import ``dataclasses``, and to generate an ``__init__`` of 70 parameters, takes as long as
+    everything else that ``--help`` needs.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        from dataclasses import FrozenInstanceError
+
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        from dataclasses import FrozenInstanceError
+
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+class Option(Frozen):
     """An option of the command line, which is a field, a keyword argument and perhaps a setting.
 
     Attributes:
@@ -63,13 +79,13 @@ class Option:
     names: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     kind: Kind = TEXT
-    written: Mapping[str, Kind] = field(default_factory=dict)
+    written: Mapping[str, Kind] = MappingProxyType({})
     alone: str | None = None
     elsewhere: str | None = None
     positional: bool = False
     axis: bool = False
     repeated: bool = False
-    constant: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+    constant: Mapping[str, tuple[Any, str]] = MappingProxyType({})
     metavar: str | None = None
     help: str = ""
     shown: str | None = None
@@ -82,6 +98,10 @@ class Option:
     python: bool = True
     passed_on: bool = False
     divided: bool = False
+
+    def __init__(self, **known: Any) -> None:
+        """Take what is known beside the defaults."""
+        vars(self).update(known)
 
     @property
     def name(self) -> str:
@@ -137,23 +157,13 @@ def option(names: str = "", default: Any = None, *, hidden: str = "", **known: A
     if isinstance(known.get("kind"), Axis):
         known = {"axis": True, **known}
     spellings = {"names": tuple(names.split()), "hidden": tuple(hidden.split())}
-    return _Declared(
-        {"default": default, **{key: value for key, value in spellings.items() if value}, **known}
-    )
+    return Option(default=default, **{key: value for key, value in spellings.items() if value}, **known)
 
 
-class _Declared:
-    def __init__(self, known: dict[str, Any]) -> None:
-        self.known = known
-
-
-class Options:
-    """Options as one value, which does not change: what a command line or a call asks for.
+class Options(Frozen):
+    """Options as one value: what a command line or a call asks for. A class is declared as a dataclass is.
 
     ``Class(name=value)`` takes what is meant: a list for a tuple, one value for several, a text for a path.
-
-    Each class is declared as a dataclass is. It is none, because a generated ``__init__`` of 70 parameters
-    takes as long as everything else that ``--help`` needs.
 
     Attributes:
         options: of the class, in the order of its help.
@@ -183,12 +193,9 @@ class Options:
                 options.setdefault(name, option_)
         for name in inspect.get_annotations(cls):
             declared = cls.__dict__.get(name)
-            if isinstance(declared, _Declared):
-                options[name] = (
-                    replace(options[name], **declared.known)
-                    if name in options
-                    else Option(**{"python_name": name, "section": section, **declared.known})
-                )
+            if isinstance(declared, Option):
+                before = vars(options[name]) if name in options else {"python_name": name, "section": section}
+                options[name] = Option(**{**before, **vars(declared)})
                 setattr(cls, name, options[name].default)
         for name in without.split():
             del options[name]
@@ -279,12 +286,6 @@ class Options:
                 place = passed_on if option_.passed_on else arguments if option_.is_argument else words
                 place.extend(option_.to_argv(value))
         return (*words, *arguments, *(("--", *passed_on) if passed_on else ()))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-    def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     def __eq__(self, other: object) -> bool:
         return vars(self) == vars(other) if type(other) is type(self) else NotImplemented

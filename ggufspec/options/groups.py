@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -561,6 +560,8 @@ class RuntimeOptions(CacheOptions, ProcessorOptions, ArgumentOptions):
     @property
     def runtimes(self) -> tuple[Runtime, ...]:
         """Every combination of the other settings."""
+        from dataclasses import replace
+
         from ggufspec.domain import Runtime
 
         usual = Runtime(mlock=self.mlock or None, mmap=False if self.no_mmap else None)

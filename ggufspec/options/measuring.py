@@ -8,34 +8,6 @@ from ggufspec.choices import Quantity, ServerFormat, Where
 from ggufspec.errors import GgufspecError
 from ggufspec.options import groups, kinds
 from ggufspec.options.fields import Options, option
-from ggufspec.options.groups import (
-    CapacityOptions,
-    ChatOptions,
-    ContextOption,
-    DeviceOption,
-    DeviceOptions,
-    DraftingOptions,
-    EngineOption,
-    FreshOption,
-    HubOptions,
-    LayerOptions,
-    LengthOption,
-    LlamaOption,
-    ModelOptions,
-    NameOption,
-    ResumeOption,
-    RpcOption,
-    RuntimeOptions,
-    SamplingOptions,
-    StrictOption,
-    TableOptions,
-    TextOptions,
-    ThreadsOption,
-    TimeLimitOption,
-    TrafficOptions,
-    TunedOption,
-    YesOption,
-)
 from ggufspec.options.kinds import Count, FilePath, Word
 
 if TYPE_CHECKING:
@@ -51,18 +23,18 @@ LOADED = groups.DECIDED | {
 
 
 class RunOptions(
-    ModelOptions,
-    DraftingOptions,
-    LayerOptions,
-    ThreadsOption,
-    ContextOption,
-    DeviceOptions,
-    RuntimeOptions,
-    LlamaOption,
-    LengthOption,
-    ChatOptions,
-    SamplingOptions,
-    YesOption,
+    groups.ModelOptions,
+    groups.DraftingOptions,
+    groups.LayerOptions,
+    groups.ThreadsOption,
+    groups.ContextOption,
+    groups.DeviceOptions,
+    groups.RuntimeOptions,
+    groups.LlamaOption,
+    groups.LengthOption,
+    groups.ChatOptions,
+    groups.SamplingOptions,
+    groups.YesOption,
 ):
     """A pair and how it runs: what a bench and a chat have in common."""
 
@@ -75,9 +47,9 @@ class MeasureOptions(
     RunOptions,
     groups.PMinOption,
     groups.DraftSamplingOption,
-    TextOptions,
+    groups.TextOptions,
     groups.AskingOptions,
-    EngineOption,
+    groups.EngineOption,
     section="Measuring",
 ):
     """What a bench, a sweep and a tuning have in common."""
@@ -92,16 +64,16 @@ class MeasureOptions(
 
 
 class BenchOptions(
-    TunedOption,
+    groups.TunedOption,
     groups.PastedOptions,
     MeasureOptions,
     groups.DraftMinOption,
-    TrafficOptions,
+    groups.TrafficOptions,
     groups.ServerOptions,
-    ResumeOption,
+    groups.ResumeOption,
     groups.DryRunOption,
-    StrictOption,
-    TableOptions,
+    groups.StrictOption,
+    groups.TableOptions,
     section="Measuring",
     several=f"{_LISTS} parallel depth rate llama",
 ):
@@ -195,12 +167,12 @@ class SweepOptions(BenchOptions, several=None, without="from_text"):
 class TuneOptions(
     groups.PastedOptions,
     MeasureOptions,
-    CapacityOptions,
-    TimeLimitOption,
-    FreshOption,
-    NameOption,
-    StrictOption,
-    TableOptions,
+    groups.CapacityOptions,
+    groups.TimeLimitOption,
+    groups.FreshOption,
+    groups.NameOption,
+    groups.StrictOption,
+    groups.TableOptions,
     section="Measuring",
     several=None,
 ):
@@ -264,13 +236,13 @@ class ServedWords(Options):
 
 
 class AutoOptions(
-    RpcOption,
-    ThreadsOption,
-    LlamaOption,
-    HubOptions,
-    CapacityOptions,
-    TextOptions,
-    TimeLimitOption,
+    groups.RpcOption,
+    groups.ThreadsOption,
+    groups.LlamaOption,
+    groups.HubOptions,
+    groups.CapacityOptions,
+    groups.TextOptions,
+    groups.TimeLimitOption,
     ServedWords,
 ):
     """What to serve, what may be downloaded for it, by which texts to judge, and how long that may take."""
@@ -326,10 +298,10 @@ class CrossoverOptions(
     MeasureOptions,
     groups.UsersOption,
     groups.DepthOptions,
-    TimeLimitOption,
-    ResumeOption,
-    StrictOption,
-    TableOptions,
+    groups.TimeLimitOption,
+    groups.ResumeOption,
+    groups.StrictOption,
+    groups.TableOptions,
     several=f"{_LISTS} parallel depth",
 ):
     """What a crossover maps: for how many users and how long a context drafting pays."""
@@ -349,8 +321,8 @@ class BisectOptions(
     groups.BackendOption,
     groups.JobsOption,
     MeasureOptions,
-    ResumeOption,
-    TableOptions,
+    groups.ResumeOption,
+    groups.TableOptions,
     section="Measuring",
     several=_LISTS,
     without="llama",
@@ -380,7 +352,7 @@ class BisectOptions(
     max_repeats: int = option("--max-repeats", 28, kind=Count(4), help="Most repeats of one comparison.")
 
 
-class TalkOptions(TunedOption, RunOptions, section="Output"):
+class TalkOptions(groups.TunedOption, RunOptions, section="Output"):
     """A chat with a pair; one value of every axis."""
 
     ctx: int | None = option(default=None, shown="the models' own, at most 4096")
@@ -399,7 +371,7 @@ class TalkOptions(TunedOption, RunOptions, section="Output"):
     )
 
 
-class DemoOptions(TableOptions):
+class DemoOptions(groups.TableOptions):
     """How the embedded pair is measured."""
 
     repeats: int = option(
@@ -489,7 +461,7 @@ class FleetTuneOptions(TuneOptions, ClusterOptions, without="from_text"):
     engine: str | None = option(default="server", shown=None)
 
 
-class FleetMergeOptions(TableOptions):
+class FleetMergeOptions(groups.TableOptions):
     """Benches that become a fleet."""
 
     benches: tuple[str, ...] = option(
@@ -498,13 +470,13 @@ class FleetMergeOptions(TableOptions):
     name: str | None = option("--name", help="Name of the fleet.", shown="from the time")
 
 
-class FleetShowOptions(TableOptions):
+class FleetShowOptions(groups.TableOptions):
     """A stored fleet."""
 
     name: str = option("name", "last", metavar="[FLEET]")
 
 
-class WorkerOptions(DeviceOption, LlamaOption, section="Fleet"):
+class WorkerOptions(groups.DeviceOption, groups.LlamaOption, section="Fleet"):
     """What this machine lends, and to whom."""
 
     host: str = option("--host", "127.0.0.1", metavar="ADDRESS", help="IPv4 address to listen on.")

@@ -6,34 +6,8 @@ from typing import TYPE_CHECKING
 
 from ggufspec.choices import Program
 from ggufspec.errors import GgufspecError
-from ggufspec.options import kinds
+from ggufspec.options import groups, kinds
 from ggufspec.options.fields import option
-from ggufspec.options.groups import (
-    CONTEXT,
-    TARGET,
-    VERSION_ELSEWHERE,
-    AnswerOption,
-    CacheTypeOptions,
-    DepthOption,
-    DraftOption,
-    FoldersOption,
-    HubOptions,
-    LayerOptions,
-    LlamaOption,
-    MachineOptions,
-    MethodOption,
-    ModelOptions,
-    PairOption,
-    ReferenceOptions,
-    RpcOption,
-    ServerOptions,
-    SplitOptions,
-    TableOptions,
-    TunedOption,
-    UbatchOption,
-    UsersOption,
-    YesOption,
-)
 from ggufspec.options.kinds import Count, FilePath, Number, Word
 
 if TYPE_CHECKING:
@@ -43,16 +17,16 @@ _DRAFTING_PROGRAMS = (Program.SERVER, Program.SIMPLE, Program.TREE)
 
 
 class PlanOptions(
-    TunedOption,
-    ModelOptions,
-    MethodOption,
-    LayerOptions,
-    SplitOptions,
-    RpcOption,
-    MachineOptions,
-    CacheTypeOptions,
-    UbatchOption,
-    TableOptions,
+    groups.TunedOption,
+    groups.ModelOptions,
+    groups.MethodOption,
+    groups.LayerOptions,
+    groups.SplitOptions,
+    groups.RpcOption,
+    groups.MachineOptions,
+    groups.CacheTypeOptions,
+    groups.UbatchOption,
+    groups.TableOptions,
     section="Placement",
 ):
     """What to plan memory for; sizes are in bytes."""
@@ -68,7 +42,7 @@ class PlanOptions(
         "--reserve", 1 << 30, kind=kinds.Size(), common=True, help="GPU memory to leave free."
     )
     ctx: int = option(
-        "--ctx -c", 4096, hidden=CONTEXT, kind=Count(16), common=True, help="Context size in tokens."
+        "--ctx -c", 4096, hidden=groups.CONTEXT, kind=Count(16), common=True, help="Context size in tokens."
     )
     kv_type: tuple[str, ...] | None = option(default=("f16",), common=True, shown=None)
     ubatch: tuple[int, ...] | None = option(default=(512,), shown=None)
@@ -82,15 +56,15 @@ class PlanOptions(
 
 
 class WhatIfOptions(
-    DraftOption,
-    ModelOptions,
-    LayerOptions,
-    SplitOptions,
-    MachineOptions,
-    DepthOption,
-    UsersOption,
-    ServerOptions,
-    TableOptions,
+    groups.DraftOption,
+    groups.ModelOptions,
+    groups.LayerOptions,
+    groups.SplitOptions,
+    groups.MachineOptions,
+    groups.DepthOption,
+    groups.UsersOption,
+    groups.ServerOptions,
+    groups.TableOptions,
     section="Costs",
     several="draft",
 ):
@@ -164,7 +138,12 @@ class WhatIfOptions(
         "--flops", kind=kinds.PerSecond(), help="Arithmetic in operations/s, such as 71T."
     )
     ctx: int = option(
-        "--ctx -c", 1024, hidden=CONTEXT, section="Placement", kind=Count(0), help="Context depth in tokens."
+        "--ctx -c",
+        1024,
+        hidden=groups.CONTEXT,
+        section="Placement",
+        kind=Count(0),
+        help="Context depth in tokens.",
     )
     overhead: float = option("--overhead", 0.0, kind=Number(0), help="Other time per round, in milliseconds.")
     rtt: float | None = option(
@@ -206,7 +185,7 @@ class WhatIfOptions(
     )
 
 
-class CheckOptions(ModelOptions, LlamaOption, AnswerOption, section="llama.cpp"):
+class CheckOptions(groups.ModelOptions, groups.LlamaOption, groups.AnswerOption, section="llama.cpp"):
     """Which drafter and target to compare, and by which rule."""
 
     model: str | None = option("model", metavar="[TARGET]", complete="models_and_pairs")
@@ -232,7 +211,9 @@ class CheckOptions(ModelOptions, LlamaOption, AnswerOption, section="llama.cpp")
             raise GgufspecError("a drafter was given without a target", "name the target first")
 
 
-class FetchOptions(PairOption, ReferenceOptions, HubOptions, YesOption, section="Models"):
+class FetchOptions(
+    groups.PairOption, groups.ReferenceOptions, groups.HubOptions, groups.YesOption, section="Models"
+):
     """What to download, and where to."""
 
     pair: str | None = option("pair", shown=None, metavar="[PAIR]")
@@ -255,14 +236,14 @@ class FetchOptions(PairOption, ReferenceOptions, HubOptions, YesOption, section=
     )
 
 
-class ConvertOptions(HubOptions, LlamaOption, YesOption, section="Models"):
+class ConvertOptions(groups.HubOptions, groups.LlamaOption, groups.YesOption, section="Models"):
     """Which head to convert, and with which converter."""
 
     head: str = option("head", "", required=True, metavar="HEAD")
     target: str = option(
         "--target -m",
         "",
-        hidden=TARGET,
+        hidden=groups.TARGET,
         required=True,
         metavar="TARGET",
         help="Target of the head, as it was published: user/repo, or a folder with config.json and "
@@ -291,7 +272,7 @@ class ConvertOptions(HubOptions, LlamaOption, YesOption, section="Models"):
     )
     version: str | None = option(
         "--version",
-        elsewhere=VERSION_ELSEWHERE,
+        elsewhere=groups.VERSION_ELSEWHERE,
         section="llama.cpp",
         metavar="V",
         help="Use the converter of this version, instead of that of the llama.cpp in use.",
@@ -310,7 +291,7 @@ class ConvertOptions(HubOptions, LlamaOption, YesOption, section="Models"):
     )
 
 
-class SuggestOptions(HubOptions, AnswerOption):
+class SuggestOptions(groups.HubOptions, groups.AnswerOption):
     """For which target to look for drafters."""
 
     target: str = option("target", "", required=True, metavar="TARGET", complete="models")
@@ -322,7 +303,7 @@ class SuggestOptions(HubOptions, AnswerOption):
     )
 
 
-class PairsOptions(MachineOptions, HubOptions, AnswerOption, section="Output"):
+class PairsOptions(groups.MachineOptions, groups.HubOptions, groups.AnswerOption, section="Output"):
     """Which pairs to list, and what to say of them."""
 
     name: str | None = option("name", complete="pairs")
@@ -337,11 +318,11 @@ class PairsOptions(MachineOptions, HubOptions, AnswerOption, section="Output"):
     )
 
 
-class ModelsOptions(FoldersOption, AnswerOption):
+class ModelsOptions(groups.FoldersOption, groups.AnswerOption):
     """Where to look for models."""
 
 
-class PromptsOptions(AnswerOption):
+class PromptsOptions(groups.AnswerOption):
     """Which prompts to list."""
 
     suite: str | None = option(

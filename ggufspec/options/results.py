@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from ggufspec.choices import StorageKind
 from ggufspec.errors import GgufspecError
-from ggufspec.options import kinds
+from ggufspec.options import groups, kinds
 from ggufspec.options.fields import Options, option
-from ggufspec.options.groups import FORMAT_ELSEWHERE, HubOptions, PastedOptions, StrictOption, TableOptions
 from ggufspec.options.kinds import FilePath, Word
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-from ggufspec.choices import StorageKind
-from ggufspec.options.groups import VERSION_ELSEWHERE, AnswerOption, BackendOption, JobsOption
 
 ROWS = ("arm", "prompt", "run", "position", "round", "turn", "segment", "category")
 """What the rows of a table of a bench may be."""
@@ -46,7 +42,7 @@ class ColumnsOption(Options, section="Output"):
     )
 
 
-class ShowOptions(BenchArgument, ColumnsOption, StrictOption, TableOptions, section="Output"):
+class ShowOptions(BenchArgument, ColumnsOption, groups.StrictOption, groups.TableOptions, section="Output"):
     """Which bench to print, and what of it."""
 
     per: str = option(
@@ -77,14 +73,14 @@ class ShowOptions(BenchArgument, ColumnsOption, StrictOption, TableOptions, sect
     yes: bool = option("--yes -y", False, section="General", help="Delete without confirmation.")
 
 
-class ReportOptions(StrictOption, section="Output"):
+class ReportOptions(groups.StrictOption, section="Output"):
     """Which benches to report, and as what."""
 
     runs: tuple[str, ...] = option("runs", (), repeated=True, metavar="[BENCH]...", complete="runs")
     output: str = option(
         "--output -o",
         "html",
-        elsewhere=FORMAT_ELSEWHERE,
+        elsewhere=groups.FORMAT_ELSEWHERE,
         kind=Word("html", "png", "svg"),
         setting="html",
         help="Write a report, or only its charts as pictures.",
@@ -103,7 +99,7 @@ class ReportOptions(StrictOption, section="Output"):
     )
 
 
-class CompareOptions(StrictOption, TableOptions, section="Output"):
+class CompareOptions(groups.StrictOption, groups.TableOptions, section="Output"):
     """Which benches to compare, and when that is an error."""
 
     benches: tuple[str, ...] = option(
@@ -131,13 +127,13 @@ class CompareOptions(StrictOption, TableOptions, section="Output"):
     )
 
 
-class WhyOptions(PastedOptions):
+class WhyOptions(groups.PastedOptions):
     """Which bench to explain, or the command to measure first."""
 
     run: str = option("run", "last", metavar="[BENCH]", complete="runs")
 
 
-class PublishOptions(HubOptions, section="Publishing"):
+class PublishOptions(groups.HubOptions, section="Publishing"):
     """Which benches to publish, and where."""
 
     benches: tuple[str | LoadedBench, ...] = option(
@@ -201,7 +197,7 @@ class BoardOptions(Options):
     verify: bool = option("--verify", False, help="Verify every bundle, and show the result.")
 
 
-class ParseOptions(ColumnsOption, TableOptions):
+class ParseOptions(ColumnsOption, groups.TableOptions):
     """Which logs to read."""
 
     logs: tuple[Path, ...] = option(
@@ -214,13 +210,13 @@ class ParseOptions(ColumnsOption, TableOptions):
     )
 
 
-class BuildOptions(BackendOption, JobsOption, AnswerOption, section="llama.cpp"):
+class BuildOptions(groups.BackendOption, groups.JobsOption, groups.AnswerOption, section="llama.cpp"):
     """Which llama.cpp to build, and for what."""
 
     version: str | None = option(
         "--version",
         metavar="V",
-        elsewhere=VERSION_ELSEWHERE,
+        elsewhere=groups.VERSION_ELSEWHERE,
         help="Version of llama-cpp-python, a tag or commit of llama.cpp, or legacy (April 2024).",
         shown="0.3.36, or the version of the installed llama-cpp-python",
     )
@@ -256,11 +252,11 @@ class BuildOptions(BackendOption, JobsOption, AnswerOption, section="llama.cpp")
     output: str = option(default="text", help="Format of --list.")
 
 
-class DoctorOptions(HubOptions, AnswerOption, without="token"):
+class DoctorOptions(groups.HubOptions, groups.AnswerOption, without="token"):
     """What to check."""
 
 
-class AnswerOptions(AnswerOption):
+class AnswerOptions(groups.AnswerOption):
     """Commands that only answer."""
 
 
@@ -276,7 +272,7 @@ class SetOptions(KeyArgument):
     value: str = option("value", "", required=True)
 
 
-class CacheListOptions(AnswerOption):
+class CacheListOptions(groups.AnswerOption):
     """Which kinds of stored items to list."""
 
     kinds: tuple[str, ...] = option("kinds", (), repeated=True, metavar="[KIND]...", kind=Word(*StorageKind))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass, field
 
 import click
 
@@ -19,17 +18,15 @@ LOG = "ggufspec"
 """The logger of this package's own messages under ``-v``."""
 
 
-@dataclass
 class Verbosity:
     """The flags read so far; they change while the command line is parsed.
 
     ``begun_s`` is when the command began, by the monotonic clock: time limits count from there.
     """
 
-    quiet: bool = False
-    verbose: bool = False
-    debug: bool = False
-    begun_s: float = field(default_factory=time.monotonic)
+    def __init__(self, *, quiet: bool = False, verbose: bool = False, debug: bool = False) -> None:
+        self.quiet, self.verbose, self.debug = quiet, verbose, debug
+        self.begun_s = time.monotonic()
 
 
 def current(ctx: click.Context) -> Verbosity:
