@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -23,17 +24,11 @@ class Say:
 
 
 @dataclass(frozen=True)
-class SetDrafting:
-    """Switch drafting on or off; None shows the setting."""
+class Change:
+    """Change a field of ``ChatSettings``; None shows it, except that it removes the system prompt."""
 
-    on: bool | None
-
-
-@dataclass(frozen=True)
-class SetDraftSize:
-    """Set the draft size γ; None shows it."""
-
-    size: int | None
+    field: str
+    value: bool | int | str | None
 
 
 @dataclass(frozen=True)
@@ -41,20 +36,6 @@ class SetSampler:
     """Change sampler settings, named like the fields of Sampling; without changes, show them."""
 
     changes: tuple[tuple[str, float], ...]
-
-
-@dataclass(frozen=True)
-class SetLength:
-    """Set the maximum number of tokens of an answer; None shows it."""
-
-    tokens: int | None
-
-
-@dataclass(frozen=True)
-class SetSystem:
-    """Set the system prompt; None removes it."""
-
-    text: str | None
 
 
 @dataclass(frozen=True)
@@ -71,40 +52,16 @@ class Save:
     path: Path
 
 
-@dataclass(frozen=True)
-class Clear:
-    """Start a new conversation."""
+class Action(Enum):
+    """A command without an argument."""
+
+    CLEAR = "start a new conversation"
+    STATS = "show the measurements so far"
+    HELP = "show this list"
+    QUIT = "leave; Ctrl-D does the same"
 
 
-@dataclass(frozen=True)
-class ShowStats:
-    """Show the measurements so far."""
-
-
-@dataclass(frozen=True)
-class ShowHelp:
-    """Show the commands."""
-
-
-@dataclass(frozen=True)
-class Quit:
-    """Leave the console."""
-
-
-Command = (
-    Say
-    | SetDrafting
-    | SetDraftSize
-    | SetSampler
-    | SetLength
-    | SetSystem
-    | Compare
-    | Save
-    | Clear
-    | ShowStats
-    | ShowHelp
-    | Quit
-)
+Command = Say | Change | SetSampler | Compare | Save | Action
 
 
 class Usage(NamedTuple):
@@ -173,15 +130,17 @@ def _read_drafting(argument: str) -> Command:
     states = {"": None, "on": True, "off": False}
     if argument.lower() not in states:
         _raise_misuse("draft", f"{argument!r} is not on or off")
-    return SetDrafting(states[argument.lower()])
+    return Change("drafts", states[argument.lower()])
 
 
 def _read_draft_size(argument: str) -> Command:
-    return SetDraftSize(_read_count("gamma", argument, least=1, most=MOST_DRAFT) if argument else None)
+    size = _read_count("gamma", argument, least=1, most=MOST_DRAFT) if argument else None
+    return Change("draft_size", size)
 
 
 def _read_length(argument: str) -> Command:
-    return SetLength(_read_count("length", argument, least=_LEAST_LENGTH, most=None) if argument else None)
+    tokens = _read_count("length", argument, least=_LEAST_LENGTH, most=None) if argument else None
+    return Change("n_predict", tokens)
 
 
 def _read_count(name: str, text: str, *, least: int, most: int | None) -> int:
@@ -229,13 +188,16 @@ def _read_save(argument: str) -> Command:
     return Save(path)
 
 
-def _refuse_argument(name: str, command: Command) -> Callable[[str], Command]:
+def _usage(action: Action) -> Usage:
+    """Return the usage of a command without an argument."""
+    name = action.name.lower()
+
     def read(argument: str) -> Command:
         if argument:
             _raise_misuse(name, f"/{name} takes no argument")
-        return command
+        return action
 
-    return read
+    return Usage(f"/{name}", action.value, read)
 
 
 def _raise_misuse(name: str, problem: str) -> NoReturn:
@@ -253,15 +215,17 @@ COMMANDS: Mapping[str, Usage] = {
     ),
     "length": Usage("/length N", "answer with at most N tokens", _read_length),
     "system": Usage(
-        "/system TEXT", "set the system prompt; without TEXT, remove it", lambda text: SetSystem(text or None)
+        "/system TEXT",
+        "set the system prompt; without TEXT, remove it",
+        lambda text: Change("system", text or None),
     ),
     "compare": Usage(
         "/compare PROMPT", "answer with target, drafter and drafting side by side", _read_compare
     ),
-    "clear": Usage("/clear", "start a new conversation", _refuse_argument("clear", Clear())),
+    "clear": _usage(Action.CLEAR),
     "save": Usage("/save PATH", "write the transcript and measurements: .md or .json", _read_save),
-    "stats": Usage("/stats", "show the measurements so far", _refuse_argument("stats", ShowStats())),
-    "help": Usage("/help", "show this list", _refuse_argument("help", ShowHelp())),
-    "quit": Usage("/quit", "leave; Ctrl-D does the same", _refuse_argument("quit", Quit())),
+    "stats": _usage(Action.STATS),
+    "help": _usage(Action.HELP),
+    "quit": _usage(Action.QUIT),
 }
 """Name -> how it is written and read, in the order of the help."""

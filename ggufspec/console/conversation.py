@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ggufspec.console.commands import Command, SetDrafting, SetDraftSize, SetLength, SetSampler, SetSystem
+from ggufspec.console.commands import Change, Command, SetSampler
 from ggufspec.domain import Role, Sample, Sampling
 from ggufspec.engines.server import AnswerEnd, Span, Stream
 from ggufspec.measure import audit
@@ -176,14 +176,8 @@ def read_answer(stream: Stream) -> ChatAnswer:
 def apply_command(settings: ChatSettings, command: Command) -> ChatSettings:
     """Return the settings after a command; unchanged where it changes none."""
     match command:
-        case SetDrafting(on=bool() as on):
-            return replace(settings, drafts=on)
-        case SetDraftSize(size=int() as size):
-            return replace(settings, draft_size=size)
-        case SetLength(tokens=int() as tokens):
-            return replace(settings, n_predict=tokens)
-        case SetSystem(text=text):
-            return replace(settings, system=text)
+        case Change(field=field, value=value) if value is not None or field == "system":
+            return replace(settings, **{field: value})  # type: ignore[arg-type]  # parse knows each type
         case SetSampler(changes=changes):
             return replace(settings, sampling=_change_sampling(settings.sampling, dict(changes)))
         case _:

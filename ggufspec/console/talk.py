@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from ggufspec.console.commands import Command, SetDrafting, SetDraftSize, SetSystem
+from ggufspec.console.commands import Change, Command
 from ggufspec.console.conversation import (
     AnswerComparison,
     ChatAnswer,
@@ -143,9 +143,10 @@ class Talk:
         Raises:
             GgufspecError: there is no drafter, or no template for a system prompt.
         """
-        if not self.has_drafter and isinstance(command, SetDrafting | SetDraftSize):
+        changed, value = (command.field, command.value) if isinstance(command, Change) else (None, None)
+        if not self.has_drafter and changed in {"drafts", "draft_size"}:
             raise GgufspecError("this pair has no drafter", "start with -md FILE, or with another --pair")
-        if isinstance(command, SetSystem) and command.text and not self.uses_template:
+        if changed == "system" and value and not self.uses_template:
             raise GgufspecError(
                 "a system prompt needs a chat template, and none is in use",
                 "write it at the start of the text",

@@ -21,20 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ggufspec.console import views
-from ggufspec.console.commands import (
-    Clear,
-    Command,
-    Compare,
-    Quit,
-    Save,
-    Say,
-    SetDraftSize,
-    SetSystem,
-    ShowHelp,
-    ShowStats,
-    complete,
-    parse_line,
-)
+from ggufspec.console.commands import Action, Change, Command, Compare, Save, Say, complete, parse_line
 from ggufspec.console.conversation import ChatAnswer, figures, progress, read_answer
 from ggufspec.console.talk import Talk
 from ggufspec.domain import Failure, Role, Status
@@ -167,7 +154,7 @@ class ChatTerminal:
                 line = self._session.prompt("› ")
                 leaving, working = False, True
                 command = parse_line(line)
-                if isinstance(command, Quit):
+                if command is Action.QUIT:
                     return
                 with hide_typing():
                     self._execute(command)
@@ -194,12 +181,12 @@ class ChatTerminal:
                 self._compare(prompt)
             case Save(path=path):
                 self._save(path)
-            case Clear():
+            case Action.CLEAR:
                 self._talk.clear()
                 self._print_note("new conversation; /stats and /save keep the earlier measurements")
-            case ShowStats():
+            case Action.STATS:
                 self._console.print(views.stats(self._talk.conversation))
-            case ShowHelp():
+            case Action.HELP:
                 self._console.print(views.help_text(self._console))
             case _:
                 self._change(command)
@@ -259,14 +246,15 @@ class ChatTerminal:
             needs_load = self._talk.change(command)
             if needs_load:
                 self._load()
-        note = ""
-        if needs_load and isinstance(command, SetDraftSize):
+        note, changed = "", command.field if isinstance(command, Change) else None
+        if needs_load and changed == "draft_size":
             note = " · models loaded again, because this llama.cpp sets γ only at a load"
         self._print_note(f"{self._talk.settings}{note}")
-        if isinstance(command, SetDraftSize) and self._talk.has_drafter and not self._talk.settings.drafts:
+        if changed == "draft_size" and self._talk.has_drafter and not self._talk.settings.drafts:
             self._print_note("drafting is off: /draft on")
-        if isinstance(command, SetSystem):
-            self._print_note(f"system prompt: {command.text}" if command.text else "no system prompt")
+        if changed == "system":
+            system = self._talk.settings.system
+            self._print_note(f"system prompt: {system}" if system else "no system prompt")
 
     def _load(self) -> None:
         """Load the models of the next answer, if they are not loaded."""

@@ -15,19 +15,13 @@ import pytest
 from ggufspec.console import views
 from ggufspec.console.commands import (
     COMMANDS,
-    Clear,
+    Action,
+    Change,
     Command,
     Compare,
-    Quit,
     Save,
     Say,
-    SetDrafting,
-    SetDraftSize,
-    SetLength,
     SetSampler,
-    SetSystem,
-    ShowHelp,
-    ShowStats,
     complete,
     parse_line,
 )
@@ -62,24 +56,24 @@ DRAFTING = values.spec(Role.DRAFTING, draft=3)
         ("", Say("")),
         ("//usr/bin", Say("/usr/bin")),
         ("two\n/lines", Say("two\n/lines")),
-        ("/draft on", SetDrafting(on=True)),
-        ("/draft OFF ", SetDrafting(on=False)),
-        ("/draft", SetDrafting(on=None)),
-        ("/gamma 8", SetDraftSize(8)),
-        ("/gamma", SetDraftSize(None)),
+        ("/draft on", Change("drafts", value=True)),
+        ("/draft OFF ", Change("drafts", value=False)),
+        ("/draft", Change("drafts", None)),
+        ("/gamma 8", Change("draft_size", 8)),
+        ("/gamma", Change("draft_size", None)),
         ("/sampler temp=0.8 top-k=20", SetSampler((("temperature", 0.8), ("top_k", 20)))),
         ("/sampler top_p=1 min_p=0.05 seed=7", SetSampler((("top_p", 1.0), ("min_p", 0.05), ("seed", 7)))),
         ("/sampler", SetSampler(())),
-        ("/length 100", SetLength(100)),
-        ("/system You are a pirate.", SetSystem("You are a pirate.")),
-        ("/system", SetSystem(None)),
+        ("/length 100", Change("n_predict", 100)),
+        ("/system You are a pirate.", Change("system", "You are a pirate.")),
+        ("/system", Change("system", None)),
         ("/compare Why is\nthe sky blue?", Compare("Why is\nthe sky blue?")),
         ("/save notes.md", Save(Path("notes.md"))),
         ("/save two words.JSON", Save(Path("two words.JSON"))),
-        ("/clear", Clear()),
-        ("/stats", ShowStats()),
-        ("/HELP", ShowHelp()),
-        ("/quit", Quit()),
+        ("/clear", Action.CLEAR),
+        ("/stats", Action.STATS),
+        ("/HELP", Action.HELP),
+        ("/quit", Action.QUIT),
     ],
 )
 def test_lines_are_read(line: str, command: Command) -> None:
@@ -155,7 +149,8 @@ def test_settings_change_one_at_a_time() -> None:
         settings = apply_command(settings, parse_line(line))
     assert settings == replace(SETTINGS, drafts=False, draft_size=8, n_predict=9, system="Be brief.")
     assert str(settings) == "target alone · greedy · up to 9 tokens"
-    assert str(apply_command(settings, SetDrafting(on=True))) == "drafting γ=8 · greedy · up to 9 tokens"
+    drafting = apply_command(settings, Change("drafts", value=True))
+    assert str(drafting) == "drafting γ=8 · greedy · up to 9 tokens"
 
 
 def _answer(
