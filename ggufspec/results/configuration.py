@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
 from ggufspec import paths
 from ggufspec.domain import Build, Estimate, FileIdentity, Launch, Machine, RunSpec, Serving, SpeedJudgement
 from ggufspec.errors import ResultsError
-from ggufspec.results import records, seals, store
-from ggufspec.results.writer import disk, read_object, refuse_newer, write_object
+from ggufspec.results import store
+from ggufspec.results.writer import disk, read_stored, write_object
 
 CONFIGURATION_VERSION = 1
 
@@ -115,10 +113,6 @@ class Configuration:
 _CONFIGURATION = "configuration.json"
 
 
-class _FormatHead(msgspec.Struct):
-    schema_version: int
-
-
 def write_configuration(configuration: Configuration, folder: Path) -> Path:
     """Write a configuration into the folder of its bench, in one step, and return its file.
 
@@ -171,24 +165,13 @@ def read_configuration(name: str = store.LATEST) -> Configuration:
     Raises:
         ResultsError: there is none, it was edited or damaged, or a newer ggufspec wrote it.
     """
-    file = find_configuration(name)
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise ResultsError(f"cannot read {file}: {error.strerror}", "check its permissions") from error
-    try:
-        version = msgspec.json.decode(content, type=_FormatHead).schema_version
-        refuse_newer(file, version, CONFIGURATION_VERSION)
-        if seals.follow(content, 0) is None:
-            raise ResultsError(
-                f"{file} does not match its checksum", "it was edited or damaged: restore it, or tune again"
-            )
-        return msgspec.json.decode(content, type=Configuration, dec_hook=records.decode_hook)
-    except ValueError as error:  # msgspec's errors are ValueErrors
-        raise ResultsError(
-            f"{file} is not a tuned configuration: {error}",
-            "it was edited or damaged: restore it, or tune again",
-        ) from error
+    return read_stored(
+        find_configuration(name),
+        Configuration,
+        "a tuned configuration",
+        newest=CONFIGURATION_VERSION,
+        remedy="restore it, or tune again",
+    )
 
 
 CROSSOVER_VERSION = 1
@@ -223,11 +206,6 @@ def read_crossover_axes(folder: Path) -> CrossoverAxes | None:
     file = folder / _CROSSOVER
     if not file.is_file():
         return None
-    try:
-        axes = msgspec.json.decode(read_object(file), type=CrossoverAxes)
-    except OSError as error:
-        raise ResultsError(f"cannot read {file}: {error.strerror}", "check its permissions") from error
-    except ValueError as error:  # msgspec's errors are ValueErrors
-        raise ResultsError(f"{file} is damaged: {error}", "measure the crossover again") from error
-    refuse_newer(file, axes.schema_version, CROSSOVER_VERSION)
-    return axes
+    return read_stored(
+        file, CrossoverAxes, "a map's axes", newest=CROSSOVER_VERSION, remedy="measure the crossover again"
+    )

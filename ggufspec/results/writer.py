@@ -224,6 +224,36 @@ def read_value(path: Path, expected: type[T]) -> T | None:
         return None
 
 
+class _Head(msgspec.Struct):
+    schema_version: int = 0
+
+
+def read_stored(file: Path, expected: type[T], what: str, *, newest: int, remedy: str) -> T:
+    """Return the value of such a file, which exists.
+
+    Args:
+        file: its path.
+        expected: the type of its value.
+        what: what it should be, as messages say it.
+        newest: the version of its format that is known here; 0 for one without versions.
+        remedy: how to have it again.
+
+    Raises:
+        ResultsError: it cannot be read, it was edited or damaged, or a newer ggufspec wrote it.
+    """
+    hint = f"it was edited or damaged: {remedy}"
+    try:
+        content = file.read_bytes()
+        refuse_newer(file, msgspec.json.decode(content, type=_Head).schema_version, newest)
+        if seals.follow(content, 0) is None:
+            raise ResultsError(f"{file} does not match its checksum", hint)
+        return msgspec.json.decode(content, type=expected, dec_hook=records.decode_hook)
+    except OSError as error:
+        raise ResultsError(f"cannot read {file}: {error.strerror}", "check its permissions") from error
+    except ValueError as error:  # msgspec's errors are ValueErrors
+        raise ResultsError(f"{file} is not {what}: {error}", hint) from error
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Replace a file in one step: after a crash or a power cut, the complete old or new file remains."""
     draft = path.with_name(f"{path.name}.tmp")

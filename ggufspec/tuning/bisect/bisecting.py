@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -40,15 +39,13 @@ from ggufspec.tuning.bisect.decisions import (
     name_source,
 )
 
-_ENDING = ".json"
-
 
 def save_bisection(bisection: Bisection) -> None:
     """Store a bisection under its name."""
     file = _file(bisection.name)
     with results.disk(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
-        results.write_object(file, asdict(bisection))
+        results.write_object(file, bisection)
 
 
 def load_bisection(name: str) -> Bisection:
@@ -58,25 +55,9 @@ def load_bisection(name: str) -> Bisection:
         ResultsError: there is none of this name, or it cannot be read.
     """
     file = _file(name)
-    try:
-        facts = json.loads(results.read_object(file))
-        return Bisection(
-            name=facts["name"],
-            source=facts["source"],
-            versions=tuple(facts["versions"]),
-            quantity=Quantity(facts["quantity"]),
-            most_repeats=int(facts["most_repeats"]),
-            skipped=dict(facts.get("skipped", {})),
-        )
-    except FileNotFoundError as error:
-        raise ResultsError(f"there is no bisection {name}", f"its file would be {file}") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ResultsError(f"cannot read the bisection in {file}: {error}") from error
-
-
-def is_stored(name: str) -> bool:
-    """Return whether a bisection or a trial of one has this name."""
-    return _file(name).exists()
+    if not file.exists():
+        raise ResultsError(f"there is no bisection {name}", f"its file would be {file}")
+    return results.read_stored(file, Bisection, "a bisection", newest=0, remedy="begin a new one")
 
 
 def prepare_trial(asked: BisectOptions, llamas: Sequence[Path], repeats: int) -> Session:
@@ -168,7 +149,7 @@ def _acceptance(groups: Sequence[Arm], prompts: set[str], repeat: int) -> float:
 
 
 def _file(name: str) -> Path:
-    return paths.data_dir() / "bisections" / f"{name}{_ENDING}"
+    return paths.data_dir() / "bisections" / f"{name}.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +191,7 @@ def _open(asked: BisectOptions) -> Bisection:
         most_repeats=asked.max_repeats,
     )
     if resume is None:
-        if is_stored(wanted.name):
+        if _file(wanted.name).exists():
             raise ResultsError(f"there is a bisection {name} already", f"continue it with --resume {name}")
         save_bisection(wanted)
         return wanted
