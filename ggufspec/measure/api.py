@@ -16,8 +16,9 @@ from ggufspec.domain import NO_PROMPT, FileIdentity, FileUse, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama import build as builds
 from ggufspec.llama.install import installs, switches
-from ggufspec.measure import identity, measuring, models, running
+from ggufspec.measure import identity, models, running
 from ggufspec.measure.deadline import Deadline
+from ggufspec.measure.measuring import record
 from ggufspec.measure.runplan import RunPlan, refuse_endless
 from ggufspec.measure.session import Session, identify, prepare_session, unread_files
 from ggufspec.options import BenchOptions, BuildOptions, DemoOptions, SweepOptions, takes
@@ -133,27 +134,6 @@ def defer_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
-
-
-def record(session: Session, store: ResultSet, *, announces: bool = False) -> Iterator[ResultSet]:
-    """Measure a session, and yield the growing ResultSet; see ``measuring.record`` for the errors.
-
-    Args:
-        session: what to measure, after ``identify``.
-        store: what ``begin`` returned.
-        announces: also yield before each run, with the run as ``upcoming``.
-    """
-    return measuring.record(
-        session.suite,
-        session.engine,
-        session.llama,
-        store,
-        render=session.render,
-        files=session.files or (),
-        builds=session.builds,
-        announces=announces,
-        deadline=session.deadline,
-    )
 
 
 def identify_here(session: Session, sink: Sink) -> tuple[Session, Mapping[str, str]]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from ggufspec import results
 from ggufspec.analysis import arms, collapses, review
-from ggufspec.domain import NO_PROMPT, FileIdentity, Prompt, Role, RunSpec
-from ggufspec.engines import Engine
-from ggufspec.llama.install import Install
+from ggufspec.domain import NO_PROMPT, Prompt, Role, RunSpec
 from ggufspec.measure import audit, scoring
-from ggufspec.measure.deadline import NO_DEADLINE, Deadline
+from ggufspec.measure.deadline import Deadline
 from ggufspec.measure.identity import FileWatch
 from ggufspec.measure.recorder import Recorder
 from ggufspec.measure.runplan import Cell, RunPlan
+from ggufspec.measure.session import Session
 from ggufspec.measure.sweep import Block
 from ggufspec.prompts import PromptTurns, Render
 from ggufspec.results import ResultSet, Runs
@@ -30,105 +29,85 @@ _JUDGING_SHARE = 0.3  # of the time in which a text was written: batches read it
 _MOST_JUDGING = 0.1  # of the time limit
 
 
-def record(
-    suite: RunPlan,
-    engine: Engine,
-    install: Install | None,
-    store: ResultSet,
-    *,
-    render: Render | None = None,
-    files: Sequence[FileIdentity] = (),
-    builds: Mapping[str, Install] | None = None,
-    announces: bool = False,
-    deadline: Deadline | None = None,
-) -> Iterator[ResultSet]:
-    """Measure a suite and store every run as it ends; yield the growing ResultSet, the given one first.
+def record(session: Session, store: ResultSet, *, announces: bool = False) -> Iterator[ResultSet]:
+    """Measure a session and store every run as it ends; yield the growing ResultSet, the given one first.
+
+    A run that would not end in time is not begun. Without a deadline, the time begins now.
 
     Args:
-        suite: the blocks, prompts and repeats to measure.
-        engine: measures one run.
-        install: the llama.cpp behind the engine, or the first of several; None for servers that run already.
+        session: what to measure, after ``identify``. The bench ends where one of its files changes meanwhile.
         store: a new bench or a reopened one, whose finished cells are not measured again.
-        render: makes the text of the later turns of conversations; see ``PromptTurns``.
-        files: the model files; the bench ends where one of them changes meanwhile.
-        builds: the llama.cpps behind the engine, by ``RunSpec.build``, where there are several.
         announces: also yield before each run, with the run as ``upcoming``: the time to show progress, as
             nothing is measured then.
-        deadline: when to end; None for ``max_time_s`` of the suite from now on. A run that would not end in
-            time is not begun.
 
     Raises:
         DiskFullError: results cannot be stored; earlier results stay.
         ResultsError: another program removed or changed the stored results, or a model file changed.
     """
-    if deadline is None:
-        deadline = Deadline.start(suite.max_time_s)
-    session = _CellRunner(
-        recorder=Recorder(
-            engine=engine,
-            install=install,
-            results=store,
-            builds=builds or {},
-            file_watch=FileWatch(files=files),
-            deadline=deadline,
-        ),
-        announces=announces,
+    engine, deadline = session.engine, session.deadline or Deadline.start(session.suite.max_time_s)
+    recorder = Recorder(
+        engine=engine,
+        install=session.llama,
+        results=store,
+        builds=session.builds,
+        file_watch=FileWatch(files=session.files or ()),
         deadline=deadline,
     )
+    runner = _CellRunner(recorder=recorder, announces=announces)
     yield store
     try:
-        yield from _measure(suite, session, render)
+        yield from _measure(session.suite, runner, session.render)
         engine.close()  # judging loads a target itself
-        judges: list[tuple[str | None, audit.Judge]] = [*builds.items()] if builds else []
+        judges: list[tuple[str | None, audit.Judge]] = [*session.builds.items()]
         if isinstance(engine, RunningEngine):
             judges = [(None, engine)]
-        elif install is not None and not builds:
-            judges = [(None, install)]
+        elif session.llama is not None and not judges:
+            judges = [(None, session.llama)]
         for build, judge in judges:
-            runs = _of_build(session.recorder.results.runs, build)
+            runs = _of_build(recorder.results.runs, build)
             for judged in audit.judge_texts(runs, judge, deadline=deadline):
-                session.recorder.results = results.judge(session.recorder.results, judged)
-            current = _of_build(session.recorder.results.current, build)
+                recorder.results = results.judge(recorder.results, judged)
+            current = _of_build(recorder.results.current, build)
             for scored in scoring.score_texts(current, judge, deadline=deadline):
-                session.recorder.results = results.judge(session.recorder.results, scored)
-        results.confirm(session.recorder.results)
-        if not session.is_over:  # there may have been more repeats or fewer turns than planned
-            done = len(session.recorder.results.current)
-            session.recorder.results = results.amend(session.recorder.results, planned_runs=done)
-        yield session.recorder.results
+                recorder.results = results.judge(recorder.results, scored)
+        results.confirm(recorder.results)
+        if not runner.is_over:  # there may have been more repeats or fewer turns than planned
+            done = len(recorder.results.current)
+            recorder.results = results.amend(recorder.results, planned_runs=done)
+        yield recorder.results
     finally:
-        results.close(session.recorder.results)
+        results.close(recorder.results)
 
 
-def _measure(suite: RunPlan, session: _CellRunner, render: Render | None) -> Iterator[ResultSet]:
-    engine = session.recorder.engine
-    prompts = yield from _turns(suite, session, render)
+def _measure(suite: RunPlan, runner: _CellRunner, render: Render | None) -> Iterator[ResultSet]:
+    engine = runner.recorder.engine
+    prompts = yield from _turns(suite, runner, render)
     suite = replace(suite, prompts=prompts)
     for block in suite.blocks:
         for repeats in suite.repeats_by_load():
-            if session.is_over or _enough(suite, block, repeats.start, session.recorder.results):
+            if runner.is_over or _enough(suite, block, repeats.start, runner.recorder.results):
                 break
             engine.close()  # every arm is loaded anew
             cells = suite.cells(block, repeats, load_key=engine.load_key, capacity=engine.capacity)
-            yield from session.run(cells)
+            yield from runner.run(cells)
             if repeats.stop >= min(suite.repeats, collapses.LEAST_REPEATS):
-                yield from _remeasure(suite, session, block, repeats.stop)
+                yield from _remeasure(suite, runner, block, repeats.stop)
 
 
-def _remeasure(suite: RunPlan, session: _CellRunner, block: Block, n_repeats: int) -> Iterator[ResultSet]:
+def _remeasure(suite: RunPlan, runner: _CellRunner, block: Block, n_repeats: int) -> Iterator[ResultSet]:
     """Measure all arms again on each prompt and repeat of which a run collapsed.
 
     This is done once: what collapses again is kept. Every arm is measured, as a rule that replaced only the
     runs that collapsed would favour their arms.
     """
-    engine = session.recorder.engine
-    affected = session.find_collapses(block, suite.prompts, n_repeats)
+    engine = runner.recorder.engine
+    affected = runner.find_collapses(block, suite.prompts, n_repeats)
     for repeats in takewhile(lambda repeats: repeats.start < n_repeats, suite.repeats_by_load()):
         if not any(repeat in repeats for _, repeat in affected):
             continue
         cells = suite.cells(block, repeats, load_key=engine.load_key, capacity=engine.capacity)
         engine.close()
-        yield from session.run(
+        yield from runner.run(
             replace(cell, remeasured=True)
             for cell in cells
             if not cell.anchor
@@ -145,7 +124,6 @@ class _CellRunner:
     """Runs cells that are not finished yet, until one would not end within the time limit."""
 
     recorder: Recorder
-    deadline: Deadline = NO_DEADLINE
     announces: bool = False
     is_over: bool = False
     _newest: dict[results.CellKey, int] = field(init=False)  # the place of the newest run of each cell
@@ -189,18 +167,18 @@ class _CellRunner:
 
     def _fits(self, cell: Cell) -> bool:
         """Whether a run ends in time, if it takes as long as the longest of its arm, or else of any arm."""
-        if self.deadline.is_over():
+        if self.recorder.deadline.is_over():
             return False
         longest_s = max(self._seconds.values(), default=0.0)
         run_s = self._seconds.get(replace(cell.spec, prompt=NO_PROMPT), longest_s)
-        return self.deadline.fits(run_s + self._judging_s(longest_s))
+        return self.recorder.deadline.fits(run_s + self._judging_s(longest_s))
 
     def _judging_s(self, run_s: float) -> float:
         """Return the seconds to keep for judging the texts, of runs that take ``run_s`` at most."""
-        if self.deadline.limit_s is None:
+        if self.recorder.deadline.limit_s is None:
             return 0.0
         expected_s = _JUDGE_S + _JUDGING_SHARE * run_s * len(self._prompts)
-        return min(expected_s, self.deadline.limit_s * _MOST_JUDGING)
+        return min(expected_s, self.recorder.deadline.limit_s * _MOST_JUDGING)
 
     def find_collapses(
         self, block: Block, prompts: Sequence[Prompt], n_repeats: int
@@ -245,7 +223,7 @@ def _enough(suite: RunPlan, block: Block, repeat: int, so_far: ResultSet) -> boo
 
 
 def _turns(
-    suite: RunPlan, session: _CellRunner, render: Render | None
+    suite: RunPlan, runner: _CellRunner, render: Render | None
 ) -> Generator[ResultSet, None, tuple[Prompt, ...]]:
     """Return each turn of the suite's conversations as a prompt; the target's answers stand between turns."""
     target_alone = suite.blocks[0].arms[0]
@@ -254,8 +232,8 @@ def _turns(
         turns = PromptTurns(prompt, render, warm=suite.warm_turns)
         while not turns.is_complete:
             spec = replace(target_alone, prompt=turns.made[-1])
-            yield from session.run([Cell(spec=spec, repeat=0, warmup=True)])
-            answer = session.recorder.answer(spec)
+            yield from runner.run([Cell(spec=spec, repeat=0, warmup=True)])
+            answer = runner.recorder.answer(spec)
             if answer is None:
                 break  # the failed run is stored; the conversation ends here
             turns.add_answer(answer)

@@ -388,31 +388,21 @@ class CellPace:
 
     Attributes:
         users: the most of them.
-        token_s: a token of the target alone, with one user.
-        shared_s: a token of the target alone, with all users together.
-        load_s: a load of the models.
-        prompt_s: a prompt, before its first token.
-        prompt_tokens: of that prompt.
+        pace: with all of these users together, and with one.
+        prompt_tokens: of its prompt.
     """
 
     users: int
-    token_s: float
-    shared_s: float
-    load_s: float
-    prompt_s: float
+    pace: Pace
     prompt_tokens: int
-
-    @property
-    def alone(self) -> Pace:
-        """How long one request after another takes."""
-        return Pace(token_s=self.token_s, load_s=self.load_s, prompt_s=self.prompt_s)
 
     def run(self, users: int, depth: int, requests: int, n_predict: int) -> float:
         """Return the seconds of one run: a load, and the requests of all users behind a context."""
         share = (1 / users - 1 / self.users) / (1 - 1 / self.users) if self.users > 1 else 1.0
-        token_s = self.shared_s + (self.token_s - self.shared_s) * max(0.0, share)
-        reading_s = self.prompt_s * (1 + depth / max(1, self.prompt_tokens))
-        return _START_S + self.load_s + requests * (reading_s + n_predict * token_s)
+        alone_s, shared_s = self.pace.token_s, self.pace.shared_s or self.pace.token_s
+        token_s = shared_s + (alone_s - shared_s) * max(0.0, share)
+        reading_s = self.pace.prompt_s * (1 + depth / max(1, self.prompt_tokens))
+        return _START_S + self.pace.load_s + requests * (reading_s + n_predict * token_s)
 
 
 @dataclass(frozen=True, kw_only=True)

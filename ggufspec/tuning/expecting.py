@@ -66,14 +66,8 @@ def time_cells(
             )
         except Failure as failure:
             raise looking.explain_failure(failure, deadline) from failure
-    return CellPace(
-        users=users,
-        token_s=start.token_s,
-        shared_s=start.shared_s,
-        load_s=start.load_s,
-        prompt_s=start.prompt_s,
-        prompt_tokens=start.beginning.target_trace.n_prompt,
-    )
+    tokens = start.beginning.target_trace.n_prompt
+    return CellPace(users=users, pace=start.pace, prompt_tokens=tokens)
 
 
 def _first(blocks: Mapping[TrafficPoint, Block]) -> tuple[RunSpec, list[ModelFile]]:
@@ -118,7 +112,7 @@ def expect_rounds(
         users=max(point.users for point in blocks),
     )
     limit_s = math.inf if deadline.limit_s is None else deadline.limit_s
-    times = Pace(token_s=0.0, load_s=0.0) if pace is None else pace.alone
+    times = Pace(token_s=0.0, load_s=0.0) if pace is None else pace.pace
     inside = prospects.drafts_inside(drafters, first.pair.target)
     with engines.make("inprocess", install, with_mtp=inside) as made:
         engine = cast("InprocessEngine", made)
@@ -159,10 +153,9 @@ def _why_not(session: Session, arms: Sequence[RunSpec]) -> str | None:
     heads = engines.check_library(session.install).heads
     build = session.install.build_number
     for arm in arms:
-        assert arm.drafting is not None
-        is_learning = not LEARNING_METHODS.isdisjoint(arm.drafting.chain.methods)
+        is_learning = not LEARNING_METHODS.isdisjoint(arm.drafts_by.chain.methods)
         if is_learning or not prospects.can_forecast(arm, Program.SERVER, build, heads=heads, users=_SEVERAL):
-            return f"drafting by {arm.drafting.chain} cannot be computed"
+            return f"drafting by {arm.drafts_by.chain} cannot be computed"
     return None
 
 

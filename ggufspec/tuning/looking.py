@@ -254,8 +254,7 @@ def _unforecast(unknown: Sequence[RunSpec]) -> Iterator[str]:
     """Say which methods are measured without a forecast, and at what draft sizes."""
     sizes: dict[str, set[int]] = {}
     for arm in unknown:
-        assert arm.drafting is not None
-        sizes.setdefault(str(arm.drafting.chain), set()).add(arm.drafting.n_max)
+        sizes.setdefault(str(arm.drafts_by.chain), set()).add(arm.drafts_by.n_max)
     for method, values in sizes.items():
         at = ", ".join(map(str, sorted(values)))
         yield f"forecast: {method} cannot be forecast; it is measured at γ {at}, beyond it if that is fastest"
@@ -297,19 +296,17 @@ def _pace(plan: Plan, start: FirstTimings, forecastable: Sequence[RunSpec]) -> P
     """Return how long runs take in the chosen engine, by the first timings in the library."""
     arms = forecastable or prospects.drafting_arms(plan.blocks)
     methods = {arm.drafting.chain: arm for arm in arms if arm.drafting is not None}
-    load_s = start.load_s + _START_S
+    load_s = start.pace.load_s + _START_S
     # The finalists are not known yet. Where some configurations keep their models loaded, all are taken to do
     # so: ``running`` plans both benches again for the finalists, and leaves out what does not fit.
     reloads = all(plan.session.engine.load_key(arm) is None for arm in methods.values())
     prompts = plan.session.suite.prompts
     mean_prompt = fmean(len(prompt.text) for prompt in prompts) / max(1, len(prompts[0].text))
-    return Pace(
-        token_s=start.token_s,
+    return replace(
+        start.pace,
         load_s=load_s,
-        prompt_s=start.prompt_s * mean_prompt,
+        prompt_s=start.pace.prompt_s * mean_prompt,
         run_s=_SHORT_RUN_S + load_s * reloads,
-        trace_token_s=start.trace_token_s,
-        shared_s=start.shared_s,
     )
 
 
@@ -322,23 +319,16 @@ def _wanted(
         n_predict=first.n_predict,
         users=plan.users,
         finalists=budgeting.FINALISTS,
-        costs_s=calibrating.least_seconds(forecastable, start.token_s),
+        costs_s=calibrating.least_seconds(forecastable, start.pace.token_s),
         forecast_only=forecast_only,
         launches=Program.SERVER in plan.session.install.programs,
     )
 
 
 class FirstTimings(NamedTuple):
-    """Seconds that the first load, the first tokens and the first prompt took.
+    """How long the first load, the first tokens and the first prompt took, and the text that was traced."""
 
-    ``shared_s`` is a token of all users together, ``trace_token_s`` one that every drafter evaluates, too.
-    """
-
-    token_s: float
-    shared_s: float
-    load_s: float
-    prompt_s: float
-    trace_token_s: float
+    pace: Pace
     beginning: TracedTexts
 
 
@@ -379,14 +369,14 @@ def measure_start(
     (beginning,) = profiles.traces(engine, short, [spec.prompt], drafters, program=program, twice=users == 1)
     wall_s = time.monotonic() - begun
     evaluating_s = beginning.written_s + sum(beginning.look_s) + beginning.other_s
-    return FirstTimings(
+    pace = Pace(
         token_s=token_s,
         shared_s=batch_s / users,
         load_s=load_s,
         prompt_s=max(0.0, wall_s - evaluating_s),
         trace_token_s=evaluating_s / max(1, len(beginning.target_trace.tokens)),
-        beginning=beginning,
     )
+    return FirstTimings(pace, beginning)
 
 
 def _texts(

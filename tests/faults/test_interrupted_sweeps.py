@@ -19,13 +19,13 @@ import pytest
 
 from ggufspec import paths, results
 from ggufspec.domain import ModelFile, Prompt
-from ggufspec.measure import identify, measuring, prepare_session
+from ggufspec.measure import identify, prepare_session
 from ggufspec.measure.runplan import Cell, RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.options import BenchOptions
 from ggufspec.results import ResultSet
-from tests.support import fakes, shell, values
-from tests.support.scripted import INSTALL, Scripted
+from tests.support import fakes, scripted, shell, values
+from tests.support.scripted import Scripted
 
 NAME = "nightly"
 PROMPTS = ("Once upon a time", "A cat", "The sea", "Two friends")
@@ -193,7 +193,7 @@ def _record(store: ResultSet) -> ResultSet:
     )
     prompts = tuple(Prompt(id=name, text=name) for name in "abc")
     suite = RunPlan(blocks=sweep.blocks(), prompts=prompts, repeats=1, warmups=0)
-    *_, last = measuring.record(suite, Scripted(), INSTALL, store)
+    *_, last = scripted.record(suite, Scripted(), store)
     return last
 
 

@@ -21,13 +21,12 @@ from ggufspec.domain import (
     Sample,
     Status,
 )
-from ggufspec.measure import measuring
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.prompts.chat import Message
 from ggufspec.results import ResultSet
 from tests.support import scripted, values
-from tests.support.scripted import INSTALL, Scripted
+from tests.support.scripted import Scripted
 
 PROMPTS = (Prompt(id="a", text="A"), Prompt(id="b/c d", text="B"))
 
@@ -44,13 +43,13 @@ def _suite(**settings: Any) -> RunPlan:
 
 
 def _record(engine: Scripted, suite: RunPlan | None = None, store: ResultSet | None = None) -> ResultSet:
-    *_, last = measuring.record(suite or _suite(), engine, INSTALL, store or values.bench())
+    *_, last = scripted.record(suite or _suite(), engine, store or values.bench())
     return last
 
 
 def test_every_run_is_on_disk_before_the_next_one_starts() -> None:
     engine, started = Scripted(), 0
-    for so_far in measuring.record(_suite(repeats=1), engine, INSTALL, values.bench()):
+    for so_far in scripted.record(_suite(repeats=1), engine, values.bench()):
         assert len(so_far.runs) == len(engine.seen)
         assert results.load(so_far.meta.id).runs == so_far.runs
         started += 1
@@ -61,7 +60,7 @@ def test_every_run_is_on_disk_before_the_next_one_starts() -> None:
 def test_a_bench_that_was_cut_off_goes_on_where_it_stopped() -> None:
     engine, suite = Scripted(), _suite()
     store = values.bench()
-    half = list(islice(measuring.record(suite, engine, INSTALL, store), 9))[-1]
+    half = list(islice(scripted.record(suite, engine, store), 9))[-1]
     assert len(half.runs) == 8
     results.close(half)
     again = Scripted()
@@ -100,7 +99,7 @@ def test_a_run_with_a_load_of_its_own_has_a_number_of_its_own() -> None:
 def test_numbers_of_loads_go_on_where_a_bench_was_cut_off(keeps_loads: bool, stop: int) -> None:
     suite = _suite(loads=2)
     engine = Scripted(keeps_loads=keeps_loads)
-    half = list(islice(measuring.record(suite, engine, INSTALL, values.bench()), stop))[-1]
+    half = list(islice(scripted.record(suite, engine, values.bench()), stop))[-1]
     results.close(half)
     n_before = 1 + max(run.load for run in half.runs if run.load is not None)
     bench = _record(Scripted(keeps_loads=keeps_loads), suite, results.reopen(half.meta.id))
@@ -115,9 +114,7 @@ def test_a_conversation_is_prepared_with_one_load() -> None:
     talk = Prompt(id="talk", text="<Hello>", message="Hello", followups=("More", "Bye"))
     engine = Scripted(keeps_loads=True)
     suite = _suite(prompts=(talk,), repeats=1, loads=1)
-    *_, bench = measuring.record(
-        suite, engine, INSTALL, values.bench(), render=lambda messages: str(len(messages))
-    )
+    *_, bench = scripted.record(suite, engine, values.bench(), render=lambda messages: str(len(messages)))
     assert [run.load for run in bench.runs[:2]] == [0, 0]  # nothing follows the third turn
     assert len(engine.loaded) == 1 + 3
 
@@ -251,7 +248,7 @@ def test_warm_turns_follow_one_another_in_each_arm() -> None:
     talks = tuple(Prompt(id=name, text=name, followups=("More", "Bye")) for name in "ab")
     engine = Scripted(keeps_loads=True)
     suite = _suite(prompts=(*talks, Prompt(id="c", text="C")), repeats=2, loads=2, warm_turns=True)
-    *_, bench = measuring.record(suite, engine, INSTALL, values.bench())
+    *_, bench = scripted.record(suite, engine, values.bench())
     specs = [run.spec for run in bench.runs if not run.anchor and not run.warmup]
     assert len(specs) == 3 * 7 * 2
     for before, after in pairwise(specs):
@@ -266,9 +263,7 @@ def test_turns_of_a_conversation_stand_on_the_targets_own_answers() -> None:
     def render(messages: Sequence[Message]) -> str:
         return "|".join(f"{message.role[0]}:{message.content}" for message in messages)
 
-    *_, bench = measuring.record(
-        _suite(prompts=(talk,), repeats=1), Scripted(), INSTALL, values.bench(), render=render
-    )
+    *_, bench = scripted.record(_suite(prompts=(talk,), repeats=1), Scripted(), values.bench(), render=render)
     texts = {run.spec.prompt.id: run.spec.prompt.text for run in bench.current}
     answer = scripted.TEXT
     assert texts == {

@@ -11,12 +11,11 @@ import pytest
 from ggufspec import machine, results
 from ggufspec.analysis import collapses, review
 from ggufspec.domain import Conditions, Drafting, Method, ModelFile, Prompt, Role, RunResult, RunSpec, Sample
-from ggufspec.measure import measuring
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.results import ResultSet
 from tests.support import scripted, values
-from tests.support.scripted import INSTALL, Scripted
+from tests.support.scripted import Scripted
 
 PROMPTS = tuple(Prompt(id=name, text=name) for name in "abcd")
 
@@ -131,7 +130,7 @@ def _collapsing(*numbers: int, factor: float = 20.0) -> Callable[[RunSpec], Samp
 
 
 def _record(engine: Scripted, suite: RunPlan, store: ResultSet | None = None) -> ResultSet:
-    *_, last = measuring.record(suite, engine, INSTALL, store or values.bench())
+    *_, last = scripted.record(suite, engine, store or values.bench())
     return last
 
 
@@ -170,7 +169,7 @@ def test_nothing_is_measured_again_where_nothing_collapsed() -> None:
 def test_a_bench_that_was_cut_off_goes_on_with_what_it_measured_again(stop: int) -> None:
     suite = _suite()
     engine = Scripted(answer=_collapsing(1))
-    begun = list(islice(measuring.record(suite, engine, INSTALL, values.bench()), stop))[-1]
+    begun = list(islice(scripted.record(suite, engine, values.bench()), stop))[-1]
     results.close(begun)
     bench = _record(Scripted(answer=_collapsing()), suite, results.reopen(begun.meta.id))
     again = [run for run in bench.runs if run.remeasured]

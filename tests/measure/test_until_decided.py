@@ -27,7 +27,7 @@ from ggufspec.domain import (
     schedule_looks,
 )
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.measure import api, measuring, prepare_session
+from ggufspec.measure import api, prepare_session
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.options import BenchOptions
@@ -35,7 +35,7 @@ from ggufspec.report.text import details, overview
 from ggufspec.results import ResultSet
 from ggufspec.tuning.bisect.decisions import VersionDifference
 from tests.support import fakes, scripted, shell, values
-from tests.support.scripted import INSTALL, Scripted
+from tests.support.scripted import Scripted
 
 PROMPTS = tuple(Prompt(id=f"p{number}", text="A") for number in range(4))
 RULE = StoppingRule(least_repeats=3, most_repeats=9, comparisons=1)
@@ -84,7 +84,7 @@ def _store(rule: StoppingRule = RULE, name: str = "mine") -> ResultSet:
 
 def _record(answer: Callable[[RunSpec], Sample], rule: StoppingRule = RULE, **settings: Any) -> ResultSet:
     engine = Scripted(answer=answer)
-    *_, last = measuring.record(_suite(rule, **settings), engine, INSTALL, _store(rule))
+    *_, last = scripted.record(_suite(rule, **settings), engine, _store(rule))
     return last
 
 
@@ -194,7 +194,7 @@ def test_an_unclear_result_ends_at_the_most_repeats_and_only_at_a_look() -> None
 
 
 def _record_as(name: str, answer: Callable[[RunSpec], Sample]) -> ResultSet:
-    *_, last = measuring.record(_suite(), Scripted(answer=answer), INSTALL, _store(name=name))
+    *_, last = scripted.record(_suite(), Scripted(answer=answer), _store(name=name))
     return last
 
 
@@ -208,7 +208,7 @@ def test_an_arm_that_always_fails_does_not_keep_a_bench_going() -> None:
 def test_what_was_measured_after_the_last_look_does_not_count() -> None:
     store, rule = _store(), RULE
     engine = Scripted(answer=_answer(1.02, 0.2))
-    for latest in measuring.record(_suite(rule), engine, INSTALL, store):
+    for latest in scripted.record(_suite(rule), engine, store):
         if len(latest.current) >= 3 * 4 * 5 + 2:  # in the sixth repeat
             break
     results.close(latest)
@@ -221,7 +221,7 @@ def test_what_was_measured_after_the_last_look_does_not_count() -> None:
     assert early.gain is not None
     assert (early.look, early.gain.gap, early.gain.ratio.lo) == (None, stats.Gap.NO_LOOK, None)
     assert not early.is_decided
-    *_, whole = measuring.record(_suite(rule), engine, INSTALL, results.reopen("mine"))
+    *_, whole = scripted.record(_suite(rule), engine, results.reopen("mine"))
     assert _drafting(whole).look in LOOKS[1:]
 
 
@@ -235,7 +235,7 @@ def test_a_stored_bench_gives_the_same_table_and_resuming_it_adds_nothing() -> N
     assert overview.overview(stored) == printed
     assert details.checks(stored)
     assert details.variance(stored)
-    *_, again = measuring.record(_suite(), Scripted(), INSTALL, results.reopen("mine"))
+    *_, again = scripted.record(_suite(), Scripted(), results.reopen("mine"))
     assert len(again.runs) == len(stored.runs)
     results.close(again)
     assert overview.overview(results.load("mine")) == printed

@@ -16,13 +16,12 @@ from ggufspec.analysis import listing
 from ggufspec.domain import ModelFile, Prompt
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import profiles
-from ggufspec.measure import measuring
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.report.rows.listing import ranges
 from ggufspec.report.text.overview import bench_list
-from tests.support import damage, shell, values
-from tests.support.scripted import INSTALL, Scripted
+from tests.support import damage, scripted, shell, values
+from tests.support.scripted import Scripted
 
 
 def test_the_list_says_what_was_measured_how_fast_it_was_and_whether_it_is_complete() -> None:
@@ -192,11 +191,11 @@ def _suite(sizes: tuple[int, ...] = (3,), prompts: str = "ab", repeats: int = 2)
 def test_a_bench_knows_whether_it_is_complete(stop: int) -> None:
     suite = _suite()
     store = values.bench(name="mine", planned_runs=suite.n_runs)
-    measured = measuring.record(suite, Scripted(), INSTALL, store)
+    measured = scripted.record(suite, Scripted(), store)
     latest = next(bench for bench in measured if len(bench.current) >= stop)
     results.close(latest)
     assert (results.load("mine").is_complete, results.load("mine").meta.planned_runs) == (False, 12)
-    *_, latest = measuring.record(suite, Scripted(), INSTALL, results.reopen("mine"))
+    *_, latest = scripted.record(suite, Scripted(), results.reopen("mine"))
     assert (latest.is_complete, len(latest.current)) == (True, 12)
     assert results.load("mine").is_complete
 
@@ -204,6 +203,6 @@ def test_a_bench_knows_whether_it_is_complete(stop: int) -> None:
 def test_repeats_beyond_the_plan_are_part_of_a_complete_bench() -> None:
     suite = replace(_suite(), precision=1e-9)
     store = values.bench(name="mine", planned_runs=suite.n_runs)
-    *_, latest = measuring.record(replace(suite, precision=0.5), Scripted(), INSTALL, store)
+    *_, latest = scripted.record(replace(suite, precision=0.5), Scripted(), store)
     assert latest.meta.planned_runs == len(latest.current) >= suite.n_runs
     assert results.load("mine").is_complete

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -11,6 +11,9 @@ from typing import Self
 from ggufspec.domain import NO_PROMPT, Program, Role, RunSpec, Sample, Status
 from ggufspec.engines import Measurement
 from ggufspec.llama.install.installs import Install
+from ggufspec.measure import Deadline, RunPlan, Session, measuring
+from ggufspec.prompts import Render
+from ggufspec.results import ResultSet
 
 INSTALL = Install(
     root=Path("/opt/llama.cpp"),
@@ -91,3 +94,18 @@ class Scripted:
         """End all loads, and remember that."""
         self.held.clear()
         self.closed = True
+
+
+def record(
+    suite: RunPlan,
+    engine: Scripted,
+    store: ResultSet,
+    *,
+    render: Render | None = None,
+    deadline: Deadline | None = None,
+) -> Iterator[ResultSet]:
+    """Measure a suite with an engine that runs no program, and yield the growing bench."""
+    session = Session(
+        name="", suite=suite, engine=engine, llama=INSTALL, render=render, notes=(), deadline=deadline
+    )
+    return measuring.record(session, store)

@@ -33,6 +33,7 @@ from ggufspec.report.text import crossovers
 from ggufspec.results import CrossoverAxes, ResultSet
 from ggufspec.stats import Estimate
 from ggufspec.tuning import CrossoverPlan, looking
+from ggufspec.tuning.budgeting import Pace
 from tests.support import crossed, fake_server, fakes, shell, values
 from tests.support.schemas import validate, validator
 
@@ -419,7 +420,8 @@ def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.
             written_s=1.0,
             look_s=(),
         )
-        return looking.FirstTimings(0.001, 0.0004, 0.1, 0.01, 0.001, beginning)
+        pace = Pace(token_s=0.001, shared_s=0.0004, load_s=0.1, prompt_s=0.01, trace_token_s=0.001)
+        return looking.FirstTimings(pace, beginning)
 
     def curves(*_: Any, depth: int, **__: Any) -> Generator[Any, None, Any]:
         assert depth == 64

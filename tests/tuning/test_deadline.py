@@ -13,12 +13,12 @@ from ggufspec import units
 from ggufspec.domain import Prompt, Role, RunSpec, Status
 from ggufspec.engines import Measurement
 from ggufspec.errors import TimeLimitError
-from ggufspec.measure import Block, Deadline, RunPlan, measuring
+from ggufspec.measure import Block, Deadline, RunPlan
 from ggufspec.results import ResultSet
 from ggufspec.tuning import budgeting
 from ggufspec.tuning.budgeting import CellPace, FirstCell, Pace, Wanted
-from tests.support import values
-from tests.support.scripted import INSTALL, Scripted
+from tests.support import scripted, values
+from tests.support.scripted import Scripted
 
 TUNING = {"run_share": 0.25}
 
@@ -174,7 +174,8 @@ def test_the_notes_say_what_fits_and_what_a_verdict_needs() -> None:
 
 
 def test_the_first_cells_of_a_crossover_fit_or_are_refused() -> None:
-    pace = CellPace(users=8, token_s=0.01, shared_s=0.004, load_s=0.5, prompt_s=0.05, prompt_tokens=20)
+    alone = Pace(token_s=0.01, shared_s=0.004, load_s=0.5, prompt_s=0.05)
+    pace = CellPace(users=8, pace=alone, prompt_tokens=20)
     cells = [FirstCell(users=users, depth=0, requests=20 * users, arms=4) for users in (1, 8)]
     clock = Clock()
     for seconds in (60.0, 120.0, 240.0, 480.0, 3600.0):
@@ -216,7 +217,7 @@ def _suite(repeats: int = 3) -> RunPlan:
 
 
 def _record(engine: Scripted, deadline: Deadline) -> ResultSet:
-    *_, bench = measuring.record(_suite(), engine, INSTALL, values.bench(), deadline=deadline)
+    *_, bench = scripted.record(_suite(), engine, values.bench(), deadline=deadline)
     return bench
 
 

@@ -28,7 +28,7 @@ from ggufspec.engines import Measurement
 from ggufspec.errors import InconclusiveError
 from ggufspec.forecast import Forecast
 from ggufspec.llama.install import installs
-from ggufspec.measure import Deadline, Session, measuring, prepare_session
+from ggufspec.measure import Deadline, Session, prepare_session
 from ggufspec.options import BenchOptions
 from ggufspec.report import frames
 from ggufspec.report.rows.plans import FinalistRow
@@ -216,9 +216,7 @@ def _measure(session: Session, clock: Clock, slowdown: float) -> ResultSet:
             sample = scripted.sample(spec, tps=6000.0 if drafting else 4000.0)
             return Measurement(sample=sample, argv=("x",), wall_s=1.0)
 
-    *_, bench = measuring.record(
-        session.suite, Slow(), scripted.INSTALL, values.bench(), deadline=session.deadline
-    )
+    *_, bench = scripted.record(session.suite, Slow(), values.bench(), deadline=session.deadline)
     return bench
 
 
