@@ -318,7 +318,7 @@ def _row(
         before_tps = math.exp(fmean(session.mean for session in sessions[0]))
         change = _of_sessions(sessions[0], sessions[1], design, threshold, _disturbance(before, after))
         if _fail_unlike(before, after) or _most_disturbed((before, after)) > judging.MOST_DISTURBED:
-            alone = stats.Estimate(value=change.ratio.value, lo=None, hi=None)
+            alone = stats.Estimate.around(change.ratio.value)
             change = Change(ratio=alone, effect=None, p_value=None, verdict=None)
     ours, theirs = _texts(after[0]), _texts(before[0])
     both = ours.keys() & theirs.keys()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from statistics import fmean, variance
@@ -231,7 +231,7 @@ class _Spread:
         return stats.family_quantile(draft_sizes, degrees, confidence) * error
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _MeasuredCells:
     """What was measured, by draft size (``_TARGET`` for the target alone) and place.
 
@@ -243,61 +243,48 @@ class _MeasuredCells:
     speed-up. ``repeats`` are how many speed-ups each draft size has.
     """
 
-    round_s: Mapping[int, Mapping[TrafficPoint, float]]
-    expected_s: Mapping[int, Mapping[TrafficPoint, float]]
-    lengths: Mapping[int, Mapping[TrafficPoint, float]]
-    log_gains: Mapping[tuple[int, TrafficPoint], Sequence[float]]  # up to the last look, if there was one
-    disturbed: frozenset[TrafficPoint]
-    unlike: frozenset[TrafficPoint]
-    added: Mapping[tuple[int, TrafficPoint], float]
-    repeats: Mapping[TrafficPoint, int]
+    round_s: dict[int, dict[TrafficPoint, float]] = field(default_factory=dict)
+    expected_s: dict[int, dict[TrafficPoint, float]] = field(default_factory=dict)
+    lengths: dict[int, dict[TrafficPoint, float]] = field(default_factory=dict)
+    log_gains: dict[tuple[int, TrafficPoint], list[float]] = field(
+        default_factory=dict
+    )  # up to the last look
+    disturbed: set[TrafficPoint] = field(default_factory=set)
+    unlike: set[TrafficPoint] = field(default_factory=set)
+    added: dict[tuple[int, TrafficPoint], float] = field(default_factory=dict)
+    repeats: dict[TrafficPoint, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, groups: Sequence[Arm], rounds: Sequence[ExpectedRound] = ()) -> _MeasuredCells:
-        expected_s: dict[int, dict[TrafficPoint, float]] = {}
-        for measured in rounds:
-            expected_s.setdefault(measured.draft or _TARGET, {})[
-                TrafficPoint(measured.users, measured.depth)
-            ] = measured.seconds
-        round_s: dict[int, dict[TrafficPoint, float]] = {}
-        lengths: dict[int, dict[TrafficPoint, float]] = {}
-        log_gains: dict[tuple[int, TrafficPoint], list[float]] = {}
-        disturbed: set[TrafficPoint] = set()
-        unlike: set[TrafficPoint] = set()
-        added: dict[tuple[int, TrafficPoint], float] = {}
-        repeats: dict[TrafficPoint, int] = {}
+        cells = cls()
+        for expected in rounds:
+            point = TrafficPoint(expected.users, expected.depth)
+            cells.expected_s.setdefault(expected.draft or _TARGET, {})[point] = expected.seconds
         for arm in groups:
-            traffic = arm.spec.traffic
-            if traffic is None or arm.rate is None or arm.role is Role.DRAFTER:
-                continue
-            point, draft = TrafficPoint(traffic.users, traffic.depth), arm.draft_size or _TARGET
-            length = arm.acceptance.mean_accepted_length if arm.acceptance else 1.0
-            if length is None:
-                continue
-            if arm.disturbed > MOST_DISTURBED:
-                disturbed.add(point)
-            round_s.setdefault(draft, {})[point] = traffic.users * length / arm.rate.value
-            lengths.setdefault(draft, {})[point] = length
-            if arm.baseline is not None and arm.fails_unlike(arm.baseline):
-                unlike.add(point)
-            if arm.baseline is not None:
-                alone = arm.baseline.rates
-                cells = sorted(arm.rates.keys() & alone.keys(), key=lambda cell: cell[1])
-                logs = [math.log(arm.rates[cell] / alone[cell]) for cell in cells]
-                if logs:
-                    log_gains[draft, point] = logs[: _last_look(len(logs))]
-                    added[draft, point] = stats.disturbance_error(arm.rates, alone)
-                    repeats[point] = min(len(logs), repeats.get(point, len(logs)))
-        return cls(
-            round_s=round_s,
-            expected_s=expected_s,
-            lengths=lengths,
-            log_gains=log_gains,
-            disturbed=frozenset(disturbed),
-            unlike=frozenset(unlike),
-            added=added,
-            repeats=repeats,
-        )
+            cells._add(arm)
+        return cells
+
+    def _add(self, arm: Arm) -> None:
+        traffic = arm.spec.traffic
+        length = arm.acceptance.mean_accepted_length if arm.acceptance else 1.0
+        if traffic is None or arm.rate is None or arm.role is Role.DRAFTER or length is None:
+            return
+        point, draft = TrafficPoint(traffic.users, traffic.depth), arm.draft_size or _TARGET
+        if arm.disturbed > MOST_DISTURBED:
+            self.disturbed.add(point)
+        self.round_s.setdefault(draft, {})[point] = traffic.users * length / arm.rate.value
+        self.lengths.setdefault(draft, {})[point] = length
+        if arm.baseline is None:
+            return
+        if arm.fails_unlike(arm.baseline):
+            self.unlike.add(point)
+        alone = arm.baseline.rates
+        cells = sorted(arm.rates.keys() & alone.keys(), key=lambda cell: cell[1])
+        logs = [math.log(arm.rates[cell] / alone[cell]) for cell in cells]
+        if logs:
+            self.log_gains[draft, point] = logs[: _last_look(len(logs))]
+            self.added[draft, point] = stats.disturbance_error(arm.rates, alone)
+            self.repeats[point] = min(len(logs), self.repeats.get(point, len(logs)))
 
     def seconds(self, draft: int, point: TrafficPoint) -> float | None:
         """Return the seconds per round at a place, measured or forecast; None where they are unknown."""
@@ -307,7 +294,7 @@ class _MeasuredCells:
         return between(self._trusted(measured), point, self.expected_s.get(draft))
 
     @property
-    def refused(self) -> frozenset[TrafficPoint]:
+    def refused(self) -> set[TrafficPoint]:
         """The places at which nothing may be found."""
         return self.disturbed | self.unlike
 
@@ -381,7 +368,7 @@ class _MeasuredCells:
                     DraftGain(
                         draft=draft,
                         tokens_per_s=point.users * self.lengths[draft][point] / self.round_s[draft][point],
-                        speedup=_around(
+                        speedup=Estimate.around_log(
                             fmean(logs),
                             spreads[point].half_width(
                                 len(drafts), confidence, repeats=len(logs), added=self.added[draft, point]
@@ -418,7 +405,7 @@ class _MeasuredCells:
         return DraftGain(
             draft=draft,
             tokens_per_s=point.users * length / round_s,
-            speedup=_around(math.log(length * alone_s / round_s), half),
+            speedup=Estimate.around_log(math.log(length * alone_s / round_s), half),
         )
 
 
@@ -431,12 +418,6 @@ def _mean_sd(spreads: Iterable[_Spread]) -> float | None:
     """Return the standard deviation of all places together; None without any."""
     squares = [spread.sd**2 for spread in spreads]
     return math.sqrt(fmean(squares)) if squares else None
-
-
-def _around(log: float, half: float | None) -> Estimate:
-    if half is None:
-        return Estimate(value=math.exp(log), lo=None, hi=None)
-    return Estimate(value=math.exp(log), lo=math.exp(log - half), hi=math.exp(log + half))
 
 
 def _limit(cells: Sequence[tuple[int, CrossoverCell]]) -> int | None:

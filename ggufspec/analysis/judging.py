@@ -98,7 +98,7 @@ def judge_effect(
     ratio = None if effect is None else effect.ratio
     shows_interval = ratio is not None and is_meaningful(ratio)
     if ratio is not None and not shows_interval:
-        ratio = Estimate(value=ratio.value, lo=None, hi=None)
+        ratio = Estimate.around(ratio.value)
     return SpeedJudgement(
         verdict=verdict,
         ratio=ratio,

@@ -31,6 +31,13 @@ class Estimate:
             return cls(value=value, lo=None, hi=None)
         return cls(value=value, lo=value - half_width, hi=value + half_width)
 
+    @classmethod
+    def around_log(cls, log: float, half_width: float | None = None) -> Estimate:
+        """Return the value of a natural logarithm, with the ends of that one's interval; None for none."""
+        if half_width is None:
+            return cls.around(math.exp(log))
+        return cls(value=math.exp(log), lo=math.exp(log - half_width), hi=math.exp(log + half_width))
+
     def moved_to(self, value: float, *, scale: float = 1.0) -> Estimate:
         """Return another value; its interval lies around it as this one does, ``scale`` times as wide."""
         if self.lo is None or self.hi is None:

@@ -464,6 +464,12 @@ class RunSpec:
         return self.pair.draft if self.drafting is not None else None
 
     @property
+    def drafts_by(self) -> Drafting:
+        """How this run drafts; only runs that draft are asked."""
+        assert self.drafting is not None
+        return self.drafting
+
+    @property
     def draft_source(self) -> ModelFile | None:
         """The weights that draft in this run: a draft model, or a head; None where no weights do."""
         if self.drafting is None or not self.drafting.method.is_head:

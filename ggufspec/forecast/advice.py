@@ -67,7 +67,7 @@ def ratio(a: Forecast, b: Forecast) -> Estimate:
     spread = float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
     costs = float(np.linalg.norm(np.subtract(a.cost_errors, b.cost_errors)))
     half, middle = min(Z95 * math.hypot(spread, costs), WIDEST), float(logs.mean())
-    return Estimate(value=math.exp(middle), lo=math.exp(middle - half), hi=math.exp(middle + half))
+    return Estimate.around_log(middle, half)
 
 
 def best(forecasts: Sequence[Forecast], *, threshold: float = 0.01) -> Forecast:

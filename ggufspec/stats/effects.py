@@ -144,12 +144,7 @@ class Fit:
     @property
     def estimate(self) -> Estimate:
         """The geometric mean with its 95 % interval."""
-        half = self.half_width()
-        return Estimate(
-            value=math.exp(self.mean),
-            lo=None if half is None else math.exp(self.mean - half),
-            hi=None if half is None else math.exp(self.mean + half),
-        )
+        return Estimate.around_log(self.mean, self.half_width())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,12 +243,7 @@ def assume_spread(mean: float, error: float, degrees: float | None, *, loads: fl
     # Satterthwaite's: a variance that is assumed has any number of degrees of freedom
     free = variance**2 / (error**4 / degrees) if degrees and error else math.inf
     half = quantile(free) * math.sqrt(variance)
-    return Estimate(
-        value=math.exp(mean),
-        lo=math.exp(mean - half),
-        hi=math.exp(mean + half),
-        assumed_spread=ASSUMED_SPREAD,
-    )
+    return replace(Estimate.around_log(mean, half), assumed_spread=ASSUMED_SPREAD)
 
 
 def mean_rate(rates: Mapping[Cell, float]) -> Estimate | None:
@@ -278,7 +268,7 @@ def mean_rate(rates: Mapping[Cell, float]) -> Estimate | None:
     means = cell_means(np.log(table.table), _clusters(table), groups)
     fitted = fit(*means, own_processes=own_processes, pool_loads_above=None, clipped=_share_clipped(table))
     if fitted.components.loads < 2:
-        return Estimate(value=math.exp(fitted.mean), lo=None, hi=None)
+        return Estimate.around_log(fitted.mean)
     return fitted.estimate
 
 

@@ -55,9 +55,9 @@ def mean_over_prompts(rates: Mapping[str, float]) -> Estimate:
     logs = np.log(list(rates.values()))
     mean = float(logs.mean())
     if len(logs) < 2:
-        return Estimate(value=math.exp(mean), lo=None, hi=None)
+        return Estimate.around_log(mean)
     half = quantile(len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
-    return Estimate(value=math.exp(mean), lo=math.exp(mean - half), hi=math.exp(mean + half))
+    return Estimate.around_log(mean, half)
 
 
 def quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
@@ -118,7 +118,7 @@ def ratio_of_sums(
     value = offset + float(above.sum() / below.sum())
     others = above.sum() - above, below.sum() - below
     if len(units) < 2 or _jackknife_error(others[0] / others[1]) <= _SLIGHT:
-        return Estimate(value=value, lo=None, hi=None)
+        return Estimate.around(value)
     if highest is None:
         half = quantile(len(units) - 1) * _jackknife_error(others[0] / others[1])
         return Estimate(value=value, lo=max(value - half, offset), hi=value + half)

@@ -71,9 +71,7 @@ def fixed_effect(
         return without_interval(effect, Gap.EQUAL)
     error, degrees = units.total
     half = min(t_quantile(ERROR / tests / 2, degrees) * error, WIDEST)
-    ratio = Estimate(
-        value=math.exp(units.value), lo=math.exp(units.value - half), hi=math.exp(units.value + half)
-    )
+    ratio = Estimate.around_log(units.value, half)
     return replace(
         effect,
         ratio=ratio,
@@ -96,7 +94,7 @@ def compare_loads(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -
 
 def without_interval(effect: Effect, gap: Gap) -> Effect:
     """Return a comparison with its estimate alone, and why it has no interval."""
-    ratio = Estimate(value=effect.ratio.value, lo=None, hi=None)
+    ratio = Estimate.around(effect.ratio.value)
     fitted = replace(effect.fit, error=None, degrees=None, gap=gap)
     return replace(effect, ratio=ratio, p_value=None, degrees=None, gap=gap, fit=fitted)
 
@@ -143,12 +141,12 @@ def percentile_over_loads(values: Sequence[ArrayLike], percent: float) -> Estima
         return None
     value = float(np.percentile(pooled, percent))
     if len(loads) < MIN_LOADS or value <= 0:
-        return Estimate(value=value, lo=None, hi=None)
+        return Estimate.around(value)
     of_loads = np.array([np.percentile(load, percent) for load in loads])
     if of_loads.min() <= 0:  # tokens that arrive together are 0 s apart, and 0 has no logarithm
-        return Estimate(value=value, lo=None, hi=None)
+        return Estimate.around(value)
     error = math.sqrt(float(np.mean(np.log(of_loads / value) ** 2)) / (len(loads) - 1))
     if error <= 1e-12:
-        return Estimate(value=value, lo=None, hi=None)
+        return Estimate.around(value)
     half = quantile(len(loads) - 1) * error
     return Estimate(value=value, lo=value * math.exp(-half), hi=value * math.exp(half))

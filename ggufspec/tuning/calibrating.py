@@ -80,10 +80,9 @@ def curves(
     build, here = install.describe(), machine.snapshot(install.devices)
     most: dict[tuple[Offload, ModelFile | None], int] = {}
     for arm in forecastable:
-        assert arm.drafting is not None
         setup = arm.offload, arm.draft_source
-        size = arm.drafting.n_max + 1
-        shared = min(most_rows(plan.users or 1, arm.drafting.n_max), _LARGEST)
+        size = arm.drafts_by.n_max + 1
+        shared = min(most_rows(plan.users or 1, arm.drafts_by.n_max), _LARGEST)
         most[setup] = max(size, shared, most.get(setup, 0))
     shallow = min(text.target_trace.n_prompt for text in texts)
     deep = depth + max(text.target_trace.n_prompt + len(text.target_trace.tokens) for text in texts)
@@ -160,9 +159,8 @@ def least_seconds(forecastable: Sequence[RunSpec], token_s: float) -> float:
     """Return the seconds of the least costs of all drafters and placements, before any drafter was timed."""
     largest: dict[tuple[Offload, ModelFile | None], int] = {}
     for arm in forecastable:
-        assert arm.drafting is not None
         setup = arm.offload, arm.draft_source
-        largest[setup] = max(arm.drafting.n_max + 1, largest.get(setup, 0))
+        largest[setup] = max(arm.drafts_by.n_max + 1, largest.get(setup, 0))
     assumed = _RoundSeconds(token_s, draft_s=_ASSUMED_DRAFT * token_s)
     return sum(assumed.once((*_FEWER, min(most, _LARGEST)), 2) for most in largest.values())
 
@@ -369,18 +367,11 @@ def _baselines(setup: CostSetup, candidates: Sequence[Prospect]) -> set[RunSpec]
 def _arms(setup: CostSetup, candidates: Sequence[Prospect], sizes: Sequence[int]) -> list[RunSpec]:
     """Return the configurations of a setup whose draft sizes are nearest to some, without p_min."""
     arms = [prospect.arm for prospect in candidates if _setup(prospect.arm) == setup]
-    chosen = (min(arms, key=lambda arm: (abs(_size(arm) - size), _p_min(arm))) for size in sizes)
-    return [*dict.fromkeys(chosen)]
 
+    def nearest(size: int) -> RunSpec:
+        return min(arms, key=lambda arm: (abs(arm.drafts_by.n_max - size), arm.drafts_by.p_min))
 
-def _size(arm: RunSpec) -> int:
-    assert arm.drafting is not None
-    return arm.drafting.n_max
-
-
-def _p_min(arm: RunSpec) -> float:
-    assert arm.drafting is not None
-    return arm.drafting.p_min
+    return [*dict.fromkeys(map(nearest, sizes))]
 
 
 class _TextRun(NamedTuple):

@@ -52,7 +52,7 @@ def can_forecast(
         heads: the methods whose heads the library feeds.
         users: at once.
     """
-    drafting = _drafting(arm)
+    drafting = arm.drafts_by
     if drafting.first or drafting.ngram != NgramSettings():
         return False
     if drafting.sampling is DraftSampling.PROBABILISTIC and not _has_overlaps(drafting, users):
@@ -74,7 +74,7 @@ def can_replay(arm: RunSpec, program: Program, build: int | None) -> bool:
 
     Only streams of llama-server tell rounds in their order.
     """
-    drafting = _drafting(arm)
+    drafting = arm.drafts_by
     is_greedy = not drafting.p_min and drafting.sampling is not DraftSampling.PROBABILISTIC
     is_followed = drafting.method is Method.DRAFT_MODEL and can_forecast(arm, program, build, heads=())
     return program is Program.SERVER and is_greedy and is_followed and drafting.synthetic is None
@@ -110,7 +110,7 @@ def can_be_longer(arm: RunSpec) -> bool:
     source = arm.draft_source
     card = _read(source.path) if isinstance(source, HeadFile) else None
     head = None if card is None else compat.read_head(card)
-    return head is None or head.most is None or _drafting(arm).n_max < head.most
+    return head is None or head.most is None or arm.drafts_by.n_max < head.most
 
 
 @cache
@@ -124,7 +124,7 @@ def _read(path: Path | None) -> gguf.ModelCard | None:
 
 def draft_limits(arms: Sequence[RunSpec], n_predict: int) -> DraftLimits:
     """Return what runs of ``n_predict`` tokens may ask of a trace; γ = 1 where no configuration drafts."""
-    settings = [_drafting(arm) for arm in arms]
+    settings = [arm.drafts_by for arm in arms]
     return DraftLimits(
         sizes=tuple(sorted({drafting.n_max for drafting in settings})) or (1,),
         p_mins=tuple(sorted({drafting.p_min for drafting in settings})) or (0.0,),
@@ -143,15 +143,15 @@ def with_own_sizes(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
     Args:
         arms: configurations that cannot be forecast.
     """
-    by_source = groups([arm for arm in arms if not _drafting(arm).p_min])
+    by_source = groups([arm for arm in arms if not arm.drafts_by.p_min])
     return tuple(_with_own_size(group) for group in by_source.values())
 
 
 def _with_own_size(group: Sequence[RunSpec]) -> RunSpec:
     """Return the one with its method's default draft size, or the next smaller, of one source."""
-    drafting = _drafting(group[0])
+    drafting = group[0].drafts_by
     default = trace.draft_sizes(drafting.method, (), drafting.ngram)[0]
-    by_size = {_drafting(arm).n_max: arm for arm in group}
+    by_size = {arm.drafts_by.n_max: arm for arm in group}
     return by_size[max((size for size in by_size if size <= default), default=min(by_size))]
 
 
@@ -163,8 +163,8 @@ def in_measuring_order(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
     """
     ladders = []
     for group in groups(arms).values():
-        least = min(_drafting(arm).p_min for arm in group)
-        waiting = [arm for arm in group if _drafting(arm).p_min == least]
+        least = min(arm.drafts_by.p_min for arm in group)
+        waiting = [arm for arm in group if arm.drafts_by.p_min == least]
         ladder = [_with_own_size(waiting)]
         while len(ladder) < len(waiting):
             ladder.append(max(waiting, key=lambda arm: min(_log_ratio(arm, other) for other in ladder)))
@@ -175,7 +175,7 @@ def in_measuring_order(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
 
 def _log_ratio(arm: RunSpec, other: RunSpec) -> float:
     """Return how far two draft sizes are from each other."""
-    return abs(math.log(_drafting(arm).n_max / _drafting(other).n_max))
+    return abs(math.log(arm.drafts_by.n_max / other.drafts_by.n_max))
 
 
 def unmeasured_neighbours(
@@ -186,15 +186,15 @@ def unmeasured_neighbours(
     That is the middle of the draft sizes between it and the next smaller measured one, that of those up to
     the next larger one, and each other p_min at its own draft size.
     """
-    drafting = _drafting(arm)
+    drafting = arm.drafts_by
     alike = [other for other in arms if source(other) == source(arm)]
-    sizes = {_drafting(other).n_max: other for other in alike if _drafting(other).p_min == drafting.p_min}
+    sizes = {other.drafts_by.n_max: other for other in alike if other.drafts_by.p_min == drafting.p_min}
     known = [size for size, other in sizes.items() if other in measured and size != drafting.n_max]
     lower = max((size for size in known if size < drafting.n_max), default=0)
     upper = min((size for size in known if size > drafting.n_max), default=max(sizes) + 1)
     gaps = (range(lower + 1, drafting.n_max), range(drafting.n_max + 1, upper))
     between = [[sizes[size] for size in gap if size in sizes] for gap in gaps]
-    others = [other for other in alike if _drafting(other).n_max == drafting.n_max and other not in measured]
+    others = [other for other in alike if other.drafts_by.n_max == drafting.n_max and other not in measured]
     return [*(gap[len(gap) // 2] for gap in between if gap), *others]
 
 
@@ -205,7 +205,7 @@ def samples_exactly(arm: RunSpec, engine: str, program: Program) -> bool:
     target alone and compare, so that the match bits of a sampled text hold.
     """
     if program is Program.SERVER:
-        return _drafting(arm).sampling is DraftSampling.PROBABILISTIC
+        return arm.drafts_by.sampling is DraftSampling.PROBABILISTIC
     return not arm.sampling.greedy and (engine == "inprocess" or program is Program.TREE)
 
 
@@ -220,22 +220,22 @@ def beyond_edge(candidates: Sequence[Prospect], larger: Sequence[RunSpec]) -> li
         return []
     leader = _ranked(candidates, None)[0].arm
     largest = max(
-        _drafting(prospect.arm).n_max for prospect in candidates if source(prospect.arm) == source(leader)
+        prospect.arm.drafts_by.n_max for prospect in candidates if source(prospect.arm) == source(leader)
     )
-    if _drafting(leader).n_max < largest:
+    if leader.drafts_by.n_max < largest:
         return []
-    return [arm for arm in larger if source(arm) == source(leader) and _drafting(arm).n_max > largest]
+    return [arm for arm in larger if source(arm) == source(leader) and arm.drafts_by.n_max > largest]
 
 
 def next_larger(arm: RunSpec, arms: Sequence[RunSpec]) -> list[RunSpec]:
     """Return the two next larger draft sizes of the same drafter, method, offload and p_min."""
-    drafting = _drafting(arm)
+    drafting = arm.drafts_by
     larger = {
-        _drafting(other).n_max: other
+        other.drafts_by.n_max: other
         for other in arms
         if source(other) == source(arm)
-        and _drafting(other).p_min == drafting.p_min
-        and _drafting(other).n_max > drafting.n_max
+        and other.drafts_by.p_min == drafting.p_min
+        and other.drafts_by.n_max > drafting.n_max
     }
     return [larger[size] for size in sorted(larger)[:_FURTHER]]
 
@@ -287,7 +287,7 @@ def assign(arms: Sequence[RunSpec], results: Iterable[forecast.Forecast]) -> Ite
     for result in results:
         by_drafting.setdefault(result.drafting, {})[result.category] = result
     for arm in arms:
-        by_category = by_drafting[_drafting(arm)]
+        by_category = by_drafting[arm.drafts_by]
         yield Prospect(
             arm=arm,
             overall=by_category[None],
@@ -299,7 +299,7 @@ def traced_run(arm: RunSpec, engine: str, n_predict: int, build: int | None) -> 
     """Return a configuration's run over a trace, as an engine makes it."""
     program = engines.ENGINES[engine]
     return trace.TracedRun(
-        drafting=_drafting(arm),
+        drafting=arm.drafts_by,
         program=program,
         n_predict=n_predict,
         build=build,
@@ -388,7 +388,7 @@ def _by_priority(prospects: Sequence[Prospect]) -> Iterator[Prospect]:
 
 def _ranked(prospects: Sequence[Prospect], category: str | None) -> list[Prospect]:
     """Sort by forecast rate, the fastest first; equal ones by draft size."""
-    return sorted(prospects, key=lambda prospect: (-_rate(prospect, category), _drafting(prospect.arm).n_max))
+    return sorted(prospects, key=lambda prospect: (-_rate(prospect, category), prospect.arm.drafts_by.n_max))
 
 
 def _rate(prospect: Prospect, category: str | None = None) -> float:
@@ -397,7 +397,7 @@ def _rate(prospect: Prospect, category: str | None = None) -> float:
 
 def _alike(first: Prospect, other: Prospect) -> bool:
     """Whether two differ only in p_min, and hardly in their forecasts."""
-    same = source(first.arm) == source(other.arm) and _drafting(first.arm).n_max == _drafting(other.arm).n_max
+    same = source(first.arm) == source(other.arm) and first.arm.drafts_by.n_max == other.arm.drafts_by.n_max
     return same and abs(_rate(first) / _rate(other) - 1) < _ALIKE
 
 
@@ -411,13 +411,8 @@ def groups(arms: Sequence[RunSpec]) -> dict[tuple[object, ...], list[RunSpec]]:
 
 def source(arm: RunSpec) -> tuple[object, ...]:
     """Return what drafts and where: configurations that differ only in draft size and p_min share it."""
-    how = replace(_drafting(arm), n_max=0, p_min=0.0)
+    how = replace(arm.drafts_by, n_max=0, p_min=0.0)
     return arm.drafter, how, arm.offload, arm.ubatch, arm.threads, arm.runtime
-
-
-def _drafting(arm: RunSpec) -> Drafting:
-    assert arm.drafting is not None
-    return arm.drafting
 
 
 def drafting_arms(blocks: Sequence[Block]) -> tuple[RunSpec, ...]:

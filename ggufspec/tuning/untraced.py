@@ -113,8 +113,7 @@ def _left_out(first: Sequence[RunSpec], measured: int) -> Iterator[str]:
 
 
 def _name(arm: RunSpec) -> str:
-    assert arm.drafting is not None
-    return str(arm.drafting.chain) if arm.draft_source is None else arm.draft_source.filename
+    return str(arm.drafts_by.chain) if arm.draft_source is None else arm.draft_source.filename
 
 
 def _forecast_by_rounds(
@@ -149,8 +148,8 @@ def _forecast_by_rounds(
         n_alone = sum(sample.decoded or 0 for sample in alone)
         for number, arms in enumerate(sources):
             yield Stage(name=f"counting rounds · {_name(arms[0])}", done=number, total=len(sources))
-            *smaller, largest = sorted(arms, key=_size)
-            timed = [min(smaller, key=lambda arm: abs(_size(arm) - size)) for size in _COST_SIZES]
+            *smaller, largest = sorted(arms, key=lambda arm: arm.drafts_by.n_max)
+            timed = [min(smaller, key=lambda arm: abs(arm.drafts_by.n_max - size)) for size in _COST_SIZES]
             runs = [*_rounds_of(measure(largest, prompts), n_predict)]
             costs = [run for arm in timed for run in _rounds_of(measure(arm, few), n_predict)]
             if not (runs and costs and n_alone):
@@ -159,9 +158,9 @@ def _forecast_by_rounds(
             draftings = [arm.drafting for arm in arms if arm.drafting is not None]
             build = plan.session.install.build_number
             forecasts += prospects.assign(arms, forecast.replays(runs, curve, draftings, build=build))
-            at = ", ".join(str(_size(arm)) for arm in timed)
+            at = ", ".join(str(arm.drafts_by.n_max) for arm in timed)
             notes.append(
-                f"forecast: draft sizes of {_name(largest)} by its rounds at γ {_size(largest)} on "
+                f"forecast: draft sizes of {_name(largest)} by its rounds at γ {largest.drafts_by.n_max} on "
                 f"{units.counted(len(runs), 'prompt')}; their costs by runs at γ {at}, too"
             )
     return forecasts, notes
@@ -179,11 +178,6 @@ def _rounds_of(measured: Iterator[tuple[Prompt, Sample]], n_predict: int) -> Ite
                 n_prompt=sample.prompt_tokens or 1,
                 ended=(sample.gen_tokens or 0) < n_predict,
             )
-
-
-def _size(arm: RunSpec) -> int:
-    assert arm.drafting is not None
-    return arm.drafting.n_max
 
 
 def _time_requests(plan: Plan, drafting: RunSpec) -> Pace:

@@ -212,8 +212,8 @@ def select_arms(results: ResultSet) -> Selection:
     alike = sorted([fastest, *_alike(fastest, slower)], key=_size)
     winner = alike[0]
     others = [arm for arm in (fastest, *slower) if arm is not winner]
-    sizes = {_n_max(arm) for arm in drafting if _source(arm) == _source(fastest)}
-    is_edge = len(sizes) > 1 and _n_max(fastest) == max(sizes)
+    sizes = {arm.spec.drafts_by.n_max for arm in drafting if _source(arm) == _source(fastest)}
+    is_edge = len(sizes) > 1 and fastest.spec.drafts_by.n_max == max(sizes)
     return Selection(
         results=results,
         fastest=fastest.spec,
@@ -221,7 +221,7 @@ def select_arms(results: ResultSet) -> Selection:
         runner_up=others[0].spec if others else None,
         alike=tuple(arm.spec for arm in alike),
         by_category=_by_category(winner, [*others, max(plain, key=lambda arm: _rate(arm).value)]),
-        edge=_n_max(fastest) if is_edge and prospects.can_be_longer(fastest.spec) else None,
+        edge=fastest.spec.drafts_by.n_max if is_edge and prospects.can_be_longer(fastest.spec) else None,
         unlike_target=unlike,
     )
 
@@ -400,15 +400,9 @@ def _prompts(groups: Sequence[Arm]) -> set[str]:
 
 
 def _size(arm: Arm) -> tuple[int, int, float]:
-    drafting, drafter = arm.spec.drafting, arm.spec.drafter
-    assert drafting is not None
+    drafting, drafter = arm.spec.drafts_by, arm.spec.drafter
     size = drafter.path.stat().st_size if drafter is not None and drafter.path is not None else 0
     return drafting.n_max, size, drafting.p_min
-
-
-def _n_max(arm: Arm) -> int:
-    assert arm.spec.drafting is not None
-    return arm.spec.drafting.n_max
 
 
 def _source(arm: Arm) -> tuple[object, ...]:
@@ -417,4 +411,4 @@ def _source(arm: Arm) -> tuple[object, ...]:
 
 def _rate(arm: Arm, prompts: set[str] | None = None) -> stats.Estimate:
     rates = arm.rates if prompts is None else arm.rates.of_prompts(prompts)
-    return stats.mean_rate(rates) or stats.Estimate(value=0.0, lo=None, hi=None)
+    return stats.mean_rate(rates) or stats.Estimate.around(0.0)

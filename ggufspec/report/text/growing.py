@@ -107,8 +107,7 @@ def describe_run(spec: RunSpec) -> str:
 
 
 def _describe_gain(arm: Arm) -> str:
-    drafting, gain = arm.spec.drafting, arm.gain
-    assert drafting is not None
+    drafting, gain = arm.spec.drafts_by, arm.gain
     assert gain is not None
     return f"{drafting.chain} γ={drafting.n_max}: {figures.factor(gain.ratio)}"
 

@@ -91,10 +91,9 @@ def label(arm: Arm, groups: Sequence[Arm]) -> str:
 
 def name(arm: Arm) -> str:
     """Return what drafts, and how far, as a sentence begins: ``Drafting with drafter.gguf at γ = 3``."""
-    drafting, endpoint = arm.spec.drafting, arm.spec.endpoint
-    if endpoint is not None:
-        return f"Drafting at {endpoint.url}"
-    assert drafting is not None
+    if arm.spec.endpoint is not None:
+        return f"Drafting at {arm.spec.endpoint.url}"
+    drafting = arm.spec.drafts_by
     synthetic = ("synthetic acceptance",) if arm.synthetic else ()
     how = " and ".join((f"γ = {drafting.n_max}", *drafting.manner, *synthetic))
     return f"Drafting with {arm.drafts_with} at {how}"
