@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import ggufspec
-from ggufspec.domain import RunOutcome
+from ggufspec.domain import RunProblem, Status
 from tests.support.documentation import PAGES, ROOT, blocks, unlike
 
 DOCS = ROOT / "docs"
@@ -131,7 +131,7 @@ def test_the_readme_is_one_screen_of_narrow_blocks() -> None:
 
 def test_every_outcome_is_explained() -> None:
     page = (DOCS / "measuring.md").read_text(encoding="utf-8")
-    assert not [outcome for outcome in RunOutcome if f"`{outcome.value}`" not in page]
+    assert not [outcome for outcome in (*Status, *RunProblem) if f"`{outcome.value}`" not in page]
 
 
 def test_the_citation_names_this_version() -> None:

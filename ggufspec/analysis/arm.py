@@ -20,7 +20,6 @@ from ggufspec.domain import (
     Build,
     RequestOutcome,
     Role,
-    RunOutcome,
     RunSpec,
     Sample,
     SpeedJudgement,
@@ -471,7 +470,7 @@ class Arm:
         """``ok``, ``partial``, or what the runs are worth most often where none counts."""
         if self.good and not len(self.rates):
             worth = Counter(warnings.outcome(run) for run in self.good).most_common(1)[0][0]
-            return PARTIAL if worth is RunOutcome.OK else worth.value
+            return PARTIAL if worth is Status.OK else worth.value
         if len(self.good) == len(self.runs):
             return Status.OK.value
         if self.good:

@@ -11,6 +11,7 @@ from ggufspec.domain import (
     RequestOutcome,
     Role,
     RunOutcome,
+    RunProblem,
     RunResult,
     Status,
     TextVerdict,
@@ -234,13 +235,13 @@ ADVICE = {
 }
 
 _SERIOUS = {
-    MeasurementWarning.GPU_LESS_BUILD: RunOutcome.GPU_LESS_BUILD,
-    MeasurementWarning.DRAFTER_ON_CPU: RunOutcome.DRAFTER_ON_CPU,
-    MeasurementWarning.SPILLED: RunOutcome.SPILLED,
-    MeasurementWarning.FEWER_LAYERS: RunOutcome.FEWER_LAYERS,
-    MeasurementWarning.DEVICE_UNUSED: RunOutcome.DEVICE_UNUSED,
-    MeasurementWarning.TEXT_DIFFERS: RunOutcome.TEXT_DIFFERS,
-    MeasurementWarning.BUSY_MACHINE: RunOutcome.DISTURBED,
+    MeasurementWarning.GPU_LESS_BUILD: RunProblem.GPU_LESS_BUILD,
+    MeasurementWarning.DRAFTER_ON_CPU: RunProblem.DRAFTER_ON_CPU,
+    MeasurementWarning.SPILLED: RunProblem.SPILLED,
+    MeasurementWarning.FEWER_LAYERS: RunProblem.FEWER_LAYERS,
+    MeasurementWarning.DEVICE_UNUSED: RunProblem.DEVICE_UNUSED,
+    MeasurementWarning.TEXT_DIFFERS: RunProblem.TEXT_DIFFERS,
+    MeasurementWarning.BUSY_MACHINE: RunProblem.DISTURBED,
 }
 """The outcome of a run that ended well but has such a warning, the most serious first."""
 
@@ -385,12 +386,12 @@ def why_unjudged(run: RunResult) -> str:
 def outcome(run: RunResult) -> RunOutcome:
     """Return what a run is worth: how it ended, or the most serious warning about one that ended well."""
     if run.sample.status is not Status.OK:
-        return RunOutcome(run.sample.status.value)
+        return run.sample.status
     text_warning = of_text(run)
     if text_warning is MeasurementWarning.NOT_JUDGED and run.spec.servers is None:
         text_warning = MeasurementWarning.TEXT_DIFFERS  # it does, whoever explains it
     names = {*run.doubts, text_warning}
-    return next((outcome for warning, outcome in _SERIOUS.items() if warning in names), RunOutcome.OK)
+    return next((outcome for warning, outcome in _SERIOUS.items() if warning in names), Status.OK)
 
 
 def doubtful(names: Iterable[str]) -> tuple[str, ...]:

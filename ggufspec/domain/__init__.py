@@ -30,6 +30,7 @@ from ggufspec.domain.measurements import (
     RequestOutcome,
     Round,
     RunOutcome,
+    RunProblem,
     RunResult,
     Sample,
     Segment,

@@ -46,27 +46,9 @@ class Failure(Exception):  # noqa: N818  # it becomes a row of the results, not 
         self.log = b""
 
 
-class RunOutcome(StrEnum):
-    """A run's status, or the problem of a run that ended well; see ``outcome`` in analysis/warnings.py."""
+class RunProblem(StrEnum):
+    """What is wrong with a run that ended well; see ``outcome`` in analysis/warnings.py."""
 
-    OK = "ok"
-    SUMMARY_LOST = "summary lost"
-    DRAFTING_INACTIVE = "drafting inactive"
-    DRAFTER_REFUSED = "drafter refused"
-    PROMPT_TOO_LONG = "prompt too long"
-    LOAD_FAILED = "load failed"
-    OUT_OF_MEMORY = "out of memory"
-    DISK_FULL = "disk full"
-    LOG_TOO_LARGE = "log too large"
-    CRASHED = "crashed"
-    FAILED = "failed"
-    TIMED_OUT = "timed out"
-    IMPLAUSIBLE = "implausible"
-    NO_TEXT = "no text"
-    WORKER_UNREACHABLE = "worker unreachable"
-    WORKER_MISMATCH = "worker version differs"
-    WORKER_BUSY = "worker busy"
-    WORKER_LOST = "worker lost"
     GPU_LESS_BUILD = "GPU-less build"
     FEWER_LAYERS = "fewer layers"  # on the GPU than requested
     SPILLED = "spilled"  # out of a GPU's own memory
@@ -74,6 +56,10 @@ class RunOutcome(StrEnum):
     DRAFTER_ON_CPU = "drafter on CPU"
     TEXT_DIFFERS = "text differs"
     DISTURBED = "disturbed"  # other programs used the processor meanwhile
+
+
+RunOutcome = Status | RunProblem
+"""What a run counts as: how it ended, or the problem of one that ended well."""
 
 
 class RequestOutcome(StrEnum):

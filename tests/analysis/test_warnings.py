@@ -13,7 +13,7 @@ from ggufspec.domain import (
     ModelRun,
     Offload,
     Role,
-    RunOutcome,
+    RunProblem,
     Sample,
     Status,
     TextVerdict,
@@ -134,13 +134,13 @@ def test_every_run_has_one_outcome_and_the_gravest_wins() -> None:
     run = values.run(Role.DRAFTING, draft=3)
     busy = (MeasurementWarning.BUSY_MACHINE.value,)
     near = Difference(at_char=3, at_token=1, verdict=TextVerdict.NEAR_TIE)
-    assert warnings.outcome(run) is RunOutcome.OK
-    assert warnings.outcome(replace(run, doubts=busy)) is RunOutcome.DISTURBED
-    assert warnings.outcome(replace(run, doubts=busy, text_identical=False)) is RunOutcome.TEXT_DIFFERS
-    assert warnings.outcome(replace(run, text_identical=False, difference=near)) is RunOutcome.OK
+    assert warnings.outcome(run) is Status.OK
+    assert warnings.outcome(replace(run, doubts=busy)) is RunProblem.DISTURBED
+    assert warnings.outcome(replace(run, doubts=busy, text_identical=False)) is RunProblem.TEXT_DIFFERS
+    assert warnings.outcome(replace(run, text_identical=False, difference=near)) is Status.OK
     assert (
         warnings.outcome(replace(run, doubts=(MeasurementWarning.GPU_LESS_BUILD.value,)))
-        is RunOutcome.GPU_LESS_BUILD
+        is RunProblem.GPU_LESS_BUILD
     )
     for status in Status:
         assert warnings.outcome(replace(run, sample=Sample(status=status))).value == status.value
@@ -151,7 +151,7 @@ def test_a_text_that_differs_is_a_fault_until_a_near_tie_explains_it() -> None:
     place = Difference(at_char=3, at_token=1)
     for unjudged in (run, replace(run, difference=place)):
         assert warnings.of_text(unjudged) is MeasurementWarning.NOT_JUDGED
-        assert warnings.outcome(unjudged) is RunOutcome.TEXT_DIFFERS
+        assert warnings.outcome(unjudged) is RunProblem.TEXT_DIFFERS
     judged = replace(place, verdict=TextVerdict.DIVERGENCE)
     assert warnings.of_text(replace(run, difference=judged)) is MeasurementWarning.TEXT_DIFFERS
     near = replace(place, verdict=TextVerdict.NEAR_TIE)

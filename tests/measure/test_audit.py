@@ -16,7 +16,6 @@ from ggufspec.domain import (
     Program,
     PromptAnswer,
     Role,
-    RunOutcome,
     RunResult,
     Sample,
     Status,
@@ -177,7 +176,7 @@ def test_the_first_difference_and_the_complete_text_must_both_be_near_ties(
 def test_a_target_that_does_not_repeat_itself_is_named_and_counts() -> None:
     run = replace(_run(_sample("a"), Role.TARGET), text_identical=False, difference=APART)
     assert warnings.of_text(run) is MeasurementWarning.TARGET_VARIES
-    assert warnings.outcome(run) is RunOutcome.OK
+    assert warnings.outcome(run) is Status.OK
     assert warnings.of_text(replace(run, difference=TIED)) is None
 
 

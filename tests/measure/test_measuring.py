@@ -16,7 +16,6 @@ from ggufspec.domain import (
     ModelFile,
     Prompt,
     Role,
-    RunOutcome,
     RunSpec,
     Sample,
     Status,
@@ -189,7 +188,7 @@ def test_the_target_is_compared_with_its_own_first_text() -> None:
     own = [run for run in bench.current if run.spec.role is Role.TARGET and run.spec.prompt.id == "b/c d"]
     assert [run.text_identical for run in own] == [None, True, False]
     assert "target-varies" in review.warnings(results.load(bench.meta.id))
-    assert all(warnings.outcome(run) is RunOutcome.OK for run in own)
+    assert all(warnings.outcome(run) is Status.OK for run in own)
     drafting = [run for run in bench.current if run.spec.role is Role.DRAFTING]
     assert all(run.text_identical for run in drafting)
 

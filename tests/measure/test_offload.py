@@ -20,7 +20,7 @@ from ggufspec.domain import (
     Placement,
     Program,
     Role,
-    RunOutcome,
+    RunProblem,
     RunResult,
     SplitMode,
     offloading,
@@ -575,9 +575,9 @@ def test_a_real_claim_is_seen_through() -> None:
 def test_the_gravest_doubt_names_the_outcome() -> None:
     run = drafting()
     named = {
-        MeasurementWarning.FEWER_LAYERS: RunOutcome.FEWER_LAYERS,
-        MeasurementWarning.SPILLED: RunOutcome.SPILLED,
-        MeasurementWarning.DEVICE_UNUSED: RunOutcome.DEVICE_UNUSED,
+        MeasurementWarning.FEWER_LAYERS: RunProblem.FEWER_LAYERS,
+        MeasurementWarning.SPILLED: RunProblem.SPILLED,
+        MeasurementWarning.DEVICE_UNUSED: RunProblem.DEVICE_UNUSED,
     }
     for doubt, outcome in named.items():
         assert warnings.outcome(replace(run, doubts=(doubt.value,))) is outcome

@@ -22,7 +22,6 @@ from ggufspec.domain import (
     Prompt,
     Role,
     RpcWorker,
-    RunOutcome,
     RunSpec,
     Sample,
     Status,
@@ -381,7 +380,7 @@ def test_what_a_log_says_of_a_worker_is_a_status(line: str, status: Status) -> N
     assert isinstance(error, OutOfMemoryError if status is Status.OUT_OF_MEMORY else WorkerError)
     assert error.hint
     run = replace(values.run(), sample=Sample(status=status))
-    assert warnings.outcome(run) is RunOutcome(status.value)
+    assert warnings.outcome(run) is status
     assert results.load(values.bench(run).meta.id).runs[0].sample.status is status
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 import altair as alt
 
 from ggufspec import stats
-from ggufspec.domain import RunOutcome
+from ggufspec.domain import RunProblem
 from ggufspec.harmless import one_line
 from ggufspec.report.plot import look
 from ggufspec.report.plot.look import Datum, named_arms
@@ -47,7 +47,7 @@ def drift_rows(results: ResultSet) -> list[Datum]:
                     "kind": ANCHOR
                     if row["anchor"]
                     else DISTURBED
-                    if row["outcome"] == RunOutcome.DISTURBED
+                    if row["outcome"] == RunProblem.DISTURBED
                     else RUN,
                     "label": label_of[row["spec_key"]],
                     "prompt": row["prompt"],

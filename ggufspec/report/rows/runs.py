@@ -17,7 +17,7 @@ from typing import Any
 
 from ggufspec import stats, units
 from ggufspec.analysis import Acceptance, Arm, acceptance, review, warnings, windows
-from ggufspec.domain import Estimate, LoadedModel, Prompt, RunOutcome, Segment, SpeedJudgement, SpeedVerdict
+from ggufspec.domain import Estimate, LoadedModel, Prompt, Segment, SpeedJudgement, SpeedVerdict, Status
 from ggufspec.report.columns import Row, column
 from ggufspec.report.rows.benches import (
     AcceptanceRow,
@@ -50,7 +50,7 @@ class RunColumns:
     def outcomes(self) -> list[str]:
         """What each run is worth."""
         return [
-            warnings.outcome(self.runs[place]).value if names else RunOutcome.OK.value
+            warnings.outcome(self.runs[place]).value if names else Status.OK.value
             for place, names in enumerate(self.doubtful)
         ]
 
