@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ggufspec.options import BenchOptions, Option
 from ggufspec.redaction import SECRET_OPTIONS
 
-_NOT_READ = frozenset(
-    {
-        *("tuned", "pair", "timeout", "warmup", "repeats", "output", "out", "api_key_file", "url"),
-        *("url_drafting", "depth", "context_file", "llama", "args", "draft_args", "chat", "suite", "token"),
-    }
-)
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NOT_READ = _words("""
+    tuned pair timeout warmup repeats output out api_key_file url url_drafting depth context_file llama args
+    draft_args chat suite token
+""")
 """Options of a bench that mean something else in llama.cpp, or that none of its flags is."""
 
 FIELDS: Mapping[str, Option] = MappingProxyType(
@@ -26,157 +30,95 @@ FIELDS: Mapping[str, Option] = MappingProxyType(
 )
 """Spelling -> the option that it is here."""
 
-PASSED_ON = frozenset(
-    {
-        *("-nkvo", "--no-kv-offload", "-kvo", "--kv-offload", "-nr", "--no-repack", "--repack", "--no-host"),
-        *("--no-op-offload", "--op-offload", "--swa-full", "--rope-scaling", "--rope-scale"),
-        *("--rope-freq-base", "--rope-freq-scale", "--yarn-orig-ctx", "--yarn-ext-factor"),
-        *("--yarn-attn-factor", "--yarn-beta-slow", "--yarn-beta-fast", "--override-kv", "--lora"),
-        *("--lora-scaled", "--control-vector", "--control-vector-scaled", "--control-vector-layer-range"),
-        *("-Cr", "--cpu-range", "--cpu-strict", "-Cb", "--cpu-mask-batch", "-Crb", "--cpu-range-batch"),
-        *("--cpu-strict-batch", "--prio-batch", "--poll-batch", "-ncffn", "--n-cpu-ffn"),
-        *("-fitt", "--fit-target", "-fitc", "--fit-ctx"),
-    }
-)
+PASSED_ON = _words("""
+    -nkvo --no-kv-offload -kvo --kv-offload -nr --no-repack --repack --no-host --no-op-offload --op-offload
+    --swa-full --rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx
+    --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast --override-kv --lora
+    --lora-scaled --control-vector --control-vector-scaled --control-vector-layer-range -Cr --cpu-range
+    --cpu-strict -Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch --prio-batch --poll-batch
+    -ncffn --n-cpu-ffn -fitt --fit-target -fitc --fit-ctx
+""")
 """Flags that change the speed and are passed on as they are."""
 
-PASSED_ON_DRAFTING = frozenset(
-    {
-        *("-otd", "--override-tensor-draft", "--spec-draft-override-tensor"),
-        *("-Cd", "--cpu-mask-draft", "--spec-draft-cpu-mask"),
-        *("-Crd", "--cpu-range-draft", "--spec-draft-cpu-range"),
-        *("--cpu-strict-draft", "--spec-draft-cpu-strict", "--prio-draft", "--spec-draft-prio"),
-        *("--poll-draft", "--spec-draft-poll"),
-        *("-Cbd", "--cpu-mask-batch-draft", "--spec-draft-cpu-mask-batch"),
-        *("-Crbd", "--cpu-range-batch-draft", "--spec-draft-cpu-range-batch"),
-        *("--cpu-strict-batch-draft", "--spec-draft-cpu-strict-batch"),
-        *("--prio-batch-draft", "--spec-draft-prio-batch"),
-        *("--poll-batch-draft", "--spec-draft-poll-batch"),
-        *("--draft-p-split", "--spec-draft-p-split"),
-    }
-)
+PASSED_ON_DRAFTING = _words("""
+    -otd --override-tensor-draft --spec-draft-override-tensor -Cd --cpu-mask-draft --spec-draft-cpu-mask
+    -Crd --cpu-range-draft --spec-draft-cpu-range --cpu-strict-draft --spec-draft-cpu-strict --prio-draft
+    --spec-draft-prio --poll-draft --spec-draft-poll -Cbd --cpu-mask-batch-draft --spec-draft-cpu-mask-batch
+    -Crbd --cpu-range-batch-draft --spec-draft-cpu-range-batch --cpu-strict-batch-draft
+    --spec-draft-cpu-strict-batch --prio-batch-draft --spec-draft-prio-batch --poll-batch-draft
+    --spec-draft-poll-batch --draft-p-split --spec-draft-p-split
+""")
 """The same for the runs that draft."""
 
-LEFT_OUT: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "who may connect, and what is logged": frozenset(
-            {
-                *("--host", "--port", "--reuse-port", "-a", "--alias", "--tags", "--api-prefix", "--path"),
-                *(
-                    "--api-key-file",
-                    "--ssl-key-file",
-                    "--ssl-cert-file",
-                    "-to",
-                    "--timeout",
-                    "--threads-http",
-                ),
-                *(
-                    "--metrics",
-                    "--slots",
-                    "--no-slots",
-                    "--slots-endpoint-disable",
-                    "--props",
-                    "--models-dir",
-                ),
-                *("--models-preset", "--models-max", "--models-autoload", "--no-models-autoload"),
-                *("--sleep-idle-seconds", "--sse-ping-interval", "--server-base", "--media-path"),
-                *("--ui", "--no-ui", "--webui", "--no-webui", "--ui-config", "--webui-config"),
-                *("--ui-config-file", "--webui-config-file", "--ui-mcp-proxy", "--no-ui-mcp-proxy"),
-                *("--webui-mcp-proxy", "--no-webui-mcp-proxy", "--mcp-servers-config", "--mcp-servers-json"),
-                *("--cors-origins", "--cors-methods", "--cors-headers", "--cors-credentials"),
-                *("--no-cors-credentials", "--tools", "--tools-runtime", "-ag", "--agent", "-no-ag"),
-                *("--no-agent", "-v", "--verbose", "--log-verbose", "-lv", "--verbosity", "--log-verbosity"),
-                *("--log-disable", "--log-enable", "--log-file", "--log-colors", "--log-prefix"),
-                *("--no-log-prefix", "--log-timestamps", "--no-log-timestamps", "--log-jsonl"),
-                *("--no-log-jsonl", "--log-prompts-dir", "--log-format", "--log-new", "--log-append"),
-                *("-ld", "--logdir", "--perf", "--no-perf", "--verbose-prompt", "-ptc"),
-                *("--print-token-count", "--show-timings", "--no-show-timings", "--offline"),
-                *(
-                    "-cl",
-                    "--cache-list",
-                    "--list-devices",
-                    "--license",
-                    "--version",
-                    "-h",
-                    "--help",
-                    "--usage",
-                ),
-                *("--completion-bash", "-sys", "--system-prompt", "-sysf", "--system-prompt-file"),
-            }
-        ),
-        "the form of answers": frozenset(
-            {
-                *("--jinja", "--no-jinja", "--chat-template", "--chat-template-file"),
-                *("--chat-template-kwargs", "--skip-chat-parsing", "--no-skip-chat-parsing"),
-                *("--prefill-assistant", "--no-prefill-assistant", "-rea", "--reasoning"),
-                *("--reasoning-format", "--reasoning-budget", "--reasoning-budget-message"),
-                *("--reasoning-effort", "--reasoning-preserve", "--no-reasoning-preserve"),
-                *("--grammar", "--grammar-file", "-j", "--json-schema", "-jf", "--json-schema-file"),
-                *("-e", "--escape", "--no-escape", "-sp", "--special", "-co", "--color", "-r"),
-                *("--reverse-prompt", "-i", "--interactive", "-if", "--interactive-first", "-cnv"),
-                *("--conversation", "-no-cnv", "--no-conversation", "-st", "--single-turn", "--simple-io"),
-                *("--display-prompt", "--no-display-prompt", "--in-prefix", "--in-prefix-bos"),
-                *("--in-suffix", "-mli", "--multiline-input", "--ignore-eos", "--spm-infill", "--keep"),
-                *("-ins", "--instruct", "-cml", "--chatml"),
-            }
-        ),
-        "memory between requests": frozenset(
-            {
-                *("-cb", "--cont-batching", "-nocb", "--no-cont-batching", "--context-shift"),
-                *("--no-context-shift", "-cram", "--cache-ram", "--cache-reuse", "--cache-prompt"),
-                *("--no-cache-prompt", "--cache-idle-slots", "--no-cache-idle-slots", "--slot-save-path"),
-                *("-sps", "--slot-prompt-similarity", "-ctxcp", "--ctx-checkpoints", "--swa-checkpoints"),
-                *("-cms", "--checkpoint-min-step", "-cpent", "--checkpoint-every-n-tokens", "-kvu"),
-                *("--kv-unified", "-no-kvu", "--no-kv-unified", "--kv-unified-per-slot", "-dt"),
-                *("--defrag-thold", "--prompt-cache", "--prompt-cache-all", "--prompt-cache-ro"),
-                *("-lcs", "--lookup-cache-static", "-lcd", "--lookup-cache-dynamic"),
-            }
-        ),
-        "loading": frozenset(
-            {
-                *("--warmup", "--no-warmup", "--check-tensors", "-dio", "--direct-io", "-ndio"),
-                *("--no-direct-io", "-lzm", "--lazy-mode", "--lora-init-without-apply"),
-            }
-        ),
-        "samplers that a measurement does not have": frozenset(
-            {
-                *("--samplers", "--sampler-seq", "--sampling-seq", "--typical", "--typical-p"),
-                *("--top-nsigma", "--top-n-sigma", "--xtc-probability", "--xtc-threshold"),
-                *("--repeat-last-n", "--repeat-penalty", "--presence-penalty", "--frequency-penalty"),
-                *("--dry-multiplier", "--dry-base", "--dry-allowed-length", "--dry-penalty-last-n"),
-                *("--dry-sequence-breaker", "--dynatemp-range", "--dynatemp-exp", "--mirostat"),
-                *("--mirostat-lr", "--mirostat-ent", "-l", "--logit-bias", "--adaptive-target"),
-                *("--adaptive-decay", "-bs", "--backend-sampling", "--penalize-nl", "--tfs"),
-            }
-        ),
-        "images and other inputs": frozenset(
-            {
-                *("-mm", "--mmproj", "-mmu", "--mmproj-url", "--mmproj-auto", "--no-mmproj"),
-                *("--no-mmproj-auto", "--mmproj-offload", "--no-mmproj-offload", "-mmdev"),
-                *("--mmproj-device", "--image", "--audio", "--video", "--image-min-tokens"),
-                *("--image-max-tokens", "--video-fps", "--video-timestamp-interval", "--video-ffmpeg-dir"),
-                *("--mtmd-batch-max-tokens", "--embedding", "--embeddings", "--rerank", "--reranking"),
-                *("--pooling", "--embd-normalize"),
-            }
-        ),
-    }
-)
-"""Why -> flags that no measurement needs. They may take a value."""
+_LEFT_OUT = {
+    flag: why
+    for why, flags in {
+        "who may connect, and what is logged": """
+            --host --port --reuse-port -a --alias --tags --api-prefix --path --api-key-file --ssl-key-file
+            --ssl-cert-file -to --timeout --threads-http --metrics --slots --no-slots
+            --slots-endpoint-disable --props --models-dir --models-preset --models-max --models-autoload
+            --no-models-autoload --sleep-idle-seconds --sse-ping-interval --server-base --media-path --ui
+            --no-ui --webui --no-webui --ui-config --webui-config --ui-config-file --webui-config-file
+            --ui-mcp-proxy --no-ui-mcp-proxy --webui-mcp-proxy --no-webui-mcp-proxy --mcp-servers-config
+            --mcp-servers-json --cors-origins --cors-methods --cors-headers --cors-credentials
+            --no-cors-credentials --tools --tools-runtime -ag --agent -no-ag --no-agent -v --verbose
+            --log-verbose -lv --verbosity --log-verbosity --log-disable --log-enable --log-file --log-colors
+            --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --log-jsonl --no-log-jsonl
+            --log-prompts-dir --log-format --log-new --log-append -ld --logdir --perf --no-perf
+            --verbose-prompt -ptc --print-token-count --show-timings --no-show-timings --offline -cl
+            --cache-list --list-devices --license --version -h --help --usage --completion-bash -sys
+            --system-prompt -sysf --system-prompt-file
+        """,
+        "the form of answers": """
+            --jinja --no-jinja --chat-template --chat-template-file --chat-template-kwargs
+            --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant -rea
+            --reasoning --reasoning-format --reasoning-budget --reasoning-budget-message --reasoning-effort
+            --reasoning-preserve --no-reasoning-preserve --grammar --grammar-file -j --json-schema -jf
+            --json-schema-file -e --escape --no-escape -sp --special -co --color -r --reverse-prompt -i
+            --interactive -if --interactive-first -cnv --conversation -no-cnv --no-conversation -st
+            --single-turn --simple-io --display-prompt --no-display-prompt --in-prefix --in-prefix-bos
+            --in-suffix -mli --multiline-input --ignore-eos --spm-infill --keep -ins --instruct -cml
+            --chatml
+        """,
+        "memory between requests": """
+            -cb --cont-batching -nocb --no-cont-batching --context-shift --no-context-shift -cram
+            --cache-ram --cache-reuse --cache-prompt --no-cache-prompt --cache-idle-slots
+            --no-cache-idle-slots --slot-save-path -sps --slot-prompt-similarity -ctxcp --ctx-checkpoints
+            --swa-checkpoints -cms --checkpoint-min-step -cpent --checkpoint-every-n-tokens -kvu
+            --kv-unified -no-kvu --no-kv-unified --kv-unified-per-slot -dt --defrag-thold --prompt-cache
+            --prompt-cache-all --prompt-cache-ro -lcs --lookup-cache-static -lcd --lookup-cache-dynamic
+        """,
+        "loading": """
+            --warmup --no-warmup --check-tensors -dio --direct-io -ndio --no-direct-io -lzm --lazy-mode
+            --lora-init-without-apply
+        """,
+        "samplers that a measurement does not have": """
+            --samplers --sampler-seq --sampling-seq --typical --typical-p --top-nsigma --top-n-sigma
+            --xtc-probability --xtc-threshold --repeat-last-n --repeat-penalty --presence-penalty
+            --frequency-penalty --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n
+            --dry-sequence-breaker --dynatemp-range --dynatemp-exp --mirostat --mirostat-lr --mirostat-ent
+            -l --logit-bias --adaptive-target --adaptive-decay -bs --backend-sampling --penalize-nl --tfs
+        """,
+        "images and other inputs": """
+            -mm --mmproj -mmu --mmproj-url --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload
+            --no-mmproj-offload -mmdev --mmproj-device --image --audio --video --image-min-tokens
+            --image-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir
+            --mtmd-batch-max-tokens --embedding --embeddings --rerank --reranking --pooling --embd-normalize
+        """,
+    }.items()
+    for flag in flags.split()
+}
+"""Flag that no measurement needs -> why. It may take a value."""
 
-_LEFT_OUT = {flag: why for why, flags in LEFT_OUT.items() for flag in flags}
-
-NO_VALUE = frozenset(
-    {
-        *("--mlock", "--no-mmap", "--mmap", "-cmoe", "--cpu-moe", "-cmoed", "--cpu-moe-draft", "--offline"),
-        *("--spec-draft-cpu-moe", "--spec-default", "--spec-draft-backend-sampling"),
-        *("--no-spec-draft-backend-sampling", "-nkvo", "--no-kv-offload", "-kvo", "--kv-offload"),
-        *("-nr", "--no-repack", "--repack", "--no-host", "--no-op-offload", "--op-offload", "--swa-full"),
-    }
-)
+NO_VALUE = _words("""
+    --mlock --no-mmap --mmap -cmoe --cpu-moe -cmoed --cpu-moe-draft --offline --spec-draft-cpu-moe
+    --spec-default --spec-draft-backend-sampling --no-spec-draft-backend-sampling -nkvo --no-kv-offload -kvo
+    --kv-offload -nr --no-repack --repack --no-host --no-op-offload --op-offload --swa-full
+""")
 """Flags without a value, of those that are read or passed on."""
 
 
-class Translation:
+class Translation(NamedTuple):
     """How a flag of earlier builds is spelled today.
 
     Attributes:
@@ -185,8 +127,9 @@ class Translation:
         why: what happens instead, where nothing stands for it.
     """
 
-    def __init__(self, today: str | None, since: int, why: str = "") -> None:
-        self.today, self.since, self.why = today, since, why
+    today: str | None
+    since: int
+    why: str = ""
 
 
 GONE: Mapping[str, Translation] = MappingProxyType(
@@ -212,23 +155,17 @@ GONE: Mapping[str, Translation] = MappingProxyType(
 )
 """Spelling of earlier builds -> that of llama.cpp b11312."""
 
-DRAFT_THREADS_ALONE = frozenset(
-    {
-        *("-td", "--threads-draft", "--spec-draft-threads"),
-        *("-tbd", "--threads-batch-draft", "--spec-draft-threads-batch"),
-    }
+DRAFT_THREADS_ALONE = _words(
+    "-td --threads-draft --spec-draft-threads -tbd --threads-batch-draft --spec-draft-threads-batch"
 )
 DRAFT_THREADS = DRAFT_THREADS_ALONE | {"-tb", "--threads-batch"}
-GONE_OF_DRAFTING = frozenset(
-    {
-        *("-ps", "--p-split", "-cd", "--ctx-size-draft", "--spec-draft-ctx-size"),
-        *("--spec-replace", "--spec-draft-replace"),
-    }
+GONE_OF_DRAFTING = _words(
+    "-ps --p-split -cd --ctx-size-draft --spec-draft-ctx-size --spec-replace --spec-draft-replace"
 )
 HF_FILE = frozenset({"-hff", "--hf-file"})
 LOAD_MODE = frozenset({"-lm", "--load-mode"})
 SPEC_TYPE = frozenset({"--spec-type"})
-ON_HUB = frozenset({"-hf", "-hfr", "--hf-repo", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"})
+ON_HUB = _words("-hf -hfr --hf-repo -hfd -hfrd --hf-repo-draft --spec-draft-hf")
 
 _VARIABLES = {
     "LLAMA_ARG_BATCH": "--batch-size",
@@ -271,15 +208,8 @@ def flag_of_key(key: str) -> str:
 
 def is_known(flag: str) -> bool:
     """Whether this package knows what becomes of a flag."""
-    return (
-        flag in FIELDS
-        or flag in PASSED_ON
-        or flag in PASSED_ON_DRAFTING
-        or flag in _LEFT_OUT
-        or flag in GONE
-        or flag in SECRET_OPTIONS
-        or flag in DRAFT_THREADS | HF_FILE | LOAD_MODE
-    )
+    named = PASSED_ON | PASSED_ON_DRAFTING | SECRET_OPTIONS | DRAFT_THREADS | HF_FILE | LOAD_MODE
+    return flag in named or any(flag in table for table in (FIELDS, _LEFT_OUT, GONE))
 
 
 def why_left_out(flag: str) -> str | None:

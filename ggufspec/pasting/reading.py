@@ -425,11 +425,9 @@ def _is_of_drafting(flag: str) -> bool:
     return flag in known or (option is not None and option.python_name in _OF_DRAFTING)
 
 
-_OF_DRAFTING = frozenset(
-    {
-        *(*_DRAFTING, "ngld", "draft_devices", "draft_cpu_moe", "cache_type_k_draft", "cache_type_v_draft"),
-        *("draft_backend_sampling", "synthetic_accept"),
-    }
+_OF_DRAFTING = (
+    *(*_DRAFTING, "ngld", "draft_devices", "draft_cpu_moe", "cache_type_k_draft", "cache_type_v_draft"),
+    *("draft_backend_sampling", "synthetic_accept"),
 )
 _PROGRAMS_TODAY = {
     Program.SERVER: "llama-server",

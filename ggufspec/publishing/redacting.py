@@ -30,22 +30,9 @@ Value = TypeVar("Value")
 
 _LEAST_SECRET = 8  # characters; a shorter value of a variable is no token, and may be a word of a log
 _LEAST_NAME = 3  # characters of a name that is replaced outside of paths
-_ORDINARY = frozenset(
-    {
-        *(
-            "admin",
-            "debian",
-            "docker",
-            "ec2-user",
-            "guest",
-            "home",
-            "jovyan",
-            "localhost",
-            "nobody",
-            "public",
-        ),
-        *("root", "runner", "shared", "ubuntu", "user", "users", "vscode", "www-data"),
-    }
+_ORDINARY = (
+    "admin debian docker ec2-user guest home jovyan localhost nobody public root runner shared ubuntu user "
+    "users vscode www-data"
 )
 """Names of users and hosts that name nobody. They are replaced in paths only."""
 _PART = r"[^/\s\"'\\:,;<>|*]+"  # of a path
@@ -61,12 +48,7 @@ _METADATA = re.compile(
     r"(general\.(?:name|basename|finetune|description|author|organization|url|repo_url|doi|uuid|tags"
     r"|quantized_by|source\.[\w.]+|base_model\.[\w.]+|dataset\.[\w.]+)\b[^=\n]*=)[^\n]*"
 )
-_KEPT = frozenset(
-    {
-        *("content", "sha256", "revision", "quant", "type_k", "type_v"),
-        *("flash_attn", "numa", "started_at", "backend", "commit"),
-    }
-)
+_KEPT = "content sha256 revision quant type_k type_v flash_attn numa started_at backend commit"
 """Fields of texts that are hashes, dates or words of llama.cpp."""
 
 
@@ -126,9 +108,14 @@ class Redactor:
 
     def __call__(self, text: str) -> str:
         """Return a text without anything private."""
-        private = [*_secret_spans(self._secret, text), *token_spans(text)]
+        private = [*token_spans(text)]
+        if self._secret is not None:
+            private += [(*match.span(), HIDDEN) for match in self._secret.finditer(text)]
         if self.patterns:
-            private += [(*match.span(), self._placeholder(match)) for match in self._pattern.finditer(text)]
+            private += [
+                (*match.span(), self.patterns[int(str(match.lastgroup)[1:])][1])
+                for match in self._pattern.finditer(text)
+            ]
         pieces, end = [], 0
         # of two that begin at one character the longer one first: it may be all that is replaced there
         for start, stop, placeholder in sorted(private, key=lambda span: (span[0], -span[1])):
@@ -160,14 +147,6 @@ class Redactor:
     def _pattern(self) -> re.Pattern[str]:
         return re.compile("|".join(f"(?P<p{n}>{pattern})" for n, (pattern, _) in enumerate(self.patterns)))
 
-    def _placeholder(self, match: re.Match[str]) -> str:
-        return self.patterns[int(str(match.lastgroup)[1:])][1]
-
-
-def _secret_spans(secret: re.Pattern[str] | None, text: str) -> Iterator[tuple[int, int, str]]:
-    if secret is not None:
-        yield from ((*match.span(), HIDDEN) for match in secret.finditer(text))
-
 
 def _written_forms(secret: str) -> tuple[str, ...]:
     """Return a value as it is, and as JSON, Python, a URL, HTML and a shell write it."""
@@ -188,7 +167,7 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
         changed = {
             field.name: _map_texts(getattr(value, field.name), change)
             for field in fields(value)
-            if field.init and field.name not in _KEPT
+            if field.init and field.name not in _KEPT.split()
         }
         return replace(value, **changed)
     if isinstance(value, Mapping):
@@ -318,7 +297,7 @@ def _name_patterns(
     placeholders = {name: f"{noun}-{number}" for number, name in enumerate(names, start=1)}
     for name in sorted(placeholders, key=len, reverse=True):
         escaped, word = re.escape(name), word_pattern(name)
-        if len(name) >= _LEAST_NAME and name.lower() not in _ORDINARY and not is_word(word):
+        if len(name) >= _LEAST_NAME and name.lower() not in _ORDINARY.split() and not is_word(word):
             yield word, placeholders[name]
         else:
             yield (
@@ -383,7 +362,7 @@ def _folder(path: str) -> str:
 
 def _models(bench: ResultSet) -> Iterator[ModelFile]:
     pairs = dict.fromkeys(spec.pair for spec in bench.runs.specs)
-    return (model for pair in pairs for model in (pair.target, pair.draft) if model is not None)
+    return (model for pair in pairs for model in pair.models)
 
 
 def _endpoints(bench: ResultSet) -> Iterator[Endpoint]:

@@ -43,22 +43,12 @@ _OPTIONS = {
 }
 """llama.cpp's flags that a measurement sets itself -> the option to use instead."""
 
-_FORBIDDEN = {
-    *("--host", "--port", "--path", "--api-key", "--api-key-file", "-np", "--parallel", "--slots"),
-    *(
-        "--no-slots",
-        "--slot-save-path",
-        "--metrics",
-        "-lv",
-        "--verbosity",
-        "--log-verbosity",
-        "-v",
-        "--verbose",
-    ),
-    *("-h", "--help", "--usage", "--version", "-i", "--interactive", "-cnv", "--conversation", "-if"),
-    *("-dr", "--docker-repo", "--ignore-eos", "--no-perf", "--prompt-cache", "--random-prompt", "-sys"),
-    *("-e", "--escape", "--no-escape", "--completion-bash", "--list-devices", "--cache-list"),
-}
+_FORBIDDEN = """
+    --host --port --path --api-key --api-key-file -np --parallel --slots --no-slots --slot-save-path --metrics
+    -lv --verbosity --log-verbosity -v --verbose -h --help --usage --version -i --interactive -cnv
+    --conversation -if -dr --docker-repo --ignore-eos --no-perf --prompt-cache --random-prompt -sys -e
+    --escape --no-escape --completion-bash --list-devices --cache-list
+"""
 """Flags with which nothing, or something else, would be measured; those of logging are recognised apart."""
 
 
@@ -77,7 +67,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
                 f"{name} cannot be passed to llama.cpp as it is: a measurement sets it",
                 f"use the option {_OPTIONS[name]} of ggufspec",
             )
-        if name in _FORBIDDEN or name.startswith("--log"):
+        if name in _FORBIDDEN.split() or name.startswith("--log"):
             raise GgufspecError(
                 f"{name} cannot be passed to llama.cpp: it would break the measurement", "leave it out"
             )

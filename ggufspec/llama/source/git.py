@@ -22,16 +22,10 @@ SCHEMES = ("https", "http", "ssh", "git", "file")
 """What an address may begin with. Others, such as ``ext::``, let git run a command that the address names."""
 
 _WITH_LOGIN = ("https", "http")
-_OTHER_REPOSITORY = {  # set inside of git's hooks; they name a repository that is not ours
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_NAMESPACE",
-    "GIT_PREFIX",
-}
+_OTHER_REPOSITORY = (  # set inside of git's hooks; they name a repository that is not ours
+    "GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES "
+    "GIT_COMMON_DIR GIT_NAMESPACE GIT_PREFIX"
+)
 _USER, _PASSWORD = "GGUFSPEC_GIT_USER", "GGUFSPEC_GIT_PASSWORD"  # names of variables
 _HELPER = (
     f"""!f() {{ test "$1" != get || printf 'username=%s\\npassword=%s\\n' "${_USER}" "${_PASSWORD}"; }}; f"""
@@ -183,7 +177,7 @@ def environment(login: Login | None = None, environ: Mapping[str, str] | None = 
     kept = {
         name: value
         for name, value in inherited.items()
-        if name not in _OTHER_REPOSITORY
+        if name not in _OTHER_REPOSITORY.split()
         and (name.startswith("GIT_") or name.lower() in PROXIES or not is_secret(name, value))
     }
     changed = {
