@@ -33,6 +33,7 @@ _FIELDS = {
 }
 """Field -> its names in /proc/cpuinfo, on x86 and on ARM."""
 
+_GOVERNORS = "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"
 _CONTAINERS = {"docker": "docker", "kubepods": "kubernetes", "containerd": "containerd", "lxc": "lxc"}
 """Part of a control group's path -> who made it."""
 
@@ -42,16 +43,18 @@ _NO_LIMIT = 1 << 60  # bytes; control groups without a limit say less than 2^63
 def details(root: Path = ROOT) -> MachineDetails:
     """Return what the system says about this machine; reads small files only, and never fails."""
     cpuinfo = _cpuinfo(root)
+    governors = {paths.text_of(file) for file in root.glob(_GOVERNORS)} - {""}
+    swap_kb = _find(r"^SwapTotal:\s+(\d+) kB", root / "proc/meminfo")
     return MachineDetails(
         **{name: _join(cpuinfo, keys) for name, keys in _FIELDS.items()},
-        governor=_governor(root),
-        smt=_smt(root),
+        governor=", ".join(sorted(governors)) or None,
+        smt={"1": True, "0": False}.get(paths.text_of(root / "sys/devices/system/cpu/smt/active")),
         numa_nodes=len([*root.glob("sys/devices/system/node/node[0-9]*")]) or None,
         kernel=" ".join(filter(None, (platform.release(), platform.version()))) or None,
-        distribution=_distribution(root),
+        distribution=_find(r'^PRETTY_NAME="?(.*?)"?$', root / "etc/os-release"),
         container=_container(root),
         hypervisor=_hypervisor(root, cpuinfo),
-        swap_bytes=_swap_bytes(root),
+        swap_bytes=None if swap_kb is None else int(swap_kb) << 10,
         memory_limit_bytes=min(_memory_limits(root), default=None),
     )
 
@@ -71,18 +74,10 @@ def _join(cpuinfo: Mapping[str, tuple[str, ...]], keys: Iterable[str]) -> str | 
     return ", ".join(filter(None, values)) or None
 
 
-def _governor(root: Path) -> str | None:
-    files = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
-    return ", ".join(sorted({paths.text_of(file) for file in files} - {""})) or None
-
-
-def _smt(root: Path) -> bool | None:
-    return {"1": True, "0": False}.get(paths.text_of(root / "sys/devices/system/cpu/smt/active"))
-
-
-def _distribution(root: Path) -> str | None:
-    name = re.search(r'^PRETTY_NAME="?(.*?)"?$', paths.text_of(root / "etc/os-release"), re.MULTILINE)
-    return name[1] if name else None
+def _find(pattern: str, file: Path) -> str | None:
+    """Return the group of a pattern in a small file; None where it is not there."""
+    match = re.search(pattern, paths.text_of(file), re.MULTILINE)
+    return match[1] if match else None
 
 
 def _container(root: Path) -> str | None:
@@ -111,16 +106,10 @@ def _hypervisor(root: Path, cpuinfo: Mapping[str, tuple[str, ...]]) -> str | Non
     return " ".join(dict.fromkeys(filter(None, named))) or "of unknown make"
 
 
-def _swap_bytes(root: Path) -> int | None:
-    total = re.search(r"^SwapTotal:\s+(\d+) kB", paths.text_of(root / "proc/meminfo"), re.MULTILINE)
-    return int(total[1]) << 10 if total else None
-
-
 def _memory_limits(root: Path) -> Iterable[int]:
     """Yield the limits of the control groups that this process is in, of version 2 or 1."""
-    group = re.search(r"^0::/(.*)$", paths.text_of(root / "proc/self/cgroup"), re.MULTILINE)
     top = root / "sys/fs/cgroup"
-    group_folder = top / group[1] if group else top
+    group_folder = top / (_find(r"^0::/(.*)$", root / "proc/self/cgroup") or "")
     folders = [folder for folder in (group_folder, *group_folder.parents) if folder.is_relative_to(top)]
     for file in (*(folder / "memory.max" for folder in folders), top / "memory/memory.limit_in_bytes"):
         limit = paths.text_of(file)
@@ -142,10 +131,11 @@ _ROUNDS = 4
 
 def snapshot(gpus: tuple[str, ...] = ()) -> Machine:
     """Describe this machine; ``gpus`` are the devices that llama.cpp reports."""
+    named = _find(r"^model name\s*:[ \t]*(.*?)\s*$", ROOT / "proc/cpuinfo")
     return Machine(
         hostname=platform.node(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        cpu=_cpu_name(),
+        cpu=named or _apple_name() or platform.processor() or platform.machine(),
         cores=usable_cores(),
         memory_bytes=psutil.virtual_memory().total,
         gpus=gpus,
@@ -180,15 +170,6 @@ def usable_cores() -> int:
     """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return _apple_name() or platform.processor() or platform.machine()
 
 
 def _apple_name() -> str | None:

@@ -161,9 +161,9 @@ def test_details_do_not_make_another_machine(tmp_path: Path) -> None:
     assert replace(here, details=details(tmp_path)) == here
 
 
-def test_a_mac_says_its_processor_by_sysctl(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mac_says_its_processor_by_sysctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.system", lambda: "Darwin")
-    monkeypatch.setattr("ggufspec.machine.hardware.Path.is_file", lambda _: False)
+    monkeypatch.setattr("ggufspec.machine.hardware.ROOT", tmp_path)
     ended = proc.Completed(
         argv=(), returncode=0, signal=None, timed_out=False, wall_s=0.0, peak_rss_bytes=None
     )
