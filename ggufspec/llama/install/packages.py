@@ -5,7 +5,6 @@ A package that cannot be used is refused by name. One that was installed without
 
 from __future__ import annotations
 
-import base64
 import csv
 import re
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path, PurePosixPath
 from packaging.version import InvalidVersion, Version
 
 from ggufspec.llama.install import contents, library, options, releases
-from ggufspec.llama.install.contents import FileRecord
 from ggufspec.llama.install.environment import capture_program
 from ggufspec.llama.install.store import Skipped
 
@@ -58,7 +56,7 @@ def find_package() -> Package | Skipped | None:
     except metadata.PackageNotFoundError:
         return None
     folder = Path(str(distribution.locate_file(_PACKAGE)))
-    has_library = (folder / _FOLDER).is_dir() or any(map(_is_library, _recorded(distribution)))
+    has_library = (folder / _FOLDER).is_dir() or bool(_recorded(distribution))
     return _examine(folder, distribution) if has_library else None
 
 
@@ -81,7 +79,7 @@ def _examine(folder: Path, distribution: metadata.Distribution | None) -> Packag
         )
 
     version = "" if distribution is None else distribution.version
-    recorded = {} if distribution is None else _recorded(distribution)
+    recorded = [] if distribution is None else _recorded(distribution)
     try:
         release = Version(version).base_version
     except InvalidVersion:
@@ -106,19 +104,13 @@ def _examine(folder: Path, distribution: metadata.Distribution | None) -> Packag
     return Package(folder=folder, library=file.parent, version=version, devices=listed)
 
 
-def _recorded(distribution: metadata.Distribution) -> dict[str, FileRecord]:
-    """Return the libraries that a wheel held, by their path in site-packages.
+def _recorded(distribution: metadata.Distribution) -> list[str]:
+    """Return the paths in site-packages of the libraries that a wheel held, also of those that are missing.
 
     Empty where the installer wrote no RECORD (Python Packaging User Guide, "Recording installed projects").
     """
     rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
-    entries = {}
-    for name, digest, size in (row for row in rows if len(row) == 3):
-        algorithm, _, encoded = digest.partition("=")
-        if _is_library(name) and algorithm == "sha256" and size:
-            sha256 = base64.urlsafe_b64decode(f"{encoded}==").hex()
-            entries[name] = FileRecord(size_bytes=int(size), sha256=sha256)
-    return entries
+    return [row[0] for row in rows if row and _is_library(row[0])]
 
 
 def _is_library(name: str) -> bool:
