@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, islice
-from typing import Any
+from typing import Any, TextIO
 
 from ggufspec.domain import Failure, Prompt, RequestOutcome, ServiceLevel, Traffic
 from ggufspec.llama.server import END, AnswerText, LoadClient, RequestError, Timings, path_of, read_event
-from ggufspec.serving.figures import RequestRecord
+from ggufspec.serving.figures import RequestRecord, encode_record
 
 REQUESTS_PER_USER = 5
 """The least number of requests that count, by user: the first one of each precedes the steady window."""
@@ -308,6 +309,44 @@ class TrafficRun:
 
     def _since(self, at: float) -> float:
         return round(at - self._started, 6)
+
+
+def send_traffic(
+    url: str,
+    key: str | None,
+    traffic: Traffic,
+    make_body: Callable[[Prompt], Mapping[str, Any]],
+    record: TextIO,
+    *,
+    seed: int,
+    timeout_s: float | None,
+    path: str = "/completion",
+) -> Counter[RequestOutcome]:
+    """Send all requests to a server, write a line for each, and return how they ended; see ``TrafficRun``.
+
+    Raises:
+        OSError: a line cannot be written.
+    """
+    outcomes: Counter[RequestOutcome] = Counter()
+
+    def store(ended: RequestRecord) -> None:
+        outcomes[ended.outcome] += 1
+        record.write(encode_record(ended))
+
+    async def send_all() -> None:
+        async with aclosing(LoadClient(url, key)) as client:
+            await TrafficRun(
+                client=client,
+                traffic=traffic,
+                make_body=make_body,
+                write=store,
+                path=path,
+                seed=seed,
+                timeout_s=timeout_s,
+            ).run()
+
+    run_in_loop(send_all())
+    return outcomes
 
 
 def run_in_loop(main: Coroutine[Any, Any, None]) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from ggufspec.domain import Failure, Prompt, RequestOutcome, RunSpec, Status
+from ggufspec.engines import Engine
 from ggufspec.engines.server import LoadedServer, Parsed, ServerEngine, response
-from ggufspec.llama.server import LoadClient
-from ggufspec.serving.client import TrafficRun, run_in_loop
-from ggufspec.serving.figures import RequestRecord, encode_record
+from ggufspec.llama.install import Install
+from ggufspec.serving.client import send_traffic
 from ggufspec.serving.rereading import read_server_record
 from ggufspec.units import counted
 
@@ -43,30 +41,16 @@ class TrafficEngine(ServerEngine):
                 "b6723 or later",
             )
         loaded.runs += 1
-        outcomes: Counter[RequestOutcome] = Counter()
-
-        def store(one: RequestRecord) -> None:
-            outcomes[one.outcome] += 1
-            record.write(encode_record(one))
-
-        traffic = spec.traffic
+        traffic, client = spec.traffic, loaded.server.client
         tokens = dict(zip(traffic.prompts, traffic.tokens_of(spec.n_predict), strict=True))
 
         def make_body(prompt: Prompt) -> Mapping[str, Any]:
             return make_request(spec, prompt, loaded) | {"n_predict": tokens[prompt]}
 
-        async def send_all() -> None:
-            async with aclosing(LoadClient(loaded.server.client.url, loaded.server.client.key)) as client:
-                await TrafficRun(
-                    client=client,
-                    traffic=traffic,
-                    make_body=make_body,
-                    write=store,
-                    seed=spec.sampling.seed,
-                    timeout_s=self.timeout_s,
-                ).run()
-
-        run_in_loop(send_all())
+        seed, timeout_s = spec.sampling.seed, self.timeout_s
+        outcomes = send_traffic(
+            client.url, client.key, traffic, make_body, record, seed=seed, timeout_s=timeout_s
+        )
         death = loaded.server.await_death() if outcomes[RequestOutcome.DISCONNECTED] else None
         if death is not None:
             raise death
@@ -80,6 +64,18 @@ class TrafficEngine(ServerEngine):
         if spec.traffic is None:
             return super()._parse(spec, out)
         return read_server_record(spec, lambda: out.open(encoding="utf-8", newline="\n"))
+
+
+def make(
+    name: str,
+    install: Install,
+    *,
+    timeout_s: float | None = None,
+    capacity: int | None = None,
+    per_arm: bool = False,
+) -> Engine:
+    """Return the engine ``server`` that also measures several users; arguments as for ``engines.make``."""
+    return TrafficEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s, per_arm=per_arm)
 
 
 def make_request(spec: RunSpec, prompt: Prompt, loaded: LoadedServer) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import msgspec
 
@@ -66,6 +66,12 @@ def decode_records(lines: Iterable[str]) -> Iterator[RequestRecord]:
     for line in lines:
         if line.startswith(_START) and line.endswith("\n"):
             yield _decoder.decode(line)
+
+
+def read_records(open_lines: Callable[[], TextIO]) -> Iterator[RequestRecord]:
+    """Yield the records of a file."""
+    with open_lines() as lines:
+        yield from decode_records(lines)
 
 
 _START = '{"number":'

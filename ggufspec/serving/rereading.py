@@ -13,7 +13,7 @@ from ggufspec.domain import RunResult, RunSpec, Sample
 from ggufspec.engines import rereading
 from ggufspec.engines.server import Parsed
 from ggufspec.errors import LogError
-from ggufspec.serving.figures import RequestRecord, decode_records, summarize
+from ggufspec.serving.figures import read_records, summarize
 from ggufspec.serving.running import RUNNING, read_record
 
 
@@ -58,13 +58,8 @@ def read_server_record(spec: RunSpec, read_lines: Callable[[], TextIO]) -> Parse
     """
     with read_lines() as lines:
         noted = next(_noted_sizes(lines), None)
-    parsed = summarize(spec, lambda: _read(read_lines))
+    parsed = summarize(spec, lambda: read_records(read_lines))
     return replace(parsed, sample=replace(parsed.sample, n_draft=noted))
-
-
-def _read(read_lines: Callable[[], TextIO]) -> Iterator[RequestRecord]:
-    with read_lines() as lines:
-        yield from decode_records(lines)
 
 
 def _noted_sizes(lines: TextIO) -> Iterator[int | None]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -28,7 +27,6 @@ from ggufspec.engines import Engine, Measurement
 from ggufspec.engines.server import Parsed, TokenCandidate, candidates, question, response
 from ggufspec.llama.server import (
     CHAT_PATH,
-    LoadClient,
     RequestError,
     ServerCounters,
     answers,
@@ -37,8 +35,8 @@ from ggufspec.llama.server import (
     read_metrics,
 )
 from ggufspec.redaction import redact
-from ggufspec.serving.client import TrafficRun, run_in_loop
-from ggufspec.serving.figures import RequestRecord, decode_records, encode_record, summarize
+from ggufspec.serving.client import send_traffic
+from ggufspec.serving.figures import RequestRecord, read_records, summarize
 from ggufspec.units import counted
 
 COMPLETIONS = "/v1/completions"
@@ -207,32 +205,24 @@ class RunningEngine(Engine):
         assert traffic is not None
         out, key = log.with_suffix(".out"), self.keys.get(endpoint.url)
         log.with_suffix(".err").write_bytes(b"")
-        outcomes: Counter[RequestOutcome] = Counter()
         tokens = dict(zip(traffic.prompts, traffic.tokens_of(spec.n_predict), strict=True))
         started = time.perf_counter()
         with out.open("w", encoding="utf-8", newline="\n") as record, connect(endpoint.url, key) as client:
 
-            def store(one: RequestRecord) -> None:
-                outcomes[one.outcome] += 1
-                record.write(encode_record(one))
-
             def make(prompt: Prompt) -> Mapping[str, Any]:
                 return make_body(spec, prompt) | {"max_tokens": tokens[prompt]}
 
-            async def send_all() -> None:
-                async with aclosing(LoadClient(endpoint.url, key)) as sender:
-                    await TrafficRun(
-                        client=sender,
-                        traffic=traffic,
-                        make_body=make,
-                        write=store,
-                        path=COMPLETIONS,
-                        seed=spec.sampling.seed,
-                        timeout_s=self.timeout_s,
-                    ).run()
-
             before = read_counters(read_metrics(client) or "")
-            run_in_loop(send_all())
+            outcomes = send_traffic(
+                endpoint.url,
+                key,
+                traffic,
+                make,
+                record,
+                path=COMPLETIONS,
+                seed=spec.sampling.seed,
+                timeout_s=self.timeout_s,
+            )
             after = read_counters(read_metrics(client) or "")
             pair = msgspec.to_builtins(CounterPair(before=before, after=after))
             response.note(record, counters=pair)
@@ -292,18 +282,15 @@ def read_record(spec: RunSpec, open_lines: Callable[[], TextIO]) -> Parsed:
         spec: of the run.
         open_lines: opens the record; called several times, so that not all of it is in memory at once.
     """
-
-    def read() -> Iterator[RequestRecord]:
-        with open_lines() as lines:
-            yield from decode_records(lines)
-
-    parsed = summarize(spec, read)
-    if any(record.outcome is RequestOutcome.OK and record.timings is None for record in read()):
+    parsed = summarize(spec, lambda: read_records(open_lines))
+    if any(
+        record.outcome is RequestOutcome.OK and record.timings is None for record in read_records(open_lines)
+    ):
         failed = Sample(status=Status.FAILED, program=Program.SERVER, traffic=parsed.sample.traffic)
         return Parsed(sample=failed, remark=NO_COUNTS)
     with open_lines() as lines:
         counters = _read_counters(lines)
-    parsed = with_counters(parsed, spec, counters, received=_count_received(read()))
+    parsed = with_counters(parsed, spec, counters, received=_count_received(read_records(open_lines)))
     sample, endpoint = parsed.sample, spec.endpoint
     if sample.status is not Status.OK:
         return parsed
