@@ -28,7 +28,7 @@ from ggufspec import fleet  # noqa: E402
 from ggufspec.analysis import comparing  # noqa: E402
 from ggufspec.choices import Where  # noqa: E402
 from ggufspec.measure import api  # noqa: E402
-from ggufspec.options import BenchOptions  # noqa: E402
+from ggufspec.options import BenchOptions, FleetBenchOptions  # noqa: E402
 from ggufspec.report.text import comparison  # noqa: E402
 from ggufspec.results import ResultSet  # noqa: E402
 from tests.support.ray_nodes import start_cluster  # noqa: E402
@@ -69,7 +69,7 @@ def measure_in_fleet(request: BenchOptions, name: str) -> ResultSet:
     with start_cluster() as nodes:
         nodes.add("node")
         with fleet.RayCluster(address=nodes.address) as cluster:
-            order = fleet.make_order(name, request, command=tuple(sys.argv))
+            order = fleet.make_order(name, request.to(FleetBenchOptions), command=tuple(sys.argv))
             for _ in fleet.Drive(cluster=cluster, order=order, where=Where.EACH).run():
                 pass
     (bench,) = fleet.read_benches(fleet.read_fleet(name)).values()

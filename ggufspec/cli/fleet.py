@@ -64,15 +64,7 @@ def _measure(asked: FleetSweepOptions) -> None:
 
     _refuse_token(asked)
     name = None if asked.resume is None else fleet.read_fleet(asked.resume).fleet.name
-    order = fleet.make_order(
-        name or asked.name or fleet.new_name(),
-        asked,
-        command=words_of_process(),
-        shares_token=asked.share_token,
-        builds=asked.build_missing,
-        yes=asked.yes,
-        plans=asked.dry_run,
-    )
+    order = fleet.make_order(name or asked.name or fleet.new_name(), asked, command=words_of_process())
     with fleet.RayCluster(address=asked.address) as cluster:
         if asked.dry_run:
             _print_plan(cluster, order, asked)
@@ -122,14 +114,7 @@ def tune(asked: FleetTuneOptions) -> None:
     from ggufspec import fleet
 
     _refuse_token(asked)
-    order = fleet.make_order(
-        asked.name or fleet.new_name(),
-        asked,
-        command=words_of_process(),
-        shares_token=asked.share_token,
-        builds=asked.build_missing,
-        yes=asked.yes,
-    )
+    order = fleet.make_order(asked.name or fleet.new_name(), asked, command=words_of_process())
     missing: list[str] = []
     with fleet.RayCluster(address=asked.address) as cluster:
         for host, answer in fleet.tune_nodes(cluster, order):

@@ -11,7 +11,7 @@ import os
 import pickle
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -135,13 +135,7 @@ class Bencher:
 
         Downloads, builds and checksums wait for blocks of other nodes on this host: they would disturb them.
         """
-        self._clean_environment()
-        try:
-            with hold_host(self.lock):
-                prepared = self._prepare()
-            yield prepared
-        except (GgufspecError, OSError) as error:
-            yield OrderFailure(reason=_describe(error))
+        yield from self._answer(lambda: self._alone(self._prepare))
 
     def examine(self) -> Iterator[Message]:
         """Yield what ``ggufspec doctor`` finds on this machine; nothing is changed."""
@@ -149,13 +143,7 @@ class Bencher:
 
     def tune(self) -> Iterator[Message]:
         """Yield the configuration that is fastest on this machine, or why none was found."""
-        self._clean_environment()
-        try:
-            with hold_host(self.lock):
-                tuned = self._tune()
-            yield tuned
-        except (GgufspecError, OSError) as error:
-            yield OrderFailure(reason=_describe(error))
+        yield from self._answer(lambda: self._alone(self._tune))
 
     def measure(self, block: int, n_known: int, last_log: str | None) -> Iterator[Message]:
         """Measure a block, and yield its runs as they come, then what is known of all its texts.
@@ -165,12 +153,7 @@ class Bencher:
             n_known: how many runs of this machine's bench the driver has.
             last_log: the log of the last one of these.
         """
-        self._clean_environment()
-        try:
-            with hold_host(self.lock) as waited_s:
-                yield from self._measure(block, n_known, last_log, waited_s)
-        except (GgufspecError, OSError) as error:
-            yield OrderFailure(reason=_describe(error))
+        yield from self._answer(lambda: self._measure(block, n_known, last_log))
 
     def restore(self, meta: Meta, runs: tuple[RunResult, ...]) -> Iterator[Message]:
         """Store the runs that the driver has of this machine, in place of those that were lost here.
@@ -179,22 +162,31 @@ class Bencher:
             meta: of the bench.
             runs: in the order of measurement.
         """
-        self._clean_environment()
+        yield from self._answer(lambda: self._restore(meta, runs))
+
+    def _answer(self, work: Callable[[], Iterable[Message]]) -> Iterator[Message]:
+        """Yield the messages of some work, or why it failed."""
+        for name, value in self.unset.items():  # Ray sets them again before each call
+            if os.environ.get(name) == value:
+                del os.environ[name]
         try:
-            folder = paths.runs_dir() / self._bench
-            if folder.exists():
-                results.delete(self._bench)
-            (folder / "logs").mkdir(parents=True)
-            results.write_bench(folder, replace(meta, id=self._bench), runs)
-            yield self._describe_plan()
+            yield from work()
         except (GgufspecError, OSError) as error:
             yield OrderFailure(reason=_describe(error))
 
-    def _clean_environment(self) -> None:
-        """Remove variables that this process got from what runs it; Ray sets them again before each call."""
-        for name, value in self.unset.items():
-            if os.environ.get(name) == value:
-                del os.environ[name]
+    def _alone(self, work: Callable[[], Message]) -> Iterator[Message]:
+        """Yield the message of work that is done while nothing else is measured on this host."""
+        with hold_host(self.lock):
+            message = work()
+        yield message
+
+    def _restore(self, meta: Meta, runs: tuple[RunResult, ...]) -> Iterator[Message]:
+        folder = paths.runs_dir() / self._bench
+        if folder.exists():
+            results.delete(self._bench)
+        (folder / "logs").mkdir(parents=True)
+        results.write_bench(folder, replace(meta, id=self._bench), runs)
+        yield self._describe_plan()
 
     def _open_order(self) -> Order:
         """Return the order.
@@ -256,7 +248,7 @@ class Bencher:
             session = identify(api.prepare(_fetch(asked, order)))
         self._session = replace(session, suite=replace(session.suite, max_time_s=None))
         self._keys = tuple(block_key(block.arms[0]) for block in session.suite.blocks)
-        self._bench = f"{order.id}.{_machine_of(session)}"
+        self._bench = f"{order.id}.{identify_machine(machine.snapshot(session.devices))}"
         self._command, self._plans = order.command, order.plans
         return self._describe_plan()
 
@@ -288,25 +280,27 @@ class Bencher:
         results.close(store)
         return store.meta
 
-    def _measure(self, number: int, n_known: int, last_log: str | None, waited_s: float) -> Iterator[Message]:
+    def _measure(self, number: int, n_known: int, last_log: str | None) -> Iterator[Message]:
         session = self._prepared
         suite = replace(session.suite, blocks=(session.suite.blocks[number],))
         session = replace(session, suite=suite)
-        store = opened = self._open(session)
-        if not _begins_with(opened.runs, n_known, last_log):
-            results.close(opened)
-            yield RunsMissing(self._bench)
-            return
-        n_sent = n_known
-        try:
-            for store in api.record(session, opened):
-                for index in range(n_sent, len(store.runs)):
-                    yield RunStored(index, store.runs[index], _read_logs(store, index))
-                n_sent = max(n_sent, len(store.runs))
-        finally:
-            session.engine.close()
-        yield from _list_judgements(store.runs, n_known, self._keys[number])
-        yield BlockMeasured(number, waited_s)
+        with hold_host(self.lock) as waited_s:
+            store = opened = self._open(session)
+            runs = opened.runs
+            if n_known and (len(runs) < n_known or runs[n_known - 1].log != last_log):
+                results.close(opened)
+                yield RunsMissing(self._bench)
+                return
+            n_sent = n_known
+            try:
+                for store in api.record(session, opened):
+                    for index in range(n_sent, len(store.runs)):
+                        yield RunStored(index, store.runs[index], _read_logs(store, index))
+                    n_sent = max(n_sent, len(store.runs))
+            finally:
+                session.engine.close()
+            yield from _list_judgements(store.runs, n_known, self._keys[number])
+            yield BlockMeasured(number, waited_s)
 
     @property
     def _prepared(self) -> Session:
@@ -331,12 +325,8 @@ def _build_missing(order: Order) -> None:
         GgufspecError: it cannot be built.
     """
     is_named = order.request.llamas != (None,)
-    if order.builds and not (order.plans or is_named or installs.is_any_found()):
+    if order.request.build_missing and not (order.plans or is_named or installs.is_any_found()):
         build.build(BuildOptions())
-
-
-def _machine_of(session: Session) -> str:
-    return identify_machine(machine.snapshot(session.devices))
 
 
 def _fetch(asked: T, order: Order) -> T:
@@ -352,18 +342,13 @@ def _fetch(asked: T, order: Order) -> T:
         texts = [name for name in models.list_names(asked) if isinstance(name, str)]
         return models.with_models(asked, {text: models.find_model(text, access) for text in texts})
     for survey in measure.survey_models(models.list_names(asked), access).values():
-        if survey.missing_bytes > MOST_BYTES and not order.yes:
+        if survey.missing_bytes > MOST_BYTES and not order.request.yes:
             raise ConsentNeededError(
                 f"its download of {format_bytes(survey.missing_bytes)} needs confirmation", "add --yes"
             )
         if survey.missing_bytes:
             hub.check_room(survey)
     return models.with_fetched(asked)
-
-
-def _begins_with(runs: Runs, n_known: int, last_log: str | None) -> bool:
-    """Whether a bench begins with the runs that the driver has."""
-    return n_known == 0 or (len(runs) >= n_known and runs[n_known - 1].log == last_log)
 
 
 def _read_logs(store: ResultSet, number: int) -> dict[str, bytes]:

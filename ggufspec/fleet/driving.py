@@ -7,6 +7,8 @@ import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from ggufspec import results
 from ggufspec.choices import Where
 from ggufspec.domain import Role
@@ -370,15 +372,7 @@ class Drive:
             return
         ends = self._schedule.endings[self._n_stored_ends :]
         events = [
-            BlockEnded(
-                pool=end.pool,
-                block=end.block,
-                key=self._keys[end.pool][end.block],
-                ending=end.ending,
-                machine=end.machine,
-                reason=end.reason,
-            )
-            for end in ends
+            BlockEnded(key=self._keys[end.pool][end.block], **msgspec.structs.asdict(end)) for end in ends
         ]
         for end in ends:
             if end.ending is not AttemptEnding.MEASURED:

@@ -26,7 +26,7 @@ from ggufspec.choices import Where
 from ggufspec.domain import NO_PROMPT, Role, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.fleet.orders import CommonSetup
-from ggufspec.fleet.scheduling import AttemptEnding
+from ggufspec.fleet.scheduling import AttemptEnding, BlockEnd
 from ggufspec.results import ResultSet, seals
 from ggufspec.units import counted
 
@@ -82,18 +82,13 @@ class NodeLost(Struct, tag_field="event", tag="lost", frozen=True, kw_only=True)
     reason: str
 
 
-class BlockEnded(Struct, tag_field="event", tag="block", frozen=True, kw_only=True, omit_defaults=True):
+class BlockEnded(BlockEnd, tag_field="event", tag="block", frozen=True, kw_only=True):
     """A block ended; ``key`` identifies it in runs, ``block`` is its number for people.
 
     ``pool`` is the hardware of the machines that share blocks, or the machine: it is measured there once.
     """
 
-    pool: str
-    block: int
     key: str
-    ending: AttemptEnding
-    machine: str | None = None
-    reason: str | None = None
 
 
 Event = MachineJoined | MachineRefused | NodeLost | BlockEnded

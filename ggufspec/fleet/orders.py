@@ -17,7 +17,7 @@ from ggufspec.doctor import Checkup
 from ggufspec.domain import Difference, FileUse, Machine, ModelName, RunResult, TextAudit
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import hub
-from ggufspec.options import BenchOptions, RunOptions, TuneOptions
+from ggufspec.options import BenchOptions, FleetSweepOptions, FleetTuneOptions, RunOptions, TuneOptions
 from ggufspec.results import Configuration, Meta
 
 _LONGEST_NAME = 40  # characters of a host's name in an id
@@ -55,24 +55,23 @@ class Order:
         request: what each machine measures or tunes; without a token, unless the user shares it.
         command: the driver's command line.
         texts: path on the driver's machine -> content of each file of prompts that the request names.
-        builds: whether a machine without llama.cpp builds it.
-        yes: whether a machine downloads models of any size.
-        plans: whether nothing is downloaded, built, stored or measured.
     """
 
     fleet: str
     id: str = field(default_factory=lambda: secrets.token_hex(8))
-    request: BenchOptions | TuneOptions
+    request: FleetSweepOptions | FleetTuneOptions
     command: tuple[str, ...]
     texts: Mapping[str, bytes] = field(default_factory=dict)
-    builds: bool = False
-    yes: bool = False
-    plans: bool = False
 
     @property
     def tunes(self) -> bool:
         """Whether each machine tunes, instead of measuring blocks."""
         return isinstance(self.request, TuneOptions)
+
+    @property
+    def plans(self) -> bool:
+        """Whether nothing is downloaded, built, stored or measured."""
+        return isinstance(self.request, BenchOptions) and self.request.dry_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,13 +184,9 @@ Message = (
 
 def make_order(
     fleet: str,
-    request: BenchOptions | TuneOptions,
+    request: FleetSweepOptions | FleetTuneOptions,
     *,
     command: tuple[str, ...] = (),
-    shares_token: bool = False,
-    builds: bool = False,
-    yes: bool = False,
-    plans: bool = False,
 ) -> Order:
     """Return a request as it travels: with its files of prompts, without a token that is not shared.
 
@@ -215,15 +210,12 @@ def make_order(
             "a tuned configuration belongs to one machine", "name the models and settings instead of --tuned"
         )
     texts = {str(path): _read_text(path) for path in list_texts(request)}
-    token = hub.Access.of(request).known_token if shares_token else None
+    token = hub.Access.of(request).known_token if request.share_token else None
     return Order(
         fleet=fleet,
         request=_with_absolute_paths(request).replace(token=token, name=None),
         command=command,
         texts=texts,
-        builds=builds,
-        yes=yes,
-        plans=plans,
     )
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from ggufspec.choices import Where
 
 _MOST_ATTEMPTS = 3  # of a block: it may be what ends its machines
@@ -50,8 +52,7 @@ class Job(NamedTuple):
     block: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlockEnd:
+class BlockEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of a block; ``machine`` is the last one that had it, ``reason`` why it was not measured."""
 
     pool: str

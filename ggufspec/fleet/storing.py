@@ -154,7 +154,8 @@ def merge(benches: Sequence[str], *, name: str | None = None, command: tuple[str
                     BlockEnded(
                         pool=machine, block=number, key=key, ending=AttemptEnding.MEASURED, machine=machine
                     )
-                    for number, key in enumerate(_list_blocks(bench))
+                    # in the order of their first runs
+                    for number, key in enumerate(dict.fromkeys(map(block_key, bench.runs.by_spec()[0])))
                 ),
             )
     except BaseException:
@@ -235,11 +236,6 @@ def _shared(bench: ResultSet) -> dict[str, object]:
         "answer lengths (-n)": {spec.n_predict for spec in specs},
         "sampling": {spec.sampling for spec in specs},
     }
-
-
-def _list_blocks(bench: ResultSet) -> tuple[str, ...]:
-    """Return the keys of a bench's blocks, in the order of their first runs."""
-    return tuple(dict.fromkeys(map(block_key, bench.runs.by_spec()[0])))
 
 
 def _copy(bench: ResultSet, name: str) -> Path:

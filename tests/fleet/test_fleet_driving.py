@@ -29,7 +29,7 @@ from ggufspec.fleet import AttemptEnding, Drive, benching, make_order
 from ggufspec.fleet.benching import Bencher, hold_host, list_software
 from ggufspec.fleet.orders import BlockMeasured, OrderFailure, Preparation, unpack_texts
 from ggufspec.measure import api
-from ggufspec.options import BenchOptions
+from ggufspec.options import FleetSweepOptions
 from ggufspec.results import CellKey, ResultSet
 from tests.support import values
 from tests.support.fleets import N_BLOCKS, FakeCluster, FakeNode, drive, order
@@ -257,22 +257,22 @@ def test_a_fleet_is_resumed_as_it_was_begun(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_no_token_travels_unless_it_is_shared() -> None:
-    asked = BenchOptions(token="hf_secret")
+    asked = FleetSweepOptions(token="hf_secret")
     assert make_order("nightly", asked).request.token is None
-    assert make_order("nightly", asked, shares_token=True).request.token == "hf_secret"
+    assert make_order("nightly", asked.replace(share_token=True)).request.token == "hf_secret"
 
 
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
-        (BenchOptions(url="http://x"), "--url"),
-        (BenchOptions(tuned="big"), "--tuned"),
-        (BenchOptions(rpc="a:50052,b:50052"), "--rpc"),
-        (BenchOptions(rpc=("none", "a:50052")), "--rpc"),
-        (BenchOptions(rpc=("a:50052",)), "--rpc"),
+        (FleetSweepOptions(url="http://x"), "--url"),
+        (FleetSweepOptions(tuned="big"), "--tuned"),
+        (FleetSweepOptions(rpc="a:50052,b:50052"), "--rpc"),
+        (FleetSweepOptions(rpc=("none", "a:50052")), "--rpc"),
+        (FleetSweepOptions(rpc=("a:50052",)), "--rpc"),
     ],
 )
-def test_what_machines_of_a_fleet_cannot_use_is_refused(asked: BenchOptions, named: str) -> None:
+def test_what_machines_of_a_fleet_cannot_use_is_refused(asked: FleetSweepOptions, named: str) -> None:
     with pytest.raises(GgufspecError) as error:
         make_order("nightly", asked)
     assert named in str(error.value.hint)
@@ -281,7 +281,7 @@ def test_what_machines_of_a_fleet_cannot_use_is_refused(asked: BenchOptions, nam
 def test_paths_are_absolute_for_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "target.gguf").touch()
-    asked = BenchOptions(
+    asked = FleetSweepOptions(
         target=("target.gguf", "user/repo:Q4_K_M"), draft_model=Path("drafter.gguf"), llama=Path("bin")
     )
     sent = make_order("nightly", asked).request
@@ -292,7 +292,7 @@ def test_paths_are_absolute_for_machines(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_files_of_prompts_travel(tmp_path: Path) -> None:
     (tmp_path / "story.txt").write_text("Once upon a time")
-    sent = make_order("nightly", BenchOptions(prompt_file=(tmp_path / "story.txt",)))
+    sent = make_order("nightly", FleetSweepOptions(prompt_file=(tmp_path / "story.txt",)))
     (tmp_path / "story.txt").unlink()
     (path,) = unpack_texts(sent, tmp_path / "there").prompt_file
     assert (path.name, path.read_text()) == ("story.txt", "Once upon a time")
@@ -375,7 +375,7 @@ def test_a_fleet_in_which_no_machine_takes_part_is_an_error(
 def test_a_plan_says_what_each_machine_would_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = FakeNode(host="odd", hardware="Another Processor")
     machines = cluster(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b"), odd)
-    planned = make_order("nightly", BenchOptions(), plans=True)
+    planned = make_order("nightly", FleetSweepOptions(dry_run=True))
     plan = fleet.plan_fleet(*fleet.prepare_nodes(machines, planned), Where.SAME)
     assert sorted(job.block for job in plan.simulation.measured) == list(range(N_BLOCKS))
     assert set(plan.hosts.values()) == {"a", "b"}

@@ -11,7 +11,7 @@ from ggufspec import fleet, paths, results, tuning
 from ggufspec.domain import Machine, Role
 from ggufspec.errors import GgufspecError, InconclusiveError
 from ggufspec.fleet import make_order, tune_nodes
-from ggufspec.options import TuneOptions
+from ggufspec.options import FleetTuneOptions, TuneOptions
 from ggufspec.results import Configuration
 from tests.support import values
 from tests.support.fleets import FakeCluster, FakeNode
@@ -43,7 +43,7 @@ def tune(
         return tuned_on(here.machine)
 
     monkeypatch.setattr(tuning, "tune", answer)
-    order = make_order("office", TuneOptions(max_time=60.0))
+    order = make_order("office", FleetTuneOptions(max_time=60.0))
     return dict(tune_nodes(cluster, order))
 
 

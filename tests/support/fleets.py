@@ -19,7 +19,7 @@ from ggufspec.fleet.benching import Bencher, list_software
 from ggufspec.fleet.orders import Message
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import Block, RunPlan, Session, api
-from ggufspec.options import BenchOptions
+from ggufspec.options import FleetSweepOptions
 from ggufspec.results import ResultSet
 from tests.support.scripted import INSTALL, Scripted
 from tests.support.values import MACHINE, spec
@@ -179,7 +179,7 @@ class FakeCluster:
 
 def order(name: str = "nightly") -> Order:
     """An order without models to fetch."""
-    return make_order(name, BenchOptions(), command=("ggufspec", "fleet", "sweep"))
+    return make_order(name, FleetSweepOptions(), command=("ggufspec", "fleet", "sweep"))
 
 
 def drive(
