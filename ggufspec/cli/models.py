@@ -110,12 +110,11 @@ def _print_next_step(survey: hub.Survey, *, quiet: bool) -> None:
         if not quiet:
             echo(f"measure it: ggufspec bench{way}", err=True)
         return
-    model = str(target.path) if target.repo is None else f"{target.repo}/{target.filename}"
     if not survey.heads:
-        find = shlex.join(["ggufspec", "suggest", model])
+        find = shlex.join(["ggufspec", "suggest", target.reference])
         echo(f"note: this target has no drafter; find one: {find}", err=True)
     for head in survey.heads:
-        words = ["ggufspec", "fetch", "--target", model, "--draft-model", f"{head.repo}/{head.filename}"]
+        words = ["ggufspec", "fetch", "--target", target.reference, "--draft-model", head.reference]
         echo(f"note: its repository has a head that may draft for it; get it: {shlex.join(words)}", err=True)
 
 

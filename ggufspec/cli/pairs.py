@@ -141,8 +141,8 @@ def _fit_cells(fit: planning.PairFit) -> dict[str, str]:
 def _format_details(entry: catalog.CatalogueEntry) -> str:
     lines = {
         "pair": entry.pair.name,
-        "target": _format_location(entry.pair.target),
-        "drafter": None if entry.pair.draft is None else _format_location(entry.pair.draft),
+        "target": entry.pair.target.reference,
+        "drafter": None if entry.pair.draft is None else entry.pair.draft.reference,
         "method": _format_method(entry),
         "γ": entry.gamma,
         "p-min": entry.p_min,
@@ -181,10 +181,6 @@ def _format_pin(model: ModelFile, catalogue: Path) -> str:
         return f"{model.filename} not yet: its first fetch does it"
     commit = f" of {pin.commit[:12]}" if pin.commit else ""
     return f"{model.filename}{commit}, SHA-256 {pin.sha256[:12]}… (in {pin.stated_in})"
-
-
-def _format_location(model: ModelFile) -> str:
-    return str(model.path) if model.repo is None else f"{model.repo}/{model.filename}"
 
 
 def _format_json(entry: catalog.CatalogueEntry) -> dict[str, object]:

@@ -33,6 +33,11 @@ class ModelFile:
     path: Path | None = None
     content: str | None = None
 
+    @property
+    def reference(self) -> str:
+        """What names it: its repository and file, or its path."""
+        return str(self.path) if self.repo is None else f"{self.repo}/{self.filename}"
+
 
 ModelName = str | Path | ModelFile
 """A path, or a text as ``hub.parse_reference`` reads it: ``user/repo:Q4_K_M``, ``demo:target``, a path."""

@@ -83,7 +83,7 @@ def find_head(target: ModelFile, access: hub.Access) -> ModelFile:
         + "".join(f"; {fault}" for fault in faults[:1]),
         "its own layers for MTP draft with --method draft-mtp; leave out -md auto"
         if has_layers
-        else f"look for drafters elsewhere: ggufspec suggest {_name(target)}",
+        else f"look for drafters elsewhere: ggufspec suggest {target.reference}",
     )
 
 
@@ -129,10 +129,6 @@ def _choose_drafter(name: ModelName | None, target: ModelFile, access: hub.Acces
     if name is None:
         return None
     return find_head(target, access) if name == AUTO else _locate(name, access)
-
-
-def _name(model: ModelFile) -> str:
-    return str(model.path) if model.repo is None else f"{model.repo}/{model.filename}"
 
 
 def _locate(name: ModelName, access: hub.Access) -> ModelFile:

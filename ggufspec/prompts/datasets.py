@@ -233,9 +233,9 @@ def read_dataset(name: str, access: hub.Access) -> PromptSuite:
         GgufspecError: there is no such dataset or part, it is too large, or it is no suite.
     """
     reference = hub.parse_dataset(name.removeprefix(PREFIX))
-    listing = hub.list_dataset(reference, access)
+    listing = hub.list_files(reference.repo, reference.revision, access, hub.DATASET)
     part, files = _choose_part(reference, listing.files)
-    size_bytes = sum(file.size_bytes or 0 for file in files)
+    size_bytes = sum(file.size_bytes for file in files)
     if size_bytes > _MOST_BYTES:
         raise GgufspecError(
             f"{reference} has {format_bytes(size_bytes)} of prompts, more than {format_bytes(_MOST_BYTES)}",
@@ -270,8 +270,8 @@ def _read_text(path: Path) -> str:
 
 
 def _choose_part(
-    reference: hub.DatasetReference, files: Sequence[hub.DatasetFile]
-) -> tuple[str, tuple[hub.DatasetFile, ...]]:
+    reference: hub.DatasetReference, files: Sequence[hub.RepoFile]
+) -> tuple[str, tuple[hub.RepoFile, ...]]:
     """Return the part that is meant, and its files in order.
 
     Raises:
@@ -300,9 +300,9 @@ def _choose_part(
     return names[part], tuple(parts[part])
 
 
-def _group_files(files: Sequence[hub.DatasetFile]) -> Mapping[str, list[hub.DatasetFile]]:
+def _group_files(files: Sequence[hub.RepoFile]) -> Mapping[str, list[hub.RepoFile]]:
     """Return the files of each part: shards together, and JSONL where a part has Parquet as well."""
-    by_part: dict[str, dict[bool, list[hub.DatasetFile]]] = {}
+    by_part: dict[str, dict[bool, list[hub.RepoFile]]] = {}
     for file in sorted(files, key=lambda file: file.path):
         path = PurePosixPath(file.path)
         ending = path.suffix.lower()

@@ -346,10 +346,7 @@ def _check_models(bench: ResultSet, report: Report) -> None:
         return
     contents = set(_contents(file for file in bench.meta.files if file.use is FileUse.MODEL))
     pairs = dict.fromkeys(spec.pair for spec in bench.runs.specs)
-    models = dict.fromkeys(
-        model for pair in pairs for model in (pair.target, pair.draft) if model is not None
-    )
-    for model in models:
+    for model in dict.fromkeys(model for pair in pairs for model in pair.models):
         if model.content is not None and model.content not in contents:
             report.find(
                 f"{bench.meta.id}: runs name the content {model.content[:12]}… of {model.filename}, which "

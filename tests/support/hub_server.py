@@ -264,6 +264,8 @@ class Handler(BaseHTTPRequestHandler):
                 self._with(f"datasets/{owner}/{name}", "main", lambda repo: self._info(repo, query))
             case ["api", "datasets", owner, name, "revision", revision]:
                 self._with(f"datasets/{owner}/{name}", revision, lambda repo: self._info(repo, query))
+            case ["api", "datasets", owner, name, "tree", revision, *_]:
+                self._with(f"datasets/{owner}/{name}", revision, lambda repo: self._tree(repo, query))
             case ["api", "datasets", owner, name, "preupload", revision]:
                 files = json.loads(posted)["files"]
                 self._with(f"datasets/{owner}/{name}", revision, lambda _: self._preupload(files))

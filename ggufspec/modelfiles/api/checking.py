@@ -108,7 +108,7 @@ def _describe_absence(pair: Pair, name: str | None, access: hub.Access) -> str:
     heads: tuple[ModelFile, ...] = ()
     with suppress(GgufspecError):
         heads = hub.find_heads(pair.target, access)
-    named = " and ".join(f"{head.repo}/{head.filename}" for head in heads)
+    named = " and ".join(head.reference for head in heads)
     if heads:
         return f"the pair {name or pair.name!r} has no drafter: name a head of its repository, {named}"
     if name is not None or pair.target.path is None:

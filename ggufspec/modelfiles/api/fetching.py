@@ -131,7 +131,7 @@ def find_references(
         raise ValueError("--draft-model needs --target")
     if target is None:
         listed = catalog.find_pair(pair or catalog.DEFAULT)
-        references = [hub.of_model(model) for model in (listed.target, listed.draft) if model is not None]
+        references = [*map(hub.of_model, listed.models)]
         name = listed.name
     else:
         references = [hub.parse_reference(target, pairs, endpoint=access.endpoint)]

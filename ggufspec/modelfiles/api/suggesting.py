@@ -40,7 +40,7 @@ class SuggestedDrafter:
     @property
     def name(self) -> str:
         """A reference to the file."""
-        return str(self.file.path) if self.file.repo is None else f"{self.file.repo}/{self.file.filename}"
+        return self.file.reference
 
     @property
     def is_refused(self) -> bool:

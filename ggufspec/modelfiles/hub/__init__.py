@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-from ggufspec.errors import GgufspecError
-
-try:
-    import huggingface_hub.constants  # reads the Hub's variables, so they are checked first
-except ValueError:  # its message may hold a password
-    raise GgufspecError(
-        "a variable of the Hugging Face Hub has a value that cannot be read",
-        "check HF_ENDPOINT, and each HF_HUB_* that is set",
-    ) from None
-
 from ggufspec.modelfiles.hub.cache import (
     cached_files,
     cached_repos,
@@ -20,15 +10,14 @@ from ggufspec.modelfiles.hub.cache import (
     remember_fetched,
     validate_model,
 )
-from ggufspec.modelfiles.hub.choice import RemoteModel, SeveralModelsError
+from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, SeveralModelsError
 from ggufspec.modelfiles.hub.client import Access, is_public
 from ggufspec.modelfiles.hub.datasets import (
-    DatasetFile,
+    DATASET,
     DatasetReference,
     check_dataset,
     dataset_address,
     fetch_dataset_files,
-    list_dataset,
     parse_dataset,
     upload_dataset,
 )
@@ -50,6 +39,7 @@ from ggufspec.modelfiles.hub.survey import (
     Survey,
     find_heads,
     find_heads_in_folder,
+    list_files,
     list_models,
     locate,
     survey_checkpoint,
@@ -58,52 +48,3 @@ from ggufspec.modelfiles.hub.survey import (
     survey_pair,
 )
 from ggufspec.modelfiles.hub.transfer import TransferProgress, TransferState
-
-__all__ = [
-    "ASK_ABOVE_BYTES",
-    "Access",
-    "CheckpointSurvey",
-    "DatasetFile",
-    "DatasetReference",
-    "DrafterCandidate",
-    "FetchItem",
-    "Reference",
-    "RemoteModel",
-    "SeveralModelsError",
-    "Survey",
-    "TransferProgress",
-    "TransferState",
-    "add_paths",
-    "ask_to_download",
-    "cached_files",
-    "cached_repos",
-    "check_dataset",
-    "check_room",
-    "dataset_address",
-    "delete_repo",
-    "download",
-    "fetch",
-    "fetch_dataset_files",
-    "fetch_files",
-    "find_heads",
-    "find_heads_in_folder",
-    "is_public",
-    "last_pair",
-    "list_dataset",
-    "list_models",
-    "locate",
-    "names_model",
-    "of_model",
-    "open_headers",
-    "parse_dataset",
-    "parse_reference",
-    "read_card",
-    "remember_fetched",
-    "resolve",
-    "survey_checkpoint",
-    "survey_fetch",
-    "survey_model",
-    "survey_pair",
-    "upload_dataset",
-    "validate_model",
-]

@@ -29,11 +29,11 @@ from ggufspec.units import format_bytes
 _log = logging.getLogger("ggufspec")
 
 
-def repo_dir(repo: str, access: Access) -> Path:
+def repo_dir(repo: str, access: Access, kind: str = "model") -> Path:
     """Return the cache folder of a repository."""
     from huggingface_hub.file_download import repo_folder_name  # slow to import
 
-    return access.cache_dir / repo_folder_name(repo_id=repo, repo_type="model")
+    return access.cache_dir / repo_folder_name(repo_id=repo, repo_type=kind)
 
 
 def _repo_name(folder: Path) -> str:
@@ -62,13 +62,18 @@ def cached_files(access: Access) -> Iterator[tuple[str, str, Path]]:
                 yield repo, path.relative_to(snapshot).as_posix(), path
 
 
-def listed_offline(repo: str, revision: str | None, access: Access) -> Listing | None:
-    """Return a repository's commit and files as far as they are cached; None if nothing is."""
-    ref = repo_dir(repo, access) / "refs" / (revision or "main")
+def listed_offline(repo: str, revision: str | None, access: Access, kind: str) -> Listing:
+    """Return a repository's commit and files as far as they are cached.
+
+    Raises:
+        NotCachedError: nothing is.
+    """
+    folder = repo_dir(repo, access, kind)
+    ref = folder / "refs" / (revision or "main")
     commit = ref.read_text().strip() if ref.is_file() else revision
-    snapshot = repo_dir(repo, access) / "snapshots" / (commit or "")
+    snapshot = folder / "snapshots" / (commit or "")
     if commit is None or not snapshot.is_dir():
-        return None
+        raise NotCachedError(f"{repo} is not in the cache", "run the same command once without --offline")
     files = tuple(
         RepoFile(
             path=path.relative_to(snapshot).as_posix(),
@@ -84,15 +89,6 @@ def listed_offline(repo: str, revision: str | None, access: Access) -> Listing |
 def remember_fetched(pair: Pair) -> None:
     """Record the pair that was fetched last: the default of a bench."""
     paths.write_atomically(_last_pair_file(), msgspec.json.encode(pair, enc_hook=str).decode())
-
-
-def _remembered_pair() -> Pair | None:
-    """Return the pair that was fetched last, whether its files are still there or not."""
-    try:
-        content = _last_pair_file().read_bytes()
-        return msgspec.json.decode(content, type=Pair, dec_hook=lambda kind, text: kind(text))
-    except (OSError, ValueError):  # msgspec's errors are ValueErrors
-        return None
 
 
 def origin(path: Path) -> ModelFile | None:
@@ -198,10 +194,12 @@ def last_pair() -> Pair | None:
     Raises:
         NotCachedError: some of its files are gone.
     """
-    pair = _remembered_pair()
-    if pair is None:
+    try:
+        content = _last_pair_file().read_bytes()
+        pair = msgspec.json.decode(content, type=Pair, dec_hook=lambda kind, text: kind(text))
+    except (OSError, ValueError):  # msgspec's errors are ValueErrors
         return None
-    for model in filter(None, (pair.target, pair.draft)):
+    for model in pair.models:
         if not (model.path and model.path.is_file()):
             raise NotCachedError(
                 f"{model.path} is gone; it belongs to the pair that was fetched last, {pair.name}",

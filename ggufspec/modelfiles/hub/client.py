@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import huggingface_hub
-from huggingface_hub import constants, utils
-from huggingface_hub.utils import logging as hub_logging
 
 from ggufspec.errors import (
     BadTokenError,
@@ -41,6 +39,15 @@ from ggufspec.modelfiles.hub.limits import BrokenAnswerError, SlowAnswerError
 from ggufspec.options import HubOptions
 from ggufspec.redaction import Redacting, redact
 from ggufspec.units import format_duration
+
+try:
+    from huggingface_hub import constants, utils  # read the Hub's variables
+    from huggingface_hub.utils import logging as hub_logging
+except ValueError:  # its message may hold a password
+    raise GgufspecError(
+        "a variable of the Hugging Face Hub has a value that cannot be read",
+        "check HF_ENDPOINT, and each HF_HUB_* that is set",
+    ) from None
 
 if TYPE_CHECKING:
     from huggingface_hub import errors
@@ -68,6 +75,9 @@ _ADDRESS = re.compile(
     r"(?P<path>/[^\s?#@]*)?"
 )
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CHECK_CONNECTION = (
+    "check the connection, a proxy and HF_ENDPOINT, then run the same command: downloads resume"
+)
 _LICENCE = "license:"  # begins the tag that states it
 _LLAMA_ENDPOINT = "MODEL_ENDPOINT"  # llama.cpp's name for HF_ENDPOINT
 
@@ -202,15 +212,33 @@ class Subject:
     revision: str | None = None
     filename: str | None = None
 
+    @classmethod
+    def of(cls, repo: str, kind: str, *, revision: str | None = None, filename: str | None = None) -> Subject:
+        """Return a repository by its page on the Hub: that of a dataset is below ``datasets``."""
+        page = repo if kind == "model" else f"{kind}s/{repo}"
+        return cls(repo=page, revision=revision, filename=filename)
 
-def listing(repo: str, revision: str | None, access: Access) -> Listing:
-    """Ask the Hub for a repository's commit and files.
+
+def file_size(repo: str, filename: str, revision: str, access: Access) -> int | None:
+    """Ask for the size of a file: everybody may list those of a gated repository, but not read them.
 
     Raises:
         GgufspecError: the class says what went wrong, the hint what to do.
     """
-    api, subject = access.api(), Subject(repo=repo, revision=revision)
-    info = call(lambda: api.model_info(repo, revision=revision, timeout=PATIENCE_S), subject, access)
+    api, url = access.api(), access.url(repo, filename, revision)
+    subject = Subject(repo=repo, revision=revision, filename=filename)
+    return call(lambda: api.get_hf_file_metadata(url=url, token=access.token), subject, access).size
+
+
+def listing(repo: str, revision: str | None, access: Access, kind: str = "model") -> Listing:
+    """Ask the Hub for the commit and the files of a repository, of models or of a dataset.
+
+    Raises:
+        GgufspecError: the class says what went wrong, the hint what to do.
+    """
+    api, subject = access.api(), Subject.of(repo, kind, revision=revision)
+    ask = api.model_info if kind == "model" else api.dataset_info
+    info = call(lambda: ask(repo, revision=revision, timeout=PATIENCE_S), subject, access)
     commit = info.sha
     if commit is None or not re.fullmatch(r"[\w-]+", commit):  # it becomes the name of a folder
         raise HubServerError(f"{access.host} returned no commit for {repo}", "is HF_ENDPOINT a Hub?")
@@ -219,7 +247,7 @@ def listing(repo: str, revision: str | None, access: Access) -> Listing:
         repo=repo,
         commit=commit,
         gated=bool(info.gated),
-        files=tuple(_files(repo, commit, subject, access)),
+        files=tuple(_files(f"{kind}s/{repo}/tree/{commit}", subject, access)),
         licence=next(stated, None),
     )
 
@@ -239,7 +267,7 @@ def is_public(repo: str, access: Access) -> bool:
     return info.private is False
 
 
-def _files(repo: str, commit: str, subject: Subject, access: Access) -> list[RepoFile]:
+def _files(tree: str, subject: Subject, access: Access) -> list[RepoFile]:
     """Return a repository's files, page by page.
 
     huggingface_hub's list_repo_tree has no time limit, sleeps for as long as the server asks it to, and
@@ -249,20 +277,22 @@ def _files(repo: str, commit: str, subject: Subject, access: Access) -> list[Rep
     query, queries = "recursive=true", set[str]()
     while query:
         queries.add(query)
-        listed, query = call(partial(_page, repo, commit, query, access), subject, access)
+        listed, query = call(partial(_page, f"{tree}?{query}", access), subject, access)
         files += listed
         if query in queries or len(files) > _MOST_FILES:
             raise HubServerError(
-                f"{access.host} returns an endless list of files for {repo}", "try again later"
+                f"{access.host} returns an endless list of files for {subject.repo}", "try again later"
             )
     return files
 
 
-def _page(repo: str, commit: str, query: str, access: Access) -> tuple[list[RepoFile], str]:
+def _page(address: str, access: Access) -> tuple[list[RepoFile], str]:
     """Return the files on one page of a listing, and the query of the next page, if there is one."""
-    address = f"{access.endpoint}/api/models/{repo}/tree/{commit}?{query}"
     response = utils.get_session().get(
-        address, headers=access.headers(), timeout=PATIENCE_S, follow_redirects=True
+        f"{access.endpoint}/api/{address}",
+        headers=access.headers(),
+        timeout=PATIENCE_S,
+        follow_redirects=True,
     )
     utils.hf_raise_for_status(response)
     files = [_listed(entry) for entry in response.json() if entry["type"] == "file"]
@@ -400,15 +430,11 @@ def translate_error(error: Exception, subject: Subject, access: Access) -> Ggufs
                 f"{repo} was not looked up: offline", "leave out --offline and HF_HUB_OFFLINE"
             )
         case SlowAnswerError():
-            return NetworkError(
-                f"{access.host} answers too slowly: {reason(error)}, twice in a row",
-                "check the connection, a proxy and HF_ENDPOINT, then run the same command: downloads resume",
-            )
+            said = f"answers too slowly: {reason(error)}, twice in a row"
+            return NetworkError(f"{access.host} {said}", _CHECK_CONNECTION)
         case BrokenAnswerError():
-            return NetworkError(
-                f"{access.host} does not send the requested file: {reason(error)}, {ATTEMPTS} times in a row",
-                "check the connection, a proxy and HF_ENDPOINT, then run the same command: downloads resume",
-            )
+            said = f"does not send the requested file: {reason(error)}, {ATTEMPTS} times in a row"
+            return NetworkError(f"{access.host} {said}", _CHECK_CONNECTION)
         case OSError() if error.errno in _NO_ROOM:
             return DiskFullError(
                 f"the disk is full: {error.strerror}",

@@ -22,11 +22,15 @@ from ggufspec.errors import (
     HubServerError,
     NotCachedError,
 )
-from ggufspec.modelfiles.hub.client import PATIENCE_S, Access, Subject, call, failures, reason
+from ggufspec.modelfiles.catalog import is_repo
+from ggufspec.modelfiles.hub.choice import RepoFile
+from ggufspec.modelfiles.hub.client import PATIENCE_S, Access, Listing, Subject, call, failures, reason
 
 T = TypeVar("T")
 
-_TYPE = "dataset"
+DATASET = "dataset"
+"""What huggingface_hub calls this kind of repository."""
+
 _FORM = re.compile(r"(?P<repo>[^:@\s]+)(?:@(?P<revision>[^:\s]+))?(?::(?P<part>\S+))?")
 _OF_THE_HUB = {".gitattributes"}  # files that the Hub puts into a new repository
 
@@ -47,24 +51,6 @@ class DatasetReference:
         return f"{self.repo}{revision}{'' if self.part is None else f':{self.part}'}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DatasetFile:
-    """A file of a dataset at a commit; ``sha256`` is known of files that the Hub stores as large ones."""
-
-    path: str
-    size_bytes: int | None = None
-    sha256: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DatasetListing:
-    """The files of a dataset at one commit."""
-
-    repo: str
-    commit: str
-    files: tuple[DatasetFile, ...]
-
-
 def parse_dataset(text: str) -> DatasetReference:
     """Return the dataset that a text names.
 
@@ -72,49 +58,14 @@ def parse_dataset(text: str) -> DatasetReference:
         BadReferenceError: it names none.
     """
     match = _FORM.fullmatch(text)
-    try:
-        if match is not None and match["repo"].count("/") == 1:
-            utils.validate_repo_id(match["repo"])
-            return DatasetReference(repo=match["repo"], revision=match["revision"], part=match["part"])
-    except ValueError:  # huggingface_hub's validation errors are ValueErrors
-        pass
-    raise BadReferenceError(
-        f"not a dataset: {text!r}", "write USER/DATASET, USER/DATASET:PART or …@REVISION:PART"
-    )
-
-
-def list_dataset(reference: DatasetReference, access: Access) -> DatasetListing:
-    """Return the files of a dataset: by the Hub, or offline by the newest commit in the cache.
-
-    Raises:
-        GatedRepositoryError: its terms have to be accepted first.
-        NotCachedError: the Hub may not be asked, and nothing is cached.
-        GgufspecError: the class says what else went wrong, the hint what to do.
-    """
-    if access.is_offline:
-        return _list_cached(reference, access)
-    api, repo = access.api(), reference.repo
-    info = call(
-        lambda: api.dataset_info(repo, revision=reference.revision, files_metadata=True, timeout=PATIENCE_S),
-        _subject(repo, reference.revision),
-        access,
-    )
-    if info.sha is None or not re.fullmatch(r"[\w-]+", info.sha):  # it becomes the name of a folder
-        raise HubServerError(f"{access.host} returned no commit for {repo}", "is HF_ENDPOINT a Hub?")
-    files = tuple(
-        DatasetFile(
-            path=sibling.rfilename,
-            size_bytes=sibling.size,
-            sha256=None if sibling.lfs is None else sibling.lfs.sha256,
+    if match is None or not is_repo(match["repo"]):
+        raise BadReferenceError(
+            f"not a dataset: {text!r}", "write USER/DATASET, USER/DATASET:PART or …@REVISION:PART"
         )
-        for sibling in info.siblings or ()
-    )
-    return DatasetListing(repo=repo, commit=info.sha, files=files)
+    return DatasetReference(**match.groupdict())
 
 
-def fetch_dataset_files(
-    listing: DatasetListing, files: Iterable[DatasetFile], access: Access
-) -> tuple[Path, ...]:
+def fetch_dataset_files(listing: Listing, files: Iterable[RepoFile], access: Access) -> tuple[Path, ...]:
     """Fetch files of a dataset into the cache, unless they are there, and return their paths.
 
     Raises:
@@ -125,13 +76,13 @@ def fetch_dataset_files(
     return tuple(_fetch(listing, file, access) for file in files)
 
 
-def _fetch(listing: DatasetListing, file: DatasetFile, access: Access) -> Path:
+def _fetch(listing: Listing, file: RepoFile, access: Access) -> Path:
     def download() -> str:
         with without_progress():
             return huggingface_hub.hf_hub_download(
                 listing.repo,
                 file.path,
-                repo_type=_TYPE,
+                repo_type=DATASET,
                 revision=listing.commit,
                 cache_dir=access.cache_dir,
                 endpoint=access.endpoint,
@@ -140,7 +91,7 @@ def _fetch(listing: DatasetListing, file: DatasetFile, access: Access) -> Path:
                 local_files_only=access.is_offline,
             )
 
-    subject = _subject(listing.repo, listing.commit, file.path)
+    subject = Subject.of(listing.repo, DATASET, revision=listing.commit, filename=file.path)
     path = Path(call(download, subject, access, is_transfer=True))
     if file.sha256 is not None and digests.of_file(path).sha256 != file.sha256:
         raise CorruptDownloadError(
@@ -148,25 +99,6 @@ def _fetch(listing: DatasetListing, file: DatasetFile, access: Access) -> Path:
             "remove it, and run the command again",
         )
     return path
-
-
-def _list_cached(reference: DatasetReference, access: Access) -> DatasetListing:
-    folder = access.cache_dir / f"datasets--{reference.repo.replace('/', '--')}"
-    wanted = reference.revision or "main"
-    pointer = folder / "refs" / wanted
-    commit = pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else wanted
-    snapshot = folder / "snapshots" / commit
-    files = sorted(file for file in snapshot.rglob("*") if file.is_file())
-    if not files:
-        raise NotCachedError(
-            f"the dataset {reference.repo} is not in the cache, and it is not looked up: offline",
-            "leave out --offline and HF_HUB_OFFLINE once",
-        )
-    return DatasetListing(
-        repo=reference.repo,
-        commit=commit,
-        files=tuple(DatasetFile(path=str(file.relative_to(snapshot))) for file in files),
-    )
 
 
 def dataset_address(repo: str, access: Access) -> str:
@@ -182,12 +114,7 @@ def check_dataset(repo: str, access: Access) -> None:
         NotCachedError: the Hub may not be asked.
         BadTokenError: there is no access token.
     """
-    try:
-        utils.validate_repo_id(repo)
-        is_name = repo.count("/") == 1
-    except ValueError:  # huggingface_hub's validation errors are ValueErrors
-        is_name = False
-    if not is_name:
+    if not is_repo(repo):
         raise BadReferenceError(f"{repo!r} is not the name of a dataset", "it is like user/dataset")
     if access.is_offline:
         raise NotCachedError(f"{repo} cannot be uploaded: offline", "leave out --offline and HF_HUB_OFFLINE")
@@ -217,8 +144,8 @@ def upload_dataset(
         GgufspecError: the repository has files or the other visibility, or the upload failed.
     """
     api = access.api()
-    _write(lambda: api.create_repo(repo, repo_type=_TYPE, private=not public, exist_ok=True), repo, access)
-    info = call(lambda: api.dataset_info(repo, timeout=PATIENCE_S), _subject(repo), access)
+    _write(lambda: api.create_repo(repo, repo_type=DATASET, private=not public, exist_ok=True), repo, access)
+    info = call(lambda: api.dataset_info(repo, timeout=PATIENCE_S), Subject.of(repo, DATASET), access)
     present = {sibling.rfilename for sibling in info.siblings or ()} - _OF_THE_HUB
     if present:
         raise GgufspecError(f"the dataset {repo} has files already", "name a new one")
@@ -233,21 +160,17 @@ def upload_dataset(
             huggingface_hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=file)
             for name, file in files.items()
         ]
-        api.create_commit(repo, operations, commit_message=message, repo_type=_TYPE)
+        api.create_commit(repo, operations, commit_message=message, repo_type=DATASET)
 
     with without_progress():
         _write(lambda: _unwrap(commit, access), repo, access)
     return dataset_address(repo, access)
 
 
-def _subject(repo: str, revision: str | None = None, filename: str | None = None) -> Subject:
-    return Subject(repo=f"datasets/{repo}", revision=revision, filename=filename)
-
-
 def _write(action: Callable[[], T], repo: str, access: Access) -> T:
     """Do ``action``, which needs permission to write."""
     try:
-        return call(action, _subject(repo), access, is_transfer=True)
+        return call(action, Subject.of(repo, DATASET), access, is_transfer=True)
     except GatedRepositoryError as error:
         raise BadTokenError(
             f"{access.host} does not let this access token write to {repo}",

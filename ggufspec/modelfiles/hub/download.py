@@ -99,8 +99,8 @@ def fetch(
     check_room(survey)
     yield from fetch_files(survey.items, access)
     pair = add_paths(survey)
-    for model in (pair.target, pair.draft):
-        if model is not None and model.path is not None:
+    for model in pair.models:
+        if model.path is not None:
             validate_file(model.path)
     if remember:
         cache.remember_fetched(pair)

@@ -104,7 +104,7 @@ def of_model(model: ModelFile, text: str | None = None) -> Reference:
     if model.repo is None:
         return Reference(text=text or str(model.path or model.filename), path=model.path)
     return Reference(
-        text=text or f"{model.repo}/{model.filename}",
+        text=text or model.reference,
         repo=model.repo,
         filename=model.filename,
         revision=model.revision,
@@ -136,7 +136,8 @@ def _url(text: str, endpoint: str | None) -> Reference:
             f"{host} is not the Hugging Face Hub",
             "download the file with a browser, then give its path; for a mirror, set HF_ENDPOINT",
         )
-    match _segments(url.path):
+    # decoded one by one, so that ``%2F`` stays inside its segment
+    match [unquote(part) for part in url.path.strip("/").split("/")]:
         case [owner, name]:
             return _checked(text, f"{owner}/{name}", None, None, None)
         case [owner, name, "resolve" | "blob" | "raw", revision, first, *more]:
@@ -157,11 +158,6 @@ def _is_file(path: Path) -> bool:
 
 def _host(url: SplitResult) -> str:
     return url.netloc.rpartition("@")[2].lower()
-
-
-def _segments(path: str) -> list[str]:
-    """Return a URL path's segments, decoded one by one, so that ``%2F`` stays inside its segment."""
-    return [unquote(part) for part in path.strip("/").split("/")]
 
 
 def _checked(

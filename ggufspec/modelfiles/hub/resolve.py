@@ -19,7 +19,7 @@ from ggufspec.modelfiles.gguf import HeaderSource, ModelCard, open_parts, parse_
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.cache import refuse_damage
 from ggufspec.modelfiles.hub.choice import split_names
-from ggufspec.modelfiles.hub.client import Access, Subject, call
+from ggufspec.modelfiles.hub.client import Access, Subject, call, file_size
 from ggufspec.modelfiles.hub.limits import LEAST_BYTES_PER_S, BrokenAnswerError, LeastRate
 
 _FIRST_BYTES = 1 << 20
@@ -45,14 +45,19 @@ class RemoteFile:
         self._access = access
         self._name = f"{repo}/{filename}"
         self._url = access.url(repo, filename, revision)
+        self._ask_size = partial(file_size, repo, filename, revision, access)
         self._size: int | None = None
         self._front = self._range(0, _FIRST_BYTES)
 
     @property
     def size(self) -> int:
         """The size of the complete file in bytes, as the server states it."""
+        if self._size is None:  # it was sent without
+            self._size = self._ask_size()
         if self._size is None:
-            self._size = self._listed_size()
+            raise CorruptDownloadError(
+                f"{self._access.host} does not state the size of {self._name}", _FETCH_IT
+            )
         return self._size
 
     def read(self, offset: int, n: int, /) -> bytes:
@@ -117,20 +122,6 @@ class RemoteFile:
                 "run the same command again",
             )
         self._size = stated
-
-    def _listed_size(self) -> int:
-        """Ask for the size of a file that is sent without it."""
-        api = self._access.api()
-        metadata = call(
-            lambda: api.get_hf_file_metadata(url=self._url, token=self._access.token),
-            self._subject,
-            self._access,
-        )
-        if metadata.size is None:
-            raise CorruptDownloadError(
-                f"{self._access.host} does not state the size of {self._name}", _FETCH_IT
-            )
-        return metadata.size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,9 +196,7 @@ def _open(model: ModelFile, access: Access) -> dict[str, HeaderSource]:
         return open_parts(path)
     assert model.repo is not None
     if access.is_offline:
-        raise NotCachedError(
-            f"{model.repo}/{model.filename} is not in the cache", "leave out --offline, or fetch it"
-        )
+        raise NotCachedError(f"{model.reference} is not in the cache", "leave out --offline, or fetch it")
     revision = model.revision or "main"
     return {
         f"{model.repo}/{name}": RemoteFile(model.repo, name, revision, access)
@@ -224,12 +213,9 @@ def _local_path(model: ModelFile, access: Access) -> Path | None:
 
 
 def _placed(model: ModelFile, access: Access, hint: str) -> ModelFile:
-    if model.path is not None:
-        if not model.path.is_file():
-            raise ModelFileError(f"there is no file {model.path}", "check the path, or fetch the pair again")
-        return model
-    assert model.repo is not None
-    path = cache.find_cached_file(model.repo, model.filename, model.revision, access)
+    path = _local_path(model, access)
     if path is None:
-        raise NotCachedError(f"{model.repo}/{model.filename} is not on this machine", hint)
-    return replace(model, path=path, size_bytes=path.stat().st_size)
+        raise NotCachedError(f"{model.reference} is not on this machine", hint)
+    if not path.is_file():
+        raise ModelFileError(f"there is no file {path}", "check the path, or fetch the pair again")
+    return model if model.path is not None else replace(model, path=path, size_bytes=path.stat().st_size)

@@ -19,14 +19,13 @@ from ggufspec.errors import (
     CorruptDownloadError,
     GgufspecError,
     ModelFileError,
-    NotCachedError,
     RemoteFileNotFoundError,
 )
 from ggufspec.modelfiles import catalog, gguf
 from ggufspec.modelfiles.catalog import is_inside
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files, models, quant_of, sidecars
-from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, listing
+from ggufspec.modelfiles.hub.client import Access, Listing, file_size, listing
 from ggufspec.modelfiles.hub.references import Reference, of_model, parse_reference
 from ggufspec.units import counted
 
@@ -216,7 +215,7 @@ def _look_up(
         use_default=reference.use_default,
     )
     if repository.gated and not access.is_offline:
-        _ask_permission(repository, chosen, access)
+        file_size(repository.repo, chosen.filename, repository.commit, access)  # needs the permission
     items = [make_item(repository, file, reference.revision or "main", access) for file in chosen.files]
     return chosen.at(repository.repo, repository.commit), items
 
@@ -258,28 +257,13 @@ def _has_quant(file: Path, quant: str) -> bool:
     return own.upper() == quant.upper()
 
 
-def list_files(repo: str, revision: str | None, access: Access) -> Listing:
-    """Return what a repository holds, from the Hub or offline from the cache.
+def list_files(repo: str, revision: str | None, access: Access, kind: str = "model") -> Listing:
+    """Return what a repository holds, of models or of a dataset, from the Hub or offline from the cache.
 
     Raises:
         GgufspecError: the repository is not available.
     """
-    return (_list_cached if access.is_offline else listing)(repo, revision, access)
-
-
-def _list_cached(repo: str, revision: str | None, access: Access) -> Listing:
-    repository = cache.listed_offline(repo, revision, access)
-    if repository is None:
-        raise NotCachedError(f"{repo} is not in the cache", "run the same command once without --offline")
-    return repository
-
-
-def _ask_permission(repository: Listing, chosen: RemoteModel, access: Access) -> None:
-    """Check access to a gated repository: everybody may list its files, but not read them."""
-    api, path = access.api(), chosen.filename
-    subject = Subject(repo=repository.repo, revision=repository.commit, filename=path)
-    url = access.url(repository.repo, path, repository.commit)
-    call(lambda: api.get_hf_file_metadata(url=url, token=access.token), subject, access)
+    return (cache.listed_offline if access.is_offline else listing)(repo, revision, access, kind)
 
 
 def make_item(repository: Listing, file: RepoFile, revision: str, access: Access) -> FetchItem:
