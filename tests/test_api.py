@@ -53,7 +53,6 @@ def test_parse_reads_text() -> None:
 
 def test_why_says_where_the_time_goes() -> None:
     diagnosis = ggufspec.why(swept.swept())
-    assert diagnosis.drafting is not None
     assert diagnosis.drafting.arm.draft_size == 4
     page = diagnosis._repr_html_()
     assert all(
@@ -109,8 +108,6 @@ def test_plan_check_and_whatif_answer_with_values() -> None:
     assert planned.best is not None
     assert planned.fits(planned.best)
     rate, best = planned.rate(planned.shown), planned.rate(planned.best)
-    assert rate is not None
-    assert best is not None
     assert rate < best
     assert len(ggufspec.frames.memory_plans(planned)) == len(planned.plans) == len(planned.rates)
     assert ggufspec.check("demo").outcome.value == "accepted"
@@ -192,7 +189,6 @@ def test_a_request_and_options_exclude_each_other() -> None:
 )
 def test_options_have_the_names_of_the_command_line(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
-    assert command is not None
     known = {param.name for param in command.params}
     signature = inspect.signature(getattr(ggufspec, name))
     assert {*signature.parameters} - {"sink"} <= known
@@ -201,7 +197,6 @@ def test_options_have_the_names_of_the_command_line(name: str) -> None:
 
 def test_fetch_and_suggest_are_single_calls(hub: Hub) -> None:
     pair = ggufspec.fetch(target="me/T-GGUF:Q4_K_M", draft_model="me/D-GGUF").pair
-    assert pair.target.path is not None
     assert pair.target.path.is_file()
     hub.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": hub_client.gguf(40 << 20)})
     hub.add("a/Model-3-1B-GGUF", {"d-Q8_0.gguf": hub_client.gguf()})

@@ -41,7 +41,6 @@ def test_every_key_is_an_option_of_a_command() -> None:
     options = set()
     for name in ("bench", "plan", "show", "models"):
         command = cli.get_command(click.Context(cli), name)
-        assert command is not None
         options |= {param.name for param in command.params}
     assert options >= settings.KEYS.keys()
 
@@ -204,7 +203,6 @@ def test_a_wrong_value_in_the_file_comes_with_commands_that_change_it(
     assign = re.search(
         r"`ggufspec (config set \w+ \S+)` sets another value, `ggufspec (config unset \w+)` removes it$", hint
     )
-    assert assign is not None
     if key != "pair":
         assert shell.here(*assign[1].split()).returncode == 0
         assert not [line for line in shell.here(command, *words).stderr.splitlines() if f"{config}:2" in line]

@@ -29,7 +29,6 @@ def _commands() -> Iterator[tuple[str, click.Command]]:
     todo = [(name, cli.get_command(context, name)) for name in COMMANDS]
     while todo:
         path, command = todo.pop()
-        assert command is not None
         yield path, command
         if isinstance(command, click.Group):
             todo += [(f"{path} {name}", inner) for name, inner in command.commands.items()]

@@ -75,7 +75,6 @@ def test_a_signal_without_any_name_is_a_number() -> None:
 def test_run_measures_peak_memory(tmp_path: Path) -> None:
     code = "import time; block = bytearray(200 << 20); time.sleep(0.3)"
     completed = proc.run([sys.executable, "-c", code], stdout=tmp_path / "out")
-    assert completed.peak_rss_bytes is not None
     assert 200 << 20 < completed.peak_rss_bytes < 400 << 20
 
 

@@ -60,14 +60,12 @@ def test_counts_are_added_before_they_are_divided() -> None:
 
 def test_the_mean_length_is_what_the_positions_add_up_to() -> None:
     found = acceptance.of([RUN, SHORT, TRACED])
-    assert found is not None
     assert found.by_position is not None
     assert found.mean_accepted_length == pytest.approx(1 + sum(found.by_position))
 
 
 def test_conditional_shares_multiply_to_the_unconditional_ones() -> None:
     found = acceptance.of([TRACED])
-    assert found is not None
     assert found.by_position is not None
     assert found.conditional is not None
     product = 1.0
@@ -79,7 +77,6 @@ def test_conditional_shares_multiply_to_the_unconditional_ones() -> None:
 def test_a_draft_that_nobody_got_through_has_no_conditional_share_behind_it() -> None:
     run = replace(RUN, n_drafted=20, n_accepted=3, gen_tokens=8, n_rounds=5, accepted_at=(2, 1, 0, 0))
     found = acceptance.of([run])
-    assert found is not None
     assert found.by_position == (2 / 5, 1 / 5, 0.0, 0.0)
     assert found.conditional == (2 / 5, 1 / 2, 0.0)
 
@@ -87,7 +84,6 @@ def test_a_draft_that_nobody_got_through_has_no_conditional_share_behind_it() ->
 def test_all_drafts_in_vain() -> None:
     run = replace(RUN, n_accepted=0, gen_tokens=4, accepted_at=(0, 0, 0))
     found = acceptance.of([run])
-    assert found is not None
     assert (found.accept_rate, found.mean_accepted_length, found.coverage) == (0.0, 1.0, 0.0)
     assert (found.by_position, found.conditional) == ((0.0, 0.0, 0.0), (0.0,))
 
@@ -108,7 +104,6 @@ def test_all_drafts_in_vain() -> None:
 )
 def test_what_one_run_does_not_tell_is_absent_in_all(silent: Sample, absent: set[str]) -> None:
     found = acceptance.of([SHORT, silent])
-    assert found is not None
     assert {name for name, value in vars(found).items() if value is None} == {*absent, "by_method"}
     assert found.accept_rate == 10 / 14
 
@@ -117,17 +112,14 @@ def test_the_methods_of_a_chain_are_added_each() -> None:
     counts = (MethodCounts("ngram-mod", 2, 9, 6), MethodCounts("draft-mtp", 8, 24, 12))
     more = (MethodCounts("draft-mtp", 1, 3, 1),)
     found = acceptance.of([replace(RUN, by_method=counts), replace(SHORT, by_method=more)])
-    assert found is not None
     assert found.by_method == (MethodCounts("ngram-mod", 2, 9, 6), MethodCounts("draft-mtp", 9, 27, 13))
     found = acceptance.of([replace(RUN, by_method=counts), SHORT])
-    assert found is not None
     assert found.by_method is None
 
 
 def test_plain_runs_are_left_out_and_idle_rounds_are_not() -> None:
     assert acceptance.of([RUN, PLAIN]) == acceptance.of([RUN])
     found = acceptance.of([RUN, IDLE])
-    assert found is not None
     assert (found.n_rounds, found.mean_accepted_length) == (35, 1 + 8 / 35)
     assert found.by_position == (3 / 35, 3 / 35, 2 / 35)
 
@@ -142,7 +134,6 @@ def test_positions_follow_from_rounds_of_different_lengths() -> None:
     run = Sample(status=Status.OK, gen_tokens=9, n_drafted=8, n_accepted=5, rounds=rounds)
     assert acceptance.accepted_at_of(run) == (2, 1, 1, 1)
     found = acceptance.of([run])
-    assert found is not None
     assert found.n_rounds == 4
 
 
@@ -150,8 +141,6 @@ def test_rounds_without_a_draft_are_rounds_but_no_drafts() -> None:
     """Some servers of 2025 evaluate the target alone after every draft."""
     every_other = tuple(each for one in ROUNDS for each in (one, Round(0, 0)))
     found, without = (acceptance.of([replace(TRACED, rounds=rounds)]) for rounds in (every_other, ROUNDS))
-    assert found is not None
-    assert without is not None
     assert (found.n_rounds, found.n_drafts, found.mean_accepted_length) == (8, 4, 2.0)
     assert (found.by_position, found.conditional) == (without.by_position, without.conditional)
 
@@ -159,7 +148,6 @@ def test_rounds_without_a_draft_are_rounds_but_no_drafts() -> None:
 def test_tokens_per_round_and_per_draft_differ_where_rounds_have_no_draft() -> None:
     idle = replace(TRACED, rounds=(*ROUNDS, Round(0, 0), Round(0, 0)))
     counts = acceptance.of([idle])
-    assert counts is not None
     assert counts.mean_accepted_length == pytest.approx(1 + 8 / 6)
     assert counts.tokens_per_draft == pytest.approx(1 + 8 / 4)
 
@@ -171,30 +159,20 @@ def test_tokens_per_round_have_an_interval_below_the_draft_size_and_one() -> Non
         for name, accepted in {"a": 160, "b": 160, "c": 158, "d": 130}.items()
     }
     known, unknown = (acceptance.intervals(samples, draft_size=size) for size in (4, None))
-    assert known is not None
-    assert unknown is not None
     bounded, symmetric = known.mean_accepted_length, unknown.mean_accepted_length
-    assert bounded is not None
-    assert symmetric is not None
     assert bounded.value == pytest.approx(symmetric.value)
     assert None not in (bounded.lo, bounded.hi, symmetric.lo, symmetric.hi)
-    assert bounded.lo < symmetric.lo  # type: ignore[operator]
-    assert bounded.hi < 5 < symmetric.hi  # type: ignore[operator]
+    assert bounded.lo < symmetric.lo
+    assert bounded.hi < 5 < symmetric.hi
 
 
 def test_repeats_of_a_prompt_do_not_narrow_the_interval_of_acceptance() -> None:
     few = {"a": [RUN], "b": [SHORT], "c": [replace(RUN, n_accepted=4)]}
     once = acceptance.intervals(few)
     often = acceptance.intervals({prompt: samples * 9 for prompt, samples in few.items()}, repeats=9)
-    assert once is not None
-    assert once.accept_rate == often.accept_rate  # type: ignore[union-attr]
-    assert once.accept_rate is not None
+    assert once.accept_rate == often.accept_rate
     assert once.accept_rate.value == pytest.approx(14 / 26)
-    assert once.accept_rate.lo is not None
-    assert once.accept_rate.hi is not None
     assert 0 < once.accept_rate.lo < 0.1 < 0.9 < once.accept_rate.hi < 1  # three prompts tell little
     assert acceptance.intervals({"a": [PLAIN]}) is None
     alone = acceptance.intervals({"a": [RUN]})
-    assert alone is not None
-    assert alone.accept_rate is not None
     assert alone.accept_rate.lo is None

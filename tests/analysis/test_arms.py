@@ -91,7 +91,6 @@ def test_runs_that_do_not_count_stay_in_the_arm_and_out_of_its_means() -> None:
     _, arm = arms.group(bench)
     assert (len(arm.runs), len(arm.good), arm.status) == (4, 1, "partial")
     assert list(arm.rates) == [("p1", 0)]
-    assert arm.acceptance is not None
     assert arm.acceptance.n_drafted == 100
 
 
@@ -132,9 +131,6 @@ def test_the_quotient_of_two_arms_is_their_speedup_even_with_missing_cells() -> 
     for arm in (three, five):
         assert ("p1", 2) not in arm.rates
         assert len(arm.rates) == 23
-        assert arm.rate is not None
-        assert arm.gain is not None
-        assert target.rate is not None
         assert arm.gain.ratio.value == pytest.approx(arm.rate.value / target.rate.value)
     assert (target.dropped, three.dropped, five.dropped) == (1, 1, 0)
 
@@ -215,7 +211,6 @@ def test_a_disturbance_of_unknown_effect_leaves_no_verdict(name: str) -> None:
     bench = _block(lambda run: replace(run, doubts=(name,)))
     judged = _judgement(bench)
     assert (judged.verdict, judged.missing) == (SpeedVerdict.UNDECIDED, (Missing.QUIET,))
-    assert judged.ratio is not None
     assert judged.ratio.lo is None  # the disturbed runs agree with each other, and say nothing of quiet ones
     assert "disturbed" in review.warnings(bench)
 
@@ -233,7 +228,6 @@ def test_heat_during_every_run_of_one_arm_is_seen_beside_many_others() -> None:
             runs.append(replace(run, doubts=("gpu-throttled",)) if draft == 6 else run)
     _, *quiet, hot = arms.group(values.bench(*runs))
     assert {arm.judgement.verdict for arm in quiet if arm.judgement} == {SpeedVerdict.FASTER}
-    assert hot.judgement is not None
     assert (hot.judgement.verdict, hot.judgement.missing) == (SpeedVerdict.UNDECIDED, (Missing.QUIET,))
 
 
@@ -259,8 +253,6 @@ def test_a_known_load_widens_intervals_and_a_large_gain_is_still_found() -> None
         for arm in (arms.group(quiet)[1], arms.group(busy)[1])
         if arm.gain is not None
     )
-    assert narrow is not None
-    assert wide is not None
     assert narrow < wide
     assert "widened" in review.warnings(busy)
     assert "widened" not in review.warnings(quiet)
@@ -273,10 +265,6 @@ def test_runs_of_one_load_are_told_from_those_of_three() -> None:
     two, three = _block(load(loads=2)), _block(load(loads=3))
     gap, known = arms.group(two)[1].gain, arms.group(three)[1].gain
     open_, found = arms.group(two)[1].judgement, arms.group(three)[1].judgement
-    assert open_ is not None
-    assert found is not None
-    assert gap is not None
-    assert known is not None
     assert (gap.gap, gap.ratio.assumed_spread) == (stats.Gap.NOT_INTERLEAVED, stats.ASSUMED_SPREAD)
     assert (open_.verdict, open_.missing) == (SpeedVerdict.ESTIMATE, (Missing.LOADS,))
     assert (known.gap, found.verdict, found.loads) == (None, SpeedVerdict.FASTER, 3)
@@ -286,9 +274,9 @@ def test_runs_of_one_load_are_told_from_those_of_three() -> None:
 
 def test_older_results_of_a_server_are_one_load_and_those_of_programs_are_many() -> None:
     bench = _block(lambda run: run)
-    assert arms.group(bench)[1].gain.gap is None  # type: ignore[union-attr]
+    assert arms.group(bench)[1].gain.gap is None
     server = replace(bench, meta=replace(bench.meta, engine="server"))
-    assert arms.group(server)[1].gain.gap is stats.Gap.NOT_INTERLEAVED  # type: ignore[union-attr]
+    assert arms.group(server)[1].gain.gap is stats.Gap.NOT_INTERLEAVED
 
 
 def test_turns_of_a_conversation_are_one_unit() -> None:
@@ -298,7 +286,6 @@ def test_turns_of_a_conversation_are_one_unit() -> None:
         return replace(run, spec=replace(run.spec, prompt=replace(run.spec.prompt, id=name)))
 
     drafting = arms.group(_block(turn))[1]
-    assert drafting.gain is not None
     assert (drafting.gain.components.prompts, drafting.gain.cells) == (4, 24)
 
 

@@ -68,8 +68,6 @@ def test_nothing_is_found_where_one_arm_fails_more_often(
 ) -> None:
     bench = _bench(failing, status)
     judged = arms.group(bench)[1].judgement
-    assert judged is not None
-    assert judged.ratio is not None
     assert judged.ratio.value == pytest.approx(1.5, rel=0.02)  # is shown, whatever may be found of it
     assert (judged.ratio.lo is not None) is is_found
     assert judged.verdict is (SpeedVerdict.FASTER if is_found else SpeedVerdict.UNDECIDED)
@@ -112,7 +110,6 @@ def _serve(run: RunResult, *, failed: int) -> RunResult:
 def test_requests_of_several_users_count_like_runs(failed: int, is_found: bool) -> None:
     """One of twenty in each of the runs; those that ggufspec stops at the end did not fail."""
     judged = arms.group(_bench(change=lambda run: _serve(run, failed=failed)))[1].judgement
-    assert judged is not None
     assert judged.is_decided is is_found
 
 

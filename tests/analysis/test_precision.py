@@ -37,7 +37,6 @@ def test_precise_speedups_want_nothing() -> None:
 def test_noise_can_be_repeated_away() -> None:
     bench = _bench(noise=0.05, between=0.0)
     (needed,) = review.wanting(arms.group(bench), 0.01).values()
-    assert needed.repeats is not None
     assert needed.repeats > 3
     assert _improvable(bench, 0.01)
 
@@ -46,6 +45,5 @@ def test_differences_between_prompts_cannot() -> None:
     bench = _bench(noise=0.001, between=0.2)
     (needed,) = review.wanting(arms.group(bench), 0.02).values()
     assert needed.repeats is None
-    assert needed.prompts is not None
     assert needed.prompts > 8
     assert not _improvable(bench, 0.02)

@@ -46,7 +46,6 @@ def test_what_encoding_was_too_short_for_is_taken_off() -> None:
     assert windows.prompt_in_window(bench.runs).tolist() == pytest.approx([0, 0, 0, 0, inside])
     assert windows.decode_rates(bench.runs)[-1] == pytest.approx(100 / (1 - inside))
     drafting = arms.group(bench)[-1]
-    assert drafting.rate is not None
     assert drafting.rate.value == pytest.approx(100 / (1 - inside))
     row = frames.runs(bench).iloc[-1]
     assert row["prompt_in_gen_s"] == pytest.approx(inside)

@@ -20,8 +20,6 @@ def test_the_parts_of_a_round_and_their_bounds() -> None:
     groups = arms.group(swept.swept())
     diagnosis = breakdown.diagnose(groups)
     target, of_round = diagnosis.target, diagnosis.drafting
-    assert target is not None
-    assert of_round is not None
     assert of_round.arm.draft_size == 4  # the fastest
     assert of_round.tokens == pytest.approx(2.75)
     shares = {part: ms / of_round.total_ms for part, ms in of_round.ms.items()}
@@ -45,7 +43,6 @@ def test_the_parts_of_a_round_and_their_bounds() -> None:
     )
     assert [gain.factor for gain in diagnosis.gains] == sorted(factors.values(), reverse=True)
     rate = of_round.arm.rate
-    assert rate is not None
     assert diagnosis.gains[0].tps == pytest.approx(rate.value * diagnosis.gains[0].factor)
 
 
@@ -67,7 +64,6 @@ def test_the_drafter_alone_stands_in_where_no_log_has_its_time() -> None:
     stored = values.bench(*map(_with_rounds, values.whole_bench().runs))
     diagnosis = breakdown.diagnose(arms.group(stored))
     of_round = diagnosis.drafting
-    assert of_round is not None
     assert of_round.is_estimated
     assert of_round.tokens == pytest.approx(4)
     assert of_round.ms[Part.DRAFTING] == pytest.approx(
@@ -82,7 +78,6 @@ def test_sampling_of_the_target_alone_is_shown_where_it_is_measured() -> None:
     run = values.run(tps=40.0)
     sampled = replace(run, sample=replace(run.sample, sampling_s=0.1, gen_s=1.9))
     diagnosis = breakdown.diagnose(arms.group(values.bench(sampled)))
-    assert diagnosis.target is not None
     assert diagnosis.target.ms == pytest.approx({Part.EVALUATION: 19.0, Part.SAMPLING: 1.0})
     assert diagnosis.drafting is None
 

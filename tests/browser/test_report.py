@@ -105,7 +105,7 @@ def test_the_keyboard_sorts_and_what_is_absent_stays_last(page: Page) -> None:
 def test_the_keyboard_reaches_the_results_first(page: Page) -> None:
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the results"
-    assert page.locator(".skip").bounding_box()["x"] >= 0  # type: ignore[index]  # it is on the page
+    assert page.locator(".skip").bounding_box()["x"] >= 0  # it is on the page
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
 
@@ -139,7 +139,6 @@ def test_it_fits_wide_and_narrow_in_light_and_dark(
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         for name in CHARTS:
             box = page.locator(f"#chart-1-{name} svg").bounding_box()
-            assert box is not None
             assert box["width"] <= width
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         ink = page.locator("#chart-1-curve .role-axis-label text").first.evaluate(
@@ -200,7 +199,6 @@ def test_the_first_screen_of_a_phone_has_the_verdict_and_the_speed_up(
     shown = _open(chromium, request.getfixturevalue(name), 420, scheme)
     for selector in (".badge", "h1", ".speedup dd >> nth=0"):
         box = shown.locator(selector).bounding_box()
-        assert box is not None
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 420
         assert box["y"] + box["height"] <= 844

@@ -215,8 +215,6 @@ def test_no_worker_outlives_its_engines_process(
         "worker = start(('sleep', '600'), number=0); print(worker.pid, flush=True); input()"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert parent.stdout is not None
-    assert parent.stdin is not None
     worker = psutil.Process(int(parent.stdout.readline()))
     assert shell.is_alive(worker)
     parent.send_signal(signal.SIGKILL)
@@ -294,7 +292,6 @@ def test_a_drafting_record_is_a_simple_programs_sample() -> None:
 
 
 def test_a_record_without_a_single_draft_measures_no_drafting() -> None:
-    assert DRAFTED.rounds is not None
     nothing = replace(DRAFTED, rounds=DRAFTED.rounds[1:2])
     assert rereading.read_record(nothing).status is Status.DRAFTING_INACTIVE
     assert rereading.read_record(replace(nothing, p_min=0.7)).status is Status.OK

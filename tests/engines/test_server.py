@@ -409,7 +409,6 @@ def test_loading_is_waited_for(folder: Path, tmp_path: Path) -> None:
     with _engine(folder, Behaviour(loading_s=0.3)) as engine:
         sample = engine.measure(values.spec(), tmp_path / "log").sample
     assert sample.status is Status.OK
-    assert sample.load_ms is not None
     assert sample.load_ms >= 300
 
 

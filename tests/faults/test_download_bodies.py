@@ -248,7 +248,6 @@ def test_a_verified_download_is_not_read_again(
     monkeypatch.setattr(transfer, "WAIT_TO_REMEMBER_BYTES", 0)
     _, out, _ = run("fetch", "-q", "--target", TARGET)
     remembered = digests.remembered(Path(out.strip()))
-    assert remembered is not None
     assert remembered.sha256 == hub_client.blob(home, hub).name
     monkeypatch.setattr(transfer, "FollowingHash", None)
     assert run("fetch", "-q", "--target", TARGET)[0] == 0

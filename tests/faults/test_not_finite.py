@@ -31,7 +31,6 @@ def _options() -> Iterator[tuple[str, click.Option]]:
     context = click.Context(cli)
     for name in COMMANDS:
         command = cli.get_command(context, name)
-        assert command is not None
         for param in command.params:
             if isinstance(param, click.Option) and _takes_numbers(param):
                 yield name, param

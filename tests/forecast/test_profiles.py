@@ -121,7 +121,6 @@ def test_exact_timings_give_the_exact_curve() -> None:
     assert curve.plain_overhead_s.value == pytest.approx(0.003)  # the target alone takes that much longer
     assert curve.choose_s.value == pytest.approx(0.0004)
     assert curve.resize_s.value == pytest.approx(0.0007)
-    assert curve.measured_on is not None
     assert (curve.measured_on.drafter, curve.measured_on.build) == (DRAFTER, values.BUILD)
 
 
@@ -183,7 +182,6 @@ def test_costs_of_a_head_are_those_of_no_draft_model_in_the_same_file() -> None:
     for drafter in measured:
         of = profiles.of(values.spec(), drafter, build=values.BUILD, machine=values.MACHINE)
         found = profiles.find_profile(of, most_tokens=4, depths=DEPTHS)
-        assert found is not None
         assert found.curve.measured_on == of
 
 
@@ -243,8 +241,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     for seed in range(30):
         order = random.Random(seed)
         for point in _curve(lambda order=order: order.gauss(1.0, 0.05), repeats=15).verify:  # type: ignore[misc]
-            assert point.seconds.lo is not None
-            assert point.seconds.hi is not None
             truth = true_s(RoundPart.VERIFY, point.tokens, point.depth)
             held += point.seconds.lo <= truth <= point.seconds.hi
             tried += 1
@@ -268,7 +264,6 @@ def test_what_is_stored_is_found_again() -> None:
     assert curve.measured_on is not None
     file = profiles.save(curve)
     found = profiles.find_profile(curve.measured_on, most_tokens=4, depths=(10, 110))
-    assert found is not None
     assert found.curve == curve
     assert profiles.save(curve) == file
     assert [profile.curve for profile in profiles.known()] == [curve]

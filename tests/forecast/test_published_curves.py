@@ -90,8 +90,6 @@ def test_a_curve_is_published_redacted_and_verified(bundle: Bundle) -> None:
     profile = read(bundle)
     assert profile.curve.points == timed.shared(MeasuredOn(target=ModelFile(filename="x"))).curve.points
     setup = profile.curve.measured_on
-    assert setup is not None
-    assert setup.machine is not None
     assert (setup.target.filename, setup.machine.hostname) == ("model-1-Q4_K_M.gguf", "host")
     assert bundle.verification.findings == ()
     for place in (bundle.folder, bundle.zip):
@@ -112,7 +110,6 @@ def _faster(profile: SharedProfile) -> SharedProfile:
 
 def _elsewhere(profile: SharedProfile) -> SharedProfile:
     setup = profile.curve.measured_on
-    assert setup is not None
     assert setup.machine is not None
     machine = replace(setup.machine, cpu="A Faster Processor")
     return replace(profile, curve=replace(profile.curve, measured_on=replace(setup, machine=machine)))
@@ -120,7 +117,6 @@ def _elsewhere(profile: SharedProfile) -> SharedProfile:
 
 def _of_another_pair(profile: SharedProfile) -> SharedProfile:
     setup = profile.curve.measured_on
-    assert setup is not None
     target = replace(setup.target, content="c3" * 32)
     return replace(profile, curve=replace(profile.curve, measured_on=replace(setup, target=target)))
 

@@ -74,7 +74,6 @@ def test_bounds_are_what_near_ties_can_make_of_the_rounds(
     traced = _trace(leads, away)
     asked: dict[str, Any] = {"n_max": n_max, "program": program, "n_predict": N_PREDICT, "p_min": p_min}
     known = trace.certainty(traced, traced_run(**asked))
-    assert known is not None
     runs = [rounds_of(way, **asked) for way in _ways(traced)]
     counts = {len(run) for run in runs}
     assert (known.fewest, known.most) == (min(counts), max(counts))
@@ -98,7 +97,6 @@ def test_behind_a_heads_miss_that_is_a_near_tie_anything_may_follow() -> None:
     drafts = tuple(HeadDraft(1, (1.0, 1.0), (CLEAR, -CLOSE)) for _ in range(12))
     traced = replace(_trace([CLEAR] * 12, [CLEAR] * 12), drafts=drafts, leads=None)
     known = trace.certainty(traced, traced_run(n_max=3, n_predict=N_PREDICT))
-    assert known is not None
     assert (known.fewest, known.rounds, known.most, known.sure) == (2, 4, 4, 0)
 
 
@@ -112,7 +110,6 @@ def test_a_server_begins_from_the_state_of_another_request(
     taken = trace.steps(traced, traced_run(n_max=1, program=program, n_predict=N_PREDICT))
     assert taken[0].accepted == accepted
     known = trace.certainty(traced, traced_run(n_max=1, program=program, n_predict=N_PREDICT))
-    assert known is not None
     assert (known.rounds, known.sure) == (len(taken), sure)
 
 

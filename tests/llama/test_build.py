@@ -216,7 +216,6 @@ def test_no_secret_reaches_what_is_run_and_what_shapes_a_build_is_recorded(
     built, _ = run(scripts(tmp_path / "tree", compiler=f"env >> {seen}"))
     assert "CXXFLAGS=-O1" in seen.read_text()
     assert "hf_" not in seen.read_text()
-    assert built.environment is not None
     assert built.environment["CXXFLAGS"] == "-O1"
     assert "HF_TOKEN" not in built.environment
     assert store.find_build(built.path.name) == built
@@ -255,7 +254,6 @@ def test_a_changed_tree_is_built_beside_the_old_one(tmp_path: Path) -> None:
 def test_a_crash_of_the_native_build_leads_to_named_features(tmp_path: Path) -> None:
     files = {"CMakeLists.txt": CMAKE_OF_C, "main.c": C_PROGRAM, "llama.c": C_LIBRARY}
     built, seen = run(plant(tmp_path / "tree", files))
-    assert built.note is not None
     assert built.note.startswith("built for this processor, the programs crash with SIGSEGV: building again")
     assert [at.line for at in seen if at.notice] == [built.note]
     assert "GGML_NATIVE=OFF" in built.options

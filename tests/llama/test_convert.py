@@ -56,7 +56,6 @@ def test_a_head_becomes_a_gguf(place: Path, run: Run) -> None:
     code, out, err = _convert(run)
     assert (code, out) == (0, "eagle3-My head {x}.gguf\n")
     head = read_head(gguf.validate_file(place / out.strip()))
-    assert head is not None
     assert head.method is Method.DRAFT_EAGLE3
     assert "converter: to install, with PyTorch: about " in err
     assert "convert 50 %" in err
@@ -69,7 +68,6 @@ def test_a_conversion_is_a_call_for_notebooks(place: Path) -> None:
     made = ggufspec.convert("My head {x}", target="target", source="tree", outtype="f16")
     assert made.path.name == "eagle3-My head {x}-F16.gguf"
     assert made.head == read_head(gguf.validate_file(made.path))
-    assert made.head is not None
     assert made.head.method is Method.DRAFT_EAGLE3
     with pytest.raises(GgufspecError, match="already exists"):
         ggufspec.convert("My head {x}", target="target", source="tree", outtype="f16")

@@ -32,7 +32,6 @@ def finish(work: Generator[BuildProgress, None, Wheels]) -> tuple[Wheels, list[B
 
 def test_a_whole_set_is_found(tmp_path: Path) -> None:
     found = find_wheels(cuda_parts.install(tmp_path))
-    assert found is not None
     assert found.release == (13, 0)
     assert found.files["bin/nvcc"] == tmp_path / "nvidia/cu13/bin/nvcc"
     assert {"lib/libcublas.so.13", "include/cccl/cub/cub.cuh", "nvvm/bin/cicc"} <= found.files.keys()
@@ -41,7 +40,6 @@ def test_a_whole_set_is_found(tmp_path: Path) -> None:
 
 def test_what_cublas_names_only_today_may_be_missing(tmp_path: Path) -> None:
     found = find_wheels(cuda_parts.install(tmp_path, without="nvidia-cuda-nvrtc"))
-    assert found is not None
     assert "nvidia-cuda-nvrtc" not in found.licences
 
 

@@ -172,7 +172,6 @@ def test_positions_make_the_printed_rates_and_the_total(log: Path) -> None:
 def test_the_parts_of_a_window_fit_into_it_and_are_printed(log: Path) -> None:
     text, values, window_s = bare(log), expected(log), parse(log.read_bytes()).gen_s
     parts = [values["draft_s"], values["verify_s"]]
-    assert window_s is not None
     assert 0 <= sum(part or 0 for part in parts) <= window_s * 1.02
     if values["verify_s"] is not None:
         _, ms = evaluated(text[text.rindex("target:") :])
@@ -202,7 +201,6 @@ def test_the_parts_of_a_window_are_known_in_every_kind_of_log_that_tells() -> No
 
 def test_a_build_without_a_gpu_claims_to_offload_and_is_found_out() -> None:
     sample = parse((Path(__file__).parents[1] / "logs" / "0.3.16" / "plain-claimed-offload.log").read_bytes())
-    assert sample.target is not None
     assert (sample.target.offloaded_layers, sample.target.total_layers) == (9, 9)
     assert sample.devices == ("CPU",)
 

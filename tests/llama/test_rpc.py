@@ -109,8 +109,6 @@ def test_a_worker_serves_others_after_it_was_asked() -> None:
 def test_the_round_trip_is_measured_with_the_delay_of_the_network() -> None:
     with rpc_workers.worker() as fake, slow_network(fake.address, delay_s=0.01) as network:
         near, far = workers.measure_worker(fake.address), workers.measure_worker(network.address)
-    assert near.rtt_s is not None
-    assert far.rtt_s is not None
     assert far.rtt_s >= 0.02
     assert near.rtt_s < far.rtt_s
 
@@ -123,7 +121,6 @@ def test_the_bandwidth_is_measured_without_the_round_trips() -> None:
     ):
         report = workers.measure_worker(network.address)
     assert fake.received_bytes >= MIB
-    assert report.bytes_per_s is not None
     assert report.bytes_per_s < 1.3 * rate  # a busy machine may be slower, never faster
 
 

@@ -235,7 +235,6 @@ def test_memory_is_planned_with_both_types_and_the_batch() -> None:
         return memory.plan(card, card, spec.offload, settings)
 
     def cached(model: memory.ModelMemory | None) -> int:
-        assert model is not None
         return model.gpu.cache
 
     alike, mixed = planned("q8_0,f16"), planned("q8_0,f16", "f16,q4_0")

@@ -135,7 +135,6 @@ def test_tokens_that_stopped_early_are_not_the_targets_own(llama: Install, folde
 def test_a_token_that_the_target_finds_much_likelier_than_its_own_is_no_near_tie(llama: Install) -> None:
     runs = _parted(_sample("well ...", (1, MAYBE)), _sample("well yes", (1, YES)), llama)
     (judged,) = audit.judge_texts(runs, llama)
-    assert judged.difference is not None
     assert judged.difference.margin == pytest.approx(-5.3)
     assert judged.difference.verdict is TextVerdict.DIVERGENCE
 
@@ -194,7 +193,6 @@ def test_the_target_judges_known_tokens(
     runs = _parted(_sample("well yes", (1, YES)), _sample("well ...", (1, token)), llama)
     (judged,) = audit.judge_texts(runs, llama)
     difference = judged.difference
-    assert difference is not None
     assert (difference.verdict, difference.target_token, difference.drafting_token) == (verdict, YES, token)
     assert difference.margin == (None if margin is None else pytest.approx(margin))
     (asked,) = fake_server.requests(folder)
@@ -220,14 +218,12 @@ def test_the_target_judges_texts_whose_tokens_nobody_knows(
         assert not judged
         return
     difference = judged[0].difference
-    assert difference is not None
     assert (difference.verdict, difference.target_token, difference.drafting_token) == (verdict, YES, token)
 
 
 def test_what_both_began_alike_is_stepped_over(llama: Install, folder: Path) -> None:
     runs = _parted(_sample("well yes no"), _sample("well yes yes"), llama)
     (judged,) = audit.judge_texts(runs, llama)
-    assert judged.difference is not None
     assert judged.difference.verdict is TextVerdict.NEAR_TIE
     assert judged.difference.margin == pytest.approx(-0.1)
     assert [asked["prompt"] for asked in fake_server.requests(folder)] == ["Text of p1well yes"]
@@ -281,7 +277,6 @@ def test_without_a_working_server_there_is_a_reason_in_place_of_a_verdict(
     without = installs.find_install(folder)
     own, parted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), without)
     (unjudged,) = audit.judge_texts((own, parted), without)
-    assert unjudged.difference is not None
     assert reason in (unjudged.difference.unjudged or "")
     assert unjudged == replace(parted, difference=unjudged.difference)
     assert (unjudged.difference.verdict, unjudged.difference.margin) == (None, None)
@@ -295,7 +290,6 @@ def test_a_reason_gives_way_to_a_verdict(llama: Install) -> None:
     (judged,) = audit.judge_texts(
         [own, replace(parted, difference=replace(parted.difference, unjudged="died"))], llama
     )
-    assert judged.difference is not None
     assert (judged.difference.verdict, judged.difference.unjudged) == (TextVerdict.NEAR_TIE, None)
 
 

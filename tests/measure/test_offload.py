@@ -642,6 +642,5 @@ def test_a_sweep_over_layers_stays_one_line() -> None:
         run = told(SPRING_2024.replace("45/81", f"{layers}/81"), Offload(target=ModelRun(layers=layers)))
         runs.append(replace(run, log=f"{layers}"))
     line = _line(*runs)
-    assert line is not None
     assert "0/81 layers, 16.9 GiB on CUDA0 or 1/81 layers" in line
     assert " or 2 others; drafter 33/33 layers" in line

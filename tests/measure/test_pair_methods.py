@@ -331,7 +331,6 @@ def test_no_pair_of_the_catalogue_is_measured_without_drafting(
     """
     pair = catalog.find_pair(name)
     way = catalog.drafting_method(pair)
-    assert way is not None
     target, drafter = _files(way, tmp_path, has_drafter=pair.draft is not None)
 
     def resolve(listed: Pair, *, offline: bool) -> Pair:

@@ -181,7 +181,6 @@ def test_too_many_runs_are_refused_unless_a_time_ends_them(llama: Path) -> None:
         GgufspecError, match=r"3,000,003 runs are more than 1,000,000.*1,000,000 repeats"
     ) as error:
         refuse_endless(session.suite)
-    assert error.value.hint is not None
     assert "--max-time" in error.value.hint
     with pytest.raises(GgufspecError, match="are more than"):
         api.begin(session, command=("test",))

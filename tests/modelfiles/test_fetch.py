@@ -28,7 +28,6 @@ def test_a_pair_arrives_in_the_usual_cache(hub: Hub, home: Path, run: Run) -> No
     )
     assert theirs == str(target)
     last = hub_module.last_pair()
-    assert last is not None
     assert last.target.path == target
     assert not list((home / "hf").rglob("*.incomplete"))
 

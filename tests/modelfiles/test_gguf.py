@@ -41,7 +41,6 @@ def test_the_embedded_pair_is_read() -> None:
     card = validate_file(paths.models_dir() / "demo" / "target.gguf")
     assert (card.architecture, card.n_layers, card.tokenizer_model) == ("llama", 8, "llama")
     assert card.vocabulary.add_bos is True
-    assert card.vocabulary.tokens is not None
     assert card.vocabulary.tokens[1] == b"<s>"
     assert max(tensor.offset + tensor.size_bytes for tensor in card.tensors) <= card.size_bytes
 
@@ -304,7 +303,6 @@ def test_a_large_vocabulary_is_read_soon_and_no_further_than_needed() -> None:
     card = parse_header(source, name="m.gguf")
     assert time.process_time() - started < 1.0
     assert card.vocabulary.n_tokens == 128_256
-    assert card.vocabulary.tokens is not None
     assert card.vocabulary.tokens[128_255] == "▁w127995".encode()
     assert source.bytes_read <= len(header) + (4 << 20)
 

@@ -603,7 +603,6 @@ def test_a_head_counts_with_the_states_that_it_reads(tmp_path: Path) -> None:
     settings, offload = memory.MemorySettings(context=512), values.spec().offload
     alone = memory.plan(target, None, offload, settings)
     with_head = memory.plan(target, head, offload, settings)
-    assert with_head.draft is not None
     weights = with_head.draft.gpu.weights + with_head.draft.host.weights
     assert weights == sum(tensor.size_bytes for tensor in head.tensors)
     assert with_head.target.host.compute - alone.target.host.compute == 3 * 512 * 64 * 4

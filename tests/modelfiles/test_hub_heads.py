@@ -232,7 +232,6 @@ def test_check_asks_a_target_alone_for_its_layers(served: Hub, run: Run) -> None
 def test_plan_knows_which_head_a_drafter_is(served: Hub, run: Run) -> None:
     planned = ggufspec.plan(target=TARGET, draft_model=HEADS, vram="24G")
     assert planned.method == Chain(Method.DRAFT_EAGLE3)
-    assert planned.draft is not None
     assert planned.draft.architecture == "eagle3"
     alone = ggufspec.plan(target=TARGET, vram="24G")
     assert alone.method is None
@@ -266,7 +265,6 @@ def test_heads_of_a_cached_target_need_no_network(served: Hub, run: Run) -> None
 def test_auto_is_the_head_beside_the_target(served: Hub, run: Run, llama: Path) -> None:
     planned = ggufspec.plan(target=TARGET, draft_model="auto", vram="24G")
     assert planned.method == Chain(Method.DRAFT_EAGLE3)
-    assert planned.pair.draft is not None
     assert (planned.pair.draft.repo, planned.pair.draft.filename) == (
         "me/Model-3-8B-GGUF",
         "eagle3-m-Q8_0.gguf",
@@ -297,7 +295,6 @@ def test_auto_finds_the_head_in_the_folder_of_a_file(tmp_path: Path, run: Run, l
     models.write_model(tmp_path / "eagle3-t.gguf", *models.eagle3())
     models.write_model(tmp_path / "drafter.gguf", *models.llama(n_layers=1))
     planned = ggufspec.plan(target=str(target), draft_model="auto", vram="24G")
-    assert planned.pair.draft is not None
     assert planned.pair.draft.path == tmp_path / "eagle3-t.gguf"  # the one before it is of another target
     asked = with_head(BenchOptions(target=target, draft_model="auto")).draft_model
     assert asked == (planned.pair.draft,)

@@ -81,7 +81,6 @@ def test_presets_are_as_large_as_the_published_files(
 ) -> None:
     done = run("--preset", preset, "--quant", quant, "--dry-run")
     weights = re.search(r"([\d.]+) GB of weights", done.stderr)
-    assert weights is not None
     # a vocabulary of 128,256 tokens is 8 MB; published sizes have two decimals
     assert published_gb - 0.015 <= float(weights[1]) <= published_gb + 0.006
     assert len(done.stdout.splitlines()) == n_tensors
@@ -95,7 +94,6 @@ def test_the_header_says_what_was_asked_for(tmp_path: Path) -> None:
     assert card.rope_freq_base == 500000
     assert (card.vocabulary.n_tokens, card.vocabulary.add_bos, card.vocabulary.add_eos) == (1000, True, False)
     tokens = card.vocabulary.tokens
-    assert tokens is not None
     assert len({tokens[i] for i in range(1000)}) == 1000
     last = max(card.tensors, key=lambda tensor: tensor.offset)
     end = last.offset + last.size_bytes

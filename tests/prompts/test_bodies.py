@@ -23,7 +23,6 @@ def _load(tmp_path: Path, *rows: dict[str, Any]) -> tuple[Prompt, ...]:
 
 
 def _asked(prompt: Prompt) -> dict[str, Any]:
-    assert prompt.request is not None
     return prompt.request.fields
 
 

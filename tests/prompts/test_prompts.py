@@ -305,7 +305,6 @@ def test_the_hint_converts_a_file_of_another_encoding(tmp_path: Path, content: b
     file.write_bytes(content)
     with pytest.raises(GgufspecError) as caught:
         prompts.load(file)
-    assert caught.value.hint is not None
     command = caught.value.hint.removeprefix("convert it: ")
     assert f" -f {encoding} " in command
     if shutil.which("iconv"):

@@ -59,9 +59,6 @@ def test_a_row_has_what_the_bench_says(make: Make) -> None:
     read = publishing.read_bundle(bundle)
     (row,) = read.rows
     (arm,) = [arm for arm in arms.group(results.load(bundle / "benches" / "bench-one")) if arm.gain]
-    assert arm.gain is not None
-    assert arm.judgement is not None
-    assert arm.rate is not None
     assert row.speedup == arm.gain.ratio
     assert (row.tps.value, row.gamma, row.verdict) == (arm.rate.value, 3, arm.judgement.verdict.value)
     assert (row.pair, row.machine) == ("model-1-Q4_K_M.gguf + drafter-***.gguf", "A Processor, 2 cores")

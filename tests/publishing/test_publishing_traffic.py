@@ -123,12 +123,9 @@ def test_users_are_published_without_their_texts(llama: Path, tmp_path: Path) ->
         assert copied.sample.gen_s == run.sample.gen_s
         assert copied.sample.decode_tps == run.sample.decode_tps
         traffic, of = copied.sample.traffic, run.sample.traffic
-        assert traffic is not None
-        assert of is not None
         assert traffic.requests == of.requests
         assert {answer.text for answer in traffic.answers} == {""}
         assert copied.text_identical == run.text_identical
-        assert copied.spec.traffic is not None
         assert {prompt.text for prompt in copied.spec.traffic.prompts} == {""}
     assert bundle.left_out == 2
     assert bundle.verification.findings == ()
@@ -155,7 +152,6 @@ def test_built_in_prompts_of_users_are_published(llama: Path, tmp_path: Path) ->
     bundle = _publish(bench, tmp_path / "bundle")
     assert bundle.left_out == 0
     traffic = _copy(bundle).runs[0].spec.traffic
-    assert traffic is not None
     assert all(prompt.text for prompt in traffic.prompts)
 
 
@@ -175,7 +171,6 @@ def changed(value: Any) -> Any:
 def _forgeries(sample: Sample) -> Iterator[tuple[str, Sample]]:
     """Yield every figure of a sample, and the sample with that figure changed."""
     traffic = sample.traffic
-    assert traffic is not None
     of_placement = {"target", "drafter", "devices", "program", "build", "traffic"}
     for field in fields(Sample):
         value = getattr(sample, field.name)
@@ -285,7 +280,6 @@ def test_replayed_texts_stay_here_even_where_everybody_knows_them(llama: Path, t
     assert "Ocelot" not in everything
     assert known not in everything
     traffic = _copy(bundle).runs[0].spec.traffic
-    assert traffic is not None
     assert traffic.arrivals == tuple(number / 20 for number in range(8))
     assert bundle.verification.findings == ()
     assert any("replayed requests" in sentence for sentence in bundle.verification.unchecked)
@@ -301,7 +295,6 @@ def _move(stored: ResultSet, url: str) -> ResultSet:
 
     def moved(run: RunResult) -> RunResult:
         of = run.spec.servers
-        assert of is not None
         servers = replace(of, alone=move(of.alone), drafting=move(of.drafting), system="You are Agent Ocelot")
         return replace(
             run,
@@ -329,7 +322,6 @@ def test_running_servers_are_published_without_their_addresses(servers: ExitStac
         assert secret not in everything, secret
     copy = _copy(bundle)
     endpoint = copy.runs[0].spec.endpoint
-    assert endpoint is not None
     assert endpoint.url == "https://server-1"
     assert copy.meta.build.path == "https://server-1"
     assert bundle.verification.findings == ()

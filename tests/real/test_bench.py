@@ -63,8 +63,6 @@ def test_every_arm_is_measured_and_the_text_is_unchanged(llama: Install, engine:
     target, drafter, *drafting = arms.group(bench)
     assert [arm.draft_size for arm in drafting] == [*SIZES]
     for arm in drafting:
-        assert arm.acceptance is not None
-        assert arm.acceptance.accept_rate is not None
         assert 0.3 < arm.acceptance.accept_rate <= 1
         assert sum(arm.compared.values()) >= len(arm.compared) - 1
         assert len(arm.compared) == 4  # prompts, one of each category
@@ -87,7 +85,6 @@ def test_the_table_says_what_the_raw_logs_say(llama: Install) -> None:
         product = 1.0
         for rate in by_hand:
             product *= rate
-        assert arm.rate is not None
         assert arm.rate.value == pytest.approx(product ** (1 / len(by_hand)))
 
 

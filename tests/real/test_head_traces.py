@@ -110,8 +110,6 @@ class _Foretold:
 
     def check(self, sample: Sample) -> None:
         """Compare with a run: equal where that is sure, else within what near-ties can change."""
-        assert sample.n_rounds is not None
-        assert sample.n_accepted is not None
         if self.certainty.is_sure:
             assert (sample.n_rounds, sample.n_accepted) == (self.counts.n_rounds, self.counts.n_accepted)
         if self.certainty.keeps_text:
@@ -124,7 +122,6 @@ class _Foretold:
 
 
 def _foretell(view: trace.DraftTrace, spec: RunSpec, program: Program) -> _Foretold:
-    assert spec.drafting is not None
     size, p_min = spec.drafting.n_max, spec.drafting.p_min
     taken = trace.steps(view, traced_run(n_max=size, program=program, n_predict=TOKENS, p_min=p_min))
     known = trace.certainty(view, traced_run(n_max=size, program=program, n_predict=TOKENS, p_min=p_min))
@@ -145,7 +142,6 @@ def test_p_min_accepts_as_many_as_foretold(llama: Install, tmp_path: Path, pair:
                 foretold.check(sample)
                 sure += foretold.certainty.sure
                 if foretold.certainty.is_sure:
-                    assert sample.n_drafted is not None
                     shares.append(abs(foretold.counts.n_drafted / sample.n_drafted - 1))
     assert sure > TOKENS / LONGEST
     assert max(shares, default=0) < (0.1 if PAIRS[pair] is not Method.DRAFT_DFLASH else 1e-9)

@@ -125,7 +125,6 @@ def test_drafting_writes_the_targets_own_tokens_at_every_draft_size(
     for name in CHOSEN:
         alone = fresh.measure(_spec(Role.TARGET, name, tokens=TOKENS + 9), tmp_path / "alone").sample
         assert (alone.status, alone.n_drafted, alone.gen_tokens) == (Status.OK, None, TOKENS + 8)
-        assert alone.tokens is not None
         loads += alone.load_ms is not None
         runs = {}
         for size in (2, 3, 5, 8):
@@ -134,7 +133,6 @@ def test_drafting_writes_the_targets_own_tokens_at_every_draft_size(
             _check_counts(runs[size], size)
         changes_at = trace.first_text_tie(_traced(fresh, name).target_trace)
         for drafted in runs.values():
-            assert drafted.tokens is not None
             same = int(min(len(drafted.tokens), changes_at))
             assert drafted.tokens[:same] == alone.tokens[:same]
             lengths.append(same)
@@ -146,8 +144,6 @@ def _check_counts(sample: Sample, size: int) -> None:
     assert sample.status is Status.OK
     assert sample.rounds is not None
     assert sample.accepted_at is not None
-    assert sample.gen_tokens is not None
-    assert sample.gen_s is not None
     assert (sample.n_draft, max(one.drafted for one in sample.rounds)) == (size, size)
     assert sum(one.drafted for one in sample.rounds) == sample.n_drafted
     assert sum(one.accepted for one in sample.rounds) == sum(sample.accepted_at) == sample.n_accepted
@@ -197,8 +193,6 @@ def test_counts_are_those_of_the_simple_program(
 
 def _is_sure_everywhere(view: trace.DraftTrace, drafting: Drafting) -> bool:
     """Whether no near-tie can change a round, wherever one begins; n_min moves where that is."""
-    assert view.text_leads is not None
-    assert view.leads is not None
     for place in range(TOKENS + 1):
         end = place + 1 + drafting.n_max
         rest = replace(
@@ -212,7 +206,6 @@ def _is_sure_everywhere(view: trace.DraftTrace, drafting: Drafting) -> bool:
         one_round = trace.certainty(
             rest, traced_run(n_max=drafting.n_max, program=Program.SIMPLE, n_predict=0, p_min=drafting.p_min)
         )
-        assert one_round is not None
         if not one_round.is_sure:
             return False
     return True
@@ -271,8 +264,6 @@ def test_a_trace_foretells_what_drafting_accepts(engine: InprocessEngine, tmp_pa
         program = engines.ENGINES[engine.name]
         rounds = rounds_of(first, n_max=size, program=program, n_predict=TOKENS)
         known = trace.certainty(first, traced_run(n_max=size, program=program, n_predict=TOKENS))
-        assert known is not None
-        assert sample.rounds is not None
         assert sample.rounds[: known.sure] == rounds[: known.sure]
         assert sample.rounds == rounds or not known.is_sure
         assert known.fewest <= len(sample.rounds) <= known.most or not known.keeps_text
@@ -286,7 +277,6 @@ def test_a_drafter_that_is_the_target_overlaps_with_it_wholly(engine: InprocessE
     drafter = _drafter()
     itself, other = engine.trace(spec, [spec.pair.target, drafter]).drafters
     spread = _traced(engine, CHOSEN[0]).target_trace.text_spread
-    assert spread is not None
     assert itself.overlaps is not None
     least = math.exp(-3 * spread / heat)  # in batches and one by one, ratios of chances move by no more
     assert len(itself.overlaps) == TOKENS
@@ -450,8 +440,6 @@ def test_the_command_makes_the_same_run(engine: InprocessEngine, llama: Install,
 def test_the_target_scores_complete_texts(engine: InprocessEngine, tmp_path: Path) -> None:
     spec = _spec(Role.TARGET)
     own = engine.measure(spec, tmp_path / "own").sample
-    assert own.tokens is not None
-    assert own.text is not None
     for answer in (own.tokens, own.text):  # the text alone is tokenised as it was written
         audit = summarize_scores(engine.score(spec, answer, ended=False), greedy=True)
         assert (audit.tokens, audit.divergent) == (TOKENS, 0)
@@ -478,6 +466,4 @@ def test_sampled_texts_are_tested_against_the_target(engine: InprocessEngine, tm
         assert (audit.tokens, audit.impossible) == (len(text), 0)
         p_values.append(stats.uniform_p_value(audit.places or ()))
     as_drawn, otherwise = p_values
-    assert as_drawn is not None
-    assert otherwise is not None
     assert otherwise < 1e-6 < as_drawn

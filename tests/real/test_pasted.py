@@ -31,7 +31,6 @@ services:
     assert bench.meta.engine == "server"
     assert {run.spec.role for run in bench.current} == {Role.TARGET, Role.DRAFTER, Role.DRAFTING}
     (drafting,) = (run for run in bench.current if run.spec.drafting is not None)
-    assert drafting.spec.drafting is not None
     assert (drafting.spec.drafting.n_max, drafting.spec.context, drafting.spec.threads) == (5, 1024, 1)
     assert (drafting.sample.n_accepted or 0) > 0
     assert "translated: --draft-max 5 is --spec-draft-n-max 5" in done.stderr

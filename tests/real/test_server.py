@@ -48,7 +48,6 @@ def server(request: pytest.FixtureRequest) -> Install:
     if _FURTHER is None:
         pytest.skip("GGUFSPEC_TEST_LLAMA names no further llama.cpp")
     further = installs.probe(Path(_FURTHER), "GGUFSPEC_TEST_LLAMA")
-    assert further is not None
     assert Program.SERVER in further.programs
     return further
 
@@ -114,7 +113,6 @@ def test_several_users_are_answered_at_once(llama: Install, tmp_path: Path) -> N
     alone, drafting = samples
     assert drafting.n_accepted
     for sample in samples:
-        assert sample.traffic is not None
         assert len(sample.traffic.requests) == traffic.n_requests
         assert len(sample.traffic.answers) == len(traffic.prompts)
         assert sample.decode_tps
@@ -170,7 +168,6 @@ def test_the_server_accepts_what_the_simple_program_accepts(
 
 
 def _check_accepted(engine: ServerEngine, llama: Install, spec: RunSpec, tmp_path: Path) -> None:
-    assert spec.drafting is not None
     size, prompt = spec.drafting.n_max, spec.prompt
     served = engine.measure(spec, tmp_path / "served").sample
     first = _pieces(tmp_path / "served.out")[0]
@@ -180,8 +177,6 @@ def _check_accepted(engine: ServerEngine, llama: Install, spec: RunSpec, tmp_pat
     assert audit.compare(first + (simple.text or ""), served.text or "") is None
     assert served.n_drafted
     assert simple.n_drafted
-    assert served.n_accepted is not None
-    assert simple.n_accepted is not None
     assert 0 <= simple.n_drafted - served.n_drafted <= size
     assert 0 <= simple.n_accepted - served.n_accepted <= size
 
@@ -245,7 +240,6 @@ def test_repeats_are_cold_and_the_same(server: Install, tmp_path: Path) -> None:
     assert {one.drafted for one in first.rounds or ()} - {0, 8}
     assert (first.prompt_tokens, first.tokens) == (second.prompt_tokens, second.tokens)
     assert first.rounds == second.rounds
-    assert first.prompt_tokens is not None
     assert first.prompt_tokens > 10
 
 
@@ -287,8 +281,6 @@ def test_a_made_up_difference_is_a_divergence(server: Install, tmp_path: Path) -
 
 
 def _check_divergence(server: Install, prompt: Prompt, own: Sample, *, tokens_known: bool) -> None:
-    assert own.tokens is not None
-    assert own.text is not None
     place = own.text.index(" ", 20)
     unlikely = _sample(own, own.text[:place] + " qqq", token=own.tokens[0], known=tokens_known)
     own = own if tokens_known else replace(own, tokens=None)
@@ -301,7 +293,6 @@ def _check_divergence(server: Install, prompt: Prompt, own: Sample, *, tokens_kn
         replace(_result(_spec(Role.DRAFTING, prompt, draft=3), unlikely), difference=difference),
     )
     (judged,) = audit.judge_texts(runs, server)
-    assert judged.difference is not None
     assert judged.difference.verdict is TextVerdict.DIVERGENCE
     assert judged.difference.margin is None or judged.difference.margin > audit.TIE_MARGIN
     assert judged.difference.target_token is not None
@@ -309,7 +300,6 @@ def _check_divergence(server: Install, prompt: Prompt, own: Sample, *, tokens_kn
 
 def _sample(own: Sample, text: str, *, token: int, known: bool) -> Sample:
     """What the target wrote, with another end after ten tokens."""
-    assert own.tokens is not None
     return replace(own, text=text, tokens=(*own.tokens[:10], token) if known else None)
 
 
@@ -339,6 +329,5 @@ def test_a_warm_conversation_is_read_once(server: Install, tmp_path: Path, is_ch
         assert read - 8 <= (after.cached_tokens or 0) <= read + TOKENS
         assert after.n_drafted
         assert (after.prompt_tokens or 0) < 10 or is_chat  # a template writes more around messages
-    assert again.kept_tokens is not None
     assert again.kept_tokens - 8 <= (again.cached_tokens or 0)
     assert (again.text, again.n_drafted) == (samples[2].text, samples[2].n_drafted)

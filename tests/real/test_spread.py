@@ -341,7 +341,6 @@ def test_the_command_prints_what_it_lends_and_ends_on_ctrl_c(llama: Install) -> 
     process = shell.start(
         "fleet", "worker", "--port", str(port), "--device", "CPU", "--threads", "1", llama=llama.root
     )
-    assert process.stdout is not None
     try:
         lines = [process.stdout.readline() for _ in range(2)]
         family = psutil.Process(process.pid).children(recursive=True)

@@ -242,7 +242,6 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(
 ) -> None:
     imagined_times.use(monkeypatch.setattr, drafted_s=2 * imagined_times.TOKEN_S)  # clearly too slow
     target = hub.resolve(catalog.find_pair("demo"), offline=True).target
-    assert target.path is not None
     copy = tmp_path / "copy.gguf"
     copy.write_bytes(target.path.read_bytes())
     asked = TuneOptions(
@@ -261,7 +260,6 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(
     assert not tuned.overall.drafts
     assert tuned.overall.arm.role is Role.TARGET
     assert [prospect.overall.speedup.value < 1 for prospect in tuned.outlook.prospects] == [True]
-    assert tuned.selection is not None
     selecting = tuned.selection.results.current  # the drafter was measured, and not chosen
     assert {spec.role for spec in selecting.specs} == {Role.TARGET, Role.DRAFTING}
 
@@ -279,7 +277,6 @@ def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Instal
 
 def test_two_targets_are_refused(embedded: Install, tmp_path: Path) -> None:
     target = hub.resolve(catalog.find_pair("demo"), offline=True).target
-    assert target.path is not None
     (tmp_path / "copy.gguf").write_bytes(target.path.read_bytes())
     result = CliRunner().invoke(cli, ["tune", "-m", str(target.path), "-m", str(tmp_path / "copy.gguf")])
     assert result.exit_code != 0

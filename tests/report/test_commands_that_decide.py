@@ -39,7 +39,6 @@ def _bench(*words: str, repeats: int = 2, busy: bool = False) -> ResultSet:
 
 def _command(bench: ResultSet, *missing: Missing) -> list[str]:
     arm = judgements.leading_arm(arms.group(bench))
-    assert arm is not None
     assert arm.judgement is not None
     judgement = arm.judgement
     if missing:
@@ -55,7 +54,6 @@ def _parsed(words: Sequence[str]) -> dict[str, Any]:
     assert program == "ggufspec"
     with click.Context(cli.cli) as parent:
         command = cli.cli.get_command(parent, name)
-        assert command is not None
         return command.make_context(name, list(rest), parent=parent).params
 
 

@@ -103,7 +103,6 @@ def test_a_chart_that_ends_the_program_costs_only_itself(
     )
     monkeypatch.setattr(drawing, "_PROGRAM", deadly)
     chart = plot.curve(swept())
-    assert chart is not None
     bad = chart.copy()
     bad.description = "deadly"
     pictures = plot.draw_pictures({"one": chart, "two": bad, "three": chart}, "svg")
@@ -113,7 +112,6 @@ def test_a_chart_that_ends_the_program_costs_only_itself(
 
 def test_a_chart_that_vega_refuses_costs_only_itself() -> None:
     good = plot.curve(swept())
-    assert good is not None
     bad = good.transform_calculate(b="nosuch((")
     pictures = plot.draw_pictures({"one": bad, "two": good}, "svg")
     assert pictures.drawn.keys() == {"two"}

@@ -26,7 +26,6 @@ from tests.support.walks import traced_run
 
 def _rows(chart: alt.LayerChart | None, column: str) -> list[dict[str, Any]]:
     """The rows inside a chart that have a column, each once."""
-    assert chart is not None
     every = (
         row for rows in chart.to_dict()["datasets"].values() for row in rows if row.get(column) is not None
     )
@@ -35,7 +34,6 @@ def _rows(chart: alt.LayerChart | None, column: str) -> list[dict[str, Any]]:
 
 def _marks(chart: alt.LayerChart | None, kind: str) -> list[dict[str, Any]]:
     """The layers of a chart that are drawn with one kind of mark."""
-    assert chart is not None
     return [layer for layer in chart.to_dict()["layer"] if layer["mark"]["type"] == kind]
 
 

@@ -39,7 +39,6 @@ def test_a_name_that_is_taken_is_refused_and_nothing_lost(runs: tuple[RunResult,
     results.close(stored)
     with pytest.raises(ResultsError, match="the bench mine already exists") as caught:
         values.bench(name="mine")
-    assert caught.value.hint is not None
     assert "resume" in caught.value.hint
     assert results.load("mine") == stored
 
@@ -59,7 +58,6 @@ def test_two_processes_never_write_to_one_bench() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
-        assert other.stdout is not None
         assert other.stdout.readline() == "open\n"
         with pytest.raises(ResultsError, match="mine is already being written"):
             results.reopen("mine")

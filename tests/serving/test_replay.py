@@ -269,9 +269,7 @@ def test_a_conversation_stands_before_each_prompt(
         with pytest.raises(GgufspecError, match="has 12 tokens, fewer than a depth of 13"):
             api.prepare(asked.replace(depth=13))
     traffic = block.arms[0].traffic
-    assert traffic is not None
     (request,) = (prompt.request for prompt in traffic.prompts)
-    assert request is not None
     said = [(message["role"], message["content"]) for message in request.messages]
     assert said == [("system", "Hm"), *before]
 
@@ -315,7 +313,6 @@ def test_a_running_server_gets_the_recorded_chats(tmp_path: Path) -> None:
     assert f"replay: 12 requests over {duration}; each run takes at least as long" in notes
     (run,) = stored.current
     assert run.sample.status is Status.OK, run.error
-    assert run.sample.traffic is not None
     assert [each.outcome for each in run.sample.traffic.requests] == [RequestOutcome.OK] * 12
     assert {each.tokens for each in run.sample.traffic.requests} == {6}
     assert bodies[0]["messages"] == rows[0]["messages"]
@@ -327,7 +324,6 @@ def test_a_running_server_gets_the_recorded_chats(tmp_path: Path) -> None:
     for record in serving.decode_records(lines):
         assert record.sent_s >= record.number / 20 - 0.001  # never early
     (arm,) = arms.group(stored)
-    assert arm.traffic is not None
     assert arm.traffic.goodput is not None
     text = overview.overview(stored)
     assert "12 recorded requests × 1 repeat, up to 16 tokens each" in text
@@ -361,7 +357,6 @@ def test_our_own_server_gets_recorded_texts(llama: Path, tmp_path: Path) -> None
     runs = ggufspec.load(ggufspec.bench(asked).meta.id).current
     for run in runs:
         assert run.sample.status is Status.OK, run.error
-        assert run.sample.traffic is not None
         assert len(run.sample.traffic.requests) == 8
     asked_for = [body for body in fake_server.requests(llama) if str(body["prompt"]).startswith("Recorded ")]
     assert {body["n_predict"] for body in asked_for} == {9}

@@ -149,7 +149,6 @@ def test_the_window_is_from_every_users_first_answer_to_the_last_request_that_co
     sample = serving.summarize(_spec(), lambda: RECORDS).sample
     assert sample.status is Status.OK
     assert sample.gen_s == 4.0  # from 2 s to 6 s
-    assert sample.traffic is not None
     assert [each.is_steady for each in sample.traffic.requests] == [False, False, False, True, True, True]
     # of the third request the tokens after 2 s, all of the next three, and those of the one that was stopped
     expected = sum(2.0 < at <= 6.0 for record in RECORDS for at in record.arrivals)
@@ -165,8 +164,6 @@ def test_events_of_several_tokens_count_as_many() -> None:
     records = [replace_record(record, timings=timings) for record in RECORDS]
     single = serving.summarize(_spec(), lambda: RECORDS).sample.traffic
     double = serving.summarize(_spec(), lambda: records).sample.traffic
-    assert single is not None
-    assert double is not None
     assert double.window_tokens == 2 * single.window_tokens
 
 
@@ -213,7 +210,6 @@ def test_a_run_without_an_answer_or_a_window_has_failed() -> None:
 def test_tokens_that_arrive_together_are_bursts() -> None:
     together = [replace_record(record, arrivals=(1.0, 1.0001, 1.5, 1.5002)) for record in RECORDS]
     sample = serving.summarize(_spec(), lambda: together).sample
-    assert sample.traffic is not None
     assert sample.traffic.burst_share == pytest.approx(2 / 3)
 
 
@@ -260,14 +256,12 @@ def test_enough_requests_arrive() -> None:
 def test_a_server_that_cannot_keep_up_is_recognised(load: float, slots: int, saturated: bool) -> None:
     records = _queue(load * slots, slots=slots, service_s=1.0)
     sample = serving.summarize(_open(load * slots, slots), lambda: records).sample
-    assert sample.traffic is not None
     assert sample.traffic.is_saturated is saturated
 
 
 def test_the_first_requests_are_left_out_where_they_arrive_at_a_rate() -> None:
     records = _queue(1.0, slots=4, service_s=1.0)
     sample = serving.summarize(_open(1.0, 4), lambda: records).sample
-    assert sample.traffic is not None
     assert [each.is_steady for each in sample.traffic.requests] == [False] * 4 + [True] * 36
     last = max(record.end_s for record in records if record.number < 40)
     assert sample.gen_s == pytest.approx(last - records[4].sent_s)
@@ -291,7 +285,6 @@ def test_a_percentile_needs_ten_values_beyond_it() -> None:
     loads = [np.linspace(1.0, 2.0, 100), np.linspace(1.0, 2.1, 99)]
     assert stats.percentile_over_loads(loads, 95) is None
     estimate = stats.percentile_over_loads([*loads, [1.5]], 95)
-    assert estimate is not None
     assert estimate.value == pytest.approx(1.99, abs=0.02)
     assert stats.percentile_over_loads([np.ones(19)], 50) is None
     assert stats.percentile_over_loads([], 50) is None
@@ -300,14 +293,12 @@ def test_a_percentile_needs_ten_values_beyond_it() -> None:
 def test_a_percentile_that_is_zero_without_a_load_has_no_interval() -> None:
     loads = [[0.0] * 30, [0.0] * 30, [1.0] * 100]
     estimate = stats.percentile_over_loads(loads, 50)
-    assert estimate is not None
     assert (estimate.value, estimate.lo, estimate.hi) == (1.0, None, None)
 
 
 def test_the_interval_of_a_percentile_is_over_loads() -> None:
     for n_loads in (1, 2):
         few = stats.percentile_over_loads([np.linspace(1.0, 2.0, 100)] * n_loads, 50)
-        assert few is not None
         assert (few.lo, few.hi) == (None, None)
     near = [np.linspace(1.0, 2.0, 100) * factor for factor in (1.0, 1.01, 0.99)]
     far = [np.linspace(1.0, 2.0, 100) * factor for factor in (1.0, 1.5, 0.7)]
@@ -317,8 +308,6 @@ def test_the_interval_of_a_percentile_is_over_loads() -> None:
         if (estimate := stats.percentile_over_loads(loads, 50))
     ]
     assert len(widths) == 2
-    assert widths[0] is not None
-    assert widths[1] is not None
     assert 0 < widths[0] < 0.1 < widths[1]
 
 
@@ -328,9 +317,6 @@ def test_intervals_of_percentiles_hold_what_they_promise() -> None:
     for _ in range(n):
         loads = [random.exponential(1.0, 60) * np.exp(random.normal(0, 0.2)) for _ in range(5)]
         estimate = stats.percentile_over_loads(loads, 50)
-        assert estimate is not None
-        assert estimate.lo is not None
-        assert estimate.hi is not None
         inside += estimate.lo <= truth * np.log(2) <= estimate.hi
     assert inside / n > 0.88
 
@@ -357,7 +343,6 @@ def _sent(users: int, *texts: str, draft: int | None = None, n_requests: int = 6
 
 
 def _outcomes(sample: Sample) -> Counter[RequestOutcome]:
-    assert sample.traffic is not None
     return Counter(each.outcome for each in sample.traffic.requests)
 
 
@@ -369,7 +354,6 @@ def test_users_are_served_at_once_by_one_load(folder: Path, tmp_path: Path) -> N
         assert measurement.error is None
         assert measurement.sample.status is Status.OK
         assert _outcomes(measurement.sample) == {OK: 8}
-        assert measurement.sample.traffic is not None
         assert [answer.prompt for answer in measurement.sample.traffic.answers] == [0, 1]
     assert drafting.sample.n_accepted
     argv = alone.argv
@@ -418,7 +402,6 @@ def test_a_request_that_fails_has_an_outcome_and_the_others_go_on(
         again = engine.measure(_sent(2, "fine", "good"), tmp_path / "again")
     assert measured.sample.status is Status.OK
     assert _outcomes(measured.sample) == {OK: 6, outcome: 3}
-    assert measured.error is not None
     assert measured.error.startswith("3 of 9 requests failed: 3 ")
     assert again.sample.status is Status.OK
 
@@ -594,7 +577,6 @@ def test_one_user_is_measured_where_only_a_depth_is_given(llama: Path, tokenizer
 def test_a_depth_beyond_the_trained_context_is_refused_in_the_plan(llama: Path, tokenizer: None) -> None:
     with pytest.raises(ContextTooSmallError, match="1000 tokens of other text") as caught:
         prepare_session(BenchOptions(engine="server", depth=(0, 1000)))
-    assert caught.value.hint is not None
     assert "a smaller --depth" in caught.value.hint
 
 
@@ -603,7 +585,6 @@ def test_a_file_gives_the_text_and_may_be_too_short(llama: Path, tokenizer: None
     file.write_text("one two three four five six")
     asked = BenchOptions(engine="server", depth=3, context_file=file, prompt=("go on",))
     traffic = prepare_session(asked).suite.blocks[0].arms[0].traffic
-    assert traffic is not None
     assert [prompt.text for prompt in traffic.prompts] == ["one two three\n\ngo on"]
     assert prepare_session(asked.replace(depth=6)).suite.blocks[0].arms[0].traffic is not None
     with pytest.raises(GgufspecError, match=r"book.txt has 6 tokens, fewer than a depth of 7"):
@@ -699,23 +680,17 @@ def served() -> list[RunResult]:
 def test_the_speed_up_is_of_all_users_together(served: list[RunResult]) -> None:
     alone, drafting, alone_4, drafting_4 = arms.group(values.bench(*served))
     assert [arm.spec.n_slots for arm in (alone, drafting, alone_4, drafting_4)] == [1, 1, 4, 4]
-    assert drafting.gain is not None
     assert drafting.gain.ratio.value == pytest.approx(1.5, rel=0.01)
     assert drafting.is_decided
-    assert drafting_4.judgement is not None
     assert drafting_4.judgement.verdict is SpeedVerdict.SLOWER
-    assert alone_4.rate is not None
     assert alone_4.rate.value == pytest.approx(404, rel=0.01)
-    assert alone_4.user_rate is not None
     assert alone_4.user_rate.value == pytest.approx(101, rel=0.01)
-    assert drafting_4.user_gain is not None
     assert drafting_4.user_gain.ratio.value == pytest.approx(0.8, rel=0.01)
 
 
 def test_percentiles_and_failures_are_of_all_loads(served: list[RunResult]) -> None:
     *_, drafting = arms.group(values.bench(*served))
     figures = drafting.traffic
-    assert figures is not None
     assert (figures.runs, figures.requests, dict(figures.failed)) == (3, 243, {RequestOutcome.REFUSED: 3})
     assert set(figures.ttft_s) == {50, 95}  # 228 steady requests: not ten beyond the 99th
     assert traffic.uncertain_percentiles(figures) == {95: 11}
@@ -755,8 +730,6 @@ def test_the_table_shows_goodput(served: list[RunResult]) -> None:
     assert "good/s" in text
     assert "requests/s that kept the service level" in text
     arm = arms.group(values.bench(*runs))[0]
-    assert arm.traffic is not None
-    assert arm.traffic.goodput is not None
     assert arm.traffic.goodput.value == pytest.approx(2.0 * 10 / 20)  # 1 of 21 is not steady, 1 failed
 
 
@@ -786,8 +759,6 @@ def test_a_bench_stores_a_run_for_each_load(llama: Path) -> None:
     assert len({run.load for run in runs}) == len(runs) == 8
     for run in runs:
         assert run.sample.status is Status.OK, run.error
-        assert run.sample.traffic is not None
-        assert run.spec.traffic is not None
         assert len(run.sample.traffic.requests) == run.spec.traffic.n_requests
     compared = [run.text_identical for run in runs if run.spec.role is Role.DRAFTING]
     assert compared == [True] * 4  # all write the same words

@@ -13,7 +13,6 @@ from tests.support.simulated import Rates, bench, grid, known
 
 def test_mean_rate_is_geometric_over_cells() -> None:
     estimate = stats.mean_rate({("a", 0): 10.0, ("a", 1): 1.0, ("b", 0): 10.0, ("b", 1): 100.0})
-    assert estimate is not None
     assert estimate.value == pytest.approx(10.0)
 
 
@@ -24,7 +23,6 @@ def test_per_prompt_is_geometric_over_repeats() -> None:
 
 def test_tokens_per_second_without_repeats_have_no_interval_because_drift_cannot_be_seen() -> None:
     estimate = stats.mean_rate(bench(1, 8, 1))
-    assert estimate is not None
     assert (estimate.lo, estimate.hi) == (None, None)
 
 
@@ -108,7 +106,6 @@ def test_whatever_was_measured_gives_finite_ordered_numbers(a: Rates, b: Rates) 
 
 def test_a_ratio_of_prompts_of_one_size_has_students_interval_of_their_mean() -> None:
     ratio = stats.ratio_of_sums({"a": 3, "b": 5, "c": 4}, dict.fromkeys("abc", 10))
-    assert ratio is not None
     half = 4.303 * 0.1 / math.sqrt(3)  # the standard deviation of 0.3, 0.5 and 0.4; 2 degrees of freedom
     assert (ratio.value, ratio.lo, ratio.hi) == pytest.approx((0.4, 0.4 - half, 0.4 + half), rel=1e-3)
 
@@ -116,9 +113,6 @@ def test_a_ratio_of_prompts_of_one_size_has_students_interval_of_their_mean() ->
 def test_a_share_near_one_has_an_interval_that_reaches_further_down() -> None:
     """Few prompts that accept nearly everything say little of those that do not."""
     share = stats.ratio_of_sums({"a": 100, "b": 99, "c": 92}, dict.fromkeys("abc", 100), highest=1.0)
-    assert share is not None
-    assert share.lo is not None
-    assert share.hi is not None
     assert 0 < share.lo < share.value - 3 * (share.hi - share.value)
     assert share.value == pytest.approx(0.97)
     assert share.hi < 1

@@ -32,7 +32,6 @@ def test_unstable_machines_are_named(within: float, expected: bool) -> None:
 
 def _width(rates: Rates) -> float:
     effect = stats.paired_effect(rates, flat(rates))
-    assert effect is not None
     assert effect.ratio.relative_half_width is not None
     return effect.ratio.relative_half_width
 
@@ -94,7 +93,6 @@ def test_drift_is_the_change_over_the_whole_bench() -> None:
 
 def test_drift_ignores_one_slow_run() -> None:
     found = stats.drift(range(9), [100.0] * 4 + [50.0] + [100.0] * 4)
-    assert found is not None
     assert found.value == 0.0
     assert found.relative_half_width is None
 
@@ -110,7 +108,6 @@ def test_drift_without_two_times_is_none_and_below_five_without_interval() -> No
     assert stats.drift([], []) is None
     assert stats.drift([3.0, 3.0], [1.0, 2.0]) is None
     found = stats.drift([0, 1, 2, 3], [1.0, 2.0, 4.0, 8.0])
-    assert found is not None
     assert found.value == pytest.approx(7.0)
     assert (found.lo, found.hi) == (None, None)
     with pytest.raises(ValueError, match="2 times for 1"):

@@ -27,7 +27,6 @@ def test_a_slow_run_counts_as_predicted_whatever_its_prompts_speed(prompts: int,
     assert stats.clip([rates])[0].runs_clipped == 0
     (clipped,) = stats.clip([_slowed(rates, (0, 1))])
     assert clipped.runs_clipped == 1
-    assert clipped.clipped is not None
     assert clipped.clipped[0, 1]
     assert clipped["p0", 1] == pytest.approx(rates["p0", 1], rel=0.03)
     others = ~clipped.clipped
@@ -74,8 +73,6 @@ def test_a_clipped_run_narrows_the_interval_and_costs_a_degree_of_freedom() -> N
     arm, alone = _slowed(_rates(1, 8, 5), (3, 2)), _rates(2, 8, 5)
     measured, clipped = stats.paired_effect(arm, alone), stats.paired_effect(*stats.clip([arm, alone]))
     complete = stats.paired_effect(_rates(1, 8, 5), alone)
-    assert measured is not None
-    assert clipped is not None
     assert complete is not None
     assert clipped.cells == measured.cells == 40
     widths = [effect.fit.half_width() or 0.0 for effect in (measured, clipped, complete)]
@@ -89,8 +86,6 @@ def test_what_is_predicted_has_no_residual_so_the_variance_is_that_of_the_other_
     alone = Rates.of(flat(dict(rates)))
     clipped = stats.paired_effect(*stats.clip([rates, alone]))
     left_out = stats.paired_effect({cell: rate for cell, rate in rates.items() if cell[1] != 4}, alone)
-    assert clipped is not None
-    assert left_out is not None
     assert clipped.fit.mean == pytest.approx(left_out.fit.mean)
     assert clipped.fit.error == pytest.approx(left_out.fit.error)
     assert clipped.fit.degrees == pytest.approx(left_out.fit.degrees)
@@ -100,9 +95,6 @@ def test_the_quotient_of_two_arms_is_their_speed_up_after_clipping() -> None:
     arms = stats.clip([_slowed(_rates(1, 8, 5), (3, 2)), _slowed(_rates(2, 8, 5), (1, 1))])
     one, other = (stats.mean_rate(rates) for rates in arms)
     effect = stats.paired_effect(*arms)
-    assert one is not None
-    assert other is not None
-    assert effect is not None
     assert one.value / other.value == pytest.approx(effect.ratio.value)
 
 

@@ -119,13 +119,11 @@ class FakeCluster:
     def measure(self, node: str, block: int, n_known: int, last_log: str | None) -> None:
         """Let a node measure."""
         here = self.nodes[node]
-        assert here.bencher is not None
         here.stream = here.bencher.measure(block, n_known, last_log)
 
     def restore(self, node: str, bench: ResultSet) -> None:
         """Give a node its runs back."""
         here = self.nodes[node]
-        assert here.bencher is not None
         here.stream = here.bencher.restore(replace(bench.meta), tuple(bench.runs))
 
     def wait(self, timeout_s: float) -> list[Reply]:

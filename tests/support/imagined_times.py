@@ -78,7 +78,6 @@ def _timed(measure: Callable[..., Measurement], drafted_s: float) -> Callable[..
         measured = measure(engine, spec, log)
         sample = measured.sample
         rounds = sample.decoded if sample.n_rounds is None else sample.n_rounds
-        assert rounds is not None
         gen_s = rounds * TOKEN_S + (sample.n_drafted or 0) * (drafted_s + _VERIFIED_S)
         return replace(measured, sample=replace(sample, gen_s=gen_s))
 

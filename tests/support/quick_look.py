@@ -39,7 +39,6 @@ def forecast_configurations(
 
 def _is_measured(arm: RunSpec) -> bool:
     drafting = arm.drafting
-    assert drafting is not None
     return drafting.method.drafts_with_model and (drafting.n_max, drafting.p_min) == (SIZE, 0.0)
 
 

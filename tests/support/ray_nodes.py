@@ -74,7 +74,6 @@ class RayNodes:
             self._send(remove=self.names.pop(), gently=True)
 
     def _send(self, **order: object) -> None:
-        assert self.process.stdin is not None
         self.process.stdin.write(f"{json.dumps(order)}\n")
         self.process.stdin.flush()
         assert _read(self.process) == "done"

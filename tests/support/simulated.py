@@ -27,7 +27,6 @@ def flat(rates: Rates, value: float = 50.0) -> Rates:
 
 
 def known(estimate: Estimate | None) -> tuple[float, float, float]:
-    assert estimate is not None
     assert estimate.lo is not None
     assert estimate.hi is not None
     return estimate.lo, estimate.value, estimate.hi

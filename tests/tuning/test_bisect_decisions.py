@@ -28,7 +28,6 @@ def measure(history: list[float], skipped: frozenset[int] = frozenset()) -> Verd
 def test_every_place_of_a_step_is_found(place: int) -> None:
     verdict = measure([0.0] * place + [-0.05] * (9 - place))
     assert verdict.finding is BisectFinding.STEP
-    assert verdict.step is not None
     assert (verdict.step.first, verdict.step.second) == (place - 1, place)
     assert (verdict.step.value, verdict.step.lo, verdict.step.hi) == pytest.approx((0.05, 0.05, 0.05))
 
@@ -66,7 +65,6 @@ def test_two_steps_and_there_and_back_are_named() -> None:
     assert [(rest.first, rest.second) for rest in halves.rests] == [(0, 4), (4, 8)]
     thirds = measure([0.0] * 3 + [-0.03] * 3 + [-0.1] * 3)
     assert thirds.finding is BisectFinding.TWO_STEPS
-    assert thirds.step is not None
     assert (thirds.step.second, thirds.rests[0].first, thirds.rests[0].second) == (6, 0, 5)
     back = measure([0.0] * 3 + [-0.2] * 3 + [-0.1] * 3)
     assert back.finding is BisectFinding.NOT_MONOTONIC
@@ -79,11 +77,9 @@ def test_ends_are_compared_first() -> None:
 
 def test_skipped_versions_are_passed_over() -> None:
     verdict = measure([0.0] * 4 + [-0.1] * 5, frozenset({3, 4, 5}))
-    assert verdict.step is not None
     assert (verdict.step.first, verdict.step.second) == (2, 6)
     nothing_left = measure([0.0, 0.0, -0.1], frozenset({1}))
     assert nothing_left.finding is BisectFinding.STEP
-    assert nothing_left.step is not None
     assert (nothing_left.step.first, nothing_left.step.second) == (0, 2)
 
 

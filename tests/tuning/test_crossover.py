@@ -59,7 +59,6 @@ def test_measured_cells_have_the_best_draft_size_and_its_speed_up() -> None:
     assert [cell.place for cell in found.cells] == [(u, d) for u in (1, 2, 4, 8) for d in (0, 4096)]
     assert found.count(CellSource.MEASURED) == 8
     cell = found.by_point[TrafficPoint(1, 0)]
-    assert cell.best is not None
     assert (cell.best.draft, cell.choice, cell.verdict) == (8, 8, SpeedVerdict.FASTER)
     assert cell.best.speedup.value == pytest.approx(1.8)
     assert cell.target_tokens_per_s == pytest.approx(100.0)
@@ -140,12 +139,8 @@ def test_measured_cells_among_others_show_how_far_off_forecasts_are() -> None:
 
 def test_the_spread_of_runs_is_that_of_all_cells() -> None:
     calm, noisy = _map(noise=0.01), _map(noise=0.2)
-    assert calm.run_sd is not None
-    assert noisy.run_sd is not None
     assert noisy.run_sd > calm.run_sd
     three, five = (_map(repeats=repeats, noise=0.05).by_point[TrafficPoint(1, 0)].best for repeats in (3, 5))
-    assert three is not None
-    assert five is not None
     assert (three.speedup.relative_half_width or 0) > (five.speedup.relative_half_width or 1)
 
 
@@ -154,7 +149,6 @@ def test_before_the_first_look_a_cell_has_no_interval_and_no_verdict() -> None:
         found = _map(repeats=repeats, noise=0.01)
         cell = found.by_point[TrafficPoint(1, 0)]
         assert (cell.repeats, cell.verdict, found.run_sd) == (repeats, SpeedVerdict.UNDECIDED, None)
-        assert cell.best is not None
         assert cell.best.speedup.lo is None
     assert "between loads" not in crossovers.text(found, {})
 
@@ -219,8 +213,6 @@ def test_a_cell_beside_other_programs_has_wider_intervals_and_wants_a_quiet_mach
         found.by_point[TrafficPoint(1, 0)] for found in (_map(), map_crossover(values.bench(*runs), AXES))
     )
     assert (quiet.widened, busy.widened, busy.disturbed) == (False, True, False)
-    assert quiet.best is not None
-    assert busy.best is not None
     assert (quiet.best.speedup.relative_half_width or 0) < (busy.best.speedup.relative_half_width or 0)
 
 
@@ -308,7 +300,6 @@ def test_the_axes_are_stored_beside_the_runs() -> None:
     content = json.loads((stored.folder / "crossover.json").read_bytes())
     validator("results", f"crossover-{results.CROSSOVER_VERSION}").validate(content)
     found = read_crossover(results.load(stored.meta.id))
-    assert found is not None
     assert len(found.cells) == 8
     assert read_crossover(values.whole_bench()) is None
     file = stored.folder / "crossover.json"

@@ -190,7 +190,6 @@ def test_the_forecast_takes_no_more_than_was_planned(
     assert clock.now < LIMIT_S / 2
     assert library.longest_s <= LIMIT_S / 4
     assert notes[0].startswith("--max-time 2m: ")
-    assert outlook.pace is not None
     assert outlook.pace.token_s == pytest.approx(TOKEN_S)
 
 
@@ -211,7 +210,6 @@ def test_costs_that_take_too_long_leave_time_for_the_runs_and_not_for_a_calibrat
     plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual, library, _ = _look(plan, clock, 1.0, monkeypatch, limit_s=60.0)
-    assert usual.calibration is not None
     assert usual.calibration.runs
     assert "run" in library.seen
     clock.now = 0.0
@@ -240,7 +238,6 @@ def test_a_forecast_alone_measures_the_target_twice_and_one_draft_size(
     outlook, library, _ = _look(plan, clock, 1.0, monkeypatch, forecast_only=True)
     assert library.seen.count("run") == 3 * 3  # of each three, the first of which warms up
     assert outlook.prospects
-    assert outlook.calibration is not None
     assert outlook.calibration.runs == 3 * 2
 
 
@@ -273,8 +270,6 @@ def _make_busy(monkeypatch: pytest.MonkeyPatch, cores: float) -> None:
 
 
 def _half_width(estimate: Estimate) -> float:
-    assert estimate.lo is not None
-    assert estimate.hi is not None
     return estimate.hi / estimate.lo
 
 

@@ -278,7 +278,6 @@ def test_a_tuning_for_users_looks_at_one_request_and_measures_all(llama: Path) -
     (block,) = bench.suite.blocks
     assert [arm.drafting for arm in block.arms] == [None, drafting.drafting]
     for arm in block.arms:
-        assert arm.traffic is not None
         assert (arm.traffic.users, arm.traffic.n_requests, arm.context) == (4, 20, 512)
         assert {prompt.id for prompt in arm.traffic.prompts} == {prompt.id for prompt in outlook.prompts}
     assert bench.suite.warmups == 0
@@ -360,8 +359,6 @@ def test_what_is_measured_as_alike_is_one_set_and_its_smallest_draft_is_chosen()
     assert tuned.overall.drafts
     assert tuned.overall.is_decided
     assert tuned.overall.arm.draft_size == 5
-    assert tuned.overall.judgement is not None
-    assert tuned.overall.judgement.ratio is not None
     assert tuned.overall.judgement.ratio.value == pytest.approx(1.595, rel=0.002)
     assert tuned.refusal is None
     assert tuned.spent.total_s == 7.0
@@ -427,7 +424,6 @@ def test_what_gains_nothing_is_not_drafted_with_and_the_reason_is_named() -> Non
     tuned = _bench(g3=0.8, g5=1.005)
     assert not tuned.overall.drafts
     assert tuned.overall.arm.role is Role.TARGET
-    assert tuned.refusal is not None
     assert tuned.refusal.needs is not None
 
 
@@ -449,7 +445,6 @@ def test_a_gain_that_may_be_chance_is_undecided_whatever_was_forecast(foretold: 
     )
     assert not tuned.overall.drafts
     assert not tuned.overall.is_decided
-    assert tuned.overall.candidate is not None
     assert tuned.overall.candidate.draft_size == 3
     assert tuned.refusal is None
     (said,) = tuned_report.verdict(tuned)
@@ -497,7 +492,6 @@ def test_the_pair_entry_can_be_read_back(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
     read = catalog.entries()["tiny-tuned"]
     assert read.pair.target.path == pair.target.path
-    assert read.pair.draft is not None
     assert (read.pair.draft.repo, read.pair.draft.filename) == ("someone/drafter", "drafter.gguf")
     assert "1.40 times" in str(read.note)
     assert (read.method, read.gamma, read.p_min) == ("draft-model", 3, 0.0)
