@@ -163,6 +163,20 @@ GONE_OF_DRAFTING = _words(
     "-ps --p-split -cd --ctx-size-draft --spec-draft-ctx-size --spec-replace --spec-draft-replace"
 )
 HF_FILE = frozenset({"-hff", "--hf-file"})
+FILES = frozenset({"--lora", "--control-vector"})
+"""Flags that are passed on whose value is a file."""
+DRAFT_PARAMS = frozenset({"-draft", "--draft-params"})
+DRAFTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "target": "-md",
+        "ngl": "-ngld",
+        "devices": "-devd",
+        "override_tensor": "-otd",
+        "cache_type_k": "-ctkd",
+        "cache_type_v": "-ctvd",
+    }
+)
+"""Option of the target -> the flag that says the same of the drafter."""
 LOAD_MODE = frozenset({"-lm", "--load-mode"})
 SPEC_TYPE = frozenset({"--spec-type"})
 ON_HUB = _words("-hf -hfr --hf-repo -hfd -hfrd --hf-repo-draft --spec-draft-hf")

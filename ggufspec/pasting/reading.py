@@ -139,6 +139,10 @@ class _WordReader:
             if flag.startswith("--"):
                 flag = flag.replace("_", "-")  # as llama.cpp reads long flags
             given: str | None = value if separator else None
+            if flag in flags.DRAFT_PARAMS and place < len(words):
+                words = (*words[: place + 1], *_of_drafter(words[place]), *words[place + 1 :])
+                place += 1
+                continue
             if given is None and flag not in flags.NO_VALUE and place < len(words):
                 following = words[place]
                 is_value = not following.startswith("-") or _NUMBER.fullmatch(following)
@@ -160,8 +164,9 @@ class _WordReader:
             file = self.files.get(name)
             self.values[name] = f"{repository.partition(':')[0]}/{file}" if file else repository
         if "target" not in self.values:
+            unread = next((f": {note}" for note in self.notes if note.startswith("not read: -")), "")
             raise GgufspecError(
-                f"the command of {self._name} names no model",
+                f"the command of {self._name} names no model{unread}",
                 "name one with -m, before the command: `ggufspec bench -m big.gguf -- …`",
             )
         self._adapt()
@@ -226,6 +231,8 @@ class _WordReader:
         if flag in SECRET_OPTIONS or (value is not None and is_secret("", value)):
             self._leave_out(flag, "a secret, which is neither kept nor printed")
             return
+        if value is not None and flag not in flags.ON_HUB and _is_path(flag):
+            value = self._locate(value)
         if value is not None and shell.UNKNOWN in value:
             names = [part for part in value.split(shell.UNKNOWN)[1::2] if re.fullmatch(r"[$%]\w+", part)]
             why = f"needs {names[0]}, which the text does not set" if names else "only a shell can compute"
@@ -241,10 +248,13 @@ class _WordReader:
             self.stages.append(stage)
         elif flag in flags.FIELDS:
             self._note_translation(flag, value)
-            if flags.FIELDS[flag].python_name == "draft_min" and self.program is Program.TREE:
+            name = flags.FIELDS[flag].python_name
+            if name == "draft_min" and self.program is Program.TREE:
                 self._leave_out(flag, "the program verifies drafts of every length")
-                return
-            self._take_field(flag, value)
+            elif name == "parallel" and self.program is not Program.SERVER:
+                self._leave_out(flag, "one text at a time is measured")
+            else:
+                self._take_field(flag, value)
         elif flag in flags.PASSED_ON | flags.PASSED_ON_DRAFTING:
             passed_on = self.args if flag in flags.PASSED_ON else self.draft_args
             passed_on.extend([flag] if value is None else [flag, value])
@@ -318,12 +328,11 @@ class _WordReader:
             before = self.values.get(name)
             parsed = kind.join([*([before] if before else []), parsed])
         if name in {"target", "draft_model"}:
+            parsed = meant
             if flag in flags.ON_HUB:
                 self.on_hub[name] = meant
-            else:
-                parsed = self._locate(meant)
         if name == "prompt_file":
-            parsed = Path(self._locate(meant))
+            parsed = Path(meant)
         if name == "override_tensor" and name in self.values:
             parsed = f"{self.values[name]},{parsed}"
         self.values[name] = (
@@ -369,7 +378,7 @@ class _WordReader:
             if text == mounted or text.startswith(f"{mounted}/"):
                 return outside.rstrip("/") + text.removeprefix(mounted)
         folder = self.command.folder
-        is_relative = not text.startswith(("/", "~", "http://", "https://"))
+        is_relative = not text.startswith(("/", "~", "http://", "https://")) and text[1:3] != ":\\"
         if folder is None or shell.UNKNOWN in folder or not is_relative:
             return text
         return str(Path(folder) / text)
@@ -416,6 +425,24 @@ class _WordReader:
         elif others:
             self.notes.append(f"left out: {len(others)} variables, whose values are not kept")
         return kept
+
+
+def _of_drafter(text: str) -> Iterator[str]:
+    """Yield the words for the drafter that ik_llama.cpp takes as one text."""
+    words = shell.split_words(text)
+    for place, word in enumerate(words):
+        if word in flags.FIELDS:
+            name = flags.DRAFTERS.get(flags.FIELDS[word].python_name)
+            yield from () if name is None else (name, *words[place + 1 : place + 2])
+
+
+def _is_path(flag: str) -> bool:
+    """Whether a flag names a file that a measurement reads."""
+    option = flags.FIELDS.get(flag)
+    return flag in flags.FILES or (option is not None and option.python_name in _FILES)
+
+
+_FILES = frozenset({"target", "draft_model", "prompt_file"})
 
 
 def _is_of_drafting(flag: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -15,9 +16,19 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _DEFAULT = re.compile(r"([A-Za-z_]\w*)(?::?[-=])(.*)", re.DOTALL)
 _ARRAY = re.compile(r"([A-Za-z_]\w*)\[[@*]\]")
 _CONTINUED = re.compile(r"(?:[\\^`])[ \t]*\n")  # of POSIX shells, of cmd and of PowerShell
-_WINDOWS = re.compile(r"(?:^|[\s\"'])[A-Za-z]:\\")
-_PROMPT = re.compile(r"^[ \t]*(?:\S+@\S+[:~]\S*)?[$%>][ \t]+(?=\S)", re.MULTILINE)
+_WINDOWS = re.compile(r"(?:^|[\s\"'=])[A-Za-z]:\\|\.exe\b|^\s*@echo off", re.MULTILINE | re.IGNORECASE)
+_PROMPT = re.compile(
+    r"^[ \t]*(?:\([\w.-]+\)[ \t]+)?(?:\S+@\S+[:~]\S*)?[$%>❯][ \t]+(?=\S)"
+    r"|^(?:PS )?[A-Za-z]:\\[^\n>\"]*>[ \t]*",
+    re.MULTILINE,
+)
+_REMARK = re.compile(r"\s*(?:@?rem\b|::)", re.IGNORECASE)  # of batch files, as are the next two
+_SET = re.compile(r"\s*@?set\s+\"?(\w+)=(.*?)\"?\s*$", re.IGNORECASE)
+_PERCENT = re.compile(r"%(?:(\w+)%|~dp0)")
+_PRODUCT = re.compile(r"\(\s*\d{1,9}(?:\s*\*\s*\d{1,9})*\s*\)")
 _FENCE = re.compile(r"^[ \t]*```.*$", re.MULTILINE)
+_INLINE = re.compile(r"^[ \t]*`([^`\n]+)`[ \t]*$", re.MULTILINE)  # of Markdown
+_MOST_DEFAULTS = 8  # one in another
 _OWN = ("HOME", "USER")  # variables of the environment that texts may use: they name folders
 _ENDS = (";", "&", "|", "\n", ")")
 _REDIRECTION = re.compile(r"\d*(?:>>|>&|<<<|<<|&>|[<>])")
@@ -39,9 +50,10 @@ def read_commands(text: str, variables: Mapping[str, str] | None = None) -> Iter
     A command that only sets variables changes those of the following ones; ``cd`` changes the folder of the
     following ones. Nothing is run: what a shell would have to compute becomes ``UNKNOWN``.
     """
-    text = _FENCE.sub("", text[:_MOST].replace("\r\n", "\n"))
-    text = _PROMPT.sub("", _CONTINUED.sub(" ", text))
-    reader = _ShellReader(text, dict(variables or {}), literal_backslashes=_WINDOWS.search(text) is not None)
+    text = _INLINE.sub(r"\1", _FENCE.sub("", text[:_MOST].replace("\r\n", "\n")))
+    is_windows = _WINDOWS.search(text) is not None
+    text = _PROMPT.sub("", _CONTINUED.sub(" ", _expand_batch(text) if is_windows else text))
+    reader = _ShellReader(text, dict(variables or {}), literal_backslashes=is_windows)
     folder: str | None = None
     while reader.place < len(text):
         command = reader.read_command()
@@ -55,13 +67,29 @@ def read_commands(text: str, variables: Mapping[str, str] | None = None) -> Iter
                     reader.variables |= {name: value} if separator else {}
                     reader.exported.add(name)
             continue
-        if command.words[0] == "cd" and len(command.words) > 1:
-            folder = os.path.join(folder or "", command.words[1])  # noqa: PTH118  # it may be UNKNOWN
+        if command.words[0] in {"cd", "pushd"} and len(command.words) > 1:
+            folder = os.path.join(folder or "", command.words[-1])  # noqa: PTH118  # it may be UNKNOWN
             continue
         exported = {name: value for name, value in reader.variables.items() if name in reader.exported}
         command.variables = {**exported, **command.variables}
         command.folder = folder
         yield command
+
+
+def _expand_batch(text: str) -> str:
+    """Return a batch file with the variables that it sets, and without its remarks."""
+    variables = {"CD": "."}
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if _REMARK.match(line):
+            continue
+        expanded = _PERCENT.sub(
+            lambda match: variables.get(match[1].upper(), f"${match[1]}") if match[1] else "./", line
+        )
+        if match := _SET.match(expanded):
+            variables[match[1].upper()] = match[2]
+        lines.append(expanded)
+    return "\n".join(lines)
 
 
 def split_words(text: str, variables: Mapping[str, str] | None = None) -> list[str]:
@@ -79,6 +107,7 @@ class _ShellReader:
         self.arrays: dict[str, list[str]] = {}
         self.exported: set[str] = set()
         self._literal_backslashes = literal_backslashes
+        self._depth = 0  # of defaults of variables
 
     def read_command(self) -> Words:
         """Return the next simple command, up to a separator; empty where there is none."""
@@ -187,7 +216,10 @@ class _ShellReader:
         self.place += 1
         following = self.text[self.place : self.place + 1]
         if following == "(":
-            return [self._unknown(self._balanced("(", ")"))]
+            computed = self._balanced("(", ")")
+            if _PRODUCT.fullmatch(computed):
+                return [str(math.prod(map(int, re.findall(r"\d+", computed))))]
+            return ["." if computed.strip() == "pwd" else self._unknown(computed)]
         if following == "{":
             return self._named(self._balanced("{", "}"))
         if match := _NAME.match(self.text, self.place):
@@ -207,8 +239,12 @@ class _ShellReader:
             return [self.variables[name]]
         if name in _OWN and name in os.environ:
             return [os.environ[name]]
-        if default:
-            return [default[2]]
+        if name == "PWD":
+            return ["."]
+        if default and self._depth < _MOST_DEFAULTS:
+            nested = _ShellReader(default[2], self.variables)
+            nested._depth = self._depth + 1
+            return ["".join(nested._read_word(stops="", splits=False))]
         return [self._unknown(f"${name}")]
 
     def _until(self, end: str, start: int) -> str:

@@ -37,9 +37,16 @@ _UNIFIED: Mapping[str, Program] = MappingProxyType(
 
 _IMAGE = re.compile(r"(?:^|[/:-])llama[.-]?cpp[\w.-]*:(server|light|full)[\w.-]*(?:@sha256:\w+)?$")
 _OF_IMAGES: Mapping[str, Program] = MappingProxyType({"server": Program.SERVER, "light": Program.PLAIN})
+_OWN_IMAGE = re.compile(r"(?:.*[/:-])?llama[.-]?cpp(?!-?python)[\w.-]*(?::[\w.-]+)?")  # that users build
 _OF_FULL_IMAGES: Mapping[str, Program] = MappingProxyType(
     {"--server": Program.SERVER, "-s": Program.SERVER, "--run": Program.PLAIN, "-r": Program.PLAIN}
 )
+
+
+_VERSION = re.compile(r"(llama-(?:server|cli))[-_.][\w.-]+(?::[\w.-]+)?")  # llama-server-b9000
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=")
+_NAMING = frozenset({"--name", "--hostname", "--network", "-u", "--user", "--unit", "-s", "-S", "-dmS"})
+"""Options of docker, sudo, tmux and so on: the name behind one may be that of a program."""
 
 
 class FoundProgram(NamedTuple):
@@ -59,6 +66,8 @@ def find_program(words: Sequence[str]) -> FoundProgram | None:
     """Return the first of llama.cpp's programs among the words of a command; None without any."""
     for place, word in enumerate(words):
         following = words[place + 1] if place + 1 < len(words) else ""
+        if (place and words[place - 1] in _NAMING) or _ASSIGNED.match(word):
+            continue
         if image := _IMAGE.search(word):
             program = _OF_IMAGES.get(image[1]) or _OF_FULL_IMAGES.get(following)
             if program is not None:
@@ -66,10 +75,15 @@ def find_program(words: Sequence[str]) -> FoundProgram | None:
         name = re.split(r"[/\\]", word)[-1].removesuffix(".exe")
         if name in PROGRAMS:
             return FoundProgram(word, PROGRAMS[name], place + 1)
+        if following.startswith("-") and (version := _VERSION.fullmatch(name)):
+            return FoundProgram(word, PROGRAMS[version[1]], place + 1)
         if name == "llama" and following in _UNIFIED:
             return FoundProgram(word, _UNIFIED[following], place + 2)
         if name in _EARLY and following.startswith("-") and (place == 0 or "/" in word):
             return FoundProgram(word, _EARLY[name], place + 1)
+        if "run" in words[:place] and following.startswith("-") and _OWN_IMAGE.fullmatch(word):
+            writes = not {"-p", "--prompt", "-f", "--file"}.isdisjoint(words[place:])
+            return FoundProgram(word, Program.PLAIN if writes else Program.SERVER, place + 1)
     return None
 
 
@@ -189,10 +203,12 @@ def _of_words(
 
 
 def _inner_shell(words: Sequence[str]) -> str | None:
-    """Return the text that a shell among the words is given with -c."""
+    """Return the text that a shell among the words is given with -c, or cmd with /c or /k."""
     for place, word in enumerate(words[:-2]):
         if word.rpartition("/")[2] in _SHELLS and re.fullmatch(r"-[a-z]*c", words[place + 1]):
             return words[place + 2]
+        if word.lower() in {"cmd", "cmd.exe"} and words[place + 1].lower() in {"/c", "/k"}:
+            return " ".join(words[place + 2 :])
     return None
 
 
@@ -214,8 +230,8 @@ def _options_of_container(words: Sequence[str]) -> tuple[dict[str, str], dict[st
             source = parts.get("source", parts.get("src"))
             target = parts.get("target", parts.get("dst", parts.get("destination")))
             mounts |= {target: source} if source and target else {}
-        elif match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL):
-            variables[match[1]] = match[2]
+        elif match := _ASSIGNED.match(word):
+            variables[match[1]] = word[match.end() :]
     return variables, mounts
 
 
@@ -378,6 +394,8 @@ def _interpolate(text: str) -> str:
         if match[0] == "$$":
             return "$"
         name, operator, default = match[1] or match[4], match[2], match[3]
+        if name == "PWD":
+            return "."
         return default if operator == "-" else f"{shell.UNKNOWN}${name}{shell.UNKNOWN}"
 
     return _COMPOSE_VARIABLE.sub(expand, text)

@@ -93,9 +93,17 @@ def test_a_running_process_is_read_from_proc() -> None:
     assert read_command(command).values == {"target": "/m/a b.gguf", "ctx": 4096}
 
 
-def test_a_command_without_a_model_is_refused() -> None:
-    (command,) = find_commands("llama-server --port 8080")
-    with pytest.raises(GgufspecError, match="names no model"):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("llama-server --port 8080", "names no model"),
+        ('llama-server -m "$DIR/a.gguf"', r"names no model: not read: -m, whose value needs \$DIR"),
+        ("docker run -v $DIR:/m ghcr.io/ggml-org/llama.cpp:server -m /m/a.gguf", r"needs \$DIR"),
+    ],
+)
+def test_a_command_without_a_model_is_refused(text: str, why: str) -> None:
+    (command,) = find_commands(text)
+    with pytest.raises(GgufspecError, match=why):
         read_command(command)
 
 
