@@ -19,6 +19,8 @@ _SHORTEST = 48  # tokens; in shorter texts the last round weighs too much
 _SHORTEST_OF_ALL = 16  # tokens; a shorter text says nothing about drafting
 _FEWEST_PROMPTS = 4
 _FEWEST_OF_ALL = 2
+TIMED = 32
+"""Tokens of a request that shows how long things take."""
 SELECTING_REPEATS = 3
 CONFIRMING_REPEATS = 3
 """At least, each with loads of its own: fewer loads have no interval, so no test and no verdict."""
@@ -30,8 +32,7 @@ _CALIBRATION_PROMPTS = 4  # at most: loads of the same models differ by more tha
 _CALIBRATION_LOADS = 3  # at most, and more of them before more prompts, for the same reason
 _CALIBRATION_ARMS = 5  # the target alone twice, and three draft sizes
 _SHORT_CALIBRATION_ARMS = 3  # the target alone twice and one draft size, each with a warm-up and two runs
-_REPLAY_LOADS, _REPLAY_RUNS = 4, 9  # beside a run of each prompt: the target alone and two sizes, warm-ups
-_REPLAY_SPEEDUP = 0.7  # of a draft model at its largest draft size: that is often too large
+_REPLAY_LOADS, _REPLAY_RUNS = 4, 6  # the target alone and three draft sizes; runs beside one of each prompt
 _CONFIRMED = 3  # arms: the target alone, the winner and the runner-up
 _ANCHOR_EVERY = 24  # runs; see ``measure.runplan``
 _JUDGE_S = 1.0  # until the worker runs that scores texts
@@ -56,6 +57,7 @@ class Pace:
         run_s: what else a run takes: its load where every run has one of its own.
         trace_token_s: a token of a trace, which every drafter evaluates, too; None for ``token_s``.
         shared_s: a token of the target alone with all users together; None for ``token_s``.
+        replay_speedup: of the runs whose rounds forecast; a drafter's largest draft size is often too large.
     """
 
     token_s: float
@@ -64,6 +66,7 @@ class Pace:
     run_s: float = 0.05  # beside its tokens, in an engine that keeps its models loaded
     trace_token_s: float | None = None
     shared_s: float | None = None
+    replay_speedup: float = 0.7
 
     def trace(self, n_predict: int) -> float:
         """Return the seconds of a trace."""
@@ -241,9 +244,11 @@ def _cost(budget: Budget, pace: Pace, wanted: Wanted, deadline: Deadline) -> Bud
     assert deadline.limit_s is not None
     limit_s = deadline.limit_s
     if not wanted.traces:
-        n_runs = budget.prompts + _REPLAY_RUNS
-        run_s = pace.answer(budget.n_predict, _REPLAY_SPEEDUP)
-        replays_s = wanted.replays * (_REPLAY_LOADS * pace.load_s + n_runs * run_s)
+        first_s, run_s = (
+            pace.answer(size, pace.replay_speedup) for size in (TIMED, budget.n_predict)
+        )  # each load begins with a short run
+        replay_s = _REPLAY_LOADS * (pace.load_s + first_s) + (budget.prompts + _REPLAY_RUNS) * run_s
+        replays_s = wanted.replays * replay_s
         later_s = 0.0 if wanted.forecast_only else measuring_s(budget, pace, wanted, limit_s)
         return replace(budget, total_s=replays_s + later_s)
     traces_s = budget.prompts * pace.trace(budget.n_predict)

@@ -18,7 +18,7 @@ from ggufspec import engines, forecast, temporary, units
 from ggufspec.domain import Failure, Program, Prompt, RunSpec, Sample, Status
 from ggufspec.engines import Engine, Measurement
 from ggufspec.errors import NoInstallError
-from ggufspec.forecast import RoundsRun
+from ggufspec.forecast import RoundsRun, trace
 from ggufspec.measure import Deadline, Session
 from ggufspec.tuning import budgeting, prospects
 from ggufspec.tuning.budgeting import Pace, Wanted
@@ -29,7 +29,6 @@ _SIZES_EACH = 3  # draft sizes of a source that are measured first: its own one,
 _BY_ROUNDS = 3  # configurations that are measured of those that were forecast
 _COST_SIZES = (1, 4)  # draft sizes beside the largest that are run for what their rounds cost
 _COST_PROMPTS = 2  # of each of them, and of the target alone
-_TIMED = 32  # tokens of a timed request
 
 
 def why_untraced(session: Session) -> str | None:
@@ -69,7 +68,8 @@ def plan_measuring(plan: Plan, *, forecast_only: bool = False) -> Generator[Stag
     by_rounds = replayable(plan)
     n_measured = len({*map(prospects.source, arms)}) - len(by_rounds)
     yield Stage(name="timing requests", done=0, total=1)
-    pace = _time_requests(plan, arms[0])
+    drafting = max(by_rounds[0], key=lambda arm: arm.drafts_by.n_max) if by_rounds else arms[0]
+    pace = _time_requests(plan, drafting)
     wanted = Wanted(
         prompts=sum(1 + len(prompt.followups) for prompt in suite.prompts),
         n_predict=plan.alone.n_predict,
@@ -87,9 +87,9 @@ def plan_measuring(plan: Plan, *, forecast_only: bool = False) -> Generator[Stag
     forecasts, notes = yield from _forecast_by_rounds(plan, by_rounds, prompts, budget.n_predict, deadline)
     known = {prospects.source(prospect.arm) for prospect in forecasts}
     unknown = [arm for arm in arms if prospects.source(arm) not in known]
-    n_forecast = min(_BY_ROUNDS, budget.finalists) if forecasts else 0
-    n_unknown = max(0, budget.finalists - n_forecast)
     firsts = unknown[: len({*map(prospects.source, unknown)})]
+    n_forecast = max(1, min(_BY_ROUNDS, budget.finalists - len(firsts))) if forecasts else 0
+    n_unknown = max(0, budget.finalists - n_forecast)
     return TuningForecast(
         prospects=tuple(forecasts),
         unknown=tuple(unknown[:n_unknown]),
@@ -135,7 +135,7 @@ def _forecast_by_rounds(
     with temporary.folder() as scratch, plan.session.engine as engine:
 
         def measure(arm: RunSpec, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, Sample]]:
-            _send(plan, engine, arm, prompts[0], _TIMED, scratch / "warm-up")
+            _send(plan, engine, arm, prompts[0], budgeting.TIMED, scratch / "warm-up")
             for prompt in prompts:
                 if deadline.is_over():
                     return
@@ -167,12 +167,13 @@ def _forecast_by_rounds(
 
 
 def _rounds_of(measured: Iterator[tuple[Prompt, Sample]], n_predict: int) -> Iterator[RoundsRun]:
-    """Yield the rounds of each run that tells them."""
+    """Yield the rounds of each run that tells them, or that counts at least what each position accepted."""
     for prompt, sample in measured:
-        if sample.rounds and sample.gen_s:
+        rounds = sample.rounds or trace.from_counts(sample.accepted_at or (), sample.n_rounds or 0)
+        if rounds and sample.gen_s:
             yield RoundsRun(
                 prompt_id=prompt.id,
-                rounds=sample.rounds,
+                rounds=rounds,
                 seconds=sample.gen_s,
                 category=prompt.category,
                 n_prompt=sample.prompt_tokens or 1,
@@ -192,20 +193,28 @@ def _time_requests(plan: Plan, drafting: RunSpec) -> Pace:
     with temporary.folder() as scratch, plan.session.engine as engine:
 
         def send(arm: RunSpec) -> tuple[float, Measurement]:
-            return _send(plan, engine, arm, prompt, min(_TIMED, arm.n_predict), scratch / "run")
+            return _send(plan, engine, arm, prompt, min(budgeting.TIMED, arm.n_predict), scratch / "run")
 
-        first_s, _ = send(plan.alone)
-        again_s, alone = send(plan.alone)
-        drafting_s, _ = send(drafting)
+        sent = [send(arm) for arm in (plan.alone, plan.alone, drafting)]
         keeps_loads = engine.load_key(plan.alone) is not None
+    _, alone, drafted = (measured for _, measured in sent)
     sample = alone.sample
     if sample.status is not Status.OK or not sample.decode_tps:
         raise Failure(sample.status, alone.error or "the target alone decoded nothing")
+    first_s, again_s, drafting_s = (_beside_decoding(taken_s, measured.sample) for taken_s, measured in sent)
     token_s = 1 / sample.decode_tps
-    beside_s = max(0.0, again_s - (sample.decoded or 0) * token_s)
     if not keeps_loads:
-        return Pace(token_s=token_s, load_s=0.0, run_s=max(beside_s, beside_s + drafting_s - again_s))
-    return Pace(token_s=token_s, load_s=max(first_s, drafting_s, again_s) - again_s, prompt_s=beside_s)
+        return Pace(token_s=token_s, load_s=0.0, run_s=max(again_s, drafting_s))
+    loads_s = max(0.0, first_s - again_s, drafting_s - again_s)
+    pace = Pace(token_s=token_s, load_s=loads_s, prompt_s=again_s)
+    drafting_tps = drafted.sample.decode_tps
+    return replace(pace, replay_speedup=drafting_tps * token_s) if drafting_tps else pace
+
+
+def _beside_decoding(taken_s: float, sample: Sample) -> float:
+    """Return what a run took beside its tokens: the load of its models, the prompt, the request."""
+    decoding_s = (sample.decoded or 0) / sample.decode_tps if sample.decode_tps else 0.0
+    return max(0.0, taken_s - decoding_s)
 
 
 def _send(

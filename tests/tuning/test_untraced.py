@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -124,11 +124,21 @@ def _answer_in_rounds(spec: RunSpec) -> Sample:
     )
 
 
+def _answer_with_counts(spec: RunSpec) -> Sample:
+    """The same of a server that only counts how often each position of a draft was accepted."""
+    sample = _answer_in_rounds(spec)
+    rounds = sample.rounds or ()
+    counts = [sum(entry.accepted > place for entry in rounds) for place in range(16)]
+    reported = tuple(counts[: spec.drafting.n_max]) if spec.drafting else None
+    return replace(sample, rounds=None, accepted_at=reported, n_rounds=len(rounds))
+
+
+@pytest.mark.parametrize(("answer", "error"), [(_answer_in_rounds, 0.02), (_answer_with_counts, 0.03)])
 def test_rounds_at_the_largest_size_forecast_every_other_one(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
+    answer: Callable[[RunSpec], Sample], error: float, llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Costs lie on a straight line here, so the forecast of each size is what a run of it would show."""
-    monkeypatch.setattr(f"{__name__}._answer", _answer_in_rounds)
+    monkeypatch.setattr(f"{__name__}._answer", answer)
     outlook = _look(_plan(n_predict=300), None, monkeypatch)
     sizes = [prospect.overall.drafting.n_max for prospect in outlook.prospects]
     assert sizes == [*range(1, 17)]
@@ -136,7 +146,7 @@ def test_rounds_at_the_largest_size_forecast_every_other_one(
         shown = _answer_in_rounds(replace(prospect.arm, n_predict=300)).decode_tps
         found = prospect.overall.tokens_per_s
         assert shown is not None
-        assert found.value == pytest.approx(shown, rel=0.02), prospect.overall.drafting.n_max
+        assert found.value == pytest.approx(shown, rel=error), prospect.overall.drafting.n_max
         assert found.lo is not None
         assert found.hi is not None
         assert found.lo < shown < found.hi
@@ -145,6 +155,16 @@ def test_rounds_at_the_largest_size_forecast_every_other_one(
     assert _sizes(outlook, Method.NGRAM_MOD)  # measured, not replayed
     (note,) = [note for note in outlook.notes if note.startswith("forecast: draft sizes")]
     assert "by its rounds at γ 16" in note
+
+
+def test_every_source_is_measured_before_a_second_size_of_a_forecast_one(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}._answer", _answer_in_rounds)
+    outlook = _look(_plan(n_predict=300), 90.0, monkeypatch)
+    assert outlook.finalists == 1
+    (unknown,) = outlook.unknown
+    assert not unknown.drafts_by.method.drafts_with_model
 
 
 def test_a_forecast_alone_needs_no_library_for_a_draft_model(
