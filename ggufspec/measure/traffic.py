@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import product
 
 from ggufspec.domain import ENGINES, Chain, Program, Prompt, Runtime, Traffic
-from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.concurrency import BATCH, most_rows
+from ggufspec.llama.command import LEARNING_METHODS
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.options import BenchOptions
 from ggufspec.prompts import Recording

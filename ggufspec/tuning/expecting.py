@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, cast
 
 from ggufspec import engines
 from ggufspec.domain import Failure, ModelFile, Program, Prompt, RunSpec, Serving
-from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.forecast import concurrency, profiles, trace
 from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import ExpectedRound, TracedTexts
+from ggufspec.llama.command import LEARNING_METHODS
 from ggufspec.measure import Block, Deadline, Session
 from ggufspec.serving import plan_traffic
 from ggufspec.tuning import budgeting, calibrating, looking, prospects, untraced

@@ -23,11 +23,10 @@ from ggufspec.domain import (
     Serving,
 )
 from ggufspec.engines import ENGINES
-from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.concurrency import BATCH, most_rows
 from ggufspec.forecast.trace import draft_sizes
-from ggufspec.llama.command import check_chain, check_draft_sampling, tools
+from ggufspec.llama.command import LEARNING_METHODS, check_chain, check_draft_sampling, tools
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import workers
 from ggufspec.measure import (

@@ -8,9 +8,8 @@ from functools import partial
 
 from ggufspec import machine, measure
 from ggufspec.domain import Chain, Method, ModelFile, ModelRun, Offload, Program
-from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import ConsentNeededError, GgufspecError, OutOfMemoryError
-from ggufspec.llama.command import FIRST_BUILDS, check_chain, commands
+from ggufspec.llama.command import FIRST_BUILDS, LEARNING_METHODS, check_chain, commands
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import WorkerReport, workers
 from ggufspec.modelfiles import api, catalog, hub, memory, pins

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.engines.server.engine import LEARNING_METHODS, LoadedServer, ServerEngine, load_of
+from ggufspec.engines.server.engine import LoadedServer, ServerEngine, load_of
 from ggufspec.engines.server.ranking import Rank, TokenCandidate, candidates, question, ranker
 from ggufspec.engines.server.response import Parsed
 from ggufspec.engines.server.serving import serve_once

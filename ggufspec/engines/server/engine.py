@@ -35,20 +35,12 @@ from ggufspec.engines.server.capabilities import (
     read_history,
 )
 from ggufspec.engines.server.response import body, note, send
-from ggufspec.llama.command import type_name
+from ggufspec.llama.command import LEARNING_METHODS, type_name
 from ggufspec.llama.install import Install
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.server import Server, endpoints, readable_argv, start
 
 _SUMMARY = b"total time ="  # in every era, the last line about a request
-# What these methods learn from a request stays until the server ends, even if slots are erased. Example: the
-# embedded target's packing list, 300 tokens, requested three times (0.3.36, ngram-mod, γ 16): 0, 256 and 272
-# tokens drafted, all accepted, at 181, 453 and 552 tokens/s: it drafts its earlier answer. ngram-cache counts
-# the tokens of earlier requests and skips as many in the next one; the maps keep their draft lengths.
-# The suffix tree of ik_llama.cpp holds the tokens of all requests (common_speculative_state_suffix).
-LEARNING_METHODS = frozenset(
-    {*(Method.NGRAM_MAP_K, Method.NGRAM_MAP_K4V, Method.NGRAM_MOD, Method.NGRAM_CACHE, Method.SUFFIX)}
-)
 
 
 @dataclass(kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggufspec.llama.command.drafting import (
     FIRST_BUILDS,
+    LEARNING_METHODS,
     LOOKUPS,
     Lookup,
     canonical_ngram,

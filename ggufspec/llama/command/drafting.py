@@ -305,7 +305,8 @@ def _ngram_flags(arguments: Arguments, drafting: Drafting, method: Method) -> di
     """
     settings = _usable_ngram(drafting, method)
     flags = {
-        arguments.spelling(meaning): str(settings[name]) for name, meaning in LOOKUPS[method].flags.items()
+        arguments.find_flag(*spellings, is_optional=name == "min_hits"): str(settings[name])
+        for name, spellings in LOOKUPS[method].flags.items()
     }
     return {flag: text for flag, text in flags.items() if flag is not None}
 
@@ -410,8 +411,9 @@ class Lookup:
         min_hits: how often the tokens must have recurred; used by one method.
         n_min: shorter drafts are dropped.
         used: the settings that change what it drafts; two methods have a flag for hits and ignore it.
-        flags: settings that have flags -> rows in SPELLINGS.
+        flags: settings that have flags -> their spellings, the preferred one first.
         keys: settings -> what ik_llama.cpp calls them, beside ``n_max``.
+        learns: whether a server keeps what it saw in earlier requests.
     """
 
     size_n: int
@@ -421,12 +423,14 @@ class Lookup:
     min_hits: int = 1
     n_min: int = 0
     used: frozenset[str] = frozenset()
-    flags: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
+    learns: bool = True
 
 
-def _map_flags(name: str) -> Mapping[str, str]:
-    return {setting: f"{name}_{setting}" for setting in ("size_n", "size_m", "min_hits")}
+def _map_flags(method: Method) -> Mapping[str, tuple[str, ...]]:
+    words = {"size_n": "size-n", "size_m": "size-m", "min_hits": "min-hits"}
+    return {setting: (f"--spec-{method}-{word}", f"--spec-ngram-{word}") for setting, word in words.items()}
 
 
 _SIZES = frozenset({"size_n", "size_m"})
@@ -437,16 +441,22 @@ LOOKUPS: Mapping[Method, Lookup] = MappingProxyType(
     {
         # drops drafts shorter than the n-gram (common_ngram_simple_draft): γ < 12 drafts nothing
         Method.NGRAM_SIMPLE: Lookup(
-            size_n=12, size_m=48, least=12, used=_SIZES, flags=_map_flags("ngram_simple"), keys=_SIZE_KEYS
+            size_n=12,
+            size_m=48,
+            least=12,
+            used=_SIZES,
+            flags=_map_flags(Method.NGRAM_SIMPLE),
+            keys=_SIZE_KEYS,
+            learns=False,
         ),
         Method.NGRAM_MAP_K: Lookup(
-            size_n=12, size_m=48, used=_SIZES, flags=_map_flags("ngram_map_k"), keys=_MAP_KEYS
+            size_n=12, size_m=48, used=_SIZES, flags=_map_flags(Method.NGRAM_MAP_K), keys=_MAP_KEYS
         ),
         Method.NGRAM_MAP_K4V: Lookup(
             size_n=12,
             size_m=48,
             used=_SIZES | {"min_hits"},
-            flags=_map_flags("ngram_map_k4v"),
+            flags=_map_flags(Method.NGRAM_MAP_K4V),
             keys=_MAP_KEYS,
         ),
         Method.NGRAM_MOD: Lookup(  # what llama.cpp's --spec-default sets
@@ -455,9 +465,9 @@ LOOKUPS: Mapping[Method, Lookup] = MappingProxyType(
             n_min=48,
             used=_SIZES | {"n_min"},
             flags={
-                "size_n": "ngram_mod_n_match",
-                "size_m": "ngram_mod_n_max",
-                "n_min": "ngram_mod_n_min",
+                "size_n": ("--spec-ngram-mod-n-match", "--spec-ngram-size-n"),
+                "size_m": ("--spec-ngram-mod-n-max", "--draft-max"),
+                "n_min": ("--spec-ngram-mod-n-min", "--draft-min"),
             },
             keys={"size_n": "ngram_size_n", "n_min": "n_min"},
         ),
@@ -472,6 +482,13 @@ LOOKUPS: Mapping[Method, Lookup] = MappingProxyType(
     }
 )
 """llama.cpp's defaults of the summer of 2026 (common_params_speculative_ngram_map and its neighbours)."""
+
+# What these methods learn from a request stays until the server ends, even if slots are erased. Example: the
+# embedded target's packing list, 300 tokens, requested three times (0.3.36, ngram-mod, γ 16): 0, 256 and 272
+# tokens drafted, all accepted, at 181, 453 and 552 tokens/s: it drafts its earlier answer. ngram-cache counts
+# the tokens of earlier requests and skips as many in the next one; the maps keep their draft lengths.
+# The suffix tree of ik_llama.cpp holds the tokens of all requests (common_speculative_state_suffix).
+LEARNING_METHODS = frozenset(method for method, lookup in LOOKUPS.items() if lookup.learns)
 
 _MODEL_SIZE = 3  # default γ of a draft model and of a head, as in current llama.cpp
 

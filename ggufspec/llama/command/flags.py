@@ -63,18 +63,6 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "draft_max": ("--spec-draft-n-max", "--draft-max", "--draft"),
     "draft_min": ("--spec-draft-n-min", "--draft-min"),
     "draft_p_min": ("--draft-p-min", "--spec-draft-p-min"),
-    "ngram_simple_size_n": ("--spec-ngram-simple-size-n", "--spec-ngram-size-n"),
-    "ngram_simple_size_m": ("--spec-ngram-simple-size-m", "--spec-ngram-size-m"),
-    "ngram_simple_min_hits": ("--spec-ngram-simple-min-hits", "--spec-ngram-min-hits"),
-    "ngram_map_k_size_n": ("--spec-ngram-map-k-size-n", "--spec-ngram-size-n"),
-    "ngram_map_k_size_m": ("--spec-ngram-map-k-size-m", "--spec-ngram-size-m"),
-    "ngram_map_k_min_hits": ("--spec-ngram-map-k-min-hits", "--spec-ngram-min-hits"),
-    "ngram_map_k4v_size_n": ("--spec-ngram-map-k4v-size-n", "--spec-ngram-size-n"),
-    "ngram_map_k4v_size_m": ("--spec-ngram-map-k4v-size-m", "--spec-ngram-size-m"),
-    "ngram_map_k4v_min_hits": ("--spec-ngram-map-k4v-min-hits", "--spec-ngram-min-hits"),
-    "ngram_mod_n_match": ("--spec-ngram-mod-n-match", "--spec-ngram-size-n"),
-    "ngram_mod_n_max": ("--spec-ngram-mod-n-max", "--draft-max"),
-    "ngram_mod_n_min": ("--spec-ngram-mod-n-min", "--draft-min"),
     "host": ("--host",),
     "port": ("--port",),
     "key_file": ("--api-key-file",),
@@ -86,9 +74,12 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
 _OPTIONAL = {
     *("threads_batch", "top_k", "top_p", "min_p", "layers", "draft_layers", "draft_threads"),
     *("draft_threads_batch", "draft_context", "draft_cache_k", "draft_cache_v", "draft_min", "draft_p_min"),
-    *("cache_ram", "slots_dir", "ngram_simple_min_hits", "ngram_map_k_min_hits", "ngram_map_k4v_min_hits"),
+    *("cache_ram", "slots_dir"),
 }
-_HIDDEN = {"layers", "draft_layers"}  # accepted but not listed by CPU builds with the old common parser
+_HIDDEN = {
+    "layers",
+    "draft_layers",
+}  # of these, accepted but not listed by CPU builds with the old common parser
 _ALL_LAYERS = 999  # more than any model has: "all" in every era
 
 
@@ -135,12 +126,21 @@ class Arguments:
         Raises:
             GgufspecError: the measurement needs the flag.
         """
-        hidden = SPELLINGS[meaning][0] if self._generic and meaning in _HIDDEN else None
-        flag = self.options.first(*SPELLINGS[meaning]) or hidden
-        if flag is None and meaning not in _OPTIONAL:
+        spellings = SPELLINGS[meaning]
+        flag = self.find_flag(*spellings, is_optional=meaning in _OPTIONAL)
+        return spellings[0] if flag is None and self._generic and meaning in _HIDDEN else flag
+
+    def find_flag(self, *spellings: str, is_optional: bool) -> str | None:
+        """Return the first spelling that the program lists; None for an optional flag that it lacks.
+
+        Raises:
+            GgufspecError: the measurement needs the flag.
+        """
+        flag = self.options.first(*spellings)
+        if flag is None and not is_optional:
             reason = "is newer than ggufspec" if self._fork is None else f"is {self._fork}"
             raise GgufspecError(
-                f"{self.name} has none of the flags {', '.join(SPELLINGS[meaning])}",
+                f"{self.name} has none of the flags {', '.join(spellings)}",
                 f"this llama.cpp {reason}; `ggufspec build` makes one that works",
             )
         return flag
