@@ -115,6 +115,11 @@ ENGINES: Mapping[str, Program] = {
 }
 """Engine -> the program that drafts, or whose rules apply. The plain program runs arms without drafting."""
 
+OWN_PROCESSES = frozenset(
+    name for name, program in ENGINES.items() if program is not Program.SERVER and name != "inprocess"
+)
+"""The engines that start a program for every run; the others keep models loaded."""
+
 
 class ServerFormat(StrEnum):
     """A file that starts llama-server at a stored configuration."""

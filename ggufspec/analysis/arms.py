@@ -14,6 +14,7 @@ from ggufspec.analysis.judging import MOST_DISTURBED
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     NO_PROMPT,
+    OWN_PROCESSES,
     Difference,
     Drafting,
     Method,
@@ -48,7 +49,7 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
     grid = _RateGrid.of(
         runs,
         arm_of,
-        own_processes=results.meta.engine.startswith("binary"),
+        own_processes=results.meta.engine in OWN_PROCESSES,
         cores=results.meta.machine.cores,
     )
     measured = dict(zip(members, grid.rates(tps), strict=True))

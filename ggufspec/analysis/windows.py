@@ -16,10 +16,9 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec.domain import Program, Role, RunSpec, Sample, Status
+from ggufspec.domain import OWN_PROCESSES, Program, Role, RunSpec, Sample, Status
 from ggufspec.results import Runs
 
-_ENGINES = ("binary", "binary-simple")  # the others wait for the device before they read the clock
 _HOST = "CPU"
 
 
@@ -44,11 +43,12 @@ def prompt_in_window(runs: Runs) -> NDArray[np.float64]:
     The runs of the target and of the drafter alone must be among ``runs``.
     """
     seconds = np.zeros(len(runs))
+    # engines that keep models loaded wait for the device before they read the clock
     is_late = {id(output): _may_be_late(output) for output in runs.distinct_outputs}
     late = [
         position
         for position, (engine, output) in enumerate(zip(runs.column("engine"), runs.outputs, strict=True))
-        if engine in _ENGINES and is_late[id(output)]
+        if engine in OWN_PROCESSES and is_late[id(output)]
     ]
     if not late:
         return seconds
@@ -83,7 +83,7 @@ def _seconds_alone(runs: Runs) -> dict[str, tuple[float, float]]:
     for spec, engine, status, tokens, prompt_tps, decode_tps in zip(
         runs.specs, runs.column("engine"), runs.column("status"), *columns, strict=True
     ):
-        if spec.role is Role.DRAFTING or engine not in _ENGINES or status is not Status.OK:
+        if spec.role is Role.DRAFTING or engine not in OWN_PROCESSES or status is not Status.OK:
             continue
         if prompt_tps > 0 and decode_tps > 0:
             seen.setdefault(spec.key, []).append((tokens / prompt_tps, 1 / decode_tps))

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from ggufspec.choices import ENGINES, DraftSampling, Experts, Layers, Method, Program, Role, SplitMode
+from ggufspec.choices import (
+    ENGINES,
+    OWN_PROCESSES,
+    DraftSampling,
+    Experts,
+    Layers,
+    Method,
+    Program,
+    Role,
+    SplitMode,
+)
 from ggufspec.domain.acceptances import (
     Acceptance,
     AcceptanceRate,

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from ggufspec import errors
-from ggufspec.domain import ENGINES, Program, RunSpec, Sample, Status
+from ggufspec.domain import ENGINES, OWN_PROCESSES, Program, RunSpec, Sample, Status
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.rpc import workers
 
@@ -118,7 +118,7 @@ class Measurement:
 
 def keeps_loads(name: str) -> bool:
     """Return whether the engine of that name makes several runs with one load; False for unknown names."""
-    return name == "inprocess" or ENGINES.get(name) is Program.SERVER
+    return name in ENGINES.keys() - OWN_PROCESSES
 
 
 @dataclass(kw_only=True)

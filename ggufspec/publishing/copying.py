@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import prompts, results, serving
-from ggufspec.domain import ENGINES, Build, Machine, Program, Prompt, RunResult, RunSpec, Sample
-from ggufspec.engines import rereading
+from ggufspec.domain import Build, Machine, Prompt, RunResult, RunSpec, Sample
+from ggufspec.engines import keeps_loads, rereading
 from ggufspec.errors import LogError
 from ggufspec.llama.command import commands
 from ggufspec.llama.server import read_event, write_answer
@@ -231,7 +231,7 @@ def redact_logs(
         err = _without_texts(err.decode(errors="surrogateescape"), texts).encode(errors="surrogateescape")
     if run.spec.traffic is not None:
         out = _redact_requests(logs.out, redactor, hidden, texts)
-    elif run.engine == "inprocess" or ENGINES.get(run.engine) is Program.SERVER:
+    elif keeps_loads(run.engine):
         out = _redact_record(logs.out, redactor, is_hidden=bool(hidden))
     elif hidden:
         out = b""

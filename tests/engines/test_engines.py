@@ -189,6 +189,7 @@ def test_engines_say_what_they_keep_loaded(name: str, tmp_path: Path) -> None:
         key = engine.load_key(values.spec())
         assert (engine.capacity, key is not None) == ((2, True) if name == "server" else (None, False))
         assert key == engine.load_key(values.spec(prompt="another"))
+        assert engines.keeps_loads(name) is (key is not None)
 
 
 @every_engine

@@ -9,7 +9,7 @@ import altair as alt
 
 from ggufspec import units
 from ggufspec.analysis import Arm
-from ggufspec.domain import LoadedModel, Role
+from ggufspec.domain import OWN_PROCESSES, LoadedModel, Role
 from ggufspec.forecast import Forecast
 from ggufspec.report.plot import look
 from ggufspec.report.plot.look import Datum, arm_rows, distinct, named_arms
@@ -279,7 +279,7 @@ def _memory(arms: Sequence[Arm], results: ResultSet) -> tuple[str, list[int | No
     builds have only the host's memory.
     """
     if results.meta.build.backend != "cpu":
-        if results.meta.engine.startswith("binary"):
+        if results.meta.engine in OWN_PROCESSES:
             taken = [_most(arm, "gpu_peak_bytes", above="gpu_used_bytes") for arm in arms]
             if _all_known(taken):
                 return "GPU memory taken at its peak, by NVML", taken

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ggufspec import units
 from ggufspec.analysis import Arm, arms, of_segments
-from ggufspec.domain import Role, Status
+from ggufspec.domain import OWN_PROCESSES, Role, Status
 from ggufspec.report.columns import MOST, FilledTable, Row, TableLayout, column
 from ggufspec.report.rows.benches import BLANK_IS_DEFAULT, MANNER, ArmRow
 from ggufspec.report.rows.runs import ArmOnPrompts, SegmentRow, TurnRow
@@ -126,8 +126,6 @@ def parts(results: ResultSet, per: str, output: str) -> str | None:
     return _page(results, layout.fill(rows), output, note)
 
 
-_RECORDS = {"binary": "server", "binary-simple": "server", "server": "inprocess"}
-"""Engine -> one that records draft positions and rounds with any llama.cpp, if it does not itself."""
 _OF_ROUNDS = {"position": "draft positions", "round": "rounds"}
 
 
@@ -178,7 +176,8 @@ def _without_rounds(results: ResultSet, what: str) -> str:
     name, engine = results.meta.id, results.meta.engine
     if not any(spec.role is Role.DRAFTING for spec in results.current.specs):
         return f"no arm of {name} drafts, so it has no {what}: give a drafter with -md FILE, or a --method"
-    other = _RECORDS.get(engine)
+    # the library records them with any llama.cpp, the server with most
+    other = "server" if engine in OWN_PROCESSES else "inprocess" if engine == "server" else None
     how = f": `ggufspec bench --engine {other}` records them" if other else ""
     return f"{name} has no {what}, because the engine {engine} did not report them{how}"
 
