@@ -22,6 +22,7 @@ from ggufspec.options import (
     Options,
     PruneOptions,
     SetOptions,
+    only,
 )
 from ggufspec.units import counted, format_bytes
 
@@ -71,6 +72,7 @@ def doctor(asked: DoctorOptions) -> None:
 
     \b
     ggufspec doctor
+    ggufspec doctor --llama ~/llama.cpp/build/bin
     ggufspec doctor --offline -o json
     """
     from rich.console import Console
@@ -82,7 +84,7 @@ def doctor(asked: DoctorOptions) -> None:
     console = Console(stderr=True)
     # a status line for a terminal: the Hub may take long to answer
     with console.status("checking") if console.is_terminal else nullcontext():
-        report = doctor.examine(offline=asked.offline)
+        report = doctor.examine(offline=asked.offline, llama=only(asked.llama))
     echo(finding.render(report, asked.output, width=terminal_width()), nl=False)
     missing = [item for item in report.findings if item.status is finding.FindingStatus.MISSING]
     if not report.can_run:

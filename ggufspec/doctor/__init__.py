@@ -18,16 +18,22 @@ __all__ = ["Checkup", "Finding", "FindingStatus", "examine"]
 _NEEDED = {"compiler", "CMake", "Ninja"}
 
 
-def examine(*, offline: bool = False) -> Checkup:
+def examine(*, offline: bool = False, llama: Path | None = None) -> Checkup:
     """Run all checks.
 
     Args:
         offline: do not use the network.
+        llama: folder of a llama.cpp that is used first; None for the one of the settings.
     """
     settings_finding, current = _settings()
+    named = (
+        current["llama"]
+        if llama is None
+        else settings.Setting(key="llama", value=str(llama), where="--llama")
+    )
     access = hub.Access(offline=offline or current["offline"].value is True)
     request = models.HubRequest(access)
-    installs, skipped, misnamed = programs.find_installs(current["llama"])
+    installs, skipped, misnamed = programs.find_installs(named)
     gpus = next((item.gpus for item in installs if item.gpus), ()) or machine.nvidia_smi()
     threads = current["threads"].value
     built = tuple(programs.examine_building())

@@ -67,13 +67,13 @@ def find_installs(
     first = install_survey.probe(paths.expanded(str(named.value), where), where)
     if first is not None:
         return (first, *(other for other in present if other.root != first.root)), unusable, None
-    from_file = named.source is settings.SettingSource.FILE
-    wrong = missing(
-        _NAME,
-        f"{where} is {named.value}, which has no working llama.cpp program",
-        "ggufspec config unset llama" if from_file else f"unset {where}",
-    )
-    return present, unusable, wrong
+    fixes = {
+        settings.SettingSource.DEFAULT: "ggufspec doctor",  # named by --llama
+        settings.SettingSource.FILE: "ggufspec config unset llama",
+        settings.SettingSource.ENVIRONMENT: f"unset {where}",
+    }
+    reason = f"{where} is {named.value}, which has no working llama.cpp program"
+    return present, unusable, missing(_NAME, reason, fixes[named.source])
 
 
 def library(present: Sequence[Install]) -> Finding:

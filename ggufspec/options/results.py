@@ -252,7 +252,7 @@ class BuildOptions(groups.BackendOption, groups.JobsOption, groups.AnswerOption,
     output: str = option(default="text", help="Format of --list.")
 
 
-class DoctorOptions(groups.HubOptions, groups.AnswerOption, without="token"):
+class DoctorOptions(groups.HubOptions, groups.LlamaOption, groups.AnswerOption, without="token"):
     """What to check."""
 
 

@@ -344,6 +344,11 @@ def test_an_install_that_is_named_and_is_none(
     (home / "config").mkdir()
     paths.config_file().write_text(f'llama = "{tmp_path}"\n')
     assert "→ ggufspec config unset llama" in shell.here("doctor", "--offline").stdout
+    llama = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    done = shell.here("doctor", "--offline", "--llama", str(llama))
+    assert str(llama) in done.stdout
+    assert "unset" not in done.stdout
+    assert f"--llama is {home}" in shell.here("doctor", "--offline", "--llama", str(home)).stdout
 
 
 def test_wrong_settings_are_a_finding_and_no_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
