@@ -27,6 +27,6 @@ from ggufspec.analysis.judging import (
     rank,
 )
 from ggufspec.analysis.listing import ListedBench, models
-from ggufspec.analysis.segments import TextGain, differing_gains, of_segments
+from ggufspec.analysis.segments import TextGain, differing_gains, judge_categories, of_segments
 from ggufspec.analysis.texts import AuditSummary
 from ggufspec.analysis.warnings import SERVER_LOADS, MeasurementWarning

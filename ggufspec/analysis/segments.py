@@ -17,7 +17,8 @@ from ggufspec import stats
 from ggufspec.analysis import acceptance
 from ggufspec.analysis.acceptance import Acceptance, AcceptanceIntervals
 from ggufspec.analysis.arm import Arm
-from ggufspec.domain import Estimate, Role, Sample, Segment, SegmentCounts, Status
+from ggufspec.analysis.judging import judge_family
+from ggufspec.domain import Estimate, Role, Sample, Segment, SegmentCounts, SpeedJudgement, Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,26 +133,52 @@ def differing_gains(arm: Arm, baseline: Arm | None = None) -> tuple[TextGain, ..
     if baseline is None:
         return ()
     cells = [cell for cell in arm.rates if cell in baseline.rates]
-    named = {spec.prompt.id: spec.prompt.category for spec in arm.good.specs}
-    categories = {name for name in named.values() if name is not None}
-    group_of = {prompt: named.get(prompt) or prompt for prompt in named} if len(categories) > 1 else None
+    category_of = _categories(arm)
     counting, measured = (
-        _mean_logs(cells, rates, others, group_of)
+        _mean_logs(cells, rates, others, category_of)
         for rates, others in ((arm.rates, baseline.rates), (arm.measured, baseline.measured))
     )
     return _differing(counting, measured)
+
+
+def judge_categories(arm: Arm, baseline: Arm | None = None) -> dict[str, SpeedJudgement]:
+    """Judge an arm on the prompts of each category, so that all intervals hold together (``judge_family``).
+
+    One prompt says nothing of its category, so each has two or more, and there are two such categories.
+    Nothing is said of an arm whose text is not the target's own.
+
+    Args:
+        arm: an arm that drafts.
+        baseline: what it is compared with; by default its own.
+    """
+    baseline, category_of = baseline or arm.baseline, _categories(arm)
+    if baseline is None or arm.text_differs or not category_of:
+        return {}
+    prompts: dict[str, set[str]] = {}
+    for prompt, category in category_of.items():
+        prompts.setdefault(category, set()).add(prompt)
+    several = [(name, arm.judge(baseline, ids)) for name, ids in prompts.items() if len(ids) > 1]
+    judged = judge_family([pair for pair in several if pair[1].ratio is not None])
+    return dict(judged) if len(judged) > 1 else {}
+
+
+def _categories(arm: Arm) -> dict[str, str]:
+    """Return the category of each prompt, its own name where it has none; nothing without two categories."""
+    named = {spec.prompt.id: spec.prompt.category for spec in arm.good.specs}
+    has_several = len({*named.values()} - {None}) > 1
+    return {prompt: category or prompt for prompt, category in named.items()} if has_several else {}
 
 
 def _mean_logs(
     cells: Sequence[stats.Cell],
     rates: stats.Rates,
     baseline: stats.Rates,
-    group_of: Mapping[str, str] | None,
+    category_of: Mapping[str, str],
 ) -> dict[str, dict[int, float]]:
-    """Return the mean log ratio of each group of prompts in each repeat; without groups, of each prompt."""
+    """Return the mean log ratio of each category in each repeat; of each prompt that has none."""
     logs: dict[str, dict[int, list[float]]] = {}
     for prompt, repeat in cells:
-        name = prompt if group_of is None else group_of[prompt]
+        name = category_of.get(prompt, prompt)
         ratio = rates[prompt, repeat] / baseline[prompt, repeat]
         logs.setdefault(name, {}).setdefault(repeat, []).append(math.log(ratio))
     return {name: {repeat: fmean(of) for repeat, of in repeats.items()} for name, repeats in logs.items()}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any
 
 from ggufspec.choices import Reasoning
@@ -38,17 +40,15 @@ class Request:
         ordered = {name: fields[name] for name in sorted(fields)}
         return cls(json.dumps(ordered, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The fields, in a new object."""
-        fields: dict[str, Any] = json.loads(self.body)
-        return fields
+    @cached_property
+    def fields(self) -> Mapping[str, Any]:
+        """The fields, decoded once: their values are not to be changed."""
+        return MappingProxyType(json.loads(self.body))
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages of a chat; none beside a text."""
-        messages: list[dict[str, Any]] = self.fields.get("messages", [])
-        return messages
+        """The messages of a chat, in a new list; none beside a text."""
+        return [*self.fields.get("messages", ())]
 
     @property
     def is_chat(self) -> bool:
@@ -57,7 +57,7 @@ class Request:
 
     def replace(self, **fields: Any) -> Request:
         """Return the same with other values of some fields."""
-        changed = Request.of(self.fields | fields)
+        changed = Request.of({**self.fields, **fields})
         assert changed is not None
         return changed
 
@@ -332,6 +332,8 @@ class Launch:
         load_s: seconds until it was ready; None if it was not.
         slot_context: the context of a slot in tokens, as the server reports it; None if it does not.
         requests: the answered requests, the short one first.
+        switches: whether it answered without drafts where a request asked for none; None where it drafted
+            nothing for the short one.
         failure: why it cannot serve, in one line; None if it can.
     """
 
@@ -339,4 +341,5 @@ class Launch:
     load_s: float | None = None
     slot_context: int | None = None
     requests: tuple[ServedRequest, ...] = ()
+    switches: bool | None = None
     failure: str | None = None

@@ -63,7 +63,7 @@ class Configuration:
         made_at: ISO 8601, UTC.
         ggufspec_version: the version that tuned.
         overall: the recommendation over all prompts.
-        by_category: recommendations for categories that significantly need another one.
+        by_category: recommendations for each category of prompts that have two or more.
         engine: the engine that measured.
         serving: what it is meant to serve. It was measured with memory for all slots: with as many users as
             ``spec.traffic`` names, or without it with one request at a time.

@@ -150,7 +150,13 @@ def serve(plan: Plan, tuned: Tuned) -> Tuned:
             break
         launch = _launch(plan, tuned, choice)
         if launch.failure is None:
-            return replace(tuned, overall=choice, launch=launch, passed_over=tuple(passed_over))
+            return replace(
+                tuned,
+                overall=choice,
+                by_category=verdicts.choose_by_category(tuned.selection, tuned.results, choice),
+                launch=launch,
+                passed_over=tuple(passed_over),
+            )
         passed_over.append((choice.arm.spec, launch.failure))
     return replace(tuned, launch=first)
 

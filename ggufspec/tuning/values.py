@@ -10,7 +10,7 @@ from ggufspec.analysis import Arm
 from ggufspec.domain import Launch, Prompt, RunSpec, Serving, SpeedJudgement, Traffic
 from ggufspec.forecast import Advice, Calibration, Forecast
 from ggufspec.measure import NO_DEADLINE, Block, Deadline, Session
-from ggufspec.results import ResultSet
+from ggufspec.results import Recommendation, ResultSet
 from ggufspec.serving import plan_traffic
 from ggufspec.stats import Estimate
 from ggufspec.tuning.budgeting import Pace
@@ -214,6 +214,17 @@ class Choice:
         """Whether there is a finding; otherwise the target alone is only what is safe meanwhile."""
         return self.judgement is not None and self.judgement.is_decided
 
+    @property
+    def recommendation(self) -> Recommendation:
+        """The same without the runs."""
+        return Recommendation(
+            spec=self.arm.spec,
+            tokens_per_s=self.rate,
+            candidate=None if self.candidate is None else self.candidate.spec,
+            judgement=self.judgement,
+            prompts=self.prompts,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
@@ -224,7 +235,7 @@ class Tuned:
         selection: what was selected for confirmation, and from which runs.
         results: the stored bench that confirms: the target alone, the winner and the runner-up.
         overall: the choice over all prompts.
-        by_category: the choice for each category that significantly needs another one than ``overall``.
+        by_category: the choice for each category of prompts that have two or more.
         refusal: why not to draft and what would have to change, where that is the verdict.
         spent: seconds of all stages.
         serving: what the choice is to serve; None where that was not asked for.

@@ -15,7 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec import forecast, stats, units
-from ggufspec.analysis import THRESHOLD, Arm, MeasurementWarning, arms, rank, review, warnings
+from ggufspec.analysis import (
+    THRESHOLD,
+    Arm,
+    MeasurementWarning,
+    arms,
+    judge_categories,
+    rank,
+    review,
+    warnings,
+)
 from ggufspec.domain import NO_PROMPT, FileIdentity, ModelFile, Role, RunSpec, Serving, SpeedVerdict, Traffic
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Advice
@@ -141,13 +150,9 @@ def configuration_of(tuned: Tuned) -> Configuration:
 
 
 def _recommendation(choice: Choice, files: Files) -> Recommendation:
-    return Recommendation(
-        spec=_described(choice.arm.spec, files),
-        tokens_per_s=choice.rate,
-        candidate=None if choice.candidate is None else _described(choice.candidate.spec, files),
-        judgement=choice.judgement,
-        prompts=choice.prompts,
-    )
+    found = choice.recommendation
+    candidate = None if found.candidate is None else _described(found.candidate, files)
+    return replace(found, spec=_described(found.spec, files), candidate=candidate)
 
 
 def _described(spec: RunSpec, files: Files) -> RunSpec:
@@ -258,25 +263,50 @@ def judge_finalists(
     if len(preferred) > 1 and _is_faster(preferred[1], preferred[0]):
         preferred.reverse()
     overall = _choose(plain, preferred, None, _prompts(plain))
-    category_of = {spec.prompt.id: spec.prompt.category for arm in plain for spec in arm.good.specs}
-    choices = []
-    for category, spec in selection.by_category.items():
-        prompts = {prompt for prompt, category_name in category_of.items() if category_name == category}
-        arm = overall.candidate if spec.role is Role.TARGET else _of(spec, eligible)
-        if arm is None:
-            continue
-        choice = _choose(plain, [arm], category, prompts)
-        if choice.is_decided and _rate(choice.arm, prompts).value > _rate(overall.arm, prompts).value:
-            choices.append(choice)
     return Tuned(
         outlook=outlook,
         selection=selection,
         results=confirmed,
         overall=overall,
-        by_category=tuple(choices),
+        by_category=choose_by_category(selection, confirmed, overall),
         refusal=_refusal(outlook.prospects) if overall.is_decided and not overall.drafts else None,
         spent=replace(outlook.spent, measuring_s=measuring_s),
     )
+
+
+def choose_by_category(selection: Selection, confirmed: ResultSet, overall: Choice) -> tuple[Choice, ...]:
+    """Return what to run for each category, where there are two or more: the candidate over all, or nothing.
+
+    Another configuration that the selection named takes its place where it is found to pay, and to be faster.
+
+    Args:
+        selection: names other configurations for categories.
+        confirmed: the runs that confirm.
+        overall: the choice over all prompts.
+    """
+    plain, drafting = _measured(confirmed)
+    if overall.candidate is None:
+        return ()
+    alone = max(plain, key=lambda arm: arm.speed)
+    choices: list[Choice] = []
+    for category, judgement in judge_categories(overall.candidate, alone).items():
+        category_of = {spec.prompt.id: spec.prompt.category or spec.prompt.id for spec in alone.good.specs}
+        prompts = {prompt for prompt, name in category_of.items() if name == category}
+        arm = overall.candidate if judgement.pays else alone
+        choice = Choice(
+            category=category,
+            arm=arm,
+            rate=_rate(arm, prompts),
+            candidate=overall.candidate,
+            judgement=judgement,
+            prompts=len(prompts),
+        )
+        other = _of(selection.by_category.get(category), [arm for arm in drafting if not arm.text_differs])
+        if other is not None:
+            found = _choose(plain, [other], category, prompts)
+            choice = found if found.drafts and found.rate.value > choice.rate.value else choice
+        choices.append(choice)
+    return tuple(choices)
 
 
 def next_best(tuned: Tuned) -> tuple[Choice, ...]:

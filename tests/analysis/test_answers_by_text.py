@@ -95,6 +95,24 @@ def test_a_sentence_names_the_files_that_differ() -> None:
     assert re.search(r"The answer depends on the text: code\.txt 1\.5\d×, prose\.txt 1\.0\d×\.", said)
 
 
+@pytest.mark.parametrize(
+    ("gains", "said"),
+    [
+        ({"code": 1.9, "edits": 1.7, "prose": 0.8}, "pays on code (1.90×) and edits (1.70×), not on prose"),
+        ({"code": 0.9, "prose": 0.8}, None),  # the same of both
+        ({"code": 1.9, "prose": 1.5}, None),
+    ],
+)
+def test_what_was_found_of_categories_is_a_policy_where_it_differs(
+    gains: dict[str, float], said: str | None
+) -> None:
+    named = {f"{category}{number}": category for category in gains for number in range(3)}
+    found = overview(_bench({prompt: gains[category] for prompt, category in named.items()}, named, 4))
+    rounded = re.sub(r"(\d\.\d)\d×", r"\g<1>0×", found)
+    assert ("By category, drafting" in found) == (said is not None)
+    assert said is None or said in rounded
+
+
 def test_texts_that_gain_alike_are_rarely_said_to_differ_on_a_noisy_machine() -> None:
     """Every tenth run takes 30 % longer. Clipped runs make repeats look more alike than they are."""
     outcomes = [categories.simulate(categories.NOISY, "sentence", seed) for seed in range(200)]

@@ -61,6 +61,20 @@ def test_it_answers_a_short_request_and_one_that_fills_the_context(tmp_path: Pat
     assert "--api-key-file" not in launch.argv
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "switches"),
+    [
+        (fake_server.SPRING_2026, True),
+        (Behaviour(), False),
+        (fake_server.SUMMER_2025, None),  # without its cache it does not draft, and says nothing of requests
+    ],
+)
+def test_it_says_whether_a_request_turns_drafting_off(
+    tmp_path: Path, behaviour: Behaviour, switches: bool | None
+) -> None:
+    assert _serve(tmp_path, behaviour).switches is switches
+
+
 def test_a_shorter_prompt_is_sent_where_a_long_one_takes_too_long(tmp_path: Path) -> None:
     launch = _serve(tmp_path, most_tokens=100)
     assert launch.requests[1].prompt_tokens == 100

@@ -331,6 +331,8 @@ class _ProgramHandler(_Handler):
         if not body["stream"]:
             self.server.drafted_for = prompt
             whole = {"prompt_n": fresh, "predicted_n": n, "predicted_ms": MS_PER_ROUND * n}
+            if size := self._draft_size(body):
+                whole |= {"draft_n": size, "draft_n_accepted": size}
             counts = {"tokens_evaluated": evaluated, "timings": whole}
             self._answer(200, {"content": "words", "stop": True} | counts)
             _log(_SUMMARY)
@@ -464,6 +466,8 @@ class FakeServer:
         redirects_to: where it redirects every request.
         answers: what paths answer in place of what they should.
         right: which tokens the drafter has right, over and over, where llama-server's /completion is asked.
+        forgets: whether llama-server loses its cache after each answer.
+        slot: the words of the last prompt, of messages all of them.
     """
 
     software: str = "vLLM"
@@ -479,6 +483,8 @@ class FakeServer:
     redirects_to: str = ""
     answers: dict[str, Any] = field(default_factory=dict)
     right: tuple[bool, ...] = ()
+    forgets: bool = False
+    slot: list[str] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
     url: str = ""
     counters: dict[str, int] = field(default_factory=dict)
@@ -653,7 +659,12 @@ class _RunningHandler(_Handler):
         end: dict[str, Any] = {"delta": {}} if is_chat else {"text": ""}
         last: dict[str, Any] = {"choices": [{"index": 0, "finish_reason": "length", **end}]}
         if fake.software == "llama-server":
-            last["timings"] = {"prompt_n": len(prompt.split()), "prompt_per_second": 100.0}
+            messages = body.get("messages", [{"content": prompt}])
+            read = [word for message in messages for word in message["content"].split()]
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(read, fake.slot, strict=False))
+            cached = sum(1 for _ in same) if body["cache_prompt"] else 0
+            last["timings"] = {"prompt_n": len(read) - cached, "prompt_per_second": 100.0, "cache_n": cached}
+            fake.slot = [] if fake.forgets else read
             last["timings"] |= {"predicted_n": n, "predicted_ms": 1000 * fake.token_s * (rounds + 1)}
             if fake.gamma:
                 last["timings"] |= {"draft_n": rounds * fake.gamma, "draft_n_accepted": accepted}

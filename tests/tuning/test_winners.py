@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 
 from ggufspec import tuning
-from ggufspec.domain import Difference, Prompt, Role, RunResult, RunSpec, TextAudit, TextVerdict
-from ggufspec.report.text import tuned as tuned_report
+from ggufspec.domain import Difference, Launch, Prompt, Role, RunResult, RunSpec, TextAudit, TextVerdict
+from ggufspec.report.text import configuration, tuned as tuned_report
 from ggufspec.results import ResultSet
 from ggufspec.tuning import prospects, verdicts
 from ggufspec.tuning.values import Selection, Spent, Tuned, TuningForecast
@@ -174,9 +175,43 @@ def test_a_category_has_a_choice_of_its_own_only_where_its_prompts_show_it() -> 
         {"prose": 4},
     )
     tuned = _judged(selection, _bench(gains, noise=0.02, seed=2))
-    ((name, size),) = [(choice.category, choice.arm.draft_size) for choice in tuned.by_category]
-    assert {name: size} in ({"code": 12}, {"prose": 4})
-    assert "By category: " in " ".join(tuned_report.verdict(tuned))
+    assert {choice.category: choice.arm.draft_size for choice in tuned.by_category} == {
+        "code": 12,
+        "prose": 4,
+    }
+    words = " ".join(tuned_report.verdict(tuned))
+    assert re.search(r"By category, drafting pays on code \(2\.\d\d×.* and prose \(1\.\d\d×", words)
+    assert words.count("By category") == 1
+
+
+@pytest.mark.parametrize(
+    ("switches", "how"),
+    [
+        (True, 'send `"speculative.n_max": 0` with the other requests'),
+        (False, "serve the target alone for the other requests"),
+        (None, ""),
+    ],
+)
+def test_a_policy_says_where_drafting_pays_and_how_to_follow_it(switches: bool | None, how: str) -> None:
+    prompts = _prompts(12, categories=("code", "prose", "list"))
+    gains = {
+        4: {prompt: {"code": 1.9, "prose": 0.8, "list": 1.0}[prompt.category or ""] for prompt in prompts}
+    }
+    for place, prompt in enumerate(prompts):
+        gains[4][prompt] *= 1.3 if place % 6 == 2 else 0.8 if prompt.category == "list" else 1.0
+    bench = _bench(gains, noise=0.02)
+    tuned = _judged(tuning.select_arms(bench), bench)
+    tuned = replace(tuned, launch=Launch(argv=("llama-server",), switches=switches))
+    words = " ".join(tuned_report.verdict(tuned))
+    stated = configuration.sentences_of(verdicts.configuration_of(tuned))
+    for said in (words, " ".join(stated)):
+        assert re.search(
+            r"By category, drafting pays on code \(1\.\d\d×\), not on prose \(0\.8\d×\); it is undecided on "
+            r"list \(\d\.\d\d×\)\.",
+            said,
+        )
+        assert how in said
+        assert ("To follow this" in said) == bool(how)
 
 
 def test_one_prompt_decides_nothing_for_its_category() -> None:

@@ -26,6 +26,9 @@ from ggufspec.engines import plausibility
 from ggufspec.engines.engine import median_gap
 from ggufspec.llama.server import AnswerEvent, Count, answers, event_text
 
+NO_DRAFTS = {"speculative.n_max": 0}
+"""What asks a llama-server that drafts for an answer without drafts, where it takes draft sizes."""
+
 
 def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> dict[str, Any]:
     """Return the request that measures a specification; samplers it does not name keep their defaults.
@@ -55,7 +58,7 @@ def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> 
     if not (may_draft and per_request):
         return request
     if spec.drafting is None:
-        return request | {"speculative.n_max": 0}
+        return request | NO_DRAFTS
     return request | {
         "speculative.n_max": spec.drafting.n_max,
         "speculative.n_min": spec.drafting.n_min,

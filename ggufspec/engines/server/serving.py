@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 
 import msgspec
 
 from ggufspec.domain import Failure, Launch, RunSpec, ServedRequest, Serving, Status
 from ggufspec.engines.server.capabilities import slot_drafts
+from ggufspec.engines.server.response import NO_DRAFTS
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
 from ggufspec.llama.server import (
@@ -69,6 +71,7 @@ def serve_once(
         return Launch(argv=argv, failure=f"no port from {_PORT} on is free")
     slot_context: int | None = None
     answers: list[ServedRequest] = []
+    switches: bool | None = None
     reason: str | None = None
     try:
         slot_context = read_properties(server.get("/props")).slot_context
@@ -77,8 +80,10 @@ def serve_once(
         elif spec.drafting is not None and slot_drafts(server) is False:
             reason = "the server does not draft"
         else:
-            answers.append(_ask(server, _SHORT))
-            answers.append(_ask(server, _long_prompt(server, spec, serving, text, most_tokens)))
+            short, drafted = _ask(server, _SHORT)
+            # b4164 to b9108 take the draft size from each request; newer builds ignore it without a word
+            switches = not _ask(server, _SHORT, NO_DRAFTS)[1] if drafted else None
+            answers += short, _ask(server, _long_prompt(server, spec, serving, text, most_tokens))[0]
     except Failure as failure:
         reason = failure.reason
     finally:
@@ -89,6 +94,7 @@ def serve_once(
         load_s=server.load_ms / 1000,
         slot_context=slot_context,
         requests=tuple(answers),
+        switches=switches,
         failure=reason if reason is not None or ended is None else ended.reason,
     )
 
@@ -112,23 +118,27 @@ def _long_prompt(
     return (tokens * -(-length // len(tokens)))[:length]
 
 
-def _ask(server: Server, prompt: str | Sequence[int]) -> ServedRequest:
-    """Return what a request took.
+def _ask(
+    server: Server, prompt: str | Sequence[int], fields: Mapping[str, int] = MappingProxyType({})
+) -> tuple[ServedRequest, int]:
+    """Return what a request with further fields took, and how many tokens were drafted for it.
 
     Raises:
         Failure: it was refused, not answered in time, or its prompt was cut.
     """
     request = {"prompt": prompt, "n_predict": _ANSWER, "temperature": 0.0, "top_k": 1, "stream": False}
     answer = decode(
-        server.post("/completion", request | {"cache_prompt": False, "ignore_eos": True}), _ShortAnswer
+        server.post("/completion", request | {"cache_prompt": False, "ignore_eos": True, **fields}),
+        _ShortAnswer,
     )
     timings = answer.timings
     count, ms = timings.predicted_n or 0, timings.predicted_ms
     if answer.truncated or count < 1:
         size = "a short" if isinstance(prompt, str) else f"a {len(prompt)}-token"
         raise Failure(Status.PROMPT_TOO_LONG, f"{size} prompt was cut or not answered")
-    return ServedRequest(
+    served = ServedRequest(
         prompt_tokens=answer.tokens_evaluated or max(0, timings.prompt_n or 0),
         answer_tokens=count,
         tokens_per_s=(count - 1) * 1000 / ms if ms and count > 1 else None,
     )
+    return served, timings.draft_n or 0

@@ -248,7 +248,8 @@ def _notes(
             yield judgements.sentence(judgements.needs(judgement))
         yield from judgements.deciding(results, judgement, names_command=False)
         yield "Meanwhile, the target alone is what is safe."
-    yield from judgements.depends_on_text(arm, finding.alone)
+    policy = () if tuned is None else configuration.policy(tuned.overall, tuned.by_category, tuned.launch)
+    yield from tuple(policy) or judgements.depends_on_text(arm, finding.alone)
     if arm is not None and not all(arm.compared.values()):
         yield verdict.text_sentence(arm)
     if tuned is not None:

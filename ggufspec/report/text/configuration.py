@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ggufspec import units
 from ggufspec.analysis import models_of
-from ggufspec.domain import Estimate, Launch, RunSpec, Serving, SpeedJudgement
+from ggufspec.domain import Launch, RunSpec, Serving
 from ggufspec.report.text import figures, judgements
 from ggufspec.report.text.figures import llama_cpp
 from ggufspec.results import Configuration, Recommendation, ResultSet
@@ -62,8 +62,7 @@ def lines(configuration: Configuration) -> Iterator[str]:
 def sentences_of(configuration: Configuration) -> Iterator[str]:
     """Yield the verdict, what is served, and last what it rests on."""
     yield verdict(configuration.overall)
-    for category, choice in configuration.by_category.items():
-        yield f"For {category}: {verdict(choice)}"
+    yield from policy(configuration.overall, configuration.by_category, configuration.launch)
     for better in configuration.passed_over:
         yield passed_over(better.spec, better.reason)
     yield from served(configuration.launch, configuration.serving)
@@ -84,24 +83,44 @@ def judged_by(results: ResultSet) -> str:
     return f"Judged by {units.counted(len(prompts), 'prompt')}: {', '.join(parts)}{more}."
 
 
-def verdict(choice: Recommendation) -> str:
-    """Return what is safe to run, and the finding, as one or two sentences."""
-    candidate = choice.candidate
-    return finding(choice.spec, candidate, choice.judgement, choice.tokens_per_s)
+def policy(
+    overall: Recommendation, by_category: Mapping[str, Recommendation], launch: Launch | None
+) -> Iterator[str]:
+    """Yield on which categories drafting pays, and how to draft for these alone.
 
-
-def finding(
-    spec: RunSpec, candidate: RunSpec | None, judgement: SpeedJudgement | None, rate: Estimate
-) -> str:
-    """Return what is safe to run, and what was found, as sentences.
+    Nothing where the same was found of all categories, with one configuration.
 
     Args:
-        spec: what is safe to run.
-        candidate: the configuration that drafts which the judgement is about; None without one.
-        judgement: of the candidate.
-        rate: tokens/s of ``spec``.
+        overall: over all prompts.
+        by_category: for each category.
+        launch: how llama-server answered.
     """
-    users, speed = at_once(spec), f"{figures.rate(rate)} tokens/s"
+    drafts = {
+        category: name(choice.candidate)
+        for category, choice in by_category.items()
+        if choice.candidate is not None and choice.candidate != overall.candidate
+    }
+    judged = {category: choice.judgement for category, choice in by_category.items()}
+    found = judgements.policy({name: one for name, one in judged.items() if one is not None}, drafts)
+    if found is None:
+        return
+    yield found
+    decided = {choice.drafts for choice in by_category.values() if choice.is_decided}
+    if launch is None or launch.switches is None or len(decided) < 2:
+        return
+    yield (
+        'To follow this, send `"speculative.n_max": 0` with the other requests: llama-server was asked so, '
+        "and drafted nothing."
+        if launch.switches
+        else "To follow this, serve the target alone for the other requests, beside this one: this "
+        "llama-server drafts for every request, whatever draft size it asks for."
+    )
+
+
+def verdict(choice: Recommendation) -> str:
+    """Return what is safe to run, and what was found, as one or two sentences."""
+    spec, candidate, judgement = choice.spec, choice.candidate, choice.judgement
+    users, speed = at_once(spec), f"{figures.rate(choice.tokens_per_s)} tokens/s"
     safe = f"The target alone is what is safe{users}: {speed}."
     if candidate is None or judgement is None:
         return f"Undecided: no configuration that drafts was measured with the target's own text. {safe}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ggufspec import results as stores, stats, units
-from ggufspec.analysis import SERVER_LOADS, Arm, TextGain, arms, differing_gains, rank
+from ggufspec.analysis import SERVER_LOADS, Arm, TextGain, arms, differing_gains, judge_categories, rank
 from ggufspec.domain import Missing, Role, SpeedJudgement
 from ggufspec.options import AutoOptions, BenchOptions, Options, SweepOptions, TuneOptions, divide_words
 from ggufspec.report.text import figures
@@ -88,13 +89,19 @@ def needs(judgement: SpeedJudgement) -> str:
 
 
 def depends_on_text(arm: Arm | None, baseline: Arm | None = None) -> Iterator[str]:
-    """Yield a sentence where categories or prompts differ in their speed-up; nothing otherwise.
+    """Yield a sentence where categories differ in what was found, or texts in their speed-up.
 
     Args:
         arm: the arm that a verdict is about; None where there is none.
         baseline: what it is compared with; by default its own.
     """
-    gains = differing_gains(arm, baseline) if arm is not None else ()
+    if arm is None:
+        return
+    found = policy(judge_categories(arm, baseline))
+    if found is not None:
+        yield found
+        return
+    gains = differing_gains(arm, baseline)
     if not gains:
         return
     if len(gains) > _MOST_NAMED:
@@ -107,6 +114,35 @@ def depends_on_text(arm: Arm | None, baseline: Arm | None = None) -> Iterator[st
 
 def _gain(gain: TextGain) -> str:
     return f"{gain.name} {units.format_factor(gain.ratio)}"
+
+
+def policy(
+    judged: Mapping[str, SpeedJudgement], drafts: Mapping[str, str] = MappingProxyType({})
+) -> str | None:
+    """Return on which categories drafting pays, as a sentence; None where the same was found of all.
+
+    Args:
+        judged: by category, each over the target alone.
+        drafts: what drafts for a category, where that is something else than for the others.
+    """
+    pays: list[str] = []
+    fails: list[str] = []
+    unknown: list[str] = []
+    for category, judgement in judged.items():
+        names = pays if judgement.pays else fails if judgement.is_decided else unknown
+        beside = f" with {drafts[category]}" if category in drafts else ""
+        names.append(f"{category} ({units.format_factor(judgement.factor)}{beside})")
+    if not drafts and len(judged) in map(len, (pays, fails, unknown)):
+        return None
+    clauses = [f"pays on {_listed(pays)}"] if pays else []
+    clauses += [f"{'not' if pays else 'does not pay'} on {_listed(fails)}"] if fails else []
+    undecided = [f"it is undecided on {_listed(unknown)}"] if unknown else []
+    return f"By category, drafting {'; '.join((', '.join(clauses), *undecided))}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a sentence has them: ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def deciding(

@@ -23,7 +23,7 @@ from ggufspec.report.rows.plans import FinalistRow, ProspectRow, list_finalists,
 from ggufspec.report.schemas import outputs
 from ggufspec.report.text import configuration, figures, judgements, tables
 from ggufspec.report.text.figures import engine
-from ggufspec.tuning import Choice, Prospect, Tuned, TuningForecast
+from ggufspec.tuning import Prospect, Tuned, TuningForecast
 
 MEASURED = TableLayout(
     row=FinalistRow,
@@ -143,20 +143,19 @@ def list_confirmed(tuned: Tuned) -> list[Mapping[str, Any]]:
 def verdict(tuned: Tuned) -> Iterator[str]:
     """Yield in sentences what to run, or why not to draft, and the choice by category."""
     overall = tuned.overall
-    candidate = None if overall.candidate is None else overall.candidate.spec
-    yield configuration.finding(overall.arm.spec, candidate, overall.judgement, overall.rate)
+    yield configuration.verdict(overall.recommendation)
     if tuned.refusal is not None and not overall.drafts:
         yield from _why(tuned.refusal)
-    if overall.candidate is not None:
+    choices = {choice.category or "": choice.recommendation for choice in tuned.by_category}
+    policy = tuple(configuration.policy(overall.recommendation, choices, tuned.launch))
+    yield from policy
+    if overall.candidate is not None and not policy:
         alone = max((arm for arm in _confirmed(tuned) if arm.role is Role.TARGET), key=lambda arm: arm.speed)
         yield from judgements.depends_on_text(overall.candidate, alone)
     for spec, reason in tuned.passed_over:
         yield configuration.passed_over(spec, reason)
     yield from _drafters(tuned)
     yield from _selected(tuned)
-    if tuned.by_category:
-        choices = "; ".join(f"{choice.category}: {_short(choice)}" for choice in tuned.by_category)
-        yield f"By category: {choices}."
 
 
 def _confirmed(tuned: Tuned) -> list[Arm]:
@@ -245,13 +244,6 @@ def _why(refusal: Advice) -> Iterator[str]:
         ways.append(f"verifying took less than {needs.verify_ratio:.2f} times as long as decoding one token")
     if ways:
         yield f"It would pay at γ = {needs.n_max} if " + ", or if ".join(ways) + "."
-
-
-def _short(choice: Choice) -> str:
-    ratio = "" if choice.judgement is None else judgements.ratio(choice.judgement)
-    if not choice.drafts:
-        return f"do not draft ({ratio})"
-    return f"{configuration.name(choice.arm.spec)} ({ratio})"
 
 
 def _basis(tuned: Tuned) -> Iterator[str]:
