@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
+from statistics import geometric_mean, median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from ggufspec.domain import (
     SpeedJudgement,
     Status,
     TextVerdict,
+    UserRequest,
 )
 from ggufspec.results import Runs
 
@@ -224,9 +225,7 @@ class Arm:
 
     def judge(self, baseline: Arm, prompts: Set[str] | None = None) -> SpeedJudgement:
         """Judge this arm against another, over some prompts or all."""
-        rates, others = (
-            arm.rates if prompts is None else arm.rates.of_prompts(prompts) for arm in (self, baseline)
-        )
+        rates, others = (arm.rates if prompts is None else arm.rates_of(prompts) for arm in (self, baseline))
         return self._judge(self._if_comparable(self.compare(rates, others), baseline), rates)
 
     def _judge(
@@ -376,13 +375,41 @@ class Arm:
 
     @cached_property
     def first_tokens(self) -> stats.Rates:
-        """Seconds to the first token in the cells of ``rates``, where the engine sees it."""
+        """Seconds to the first token by prompt, those that users send among them, where they are seen."""
+        if self.spec.traffic is not None:
+            return self.of_requests(lambda request: request.ttft_s)
         return self.table(np.nan_to_num(self.good.numbers("ttft_s")))
 
     @cached_property
     def traffic(self) -> TrafficFigures | None:
         """What several users saw in all runs; None for one request after another."""
         return traffic.summarize_traffic(self.runs)
+
+    def of_requests(self, figure: Callable[[UserRequest], float | None]) -> stats.Rates:
+        """Return a figure of answered requests by prompt and repeat, the geometric mean where several are."""
+        sent, values = self.spec.traffic, dict[stats.Cell, list[float]]()
+        assert sent is not None
+        kept = {repeat for _, repeat in self.rates}
+        for repeat, sample in zip(*map(self.good.column, ("repeat", "traffic")), strict=True):
+            for request in sample.requests if repeat in kept else ():
+                if request.outcome is RequestOutcome.OK and (value := figure(request)):
+                    cell = sent.prompts[request.prompt].id, repeat
+                    values.setdefault(cell, []).append(value)
+        rates = stats.Rates.of({cell: geometric_mean(of_cell) for cell, of_cell in values.items()})
+        if self.rates.loads is not None:
+            in_runs = self.rates.loads[:1, [self.rates.columns[repeat] for repeat in rates.columns]]
+            rates.loads = np.repeat(in_runs, len(rates.rows), axis=0)
+        return rates
+
+    @cached_property
+    def request_rates(self) -> stats.Rates:
+        """Tokens/s behind the first token of requests, by the prompts that users send."""
+        return self.of_requests(lambda request: request.token_s and 1 / request.token_s)
+
+    def rates_of(self, prompts: Set[str]) -> stats.Rates:
+        """Return tokens/s on some prompts: those of runs, or those that users send in a run."""
+        rates = self.rates if prompts <= self.rates.rows.keys() else self.request_rates
+        return rates.of_prompts(prompts)
 
     @cached_property
     def user_rates(self) -> stats.Rates:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from itertools import pairwise
 
 from ggufspec.domain import (
     Conditions,
@@ -334,12 +335,25 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
         warnings.append(MeasurementWarning.SATURATED)
     if sent is not None and (sent.others_share or 0.0) > OTHERS_SHARE:
         warnings.append(MeasurementWarning.OTHER_CLIENTS)
-    kept = run.sample.kept_tokens
-    if kept is not None and (run.sample.cached_tokens or 0) + _REREAD_TOKENS < kept:
+    if any(cached + _REREAD_TOKENS < kept for cached, kept in _later_turns(run)):
         warnings.append(MeasurementWarning.CACHE_LOST)
     if run.attempts > 1:
         warnings.append(MeasurementWarning.SUMMARY_RETRIED)
     return tuple(warnings)
+
+
+def _later_turns(run: RunResult) -> Iterator[tuple[int, int]]:
+    """Yield how many tokens later turns found in the cache, and how many the turn before left there."""
+    sample, sent = run.sample, run.spec.traffic
+    if sample.kept_tokens is not None:
+        yield sample.cached_tokens or 0, sample.kept_tokens
+    if sample.traffic is None or sent is None:
+        return
+    for before, after in pairwise(sample.traffic.requests):
+        follows = sent.prompts[after.prompt].history and after.prompt == before.prompt + 1
+        # servers that do not say what was cached count all as read
+        if follows and after.cached_tokens is not None and before.prompt_tokens is not None:
+            yield after.cached_tokens, before.prompt_tokens + (before.cached_tokens or 0)
 
 
 def of_text(run: RunResult) -> MeasurementWarning | None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
-from types import MappingProxyType
 from typing import Any
 
 from ggufspec.choices import Reasoning
@@ -41,9 +40,10 @@ class Request:
         return cls(json.dumps(ordered, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
     @cached_property
-    def fields(self) -> Mapping[str, Any]:
-        """The fields, decoded once: their values are not to be changed."""
-        return MappingProxyType(json.loads(self.body))
+    def fields(self) -> dict[str, Any]:
+        """The fields, decoded once: they are not to be changed."""
+        fields: dict[str, Any] = json.loads(self.body)
+        return fields
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ class Request:
 
     def replace(self, **fields: Any) -> Request:
         """Return the same with other values of some fields."""
-        changed = Request.of({**self.fields, **fields})
+        changed = Request.of(self.fields | fields)
         assert changed is not None
         return changed
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ggufspec import stats, units
-from ggufspec.domain import ENGINES, Program, Role, StoppingRule
+from ggufspec.domain import ENGINES, Program, Prompt, Role, StoppingRule
 from ggufspec.engines import keeps_loads
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import runplan, traffic
@@ -125,7 +125,9 @@ def plan_runs(
     is_given = request.repeats is not None or request.loads is not None
     suite, about_repeats = plan_repeats(suite, engine=engine.name, is_given=is_given)
     suite, about_loads = plan_loads(suite, request.loads, engine=engine.name)
-    return PlannedRuns(suite=suite, notes=(*about_repeats, *about_loads, *_describe_turns(suite)))
+    return PlannedRuns(
+        suite=suite, notes=(*about_repeats, *about_loads, *describe_turns(suite.prompts, suite.warm_turns))
+    )
 
 
 def _are_turns_warm(request: BenchOptions, engine: str) -> bool:
@@ -143,10 +145,10 @@ def _are_turns_warm(request: BenchOptions, engine: str) -> bool:
     return keeps_cache if request.turns is None else request.turns == "warm"
 
 
-def _describe_turns(suite: RunPlan) -> Iterator[str]:
+def describe_turns(prompts: Sequence[Prompt], is_warm: bool) -> Iterator[str]:
     """Yield how later turns begin, if there are any."""
-    if any(prompt.followups for prompt in suite.prompts):
-        begin = "the conversation so far in the cache" if suite.warm_turns else "an empty cache"
+    if any(prompt.followups for prompt in prompts):
+        begin = "the conversation so far in the cache" if is_warm else "an empty cache"
         yield f"turns: later turns of conversations begin with {begin}"
 
 

@@ -18,7 +18,7 @@ from ggufspec.measure.session import Session
 from ggufspec.measure.sweep import Block
 from ggufspec.prompts import PromptTurns, Render
 from ggufspec.results import ResultSet, Runs
-from ggufspec.serving import RunningEngine
+from ggufspec.serving import RunningEngine, count_requests
 
 FIRST_LOOK = 8
 """Repeats, with a precision: after fewer, those end that look precise by luck, and 90 % hold."""
@@ -83,6 +83,7 @@ def _measure(suite: RunPlan, runner: _CellRunner, render: Render | None) -> Iter
     engine = runner.recorder.engine
     prompts = yield from _turns(suite, runner, render)
     suite = replace(suite, prompts=prompts)
+    suite = replace(suite, blocks=(yield from _served_turns(suite, runner)))
     for block in suite.blocks:
         for repeats in suite.repeats_by_load():
             if runner.is_over or _enough(suite, block, repeats.start, runner.recorder.results):
@@ -199,6 +200,12 @@ class _CellRunner:
         begun = [run for run in remeasured if run.spec.role is not Role.DRAFTER]
         return frozenset((run.spec.prompt.id, run.repeat) for run in (*collapsed, *begun))
 
+    def find_answers(self, spec: RunSpec) -> dict[int, str]:
+        """Return what was answered in a warm-up with traffic, by the place of its prompt."""
+        place = self._newest.get(_key(Cell(spec=spec, repeat=0, warmup=True)))
+        sample = None if place is None else self.recorder.results.runs[place].sample.traffic
+        return {} if sample is None else {answer.prompt: answer.text for answer in sample.answers}
+
     def _is_finished(self, cell: Cell) -> bool:
         place = self._newest.get(_key(cell))
         return place is not None and (not cell.remeasured or self.recorder.results.runs[place].remeasured)
@@ -239,6 +246,37 @@ def _turns(
             turns.add_answer(answer)
         prompts += turns.made
     return tuple(prompts)
+
+
+def _served_turns(suite: RunPlan, runner: _CellRunner) -> Generator[ResultSet, None, Sequence[Block]]:
+    """Return the blocks with each turn of a single user's conversations as a prompt of its own.
+
+    The first arm's answers stand between turns.
+    """
+    first = suite.blocks[0].arms[0].traffic
+    if first is None or not any(prompt.followups for prompt in first.prompts):
+        return suite.blocks
+    blocks: list[Block] = []
+    for block in suite.blocks:
+        sent = block.arms[0].traffic
+        assert sent is not None
+        talks = [PromptTurns(prompt, None, warm=suite.warm_turns) for prompt in sent.prompts]
+        waiting = [talk for talk in talks if not talk.is_complete]
+        while waiting:
+            turns = tuple(talk.made[-1] for talk in waiting)
+            # the first request of a user precedes the steady window
+            asked = replace(sent, prompts=turns, n_requests=max(2, len(turns)))
+            spec = replace(block.arms[0], prompt=suite.prompts[0], traffic=asked)
+            yield from runner.run([Cell(spec=spec, repeat=0, warmup=True)])
+            answers = runner.find_answers(spec)
+            for place, answer in answers.items():
+                waiting[place].add_answer(answer)
+            # a conversation without an answer ends here, and the failed request is stored
+            waiting = [waiting[place] for place in answers if not waiting[place].is_complete]
+        prompts = tuple(turn for talk in talks for turn in talk.made)
+        requests = replace(sent, prompts=prompts, n_requests=count_requests(len(prompts), sent.users))
+        blocks.append(block.replace(traffic=requests))
+    return tuple(blocks)
 
 
 def _of_build(runs: Runs, build: str | None) -> Runs:

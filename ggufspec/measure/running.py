@@ -50,7 +50,8 @@ def prepare_session(request: BenchOptions) -> Session:
     else:
         sent, is_chat, origin = {0: texts.list_recording(recording)}, recording.is_chat, None
     _check_requests(request, servers, [prompt for prompts in sent.values() for prompt in prompts])
-    traffics = tuple(traffic.plan_traffics(request, sent, recording))
+    keeps_turns = {*request.users} == {1} and not request.rate  # else one turn would wait for another user's
+    traffics = tuple(traffic.plan_traffics(request, sent, recording, keeps_turns=keeps_turns))
     servers = replace(servers, chat=is_chat, system=request.system)
     suite = RunPlan(
         blocks=tuple(
@@ -62,6 +63,7 @@ def prepare_session(request: BenchOptions) -> Session:
         seed=request.seed,
         precision=request.precision,
         max_time_s=request.max_time,
+        warm_turns=request.turns != "cold",
     )
     endpoints = servers.endpoints
     return Session(
@@ -81,6 +83,7 @@ def prepare_session(request: BenchOptions) -> Session:
             *texts.describe_origin(origin),
             f"prompts: {'in the chat template of the server' if is_chat else 'as they are'}",
             *traffic.describe(traffics),
+            *loading.describe_turns(traffics[0].prompts, suite.warm_turns),
             *traffic.describe_replay(recording, request.n_predict),
             *_describe_slots(endpoints, traffics),
         ),

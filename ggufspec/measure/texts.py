@@ -251,12 +251,14 @@ def read_for_servers(asked: MeasureOptions, preface: Preface) -> tuple[PromptSui
     suite = read_suite(asked, embedded=False, has_template=True)
     suite, is_chat = _put_behind(asked, suite, preface, has_template=True)
     is_chat = is_chat or all(prompt.is_chat for prompt in suite.prompts)
-    if not (is_chat and preface.turns):
-        return suite, is_chat
-    behind = (
-        prompt if prompt.is_chat else _in_chat(prompt, preface, asked.system) for prompt in suite.prompts
+    preface = preface._replace(text="")  # which is before the prompts already
+    chats = (  # messages, where there are others before them, or will be
+        _in_chat(prompt, preface, asked.system)
+        if is_chat and not prompt.is_chat and (preface.turns or prompt.followups)
+        else prompt
+        for prompt in suite.prompts
     )
-    return replace(suite, prompts=tuple(behind)), is_chat
+    return replace(suite, prompts=tuple(chats)), is_chat
 
 
 def render_recording(recording: Recording, target: gguf.ModelCard) -> tuple[Prompt, ...]:

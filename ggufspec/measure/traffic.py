@@ -57,7 +57,11 @@ def check_batches(users: Sequence[int], longest_draft: int, runtimes: Sequence[R
 
 
 def plan_traffics(
-    request: BenchOptions, sent: Mapping[int, Sequence[Prompt]], recording: Recording | None
+    request: BenchOptions,
+    sent: Mapping[int, Sequence[Prompt]],
+    recording: Recording | None,
+    *,
+    keeps_turns: bool = False,
 ) -> Iterator[Traffic]:
     """Yield the traffic of each number of users at each depth and rate; none for one request after another.
 
@@ -65,6 +69,7 @@ def plan_traffics(
         request: has the axes.
         sent: what users send, by the number of tokens before each prompt; recorded requests at 0.
         recording: says when these are sent.
+        keeps_turns: as for ``plan_traffic``.
 
     Raises:
         GgufspecError: there is a service level, and requests do not arrive at a rate.
@@ -87,7 +92,13 @@ def plan_traffics(
         )
     for (depth, prompts), users, rate in product(sent.items(), request.users, rates):
         yield plan_traffic(
-            prompts, users, seed=request.seed, depth=depth, rate=rate, service_level=request.slo
+            prompts,
+            users,
+            seed=request.seed,
+            depth=depth,
+            rate=rate,
+            service_level=request.slo,
+            keeps_turns=keeps_turns,
         )
 
 

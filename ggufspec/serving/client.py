@@ -34,12 +34,12 @@ def plan_traffic(
     depth: int = 0,
     rate: float | None = None,
     service_level: ServiceLevel | None = None,
+    keeps_turns: bool = False,
 ) -> Traffic:
     """Return the requests of several users.
 
     Prompts are dealt in an order that the seed fixes, the same for any number of users. Every prompt is dealt
-    equally often, so that all numbers of users are measured on the same texts. Later turns of conversations
-    are left out, because they contain answers.
+    equally often, so that all numbers of users are measured on the same texts.
 
     Args:
         prompts: at least one.
@@ -48,11 +48,12 @@ def plan_traffic(
         depth: tokens of other text before each prompt, already part of its text.
         rate: requests that arrive in a second; None for users who wait for their answers.
         service_level: which requests count as good.
+        keeps_turns: whether later turns of conversations stay, which need the answers to earlier ones.
     """
     order = random.Random(f"{seed}/deal").sample(prompts, len(prompts))  # noqa: S311  # an order, not a secret
     return Traffic(
         users=users,
-        prompts=tuple(replace(prompt, followups=()) for prompt in order),
+        prompts=tuple(order if keeps_turns else (replace(prompt, followups=()) for prompt in order)),
         n_requests=count_requests(len(prompts), users, least=0 if rate is None else LEAST_ARRIVALS),
         depth=depth,
         rate=rate,

@@ -47,7 +47,7 @@ def make_body(spec: RunSpec, prompt: Prompt) -> dict[str, Any]:
     """Return the request for an answer to a prompt.
 
     Samplers that are off are left out, because some servers refuse names beyond OpenAI's own. Only
-    llama-server is asked not to use its prompt cache; the others have no such field.
+    llama-server is asked not to use its prompt cache but in later turns; the others have no such field.
 
     Args:
         spec: with ``servers``.
@@ -75,7 +75,7 @@ def make_body(spec: RunSpec, prompt: Prompt) -> dict[str, Any]:
         body |= {name: value for name, value in limits.items() if value > 0}
         body |= {"top_p": sampling.top_p} if sampling.top_p < 1 else {}
     if endpoint.is_llama_server:
-        body["cache_prompt"] = False
+        body["cache_prompt"] = prompt.history > 0
     return body
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import ggufspec
 from ggufspec import results, serving
-from ggufspec.analysis import arms, comparing, guarding
+from ggufspec.analysis import arms, comparing, guarding, review
 from ggufspec.domain import (
     Endpoint,
     Failure,
@@ -41,7 +41,8 @@ from ggufspec.llama import server
 from ggufspec.llama.server import RequestError, ServerCounters, Timings
 from ggufspec.measure import Session, api
 from ggufspec.options import BenchOptions
-from ggufspec.report.text import comparison, overview
+from ggufspec.report import frames
+from ggufspec.report.text import comparison, details, overview
 from ggufspec.results import ResultSet
 from ggufspec.serving import CounterPair, RequestRecord, UserReply
 from tests.support import fake_server, shell, values
@@ -573,6 +574,39 @@ def test_messages_and_continuations_go_to_their_paths(servers: ExitStack) -> Non
         alone.requests.clear()
         _measure(asked.replace(repeats=1))
         assert {sent for sent, _, _ in alone.requests if sent.endswith("completions")} == {path}
+
+
+@pytest.mark.parametrize(("turns", "forgets"), [("warm", False), ("warm", True), ("cold", False)])
+def test_later_turns_of_a_single_user_go_on_in_the_servers_cache(
+    servers: ExitStack, tmp_path: Path, turns: str, forgets: bool
+) -> None:
+    talk = tmp_path / "talk.toml"
+    talk.write_text(
+        'kind = "messages"\n'
+        '[[prompt]]\nid = "talk"\ntext = "tell me a tale of the sea"\nfollowups = ["go on", "and then"]\n'
+        '[[prompt]]\nid = "single"\ntext = "name one bird that sings at night"\n'
+    )
+    alone, drafting = _pair(servers, "llama-server")
+    alone.forgets = drafting.forgets = forgets
+    asked = _request(alone, drafting).replace(prompt=(), prompt_file=(talk,), turns=turns, system="Be brief")
+    session = api.prepare(asked)
+    begin = "the conversation so far in the cache" if turns == "warm" else "an empty cache"
+    assert f"turns: later turns of conversations begin with {begin}" in session.notes
+    stored = _measure(asked)
+    last = max((body["messages"] for body in drafting.completions), key=len)
+    assert [message["role"] for message in last] == ["system", *["user", "assistant"] * 2, "user"]
+    assert last[2]["content"] == last[4]["content"]  # the target's own answers, in every arm
+    warm = [len(body["messages"]) > 2 for body in drafting.completions if body["cache_prompt"]]
+    assert warm if turns == "warm" else not warm
+    assert all(warm)
+    rows = frames.turns(stored)
+    assert set(rows["turn"]) == {1, 2, 3}
+    later = rows[(rows["turn"] > 1) & (rows["role"] == "drafting")]
+    assert (later["cached_tokens"] > 0).all() == (turns == "warm" and not forgets)
+    assert later["accept_rate"].between(0.4, 0.6).all()
+    assert later["speedup"].notna().all()
+    assert ("cache-lost" in review.warnings(stored)) == forgets
+    assert "cached tokens" in (details.parts(stored, "turn", "md") or "")
 
 
 def test_one_server_has_no_speed_up(servers: ExitStack) -> None:

@@ -17,7 +17,19 @@ from typing import Any
 
 from ggufspec import stats, units
 from ggufspec.analysis import Acceptance, Arm, acceptance, review, warnings, windows
-from ggufspec.domain import Estimate, LoadedModel, Prompt, Segment, SpeedJudgement, SpeedVerdict, Status
+from ggufspec.domain import (
+    Estimate,
+    LoadedModel,
+    Prompt,
+    RequestOutcome,
+    Role,
+    Sample,
+    Segment,
+    SpeedJudgement,
+    SpeedVerdict,
+    Status,
+    Traffic,
+)
 from ggufspec.report.columns import Row, column
 from ggufspec.report.rows.benches import (
     AcceptanceRow,
@@ -211,7 +223,8 @@ class ArmOnPrompts:
     @classmethod
     def by_turn(cls, arm: Arm) -> Iterator[ArmOnPrompts]:
         """Yield an arm on the first, second, … turns of all conversations."""
-        prompts = dict.fromkeys(spec.prompt for spec in arm.good.specs)
+        sent = () if arm.spec.traffic is None else arm.spec.traffic.prompts
+        prompts = dict.fromkeys(sent or (spec.prompt for spec in arm.good.specs))
         for turn in sorted({prompt.turn for prompt in prompts} - {0}):
             yield cls(arm=arm, prompts=tuple(prompt for prompt in prompts if prompt.turn == turn))
 
@@ -227,9 +240,27 @@ class ArmOnPrompts:
 
     @property
     def outputs(self) -> list[Any]:
-        """The samples of its good runs, without texts."""
+        """The samples of its good runs without texts, or of the answered requests in them."""
+        sent = self.arm.spec.traffic
+        if sent is not None and self.prompts[0] in sent.prompts:
+            return [*self._requests(sent)]
         runs = zip(self.arm.good.specs, self.arm.outputs, strict=True)
         return [output for spec, output in runs if spec.prompt in self.prompts]
+
+    def _requests(self, sent: Traffic) -> Iterator[Sample]:
+        for sample in self.arm.good.column("traffic"):
+            for request in sample.requests:
+                is_ok = request.outcome is RequestOutcome.OK
+                if is_ok and sent.prompts[request.prompt] in self.prompts:
+                    yield Sample(
+                        status=Status.OK,
+                        gen_tokens=request.tokens,
+                        prompt_tokens=request.prompt_tokens,
+                        cached_tokens=request.cached_tokens,
+                        n_drafted=request.drafted,
+                        n_accepted=request.accepted,
+                        n_rounds=max(0, request.tokens - 1 - (request.accepted or 0)),
+                    )
 
     @property
     def repeats(self) -> int:
@@ -239,7 +270,7 @@ class ArmOnPrompts:
     @property
     def rate(self) -> Estimate | None:
         """Tokens/s."""
-        return stats.mean_rate(self.arm.rates.of_prompts(self._ids))
+        return stats.mean_rate(self.arm.rates_of(self._ids))
 
     @cached_property
     def judgement(self) -> SpeedJudgement | None:
@@ -261,7 +292,7 @@ class ArmOnPrompts:
     @cached_property
     def acceptance(self) -> Acceptance | None:
         """What was accepted; None for an arm that does not draft."""
-        return acceptance.of(self.outputs) if self.arm.draft_size else None
+        return acceptance.of(self.outputs) if self.arm.role is Role.DRAFTING else None
 
     def positions(self) -> Iterator[Mapping[str, object]]:
         """Yield what was accepted at each position of the drafts, for ``PositionRow``; nothing if unknown."""
