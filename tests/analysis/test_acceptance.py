@@ -60,14 +60,11 @@ def test_counts_are_added_before_they_are_divided() -> None:
 
 def test_the_mean_length_is_what_the_positions_add_up_to() -> None:
     found = acceptance.of([RUN, SHORT, TRACED])
-    assert found.by_position is not None
     assert found.mean_accepted_length == pytest.approx(1 + sum(found.by_position))
 
 
 def test_conditional_shares_multiply_to_the_unconditional_ones() -> None:
     found = acceptance.of([TRACED])
-    assert found.by_position is not None
-    assert found.conditional is not None
     product = 1.0
     for share, conditional in zip(found.by_position, found.conditional, strict=True):
         product *= conditional

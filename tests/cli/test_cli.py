@@ -205,8 +205,7 @@ def test_a_text_that_no_command_line_can_hold_is_compared_and_stored(tmp_path: P
     bodies = {name: f"{begins}\nprintf ' {name}'\n{body}" for name, body in fakes.AT_ONCE.items()}
     llama = fakes.install(tmp_path / "llama", **bodies)
     _tokenizer(llama, "--ids\\n-f, --file F\\n-p, --prompt P")
-    done = shell.here(*QUICK, "--llama", str(llama))
-    assert done.returncode == 0, done.stderr
+    done = shell.done(*QUICK, "--llama", str(llama))
     assert "warning texts-not-judged" in done.stdout
     assert f"the llama.cpp in {llama} has no server" in done.stdout
     rows = [run for run in results.load("last").current if run.spec.drafting]
@@ -221,8 +220,7 @@ def test_a_long_prompt_file_is_measured(llama: Path, tmp_path: Path, engine: str
     long = tmp_path / "long.txt"
     long.write_text("once upon a time " * 12_000)
     words = ("--pair", "demo", "-f", str(long), "-n", "32", "-r", "1", "-t", "1", "-c", "1024", "--force")
-    done = shell.here("bench", *words, "--engine", engine)
-    assert done.returncode == 0, done.stderr
+    shell.done("bench", *words, "--engine", engine)
     assert {run.sample.status.value for run in results.load("last").runs} == {"ok"}
 
 
@@ -418,8 +416,7 @@ def test_the_command_that_is_printed_goes_on(tmp_path: Path) -> None:
     program, *rest = shlex.split(err.strip().splitlines()[-1].partition("Continue with: ")[2])
     assert program == "ggufspec"
     go_on.touch()
-    done = shell.here(*rest, "--llama", str(slow))
-    assert done.returncode == 0, done.stderr
+    done = shell.done(*rest, "--llama", str(slow))
     assert len(results.load("n").current) == 6
     assert "Incomplete" not in done.stdout + shell.here("show", "n").stdout
 
@@ -452,8 +449,7 @@ def test_a_run_beside_which_too_little_is_free_is_said_at_once_and_once(
     llama: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions(others_cores=1.0))
-    done = shell.here(*QUICK, "-t", "2")
-    assert done.returncode == 0, done.stderr
+    done = shell.done(*QUICK, "-t", "2")
     assert done.stderr.count(CROWDED) == 1
     assert done.stdout.count(CROWDED) == 1  # and below the table
 

@@ -33,8 +33,7 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _stdout(*words: str) -> str:
-    done = shell.here(*words)
-    assert done.returncode == 0, done.stderr
+    done = shell.done(*words)
     return done.stdout
 
 
@@ -44,8 +43,7 @@ def _rows(*words: str) -> list[dict[str, Any]]:
 
 def test_a_sweep_is_planned_without_running_anything(llama: Path) -> None:
     words = ("sweep", *SHORT, "-p", "A cat", "--draft", "1-3,8", "--p-min", "0,0.5", "-t", "2", "--dry-run")
-    done = shell.here(*words)
-    assert done.returncode == 0, done.stderr
+    done = shell.done(*words)
     assert "20 arms with 2 baselines, 80 runs: about " in done.stdout.splitlines()[-1]
     rows = _rows(*words, "-o", "json")
     assert [row["role"] for row in rows] == ["target", "drafter", *["drafting"] * 8] * 2
@@ -58,8 +56,7 @@ def test_a_sweep_is_planned_without_running_anything(llama: Path) -> None:
 
 
 def test_a_sweep_measures_every_combination_under_its_name(llama: Path) -> None:
-    done = shell.here("sweep", *SHORT, "--draft", "2,5", "--ngl", "0-2+2", "--name", "nightly")
-    assert done.returncode == 0, done.stderr
+    done = shell.done("sweep", *SHORT, "--draft", "2,5", "--ngl", "0-2+2", "--name", "nightly")
     assert "Stored as nightly: `ggufspec show nightly`" in done.stdout
     rows = _rows("show", "nightly", "-o", "json")
     assert Counter((row["role"], row["draft"]) for row in rows) == {
@@ -83,14 +80,12 @@ def test_a_sweep_measures_every_combination_under_its_name(llama: Path) -> None:
 
 
 def test_precision_ends_a_bench_at_its_first_look(llama: Path) -> None:
-    done = shell.here(*QUICK, "--precision", "5%")
-    assert done.returncode == 0, done.stderr
+    shell.done(*QUICK, "--precision", "5%")
     assert max(run.repeat for run in results.load().current) == 7  # equal runs are precise
 
 
 def test_force_measures_what_will_not_fit(llama: Path) -> None:
-    done = shell.here(*QUICK, "-r", "1", "--ctx", "99999999", "--force")
-    assert done.returncode == 0, done.stderr
+    done = shell.done(*QUICK, "-r", "1", "--ctx", "99999999", "--force")
     assert "memory: " in done.stderr
     assert "warning memory-tight" in done.stdout
 
@@ -135,8 +130,7 @@ def test_compare_of_three_sessions_a_side_tells_what_became_slower(
 
 def test_show_has_a_row_per_whatever_is_asked_for(tmp_path: Path) -> None:
     fake_server.program(tmp_path / "llama-server")
-    done = shell.here(*QUICK, "--engine", "server", "--llama", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    shell.done(*QUICK, "--engine", "server", "--llama", str(tmp_path))
     (bench,) = results.ids()
     columns = {
         "arm": SummaryRow.names(),
@@ -188,8 +182,7 @@ def test_methods_are_an_axis_of_a_bench_and_of_a_sweep(llama: Path) -> None:
         ("drafting", "ngram-simple", 16, None),
         ("drafting", "ngram-cache", 8, None),
     ]
-    done = shell.here("bench", *SHORT, *words[:2], "--method", "ngram-mod", "--method", "ngram-cache")
-    assert done.returncode == 0, done.stderr
+    done = shell.done("bench", *SHORT, *words[:2], "--method", "ngram-mod", "--method", "ngram-cache")
     assert [line.split("|")[2].strip() for line in done.stdout.splitlines()[4:7]] == [
         "target.gguf",
         "target.gguf + ngram-mod",

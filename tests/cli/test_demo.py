@@ -57,8 +57,7 @@ def builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 def test_a_demonstration_builds_llama_cpp_once_and_measures_the_embedded_pair(builds: list[str]) -> None:
-    done = shell.here("demo", "-r", "1", "-t", "1", "--environment-s", "7", "-o", "json")
-    assert done.returncode == 0, done.stderr
+    done = shell.done("demo", "-r", "1", "-t", "1", "--environment-s", "7", "-o", "json")
     rows = json.loads(done.stdout)
     assert [(row["role"], row["draft"], row["pair"]) for row in rows if row["role"] == "drafting"] == [
         ("drafting", 3, "demo"),
@@ -67,8 +66,7 @@ def test_a_demonstration_builds_llama_cpp_once_and_measures_the_embedded_pair(bu
     last = done.stderr.splitlines()[-1]
     assert last.startswith("time: environment 7.00 s, source ")
     assert all(name in last for name in ("compile ", "measure ", " in all"))
-    again = shell.here("demo", "-r", "1", "-t", "1")
-    assert again.returncode == 0, again.stderr
+    again = shell.done("demo", "-r", "1", "-t", "1")
     assert again.stderr.splitlines()[-1].startswith("time: measure ")
     assert builds == ["llama.cpp"]
 

@@ -42,8 +42,7 @@ def models(tmp_path: Path) -> Path:
 
 def test_a_command_after_the_dashes_is_measured_as_it_is_and_judged(llama: Path, models: Path) -> None:
     words = ("-m", str(models / "target.gguf"), "-md", str(models / "drafter.gguf"), "--draft-max", "3")
-    done = shell.here("bench", *TEXT, "--name", "mine", "--", str(llama / "llama-speculative"), *words)
-    assert done.returncode == 0, done.stderr
+    done = shell.done("bench", *TEXT, "--name", "mine", "--", str(llama / "llama-speculative"), *words)
     (spec,) = {run.spec.drafting for run in results.load("mine").runs if run.spec.drafting is not None}
     assert spec.n_max == 3
     said = " ".join(done.stderr.split())
@@ -58,8 +57,7 @@ def test_the_bench_stores_what_the_command_was_read_as(llama: Path, models: Path
     command = f"llama-speculative -m {models}/target.gguf -md {models}/drafter.gguf --draft 3 -p Hello -n 32"
     script = models / "run.sh"
     script.write_text(f"#!/bin/sh\n{command} \\\n  -t 1\n")
-    done = shell.here("bench", "-r", "1", "--name", "mine", "--from", str(script))
-    assert done.returncode == 0, done.stderr
+    shell.done("bench", "-r", "1", "--name", "mine", "--from", str(script))
     stored = results.load("mine").meta.command
     assert stored[:2] == ("ggufspec", "bench")
     assert "--from" not in stored
@@ -71,8 +69,7 @@ def test_the_bench_stores_what_the_command_was_read_as(llama: Path, models: Path
 def test_secrets_of_a_text_are_neither_stored_nor_printed(llama: Path, models: Path) -> None:
     unit = models / "llama.service"
     unit.write_text(UNIT.format(folder=models))
-    done = shell.here("bench", *TEXT, "--name", "mine", "--engine", "binary", "--from", str(unit))
-    assert done.returncode == 0, done.stderr
+    done = shell.done("bench", *TEXT, "--name", "mine", "--engine", "binary", "--from", str(unit))
     written = [path for path in paths.runs_dir().rglob("*") if path.is_file()]
     assert written
     everything = done.stdout + done.stderr + "".join(path.read_text(errors="replace") for path in written)
@@ -84,11 +81,10 @@ def test_secrets_of_a_text_are_neither_stored_nor_printed(llama: Path, models: P
 
 def test_secrets_after_the_dashes_are_neither_stored_nor_printed(llama: Path, models: Path) -> None:
     words = ("-m", str(models / "target.gguf"), "-md", str(models / "drafter.gguf"), "--draft", "3")
-    done = shell.here(
+    done = shell.done(
         *("bench", *TEXT, "--name", "mine", "--", f"HF_TOKEN={SECRETS[0]}", "llama-speculative", *words),
         *("--hf-token", SECRETS[0], "--api-key", SECRETS[1]),
     )
-    assert done.returncode == 0, done.stderr
     written = [path for path in paths.runs_dir().rglob("*") if path.is_file()]
     everything = done.stdout + done.stderr + "".join(path.read_text(errors="replace") for path in written)
     assert not [secret for secret in SECRETS if secret in everything]
@@ -98,12 +94,10 @@ def test_options_of_this_command_line_win_and_dashes_before_options_pass_them_on
     llama: Path, models: Path
 ) -> None:
     words = ("-m", str(models / "target.gguf"), "--threads", "7")
-    done = shell.here("bench", *TEXT, "--dry-run", "--", "llama-completion", *words)
-    assert done.returncode == 0, done.stderr
+    done = shell.done("bench", *TEXT, "--dry-run", "--", "llama-completion", *words)
     assert "--threads 1" in done.stdout
     assert "--threads 7" not in done.stdout
-    passed = shell.here("bench", "--pair", "demo", *TEXT, "--dry-run", "--", "--no-repack")
-    assert passed.returncode == 0, passed.stderr
+    passed = shell.done("bench", "--pair", "demo", *TEXT, "--dry-run", "--", "--no-repack")
     assert "--no-repack" in passed.stdout
 
 
@@ -135,10 +129,9 @@ def test_words_after_the_dashes_that_are_no_program_are_refused() -> None:
 
 def test_why_measures_a_command_first(llama: Path, models: Path) -> None:
     words = ("-m", str(models / "target.gguf"), "-md", str(models / "drafter.gguf"), "--draft", "3")
-    done = shell.here(
+    done = shell.done(
         "why", "--", "llama-speculative", *words, "-p", "Once upon a time", "-n", "32", "-t", "1"
     )
-    assert done.returncode == 0, done.stderr
     assert "drafting, target.gguf + drafter.gguf, γ = 3" in done.stdout
 
 

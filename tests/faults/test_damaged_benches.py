@@ -384,8 +384,7 @@ def test_without_its_meta_a_bench_is_named_and_can_be_salvaged() -> None:
         assert saved.runs == stored.runs
         assert saved.damage == ("meta.json is missing: build, machine and engine are unknown",)
     assert results.ids() == (other.meta.id,)
-    done = shell.here("show", "mine", "--salvage")
-    assert done.returncode == 0
+    done = shell.done("show", "mine", "--salvage")
     assert "meta.json is missing" in done.stdout + done.stderr
 
 
@@ -403,16 +402,14 @@ def test_forecasts_that_are_damaged_are_not_drawn(tmp_path: Path) -> None:
         except ResultsError:
             refused += 1
     assert refused > len(content) // 2
-    written = shell.here("report", "mine", "--out", str(tmp_path / "report.html"))
-    assert written.returncode == 0
+    written = shell.done("report", "mine", "--out", str(tmp_path / "report.html"))
     assert "does not match its checksum; the forecasts are left out" in written.stderr
 
 
 @pytest.mark.parametrize("words", [("show",), ("show", "-o", "csv"), ("show", "--runs", "-o", "json")])
 def test_every_table_of_a_bench_with_a_damaged_end_has_a_warning(words: tuple[str, ...]) -> None:
     damage.cut_end(values.drafting_bench().folder)
-    done = shell.here(*words)
-    assert done.returncode == 0
+    done = shell.done(*words)
     assert done.stderr.startswith("warning: mine: left out: 1 line at the end of runs.jsonl")
     if words == ("show",):
         assert "warning damaged: " in done.stdout
@@ -424,8 +421,7 @@ def test_a_damaged_bench_is_refused_and_salvaged_on_demand() -> None:
     assert (refused.returncode, refused.stdout) == (13, "")
     assert "line 5 of runs.jsonl: damaged" in refused.stderr
     assert "`ggufspec show mine --salvage`" in refused.stderr
-    salvaged = shell.here("show", "mine", "--salvage", "--runs", "-o", "json")
-    assert salvaged.returncode == 0
+    salvaged = shell.done("show", "mine", "--salvage", "--runs", "-o", "json")
     assert salvaged.stderr == "warning: mine: left out: line 5 of runs.jsonl: damaged\n"
     assert [row["draft"] for row in json.loads(salvaged.stdout)] == [3, 5]
 

@@ -56,8 +56,7 @@ def _clean(text: str) -> bool:
 @pytest.mark.parametrize("per", ["arm", "prompt", "category", "run", "position", "round"])
 @pytest.mark.parametrize("output", ["md", "csv", "json", "jsonl", "sql"])
 def test_no_table_of_a_stranger_holds_a_control_character(bench: str, per: str, output: str) -> None:
-    done = shell.here("show", bench, "--per", per, "-o", output)
-    assert done.returncode == 0, done.stderr
+    done = shell.done("show", bench, "--per", per, "-o", output)
     assert "cmd" in done.stdout
     assert _clean(done.stdout + done.stderr)
 
@@ -125,8 +124,7 @@ def test_pictures_stay_in_their_folder_whatever_a_bench_is_called(
 ) -> None:
     place = tmp_path / "a" / "b" / "pictures"
     before = {path for path in tmp_path.rglob("*") if paths.data_dir() not in path.parents}
-    done = shell.here("report", bench, *((bench,) if several else ()), "-o", form, "--out", str(place))
-    assert done.returncode == 0, done.stderr
+    done = shell.done("report", bench, *((bench,) if several else ()), "-o", form, "--out", str(place))
     assert _clean(done.stderr)
     new = {path for path in tmp_path.rglob("*") if paths.data_dir() not in path.parents} - before
     assert {path for path in new if path.is_file()} == set(place.iterdir())
@@ -147,8 +145,7 @@ def test_pages_hold_no_control_character(bench: str) -> None:
 def test_a_dry_run_can_be_pasted_and_shows_no_control_character(tmp_path: Path) -> None:
     llama = fakes.install(tmp_path / "llama", plain='for word; do last=$word; done\nprintf %s "$last"\n')
     prompt = "it's \x1b[31m red \x9b \u202e \\x41 'quoted'"
-    done = shell.here("bench", "--pair", "demo", "-p", prompt, "-n", "8", "--dry-run", "--llama", str(llama))
-    assert done.returncode == 0, done.stderr
+    done = shell.done("bench", "--pair", "demo", "-p", prompt, "-n", "8", "--dry-run", "--llama", str(llama))
     assert _clean(done.stdout)
     line = done.stdout.splitlines()[0]
     words = line[line.index("$'") :]

@@ -273,7 +273,6 @@ def test_what_was_not_measured_is_not_found() -> None:
     curve = _curve()
     profiles.save(curve)
     about = curve.measured_on
-    assert about is not None
     others = [
         replace(about, offload=Offload(target=ModelRun(layers=3))),
         replace(about, threads=7),

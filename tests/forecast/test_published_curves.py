@@ -27,7 +27,6 @@ from tests.support.published import HOST, IDENTITY, PRIVATE, PROJECT, SECRETS, U
 def measured_on(bench: ResultSet) -> MeasuredOn:
     """What a curve of a bench's pair was measured on, with a secret in every text."""
     models = published.pair()
-    assert models.draft is not None
     return MeasuredOn(
         target=replace(models.target, size_bytes=4_000_000),
         drafter=replace(models.draft, size_bytes=1_000_000),
@@ -110,7 +109,6 @@ def _faster(profile: SharedProfile) -> SharedProfile:
 
 def _elsewhere(profile: SharedProfile) -> SharedProfile:
     setup = profile.curve.measured_on
-    assert setup.machine is not None
     machine = replace(setup.machine, cpu="A Faster Processor")
     return replace(profile, curve=replace(profile.curve, measured_on=replace(setup, machine=machine)))
 
@@ -219,10 +217,9 @@ def test_the_pair_that_is_most_alike_is_taken() -> None:
 
 
 def test_whatif_forecasts_for_the_machine_of_a_bundle(bundle: Bundle) -> None:
-    done = shell.here(
+    done = shell.done(
         "whatif", "--pair", "demo", "--like", str(bundle.zip), "--alpha", "0.8", "--draft", "1-8"
     )
-    assert done.returncode == 0, done.stderr
     assert "costs: model-1-Q4_K_M.gguf + drafter-***.gguf, 1 thread, A Processor, measured at" in done.stderr
     assert "from bundle.zip\n" in done.stderr
     assert "times are scaled by the bytes that models read" in done.stderr
@@ -251,7 +248,6 @@ def test_a_bundle_without_curves_is_named(bundle: Bundle) -> None:
 
 def test_the_curves_of_a_bench_are_those_of_its_pair_llama_and_machine() -> None:
     demo: Pair = catalog.find_pair("demo")
-    assert demo.draft is not None
     run = values.run(Role.DRAFTING, draft=3)
     bench = values.bench(replace(run, spec=replace(run.spec, pair=demo)))
     setup = MeasuredOn(

@@ -44,7 +44,6 @@ def _trace(leads: list[float], distances: list[float], text_leads: list[float] |
 
 def _ways(traced: DraftTrace) -> Iterator[DraftTrace]:
     """Yield the trace with its near-ties decided in every way."""
-    assert traced.leads is not None
     bits = [
         (True, False) if abs(lead) == CLOSE else (matches,)
         for lead, matches in zip(traced.leads, traced.match, strict=True)

@@ -82,7 +82,6 @@ def test_the_only_candidate_is_taken_with_a_note(form: str) -> None:
     assert [run.sample.gen_tps for run in reading.runs] == [1000.0]
     [note] = reading.notes
     [run] = reading.runs
-    assert run.lines is not None
     assert "lines {}-{}".format(*run.lines) in note
 
 

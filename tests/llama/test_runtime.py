@@ -246,10 +246,7 @@ def test_memory_is_planned_with_both_types_and_the_batch() -> None:
 
 def test_a_bench_stores_and_shows_what_it_was_given(tmp_path: Path) -> None:
     install = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    done = shell.here(
-        "bench", *QUICK, "--llama", str(install), "-fa", "off", "--name", "fa", "--", "--no-repack"
-    )
-    assert done.returncode == 0, done.stderr
+    shell.done("bench", *QUICK, "--llama", str(install), "-fa", "off", "--name", "fa", "--", "--no-repack")
     assert {spec.runtime for spec in results.load("fa").runs.specs} == {
         Runtime(flash_attn="off", args=("--no-repack",))
     }

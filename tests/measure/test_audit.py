@@ -286,7 +286,6 @@ def test_without_a_working_server_there_is_a_reason_in_place_of_a_verdict(
 
 def test_a_reason_gives_way_to_a_verdict(llama: Install) -> None:
     own, parted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)
-    assert parted.difference is not None
     (judged,) = audit.judge_texts(
         [own, replace(parted, difference=replace(parted.difference, unjudged="died"))], llama
     )

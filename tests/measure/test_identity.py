@@ -75,14 +75,12 @@ def _overwrite(model: Path) -> None:
 
 
 def _measure(setup: Setup, *more: str, name: str = NAME) -> ResultSet:
-    done = shell.here(*setup.words(*more, "--name", name))
-    assert done.returncode == 0, done.stderr
+    shell.done(*setup.words(*more, "--name", name))
     return results.load(name)
 
 
 def test_a_bench_stores_what_was_measured(setup: Setup) -> None:
     meta = _measure(setup).meta
-    assert meta.files is not None
     named = {(file.use.value, file.name): file for file in meta.files}
     assert named.keys() == {
         ("model", "target.gguf"),
@@ -189,8 +187,7 @@ def test_a_model_that_was_only_touched_or_moved_goes_on(setup: Setup) -> None:
     moved.parent.mkdir()
     setup.drafter.rename(moved)
     starts = setup.n_starts
-    again = shell.here(*setup.words("-r", "2", "--resume", NAME, draft=moved))
-    assert again.returncode == 0, again.stderr
+    shell.done(*setup.words("-r", "2", "--resume", NAME, draft=moved))
     bench = results.load(NAME)
     assert [len(arm.runs) for arm in arms.group(bench)] == [2, 2, 2]
     assert arms.group(bench)[2].gain is not None
@@ -198,7 +195,6 @@ def test_a_model_that_was_only_touched_or_moved_goes_on(setup: Setup) -> None:
     assert setup.n_starts - starts == sum(run.attempts for run in added)
     # a busy machine may disturb runs of the first repeat, which are then measured again
     assert {run.repeat for run in added if not (run.anchor or run.remeasured)} == {1}
-    assert bench.meta.files is not None
     assert {file.name for file in bench.meta.files} >= {"drafter.gguf", "renamed.gguf"}
 
 
@@ -208,10 +204,8 @@ def test_every_part_of_a_model_counts(setup: Setup, tmp_path: Path) -> None:
         split = {"split.no": part, "split.count": 2} | (metadata if part == 0 else {})
         models.write_model(tmp_path / f"big-0000{part + 1}-of-00002.gguf", split, own)
     first = tmp_path / "big-00001-of-00002.gguf"
-    done = shell.here(*setup.words("-r", "1", "--name", NAME, target=first))
-    assert done.returncode == 0, done.stderr
+    shell.done(*setup.words("-r", "1", "--name", NAME, target=first))
     files = results.load(NAME).meta.files
-    assert files is not None
     assert [file.name for file in files if "big" in file.name] == [
         "big-00001-of-00002.gguf",
         "big-00002-of-00002.gguf",
@@ -255,8 +249,7 @@ def test_a_llama_cpp_that_calls_itself_the_same_and_is_another_is_refused(
 def test_the_same_llama_cpp_may_be_elsewhere(setup: Setup, tmp_path: Path) -> None:
     _measure(setup, "-r", "1")
     shutil.copytree(setup.llama, tmp_path / "copy")
-    again = shell.here(*setup.words("-r", "2", "--resume", NAME, "--llama", str(tmp_path / "copy")))
-    assert again.returncode == 0, again.stderr
+    shell.done(*setup.words("-r", "2", "--resume", NAME, "--llama", str(tmp_path / "copy")))
 
 
 def test_libraries_that_the_loader_finds_count(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +265,6 @@ def test_libraries_that_the_loader_finds_count(setup: Setup, monkeypatch: pytest
     )
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
     files = _measure(setup, "-r", "1").meta.files
-    assert files is not None
     libraries = [file.name for file in files if file.use is FileUse.LIBRARY]
     assert sorted(libraries) == ["libggml-cpu.so", "libllama.so", "libllama.so.0"]
 
@@ -327,8 +319,7 @@ def test_models_of_the_same_name_are_not_joined_in_silence(setup: Setup) -> None
 def test_models_of_the_same_content_are_joined_whatever_their_names_are(setup: Setup) -> None:
     first = _measure(setup, "-r", "2", name="first")
     renamed = setup.target.rename(setup.folder / "renamed.gguf")
-    done = shell.here(*setup.words("-r", "2", "--name", "second", target=renamed))
-    assert done.returncode == 0, done.stderr
+    shell.done(*setup.words("-r", "2", "--name", "second", target=renamed))
     compared = comparing.compare(first, results.load("second"))
     assert len(compared.rows) == 3
     assert compared.unmatched == ()

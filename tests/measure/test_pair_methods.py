@@ -206,8 +206,7 @@ def test_a_tuning_measures_the_pairs_method_or_refuses_the_engine(monkeypatch: p
 
 
 def test_a_chat_drafts_by_the_pairs_method(llama: Path) -> None:
-    done = shell.here("chat", "--once", "Hello", "--pair", "lookup")
-    assert done.returncode == 0, done.stderr
+    shell.done("chat", "--once", "Hello", "--pair", "lookup")
     assert "--spec-type ngram-mod" in " ".join(fake_server.starts(llama)[-1]["argv"])
     asked = talk.begin(TalkOptions(pair="lookup"))
     assert asked.spec(Role.DRAFTING).drafting == Drafting(n_max=64, method=Method.NGRAM_MOD)
@@ -216,8 +215,7 @@ def test_a_chat_drafts_by_the_pairs_method(llama: Path) -> None:
 
 @pytest.mark.parametrize("name", ["lookup", "both"])
 def test_a_pair_without_a_drafter_in_use_is_planned_without_one(name: str) -> None:
-    done = shell.here("plan", "--pair", name)
-    assert done.returncode == 0
+    done = shell.done("plan", "--pair", name)
     assert "drafter" not in done.stdout
     method = "ngram-mod" if name == "lookup" else "ngram-simple"
     assert f"note: {name} drafts with {method}, which needs no second model\n" in done.stderr

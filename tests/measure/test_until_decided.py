@@ -240,8 +240,7 @@ BENCH = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-t", 
 
 def test_the_command_stores_its_looks_and_resumes_by_the_same_options(llama: Path) -> None:
     words = (*BENCH, "--until", "decided", "--max-repeats", "4")
-    done = shell.here(*words, "--name", "mine")
-    assert done.returncode == 0, done.stderr
+    done = shell.done(*words, "--name", "mine")
     assert "until: every speed-up is decided; complete repeats at each look: 4" in done.stderr
     stored = results.load("mine")
     assert stored.meta.stopping == StoppingRule(least_repeats=1, most_repeats=4, comparisons=1)

@@ -142,8 +142,6 @@ def test_drafting_writes_the_targets_own_tokens_at_every_draft_size(
 
 def _check_counts(sample: Sample, size: int) -> None:
     assert sample.status is Status.OK
-    assert sample.rounds is not None
-    assert sample.accepted_at is not None
     assert (sample.n_draft, max(one.drafted for one in sample.rounds)) == (size, size)
     assert sum(one.drafted for one in sample.rounds) == sample.n_drafted
     assert sum(one.accepted for one in sample.rounds) == sum(sample.accepted_at) == sample.n_accepted
@@ -277,11 +275,9 @@ def test_a_drafter_that_is_the_target_overlaps_with_it_wholly(engine: InprocessE
     drafter = _drafter()
     itself, other = engine.trace(spec, [spec.pair.target, drafter]).drafters
     spread = _traced(engine, CHOSEN[0]).target_trace.text_spread
-    assert itself.overlaps is not None
     least = math.exp(-3 * spread / heat)  # in batches and one by one, ratios of chances move by no more
     assert len(itself.overlaps) == TOKENS
     assert all(least <= overlap <= 1 + 1e-6 for overlap in itself.overlaps)
-    assert other.overlaps is not None
     assert 0.1 < sum(other.overlaps) / TOKENS < 0.999
 
 
@@ -458,7 +454,6 @@ def test_sampled_texts_are_tested_against_the_target(engine: InprocessEngine, tm
     text = engine.measure(
         replace(_spec(Role.TARGET, tokens=300), sampling=drawn), tmp_path / "log"
     ).sample.tokens
-    assert text is not None
     p_values = []
     for sampling in (drawn, other):
         scores = engine.score(replace(_spec(Role.TARGET), sampling=sampling), text, ended=False)

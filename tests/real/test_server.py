@@ -134,8 +134,6 @@ def _check_text(drafting: Sample, alone: Sample, *, size: int) -> None:
 
 
 def _check_counts(sample: Sample, *, size: int) -> None:
-    assert sample.rounds is not None
-    assert sample.accepted_at is not None
     assert (sample.program, sample.n_draft, sample.gen_tokens) == (Program.SERVER, size, TOKENS)
     assert max(one.drafted for one in sample.rounds) == size
     assert sum(one.drafted for one in sample.rounds) == sample.n_drafted

@@ -125,8 +125,7 @@ def test_a_bench_in_a_pipe_says_how_far_it_is(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(drawn, "EVERY_S", 0.0)
     folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     words = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "2", "-t", "1")
-    done = shell.here(*words, "--llama", str(folder))
-    assert done.returncode == 0, done.stderr
+    done = shell.done(*words, "--llama", str(folder))
     lines = [line for line in done.stderr.splitlines() if " of 6 runs" in line]
     assert lines[0].startswith("0 of 6 runs, running ")
     assert re.search(r"5 of 6 runs, about .* left, running .*; draft-model γ=\d+: 2\.06×", lines[-1])

@@ -280,7 +280,6 @@ def test_a_conversation_stands_before_each_prompt(
 def test_recorded_arrivals_are_part_of_a_key() -> None:
     prompt = Prompt(id="a", text="x")
     spec = replace(values.spec(), traffic=Traffic(users=1, prompts=(prompt,), n_requests=5))
-    assert spec.traffic is not None
     recorded = replace(spec, traffic=replace(spec.traffic, arrivals=(0.0,), answer_tokens=(5,)))
     assert recorded.key != spec.key
 

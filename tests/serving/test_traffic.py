@@ -183,7 +183,6 @@ def test_acceptance_is_of_the_requests_that_count() -> None:
 def test_nothing_drafted_is_said() -> None:
     spec = _spec(draft=3)
     assert serving.summarize(spec, lambda: RECORDS).sample.status is Status.DRAFTING_INACTIVE
-    assert spec.drafting is not None
     unsure = replace(spec, drafting=replace(spec.drafting, p_min=0.7))
     assert serving.summarize(unsure, lambda: RECORDS).sample.status is Status.OK
 
@@ -368,7 +367,6 @@ def test_users_are_served_at_once_by_one_load(folder: Path, tmp_path: Path) -> N
 
 def test_requests_that_arrive_are_all_recorded(folder: Path, tmp_path: Path) -> None:
     spec = _sent(2, "one", "two", n_requests=20)
-    assert spec.traffic is not None
     with _engine(folder) as engine:
         measured = engine.measure(replace(spec, traffic=replace(spec.traffic, rate=40.0)), tmp_path / "log")
     assert measured.sample.status is Status.OK
@@ -722,7 +720,6 @@ def test_the_table_shows_goodput(served: list[RunResult]) -> None:
     runs = []
     for run in served:
         asked, sample = run.spec.traffic, run.sample.traffic
-        assert asked is not None
         assert sample is not None
         spec = replace(run.spec, traffic=replace(asked, rate=2.0, service_level=level))
         runs.append(replace(run, spec=spec, sample=replace(run.sample, traffic=sample)))

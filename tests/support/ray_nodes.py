@@ -113,7 +113,6 @@ def _read(process: subprocess.Popen[str]) -> str:
     Raises:
         AssertionError: it ended; its error is on standard error.
     """
-    assert process.stdout is not None
     for line in process.stdout:
         if line.startswith(_MARK):
             return line.removeprefix(_MARK).rstrip()

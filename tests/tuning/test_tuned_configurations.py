@@ -55,7 +55,6 @@ def _spec(
 ) -> RunSpec:
     spec = values.spec(Role.DRAFTING, draft=5, path=target, known=known)
     draft = spec.pair.draft
-    assert draft is not None
     pair = Pair(
         name="demo",
         target=spec.pair.target,
@@ -131,8 +130,7 @@ def test_a_bench_measures_the_configuration_as_it_was_tuned(changes: dict[str, A
 
 def test_only_what_was_tuned_is_measured() -> None:
     _store(_spec())
-    done = shell.here("bench", "--tuned", "tuned", "-p", "Once", "-n", "32", "-r", "1", "--name", "again")
-    assert done.returncode == 0, done.stderr
+    done = shell.done("bench", "--tuned", "tuned", "-p", "Once", "-n", "32", "-r", "1", "--name", "again")
     stored = results.load("again")
     assert stored.meta.engine == "server"
     assert {spec.drafting for spec in stored.current.specs} == {None, Drafting(n_max=5, p_min=0.7)}
@@ -174,8 +172,7 @@ def test_settings_do_not_stand_against_the_configuration(monkeypatch: pytest.Mon
     _store(_spec())
     for name, value in (("PAIR", "llama-3-70b"), ("THREADS", "2"), ("ENGINE", "binary")):
         monkeypatch.setenv(f"GGUFSPEC_{name}", value)
-    done = shell.here("bench", "--tuned", "tuned", "-p", "Once", "-n", "32", "--dry-run")
-    assert done.returncode == 0, done.stderr
+    done = shell.done("bench", "--tuned", "tuned", "-p", "Once", "-n", "32", "--dry-run")
     assert "--threads 1 " in done.stdout
     assert "llama-server" in done.stdout
 
@@ -231,8 +228,7 @@ def test_a_chat_drafts_as_it_was_tuned() -> None:
     assert chat.arms[Role.DRAFTING].drafting == Drafting(n_max=5, p_min=0.7)
     assert chat.context == 1024
     chat.close()
-    done = shell.here("chat", "--tuned", "tuned", "--once", "Once", "-n", "8", "-o", "json")
-    assert done.returncode == 0, done.stderr
+    done = shell.done("chat", "--tuned", "tuned", "--once", "Once", "-n", "8", "-o", "json")
     assert json.loads(done.stdout)["draft"] == 5
 
 
@@ -240,8 +236,7 @@ def test_a_plan_is_of_the_tuned_layers_context_and_caches() -> None:
     drafter = ModelRun(layers="all", caches=CacheTypes("f32", "f32"))
     offload = Offload(target=ModelRun(layers=4), drafter=drafter)
     _store(_spec(offload=offload), serving=Serving(context=512, slots=2))
-    done = shell.here("plan", "--tuned", "tuned", "--vram", "2G")
-    assert done.returncode == 0, done.stderr
+    done = shell.done("plan", "--tuned", "tuned", "--vram", "2G")
     assert "tuned: tuned, for a context of 512 tokens in each of 2 slots" in done.stderr
     assert done.stdout.startswith("4 of 9 layers fit beside the drafter")
 
@@ -258,8 +253,7 @@ def test_a_configuration_for_users_is_benched_for_as_many_planned_for_all_and_ch
     session = prepare_session(BenchOptions(tuned="tuned", n_predict=32))
     arms = [arm for block in session.suite.blocks for arm in block.arms]
     assert {(arm.n_slots, arm.context) for arm in arms} == {(2, 512)}
-    done = shell.here("show", "tuned", "-o", "md")
-    assert done.returncode == 0, done.stderr
+    done = shell.done("show", "tuned", "-o", "md")
     assert done.stdout.startswith("Draft with drafter.gguf, γ = 5, p-min 0.7 for 2 users at once: 1.60×")
     chat = talk.begin(TalkOptions(tuned="tuned"))
     assert {(arm.traffic, arm.context) for arm in chat.arms.values()} == {(None, 512)}
@@ -289,8 +283,7 @@ def test_show_and_report_begin_with_the_verdict_and_the_configuration(tmp_path: 
     assert table.startswith("Engine: ")
     for words in ((), ("--tuned", "tuned")):
         page = tmp_path / "report.html"
-        done = shell.here("report", *(words or ("tuned",)), "--out", str(page))
-        assert done.returncode == 0, done.stderr
+        shell.done("report", *(words or ("tuned",)), "--out", str(page))
         text = page.read_text()
         assert 0 < text.index("Drafting with drafter.gguf, γ = 5, p-min 0.7 is faster") < text.index("<h2>")
         assert "--ctx-size 4096 --parallel 2" in text
@@ -300,8 +293,7 @@ def test_a_damaged_configuration_does_not_hide_the_bench() -> None:
     _store(_spec())
     file = results.find_configuration("tuned")
     file.write_bytes(file.read_bytes().replace(b'"n_max":5', b'"n_max":9'))
-    done = shell.here("show", "tuned", "-o", "md")
-    assert done.returncode == 0
+    done = shell.done("show", "tuned", "-o", "md")
     assert done.stdout.startswith("Engine: ")
     assert "does not match its checksum; the tuned configuration is left out" in done.stderr
 

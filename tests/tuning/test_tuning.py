@@ -521,7 +521,6 @@ def _can_forecast(arm: RunSpec, *, heads: Collection[Method] = HEADS, users: int
 def _head_arm(folder: Path, made: Any, method: Method) -> RunSpec:
     path = models.write_model(folder / "head.gguf", *made)
     arm = values.spec(Role.DRAFTING, draft=3)
-    assert arm.drafting is not None
     draft = ModelFile(filename=path.name, path=path)
     return replace(arm, pair=replace(arm.pair, draft=draft), drafting=replace(arm.drafting, method=method))
 
@@ -529,7 +528,6 @@ def _head_arm(folder: Path, made: Any, method: Method) -> RunSpec:
 def test_a_head_at_its_longest_draft_is_not_at_the_edge_of_a_search(tmp_path: Path) -> None:
     """A larger size would be the same run."""
     arm = _head_arm(tmp_path, models.dflash(block=4), Method.DRAFT_DFLASH)
-    assert arm.drafting is not None
     shorter = replace(arm, drafting=replace(arm.drafting, n_max=2))
     assert not prospects.can_be_longer(arm)
     assert prospects.can_be_longer(shorter)
@@ -562,7 +560,6 @@ def test_layers_for_mtp_are_forecast_if_there_is_one(tmp_path: Path, n_mtp: int,
     path = models.write_model(tmp_path / "mtp.gguf", *models.with_mtp(n_mtp=n_mtp, n_layers=4))
     target = ModelFile(filename=path.name, path=path)
     arm = values.spec(Role.DRAFTING, draft=3)
-    assert arm.drafting is not None
     inside = replace(
         arm, pair=Pair(name="p", target=target), drafting=replace(arm.drafting, method=Method.DRAFT_MTP)
     )
