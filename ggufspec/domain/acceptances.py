@@ -26,8 +26,7 @@ class Steady:
     alpha: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"an acceptance is from 0 to 1, not {self.alpha:g}")
+        _check_share(self.alpha)
 
     @property
     def most(self) -> int | None:
@@ -47,8 +46,7 @@ class Steady:
         """
         if not 1 <= n_max <= _LONGEST:
             raise ValueError(f"a draft has 1 to {_LONGEST} tokens, not {n_max}")
-        if not 0 <= accept_rate <= 1:
-            raise ValueError(f"an acceptance is from 0 to 1, not {accept_rate:g}")
+        _check_share(accept_rate)
         return cls(_solve(lambda alpha: cls(alpha).accepted(n_max), accept_rate * n_max))
 
 
@@ -63,8 +61,7 @@ class AcceptanceRate:
     rate: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rate <= 1:
-            raise ValueError(f"an acceptance is from 0 to 1, not {self.rate:g}")
+        _check_share(self.rate)
 
     @property
     def most(self) -> int | None:
@@ -107,6 +104,11 @@ class Positions:
 
 
 Acceptance = AcceptanceRate | Steady | Positions
+
+
+def _check_share(share: float) -> None:
+    if not 0 <= share <= 1:
+        raise ValueError(f"an acceptance is from 0 to 1, not {share:g}")
 
 
 def _solve(rising: Callable[[float], float], wanted: float) -> float:

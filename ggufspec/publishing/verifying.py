@@ -79,9 +79,9 @@ def _verify_files(
     _check_hashes(files, report)
     benches: tuple[str, ...] = ()
     try:
-        facts = Facts.from_json(files[archive.FACTS].read_text(encoding="utf-8"))
-    except (ValueError, TypeError, RecursionError) as error:
-        report.find(f"{archive.FACTS} cannot be read: {error}")
+        facts = _read_facts(files)
+    except ResultsError as error:
+        report.find(error.message)
     else:
         benches = facts.benches
         _check_benches(folder, files, facts, report, derived)
@@ -123,8 +123,7 @@ def _check_benches(
     benches = []
     for name in facts.benches:
         try:
-            archive.check_name(name)
-            bench = results.load(folder / BENCHES / name)
+            bench = _load(folder, name)
         except (ResultsError, RecursionError) as error:
             report.find(f"bench {name}: {error}")
             continue
@@ -159,8 +158,13 @@ def read_bundle(bundle: Path, *, verifies: bool = False) -> PublishedBundle:
     name = bundle.resolve().name
     findings = verify(bundle).findings if verifies else ()
     with archive.opened(bundle) as contents:
-        facts = _read_facts(bundle, contents.files)
-        benches = [_load(bundle, contents.folder, bench) for bench in facts.benches]
+        try:
+            facts = _read_facts(contents.files)
+            benches = [_load(contents.folder, bench) for bench in facts.benches]
+        except ResultsError as error:
+            raise ResultsError(
+                f"{bundle}: {error.message}", "leave this bundle out, or download it again"
+            ) from error
         findings = findings or tuple(sentence for bench in benches for sentence in bench.damage)
         checked = BundleState.VERIFIED if verifies else BundleState.UNCHECKED
         state = BundleState.REFUTED if findings else checked
@@ -182,21 +186,14 @@ def read_bundle(bundle: Path, *, verifies: bool = False) -> PublishedBundle:
     )
 
 
-def _read_facts(bundle: Path, files: Mapping[str, Path]) -> Facts:
+def _read_facts(files: Mapping[str, Path]) -> Facts:
     try:
         return Facts.from_json(files[archive.FACTS].read_text(encoding="utf-8"))
     except (ValueError, TypeError, RecursionError) as error:
-        raise ResultsError(
-            f"{bundle}: {archive.FACTS} cannot be read: {error}", "download the bundle again"
-        ) from error
+        raise ResultsError(f"{archive.FACTS} cannot be read: {error}") from error
 
 
-def _load(bundle: Path, folder: Path, name: str) -> results.ResultSet:
+def _load(folder: Path, name: str) -> results.ResultSet:
     """Load a bench of a bundle; its name may come from anybody and must not lead out of it."""
-    try:
-        archive.check_name(name)
-        return results.load(folder / BENCHES / name)
-    except ResultsError as error:
-        raise ResultsError(
-            f"{bundle}: {error.message}", "leave this bundle out, or download it again"
-        ) from error
+    archive.check_name(name)
+    return results.load(folder / BENCHES / name)
