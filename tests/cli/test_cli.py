@@ -195,8 +195,7 @@ def test_debug_shows_the_traceback(llama: Path) -> None:
 def _tokenizer(folder: Path, options: str) -> None:
     """Write a tokenizer program that finds two tokens in any text."""
     body = f"[ $1 = --help ] && {{ printf '{options}'; exit 0; }}\necho '[1, 2]'\n"
-    (folder / "llama-tokenize").write_text(f"#!/bin/sh\n{body}")
-    (folder / "llama-tokenize").chmod(0o755)
+    fakes.script(folder / "llama-tokenize", body)
 
 
 @pytest.mark.parametrize("begins", [r"printf 'a\000b'", "seq 40000"])

@@ -52,12 +52,6 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def script(path: Path, body: str) -> None:
-    """Write a shell script that can be run."""
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(0o755)
-
-
 def cuda(toolkit: tuple[int, int] | None, supports: tuple[int, int] | None, *capabilities: int) -> Cuda:
     return Cuda(
         compiler=NVCC if toolkit else None,
@@ -113,8 +107,8 @@ def test_toolkit_driver_and_gpu_fit_or_not(
 
 
 def test_cuda_is_asked_of_compiler_and_driver(bare: Path) -> None:
-    script(bare / "nvcc", "echo 'Cuda compilation tools, release 12.4, V12.4.131'")
-    script(
+    fakes.script(bare / "nvcc", "echo 'Cuda compilation tools, release 12.4, V12.4.131'")
+    fakes.script(
         bare / "nvidia-smi",
         'case "$*" in\n*compute_cap*) echo "NVIDIA H200, 9.0";;\n'
         "*) echo '| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4     |';;\nesac",
@@ -215,11 +209,11 @@ def test_tools_that_are_missing_come_with_what_mends_them(
     found = programs.compiler()
     assert (found.status, found.text) == (FindingStatus.MISSING, "no C++ compiler was found")
     assert found.fix == "install g++"
-    script(bare / "dnf", "")
+    fakes.script(bare / "dnf", "")
     assert install_command("g++") == "sudo dnf install g++"
     monkeypatch.setenv("CXX", "g++-99")
     assert programs.compiler() == missing("compiler", "CXX is g++-99, which does not exist", "unset CXX")
-    script(bare / "c++", "echo 'c++ (Debian) 12.2.0'")
+    fakes.script(bare / "c++", "echo 'c++ (Debian) 12.2.0'")
     monkeypatch.delenv("CXX")
     assert programs.compiler().text == f"c++ (Debian) 12.2.0 ({bare / 'c++'})"
 
@@ -364,7 +358,7 @@ def test_wrong_settings_are_a_finding_and_no_end(home: Path, monkeypatch: pytest
 def test_a_driver_that_fails_is_no_gpu(tmp_path: Path) -> None:
     hanging = tmp_path / "path"
     hanging.mkdir()
-    script(hanging / "nvidia-smi", "exit 9")
+    fakes.script(hanging / "nvidia-smi", "exit 9")
     env = {"PATH": f"{hanging}{os.pathsep}{os.environ['PATH']}"}
     done = shell.ggufspec("doctor", "--offline", env=env)
     assert done.returncode == 0

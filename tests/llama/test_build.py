@@ -26,7 +26,7 @@ from ggufspec.llama.install import store
 from ggufspec.llama.install.store import Built
 from ggufspec.llama.source.sources import Local
 from ggufspec.steps import BuildProgress, BuildStep
-from tests.support import cuda_parts
+from tests.support import cuda_parts, fakes
 
 command = setup.build("build")
 
@@ -207,11 +207,8 @@ def test_no_secret_reaches_what_is_run_and_what_shapes_a_build_is_recorded(
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
     monkeypatch.setenv("CXXFLAGS", "-O1")
     tools, seen = tmp_path / "tools", tmp_path / "seen"
-    tools.mkdir()
     for name in ("cmake", "ninja"):  # the true ones, behind a script that writes down what it was given
-        script = f'#!/bin/sh\nenv >> {seen}\nexec {toolchain.tool(name, hint="")} "$@"\n'
-        (tools / name).write_text(script)
-        (tools / name).chmod(0o755)
+        fakes.script(tools / name, f'env >> {seen}\nexec {toolchain.tool(name, hint="")} "$@"\n')
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
     built, _ = run(scripts(tmp_path / "tree", compiler=f"env >> {seen}"))
     assert "CXXFLAGS=-O1" in seen.read_text()
@@ -437,10 +434,7 @@ def test_a_compiler_cache_stands_before_the_compiler_and_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools, calls = tmp_path / "tools", tmp_path / "calls"
-    tools.mkdir()
-    cache = tools / "ccache"
-    cache.write_text(f'#!/bin/sh\necho "$@" >>{calls}\nexec "$@"\n')
-    cache.chmod(0o755)
+    cache = fakes.script(tools / "ccache", f'echo "$@" >>{calls}\nexec "$@"\n')
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     built, _ = run(plant(tmp_path / "tree", COMPILED))
     assert (

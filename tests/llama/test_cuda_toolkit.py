@@ -14,7 +14,7 @@ from ggufspec.llama import cuda
 from ggufspec.llama.build import toolchain, toolkit
 from ggufspec.llama.build.toolkit import Toolkit, fits, provide
 from ggufspec.llama.cuda import Driver
-from tests.support import cuda_parts
+from tests.support import cuda_parts, fakes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="CUDA's wheels are for Linux")
 Tool = Callable[[str, str], Path]
@@ -35,11 +35,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
     cuda_parts.install(paths.cache_dir() / "cuda" / "13.0", gcc=15)
 
     def write(name: str, script: str) -> Path:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        return path
+        return fakes.script(folder / name, f"{script}\n")
 
     return write
 

@@ -14,7 +14,7 @@ from ggufspec.errors import BuildError
 from ggufspec.llama import cuda
 from ggufspec.llama.cuda import Driver, Wheels, find_wheels, provide_wheels, wheels_suit
 from ggufspec.steps import BuildProgress
-from tests.support import cuda_parts
+from tests.support import cuda_parts, fakes
 
 in_environment = pytest.mark.skipif(
     find_wheels() is not None, reason="the extra cuda-build is installed here"
@@ -156,9 +156,7 @@ def test_pip_gets_what_is_set_for_it_and_no_other_secret(
 ) -> None:
     offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
     seen = tmp_path / "seen"
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\nenv > {seen}\nexec '{sys.executable}' \"$@\"\n")
-    python.chmod(0o755)
+    python = fakes.script(tmp_path / "python", f"env > {seen}\nexec '{sys.executable}' \"$@\"\n")
     monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://me:pw@index.example/simple")

@@ -100,9 +100,7 @@ def test_without_a_compiler_runs_are_repeated_instead(
     said: str,
 ) -> None:
     caplog.set_level("INFO", logger="ggufspec")
-    broken = tmp_path / "cc"
-    broken.write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
-    broken.chmod(0o755)
+    fakes.script(tmp_path / "cc", "echo no room >&2\nexit 1\n")
     monkeypatch.setattr(shutil, "which", lambda _: compiler and str(tmp_path / compiler))
     assert flush_variables(shared.library) == {}
     assert said in caplog.text

@@ -13,8 +13,6 @@ from ggufspec.llama.install.store import Built
 from ggufspec.report.text.provenance import table
 from tests.support import fakes
 
-STUB = "#!/bin/sh\necho 'WARNING: The binary is deprecated.'\nexit 1\n"
-
 
 def test_find_reads_version_commit_and_devices(tmp_path: Path) -> None:
     found = install.find_install(fakes.install(tmp_path / "llama"))
@@ -33,8 +31,7 @@ def test_find_looks_where_builds_put_programs(tmp_path: Path, place: str) -> Non
 
 def test_deprecated_stubs_are_not_picked(tmp_path: Path) -> None:
     fakes.program(tmp_path / "llama-cli", fakes.PLAIN, version="version: 3642 (abc)\nbuilt with cc\n")
-    (tmp_path / "main").write_text(STUB)
-    (tmp_path / "main").chmod(0o755)
+    fakes.script(tmp_path / "main", "echo 'WARNING: The binary is deprecated.'\nexit 1\n")
     assert install.find_install(tmp_path).programs[Program.PLAIN].path.name == "llama-cli"
     (tmp_path / "llama-cli").unlink()
     with pytest.raises(NoInstallError, match=r"contains no working llama.cpp program"):
@@ -102,21 +99,17 @@ def unified(folder: Path) -> Path:
     """The one program of the official installer, in whose place its commands are answered by others."""
     parts = fakes.install(folder / "parts")
     fakes.program(parts / "llama-server", fakes.PLAIN, help_from="llama-server")
-    program = folder / "bin" / "llama"
-    program.parent.mkdir()
-    program.write_text(
-        f"""#!/bin/sh
-case "$1" in
+    return fakes.script(
+        folder / "bin" / "llama",
+        f"""case "$1" in
   serve) name=llama-server;;
   completion) name=llama-completion;;
   *) echo "error: unknown command '$1'" >&2; exit 1;;
 esac
 shift
 exec {parts}/$name "$@"
-"""
+""",
     )
-    program.chmod(0o755)
-    return program
 
 
 def test_the_official_program_serves_and_completes(tmp_path: Path) -> None:
@@ -145,9 +138,7 @@ def test_the_official_program_is_found_where_its_installer_puts_it(
 
 
 def test_another_program_of_that_name_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = tmp_path / "llama"
-    other.write_text("#!/bin/sh\necho 'usage: llama [-h] {model,stack} ...' >&2\nexit 2\n")
-    other.chmod(0o755)
+    fakes.script(tmp_path / "llama", "echo 'usage: llama [-h] {model,stack} ...' >&2\nexit 2\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(NoInstallError, match=r"no llama.cpp was found"):
         install.find_install()
@@ -296,9 +287,7 @@ def test_the_list_says_what_each_install_can_do(tmp_path: Path) -> None:
 def test_an_install_with_a_worker_program_can_use_workers(tmp_path: Path) -> None:
     folder = fakes.install(tmp_path / "llama")
     assert install.find_install(folder).has_rpc is None  # a --rpc in its help proves nothing
-    worker = folder / "ggml-rpc-server"
-    worker.write_text("#!/bin/sh\n")
-    worker.chmod(0o755)
+    worker = fakes.script(folder / "ggml-rpc-server", "")
     found = install.find_install(folder)
     assert (found.has_rpc, found.worker) == (True, worker)
     assert "can: plain, speculative, speculative-simple, rpc\n" in table([found], "text")

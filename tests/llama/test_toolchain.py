@@ -14,6 +14,7 @@ from ggufspec.errors import BuildError
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.build.toolchain import Gpus, choose_backend
 from ggufspec.llama.install.environment import cpu_features
+from tests.support import fakes
 
 Tool = Callable[[str, str], Path]
 SMI = 'echo "NVIDIA H200, 9.0"; echo "NVIDIA A100-SXM4-80GB, 8.0"'
@@ -30,10 +31,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
         monkeypatch.delenv(name, raising=False)
 
     def write(name: str, script: str) -> Path:
-        path = folder / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        return path
+        return fakes.script(folder / name, f"{script}\n")
 
     return write
 

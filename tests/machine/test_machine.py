@@ -17,6 +17,7 @@ import pytest
 from ggufspec import machine
 from ggufspec.machine import Gpu, LoadWatch, Watch, sampling
 from ggufspec.machine.sampling import busy_cores, descendants
+from tests.support import fakes
 
 MIB = 1 << 20
 BURN_S = 0.3
@@ -227,10 +228,7 @@ def test_conditions_cover_the_time_since_the_start(tmp_path: Path) -> None:
 @pytest.fixture
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fake nvidia-smi, the only program on the PATH."""
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-    program.write_text(SMI)
-    program.chmod(0o755)
+    program = fakes.script(tmp_path / "bin" / "nvidia-smi", SMI)
     monkeypatch.setenv("PATH", str(program.parent))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return program

@@ -335,9 +335,7 @@ echo "[$(od -An -v -tu1 "$file" | tr -s ' \n' ',,' | sed 's/^,//; s/,$//')]"
 
 @pytest.mark.parametrize("common", ["a \0 b", "words and words " * 20_000, "ä\n\\n", "--ids "])
 def test_places_of_any_text_are_counted(common: str, folder: Path) -> None:
-    tokenizer = folder / "llama-tokenize"
-    tokenizer.write_text(f"#!/bin/sh\n{TOKENIZER}")
-    tokenizer.chmod(0o755)
+    fakes.script(folder / "llama-tokenize", TOKENIZER)
     own, other = f"{common}yes", f"{common}no"
     difference = audit.locate(
         _sample(other), _sample(own), installs.find_install(folder), "target.gguf", n_predict=10
@@ -348,12 +346,9 @@ def test_places_of_any_text_are_counted(common: str, folder: Path) -> None:
 @pytest.mark.parametrize("body", ["exit 3", "echo nonsense", "kill -KILL $$", "echo '[1, 2'"])
 @pytest.mark.parametrize("text", ["a \0 b", "words and words " * 20_000, "short"])
 def test_a_tokenizer_that_fails_costs_the_count_alone(body: str, text: str, folder: Path) -> None:
-    tokenizer = folder / "llama-tokenize"
     for help_text in ("", "--ids", "--ids\n-f, --file FNAME"):
-        tokenizer.write_text(
-            f"#!/bin/sh\n[ \"$1\" = --help ] && {{ printf '{help_text}'; exit 0; }}\n{body}\n"
-        )
-        tokenizer.chmod(0o755)
+        asked = f"[ \"$1\" = --help ] && {{ printf '{help_text}'; exit 0; }}\n"
+        fakes.script(folder / "llama-tokenize", f"{asked}{body}\n")
         llama = installs.find_install(folder)
         found = audit.locate(_sample(f"{text}no"), _sample(f"{text}yes"), llama, "target.gguf", n_predict=10)
         assert found == Difference(at_char=len(text), at_token=None)

@@ -101,9 +101,7 @@ def test_the_answer_is_the_first_line(pair: tuple[str, ...], words: tuple[str, .
 
 
 def _nvidia_smi(folder: Path, rows: str) -> None:
-    program = folder / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\nprintf '{rows}'\n")
-    program.chmod(0o755)
+    fakes.script(folder / "nvidia-smi", f"printf '{rows}'\n")
 
 
 def _llama(folder: Path, device: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import hf_hub_download
 
 from ggufspec.modelfiles import hub as hub_module
-from tests.support import hub_client
+from tests.support import fakes, hub_client
 from tests.support.hub_client import PAIR, TARGET, Run
 from tests.support.hub_server import Hub
 
@@ -150,8 +150,7 @@ def test_the_largest_pair_that_fits(
     programs = home / "bin"
     programs.mkdir()
     if free_mib is not None:
-        (programs / "nvidia-smi").write_text(f"#!/bin/sh\necho 'GPU-a, 24564, {free_mib}, RTX 4090'\n")
-        (programs / "nvidia-smi").chmod(0o755)
+        fakes.script(programs / "nvidia-smi", f"echo 'GPU-a, 24564, {free_mib}, RTX 4090'\n")
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     found, _, err = run("fetch", "--largest", "--dry-run")

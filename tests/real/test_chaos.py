@@ -83,7 +83,5 @@ def _run(argv: Sequence[str]) -> int:
 
 def _wrap(real: Path, wrapper: Path, body: str) -> None:
     """Write a program that answers as the real one, and runs ``body`` for everything else."""
-    wrapper.parent.mkdir(exist_ok=True)
     asks = f'--version|--help|--list-devices) exec {shlex.quote(str(real))} "$@";;'
-    wrapper.write_text(f'#!/bin/sh\ncase "$1" in {asks}\nesac\n{body}\n')
-    wrapper.chmod(0o755)
+    fakes.script(wrapper, f'case "$1" in {asks}\nesac\n{body}\n')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggufspec.llama.install import environment, store
 from ggufspec.llama.install.store import Built
+from tests.support import fakes
 
 
 def make_build(
@@ -31,8 +32,7 @@ def make_build(
         final = store.workplace(name) / "final"
         (final / "bin").mkdir(parents=True)
         for program in ("llama-completion", "libllama.so.0.5.0", "llama-server"):
-            (final / "bin" / program).write_text(f"#!/bin/sh\n# {program}\n")
-            (final / "bin" / program).chmod(0o755)
+            fakes.script(final / "bin" / program, f"# {program}\n")
         (final / "bin" / "libllama.so").symlink_to("libllama.so.0.5.0")
         log = store.log_path(name)
         log.write_text("all went well\n")

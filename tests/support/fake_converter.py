@@ -21,7 +21,7 @@ from ggufspec.llama.convert.checkpoints import (
     write_tokenizer,
     write_weights,
 )
-from tests.support import models
+from tests.support import fakes, models
 
 ROOT = Path(__file__).parents[2]
 NO_TORCH = """\
@@ -70,20 +70,17 @@ def write_uv(folder: Path) -> Path:
         f'PYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} "$@"\n'
     )
     (folder / "python").write_text(python)
-    program = folder / "uv"
-    program.write_text(
-        f"""#!/bin/sh
-here={shlex.quote(str(folder))}
+    return fakes.script(
+        folder / "uv",
+        f"""here={shlex.quote(str(folder))}
 echo "$@" >> "$here/calls"
 [ -e "$here/slow" ] && {{ echo waiting; exec sleep 600; }}
 [ -e "$here/fail" ] && {{ cat "$here/fail" >&2; exit 1; }}
 [ "$1" = venv ] || exit 0
 for place; do :; done
 mkdir -p "$place/bin" && cp "$here/python" "$place/bin/python" && chmod +x "$place/bin/python"
-"""
+""",
     )
-    program.chmod(0o755)
-    return program
 
 
 def calls(uv: Path) -> list[str]:

@@ -98,6 +98,14 @@ NO_DEVICE = "  (none)"
 TWO_GPUS = "  CUDA0: NVIDIA A (81559 MiB, 80982 MiB free)\n  CUDA1: NVIDIA B (81559 MiB, 80982 MiB free)"
 
 
+def script(path: Path, body: str) -> Path:
+    """Write a script of the shell, or of what its first line names, that can be run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(body if body.startswith("#!") else f"#!/bin/sh\n{body}")
+    path.chmod(0o755)
+    return path
+
+
 def program(
     path: Path,
     body: str,
@@ -108,18 +116,15 @@ def program(
 ) -> Path:
     """Write one executable: it answers --version, --help and --list-devices, and else runs ``body``."""
     help_text = HELP / "0.3.36" / f"{help_from}.txt"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        f"""#!/bin/sh
-case "$1" in
+    return script(
+        path,
+        f"""case "$1" in
   --version) printf %s {shlex.quote(version)} >&2; exit 0;;
   --help) cat {shlex.quote(str(help_text))}; exit 0;;
   --list-devices) printf 'Available devices:\\n%s\\n' {shlex.quote(devices)}; exit 0;;
 esac
-{body}"""
+{body}""",
     )
-    path.chmod(0o755)
-    return path
 
 
 def install(folder: Path, *, plain: str = PLAIN, drafting: str = DRAFTING, devices: str = NO_DEVICE) -> Path:
