@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -62,9 +61,9 @@ _INSTALLERS = (
 )
 
 
-def install_command(packages: str, installers: Sequence[tuple[str, str]] = _INSTALLERS) -> str:
+def install_command(packages: str) -> str:
     """Return this system's command to install packages."""
-    words = next((words for tool, words in installers if shutil.which(tool)), "install")
+    words = next((words for tool, words in _INSTALLERS if shutil.which(tool)), "install")
     return f"{words} {packages}"
 
 

@@ -77,9 +77,10 @@ def _sentences(bench: ResultSet) -> Iterator[str]:
         yield "Nothing was measured."
         return
     yield f"Design: {figures.extent(groups[0])}; {'; '.join(_arms(groups))}."
+    anchors = units.counted(sum(bench.runs.column("anchor")), "anchor run")
     yield (
         "Every arm was measured on every prompt in every repeat, with prompts and arms in random order "
-        f"(seed {groups[0].spec.sampling.seed}); warm-ups and {_n_anchors(bench)} do not count."
+        f"(seed {groups[0].spec.sampling.seed}); warm-ups and {anchors} do not count."
     )
     if meta.stopping is not None:
         rule = meta.stopping
@@ -137,10 +138,6 @@ def _arms(groups: Sequence[Arm]) -> Iterator[str]:
         parts += [f"γ = {', '.join(sizes)}"] if sizes else []
         parts += [f"settings `{'`, `'.join(settings)}`"] if settings else []
         yield ", ".join(parts)
-
-
-def _n_anchors(bench: ResultSet) -> str:
-    return units.counted(sum(bench.runs.column("anchor")), "anchor run")
 
 
 def bibtex(benches: Sequence[ResultSet], version: str, author: str | None, made_at: str) -> str:

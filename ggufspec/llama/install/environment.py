@@ -108,10 +108,9 @@ def capture_program(argv: Sequence[str], *, timeout_s: float = 60.0) -> tuple[pr
         return proc.capture(argv, env=program_environment(scratch), cwd=scratch, timeout_s=timeout_s)
 
 
-def inherited(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """Return the variables that llama.cpp gets from the user."""
-    needed = {name: value for name, value in environ.items() if _NEEDED.fullmatch(name)}
-    return needed | switches(environ)
+    return {name: value for name, value in os.environ.items() if _NEEDED.fullmatch(name)} | switches()
 
 
 def switches(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -287,7 +287,8 @@ def _set() -> tuple[Path | None, str]:
 
 def _search() -> Iterator[Install | Skipped]:
     """Yield our builds, the preferred one first, the install on PATH, then llama-cpp-python's library."""
-    for folder in _in_order(store.read_manifests()):
+    manifests = store.read_manifests()
+    for folder in sorted(manifests, key=lambda folder: _age(manifests[folder])):
         build = store.examine(folder)
         if isinstance(build, Skipped):
             yield build
@@ -395,11 +396,6 @@ def _inspect(
 def _flags(built: Built) -> tuple[str, ...]:
     """Return the options of a build, and the variables that were set for it."""
     return (*built.options, *(f"{name}={value}" for name, value in (built.environment or {}).items()))
-
-
-def _in_order(manifests: Mapping[Path, Built | None]) -> list[Path]:
-    """Return the folders of builds, the newest llama.cpp first."""
-    return sorted(manifests, key=lambda folder: _age(manifests[folder]))
 
 
 def _age(built: Built | None) -> tuple[int, float]:

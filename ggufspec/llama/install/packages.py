@@ -65,11 +65,7 @@ def find_package_in(path: Path) -> Package | Skipped | None:
     folder = path.parent if path.name == _FOLDER else path
     if folder.name != _PACKAGE or not (folder / _INITIAL).is_file():
         return None
-    return _examine(folder, _distribution_of(folder))
-
-
-def _distribution_of(folder: Path) -> metadata.Distribution | None:
-    return next(iter(metadata.distributions(name=NAME, path=[str(folder.parent)])), None)
+    return _examine(folder, next(iter(metadata.distributions(name=NAME, path=[str(folder.parent)])), None))
 
 
 def _examine(folder: Path, distribution: metadata.Distribution | None) -> Package | Skipped:

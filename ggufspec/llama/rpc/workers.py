@@ -189,7 +189,7 @@ def read_worker(address: str, *, timeout_s: float = _ANSWER_S) -> WorkerReport:
     return _ask(address, timeout_s, lambda connection: _read(address, connection))
 
 
-def measure_worker(address: str, *, timeout_s: float = _ANSWER_S) -> WorkerReport:
+def measure_worker(address: str) -> WorkerReport:
     """Return what a worker says of itself, with the round-trip time and the bandwidth of the network to it.
 
     Raises:
@@ -202,7 +202,7 @@ def measure_worker(address: str, *, timeout_s: float = _ANSWER_S) -> WorkerRepor
         bytes_per_s = _measure_bandwidth(connection, rtt_s) if connection.can_send else None
         return replace(report, rtt_s=rtt_s, bytes_per_s=bytes_per_s)
 
-    return _ask(address, timeout_s, measure)
+    return _ask(address, _ANSWER_S, measure)
 
 
 def _read(address: str, connection: Connection) -> WorkerReport:

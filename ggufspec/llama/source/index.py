@@ -15,7 +15,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,14 +90,14 @@ def settings(environ: Mapping[str, str] = os.environ) -> IndexSettings:
     )
 
 
-def installer_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def installer_environment() -> dict[str, str]:
     """Return the environment for pip or uv: their variables, proxies, and no other secret."""
     allowed = {
         name: value
-        for name, value in environ.items()
+        for name, value in os.environ.items()
         if name.startswith(("PIP_", "UV_")) or name.lower() in PROXIES
     }
-    return without_secrets(environ) | allowed | {"PIP_USER": "0"}
+    return without_secrets(os.environ) | allowed | {"PIP_USER": "0"}
 
 
 def release(text: str, package: str = PACKAGE) -> str:
@@ -149,22 +149,17 @@ def newest(where: IndexSettings | None = None) -> str:
     return releases(where)[-1]
 
 
-def releases_between(
-    first: str, last: str, where: IndexSettings | None = None, *, package: str = PACKAGE
-) -> tuple[str, ...]:
+def releases_between(first: str, last: str, *, package: str = PACKAGE) -> tuple[str, ...]:
     """Return the releases from the first to the last, both included, pre-releases left out.
 
     Raises:
         SourceError: one of them is not on the index or not a version, or the last is not the newer one.
     """
     first, last = release(first, package), release(last, package)
-    listed = releases(where, package=package)
+    listed = releases(package=package)
     for version in (first, last):
         if version not in listed:
-            raise SourceError(
-                f"{package} {version} was not found on the package index",
-                _advice(package, set(map(Version, listed)), Version(version)),
-            )
+            raise _not_found(package, set(map(Version, listed)), version)
     if Version(first) >= Version(last):
         raise SourceError(f"{last} is not newer than {first}", "give the older version first")
     return tuple(listed[listed.index(first) : listed.index(last) + 1])
@@ -183,10 +178,7 @@ def releases(where: IndexSettings | None = None, *, package: str = PACKAGE) -> l
         offered = {Version(file.version) for _, candidates in answers for file in candidates if file.version}
     finals = [version for version in offered if not version.is_prerelease]
     if not finals:
-        what_failed = f" ({'; '.join(reasons)})" if reasons else ""
-        raise SourceError(
-            f"{package} was not found on the package index{what_failed}", _advice(package, offered)
-        )
+        raise _not_found(package, offered, reasons=reasons)
     return list(map(str, sorted(finals)))
 
 
@@ -224,21 +216,29 @@ def _find(
         for file in files:
             if file.version is None or Version(file.version) != wanted:
                 continue  # 0.3.36+local also matches ==0.3.36
+            shown = redact(file.link.url_without_fragment)
             sha256 = (file.link.hash_option or {}).get("sha256", [""])[0].lower()
             if not _SHA256.fullmatch(sha256):
-                reasons.append(f"{_shown(file.link)} has no SHA-256")
+                reasons.append(f"{shown} has no SHA-256")
             elif digest not in {None, sha256}:
-                reasons.append(f"{_shown(file.link)} has the SHA-256 {sha256}, not {digest} as before")
+                reasons.append(f"{shown} has the SHA-256 {sha256}, not {digest} as before")
             else:
                 return file.link, sha256
+    raise _not_found(package, offered, version, reasons)
+
+
+def _not_found(
+    package: str, offered: set[Version], version: str | None = None, reasons: Sequence[str] = ()
+) -> SourceError:
+    what = package if version is None else f"{package} {version}"
     what_failed = f" ({'; '.join(reasons)})" if reasons else ""
-    raise SourceError(
-        f"{package} {version} was not found on the package index{what_failed}",
-        _advice(package, offered, wanted),
+    return SourceError(
+        f"{what} was not found on the package index{what_failed}",
+        _advice(package, offered, None if version is None else Version(version)),
     )
 
 
-def _advice(package: str, offered: set[Version], wanted: Version | None = None) -> str:
+def _advice(package: str, offered: set[Version], wanted: Version | None) -> str:
     finals = [version for version in offered if not version.is_prerelease]
     if package == BUILDS_PACKAGE and wanted is not None and finals:
         nearest = sorted(finals, key=lambda version: abs(version.major - wanted.major))[:2]
@@ -294,7 +294,7 @@ def _fetch(client: PyPIClient, link: Link, final: Path) -> Generator[BuildProgre
     """Download an archive into the cache, and check its SHA-256."""
     final.parent.mkdir(parents=True, exist_ok=True)
     aside = final.with_name(f".{final.name}.{os.getpid()}")
-    done = 0
+    name, done = redact(link.url_without_fragment), 0
     try:
         # "identity": a server that calls the archive's own gzip a transfer encoding must not unpack it
         with (
@@ -306,11 +306,11 @@ def _fetch(client: PyPIClient, link: Link, final: Path) -> Generator[BuildProgre
             for chunk in response.iter_bytes(_CHUNK_BYTES):
                 file.write(chunk)
                 done += len(chunk)
-                _check_size(done, _shown(link))
+                _check_size(done, name)
                 yield BuildProgress(step=BuildStep.FETCH, done=done, total=total, line=final.name)
             file.flush()
             os.fsync(file.fileno())
-        _verify(aside, final.parent.name, _shown(link))
+        _verify(aside, final.parent.name, name)
         aside.rename(final)
     except SourceError:
         raise
@@ -318,14 +318,10 @@ def _fetch(client: PyPIClient, link: Link, final: Path) -> Generator[BuildProgre
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise
         reason = redact(str(error))
-        raise SourceError(f"{_shown(link)} ended after {done} bytes: {reason}", "try again") from error
+        raise SourceError(f"{name} ended after {done} bytes: {reason}", "try again") from error
     finally:
         aside.unlink(missing_ok=True)
     return final
-
-
-def _shown(link: Link) -> str:
-    return redact(link.url_without_fragment)
 
 
 def _check_size(size_bytes: int, name: str) -> None:
