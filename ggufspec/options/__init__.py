@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         KeyArgument,
         LoadedBench,
         ParseOptions,
+        PolicyOptions,
         PruneOptions,
         PublishOptions,
         ReportOptions,

@@ -73,6 +73,17 @@ class ShowOptions(BenchArgument, ColumnsOption, groups.StrictOption, groups.Tabl
     yes: bool = option("--yes -y", False, section="General", help="Delete without confirmation.")
 
 
+class PolicyOptions(BenchArgument, groups.AnswerOption, section="Drafting"):
+    """Whose rounds to replay, and by which rules."""
+
+    rule: tuple[Path, ...] | None = option(
+        "--rule",
+        kind=FilePath(),
+        repeated=True,
+        help="Python file with rules of your own, which is run; can be repeated.",
+    )
+
+
 class ReportOptions(groups.StrictOption, section="Output"):
     """Which benches to report, and as what."""
 
