@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -97,8 +99,33 @@ def test_more_tokens_wake_more_experts() -> None:
     """Ten experts of which one is used, in 900 MB beside 100 MB that all tokens need."""
     sparse = Shape(weight_bytes=1e9, active_bytes=1.9e8, kv_bytes=0, flops=1, used_share=0.1)
     assert sparse.read_bytes(1, 0) == pytest.approx(1.9e8)
-    assert sparse.read_bytes(2, 0) == pytest.approx(1e8 + 9e8 * 0.19)
+    assert sparse.read_bytes(2, 0) == pytest.approx(1e8 + 9e8 * costs.needed_share(0.1, 2))
     assert sparse.read_bytes(1000, 0) == pytest.approx(1e9)
+    traced = replace(sparse, needed_shares=(0.1, 0.12))
+    assert traced.read_bytes(2, 0) == pytest.approx(1e8 + 9e8 * 0.12)
+    assert traced.read_bytes(2, 0) < traced.read_bytes(3, 0) < sparse.read_bytes(3, 0)
+
+
+def test_the_prior_lies_between_independent_and_equal_choices() -> None:
+    """Neighbours share 25.7 % of 4 of 64 experts in GLM-4.7-Flash."""
+    assert costs.needed_share(1 / 16, 3, persistence=0) == pytest.approx(1 - (15 / 16) ** 3)
+    assert costs.needed_share(1 / 16, 9, persistence=1) == pytest.approx(1 / 16)
+    overlap = 2 - 16 * costs.needed_share(1 / 16, 2)
+    assert overlap == pytest.approx(0.257, abs=0.02)
+
+
+def test_experts_are_counted_in_every_batch_of_neighbours() -> None:
+    """Token t uses the experts t // 4 % 6 and 7: four neighbours change their first expert once or never."""
+    text = [(t // 4 % 6, 7) for t in range(40)]
+    use = costs.count_experts([{3: text}, {3: text[:5]}], 8)
+    assert use is not None
+    assert use.tokens == 40  # the shorter text has no batch of the longest size
+    by_hand = [len({e for t in text[at : at + 4] for e in t}) / 8 for at in range(37)]
+    assert use.layers[3][3] == pytest.approx(sum(by_hand) / 37)
+    assert use.layers[3][0] == 2 / 8
+    assert use.shares({3: 1.0}) == use.layers[3]
+    assert use.shares({3: 1.0, 4: 1.0}) == ()
+    assert costs.count_experts([{3: text[:5]}], 8) is None
 
 
 @given(

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggufspec.forecast.costs.curve import CostCurve, MeasuredOn, Point
+from ggufspec.forecast.costs.experts import needed_share
 from ggufspec.stats import Estimate
 from ggufspec.units import parse_quantity
 
@@ -34,6 +35,8 @@ class Shape:
         weight_bytes: the weights that some token may need.
         active_bytes: those that one token needs; less than all only with experts.
         used_share: the share of the experts that one token is sent to; 1 without experts.
+        needed_shares: the traced share that 1, 2, … neighbouring tokens are sent to; beyond the last, and
+            where nothing was traced, the prior of ``costs.experts`` goes on.
         kv_bytes: what every earlier token of the context adds to read.
         flops: floating-point operations per token, without attention over the context.
         kv_flops: those that every earlier token adds.
@@ -45,17 +48,25 @@ class Shape:
     flops: float
     kv_flops: float = 0.0
     used_share: float = 1.0
+    needed_shares: tuple[float, ...] = ()
 
     def read_bytes(self, tokens: int, depth: float) -> float:
-        """Return what a batch reads: weights once, and those of all experts that its tokens are sent to.
-
-        Tokens are taken to choose their experts independently: n of them need 1 − (1 − share)^n of all.
-        """
+        """Return what a batch reads: weights once, and those of all experts that its tokens are sent to."""
         experts = 0.0
         if self.used_share < 1:
             experts = (self.weight_bytes - self.active_bytes) / (1 - self.used_share)
-        needed = experts * (1 - (1 - self.used_share) ** tokens)
-        return self.weight_bytes - experts + needed + depth * self.kv_bytes
+        idle = experts * (1 - self._needed_share(tokens))
+        return self.weight_bytes - idle + depth * self.kv_bytes
+
+    def _needed_share(self, tokens: int) -> float:
+        traced = len(self.needed_shares)
+        if tokens <= traced:
+            return self.needed_shares[tokens - 1]
+        if not traced:
+            return needed_share(self.used_share, tokens)
+        # further tokens find as many of the idle experts as the prior says
+        left = (1 - needed_share(self.used_share, tokens)) / (1 - needed_share(self.used_share, traced))
+        return 1 - (1 - self.needed_shares[-1]) * left
 
     def computed_flops(self, tokens: int, depth: float) -> float:
         """Return the operations of a batch."""

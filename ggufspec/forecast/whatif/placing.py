@@ -7,26 +7,28 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ggufspec import units
 from ggufspec.domain import CacheTypes, Offload
 from ggufspec.forecast import costs
-from ggufspec.forecast.costs import DevicePeaks, ModelPart, Shape
+from ggufspec.forecast.costs import DevicePeaks, ExpertUse, ModelPart, Shape
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.compat import mtp_layers, read_head
 from ggufspec.modelfiles.gguf import ModelCard, Tensor
-from ggufspec.modelfiles.memory import F16, Distribution, MemorySettings, cache_bytes
+from ggufspec.modelfiles.memory import F16, Distribution, MemorySettings, cache_bytes, expert_layer
 
 _LOOKED_UP = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\b")
 _BLOCK = re.compile(r"blk\.(\d+)\.")
-_EXPERTS = re.compile(r"blk\.\d+\.ffn_\w+_exps\b")
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _LEAST_DEPTH = 256
 
 
-def shape(card: ModelCard, *, depth: int, caches: CacheTypes = F16) -> Shape:
+def shape(
+    card: ModelCard, *, depth: int, caches: CacheTypes = F16, experts: ExpertUse | None = None
+) -> Shape:
     """Return a model's shape.
 
     Embeddings are looked up, not read, unless they serve for the output, too. Layers with a sliding window
@@ -37,13 +39,19 @@ def shape(card: ModelCard, *, depth: int, caches: CacheTypes = F16) -> Shape:
         card: the model.
         depth: tokens in the context.
         caches: the types of its caches.
+        experts: how many experts batches need, where that was traced.
     """
     settings = _settings(depth, caches)
-    return _shape_of(card, _read_tensors(card), _layers(card), settings)
+    return _shape_of(card, _read_tensors(card), _layers(card), settings, experts)
 
 
 def shapes_by_device(
-    card: ModelCard, distribution: Distribution, *, depth: int, caches: CacheTypes = F16
+    card: ModelCard,
+    distribution: Distribution,
+    *,
+    depth: int,
+    caches: CacheTypes = F16,
+    experts: ExpertUse | None = None,
 ) -> dict[int | None, Shape]:
     """Return the shape of what each device evaluates; a GPU's number, or None for the host, is the key.
 
@@ -54,6 +62,7 @@ def shapes_by_device(
         distribution: where its tensors and caches are.
         depth: tokens in the context.
         caches: the types of its caches.
+        experts: how many experts batches need, where that was traced.
     """
     settings = _settings(depth, caches)
     held: dict[int | None, list[Tensor]] = {}
@@ -65,7 +74,7 @@ def shapes_by_device(
     for layer in _layers(card):
         layers.setdefault(distribution.caches[layer], []).append(layer)
     return {
-        device: _shape_of(card, held.get(device, ()), layers.get(device, ()), settings)
+        device: _shape_of(card, held.get(device, ()), layers.get(device, ()), settings, experts)
         for device in dict.fromkeys((*layers, *held))
     }
 
@@ -93,10 +102,17 @@ def _read_tensors(card: ModelCard) -> list[Tensor]:
 
 
 def _shape_of(
-    card: ModelCard, read: Sequence[Tensor], layers: Sequence[int], settings: MemorySettings
+    card: ModelCard,
+    read: Sequence[Tensor],
+    layers: Sequence[int],
+    settings: MemorySettings,
+    use: ExpertUse | None,
 ) -> Shape:
     """Return the shape of some tensors, and of the caches and the attention of some layers."""
-    experts = [tensor for tensor in read if _EXPERTS.match(tensor.name)]
+    experts = [tensor for tensor in read if expert_layer(tensor.name) is not None]
+    expert_bytes: Counter[int] = Counter()
+    for tensor in experts:
+        expert_bytes[expert_layer(tensor.name) or 0] += tensor.size_bytes
     share = card.n_experts_used / card.n_experts if card.n_experts and card.n_experts_used else 1.0
     weight_bytes = sum(tensor.size_bytes for tensor in read)
     idle_bytes = (1 - share) * sum(tensor.size_bytes for tensor in experts)
@@ -109,6 +125,7 @@ def _shape_of(
         flops=2 * (sum(math.prod(tensor.shape) for tensor in read) - idle_weights),
         kv_flops=sum(2 * card.n_heads[layer] * (card.key_length + card.value_length) for layer in layers),
         used_share=share if experts else 1.0,
+        needed_shares=use.shares(expert_bytes) if use is not None else (),
     )
 
 
@@ -167,6 +184,7 @@ def parts_of(
     *,
     depth: int,
     settings: memory.MemorySettings | None = None,
+    experts: ExpertUse | None = None,
 ) -> tuple[ModelPart, ...]:
     """Return the parts of a model that each machine evaluates.
 
@@ -176,13 +194,14 @@ def parts_of(
         machines: what computes them.
         depth: tokens in the context.
         settings: the types of its caches, and how the build in use lays models out.
+        experts: how many experts batches need, where that was traced.
 
     Raises:
         ValueError: layers stay on the CPU, and the host is not known.
     """
     used = (settings or memory.MemorySettings(context=depth)).with_caches(offload.target.caches)
     distribution = memory.distribute(card, offload.target, used.layout, tensor_split=offload.tensor_split)
-    shapes = shapes_by_device(card, distribution, depth=depth, caches=used.caches)
+    shapes = shapes_by_device(card, distribution, depth=depth, caches=used.caches, experts=experts)
 
     def parts() -> Iterator[ModelPart]:
         for device, shape in shapes.items():

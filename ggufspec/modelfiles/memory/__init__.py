@@ -8,7 +8,13 @@ CUDA context itself (some hundred MiB) and other programs are left to the reserv
 from __future__ import annotations
 
 from ggufspec.modelfiles.gguf import ModelCard
-from ggufspec.modelfiles.memory.placement import Distribution, Footprint, ModelMemory, distribute
+from ggufspec.modelfiles.memory.placement import (
+    Distribution,
+    Footprint,
+    ModelMemory,
+    distribute,
+    expert_layer,
+)
 from ggufspec.modelfiles.memory.settings import (
     DEFAULT_UBATCH,
     F16,
@@ -48,6 +54,7 @@ __all__ = [
     "cache_bytes",
     "distribute",
     "doubts",
+    "expert_layer",
     "fits",
     "layout_for",
     "plan",

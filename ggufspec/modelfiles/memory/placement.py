@@ -22,7 +22,7 @@ from ggufspec.modelfiles.memory.settings import Layout, MemorySettings, cache_by
 _FLOAT = 4
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _INPUT = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\b")
-_EXPERTS = re.compile(r"blk\.\d+\.ffn_(?:up|down|gate|gate_up)_(?:ch)?exps\b")
+_EXPERTS = re.compile(r"blk\.(\d+)\.ffn_(?:up|down|gate|gate_up)_(?:ch)?exps\b")
 _EMBEDDING = "token_embd.weight"
 _OUTPUT = "output.weight"
 
@@ -102,6 +102,12 @@ class ModelMemory:
     host: Footprint
     gpu: Footprint
     gpus: tuple[Footprint, ...] = ()
+
+
+def expert_layer(name: str) -> int | None:
+    """Return the layer of a tensor that has experts; None for any other tensor."""
+    found = _EXPERTS.match(name)
+    return None if found is None else int(found[1])
 
 
 @dataclass(frozen=True, kw_only=True)
