@@ -201,7 +201,7 @@ def write_eagle3(
 ) -> None:
     """Write an EAGLE-3 head; its embeddings and output are the target's own."""
     shape, blocks = target.shape, head.blocks
-    writer = _writer(path, "eagle3", "ggufspec demo EAGLE-3 head", shape, blocks=1, ffn=EAGLE3_FFN)
+    writer = make_writer(path, "eagle3", "ggufspec demo EAGLE-3 head", shape, blocks=1, ffn=EAGLE3_FFN)
     writer.add_array("eagle3.target_layers", EAGLE3_LAYERS)  # gguf's releases have no function for these two
     writer.add_uint32("eagle3.target_hidden_size", shape.dim)
     add_tokenizer(writer, tokenizer)
@@ -214,7 +214,7 @@ def write_eagle3(
         "blk.0.attn_k": blocks["wk"],
         **_parts_as_they_are(blocks),
     }
-    _write(writer, path, {name: part.weight for name, part in parts.items()})
+    write_tensors(writer, path, {name: part.weight for name, part in parts.items()})
 
 
 def write_dflash(
@@ -222,7 +222,7 @@ def write_dflash(
 ) -> None:
     """Write a DFlash head; its embeddings and output are the target's own."""
     blocks = head.blocks
-    writer = _writer(
+    writer = make_writer(
         path,
         "dflash",
         "ggufspec demo DFlash head",
@@ -247,7 +247,7 @@ def write_dflash(
     for name in ("q", "k"):
         weights[f"blk.0.attn_{name}"] = _halves(blocks[f"w{name}"].weight, DFLASH_HEADS)
         weights[f"blk.0.attn_{name}_norm"] = _halves(blocks[f"{name}_norm"].weight, 1)
-    _write(writer, path, weights)
+    write_tensors(writer, path, weights)
 
 
 def _parts_as_they_are(blocks: nn.ModuleDict) -> dict[str, nn.Module]:
@@ -271,7 +271,7 @@ def write_mtp(head: Mtp, target: Llama, tokenizer: sentencepiece.SentencePiecePr
     """
     shape, blocks, last = target.shape, head.blocks, target.shape.layers
     half = MTP_FFN // 2
-    writer = _writer(path, "glm4moe", "ggufspec demo MTP target", shape, blocks=last + 1, ffn=shape.ffn)
+    writer = make_writer(path, "glm4moe", "ggufspec demo MTP target", shape, blocks=last + 1, ffn=shape.ffn)
     writer.add_nextn_predict_layers(1)
     writer.add_expert_count(1)
     writer.add_expert_used_count(1)
@@ -317,7 +317,7 @@ def write_mtp(head: Mtp, target: Llama, tokenizer: sentencepiece.SentencePiecePr
         }.items()
     }
     writer.add_tensor(f"blk.{last}.exp_probs_b.bias", np.zeros(1, dtype=np.float32))
-    _write(writer, path, weights)
+    write_tensors(writer, path, weights)
 
 
 def _halves(weight: Tensor, heads: int) -> Tensor:
@@ -325,7 +325,7 @@ def _halves(weight: Tensor, heads: int) -> Tensor:
     return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
-def _writer(
+def make_writer(
     path: Path,
     arch: str,
     name: str,
@@ -344,7 +344,7 @@ def _writer(
     return writer
 
 
-def _write(writer: gguf.GGUFWriter, path: Path, weights: dict[str, Tensor]) -> None:
+def write_tensors(writer: gguf.GGUFWriter, path: Path, weights: dict[str, Tensor]) -> None:
     """Write matrices in Q8_0 and the rest in F32, and give the file its name in one step."""
     kind = GGMLQuantizationType.Q8_0
     for name, weight in weights.items():

@@ -35,6 +35,8 @@ from ggufspec.engines.library.messages import (
     Curve,
     CurveRun,
     DraftLimits,
+    ExpertChoices,
+    ExpertRun,
     LibraryRecord,
     ModelLoad,
     RecordedTrace,
@@ -246,8 +248,25 @@ class InprocessEngine(Engine):
         assert isinstance(reply, TextScores)
         return reply
 
-    def _request(self, spec: RunSpec, run: TraceRun | ScoreRun | CurveRun) -> WorkerReply | None:
-        drafters = () if isinstance(run, ScoreRun) else run.drafters
+    def experts(self, spec: RunSpec, answer: tuple[int, ...]) -> ExpertChoices:
+        """Return which experts the target uses for each token of a text; nothing is timed.
+
+        Args:
+            spec: the target's run; its length is not used.
+            answer: the tokens that it wrote after the prompt.
+
+        Raises:
+            Failure: the target does not load, or the library fails, such as for want of memory.
+        """
+        run = ExpertRun(
+            target=self._target(spec), prompt=spec.prompt.text, answer=answer, threads=spec.threads
+        )
+        reply = self._request(spec, run)
+        assert isinstance(reply, ExpertChoices)
+        return reply
+
+    def _request(self, spec: RunSpec, run: TraceRun | ScoreRun | ExpertRun | CurveRun) -> WorkerReply | None:
+        drafters = run.drafters if isinstance(run, TraceRun | CurveRun) else ()
         exchange = self._ask(spec, run, run.target, drafters)
         if exchange.failure is not None:
             exchange.failure.log = exchange.log

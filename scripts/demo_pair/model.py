@@ -83,8 +83,10 @@ class Block(nn.Module):
             cache[:] = [k, v]
         out = functional.scaled_dot_product_attention(q, k, v, is_causal=time > 1)
         x = x + self.wo(out.transpose(1, 2).reshape(batch, time, dim))
-        h = self.ffn_norm(x)
-        return x + self.down(functional.silu(self.gate(h)) * self.up(h))
+        return x + self.feed_forward(self.ffn_norm(x))
+
+    def feed_forward(self, h: Tensor) -> Tensor:
+        return self.down(functional.silu(self.gate(h)) * self.up(h))
 
 
 class Llama(nn.Module):
@@ -129,13 +131,13 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def orthogonalize(grad: Tensor, iterations: int = 5) -> Tensor:
-    """Return (nearly) the orthogonal matrix nearest to grad, by a quintic Newton-Schulz iteration."""
-    x = grad.T if grad.shape[0] > grad.shape[1] else grad
-    x = x / (x.norm() + 1e-7)
+    """Return (nearly) the orthogonal matrix nearest to grad, or to each of several: Newton-Schulz."""
+    x = grad.mT if grad.shape[-2] > grad.shape[-1] else grad
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(iterations):
-        gram = x @ x.T
-        x = 3.4445 * x + torch.addmm(gram, gram, gram, beta=-4.7750, alpha=2.0315) @ x
-    return x.T if grad.shape[0] > grad.shape[1] else x
+        gram = x @ x.mT
+        x = 3.4445 * x + (2.0315 * gram @ gram - 4.7750 * gram) @ x
+    return x.mT if grad.shape[-2] > grad.shape[-1] else x
 
 
 class Schedule(NamedTuple):
@@ -159,7 +161,7 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, schedule: Schedule) -> None:
         blocks = list(model.blocks.parameters())
-        self.matrices = [p for p in blocks if p.dim() == 2]
+        self.matrices = [p for p in blocks if p.dim() > 1]  # of a mixture several in one
         known = {id(p) for p in self.matrices}
         self.others = [p for p in model.parameters() if id(p) not in known]
         self.momentum = [torch.zeros_like(p) for p in self.matrices]
@@ -177,7 +179,7 @@ class Optimizer:
         for p, momentum in zip(self.matrices, self.momentum, strict=True):
             momentum.lerp_(p.grad, 0.05)
             update = orthogonalize(p.grad.lerp(momentum, 0.95))
-            size = max(1.0, p.shape[0] / p.shape[1]) ** 0.5
+            size = max(1.0, p.shape[-2] / p.shape[-1]) ** 0.5
             p.mul_(1 - 0.1 * rate).add_(update, alpha=-rate * size)
         for p in (*self.matrices, *self.others):
             p.grad = None

@@ -6,6 +6,7 @@ from ggufspec.engines.library.messages import (
     BEFORE_MTP,
     NEAR_TIE,
     DraftLimits,
+    ExpertChoices,
     HeadDraft,
     RoundPart,
     TextScores,

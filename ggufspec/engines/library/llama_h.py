@@ -136,6 +136,7 @@ _PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_n_ctx": (_COUNT, (_POINTER,)),
     "llama_n_batch": (_COUNT, (_POINTER,)),
     "llama_n_ubatch": (_COUNT, (_POINTER,)),
+    "llama_free": (None, (_POINTER,)),
     "llama_set_n_threads": (None, (_POINTER, _INT, _INT)),
     "llama_set_causal_attn": (None, (_POINTER, _FLAG)),
     "llama_synchronize": (None, (_POINTER,)),
@@ -183,6 +184,8 @@ _PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "ggml_backend_register": (None, (_POINTER,)),
     "ggml_backend_dev_by_name": (_POINTER, (_TEXT,)),
     "ggml_backend_cpu_buffer_type": (_POINTER, ()),
+    "ggml_backend_tensor_get": (None, (_POINTER, _POINTER, _SIZE, _SIZE)),
+    "ggml_get_name": (_TEXT, (_POINTER,)),
 }
 """What a function returns and takes, by its name; pointers are addresses, or None."""
 

@@ -277,6 +277,27 @@ class TextScores:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExpertRun:
+    """Let the target read a text that it wrote after a prompt, and tell which experts each token uses."""
+
+    target: ModelLoad
+    prompt: str
+    answer: tuple[int, ...]
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertChoices:
+    """The experts of each token, in layers that have some: ``layers[number][token]``.
+
+    The tokens are those that a target reads while it writes the answer: the prompt's last one, and all of the
+    answer but its last.
+    """
+
+    layers: Mapping[int, tuple[tuple[int, ...], ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class CurveRun:
     """Time rounds of every size at every depth, in the order in which runs mix them.
 
@@ -333,5 +354,5 @@ class Refusal:
     reason: str
 
 
-WorkerRequest = Prepare | WorkerRun | TraceRun | ScoreRun | CurveRun
-WorkerReply = Prepared | LibraryRecord | RecordedTrace | TextScores | Curve | Refusal
+WorkerRequest = Prepare | WorkerRun | TraceRun | ScoreRun | ExpertRun | CurveRun
+WorkerReply = Prepared | LibraryRecord | RecordedTrace | TextScores | ExpertChoices | Curve | Refusal

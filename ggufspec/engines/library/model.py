@@ -142,8 +142,17 @@ class Model:
         busy_s: seconds spent in llama.cpp so far, evaluating, sampling and rolling back.
     """
 
-    def __init__(self, lib: Llama, threadpools: Threadpools, load: ModelLoad, *, threads: int) -> None:
-        """Load and warm up.
+    def __init__(
+        self,
+        lib: Llama,
+        threadpools: Threadpools,
+        load: ModelLoad,
+        *,
+        threads: int,
+        handle: Any = None,
+        **settings: Any,
+    ) -> None:
+        """Load, unless ``handle`` is a loaded model, and warm up; ``settings`` are those of ``make_context``.
 
         Raises:
             Failure: the library cannot load the model, or cannot create a context of that size.
@@ -153,8 +162,8 @@ class Model:
         self._lib = lib
         self._threadpools = threadpools
         self._threads = 0
-        self.handle = open_model(lib, load)
-        self.context = make_context(lib, self.handle, load)
+        self.handle = handle or open_model(lib, load)
+        self.context = make_context(lib, self.handle, load, **settings)
         self._memory = lib.llama_get_memory(self.context)
         self.vocabulary = ModelVocabulary(lib, self.handle)
         self.n_context = int(lib.llama_n_ctx(self.context))
@@ -287,6 +296,10 @@ class Model:
         self.rolls_back = bool(self._lib.llama_memory_seq_rm(self._memory, 0, 1, -1))
         self.clear()
         self.wait()
+
+    def free_context(self) -> None:
+        """Give the context's memory back; nothing can be evaluated any more."""
+        self._lib.llama_free(self.context)
 
     def clear(self) -> None:
         """Empty the cache."""

@@ -24,10 +24,12 @@ from ggufspec.domain import Failure, Status
 from ggufspec.engines.library import commandline
 from ggufspec.engines.library.costing import curve
 from ggufspec.engines.library.decoding import write
+from ggufspec.engines.library.experts import trace_experts
 from ggufspec.engines.library.heads import BlockHead, ChainedHead, Drafter, make_head
 from ggufspec.engines.library.llama_h import Llama, load_library
 from ggufspec.engines.library.messages import (
     CurveRun,
+    ExpertRun,
     LibraryRecord,
     ModelLoad,
     Prepare,
@@ -190,6 +192,11 @@ class Worker:
                 return trace(self._models[request.target, False], drafters, request, self._spreads)
             case ScoreRun():
                 return score(self._models[request.target, False], request)
+            case ExpertRun():
+                assert self._lib is not None
+                assert self._threadpools is not None
+                target = self._models[request.target, False]
+                return trace_experts(self._lib, self._threadpools, target, request)
             case CurveRun():
                 drafters = self._drafters(request.target, request.drafters)
                 return curve(self._models[request.target, False], drafters, request)
