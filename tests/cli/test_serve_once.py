@@ -97,7 +97,6 @@ def test_a_shorter_prompt_is_sent_where_a_long_one_takes_too_long(tmp_path: Path
 )
 def test_a_server_that_cannot_serve_says_why(tmp_path: Path, behaviour: Behaviour, reason: str) -> None:
     launch = _serve(tmp_path, behaviour)
-    assert launch.failure is not None
     assert launch.failure.startswith(reason)
 
 

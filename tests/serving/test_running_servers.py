@@ -251,10 +251,8 @@ def test_tokens_for_other_clients_are_recognised() -> None:
         sample = serving.with_counters(
             serving.summarize(spec, list), spec, CounterPair(before=before, after=after), received=received
         ).sample
-        assert sample.traffic is not None
         assert sample.traffic.others_share == pytest.approx(share)
     sample = serving.with_counters(serving.summarize(spec, list), spec, CounterPair(), received=9).sample
-    assert sample.traffic is not None
     assert sample.traffic.others_share is None
 
 
@@ -266,7 +264,6 @@ def test_each_request_keeps_what_the_server_counted_of_it() -> None:
     )
     records = [record, msgspec.structs.replace(record, number=1, timings=None)]
     traffic = serving.summarize(spec, lambda: records).sample.traffic
-    assert traffic is not None
     told = [(one.prompt_tokens, one.cached_tokens, one.drafted, one.accepted) for one in traffic.requests]
     assert told == [(3, 4, 6, 2), (None, None, None, None)]
 
@@ -326,7 +323,6 @@ def test_a_chunk_of_several_tokens_is_one_arrival() -> None:
         [1.0, 2.0],
         "one two<think>three",
     )
-    assert reply.timings is not None
     assert (reply.timings.prompt_n, reply.timings.predicted_n) == (5, 7)
 
 
@@ -336,7 +332,6 @@ def test_timings_of_llama_server_are_kept() -> None:
         f'{{"choices": [{{"text": "", "finish_reason": "stop"}}], {timings}}}',
         '{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 8}}',
     )
-    assert reply.timings is not None
     assert (reply.timings.predicted_n, reply.timings.draft_n_accepted) == (3, 2)
 
 
@@ -432,7 +427,6 @@ def test_two_servers_are_compared_in_turn(servers: ExitStack) -> None:
     assert target.acceptance is None
     assert drafted.gain is not None
     acceptance = drafted.acceptance
-    assert acceptance is not None
     assert acceptance.n_drafted == 3 * (acceptance.n_rounds or 0) > 0
     assert acceptance.by_position == pytest.approx((acceptance.accept_rate,) * 3)
     repeats = [run.repeat for run in stored.current]
@@ -528,7 +522,6 @@ def test_sessions_of_servers_that_were_not_started_again_are_one() -> None:
 def test_percentiles_of_one_server_have_no_interval(servers: ExitStack) -> None:
     alone, drafting = _pair(servers)
     target, _ = arms.group(_measure(_request(alone, drafting).replace(repeats=4, parallel=2)))
-    assert target.traffic is not None
     assert target.traffic.ttft_s
     assert all(estimate.lo is None for estimate in target.traffic.ttft_s.values())
 
@@ -539,7 +532,6 @@ def test_servers_that_are_named_several_times_are_loads(servers: ExitStack) -> N
     asked = _request(*pairs[0]).replace(url=urls[0], url_drafting=urls[1], repeats=4)
     stored = _measure(asked)
     _, drafted = arms.group(stored)
-    assert drafted.gain is not None
     assert (drafted.gain.components.loads, drafted.gain.gap) == (3, None)
     assert {run.argv[1].rpartition("/v1/")[0] for run in stored.current} == {*urls[0], *urls[1]}
     with pytest.raises(GgufspecError, match="--url names 3 servers and --url-drafting 2"):
@@ -549,7 +541,6 @@ def test_servers_that_are_named_several_times_are_loads(servers: ExitStack) -> N
 def test_sglangs_acceptance_follows_from_its_counts(servers: ExitStack) -> None:
     alone, drafting = _pair(servers, "SGLang")
     _, drafted = arms.group(_measure(_request(alone, drafting)))
-    assert drafted.acceptance is not None
     assert drafted.acceptance.mean_accepted_length == pytest.approx(2.5)  # 1 + 9 accepted in 6 rounds
 
 
@@ -557,7 +548,6 @@ def test_llama_server_reports_drafts_with_its_answers(servers: ExitStack) -> Non
     alone, drafting = _pair(servers, "llama-server")
     stored = _measure(_request(alone, drafting))
     _, drafted = arms.group(stored)
-    assert drafted.acceptance is not None
     assert drafted.acceptance.mean_accepted_length == pytest.approx(2.5)
     assert not any(body["cache_prompt"] for body in drafting.completions)
     assert (stored.meta.build.version, stored.meta.build.commit) == ("b9976", "1a2b3c4")
@@ -652,11 +642,9 @@ def test_users_rates_and_depths_work_as_elsewhere(servers: ExitStack, tmp_path: 
     traffics = [block.arms[0].traffic for block in session.suite.blocks]
     assert [(sent.users, sent.depth) for sent in traffics if sent] == [(1, 0), (2, 0), (1, 10), (2, 10)]
     deep = traffics[-1]
-    assert deep is not None
     assert {len(prompt.text.split()) for prompt in deep.prompts} == {11}
     rated = _request(alone).replace(rate=50.0, parallel=2, slo=ServiceLevel(ttft_s=5.0), repeats=1)
     (arm,) = arms.group(_measure(rated))
-    assert arm.traffic is not None
     assert arm.traffic.goodput is not None
 
 
@@ -708,7 +696,6 @@ def test_a_request_that_fails_has_an_outcome(servers: ExitStack, fault: str, out
     alone = _start(servers)
     (run,) = _measure(_request(alone).replace(prompt=("fine", fault), repeats=1)).current
     assert run.sample.status is Status.OK
-    assert run.sample.traffic is not None
     outcomes = {request.outcome for request in run.sample.traffic.requests}
     assert outcomes == {RequestOutcome.OK, outcome}
     assert "requests-failed" in run.doubts
@@ -805,10 +792,8 @@ def test_the_distribution_of_sampled_texts_is_refused_by_name(servers: ExitStack
 def test_a_bench_goes_on_where_it_was_interrupted(servers: ExitStack) -> None:
     alone = _start(servers)
     words = ("bench", "--url", alone.url, "-p", "one", "-n", "16", "--repeats")
-    first = shell.here(*words, "1", "--name", "mine")
-    assert first.returncode == 0, first.stderr
-    more = shell.here(*words, "2", "--resume", "mine")
-    assert more.returncode == 0, more.stderr
+    shell.done(*words, "1", "--name", "mine")
+    shell.done(*words, "2", "--resume", "mine")
     assert len(results.load("mine").current) == 2
 
 
@@ -823,8 +808,7 @@ def test_keys_are_sent_and_never_stored(
         file.write_text(key)
     named = [word for file in files for word in ("--api-key-file", str(file))]
     words = ("bench", "--url", alone.url, "--url-drafting", drafting.url, "-p", "one", "-n", "16", "-r", "1")
-    done = shell.here(*words, *named, "--name", "mine")
-    assert done.returncode == 0, done.stderr
+    done = shell.done(*words, *named, "--name", "mine")
     monkeypatch.setenv(server.KEY_VARIABLE, KEY)
     assert shell.here(*words[:3], *words[5:]).returncode == 0
     sent = {headers.get("Authorization") for _, headers, _ in alone.requests}
@@ -846,8 +830,7 @@ def test_more_keys_than_servers_are_refused(servers: ExitStack, tmp_path: Path) 
 def test_a_dry_run_sends_no_prompt(servers: ExitStack) -> None:
     alone, drafting = _pair(servers)
     for command in ("bench", "sweep"):
-        done = shell.here(command, "--url", alone.url, "--url-drafting", drafting.url, "-p", "x", "--dry-run")
-        assert done.returncode == 0, done.stderr
+        shell.done(command, "--url", alone.url, "--url-drafting", drafting.url, "-p", "x", "--dry-run")
     bench = shell.here("bench", "--url", alone.url, "--url-drafting", drafting.url, "-p", "x", "--dry-run")
     assert bench.stdout.splitlines() == [
         f"POST {alone.url}/v1/completions",
@@ -909,8 +892,7 @@ def test_settings_of_other_benches_do_not_matter(servers: ExitStack, monkeypatch
     alone = _start(servers)
     for key, value in {"PAIR": "demo", "ENGINE": "inprocess", "THREADS": "2"}.items():
         monkeypatch.setenv(f"GGUFSPEC_{key}", value)
-    done = shell.here("bench", "--url", alone.url, "-p", "one", "-n", "16", "-r", "1")
-    assert done.returncode == 0, done.stderr
+    shell.done("bench", "--url", alone.url, "-p", "one", "-n", "16", "-r", "1")
 
 
 # Comparing
@@ -955,8 +937,7 @@ def test_every_page_shows_a_bench_of_servers(servers: ExitStack, tmp_path: Path)
         ("why", name),
         ("report", name, "--out", str(tmp_path / "report.html")),
     ):
-        done = shell.here(*words)
-        assert done.returncode == 0, (words, done.stderr)
+        shell.done(*words)
 
 
 # Ctrl-C

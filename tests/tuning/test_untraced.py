@@ -145,10 +145,7 @@ def test_rounds_at_the_largest_size_forecast_every_other_one(
     for prospect in outlook.prospects:
         shown = _answer_in_rounds(replace(prospect.arm, n_predict=300)).decode_tps
         found = prospect.overall.tokens_per_s
-        assert shown is not None
         assert found.value == pytest.approx(shown, rel=error), prospect.overall.drafting.n_max
-        assert found.lo is not None
-        assert found.hi is not None
         assert found.lo < shown < found.hi
     assert outlook.finalists == 3
     assert not _sizes(outlook, Method.DRAFT_MODEL)
@@ -196,7 +193,6 @@ def test_what_is_measured_fits_into_the_limit(llama: Path, monkeypatch: pytest.M
     assert len(tight.unknown) == 2
     assert tight.n_predict <= ample.n_predict
     assert len(tight.prompts) < len(ample.prompts)
-    assert ample.pace is not None
     assert ample.pace.token_s == pytest.approx(TOKEN_S)
     assert ample.pace.load_s == pytest.approx(LOAD_S)
     with pytest.raises(TimeLimitError, match="too short for this model"):
