@@ -176,7 +176,7 @@ def deciding(
             f"{judgement.needed_prompts} prompts like these would probably decide it."
         )
     elif judgement.ratio is not None:
-        yield "It is too close to 1 for any number of runs that is worth the time."
+        yield "That takes more runs than are worth the time: runs vary too much for so small a difference."
 
 
 def deciding_command(results: ResultSet, judgement: SpeedJudgement) -> list[str] | None:
