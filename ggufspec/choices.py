@@ -18,7 +18,7 @@ Reasoning = int | Literal["auto", "on", "off"]
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """Types of a KV cache, in llama.cpp's spelling."""
 
-SUITES = ("demo", "domains", "general", "seven", "work")
+SUITES = ("agent", "demo", "domains", "edits", "general", "seven", "structured", "thinking", "work")
 """The built-in prompt suites."""
 
 ON_HUB = "hf:"

@@ -105,9 +105,10 @@ class Prompt:
     """One text to continue, with a name that is stable between runs.
 
     ``message`` is the user's message, if a chat template made the text. In a suite, ``followups`` are the
-    user's later turns. In a run there are none: each turn is a prompt of its own, whose text includes the
-    target's answers to the earlier turns. ``request`` is what is asked beside the text; of a chat that a
-    server puts into its template, ``text`` only shows what its messages say.
+    later turns: what the user says to the answer, or, of recorded ones, messages that begin with the answer
+    before them. In a run there are none: each turn is a prompt of its own, whose text includes the target's
+    answers to the earlier turns, or the recorded ones. ``request`` is what is asked beside the text; of a
+    chat that a server puts into its template, ``text`` only shows what its messages say.
 
     ``turn`` is the place in a conversation, from 1; 0 for a prompt that stands alone. ``history`` is how many
     characters at the start of ``text`` the turn before leaves in its slot's cache: its own text and the
@@ -118,7 +119,7 @@ class Prompt:
     text: str
     category: str | None = None
     message: str | None = None
-    followups: tuple[str, ...] = ()
+    followups: tuple[str | Request, ...] = ()
     request: Request | None = None
     turn: int = 0
     history: int = 0

@@ -211,6 +211,12 @@ def read_texts(
         notes.append("prompts: in the target's own chat template")
     if len(texts) < len(everything):
         notes.append("prompts: requests, which llama-server puts into the chat template")
+        if any("tools" in prompt.needs for prompt in everything) and "tools" not in (
+            target.chat_template or ""
+        ):
+            notes.append(
+                "tools: the target's chat template does not name them, so it may not read what they do"
+            )
     return PreparedTexts(
         prompts=tuple(everything[: len(suite.prompts)]),
         warmups=tuple(everything[len(suite.prompts) :]),
@@ -321,9 +327,8 @@ def context(
     if needed <= chosen:
         return chosen
     for prompt in asked:
-        if prompt.is_chat:
-            continue  # only the server knows its tokens, and says where they do not fit
-        ids = tools.tokenize(install, str(target.path), prompt.text)
+        # Of a chat, that is what its messages say: what the template adds, only the server knows.
+        ids = tools.tokenize(install, str(target.path), prompts.recorded_turns(prompt)[-1].text)
         if ids is not None and len(ids) + room > chosen:
             other_text = f"{depth} tokens of other text, " if depth else ""
             raise ContextTooSmallError(
@@ -475,8 +480,10 @@ def _render(target: gguf.ModelCard, system: str | None, messages: Sequence[Messa
 
 
 def _most_tokens(prompt: Prompt, n_predict: int) -> int:
-    later = sum(len(turn.encode()) + n_predict + _TEMPLATE for turn in prompt.followups)
-    request = prompt.request
+    request = prompts.recorded_turns(prompt)[-1].request
+    later = sum(
+        len(turn.encode()) + n_predict + _TEMPLATE for turn in prompt.followups if isinstance(turn, str)
+    )
     if request is not None and request.is_chat:  # templates write tools and schemas about as JSON does
         return len(request.body.encode()) + _TEMPLATE * len(request.messages) + _TOOLS + later
     return len(prompt.text.encode()) + 2 + later

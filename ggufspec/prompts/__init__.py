@@ -14,7 +14,7 @@ from ggufspec.harmless import one_line
 from ggufspec.modelfiles import hub
 from ggufspec.prompts import chat, datasets
 from ggufspec.prompts.bodies import ASKED
-from ggufspec.prompts.chat import Message, PromptTurns, Render
+from ggufspec.prompts.chat import Message, PromptTurns, Render, recorded_turns
 from ggufspec.prompts.recorded import RecordedRequest, Recording, read_conversation, read_recording
 from ggufspec.prompts.segments import label_text, label_tokens
 from ggufspec.prompts.suite import (
@@ -49,6 +49,7 @@ __all__ = [
     "read_conversation",
     "read_long_text",
     "read_recording",
+    "recorded_turns",
     "suite",
 ]
 
@@ -63,8 +64,9 @@ BUILT_IN: Mapping[str, str] = {
     EMBEDDED: "demo/prompts.toml",
     DEFAULT: "prompts/domains.toml",
     CONTINUATIONS: "prompts/general.toml",
-    "seven": "prompts/seven.toml",
-    "work": "prompts/work.toml",
+    **{
+        name: f"prompts/{name}.toml" for name in ("agent", "edits", "seven", "structured", "thinking", "work")
+    },
 }
 """The names of the built-in suites, and where each one is below models/."""
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from ggufspec.domain import Prompt, Request
 from ggufspec.prompts.suite import BadPromptError, build, check_text
 
+ARRIVALS = ("arrival_s", "timestamp", "time", "ts", "created", "created_at", "start_time", "date")
+"""Fields in which logs have the time of a request."""
 BESIDE_TEXT = frozenset({"grammar", "json_schema", "stop"})
 """Fields that llama-server takes beside a text to continue, too."""
 OF_CHATS = frozenset(
@@ -25,10 +29,12 @@ SET_BY_OPTIONS = frozenset(
         *("model", "stream", "stream_options", "n_predict", "max_tokens", "max_completion_tokens", "seed"),
         *("temperature", "top_p", "top_k", "min_p", "cache_prompt", "id_slot", "timings_per_token"),
         *("return_tokens", "return_progress", "user", "metadata", "store", "service_tier"),
-        *("safety_identifier", "prompt_cache_key", "verbosity"),
+        *("safety_identifier", "prompt_cache_key", "verbosity", "usage", *ARRIVALS),
     }
 )
 """Fields of a request's body that a bench decides by its options, or that do not change the answer."""
+EVERY_TURN = "every_turn"
+"""The field of a prompt whose recorded answers are turns: each is asked for, and stands before the next."""
 _NOTHING: tuple[object, ...] = (None, [], {}, "", {"type": "text"})
 """Values that ask for nothing."""
 _OFF = {"n": (1,), "logprobs": (False,), "presence_penalty": (0,), "frequency_penalty": (0,)}
@@ -39,6 +45,8 @@ _TYPES: Mapping[str, type] = {
     "grammar": str,
 }
 _NAMES: Mapping[type, str] = {list: "list", dict: "table", str: "text"}
+_ASKING = frozenset({"user", "tool"})
+"""The roles after whose messages the assistant answers."""
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 _OF_MESSAGES = {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content"}
 
@@ -75,7 +83,7 @@ def is_request(row: Mapping[str, Any]) -> bool:
         isinstance(message, dict) and (message.get("role") == "tool" or message.get("tool_calls"))
         for message in messages
     )
-    return calls or bool(asked_fields(row))
+    return calls or bool(row.get(EVERY_TURN)) or bool(asked_fields(row))
 
 
 def build_asking(
@@ -98,9 +106,29 @@ def build_asking(
     Raises:
         BadPromptError: a field or a message is unknown, or cannot be measured.
     """
-    request = _read_request(row, turns, own | {"messages"})
-    shown = [shown_text(request) or request.body] if "messages" in row else []
-    return build(name=name, turns=[*shown, *turns], category=category, request=request)
+    every_turn = row.get(EVERY_TURN, False)
+    if not isinstance(every_turn, bool) or (every_turn and ("messages" not in row or turns)):
+        raise BadPromptError(f"{EVERY_TURN} is true or false, beside messages and without other turns")
+    request = _read_request(row, turns, own | {"messages", EVERY_TURN})
+    request, *later = split_turns(request) if every_turn else [request]
+    shown = [shown_text(request.messages) or request.body] if "messages" in row else []
+    prompt = build(name=name, turns=[*shown, *turns], category=category, request=request)
+    return replace(prompt, followups=(*prompt.followups, *later))
+
+
+def split_turns(request: Request) -> list[Request]:
+    """Return the request for the first answer of a recorded chat, and what follows it, turn by turn.
+
+    Each later turn begins with the answer before it. An answer at the end is left out: it is asked for.
+    """
+    turns: list[list[dict[str, Any]]] = [[]]
+    for before, message in pairwise([{"role": ""}, *request.messages]):
+        if message["role"] == "assistant" and before["role"] in _ASKING:
+            turns.append([])
+        turns[-1].append(message)
+    if turns[-1][-1]["role"] == "assistant":
+        turns.pop()
+    return [request.replace(messages=turns[0]), *(Request("{}").replace(messages=turn) for turn in turns[1:])]
 
 
 def _read_request(row: Mapping[str, Any], turns: Sequence[object], own: frozenset[str]) -> Request:
@@ -173,6 +201,6 @@ def _text_of_part(number: int, part: object) -> str:
     return text
 
 
-def shown_text(request: Request) -> str:
+def shown_text(messages: Sequence[Mapping[str, Any]]) -> str:
     """Return what the messages of a chat say, for readers."""
-    return "\n\n".join(message["content"] for message in request.messages if message.get("content"))
+    return "\n\n".join(message["content"] for message in messages if message.get("content"))

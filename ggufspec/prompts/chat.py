@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import proc, temporary
-from ggufspec.domain import Prompt
+from ggufspec.domain import Prompt, Request
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles.compat import effective
 from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.prompts.bodies import shown_text
 
 __all__ = ["Message", "Render", "has_template", "render"]
 
@@ -184,14 +185,23 @@ class PromptTurns:
         """
         last, followup = self.made[-1], self._followups[len(self.made) - 1]
         number = len(self.made) + 1
-        turn = replace(last, id=f"{self.made[0].id}#{number}", message=followup, turn=number, history=0)
+        turn = replace(last, id=f"{self.made[0].id}#{number}", turn=number, history=0)
         if last.request is not None and last.is_chat:
-            said = [{"role": "assistant", "content": without_thinking(answer)}]
-            messages = [*last.request.messages, *said, {"role": "user", "content": followup}]
-            before = f"{last.text}\n\n{answer}"
-            turn = replace(turn, text=f"{before}\n\n{followup}", history=len(before) if self._warm else 0)
-            self.made.append(replace(turn, request=last.request.replace(messages=messages)))
+            if isinstance(followup, Request):  # with the answer that was recorded
+                said = followup.messages
+            else:
+                said = [
+                    {"role": "assistant", "content": without_thinking(answer)},
+                    {"role": "user", "content": followup},
+                ]
+            text = f"{last.text}\n\n{shown_text(said)}"
+            history = len(last.text) if self._warm else 0
+            request = last.request.replace(messages=[*last.request.messages, *said])
+            shown = shown_text(said[1:])
+            self.made.append(replace(turn, text=text, message=shown, history=history, request=request))
             return
+        assert isinstance(followup, str)  # only requests have recorded turns
+        turn = replace(turn, message=followup)
         self._messages += [Message("user", last.message or last.text), Message("assistant", answer)]
         text = (
             f"{last.text}{answer}\n\n{followup}\n\n"
@@ -202,6 +212,14 @@ class PromptTurns:
         same = takewhile(lambda pair: pair[0] == pair[1], zip(last.text + answer, text, strict=False))
         kept = sum(1 for _ in same) if self._warm else 0
         self.made.append(replace(turn, text=text, history=kept))
+
+
+def recorded_turns(prompt: Prompt) -> list[Prompt]:
+    """Return the turns of a prompt that are known before anything is answered, each with all messages."""
+    turns = PromptTurns(prompt, None)
+    while not turns.is_complete and isinstance(prompt.followups[len(turns.made) - 1], Request):
+        turns.add_answer("")
+    return turns.made
 
 
 def without_thinking(answer: str) -> str:

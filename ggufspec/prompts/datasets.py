@@ -6,7 +6,8 @@ SPEED-Bench                 the same with a text as question_id; as its own prep
                             The category of a throughput split gets the length of its prompts, which
                             only the name of the split has: ``throughput_8k``.
 other files                 prompt, text or messages; optional id and category, and whatever else a body of a
-                            request has, see ``bodies``: then messages are one request, with its answers
+                            request has, see ``bodies``: then messages are one request, with its answers,
+                            and requests that go on with one another are turns of a conversation
 
 Sources: data/spec_bench/question.jsonl of hemingkx/Spec-Bench; the dataset card of nvidia/SPEED-Bench and
 nemo_skills/dataset/speed-bench/prepare.py.
@@ -23,6 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from ggufspec import digests, userfiles
+from ggufspec.domain import Request
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import hub
 from ggufspec.prompts import bodies
@@ -38,7 +40,7 @@ from ggufspec.units import format_bytes
 
 _PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
 _OWN = frozenset({"question_id", "id", "category", "turns", "prompt", "text"})
-FIELDS = _OWN | {"messages"} | bodies.ASKED
+FIELDS = _OWN | {bodies.EVERY_TURN} | {"messages"} | bodies.ASKED
 """The fields of a row that are read."""
 
 _LENGTH = re.compile(r"throughput[_-](\d+k)", re.IGNORECASE)
@@ -99,7 +101,7 @@ def make_suite(path: Path, rows: Iterable[SuiteRow], *, name: str | None = None)
         GgufspecError: a row has an unknown format, or texts are still placeholders. A file with
             placeholders is refused, because a part of SPEED-Bench is not SPEED-Bench.
     """
-    entries = list(_entries(path, rows, length=find_length(name or "", path.parent.name, path.stem)))
+    entries = _join_turns(_entries(path, rows, length=find_length(name or "", path.parent.name, path.stem)))
     return assemble(name or path.stem, path, entries, instructions=True)
 
 
@@ -134,6 +136,29 @@ def _entries(path: Path, rows: Iterable[SuiteRow], *, length: str | None) -> Ite
             f"{masked[0]}: the text is a placeholder, here and in {len(masked) - 1} more of {count} rows",
             _PREPARE,
         )
+
+
+def _join_turns(entries: Iterable[PromptEntry]) -> list[PromptEntry]:
+    """Return entries, those as one conversation that each go on where the one before was asked.
+
+    So an agent sends them: with each result, all messages so far.
+    """
+    joined: list[PromptEntry] = []
+    last: Request | None = None  # with all messages of the conversation
+    for entry in entries:
+        asked = entry.prompt.request
+        later: list[dict[str, Any]] = []
+        if last is not None and asked is not None and asked == last.replace(messages=asked.messages):
+            n_known = len(last.messages)
+            later = asked.messages[n_known:] if asked.messages[:n_known] == last.messages else []
+        if later:
+            before = joined[-1].prompt
+            turns = (*before.followups, Request("{}").replace(messages=later))
+            joined[-1] = joined[-1]._replace(prompt=replace(before, followups=turns))
+        else:
+            joined.append(entry)
+        last = None if entry.prompt.followups else asked
+    return joined
 
 
 def _turns(row: Mapping[str, Any]) -> list[Any]:

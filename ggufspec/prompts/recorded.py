@@ -28,7 +28,6 @@ from ggufspec.prompts.suite import BadPromptError, check_text
 
 _MOST_BYTES = 1 << 30  # a server's log of a day
 _BODIES = ("body", "request", "request_body", "params")
-_TIMES = ("arrival_s", "timestamp", "time", "ts", "created", "created_at", "start_time", "date")
 _LENGTHS = ("max_completion_tokens", "max_tokens", "n_predict", "max_output_tokens")
 _ANSWERS = ("response", "response_body", "result")
 _JSON = {".json", ".jsonl", ".ndjson"}
@@ -173,11 +172,11 @@ class _RecordedRow:
 def _jsonl(file: Path, content: str) -> Iterator[_RecordedRow]:
     for where, _, row in datasets.read_rows(file, content, _FORM):
         body = next((body for name in _BODIES if (body := _object(row.get(name))) is not None), row)
-        times = (_time(mapping.get(name)) for mapping in (row, body) for name in _TIMES)
+        times = (_time(mapping.get(name)) for mapping in (row, body) for name in bodies.ARRIVALS)
         at_s = next((at_s for at_s in times if at_s is not None), None)
         if at_s is None:
             raise GgufspecError(
-                f"{where}: the request has no time of arrival, in none of {', '.join(_TIMES)}",
+                f"{where}: the request has no time of arrival, in none of {', '.join(bodies.ARRIVALS)}",
                 "requests without times are prompts: give the file with --prompt-file",
             )
         yield _RecordedRow(at_s=at_s, body=body, answered=_answer_tokens(row))

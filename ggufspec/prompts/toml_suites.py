@@ -16,7 +16,7 @@ from ggufspec.prompts.suite import BadPromptError, PromptEntry, PromptSuite, ass
 
 _KINDS = {"messages": True, "continuations": False}
 _SUITE_KEYS = {"kind", "licence", "prompt"}
-_PROMPT_KEYS = frozenset({"id", "text", "category", "reason", "followups", "warmup"})
+_PROMPT_KEYS = frozenset({"id", "text", "category", "reason", "followups", "warmup", bodies.EVERY_TURN})
 _HEADING = re.compile(r"[ \t]*\[\[[ \t]*prompt[ \t]*\]\]")
 _FORM = (
     "a [[prompt]] needs an id, and a text or messages; it may have category, followups = [...], "

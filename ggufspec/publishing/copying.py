@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import prompts, results, serving
-from ggufspec.domain import Build, Machine, Prompt, RunResult, RunSpec, Sample
+from ggufspec.domain import Build, Machine, Prompt, Request, RunResult, RunSpec, Sample
 from ggufspec.engines import keeps_loads, rereading
 from ggufspec.errors import LogError
 from ggufspec.llama.command import commands
@@ -93,14 +93,22 @@ def all_logs(bench: ResultSet) -> Iterator[bytes]:
 
 def is_built_in(prompt: Prompt) -> bool:
     """Whether everybody who has ggufspec has a prompt's text: of the conversation, the turn's own part."""
-    return prompt.request is None and (prompt.message or prompt.text) in _built_in_texts()
+    texts, requests = _built_in_content()
+    if prompt.is_chat:
+        return prompt.request in requests
+    return prompt.request is None and (prompt.message or prompt.text) in texts
 
 
 @cache
-def _built_in_texts() -> frozenset[str]:
+def _built_in_content() -> tuple[frozenset[str], frozenset[Request]]:
     suites = map(prompts.suite, prompts.BUILT_IN)
     built_in = [prompt for suite in suites for prompt in (*suite.prompts, *suite.warmups)]
-    return frozenset(text for prompt in built_in for text in (prompt.text, *prompt.followups))
+    asked = (turn.request for prompt in built_in for turn in prompts.recorded_turns(prompt))
+    texts = (text for prompt in built_in for text in (prompt.text, *prompt.followups))
+    return (
+        frozenset(text for text in texts if isinstance(text, str)),
+        frozenset(request for request in asked if request is not None),
+    )
 
 
 def list_prompts(spec: RunSpec) -> tuple[Prompt, ...]:
@@ -439,7 +447,7 @@ def _without_folder(word: str, redactor: Redactor) -> str:
 
 
 def _prompt_texts(prompt: Prompt) -> Iterator[str]:
-    yield from filter(None, (prompt.message, prompt.text, *prompt.followups))
+    yield from filter(None, (prompt.message, prompt.text))
     if prompt.request is not None:
         yield from (str(message["content"]) for message in prompt.request.messages if message.get("content"))
         yield from (commands.flag_value(value) for value in prompt.request.fields.values())

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from ggufspec.domain import Failure, Prompt, RequestOutcome, ServiceLevel, Traffic
 from ggufspec.llama.server import END, AnswerText, LoadClient, RequestError, Timings, path_of, read_event
+from ggufspec.prompts import recorded_turns
 from ggufspec.serving.figures import RequestRecord, encode_record
 
 REQUESTS_PER_USER = 5
@@ -39,7 +40,8 @@ def plan_traffic(
     """Return the requests of several users.
 
     Prompts are dealt in an order that the seed fixes, the same for any number of users. Every prompt is dealt
-    equally often, so that all numbers of users are measured on the same texts.
+    equally often, so that all numbers of users are measured on the same texts. Recorded turns of
+    conversations are requests of their own.
 
     Args:
         prompts: at least one.
@@ -50,11 +52,13 @@ def plan_traffic(
         service_level: which requests count as good.
         keeps_turns: whether later turns of conversations stay, which need the answers to earlier ones.
     """
-    order = random.Random(f"{seed}/deal").sample(prompts, len(prompts))  # noqa: S311  # an order, not a secret
+    turns = (turn for prompt in prompts for turn in recorded_turns(prompt))
+    sent = [*prompts] if keeps_turns else [replace(turn, turn=0) for turn in turns]
+    order = random.Random(f"{seed}/deal").sample(sent, len(sent))  # noqa: S311  # an order, not a secret
     return Traffic(
         users=users,
-        prompts=tuple(order if keeps_turns else (replace(prompt, followups=()) for prompt in order)),
-        n_requests=count_requests(len(prompts), users, least=0 if rate is None else LEAST_ARRIVALS),
+        prompts=tuple(order),
+        n_requests=count_requests(len(order), users, least=0 if rate is None else LEAST_ARRIVALS),
         depth=depth,
         rate=rate,
         service_level=service_level,

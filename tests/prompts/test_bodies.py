@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ggufspec import prompts
 from ggufspec.domain import Prompt, Request
+from ggufspec.errors import GgufspecError
 
-PROPERTIES = {"zone": {"type": "string"}, "area": {"type": "string"}}
 PROPERTIES = {"zone": {"type": "string"}, "area": {"type": "string"}}
 SCHEMA = {"type": "object", "properties": PROPERTIES}
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}
@@ -101,3 +103,48 @@ followups = ["And now?"]
         {"role": "assistant", "content": "Gone."},
         {"role": "user", "content": "And now?"},
     ]
+
+
+TALK: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Weather?"},
+    {"role": "assistant", "tool_calls": [CALL, CALL | {"id": "c2"}]},
+    {"role": "tool", "tool_call_id": "c1", "content": "Rain"},
+    {"role": "tool", "tool_call_id": "c2", "content": "Wind"},
+    {"role": "assistant", "content": "Rain and wind."},
+    {"role": "user", "content": "And tomorrow?"},
+]
+ENDS = (2, 5, 7)  # of the messages before each answer
+
+
+def test_each_answer_of_a_recorded_chat_is_a_turn_behind_the_recorded_ones(tmp_path: Path) -> None:
+    answered = [*TALK, {"role": "assistant", "content": "Sun."}]
+    (whole,) = _load(tmp_path, {"id": "a", "messages": answered, "tools": [TOOL], "every_turn": True})
+    turns = prompts.recorded_turns(whole)
+    assert [_asked(turn)["messages"] for turn in turns] == [TALK[:end] for end in ENDS]
+    assert [turn.id for turn in turns] == ["a", "a#2", "a#3"]
+    assert all(_asked(turn)["tools"] == [TOOL] for turn in turns)
+    assert turns[1].text == f"{turns[0].text}\n\nRain\n\nWind"
+    warm = prompts.PromptTurns(whole, None, warm=True)
+    warm.add_answer("what the model says itself is not in the history")
+    assert warm.made[1].request == turns[1].request
+    assert (turns[1].history, warm.made[1].history) == (0, len(turns[0].text))
+
+
+def test_requests_that_go_on_with_one_another_are_turns_as_agents_send_them(tmp_path: Path) -> None:
+    body = {"tools": [TOOL], "timestamp": 1.5, "usage": {"completion_tokens": 9}}
+    sent = [body | {"messages": TALK[:end]} for end in ENDS]
+    other = {"messages": TALK[:2], "tools": [TOOL], "stop": "."}
+    joined, alone, again = _load(tmp_path, *sent, other, sent[0])
+    assert [turn.request for turn in prompts.recorded_turns(joined)] == [
+        Request.of({"messages": TALK[:end], "tools": [TOOL]}) for end in ENDS
+    ]
+    assert (alone.followups, again.followups, again.id) == ((), (), "bodies-5")
+
+
+@pytest.mark.parametrize(
+    "row", [{"every_turn": 1}, {"every_turn": True, "prompt": "Go"}, {"every_turn": "yes", "messages": TALK}]
+)
+def test_every_turn_needs_messages(tmp_path: Path, row: dict[str, Any]) -> None:
+    with pytest.raises(GgufspecError, match="every_turn is true or false, beside messages"):
+        _load(tmp_path, {"prompt": "a"} | row if "messages" not in row else row)

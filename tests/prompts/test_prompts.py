@@ -29,6 +29,10 @@ SUITES = Path(__file__).parents[1] / "suites"
         ("seven", 7, 2, True),
         ("domains", 36, 0, True),
         ("work", 54, 0, True),
+        ("agent", 9, 0, True),
+        ("structured", 9, 0, True),
+        ("edits", 10, 0, True),
+        ("thinking", 8, 0, True),
     ],
 )
 def test_built_in_suites_load(name: str, count: int, warmups: int, instructions: bool) -> None:
@@ -40,17 +44,21 @@ def test_built_in_suites_load(name: str, count: int, warmups: int, instructions:
     assert len(set(texts)) == len(texts)
 
 
+OF_REQUESTS = ("agent", "edits", "structured", "thinking")
+
+
 def test_every_built_in_suite_is_tried_above() -> None:
-    assert set(prompts.BUILT_IN) == {"demo", "general", "seven", "domains", "work"}
+    assert set(prompts.BUILT_IN) == {"demo", "general", "seven", "domains", "work", *OF_REQUESTS}
 
 
-@pytest.mark.parametrize("name", ["seven", "domains", "work"])
+@pytest.mark.parametrize("name", ["seven", "domains", "work", *OF_REQUESTS])
 def test_each_of_our_prompts_says_why_it_is_there(name: str) -> None:
     content = (paths.models_dir() / "prompts" / f"{name}.toml").read_text(encoding="utf-8")
     for table in tomllib.loads(content)["prompt"]:
         assert table["reason"].endswith("."), table["id"]
         assert "\n" not in table["reason"]
-        assert "\\" not in table["text"], f"{table['id']}: a line was continued in a literal string"
+        # Two backslashes of Go, Rust or a pattern stand within lines.
+        assert "\\\n" not in table.get("text", ""), f"{table['id']}: a line was continued in a literal string"
 
 
 def test_domains_are_nine_kinds_of_work_with_conversations_among_them() -> None:
@@ -121,7 +129,10 @@ def test_the_default_fits_the_pair() -> None:
 def test_an_unknown_suite_is_answered_with_the_known_ones() -> None:
     with pytest.raises(GgufspecError, match="no prompt suite 'eight'") as caught:
         prompts.suite("eight")
-    assert caught.value.hint == "there are demo, domains, general, seven, work"
+    assert (
+        caught.value.hint
+        == "there are agent, demo, domains, edits, general, seven, structured, thinking, work"
+    )
 
 
 def test_a_text_file_is_one_prompt_without_its_last_line_break(tmp_path: Path) -> None:

@@ -135,7 +135,9 @@ def read_history(server: Server, spec: RunSpec, timeout_s: float | None) -> int:
     """
     asked = _question(spec.prompt.text[: spec.prompt.history], 1, n_max=0, caches=True)
     if spec.request is not None and spec.request.is_chat:
-        earlier = spec.request.replace(messages=spec.request.messages[:-2])  # without the last answer
+        roles = [message["role"] for message in spec.request.messages]
+        before = len(roles) - 1 - roles[::-1].index("assistant")  # the last answer, which begins the turn
+        earlier = spec.request.replace(messages=spec.request.messages[:before])
         asked = {name: value for name, value in asked.items() if name != "prompt"} | earlier.fields
     answer = server.post(path_of(asked), asked, timeout_s=timeout_s)
     return decode(answer, AnswerEvent).n_prompt or 0
