@@ -24,6 +24,9 @@ def plan(asked: PlanOptions) -> None:
     With --machine, and --host for layers on the CPU, there is a column of tokens/s of the target alone. They
     are estimated by a roofline, from the machines' peak rates, with a full context.
 
+    With both machines and without --ngl, the fastest places that fit are listed for some draft sizes: layers,
+    experts of a mixture, and the drafter, as options to paste. --ram limits the host's memory.
+
     \b
     ggufspec plan --pair llama-3-70b --vram 24G
     ggufspec plan -m user/repo:Q4_K_M --vram 24G --machine rtx-3090 --host ryzen-7950x

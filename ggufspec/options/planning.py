@@ -41,6 +41,12 @@ class PlanOptions(
     reserve: int = option(
         "--reserve", 1 << 30, kind=kinds.Size(), common=True, help="GPU memory to leave free."
     )
+    ram: int | None = option(
+        "--ram",
+        kind=kinds.Size(),
+        help="Memory of the host to plan with, for the fastest places.",
+        shown="not limited",
+    )
     ctx: int = option(
         "--ctx -c", 4096, hidden=groups.CONTEXT, kind=Count(16), common=True, help="Context size in tokens."
     )

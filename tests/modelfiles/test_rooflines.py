@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,24 @@ def test_a_size_without_its_unit_is_refused_with_what_was_meant(size: str, meant
         ggufspec.plan("demo", vram=int(size))
     assert _run("plan", "--reserve", "0").exit_code == 0
     assert _run("plan", "--vram", str(24 << 30)).exit_code == 0
+
+
+def test_a_plan_lists_the_fastest_places_ready_to_paste(target: Path, tmp_path: Path) -> None:
+    """The experts of some layers stay on the host; what is printed is what a memory plan of it needs."""
+    drafter = models.write_model(
+        tmp_path / "drafter.gguf", *models.llama(n_embd=128, vocabulary=models.tokens(1000))
+    )
+    words = ("-m", target, "-md", drafter, "-c", 256, "-ub", 16, "--vram", "20M", "--reserve", 0)
+    machines = ("--machine", "900G", "--host", "60G")
+    found = CliRunner().invoke(cli, ["plan", *map(str, (*words, *machines))])
+    assert found.exit_code == 0, found.output
+    listed = re.findall(r"\| *(none|\d+) *\| *(-ngl .*?) *\|", found.output) or re.findall(
+        r"^ *(none|\d+) +(-ngl .*?)  ", found.output, re.MULTILINE
+    )
+    assert [size for size, _ in listed] == ["none", "1", "2", "4", "8", "16"]
+    kept = re.search(r"--n-cpu-moe (\d+)", listed[0][1])
+    assert kept
+    assert 0 < int(kept[1]) < 8
+    assert f"--n-cpu-moe {kept[1]} is -ot" in found.output
+    held = CliRunner().invoke(cli, ["plan", *map(str, (*words, *machines, "--ram", "1M"))])
+    assert "fastest places" not in held.output

@@ -10,7 +10,7 @@ from ggufspec import machine
 from ggufspec.domain import CacheTypes, Chain, ModelRun, Offload, Pair
 from ggufspec.errors import GgufspecError, NetworkError
 from ggufspec.forecast import costs
-from ggufspec.forecast.whatif import Machines, parts_of, roofline_rate
+from ggufspec.forecast.whatif import Machines, PlacedPair, Places, Room, parts_of, roofline_rate
 from ggufspec.llama.install import installs
 from ggufspec.llama.rpc import workers
 from ggufspec.modelfiles import choosing, hub, memory
@@ -22,6 +22,9 @@ from ggufspec.units import parse_memory
 
 Size = str | int
 """An amount of memory: ``24G``, or bytes."""
+
+PLACED_SIZES = (0, 1, 2, 4, 8, 16)
+"""The draft sizes γ for which the fastest places are searched; 0 is the target alone."""
 
 CONTEXT = 4096
 """Tokens in the context that pairs are planned with."""
@@ -44,6 +47,8 @@ class Planned:
         gpus: the GPUs that were detected; empty if their memory was given.
         rates: tokens/s of the target alone for each plan, with a full context, estimated by rooflines.
             Empty without machines; None where layers stay on a CPU that is not known.
+        places: the fastest places that fit, by roofline, for each of ``PLACED_SIZES``; empty without
+            machines or memory, and where places were asked for.
         notes: what the rooflines are computed for, as sentences.
     """
 
@@ -58,6 +63,7 @@ class Planned:
     reserve_bytes: int
     gpus: tuple[machine.Gpu, ...] = ()
     rates: tuple[float | None, ...] = ()
+    places: tuple[Places, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -121,7 +127,27 @@ def plan(asked: PlanOptions) -> Planned:
         machine=asked.machine,
         host=asked.host,
     )
-    return replace(planned, notes=(*notes, *planned.notes))
+    places = _fastest_places(asked, planned, offload, settings)
+    return replace(planned, places=places, notes=(*notes, *planned.notes))
+
+
+def _fastest_places(
+    asked: PlanOptions, planned: Planned, offload: Offload, settings: memory.MemorySettings
+) -> tuple[Places, ...]:
+    """Return the fastest places for each draft size; () where they were asked for, or too little is known."""
+    is_open = offload.target.layers == "auto" and offload.target.cpu_moe is None
+    if asked.machine is None or asked.host is None or not planned.vram_bytes or not is_open:
+        return ()
+    n_gpus = max(len(planned.vram_bytes), len(offload.tensor_split))
+    return PlacedPair(
+        target=planned.target,
+        draft=planned.draft,
+        settings=settings,
+        offload=offload,
+        machines=Machines.named(asked.machine, asked.host, n_gpus=n_gpus),
+        room=Room(vram_bytes=planned.vram_bytes, host_bytes=asked.ram, reserve_bytes=planned.reserve_bytes),
+        depth=settings.context,
+    ).fastest(PLACED_SIZES if planned.draft is not None else PLACED_SIZES[:1])
 
 
 def _caches(asked: PlanOptions) -> tuple[CacheTypes, CacheTypes]:

@@ -176,6 +176,18 @@ def list_plans(planned: Planned) -> Iterator[Mapping[str, object]]:
         yield {"plan": plan, "fits": planned.fits(plan), "roofline_tps": planned.rate(plan)}
 
 
+class PlaceRow(Row):
+    """The fastest places that fit, for a draft size."""
+
+    draft: str = column("γ", of=lambda place: str(place.n_max or "none"))
+    words: str = column("places")
+    gpu_bytes: int = column("GPU", units.format_bytes, of="plan.gpu_bytes")
+    host_bytes: int = column("host", units.format_bytes, of="plan.host_bytes")
+    round_s: float = column(
+        "a round", lambda seconds: f"{units.format_number(seconds * 1000)} ms", help="At least, by roofline."
+    )
+
+
 class DeviceRow(Row):
     """The memory of a model on a device."""
 

@@ -25,7 +25,15 @@ from ggufspec.forecast.whatif import (
 from ggufspec.measure import Blocks, RunPlan, refuse_endless, runplan, sizes
 from ggufspec.modelfiles.memory import MemoryPlan, ModelMemory
 from ggufspec.report.columns import TableLayout
-from ggufspec.report.rows.plans import DeviceRow, ForecastRow, OutlookRow, PlanRow, break_even, list_plans
+from ggufspec.report.rows.plans import (
+    DeviceRow,
+    ForecastRow,
+    OutlookRow,
+    PlaceRow,
+    PlanRow,
+    break_even,
+    list_plans,
+)
 from ggufspec.report.text import figures, formats, tables
 
 _OUTLOOKS = TableLayout(
@@ -177,6 +185,7 @@ _MOST_ROWS = 20_000  # of a table for programs: a frame of more takes hundreds o
 _MOST_PLANS = 16  # besides the last one and the one that is asked for
 _DEVICES = TableLayout(row=DeviceRow, names=("name", "weights", "cache", "compute", "total"))
 _PLANS = TableLayout(row=PlanRow, names=("requested_ngl", "gpu_bytes", "host_bytes", "fits", "roofline_tps"))
+_PLACES = TableLayout(row=PlaceRow, names=("draft", "words", "gpu_bytes", "host_bytes", "round_s"))
 
 
 def sweep_plan(suite: RunPlan, output: str, engine: str) -> str | bytes:
@@ -236,7 +245,17 @@ def memory_plan(planned: Planned, output: str) -> str:
         if number % step == 0 or number == len(plans) - 1 or item["plan"] == planned.shown
     ]
     devices = tables.render(_DEVICES.fill(_devices(planned.shown)), output)
-    return f"{devices}\n\n{tables.render(_PLANS.fill(some), output)}\n"
+    return f"{devices}\n\n{tables.render(_PLANS.fill(some), output)}\n{_places(planned, output)}"
+
+
+def _places(planned: Planned, output: str) -> str:
+    """Return the fastest places for each draft size, and their experts as patterns; nothing where unknown."""
+    if not planned.places:
+        return ""
+    patterns = {place.offload.target.cpu_moe: place.override for place in planned.places if place.override}
+    same = "".join(f"\n--n-cpu-moe {kept} is -ot '{pattern}'\n" for kept, pattern in patterns.items())
+    table = tables.render(_PLACES.fill(planned.places), output)
+    return f"\nThe fastest places that fit, by roofline:\n\n{table}\n{same}"
 
 
 def _devices(plan: MemoryPlan) -> Iterator[Mapping[str, object]]:

@@ -1,0 +1,210 @@
+"""The fastest places for the parts of a pair that fit into memory: layers, experts, and the drafter.
+
+What a byte of memory on a GPU saves is how often it is read. Attention and dense layers are read by every
+token, experts by few, but by more of a longer batch; and a drafter takes the room of both. So for each place
+of the drafter and several numbers of layers, the experts of as many layers as there is room for are planned,
+the last layers first, as ``--n-cpu-moe`` counts them. The times of rounds decide, for each draft size anew.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ggufspec.domain import Experts, ModelRun, Offload
+from ggufspec.forecast import costs
+from ggufspec.forecast.costs import ExpertUse, ModelPart
+from ggufspec.forecast.whatif.placing import Machines, parts_of
+from ggufspec.modelfiles import memory
+from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.modelfiles.memory import MemoryPlan, MemorySettings
+
+_STEPS = 12  # numbers of layers that are tried: batches that need most experts read them as often as layers
+_ALL_LAYERS = 999  # more than any model has, which every build takes for all
+_BOUNDARIES = 12  # between the layers of two GPUs
+
+_Planner = Callable[[int, Experts | None], tuple[Offload, MemoryPlan]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """The memory of a machine: of each GPU, and of the host; None is not limited."""
+
+    vram_bytes: tuple[int, ...]
+    host_bytes: int | None = None
+    reserve_bytes: int = memory.RESERVE_BYTES
+
+    def holds(self, plan: MemoryPlan) -> bool:
+        """Whether a plan fits on every device."""
+        fits_host = self.host_bytes is None or plan.host_bytes <= self.host_bytes
+        return fits_host and memory.fits(plan, self.vram_bytes, self.reserve_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where the parts of a pair are for a draft size, and what that takes.
+
+    Attributes:
+        n_max: γ; 0 is the target alone.
+        offload: the places.
+        plan: the memory.
+        round_s: seconds of a round by roofline: γ tokens drafted and verified; with γ = 0 of a token.
+    """
+
+    n_max: int
+    offload: Offload
+    plan: MemoryPlan
+    round_s: float
+
+    @property
+    def words(self) -> str:
+        """The options of llama.cpp and of a bench for these places, ready to paste."""
+        words = [*_words(self.offload.target, "-ngl", "--n-cpu-moe")]
+        if self.plan.draft is not None:
+            words += _words(self.offload.drafter, "-ngld", "--n-cpu-moe-draft")
+        if self.offload.tensor_split:
+            words += ["-ts", ",".join(f"{share:g}" for share in self.offload.tensor_split)]
+        return shlex.join(words)
+
+    @property
+    def override(self) -> str | None:
+        """What ``-ot`` takes for the same experts of the target; None where all are with their layers."""
+        kept = self.offload.target.cpu_moe
+        return expert_pattern(range(kept)) if isinstance(kept, int) else None
+
+
+def _words(run: ModelRun, layers: str, experts: str) -> Iterator[str]:
+    number = _ALL_LAYERS if run.layers == "all" else run.layers
+    yield from (layers, str(number))
+    if run.cpu_moe is not None:
+        yield from (experts, str(_ALL_LAYERS if run.cpu_moe == "all" else run.cpu_moe))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedPair:
+    """A pair, the machine that it is placed on, and how it is run.
+
+    Attributes:
+        target: the target's header.
+        draft: the drafter's; None without one.
+        settings: how they are run.
+        offload: the types of caches and the split over GPUs; its layers and experts are searched.
+        machines: what computes.
+        room: the memory.
+        depth: tokens in the context.
+        experts: how many of the target's experts batches need, where that was traced.
+    """
+
+    target: ModelCard
+    draft: ModelCard | None
+    settings: MemorySettings
+    offload: Offload
+    machines: Machines
+    room: Room
+    depth: int
+    experts: ExpertUse | None = None
+
+    def fastest(self, sizes: Sequence[int]) -> tuple[Places, ...]:
+        """Return the fastest places that fit for each γ; () where none fit.
+
+        Raises:
+            ValueError: the host is needed, and its speed is not known.
+        """
+        beside = [*self._candidates(self.draft)]
+        alone = [*self._candidates(None)] if 0 in sizes else []
+        found = []
+        for size in sizes:
+            places = [self._timed(size, offload, plan) for offload, plan in (beside if size else alone)]
+            if places:
+                found.append(min(places, key=lambda place: place.round_s))
+        return tuple(found)
+
+    def _candidates(self, draft: ModelCard | None) -> Iterator[tuple[Offload, MemoryPlan]]:
+        """Yield for each place of the drafter those of the target that may be the fastest."""
+        for split in self._splits():
+            for drafter in _drafter_places(draft, self.offload.drafter):
+                rest = replace(self.offload, drafter=drafter, tensor_split=split)
+                yield from self._target_places(draft, rest)
+
+    def _target_places(self, draft: ModelCard | None, rest: Offload) -> Iterator[tuple[Offload, MemoryPlan]]:
+        card = self.target
+        all_on_host: Experts | None = "all" if card.n_experts else None
+
+        def planned(layers: int, kept: Experts | None) -> tuple[Offload, MemoryPlan]:
+            target = replace(rest.target, layers=layers, cpu_moe=kept)
+            offload = replace(rest, target=target)
+            return offload, memory.plan(card, draft, offload, self.settings)
+
+        most = _largest(card.n_layers + 1, lambda layers: self._fits_gpus(planned(layers, all_on_host)[1]))
+        if most is None:
+            return
+        step = max(1, most // _STEPS)
+        for layers in range(most, -1, -step):
+            kept: Experts | None = None
+            if card.n_experts:
+                fits = partial(self._holds_experts, planned, layers)
+                kept = card.n_layers - (_largest(card.n_layers, fits) or 0)
+                is_output = layers <= card.n_layers and self.settings.layout.output_first
+                if kept <= max(0, card.n_layers - layers + is_output):
+                    kept = None  # these layers are on the host anyway
+            place = planned(layers, kept)
+            if self.room.holds(place[1]):
+                yield place
+
+    def _holds_experts(self, planned: _Planner, layers: int, on_gpu: int) -> bool:
+        return self._fits_gpus(planned(layers, self.target.n_layers - on_gpu)[1])
+
+    def _fits_gpus(self, plan: MemoryPlan) -> bool:
+        return replace(self.room, host_bytes=None).holds(plan)
+
+    def _splits(self) -> Iterator[tuple[float, ...]]:
+        """Yield the shares of the GPUs: those that were asked for, or of two GPUs some from end to end."""
+        if self.offload.tensor_split or len(self.room.vram_bytes) < 2:
+            yield self.offload.tensor_split
+        elif len(self.room.vram_bytes) == 2:
+            top = self.target.n_layers + 1
+            for count in range(1, top, max(1, top // _BOUNDARIES)):
+                yield float(count), float(top - count)
+        else:
+            yield tuple(map(float, self.room.vram_bytes))
+
+    def _timed(self, size: int, offload: Offload, plan: MemoryPlan) -> Places:
+        def parts(card: ModelCard, placed: Offload, experts: ExpertUse | None) -> tuple[ModelPart, ...]:
+            return parts_of(
+                card, placed, self.machines, depth=self.depth, settings=self.settings, experts=experts
+            )
+
+        seconds = costs.seconds_of_parts(parts(self.target, offload, self.experts), size + 1, self.depth)
+        if size and self.draft is not None:
+            drafter = parts(self.draft, offload.drafter_as_target, None)
+            # a drafter reads what was verified again, as llama-server's and the simple program's do
+            seconds += size * costs.seconds_of_parts(drafter, 1, self.depth)
+            seconds += costs.seconds_of_parts(drafter, size + 1, self.depth)
+        return Places(n_max=size, offload=offload, plan=plan, round_s=seconds)
+
+
+def _drafter_places(draft: ModelCard | None, run: ModelRun) -> tuple[ModelRun, ...]:
+    """Return all of a drafter on the GPU, none of it, and all but its experts; or what was asked for."""
+    if draft is None or run.layers != "auto":
+        return (run,)
+    places = (replace(run, layers="all"), replace(run, layers=0))
+    return (*places, replace(run, layers="all", cpu_moe="all")) if draft.n_experts else places
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int | None:
+    """Return the largest number up to ``most`` that fits, as smaller ones do; None where 0 does not."""
+    if fits(most):
+        return most
+    low, high = -1, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return None if low < 0 else low
+
+
+def expert_pattern(layers: Sequence[int]) -> str:
+    """Return what ``-ot`` takes to keep the experts of some layers on the host (LLM_FFN_EXPS_REGEX)."""
+    numbers = "|".join(map(str, layers))
+    return rf"blk\.({numbers})\.ffn_(up|down|gate|gate_up)_(ch|)exps=CPU"
