@@ -15,25 +15,16 @@ from typing import NamedTuple
 from ggufspec.domain import Program, Sample, Status
 from ggufspec.llama.logs.lines import LogLine, lines_from
 from ggufspec.llama.logs.statements import (
-    COUNT,
+    FIGURES,
     NO_RATE,
-    NUMBER,
+    RATE,
     Rate,
     drafting_sample,
     find_timing,
     plain_sample,
 )
 
-_RATE = rf" +{COUNT} tokens in +{NUMBER} seconds, speed: +{NUMBER} t/s *"
-_FIGURES = {
-    "encoded": re.compile(f"encoded{_RATE}"),
-    "decoded": re.compile(f"(?:decoded|generated){_RATE}"),  # "generated" until September 2023
-    "n_draft": re.compile(rf"n_draft += *{COUNT}"),
-    "n_predict": re.compile(rf"n_predict += *{COUNT}"),
-    "n_drafted": re.compile(rf"n_drafted += *{COUNT}"),
-    "n_accept": re.compile(rf"n_accept += *{COUNT}"),
-    "accept": re.compile(rf"accept += *{NUMBER}%"),
-}
+_FIGURES = FIGURES | {"decoded": re.compile(f"(?:decoded|generated){RATE}")}  # "generated" until 2023-09
 _COUNTS = ("n_draft", "n_predict", "n_drafted", "n_accept")
 _OTHER_FIGURES = re.compile(
     r"[A-Z] += *\d+|t_\w+ += .*"

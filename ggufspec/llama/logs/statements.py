@@ -20,18 +20,18 @@ from ggufspec.llama.logs.rounds import Clock
 
 NUMBER = r"(\d{1,12}(?:\.\d{1,6})?|inf|-?nan)"
 COUNT = r"(\d{1,12})"
-_RATE = rf" +{COUNT} tokens in +{NUMBER} seconds, speed: +{NUMBER} t/s *"
-_SUMMARY = (
-    re.compile(f"encoded{_RATE}$"),
-    re.compile(f"decoded{_RATE}"),
-    re.compile(rf"n_draft += *{COUNT}"),
-    re.compile(rf"n_predict += *{COUNT}"),
-    re.compile(rf"n_drafted += *{COUNT}"),
-    re.compile(rf"n_accept += *{COUNT}"),
-    re.compile(rf"accept += *{NUMBER}%"),
-    re.compile("draft:"),
-    re.compile("target:"),
-)
+RATE = rf" +{COUNT} tokens in +{NUMBER} seconds, speed: +{NUMBER} t/s *"
+FIGURES = {
+    "encoded": re.compile(f"encoded{RATE}$"),
+    "decoded": re.compile(f"decoded{RATE}"),
+    "n_draft": re.compile(rf"n_draft += *{COUNT}"),
+    "n_predict": re.compile(rf"n_predict += *{COUNT}"),
+    "n_drafted": re.compile(rf"n_drafted += *{COUNT}"),
+    "n_accept": re.compile(rf"n_accept += *{COUNT}"),
+    "accept": re.compile(rf"accept += *{NUMBER}%"),
+}
+"""The lines of a summary that carry numbers, in order."""
+_SUMMARY = (*FIGURES.values(), re.compile("draft:"), re.compile("target:"))
 _ACCEPT, _NUMBERS = 6, 7  # the index of the last line with a number; how many there are
 _TIMING = re.compile(
     r"(?:llama_print_timings|llama_perf\w*_print|common_perf_print): +"
