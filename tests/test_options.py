@@ -64,7 +64,9 @@ def _of_kind(kind: kinds.Kind) -> st.SearchStrategy[Any]:
         kinds.AcceptanceText: _texts,
         kinds.Numbers: st.lists(st.floats(1e-6, 1e6), min_size=1).map(tuple),
         kinds.Proportions: st.lists(st.floats(0, 1e8), min_size=1).filter(any).map(tuple),
-        kinds.FilePath: _words.map(lambda word: Path(f"{word}.gguf")),
+        kinds.FilePath: st.just(Path(__file__))
+        if isinstance(kind, kinds.FilePath) and kind.exists
+        else _words.map(lambda word: Path(f"{word}.gguf")),
         kinds.DeviceList: st.lists(_words, min_size=1, unique=True).map(tuple),
         kinds.WorkerList: st.lists(_words.map("{}:50052".format), min_size=1, unique=True).map(",".join),
         kinds.Quants: st.lists(st.sampled_from(("Q8_0", "Q4_0")), min_size=1, unique=True).map(tuple),
@@ -99,8 +101,6 @@ def _values(field: Option, *, several: bool) -> st.SearchStrategy[Any]:
     """Return values of a field."""
     if isinstance(field.kind, Flag):
         return st.booleans()
-    if field.python_name == "logs":  # which must exist
-        return st.just((Path(__file__),))
     single = _of_kind(field.kind)
     if constants := [value for value, _ in field.constant.values() if value is not None]:
         single |= st.sampled_from(constants)

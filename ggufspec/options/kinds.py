@@ -357,7 +357,7 @@ class FilePath(Kind):
 
     def __init__(self, placeholder: str = "FILE", *, exists: bool = False, dash: bool = False) -> None:
         self.placeholder = placeholder
-        self._exists, self._dash = exists, dash
+        self.exists, self._dash = exists, dash
 
     def parse(self, text: str) -> Path:
         """Return the path."""
@@ -370,7 +370,7 @@ class FilePath(Kind):
             raise ValueError(f"File {text!r} is a directory.")
         if self.placeholder == "FOLDER" and path.is_file():
             raise ValueError(f"Directory {text!r} is a file.")
-        if self._exists and not path.exists():
+        if self.exists and not path.exists():
             from ggufspec import paths
 
             close = paths.beside(path)

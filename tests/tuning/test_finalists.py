@@ -32,11 +32,12 @@ from ggufspec.measure import Deadline, Session, prepare_session
 from ggufspec.options import BenchOptions
 from ggufspec.report import frames
 from ggufspec.report.rows.plans import FinalistRow
-from ggufspec.report.text import tuned as tuned_report
+from ggufspec.report.text import formats, tuned as tuned_report
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Plan, Prospect, Spent, Tuned, TuningForecast, budgeting
 from ggufspec.tuning.budgeting import Pace
 from tests.support import fake_server, fakes, scripted, values
+from tests.support.schemas import validate
 from tests.support.scripted import Scripted
 from tests.support.walks import traced_run
 
@@ -409,6 +410,9 @@ def test_the_finalists_are_a_table_with_the_verdict(plan: Plan, monkeypatch: pyt
     assert recommended["speedup"] == pytest.approx(1.5, rel=0.01)
     assert recommended["forecast_speedup"] == pytest.approx(1.5)
     assert set(table["serve_context"]) == {512}
+    origin = frames.origin(served.results.meta)
+    rows = json.loads(formats.render(table, "json", origin=origin, schema="finalists"))
+    validate("finalists", rows)
     facts = json.loads(tuned_report.as_json(served, plan.session.install, "ggufspec bench"))
     assert [row["draft"] for row in facts["finalists"] if row["recommended"]] == [3]
     assert len(facts["finalists"]) == len(table)
