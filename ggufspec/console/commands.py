@@ -24,7 +24,7 @@ class Say:
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangeSetting:
     """Change a field of ``ChatSettings``; None shows it, except that it removes the system prompt."""
 
     field: str
@@ -61,7 +61,7 @@ class Action(Enum):
     QUIT = "leave; Ctrl-D does the same"
 
 
-Command = Say | Change | SetSampler | Compare | Save | Action
+Command = Say | ChangeSetting | SetSampler | Compare | Save | Action
 
 
 class Usage(NamedTuple):
@@ -130,17 +130,17 @@ def _read_drafting(argument: str) -> Command:
     states = {"": None, "on": True, "off": False}
     if argument.lower() not in states:
         _raise_misuse("draft", f"{argument!r} is not on or off")
-    return Change("drafts", states[argument.lower()])
+    return ChangeSetting("drafts", states[argument.lower()])
 
 
 def _read_draft_size(argument: str) -> Command:
     size = _read_count("gamma", argument, least=1, most=MOST_DRAFT) if argument else None
-    return Change("draft_size", size)
+    return ChangeSetting("draft_size", size)
 
 
 def _read_length(argument: str) -> Command:
     tokens = _read_count("length", argument, least=_LEAST_LENGTH, most=None) if argument else None
-    return Change("n_predict", tokens)
+    return ChangeSetting("n_predict", tokens)
 
 
 def _read_count(name: str, text: str, *, least: int, most: int | None) -> int:
@@ -217,7 +217,7 @@ COMMANDS: Mapping[str, Usage] = {
     "system": Usage(
         "/system TEXT",
         "set the system prompt; without TEXT, remove it",
-        lambda text: Change("system", text or None),
+        lambda text: ChangeSetting("system", text or None),
     ),
     "compare": Usage(
         "/compare PROMPT", "answer with target, drafter and drafting side by side", _read_compare

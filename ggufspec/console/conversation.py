@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ggufspec.console.commands import Change, Command, SetSampler
+from ggufspec.console.commands import ChangeSetting, Command, SetSampler
 from ggufspec.domain import Role, Sample, Sampling
 from ggufspec.engines.server import AnswerEnd, Span, Stream
 from ggufspec.measure import audit
@@ -176,7 +176,7 @@ def read_answer(stream: Stream) -> ChatAnswer:
 def apply_command(settings: ChatSettings, command: Command) -> ChatSettings:
     """Return the settings after a command; unchanged where it changes none."""
     match command:
-        case Change(field=field, value=value) if value is not None or field == "system":
+        case ChangeSetting(field=field, value=value) if value is not None or field == "system":
             return replace(settings, **{field: value})  # type: ignore[arg-type]  # parse knows each type
         case SetSampler(changes=changes):
             return replace(settings, sampling=_change_sampling(settings.sampling, dict(changes)))

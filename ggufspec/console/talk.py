@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from ggufspec.console.commands import Change, Command
+from ggufspec.console.commands import ChangeSetting, Command
 from ggufspec.console.conversation import (
     AnswerComparison,
     ChatAnswer,
@@ -143,7 +143,9 @@ class Talk:
         Raises:
             GgufspecError: there is no drafter, or no template for a system prompt.
         """
-        changed, value = (command.field, command.value) if isinstance(command, Change) else (None, None)
+        changed, value = (
+            (command.field, command.value) if isinstance(command, ChangeSetting) else (None, None)
+        )
         if not self.has_drafter and changed in {"drafts", "draft_size"}:
             raise GgufspecError("this pair has no drafter", "start with -md FILE, or with another --pair")
         if changed == "system" and value and not self.uses_template:

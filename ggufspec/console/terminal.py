@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ggufspec.console import views
-from ggufspec.console.commands import Action, Change, Command, Compare, Save, Say, complete, parse_line
+from ggufspec.console.commands import Action, ChangeSetting, Command, Compare, Save, Say, complete, parse_line
 from ggufspec.console.conversation import ChatAnswer, figures, progress, read_answer
 from ggufspec.console.talk import Talk
 from ggufspec.domain import Failure, Role, Status
@@ -246,7 +246,7 @@ class ChatTerminal:
             needs_load = self._talk.change(command)
             if needs_load:
                 self._load()
-        note, changed = "", command.field if isinstance(command, Change) else None
+        note, changed = "", command.field if isinstance(command, ChangeSetting) else None
         if needs_load and changed == "draft_size":
             note = " · models loaded again, because this llama.cpp sets γ only at a load"
         self._print_note(f"{self._talk.settings}{note}")

@@ -224,7 +224,7 @@ def read_value(path: Path, expected: type[T]) -> T | None:
         return None
 
 
-class _Head(msgspec.Struct):
+class _Versioned(msgspec.Struct):
     schema_version: int = 0
 
 
@@ -244,7 +244,7 @@ def read_stored(file: Path, expected: type[T], what: str, *, newest: int, remedy
     hint = f"it was edited or damaged: {remedy}"
     try:
         content = file.read_bytes()
-        refuse_newer(file, msgspec.json.decode(content, type=_Head).schema_version, newest)
+        refuse_newer(file, msgspec.json.decode(content, type=_Versioned).schema_version, newest)
         if seals.follow(content, 0) is None:
             raise ResultsError(f"{file} does not match its checksum", hint)
         return msgspec.json.decode(content, type=expected, dec_hook=records.decode_hook)

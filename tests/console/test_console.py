@@ -16,7 +16,7 @@ from ggufspec.console import views
 from ggufspec.console.commands import (
     COMMANDS,
     Action,
-    Change,
+    ChangeSetting,
     Command,
     Compare,
     Save,
@@ -56,17 +56,17 @@ DRAFTING = values.spec(Role.DRAFTING, draft=3)
         ("", Say("")),
         ("//usr/bin", Say("/usr/bin")),
         ("two\n/lines", Say("two\n/lines")),
-        ("/draft on", Change("drafts", value=True)),
-        ("/draft OFF ", Change("drafts", value=False)),
-        ("/draft", Change("drafts", None)),
-        ("/gamma 8", Change("draft_size", 8)),
-        ("/gamma", Change("draft_size", None)),
+        ("/draft on", ChangeSetting("drafts", value=True)),
+        ("/draft OFF ", ChangeSetting("drafts", value=False)),
+        ("/draft", ChangeSetting("drafts", None)),
+        ("/gamma 8", ChangeSetting("draft_size", 8)),
+        ("/gamma", ChangeSetting("draft_size", None)),
         ("/sampler temp=0.8 top-k=20", SetSampler((("temperature", 0.8), ("top_k", 20)))),
         ("/sampler top_p=1 min_p=0.05 seed=7", SetSampler((("top_p", 1.0), ("min_p", 0.05), ("seed", 7)))),
         ("/sampler", SetSampler(())),
-        ("/length 100", Change("n_predict", 100)),
-        ("/system You are a pirate.", Change("system", "You are a pirate.")),
-        ("/system", Change("system", None)),
+        ("/length 100", ChangeSetting("n_predict", 100)),
+        ("/system You are a pirate.", ChangeSetting("system", "You are a pirate.")),
+        ("/system", ChangeSetting("system", None)),
         ("/compare Why is\nthe sky blue?", Compare("Why is\nthe sky blue?")),
         ("/save notes.md", Save(Path("notes.md"))),
         ("/save two words.JSON", Save(Path("two words.JSON"))),
@@ -149,7 +149,7 @@ def test_settings_change_one_at_a_time() -> None:
         settings = apply_command(settings, parse_line(line))
     assert settings == replace(SETTINGS, drafts=False, draft_size=8, n_predict=9, system="Be brief.")
     assert str(settings) == "target alone · greedy · up to 9 tokens"
-    drafting = apply_command(settings, Change("drafts", value=True))
+    drafting = apply_command(settings, ChangeSetting("drafts", value=True))
     assert str(drafting) == "drafting γ=8 · greedy · up to 9 tokens"
 
 
