@@ -51,24 +51,29 @@ class Acceptance:
 
 
 def of(samples: Iterable[Sample]) -> Acceptance | None:
+    """Return the acceptance of runs taken together, see ``of_counted``."""
+    return of_counted((1, sample) for sample in samples)
+
+
+def of_counted(samples: Iterable[tuple[int, Sample]]) -> Acceptance | None:
     """Return the acceptance of runs taken together, or None if they drafted nothing.
+
+    Each sample is behind how many of the runs have it: greedy ones repeat a few.
 
     Runs that do not draft at all are left out. Take runs of one draft size together: positions that some of
     the runs never drafted count as not accepted there.
     """
     drafting = [
-        drafting_sample
-        for drafting_sample in samples
-        if drafting_sample.n_drafted is not None and drafting_sample.n_accepted is not None
+        (n, sample) for n, sample in samples if sample.n_drafted is not None and sample.n_accepted is not None
     ]
-    n_drafted = sum(sample.n_drafted or 0 for sample in drafting)
-    n_accepted = sum(sample.n_accepted or 0 for sample in drafting)
-    if not n_drafted:
+    n_drafted = _total((n, sample.n_drafted) for n, sample in drafting)
+    n_accepted = _total((n, sample.n_accepted) for n, sample in drafting)
+    if not n_drafted or n_accepted is None:
         return None
-    n_rounds = _total([_n_rounds(sample) for sample in drafting])
-    n_drafts = _total([_n_drafts(sample) for sample in drafting])
-    generated = _total([sample.gen_tokens for sample in drafting])
-    accepted_at = _columns([accepted_at_of(sample) if sample.n_drafted else () for sample in drafting])
+    n_rounds = _total((n, _n_rounds(sample)) for n, sample in drafting)
+    n_drafts = _total((n, _n_drafts(sample)) for n, sample in drafting)
+    generated = _total((n, sample.gen_tokens) for n, sample in drafting)
+    accepted_at = _columns((n, accepted_at_of(sample) if sample.n_drafted else ()) for n, sample in drafting)
     return Acceptance(
         n_drafted=n_drafted,
         n_accepted=n_accepted,
@@ -80,19 +85,21 @@ def of(samples: Iterable[Sample]) -> Acceptance | None:
         coverage=n_accepted / generated if generated else None,
         by_position=tuple(count / n_drafts for count in accepted_at) if accepted_at and n_drafts else None,
         conditional=_conditional(accepted_at, n_drafts) if accepted_at and n_drafts else None,
-        by_method=_by_method([sample.by_method for sample in drafting]),
+        by_method=_by_method([(n, sample.by_method) for n, sample in drafting]),
     )
 
 
-def _by_method(counts: Sequence[tuple[MethodCounts, ...] | None]) -> tuple[MethodCounts, ...] | None:
+def _by_method(
+    counts: Sequence[tuple[int, tuple[MethodCounts, ...] | None]],
+) -> tuple[MethodCounts, ...] | None:
     """Return the sums over runs of the same chain; None if some run does not tell."""
-    counted = [methods for methods in counts if methods is not None]
-    if not counted or len(counted) < len(counts):
+    if any(methods is None for _, methods in counts):
         return None
     sums: dict[str, list[int]] = {}
-    for method, *numbers in (entry for methods in counted for entry in methods):
-        sums[method] = [sum(pair) for pair in zip(sums.get(method, (0, 0, 0)), numbers, strict=True)]
-    return tuple(MethodCounts(method, *numbers) for method, numbers in sums.items())
+    for n, (method, *numbers) in ((n, entry) for n, methods in counts for entry in methods or ()):
+        before = sums.get(method, (0, 0, 0))
+        sums[method] = [total + n * count for total, count in zip(before, numbers, strict=True)]
+    return tuple(MethodCounts(method, *numbers) for method, numbers in sums.items()) or None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,16 +187,24 @@ def _n_drafts(sample: Sample) -> int | None:
     )
 
 
-def _total(counts: Sequence[int | None]) -> int | None:
-    """Add counts; one that is absent makes the sum absent."""
-    counted = [count for count in counts if count is not None]
-    return sum(counted) if len(counted) == len(counts) else None
+def _total(counts: Iterable[tuple[int, int | None]]) -> int | None:
+    """Add counts, each so many times; one that is absent makes the sum absent."""
+    total = 0
+    for n, count in counts:
+        if count is None:
+            return None
+        total += n * count
+    return total
 
 
-def _columns(rows: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
-    """Add counts by position; a row that is absent makes the sums absent."""
-    reported = [row for row in rows if row is not None]
-    return tuple(map(sum, zip_longest(*reported, fillvalue=0))) if len(reported) == len(rows) else None
+def _columns(rows: Iterable[tuple[int, tuple[int, ...] | None]]) -> tuple[int, ...] | None:
+    """Add counts by position, each row so many times; one that is absent makes the sums absent."""
+    weighted: list[tuple[int, ...]] = []
+    for n, row in rows:
+        if row is None:
+            return None
+        weighted.append(tuple(n * count for count in row))
+    return tuple(map(sum, zip_longest(*weighted, fillvalue=0)))
 
 
 def _conditional(accepted_at: tuple[int, ...], n_drafts: int) -> tuple[float, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import geometric_mean, median
@@ -111,19 +111,29 @@ class Energy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ComparedRates:
+    """The tokens/s of arms that are compared, whose far runs are clipped together, on first use."""
+
+    unclipped: Mapping[RunSpec, stats.Rates]
+
+    @cached_property
+    def clipped(self) -> Mapping[RunSpec, stats.Rates]:
+        """The rates of each arm, see ``stats.clip``."""
+        return dict(zip(self.unclipped, stats.clip([*self.unclipped.values()]), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Arm:
     """All runs of one specification over all prompts; ``spec`` is that, without a prompt.
 
-    ``good`` are those that ended well and are plausible. ``outputs`` are their samples without texts and
-    times. ``baseline`` is the target alone under the same settings, for an arm that drafts. ``build`` is the
-    llama.cpp that ran it, and ``counterpart`` the same arm with the first llama.cpp, in a bench of several.
+    ``good`` are those that ended well and are plausible. ``baseline`` is the target alone under the same
+    settings, for an arm that drafts. ``build`` is the llama.cpp that ran it, and ``counterpart`` the same arm
+    with the first llama.cpp, in a bench of several.
     All other figures follow from these; each is computed on first use.
 
     Attributes:
         measured: tokens/s of all good runs, see ``windows``.
-        rates: those of the cells that all arms of the block have and that are not excluded, with single far
-            runs clipped (``stats.clip``). All figures of speed are of these, so that the quotient of two arms
-            in a table is their speed-up.
+        compared_rates: those of the cells that all arms of the block have and that are not excluded.
         excluded: the cells that are excluded for every arm, because a run of one arm was disturbed from
             outside or wrote another text.
         disturbed: the share of its runs that count although something disturbed them of which it is not
@@ -138,9 +148,8 @@ class Arm:
     spec: RunSpec
     runs: Runs
     good: Runs
-    outputs: Sequence[Sample]
     measured: stats.Rates
-    rates: stats.Rates
+    compared_rates: ComparedRates
     excluded: frozenset[stats.Cell]
     disturbed: float
     baseline: Arm | None
@@ -157,6 +166,19 @@ class Arm:
     def role(self) -> Role:
         """What this arm measures."""
         return self.spec.role
+
+    @cached_property
+    def rates(self) -> stats.Rates:
+        """Tokens/s of the cells that all arms of the block have and that are not excluded, far runs clipped.
+
+        All figures of speed are of these, so that the quotient of two arms in a table is their speed-up.
+        """
+        return self.compared_rates.clipped[self.spec]
+
+    @property
+    def outputs(self) -> Sequence[Sample]:
+        """The samples of the good runs, without texts and times."""
+        return self.good.outputs
 
     @property
     def synthetic(self) -> bool:
@@ -340,7 +362,7 @@ class Arm:
     @cached_property
     def acceptance(self) -> Acceptance | None:
         """Acceptance over all good runs together; None where nothing drafts."""
-        return acceptance.of(self.outputs) if self.role is Role.DRAFTING else None
+        return acceptance.of_counted(self.good.counted_outputs) if self.role is Role.DRAFTING else None
 
     @cached_property
     def acceptance_intervals(self) -> AcceptanceIntervals | None:
@@ -528,6 +550,6 @@ def models_of(spec: RunSpec) -> tuple[str, ...]:
 
 def counted(runs: Runs) -> NDArray[np.float64]:
     """Return the tokens/s of each run, see ``windows``; NaN of those that enter no mean."""
-    ok = Status.OK  # looked up once: the members of an enum are slow to find
-    counts = [said.status is ok for said in runs.outputs]
-    return np.where(counts, windows.decode_rates(runs), np.nan)
+    outputs, output_of = runs.by_output()
+    counts = np.array([output.status is Status.OK for output in outputs], dtype=np.bool_)
+    return np.where(counts[output_of], windows.decode_rates(runs), np.nan)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec import stats
-from ggufspec.analysis.arm import Arm, LayerCounts, counted
+from ggufspec.analysis.arm import Arm, ComparedRates, LayerCounts, counted
 from ggufspec.analysis.judging import MOST_DISTURBED
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     NO_PROMPT,
     OWN_PROCESSES,
-    Difference,
     Drafting,
     Method,
     ModelFile,
@@ -43,9 +43,12 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
     """
     runs = results.current if runs is None else runs
     members, arm_of = _members(runs)
-    tps, outputs = counted(runs), runs.outputs
-    numbers = {spec: np.flatnonzero(arm_of == number).tolist() for number, spec in enumerate(members)}
-    good = {spec: np.flatnonzero((arm_of == n) & (tps > 0)).tolist() for n, spec in enumerate(members)}
+    tps = counted(runs)
+    runs_of = {spec: runs.select(np.flatnonzero(arm_of == number)) for number, spec in enumerate(members)}
+    good = {
+        spec: runs.select(np.flatnonzero((arm_of == number) & (tps > 0)))
+        for number, spec in enumerate(members)
+    }
     grid = _RateGrid.of(
         runs,
         arm_of,
@@ -55,9 +58,11 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
     measured = dict(zip(members, grid.rates(tps), strict=True))
     stopping = results.meta.stopping
     selections = _selections(members, measured, grid, runs, stopping)
-    rates = _clipped({spec: measured[spec].where(selections[_block(spec)].kept) for spec in members})
+    rates = _compare_rates({spec: measured[spec].where(selections[_block(spec)].kept) for spec in members})
     layers = {
-        spec: _layers([outputs[index] for index in numbers[spec]], results.meta.build_of(spec).backend)
+        spec: _layers(
+            [output for _, output in runs_of[spec].counted_outputs], results.meta.build_of(spec).backend
+        )
         for spec in members
     }
     drafters = {
@@ -75,11 +80,10 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
         selection = selections[_block(spec)]
         groups[spec] = Arm(
             spec=spec,
-            runs=runs.select(numbers[spec]),
-            good=runs.select(good[spec]),
-            outputs=[outputs[index] for index in good[spec]],
+            runs=runs_of[spec],
+            good=good[spec],
             measured=measured[spec],
-            rates=rates[spec],
+            compared_rates=rates[spec],
             excluded=selection.excluded,
             disturbed=selection.disturbed.get(spec, 0.0),
             baseline=groups.get(spec.baseline) if spec.role is Role.DRAFTING else None,
@@ -97,15 +101,13 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
     return tuple(groups.values())
 
 
-def _clipped(rates: Mapping[RunSpec, stats.Rates]) -> dict[RunSpec, stats.Rates]:
-    """Return the rates of arms with single far runs clipped, the arms that are compared together."""
-    compared: dict[tuple[RunSpec, bool], list[RunSpec]] = {}
-    for spec in rates:
-        compared.setdefault((_block(spec), spec.role is Role.DRAFTER), []).append(spec)
-    clipped: dict[RunSpec, stats.Rates] = {}
-    for specs in compared.values():
-        clipped.update(zip(specs, stats.clip([rates[spec] for spec in specs]), strict=True))
-    return clipped
+def _compare_rates(rates: Mapping[RunSpec, stats.Rates]) -> dict[RunSpec, ComparedRates]:
+    """Return the rates of each arm beside those of the arms that are compared with it."""
+    compared: dict[tuple[RunSpec, bool], dict[RunSpec, stats.Rates]] = {}
+    for spec, of_arm in rates.items():
+        compared.setdefault((_block(spec), spec.role is Role.DRAFTER), {})[spec] = of_arm
+    together = (ComparedRates(unclipped=unclipped) for unclipped in compared.values())
+    return {spec: side_by_side for side_by_side in together for spec in side_by_side.unclipped}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,9 +172,9 @@ class _RateGrid:
 
 def _expected_slowdowns(runs: Runs, cores: int) -> NDArray[np.float64]:
     """Return the logarithm by which other programs are expected to have slowed each run; 0 for most runs."""
-    busy = np.array([MeasurementWarning.BUSY_MACHINE in names for names in runs.column("doubts")], dtype=bool)
-    taken = np.where(busy, np.nan_to_num(runs.numbers("others_cores")), 0.0)
-    return stats.expected_slowdown(taken, cores)
+    busy = _have_doubts(runs, {MeasurementWarning.BUSY_MACHINE})
+    taken = np.where(busy, np.nan_to_num(runs.numbers("others_cores")), 0.0) if busy.any() else busy
+    return stats.expected_slowdown(taken.astype(np.float64), cores)
 
 
 def _conversations(prompts: Sequence[str]) -> dict[str, str]:
@@ -212,10 +214,9 @@ def _selections(
     warning says so.
     """
     everywhere = np.ones(len(runs), dtype=np.bool_)
-    disturbed = grid.table(np.array([*map(_was_disturbed, runs.column("doubts"))], dtype=float), everywhere)
+    disturbed = grid.table(_have_doubts(runs, _DISTURBANCES).astype(float), everywhere)
     unexplained = np.where(grid.table(grid.slowed, everywhere) > 0, 0.0, disturbed)
-    texts = zip(runs.specs, runs.column("text_identical"), runs.column("difference"), strict=True)
-    differing = grid.table(np.array([_differs(*text) for text in texts], dtype=float), everywhere)
+    differing = grid.table(_are_other_texts(runs).astype(float), everywhere)
     made = ~np.isnan(disturbed)
     repeats = np.array(grid.repeats)
     numbers: dict[RunSpec, list[int]] = {}
@@ -265,16 +266,26 @@ def _complete_repeats(made: NDArray[np.bool_], repeats: NDArray[np.intp]) -> int
     return int(np.logical_and.accumulate(is_complete).sum())
 
 
-def _was_disturbed(names: Sequence[str]) -> bool:
-    return not _DISTURBANCES.isdisjoint(names)
+def _have_doubts(runs: Runs, doubts: Set[str]) -> NDArray[np.bool_]:
+    """Return which runs have one of these warnings."""
+    column = runs.column("doubts")
+    marked = np.zeros(len(runs), dtype=np.bool_)
+    for at in compress(range(len(column)), column):  # most runs have none
+        marked[at] = not doubts.isdisjoint(column[at])
+    return marked
 
 
-def _differs(spec: RunSpec, identical: bool | None, difference: Difference | None) -> bool:
-    """Whether a text is known to differ from the target's own by more than near-ties."""
-    if spec.servers is not None:
-        return False  # the target of a running server cannot be asked
-    near_tie = difference is not None and difference.verdict is TextVerdict.NEAR_TIE
-    return identical is False and not near_tie
+def _are_other_texts(runs: Runs) -> NDArray[np.bool_]:
+    """Return of which runs the text is known to differ from the target's own by more than near-ties.
+
+    The target of a running server cannot be asked.
+    """
+    differing = np.zeros(len(runs), dtype=np.bool_)
+    for at in [at for at, identical in enumerate(runs.column("text_identical")) if identical is False]:
+        difference = runs.column("difference")[at]
+        near_tie = difference is not None and difference.verdict is TextVerdict.NEAR_TIE
+        differing[at] = not near_tie and runs.specs[at].servers is None
+    return differing
 
 
 def _members(runs: Runs) -> tuple[list[RunSpec], NDArray[np.intp]]:

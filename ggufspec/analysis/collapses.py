@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -35,11 +35,14 @@ def find_collapses(runs: Runs) -> tuple[int, ...]:
     tps = counted(runs)
     specs, spec_of = runs.by_spec()
     arms, arm_of = _arms(specs)
-    prompts = [spec.prompt.id for spec in specs]
+    cells: dict[tuple[int, str], int] = {}  # with prompts, of whatever repeat
+    cell_of = [
+        cells.setdefault((arm, spec.prompt.id), len(cells)) for arm, spec in zip(arm_of, specs, strict=True)
+    ]
     collapsed = set[int]()
     few = set[int]()
     good = np.flatnonzero(tps > 0)
-    for indices in _groups(good, [(arm_of[number], prompts[number]) for number in spec_of[good]]):
+    for indices in _groups(good, np.array(cell_of)[spec_of[good]]):
         if len(indices) >= LEAST_REPEATS:
             collapsed.update(_far(indices, tps, _FACTOR))
         else:
@@ -47,7 +50,7 @@ def find_collapses(runs: Runs) -> tuple[int, ...]:
     if few:
         pace = tps * _evaluations_per_token(runs, [arms[arm_of[number]] for number in spec_of])
         paced = np.flatnonzero(pace > 0)
-        for indices in _groups(paced, [arm_of[number] for number in spec_of[paced]]):
+        for indices in _groups(paced, np.array(arm_of)[spec_of[paced]]):
             if len(indices) >= LEAST_REPEATS:
                 collapsed.update(few.intersection(_far(indices, pace, _FACTOR_BETWEEN_PROMPTS)))
     return tuple(sorted(collapsed))
@@ -77,12 +80,10 @@ def _arms(specs: Iterable[RunSpec]) -> tuple[list[RunSpec], list[int]]:
     return list(numbers), arm_of
 
 
-def _groups(indices: NDArray[np.intp], keys: Iterable[Hashable]) -> list[NDArray[np.intp]]:
-    """Return the places that have the same key together."""
-    groups: dict[Hashable, list[int]] = {}
-    for index, key in zip(indices.tolist(), keys, strict=True):
-        groups.setdefault(key, []).append(index)
-    return [np.array(group, dtype=np.intp) for group in groups.values()]
+def _groups(indices: NDArray[np.intp], numbers: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """Return the places that have the same number together."""
+    order = np.argsort(numbers, kind="stable")
+    return np.split(indices[order], np.flatnonzero(np.diff(numbers[order])) + 1)
 
 
 def _far(indices: NDArray[np.intp], rates: NDArray[np.float64], factor: float) -> list[int]:

@@ -214,7 +214,7 @@ def _furthest_beyond(arm: Arm) -> int:
     n_predict = arm.spec.n_predict
     tokens = [
         output.gen_tokens
-        for output in arm.good.distinct_outputs
+        for _, output in arm.good.counted_outputs
         if output.gen_tokens is not None and output.gen_tokens <= plausibility.most_tokens(arm.spec, output)
     ]
     return max((count for count in tokens if n_predict > 0 and count > n_predict * _MUCH_LONGER), default=0)

@@ -31,6 +31,7 @@ def decode_rates(runs: Runs) -> NDArray[np.float64]:
     prompt_s = prompt_in_window(runs)
     changed = np.flatnonzero(prompt_s > 0)
     if changed.size:
+        rates = rates.copy()
         rates[changed] = runs.numbers("decoded")[changed] / (
             runs.numbers("gen_s")[changed] - prompt_s[changed]
         )
@@ -44,20 +45,18 @@ def prompt_in_window(runs: Runs) -> NDArray[np.float64]:
     """
     seconds = np.zeros(len(runs))
     # engines that keep models loaded wait for the device before they read the clock
-    is_late = {id(output): _may_be_late(output) for output in runs.distinct_outputs}
-    late = [
-        position
-        for position, (engine, output) in enumerate(zip(runs.column("engine"), runs.outputs, strict=True))
-        if engine in OWN_PROCESSES and is_late[id(output)]
-    ]
-    if not late:
+    outputs, output_of = runs.by_output()
+    late = np.flatnonzero(np.array([*map(_may_be_late, outputs)], dtype=np.bool_)[output_of])
+    engines = runs.column("engine") if late.size else ()
+    late_positions = [position for position in late.tolist() if engines[position] in OWN_PROCESSES]
+    if not late_positions:
         return seconds
     alone = _seconds_alone(runs.newest())
     needed = {}
     specs, prompt_tokens, prompt_tps = runs.specs, *map(runs.numbers, ("prompt_tokens", "prompt_tps"))
     gen_s = runs.numbers("gen_s")
-    for position in late:
-        spec, program = specs[position], runs.outputs[position].program
+    for position in late_positions:
+        spec, program = specs[position], outputs[output_of[position]].program
         if (id(spec), program) not in needed:
             needed[id(spec), program] = _prompt_seconds(spec, program, alone)
         whole_s = needed[id(spec), program]

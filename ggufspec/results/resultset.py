@@ -43,25 +43,32 @@ class Runs(Sequence[RunResult]):
     It compares equal to any sequence of the same runs.
 
     Args:
-        ledger: the stored records.
-        places: indices of the runs; None for all runs stored now.
-        n_judged: how many judgements apply; None for all stored now.
+        ledger: the stored records; all runs that are stored now.
+        chosen: runs of the ledger and the indices of some of them, for these alone.
+
+    Attributes:
+        places: where each run is in the ledger.
+        n_judged: how many judgements of the ledger apply.
     """
 
-    __slots__ = ("_columns", "_ledger", "_n_judged", "_outputs", "_places", "_run_records")
+    __slots__ = ("_chosen", "_columns", "_indices", "_ledger", "_numbers", "n_judged", "places")
 
-    def __init__(
-        self, ledger: Ledger, numbers: Sequence[int] | None = None, n_judged: int | None = None
-    ) -> None:
+    def __init__(self, ledger: Ledger, chosen: tuple[Runs, NDArray[np.intp]] | None = None) -> None:
         self._ledger = ledger
-        self._places = range(len(ledger.runs)) if numbers is None else numbers
-        self._n_judged = ledger.n_judged if n_judged is None else n_judged
-        self._run_records: list[Any] | None = None  # of the places, once a column is read
-        self._outputs: list[Any] | None = None  # the output records of these runs
+        self._chosen = chosen
         self._columns: dict[str, list[Any]] = {}  # that were read
+        self._numbers: dict[str, NDArray[np.float64]] = {}
+        self._indices: dict[str, NDArray[np.intp]] = {}
+        self.places: range | NDArray[np.intp]
+        if chosen is None:
+            self.places, self.n_judged = range(len(ledger.runs)), ledger.n_judged
+        else:
+            runs, at = chosen
+            self.places = at if isinstance(runs.places, range) else runs.places[at]
+            self.n_judged = runs.n_judged
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.places)
 
     @overload
     def __getitem__(self, index: int) -> RunResult: ...
@@ -71,11 +78,11 @@ class Runs(Sequence[RunResult]):
 
     def __getitem__(self, index: int | slice) -> RunResult | Runs:
         if isinstance(index, slice):
-            return Runs(self._ledger, self._places[index], self._n_judged)
-        return self._ledger.run(self._places[index], self._n_judged)
+            return self.select(range(len(self))[index])
+        return self._ledger.run(int(self.places[index]), self.n_judged)
 
     def __iter__(self) -> Iterator[RunResult]:
-        return (self._ledger.run(number, self._n_judged) for number in self._places)
+        return (self._ledger.run(int(number), self.n_judged) for number in self.places)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Runs | tuple | list):
@@ -90,23 +97,27 @@ class Runs(Sequence[RunResult]):
     @property
     def specs(self) -> list[RunSpec]:
         """The specification of each run; equal ones are one object."""
-        return self._look_up("spec", self._ledger.specs)
+        return self.column("spec")
 
     @property
     def outputs(self) -> list[Any]:
         """The output of each run: a Sample without its text and times; equal ones are one object."""
-        if self._outputs is None:
-            self._outputs = self._look_up("output", self._ledger.outputs)
-        return self._outputs
+        return self.column("output")
 
     @property
-    def distinct_outputs(self) -> list[Any]:
-        """The outputs of these runs, each once."""
-        return [self._ledger.outputs[number] for number in dict.fromkeys(self._values("output"))]
+    def counted_outputs(self) -> list[tuple[int, Any]]:
+        """The outputs of these runs, each once, behind how many of the runs have it."""
+        import numpy as np
 
-    def select(self, numbers: Sequence[int]) -> Runs:
-        """Return the runs at these indices of this sequence."""
-        return Runs(self._ledger, [self._places[number] for number in numbers], self._n_judged)
+        numbers, counts = np.unique(self.indices("output"), return_counts=True)
+        outputs = map(self._ledger.outputs.__getitem__, numbers.tolist())
+        return list(zip(counts.tolist(), outputs, strict=True))
+
+    def select(self, numbers: Sequence[int] | NDArray[np.intp]) -> Runs:
+        """Return the runs at these indices of this sequence. They share the columns that were read."""
+        import numpy as np
+
+        return Runs(self._ledger, (self, np.asarray(numbers, dtype=np.intp)))
 
     def column(self, name: str) -> list[Any]:
         """Return one value of every run without making RunResults: some 10 ms for 100,000 runs.
@@ -115,26 +126,33 @@ class Runs(Sequence[RunResult]):
 
         Args:
             name: a field of RunResult (except ``sample`` and ``conditions``), of Conditions or of Sample, or
-                ``decoded`` or ``accept_rate`` of Sample.
+                ``decoded`` or ``accept_rate`` of Sample; or ``output``.
 
         Raises:
             AttributeError: there is no such column.
         """
         if name not in self._columns:
-            self._columns[name] = self._read_column(name)
+            if self._chosen is None:
+                self._columns[name] = self._read_column(name)
+            else:
+                runs, at = self._chosen
+                values = runs.column(name)
+                self._columns[name] = [*map(values.__getitem__, at.tolist())]
         return self._columns[name]
 
     def _read_column(self, name: str) -> list[Any]:
         ledger = self._ledger
         if name == "spec":
-            return self.specs
+            return self._look_up("spec", ledger.specs)
+        if name == "output":
+            return self._look_up("output", ledger.outputs)
         if name in _CALL:
             return self._look_up("call", [getattr(call, name) for call in ledger.calls])
         if name in TEXT_FIELDS:
-            texts = (None if output.text is None else ledger.texts[output.text] for output in self.outputs)
-            return [text and getattr(text, name) for text in texts]
+            texts = (None if output.text is None else ledger.texts[output.text] for output in ledger.outputs)
+            return self._look_up("output", [text and getattr(text, name) for text in texts])
         if name in _OUTPUT:
-            return list(map(attrgetter(name), self.outputs))
+            return self._look_up("output", [getattr(output, name) for output in ledger.outputs])
         if name in _CONDITIONS:
             return [getattr(state, name, None) for state in self._values("conditions")]
         if name not in _RUN:
@@ -142,56 +160,88 @@ class Runs(Sequence[RunResult]):
         return self._apply_judgements(name, self._values(name)) if name in _JUDGED else self._values(name)
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        """Return a column of numbers as an array; absent ones are NaN.
+        """Return a column of numbers as an array, which is kept; absent ones are NaN.
 
         Args:
             name: as for ``column``, or ``decode_tps`` of Sample.
         """
+        if name not in self._numbers:
+            if self._chosen is None:
+                self._numbers[name] = self._read_numbers(name)
+            else:
+                runs, at = self._chosen
+                self._numbers[name] = runs.numbers(name)[at]
+            self._numbers[name].flags.writeable = False
+        return self._numbers[name]
+
+    def _read_numbers(self, name: str) -> NDArray[np.float64]:
         import numpy as np
 
         if name == "decode_tps":
             decoded, gen_s, sampling_s = map(self.numbers, ("decoded", "gen_s", "sampling_s"))
             decoded = np.where((decoded > 0) & (gen_s > 0), decoded, np.nan)
             return decoded / (gen_s + np.nan_to_num(sampling_s))
+        if name in _OUTPUT:
+            outputs, output_of = self.by_output()
+            return np.array([getattr(output, name) for output in outputs], dtype=np.float64)[output_of]
         return np.array(self.column(name), dtype=np.float64)
 
     def by_spec(self) -> tuple[Sequence[RunSpec], NDArray[np.intp]]:
         """Return the specifications of the bench, and for each run the index of its specification."""
-        return tuple(self._ledger.specs), self._numbers_of("spec")
+        return tuple(self._ledger.specs), self.indices("spec")
+
+    def by_output(self) -> tuple[Sequence[Any], NDArray[np.intp]]:
+        """Return the outputs of the bench, and for each run the index of its output."""
+        return tuple(self._ledger.outputs), self.indices("output")
 
     def cells(self) -> list[CellKey]:
         """Return the cell of each run."""
         key_of = [spec.key for spec in self._ledger.specs]
-        return [(key_of[r.spec], r.repeat, r.warmup, r.anchor) for r in self._records()]
+        columns = map(self.column, ("repeat", "warmup", "anchor"))
+        return list(zip(map(key_of.__getitem__, self.indices("spec").tolist()), *columns, strict=True))
 
     def newest(self) -> Runs:
         """Return the runs without warm-ups and anchors: the last of each cell, in order of the first."""
-        first: dict[str, int] = {}
-        same = [first.setdefault(spec.key, at) for at, spec in enumerate(self._ledger.specs)]
-        runs = zip(self._records(), self._places, strict=True)
-        # a cell is one number here, because 100,000 tuples make the garbage collector run
-        last = {(same[r.spec] << 32) + r.repeat: number for r, number in runs if not (r.warmup or r.anchor)}
-        return Runs(self._ledger, list(last.values()), self._n_judged)
-
-    def _numbers_of(self, reference: str) -> NDArray[np.intp]:
         import numpy as np
 
-        return np.array(self._values(reference), dtype=np.intp)
+        first: dict[str, int] = {}
+        same = np.array([first.setdefault(spec.key, at) for at, spec in enumerate(self._ledger.specs)] or [0])
+        columns = (np.array(self.column(name), dtype=np.int64) for name in ("warmup", "anchor", "repeat"))
+        warmup, anchor, repeat = columns
+        counting = np.flatnonzero((warmup | anchor) == 0)
+        cells = ((same[self.indices("spec")] << 32) + repeat)[counting]
+        # a cell is one number here, because 100,000 tuples make the garbage collector run
+        if len(np.unique(cells)) == len(cells):
+            return self.select(counting)
+        return self.select([*dict(zip(cells.tolist(), counting.tolist(), strict=True)).values()])
 
-    def _records(self) -> list[Any]:
-        if self._run_records is None:
-            self._run_records = [self._ledger.runs[number] for number in self._places]
-        return self._run_records
+    def indices(self, reference: str) -> NDArray[np.intp]:
+        """Return for each run the index of what it shares with others, in the ledger's table of that.
+
+        Args:
+            reference: spec, output or call.
+        """
+        import numpy as np
+
+        if reference not in self._indices:
+            if self._chosen is None:
+                self._indices[reference] = np.array(self._values(reference), dtype=np.intp)
+            else:
+                runs, at = self._chosen
+                self._indices[reference] = runs.indices(reference)[at]
+        return self._indices[reference]
 
     def _values(self, name: str) -> list[Any]:
-        return list(map(attrgetter(name), self._records()))
+        """Return a field of the record of every run of the ledger."""
+        return list(map(attrgetter(name), self._ledger.runs[: len(self)]))
 
     def _look_up(self, reference: str, table: Sequence[Any]) -> list[Any]:
-        return [table[number] for number in self._values(reference)]
+        """Return what each run has of the ledger's table."""
+        return [*map(table.__getitem__, self.indices(reference).tolist())]
 
     def _apply_judgements(self, name: str, values: list[Any]) -> list[Any]:
-        for at, number in enumerate(self._places if self._ledger.judged else ()):
-            judgement = self._ledger.judgement(number, self._n_judged)
+        for at, number in enumerate(self.places if self._ledger.judged else ()):
+            judgement = self._ledger.judgement(number, self.n_judged)
             if judgement is not None:
                 values[at] = getattr(judgement, name)
         return values
@@ -304,6 +354,7 @@ def number_loads(runs: Runs) -> NDArray[np.float64]:
     recorded = runs.numbers("load")
     if all(spec.servers is None for spec in runs.by_spec()[0]):
         return recorded
+    recorded = recorded.copy()
     numbers: dict[ServerStart, int] = {}
     for load, start in enumerate(list_starts(runs)):
         if start is not None:

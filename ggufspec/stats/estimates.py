@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from ggufspec.domain import Estimate
-from ggufspec.stats.cells import Cell, Values, log_rates, log_ratios, middle
+from ggufspec.stats.cells import Cell, Rates, Values, align, log_ratios, middle
 
 ERROR = 0.05
 """The chance that an interval misses the true value, or any of those that are to hold together."""
@@ -31,8 +31,15 @@ def per_prompt(rates: Mapping[Cell, float], baseline: Mapping[Cell, float] | Non
 
     With a baseline: the same of how many times faster ``rates`` are in the same cell.
     """
-    logs = log_rates(rates) if baseline is None else log_ratios(rates, baseline)
-    return {prompt: math.exp(of_prompt.mean()) for prompt, of_prompt in logs.items()}
+    if baseline is None:
+        first = Rates.of(rates)
+        logs = np.log(first.table)
+    else:
+        first, second = align(rates, baseline)
+        logs = np.log(first.table) - np.log(second.table)
+    counts, sums = (~np.isnan(logs)).sum(axis=1), np.nansum(logs, axis=1)
+    prompts = zip(first.rows, counts.tolist(), sums.tolist(), strict=True)
+    return {prompt: math.exp(total / count) for prompt, count, total in prompts if count}
 
 
 def median_ratio(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> float | None:
