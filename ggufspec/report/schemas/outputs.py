@@ -275,34 +275,30 @@ def _explained(field: Column, hint: Any) -> Any:
     return Annotated[hint, Meta(description=field.help)] if field.help else hint
 
 
-TYPES: dict[str, Any] = {
-    "summary": _rows(SummaryRow, OriginRow),
-    "comparison": _rows(ComparisonRow),
-    "tune": _object(TuneReport),
-    "finalists": _rows(FinalistRow, OriginRow),
-    "crossover": _object(CrossoverReport),
-    "plan": _rows(PlanRow),
-    "doctor": _object(DoctorReport),
+OUTPUTS: dict[str, tuple[Any, str]] = {
+    "summary": (
+        _rows(SummaryRow, OriginRow),
+        "Arms of a bench: `bench`, `sweep` and `show` with -o json",
+    ),
+    "comparison": (_rows(ComparisonRow), "A comparison of benches: `compare -o json`"),
+    "tune": (_object(TuneReport), "A tuning: `tune -o json`"),
+    "finalists": (
+        _rows(FinalistRow, OriginRow),
+        "Measured configurations of a tuning: `tune -o jsonl`",
+    ),
+    "crossover": (_object(CrossoverReport), "Where drafting pays over users and depth: `crossover -o json`"),
+    "plan": (_rows(PlanRow), "Memory by layers on the GPU: `plan -o json`"),
+    "doctor": (_object(DoctorReport), "Checks of a machine: `doctor -o json`"),
 }
-"""Output -> its type; with ``-o jsonl``, each line is an item of the list."""
-
-TITLES = {
-    "summary": "Arms of a bench: `bench`, `sweep` and `show` with -o json",
-    "comparison": "A comparison of benches: `compare -o json`",
-    "tune": "A tuning: `tune -o json`",
-    "finalists": "Measured configurations of a tuning: `tune -o jsonl`",
-    "crossover": "Where drafting pays over users and depth: `crossover -o json`",
-    "plan": "Memory by layers on the GPU: `plan -o json`",
-    "doctor": "Checks of a machine: `doctor -o json`",
-}
+"""Output -> its type and title; with ``-o jsonl``, each line is an item of the list."""
 
 
 def output_schemas() -> dict[str, dict[str, Any]]:
     """Return the schemas of the current versions by file name, made from the types of the outputs."""
     schemas = {}
-    for output, content in TYPES.items():
+    for output, (content, title) in OUTPUTS.items():
         name = schema_name(output)
-        schema = json_schema(content, f"{TITLES[output]}, schema {name}")
+        schema = json_schema(content, f"{title}, schema {name}")
         for definition in schema["$defs"].values():
             if "schema" in definition.get("properties", {}):
                 definition["properties"]["schema"] = {"const": name}
