@@ -23,7 +23,7 @@ from ggufspec.forecast.trace import DraftTrace
 from ggufspec.measure import NO_DEADLINE, Deadline
 from ggufspec.tuning import prospects
 from ggufspec.tuning.budgeting import Pace
-from ggufspec.tuning.values import Plan, Prospect, Stage
+from ggufspec.tuning.values import CostSetup, Curves, Plan, Prospect, Stage, cost_setup
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
@@ -40,8 +40,6 @@ _FEWEST = 1
 _ROUNDS = 3  # of each batch in a repeat: one to get going, two that are timed
 _SETTLED = 8  # tokens of the target alone at each depth: six to get going, two that are timed
 _ASSUMED_DRAFT = 0.3  # of a target's token, for a drafted one before it was timed
-
-Curves = dict[tuple[Offload, ModelFile | None], CostCurve]
 
 
 def curves(
@@ -78,9 +76,9 @@ def curves(
     """
     install = plan.session.install
     build, here = install.describe(), machine.snapshot(install.devices)
-    most: dict[tuple[Offload, ModelFile | None], int] = {}
+    most: dict[CostSetup, int] = {}
     for arm in forecastable:
-        setup = arm.offload, arm.draft_source
+        setup = cost_setup(arm)
         size = arm.drafts_by.n_max + 1
         shared = min(most_rows(plan.users or 1, arm.drafts_by.n_max), _LARGEST)
         most[setup] = max(size, shared, most.get(setup, 0))
@@ -157,9 +155,9 @@ class _RoundSeconds(NamedTuple):
 
 def least_seconds(forecastable: Sequence[RunSpec], token_s: float) -> float:
     """Return the seconds of the least costs of all drafters and placements, before any drafter was timed."""
-    largest: dict[tuple[Offload, ModelFile | None], int] = {}
+    largest: dict[CostSetup, int] = {}
     for arm in forecastable:
-        setup = arm.offload, arm.draft_source
+        setup = cost_setup(arm)
         largest[setup] = max(arm.drafts_by.n_max + 1, largest.get(setup, 0))
     assumed = _RoundSeconds(token_s, draft_s=_ASSUMED_DRAFT * token_s)
     return sum(assumed.once((*_FEWER, min(most, _LARGEST)), 2) for most in largest.values())
@@ -224,9 +222,6 @@ class CalibrationPlan:
     loads: int
     is_short: bool
     deadline: Deadline = NO_DEADLINE
-
-
-CostSetup = tuple[Offload, ModelFile | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +289,7 @@ def calibrate_costs(
             [
                 run
                 for arm, arm_runs in runs.items()
-                if _setup(arm) == setup or arm in _baselines(setup, candidates)
+                if cost_setup(arm) == setup or arm in _baselines(setup, candidates)
                 for measured in arm_runs
                 if (run := _calibration_run(plan, curve, arm, measured)) is not None
             ],
@@ -338,7 +333,7 @@ def _calibrated(
             if arm.drafting is None or not text_run.sample.n_rounds:
                 continue
             trace = prospects.find_trace(arm, text_run.text, plan.drafters)
-            exposures = [_exposure(plan, curves[_setup(arm)], arm, text) for text in trace.texts]
+            exposures = [_exposure(plan, curves[cost_setup(arm)], arm, text) for text in trace.texts]
             expected = fmean(math.log(run.tokens / run.counts.n_rounds) for run in exposures)
             written = (text_run.sample.decoded or 0) / text_run.sample.n_rounds
             squares.append(0.0 if is_traced else (math.log(written) - expected) ** 2 if written else 0.0)
@@ -353,20 +348,16 @@ def _calibrated(
 
 def _promising(candidates: Sequence[Prospect]) -> list[CostSetup]:
     ranked = sorted(candidates, key=lambda prospect: -prospect.overall.tokens_per_s.value)
-    return [*dict.fromkeys(_setup(prospect.arm) for prospect in ranked)][:_MOST_SOURCES]
-
-
-def _setup(arm: RunSpec) -> CostSetup:
-    return arm.offload, arm.draft_source
+    return [*dict.fromkeys(cost_setup(prospect.arm) for prospect in ranked)][:_MOST_SOURCES]
 
 
 def _baselines(setup: CostSetup, candidates: Sequence[Prospect]) -> set[RunSpec]:
-    return {prospect.arm.baseline for prospect in candidates if _setup(prospect.arm) == setup}
+    return {prospect.arm.baseline for prospect in candidates if cost_setup(prospect.arm) == setup}
 
 
 def _arms(setup: CostSetup, candidates: Sequence[Prospect], sizes: Sequence[int]) -> list[RunSpec]:
     """Return the configurations of a setup whose draft sizes are nearest to some, without p_min."""
-    arms = [prospect.arm for prospect in candidates if _setup(prospect.arm) == setup]
+    arms = [prospect.arm for prospect in candidates if cost_setup(prospect.arm) == setup]
 
     def nearest(size: int) -> RunSpec:
         return min(arms, key=lambda arm: (abs(arm.drafts_by.n_max - size), arm.drafts_by.p_min))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ggufspec import engines
 from ggufspec.domain import Failure, ModelFile, Program, Prompt, RunSpec, Serving
@@ -52,17 +52,11 @@ def time_cells(
     """
     first, drafters = _first(blocks)
     users = max(point.users for point in blocks)
-    inside = prospects.drafts_inside(drafters, first.pair.target)
-    with engines.make("inprocess", session.install, with_mtp=inside) as made:
+    with looking.open_library(session.install, drafters, first.pair.target) as engine:
         yield Stage(name="loading", done=0, total=1)
         try:
             start = looking.measure_start(
-                cast("InprocessEngine", made),
-                first,
-                drafters,
-                deadline,
-                program=Program.SERVER,
-                users=users,
+                engine, first, drafters, deadline, program=Program.SERVER, users=users
             )
         except Failure as failure:
             raise looking.explain_failure(failure, deadline) from failure
@@ -113,9 +107,7 @@ def expect_rounds(
     )
     limit_s = math.inf if deadline.limit_s is None else deadline.limit_s
     times = Pace(token_s=0.0, load_s=0.0) if pace is None else pace.pace
-    inside = prospects.drafts_inside(drafters, first.pair.target)
-    with engines.make("inprocess", install, with_mtp=inside) as made:
-        engine = cast("InprocessEngine", made)
+    with looking.open_library(install, drafters, first.pair.target) as engine:
         try:
             chosen = requests.prompts
             if pace is not None:

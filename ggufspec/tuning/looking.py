@@ -25,10 +25,11 @@ from ggufspec.steps import finish
 from ggufspec.tuning import budgeting, calibrating, prospects, untraced
 from ggufspec.tuning.budgeting import Budget, Pace, Wanted
 from ggufspec.tuning.calibrating import Calibrated
-from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, TuningForecast
+from ggufspec.tuning.values import Curves, Plan, Prospect, Spent, Stage, TuningForecast, cost_setup
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
+    from ggufspec.llama.install import Install
 
 _LOG = logging.getLogger("ggufspec")  # `-v` shows it
 _HELPING = (2, 4, 8)  # draft sizes at which a drafter may help to write
@@ -74,9 +75,7 @@ def forecast_configurations(
     ]
     drafters = [*dict.fromkeys(arm.draft_source for arm in forecastable if arm.draft_source is not None)]
     one_load = 1 if plan.alone.offload.rpc else None  # at once: a worker serves one program at a time
-    inside = prospects.drafts_inside(drafters, plan.alone.pair.target)
-    with engines.make("inprocess", install, capacity=one_load, with_mtp=inside) as made:
-        engine = cast("InprocessEngine", made)
+    with open_library(install, drafters, plan.alone.pair.target, capacity=one_load) as engine:
         try:
             yield Stage(name="loading", done=0, total=1)
             begun = time.monotonic()
@@ -93,7 +92,7 @@ def forecast_configurations(
             traced = time.monotonic()
 
             def forecast_all(
-                curves: calibrating.Curves, traffic: Traffic | None = None, text_sd: float = 0.0
+                curves: Curves, traffic: Traffic | None = None, text_sd: float = 0.0
             ) -> tuple[Prospect, ...]:
                 return prospects.prospects(
                     forecastable,
@@ -119,7 +118,7 @@ def forecast_configurations(
                 larger, more = yield from calibrating.curves(
                     engine, plan, timed, further, texts, pace=pace, deadline=costing
                 )
-                forecastable += [arm for arm in further if (arm.offload, arm.draft_source) in larger]
+                forecastable += [arm for arm in further if cost_setup(arm) in larger]
                 curves, notes = {**curves, **larger}, (*notes, *more)
         except Failure as failure:
             raise explain_failure(failure, plan.deadline) from failure
@@ -156,7 +155,7 @@ def forecast_configurations(
         )
     unknown = prospects.with_own_sizes([arm for arm in arms if arm not in {*forecastable, *left_out}])
     leader = max(forecasts, key=lambda prospect: prospect.overall.tokens_per_s.value, default=None)
-    calibration = calibrations[leader.arm.offload, leader.arm.draft_source] if leader is not None else None
+    calibration = calibrations[cost_setup(leader.arm)] if leader is not None else None
     return TuningForecast(
         prospects=forecasts,
         unknown=unknown,
@@ -178,6 +177,14 @@ def forecast_configurations(
             *_texts_note(texts, calibrated),
         ),
     )
+
+
+def open_library(
+    install: Install, drafters: Sequence[ModelFile], target: ModelFile, *, capacity: int | None = None
+) -> InprocessEngine:
+    """Return what traces and times these drafters: llama.cpp's library. See ``engines.make``."""
+    inside = prospects.drafts_inside(drafters, target)
+    return cast("InprocessEngine", engines.make("inprocess", install, capacity=capacity, with_mtp=inside))
 
 
 def outlook(plan: Plan, *, forecast_only: bool = False) -> TuningForecast:
@@ -279,11 +286,11 @@ def explain_failure(failure: Failure, deadline: Deadline) -> GgufspecError:
 
 
 def _with_curves(
-    forecastable: Sequence[RunSpec], curves: calibrating.Curves
+    forecastable: Sequence[RunSpec], curves: Curves
 ) -> tuple[list[RunSpec], tuple[RunSpec, ...]]:
     """Return the configurations whose costs were timed, and those for which there was no time."""
-    timed = [arm for arm in forecastable if (arm.offload, arm.draft_source) in curves]
-    return timed, tuple(arm for arm in forecastable if (arm.offload, arm.draft_source) not in curves)
+    timed = [arm for arm in forecastable if cost_setup(arm) in curves]
+    return timed, tuple(arm for arm in forecastable if cost_setup(arm) not in curves)
 
 
 def _untimed(left_out: Sequence[RunSpec]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,6 @@ from ggufspec.domain import (
     Method,
     ModelFile,
     NgramSettings,
-    Offload,
     Program,
     RunSpec,
     Traffic,
@@ -29,9 +28,7 @@ from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.measure import Block
 from ggufspec.modelfiles import compat, gguf
-from ggufspec.tuning.values import Prospect
-
-Curves = Mapping[tuple[Offload, ModelFile | None], CostCurve]
+from ggufspec.tuning.values import Curves, Prospect, cost_setup
 
 _WORTH_TRYING = 0.93  # of the leader's forecast; forecasts are off by 5 % in the median, 10 % at worst
 _FURTHER = 2  # draft sizes that are looked at beyond the largest, each time that it leads
@@ -270,7 +267,7 @@ def prospects(
     for group in groups(arms).values():
         first = group[0]
         traces = [find_trace(first, text, drafters) for text in texts]
-        curve = curves[first.offload, first.draft_source]
+        curve = curves[cost_setup(first)]
         runs = [traced_run(arm, engine, n_predict, build) for arm in group]
         results: Iterator[forecast.Forecast]
         if traffic is None:

@@ -7,13 +7,24 @@ from dataclasses import dataclass, field, replace
 
 from ggufspec import notebooks
 from ggufspec.analysis import Arm
-from ggufspec.domain import Launch, Prompt, RunSpec, Serving, SpeedJudgement, Traffic
+from ggufspec.domain import Launch, ModelFile, Offload, Prompt, RunSpec, Serving, SpeedJudgement, Traffic
 from ggufspec.forecast import Advice, Calibration, Forecast
+from ggufspec.forecast.costs import CostCurve
 from ggufspec.measure import NO_DEADLINE, Block, Deadline, Session
 from ggufspec.results import Recommendation, ResultSet
 from ggufspec.serving import plan_traffic
 from ggufspec.stats import Estimate
 from ggufspec.tuning.budgeting import Pace
+
+CostSetup = tuple[Offload, ModelFile | None]
+"""What costs depend on: where layers are, and which model drafts."""
+
+Curves = dict[CostSetup, CostCurve]
+
+
+def cost_setup(arm: RunSpec) -> CostSetup:
+    """Return what the costs of a configuration depend on."""
+    return arm.offload, arm.draft_source
 
 
 @dataclass(frozen=True, kw_only=True)
