@@ -108,9 +108,11 @@ def drift(results: ResultSet) -> stats.Estimate | None:
 
     The anchor is the first block's target alone on the first prompt; its measured repeats count as well.
     """
-    cells = results.runs.cells()
-    anchored = {key for key, _, _, anchor in cells if anchor}
-    runs = results.runs.select([number for number, cell in enumerate(cells) if cell[0] in anchored])
+    specs, spec_of = results.runs.by_spec()
+    anchors = np.flatnonzero(results.runs.numbers("anchor"))
+    anchored = {specs[number].key for number in spec_of[anchors].tolist()}
+    is_anchored = np.array([spec.key in anchored for spec in specs], dtype=np.bool_)
+    runs = results.runs.select(np.flatnonzero(is_anchored[spec_of]))
     rows = list(zip(runs.cells(), runs.column("started_at"), counted(runs).tolist(), strict=True))
     watched = next((key for (key, _, _, anchor), _, rate in rows if anchor and rate > 0), None)
     same = [

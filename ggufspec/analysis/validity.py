@@ -34,6 +34,8 @@ def judge_validity(runs: Runs) -> Validity | None:
 
     Without grammars and schemas (``Asking``), answers are judged by what the prompts ask.
     """
+    if all(spec.prompt.request is None and spec.traffic is None for spec in runs.by_spec()[0]):
+        return None
     judged = [
         is_valid(request, text)
         for spec, *written in zip(runs.specs, runs.column("text"), runs.column("traffic"), strict=True)
