@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ggufspec.errors import NetworkError
+from ggufspec.modelfiles.hub import DrafterCandidate, search
 from tests.support import hub_client
 from tests.support.hub_client import Run
 from tests.support.hub_server import Hub
@@ -114,6 +116,24 @@ def test_suggest_offline_looks_into_the_cache(hub: Hub, run: Run) -> None:
         *("me/D-GGUF/d-Q8_0.gguf", "draft-model", "1.74", "MiB", "1/6", "accepted")
     ]
     assert hub.seen == []
+
+
+def test_suggest_looks_beside_a_file_with_and_without_a_network(
+    hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, size in (("big.gguf", 8 << 20), ("small.gguf", 1 << 20), ("as-big.gguf", 7 << 20)):
+        (tmp_path / name).write_bytes(hub_client.gguf(size))
+    row = [str(tmp_path / "small.gguf"), "draft-model"]
+
+    def fail(*_: object, **__: object) -> list[DrafterCandidate]:
+        raise NetworkError("the Hub cannot be reached")
+
+    for said in (False, True):
+        code, out, err = run("suggest", str(tmp_path / "big.gguf"))
+        assert code == 0
+        assert [line.split()[:2] for line in out.splitlines()[1:]] == [row]
+        assert ("only files beside the target" in err) is said
+        monkeypatch.setattr(search, "on_hub", fail)
 
 
 def test_suggest_finds_nothing(hub: Hub, run: Run) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ggufspec.domain import Method, ModelFile
-from ggufspec.errors import GgufspecError, RemoteFileNotFoundError
+from ggufspec.errors import GgufspecError, NetworkError, RemoteFileNotFoundError
 from ggufspec.modelfiles import catalog, hub
 from ggufspec.modelfiles.api.checking import CheckRules, find_rules
 from ggufspec.modelfiles.compat import CompatVerdict, judging, mtp_bytes, read_head, usable_methods
@@ -63,7 +63,7 @@ def suggest(asked: SuggestOptions, sink: Sink = SILENT) -> tuple[SuggestedDrafte
     model, card = find_target(asked.target, access)
     rules = find_rules()
     drafters = [suggest_layers(model, card, rules)]
-    candidates = find_candidates(model, card, access, most=asked.most)
+    candidates = find_candidates(model, card, access, sink, most=asked.most)
     for candidate in sink.each(candidates, lambda candidate: candidate.repo):
         try:
             drafters.append(check_candidate(candidate, card, rules, access))
@@ -84,13 +84,23 @@ def find_target(text: str, access: hub.Access) -> tuple[ModelFile, ModelCard]:
 
 
 def find_candidates(
-    model: ModelFile, card: ModelCard, access: hub.Access, *, most: int
+    model: ModelFile, card: ModelCard, access: hub.Access, sink: Sink, *, most: int
 ) -> list[DrafterCandidate]:
-    """Return heads for a target and smaller models of its family, from the Hub, or offline from the cache."""
+    """Return what may draft for a target: files in its folder, and heads and smaller models of its family.
+
+    The latter come from the Hub, or offline from the cache.
+    """
+    own = search.in_folder(model)
     if access.is_offline:
-        return search.in_cache(model, access)
+        return own + search.in_cache(model, access)
     beside = [DrafterCandidate(repo=str(head.repo), file=head) for head in hub.find_heads(model, access)]
-    return beside + search.on_hub(model, card.architecture, access, most=most)
+    try:
+        return own + beside + search.on_hub(model, card.architecture, access, most=most)
+    except NetworkError as error:
+        if not own:
+            raise
+        sink.say(f"{error.message}; so only files beside the target are listed")
+        return own
 
 
 def suggest_layers(model: ModelFile, card: ModelCard, rules: CheckRules) -> SuggestedDrafter | None:

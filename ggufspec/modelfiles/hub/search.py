@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ggufspec.domain import ModelFile
 from ggufspec.modelfiles.hub import cache
@@ -109,10 +110,23 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
 
 def in_cache(target: ModelFile, access: Access) -> list[DrafterCandidate]:
     """Return the cached GGUFs that are small enough to draft for the target."""
+    return _small_enough(target, cache.cached_files(access))
+
+
+def in_folder(target: ModelFile) -> list[DrafterCandidate]:
+    """Return the GGUFs in the folder of a user's own target that are small enough to draft for it."""
+    if target.path is None or target.repo is not None:
+        return []
+    return _small_enough(
+        target, ((None, path.name, path) for path in sorted(target.path.parent.glob("*.gguf")))
+    )
+
+
+def _small_enough(target: ModelFile, files: Iterable[tuple[str | None, str, Path]]) -> list[DrafterCandidate]:
     limit = LARGEST_RATIO * (target.size_bytes or math.inf)
     return [
         DrafterCandidate(
-            repo=repo,
+            repo=repo or str(path),
             file=ModelFile(
                 filename=name,
                 repo=repo,
@@ -121,7 +135,7 @@ def in_cache(target: ModelFile, access: Access) -> list[DrafterCandidate]:
                 path=path,
             ),
         )
-        for repo, name, path in cache.cached_files(access)
+        for repo, name, path in files
         if path.stat().st_size <= limit
     ]
 
