@@ -185,3 +185,7 @@ class TimeLimitError(GgufspecError, exit_code=41):
 
 class ChartError(GgufspecError, exit_code=42):
     """The program that draws charts cannot run here, or refuses a chart."""
+
+
+class BrokenDrafterError(GgufspecError, exit_code=43):
+    """A drafter's file, or the llama.cpp that runs it, is broken."""

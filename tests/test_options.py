@@ -268,6 +268,7 @@ def test_a_function_takes_options_and_documents_them() -> None:
 
 
 NAMED_OTHERWISE = {
+    "examine": "check",
     "bench": "sweep",
     "plan_bench": "sweep",
     "forecast_tuning": "tune",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ggufspec import api
@@ -10,9 +11,10 @@ from ggufspec.cli.entry.command import command_of, usage_errors
 from ggufspec.cli.entry.output import echo, echo_json, echo_table
 from ggufspec.cli.entry.terminal import Terminal, print_conversion, print_survey
 from ggufspec.options import CheckOptions, ConvertOptions, FetchOptions, ModelsOptions, SuggestOptions
-from ggufspec.units import counted, format_bytes
+from ggufspec.units import counted, format_bytes, format_percent
 
 if TYPE_CHECKING:
+    from ggufspec.doctor.drafters import ExaminedDrafter
     from ggufspec.domain import Pair
     from ggufspec.modelfiles import hub
     from ggufspec.modelfiles.api import CheckedPair, LocalPair, SuggestedDrafter
@@ -222,10 +224,26 @@ def check(asked: CheckOptions) -> None:
     draft; without any, it is the pair fetched last. Only headers are read. The rule is that of the installed
     llama.cpp, or of the newest if none is installed. The exit code 7 means refused.
 
+    With --run, both run. The reference is llama.cpp's library on the processor: of each token of the target's
+    text it says whether the drafter has it right. The llama.cpp in use, or that of --llama, then drafts with
+    llama-server, and its rounds are compared with what the reference foretells, up to near-ties. The verdict
+    is "works", "hard text", "broken file" (the reference, too, is at chance) or "broken kernel or build" (the
+    reference works), with the draft size from which on it is; the exit code 43 means broken.
+
     \b
     ggufspec check llama-3-70b
     ggufspec check big.gguf small.gguf --build 2697
+    ggufspec check big.gguf eagle3.gguf --run --llama new/build/bin
     """
+    if asked.run:
+        with usage_errors():
+            examined = api.examine(asked, sink=Terminal())
+        if asked.output == "json":
+            echo_json(_format_examined(examined))
+        else:
+            echo(_describe_examined(examined), nl=False)
+        examined.raise_if_broken()
+        return
     with usage_errors():
         checked = api.check(asked)
     if asked.output == "json":
@@ -233,6 +251,39 @@ def check(asked: CheckOptions) -> None:
     else:
         echo(_describe_check(checked))
     checked.raise_if_refused()
+
+
+def _describe_examined(examined: ExaminedDrafter) -> str:
+    from ggufspec.doctor.drafters import count_rounds
+
+    guesses, runs = examined.guesses, examined.agreements
+    lines = [f"{examined.verdict.value}: {examined.reasons[0]}", *examined.reasons[1:]]
+    right = f"{guesses.right:,} of {guesses.tokens:,} tokens right"
+    sure = f"{guesses.sure_right:,} of {guesses.sure:,} that the target is sure of"
+    lines.append(f"reference  {right}; {sure}")
+    compared, differing = count_rounds(runs)
+    if compared:
+        drafted = sum(run.drafted for run in runs)
+        accepted, foretold = (sum(run.accepted for run in runs), sum(run.foretold for run in runs))
+        rates = (
+            f"accepted {format_percent(accepted / drafted)}, foretold {format_percent(foretold / drafted)}"
+        )
+        lines.append(f"examined   {compared - differing:,} of {compared:,} rounds as foretold; {rates}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _format_examined(examined: ExaminedDrafter) -> dict[str, object]:
+    return {
+        "verdict": examined.verdict.value,
+        "reasons": list(examined.reasons),
+        "draft_size": examined.n_max,
+        "reference": {"build": examined.reference.version, **asdict(examined.guesses)},
+        "examined": {
+            "build": examined.examined.version,
+            "path": examined.examined.path,
+            "prompts": [asdict(run) for run in examined.agreements],
+        },
+    }
 
 
 def _describe_rule(checked: CheckedPair) -> str:

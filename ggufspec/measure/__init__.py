@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.measure.api import BenchProgress, bench, demo, plan_bench
+from ggufspec.measure.audit import TIE_MARGIN
 from ggufspec.measure.configured import choose_sampling, options_of, with_tuned
 from ggufspec.measure.deadline import NO_DEADLINE, OVERRUN, RUN_SHARE, Deadline
 from ggufspec.measure.models import (

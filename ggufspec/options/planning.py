@@ -191,8 +191,18 @@ class WhatIfOptions(
     )
 
 
-class CheckOptions(groups.ModelOptions, groups.LlamaOption, groups.AnswerOption, section="llama.cpp"):
-    """Which drafter and target to compare, and by which rule."""
+class CheckOptions(
+    groups.ModelOptions,
+    groups.LlamaOption,
+    groups.DraftOption,
+    groups.LayerOptions,
+    groups.ThreadsOption,
+    groups.TextOptions,
+    groups.LengthOption,
+    groups.AnswerOption,
+    section="llama.cpp",
+):
+    """Which drafter and target to compare, by which rule, and what they write with ``run``."""
 
     model: str | None = option("model", metavar="[TARGET]", complete="models_and_pairs")
     drafter: str | None = option("drafter", metavar="[DRAFTER]", complete="models")
@@ -205,6 +215,16 @@ class CheckOptions(groups.ModelOptions, groups.LlamaOption, groups.AnswerOption,
         help="Program that drafts.",
         shown="speculative; server for a head",
     )
+    run: bool = option(
+        "--run",
+        False,
+        section="Measuring",
+        common=True,
+        help="Run both models, and say whether the drafter works, or what is broken. The options of texts, "
+        "placement and draft size are for this.",
+    )
+    draft: tuple[int, ...] = option(default=(8,), shown=None)
+    n_predict: int = option(default=128)
 
     def check(self) -> None:
         """Refuse a drafter without a target.

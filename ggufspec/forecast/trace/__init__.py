@@ -8,7 +8,7 @@ arXiv 2211.17192, section 3.3), which fixes the expectation over all places wher
 from __future__ import annotations
 
 from ggufspec.forecast.trace.ngrams import EMULATED, ngram_steps, walk, why_not
-from ggufspec.forecast.trace.ties import Certainty, certainty, first_text_tie
+from ggufspec.forecast.trace.ties import Agreement, Certainty, certainty, compare_rounds, first_text_tie
 from ggufspec.forecast.trace.values import Counts, DraftTrace, TraceStep, count
 from ggufspec.forecast.trace.walks import (
     TracedRun,

@@ -8,8 +8,10 @@ target's two likeliest tokens, between the drafter's, or between a confidence an
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ggufspec.domain import Round
 from ggufspec.engines.library import NEAR_TIE
 from ggufspec.forecast.trace.ngrams import walk
 from ggufspec.forecast.trace.values import DraftTrace, TraceStep
@@ -75,6 +77,67 @@ def certainty(trace: DraftTrace, run: TracedRun) -> Certainty | None:
     return Certainty(rounds=len(taken), sure=sure, fewest=fewest, most=most, keeps_text=last < changes_at)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """How the rounds of a measured run compare with what its trace allows.
+
+    Attributes:
+        compared: rounds within the text of both, of whose drafts the trace tells what they come to.
+        differing: the tokens before each of these that accepted another number than near-ties allow.
+        drafted: tokens that these rounds drafted.
+        accepted: tokens that they accepted.
+        foretold: tokens that they accept in the trace.
+        parted_at: the first token of another text, where that is no near-tie; None where there is none.
+    """
+
+    compared: int
+    differing: tuple[int, ...]
+    drafted: int
+    accepted: int
+    foretold: int
+    parted_at: int | None = None
+
+
+def compare_rounds(
+    trace: DraftTrace, run: TracedRun, rounds: Sequence[Round], tokens: Sequence[int], *, margin: float = 0.0
+) -> Agreement:
+    """Compare a measured run with its trace, place by place: a round that differs does not shift the others.
+
+    Args:
+        trace: of a greedy text, with leads and spreads.
+        run: what was measured.
+        rounds: its rounds, in their order.
+        tokens: its text.
+        margin: by how many nats choices may move beyond what the trace has seen, as with other kernels.
+    """
+    assert trace.text_leads is not None
+    assert trace.text_spread is not None
+    choices = _Choices(trace.seen_by(run.program), run, margin)
+    pairs = zip(tokens, trace.tokens, strict=False)
+    shared = next((place for place, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+    is_tie = shared is None or trace.text_leads[shared] <= max(NEAR_TIE * trace.text_spread, margin)
+    at, differing, compared = run.first, [], [0, 0, 0, 0]
+    for entry in rounds:
+        if at + entry.accepted >= (len(trace.tokens) if shared is None else shared):
+            break
+        foretold = choices.likely(at)
+        if foretold is not None and entry.drafted:
+            counts = (1, entry.drafted, entry.accepted, foretold)
+            compared = [sum(both) for both in zip(compared, counts, strict=True)]
+            if entry.accepted not in choices.accepted(at):
+                differing.append(at)
+        at += entry.accepted + 1
+    n_compared, drafted, accepted, foretold = compared
+    return Agreement(
+        compared=n_compared,
+        differing=tuple(differing),
+        drafted=drafted,
+        accepted=accepted,
+        foretold=foretold,
+        parted_at=None if is_tie else shared,
+    )
+
+
 def _end(step: TraceStep) -> int:
     """Return the place of the token that the target adds at the end of a round."""
     return step.at + int(step.accepted)
@@ -95,9 +158,16 @@ def first_text_tie(trace: DraftTrace) -> float:
 class _Choices:
     """What rounds may accept, and how many there may be, from each place of a text on."""
 
-    def __init__(self, trace: DraftTrace, run: TracedRun) -> None:
+    def __init__(self, trace: DraftTrace, run: TracedRun, margin: float = 0.0) -> None:
         assert trace.spread is not None
-        self._trace, self._run, self._limit = trace, run, _DRAFT_TIE * trace.spread
+        self._trace, self._run, self._limit = trace, run, max(_DRAFT_TIE * trace.spread, margin)
+
+    def likely(self, at: int) -> int | None:
+        """Return what a round from a place on accepts in the trace; None where that was not recorded."""
+        try:
+            return self._trace.accepted(at, self._run.most(at), self._run.drafting.n_max)
+        except ValueError:
+            return None
 
     def accepted(self, at: int) -> set[int]:
         """Return each number of tokens that a round from a place on may accept."""

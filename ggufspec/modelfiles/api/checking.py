@@ -62,7 +62,7 @@ def check(asked: CheckOptions) -> CheckedPair:
         GgufspecError: a model is not available.
     """
     access = hub.Access.of(asked)
-    names = _name_models(asked)
+    names = name_models(asked)
     chosen = choosing.choose_pair(*names, access)
     way = catalog.drafting_method(chosen)
     method = way.method if way is not None and way.method.is_head else None
@@ -87,7 +87,7 @@ def check(asked: CheckOptions) -> CheckedPair:
     )
 
 
-def _name_models(asked: CheckOptions) -> tuple[str | None, ModelName | None, ModelName | None]:
+def name_models(asked: CheckOptions) -> tuple[str | None, ModelName | None, ModelName | None]:
     """Return a pair's name, a target and a drafter, from arguments or from options.
 
     Raises:

@@ -1,0 +1,245 @@
+"""``ggufspec check --run``: whether a drafter works here, and if not, what is to blame.
+
+The reference is llama.cpp's library on the processor. It says of every token of the target's text whether the
+drafter has it right. The llama.cpp that is examined then drafts for the same prompts, as it is used, and each
+of its rounds is compared with what the reference foretells, up to near-ties.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from ggufspec import engines, temporary
+from ggufspec.doctor.drafters.judging import DrafterVerdict, Guesses, count_guesses, is_different, judge
+from ggufspec.domain import Build, Failure, HeadFile, Method, Program, RunSpec, Runtime, Status
+from ggufspec.engines import failure_error
+from ggufspec.engines.library import DraftLimits
+from ggufspec.errors import BrokenDrafterError, GgufspecError, NoInstallError
+from ggufspec.forecast import profiles, trace
+from ggufspec.forecast.trace import Agreement, DraftTrace, TracedRun
+from ggufspec.llama.install import Install, installs
+from ggufspec.measure import TIE_MARGIN, Session, prepare_session
+from ggufspec.modelfiles.api import CheckedPair, check, name_models
+from ggufspec.options import BenchOptions, CheckOptions, takes
+from ggufspec.steps import SILENT, Sink
+
+if TYPE_CHECKING:
+    from ggufspec.engines import InprocessEngine
+
+_PROMPTS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExaminedDrafter:
+    """What a drafter does in the reference and in the llama.cpp that is examined.
+
+    Attributes:
+        verdict: what is wrong.
+        reasons: why, and where it begins, as sentences.
+        checked: the headers.
+        n_max: the draft size.
+        guesses: by the reference.
+        agreements: of each prompt's run with the reference; empty where a run failed.
+        reference: whose library is the reference.
+        examined: what was examined.
+    """
+
+    verdict: DrafterVerdict
+    reasons: tuple[str, ...]
+    checked: CheckedPair
+    n_max: int
+    guesses: Guesses
+    agreements: tuple[Agreement, ...]
+    reference: Build
+    examined: Build
+
+    def raise_if_broken(self) -> None:
+        """Raise if the file or the llama.cpp that was examined is broken.
+
+        Raises:
+            BrokenDrafterError: naming which.
+        """
+        if self.verdict is DrafterVerdict.BROKEN_FILE:
+            raise BrokenDrafterError(
+                "the drafter's file is broken, or made for another target",
+                "download it again, or use another quant of it",
+            )
+        if self.verdict is DrafterVerdict.BROKEN_BUILD:
+            raise BrokenDrafterError(
+                f"the llama.cpp in {self.examined.path} does not compute what the reference does",
+                "`ggufspec bisect` finds the version at which that began",
+            )
+
+
+@takes(CheckOptions)
+def examine(asked: CheckOptions, sink: Sink = SILENT) -> ExaminedDrafter:
+    """Run a drafter, and say whether it works, as ``ggufspec check --run`` does.
+
+    Raises:
+        GgufspecError: a model is not here, nothing can trace it, or llama.cpp refuses the drafter.
+    """
+    checked = check(asked.replace(program=Program.SERVER.value))  # which is what is examined
+    checked.raise_if_refused()
+    session = prepare_session(_bench_options(asked, checked))
+    spec = next(arm for block in session.suite.blocks for arm in block.arms if arm.drafting is not None)
+    chosen = [prompt for prompt in session.suite.prompts if not prompt.needs]
+    if not chosen:
+        raise GgufspecError("the reference reads texts alone", "give a text with --prompt")
+    runs = [replace(spec, prompt=prompt) for prompt in chosen[:: -(-len(chosen) // _PROMPTS)]]
+    with ExitStack() as opened:
+        opened.enter_context(session.engine)
+        reference = _open_reference(opened, spec, session.install)
+        sink.say(f"reference: llama.cpp {reference.install.describe().version} on the processor")
+        traces = [_trace(reference, run) for run in runs]
+        examined = _Examined(session=session, folder=opened.enter_context(temporary.folder()))
+        sink.say(f"examined: llama.cpp {session.build.version}, {session.engine.name}")
+        agreements: list[Agreement] = []
+        failure: Failure | None = None
+        try:
+            agreements += (examined.compare(run, view) for run, view in zip(runs, traces, strict=True))
+        except Failure as error:
+            failure = error
+        guesses = count_guesses(traces, _size(spec))
+        verdict, *reasons = judge(guesses, agreements, failure)
+        if verdict is DrafterVerdict.BROKEN_BUILD and failure is None:
+            worst = max(range(len(runs)), key=lambda number: len(agreements[number].differing))
+            reasons += _find_limits(examined, reference, runs[worst])
+    return ExaminedDrafter(
+        verdict=verdict,
+        reasons=tuple(reasons),
+        checked=checked,
+        n_max=_size(spec),
+        guesses=guesses,
+        agreements=tuple(agreements),
+        reference=reference.install.describe(),
+        examined=session.build,
+    )
+
+
+def _bench_options(asked: CheckOptions, checked: CheckedPair) -> BenchOptions:
+    """Return the bench whose arm is examined."""
+    pair, target, drafter = name_models(asked)
+    inside = pair is None and checked.drafter is checked.target
+    return asked.to(
+        BenchOptions,
+        pair=pair,
+        target=None if target is None else (target,),
+        draft_model=None if drafter is None else (drafter,),
+        method=(Method.DRAFT_MTP.value,) if inside else None,
+        engine="server",
+        p_min=(0.0,),
+        output="",
+    )
+
+
+def _open_reference(opened: ExitStack, spec: RunSpec, examined: Install) -> InprocessEngine:
+    """Return the engine of the first library that can trace a pair: that in use, or the examined one's.
+
+    Raises:
+        NoInstallError: there is none.
+    """
+    source = spec.draft_source
+    problem: NoInstallError | None = None
+    for install in (*_in_use(), examined):
+        try:
+            heads = engines.check_library(install).heads
+        except NoInstallError as error:
+            problem = problem or error
+            continue
+        if isinstance(source, HeadFile) and source.method not in heads:
+            continue
+        engine = engines.make("inprocess", install, with_mtp=source is not None and spec.drafter is None)
+        return cast("InprocessEngine", opened.enter_context(engine))
+    raise problem or NoInstallError(
+        "no library here feeds heads with their target's states, so there is no reference",
+        "`ggufspec build` makes one",
+    )
+
+
+def _in_use() -> Iterator[Install]:
+    with suppress(NoInstallError):
+        yield installs.find_install()
+
+
+def _trace(reference: InprocessEngine, run: RunSpec, *, all_sizes: bool = False) -> DraftTrace:
+    """Return what the reference says of a prompt.
+
+    Raises:
+        GgufspecError: it fails, or the models' caches cannot be rolled back, so that nothing shows near-ties.
+    """
+    source, size = run.draft_source, _size(run)
+    assert source is not None
+    alone = replace(run.baseline, offload=run.offload.on_processor, runtime=Runtime(), ubatch=None)
+    sizes = tuple(range(1, size + 1)) if all_sizes else (size,)
+    limits = DraftLimits(sizes=sizes)
+    try:
+        (texts,) = profiles.traces(
+            reference, alone, [run.prompt], [source], limits=limits, program=Program.SERVER
+        )
+    except Failure as failure:
+        raise failure_error(failure.status, f"the reference failed: {failure.reason}") from failure
+    (view,) = texts.by_drafter
+    if view.spread is None or view.text_spread is None:
+        raise GgufspecError(
+            "the cache of these models cannot be rolled back, so the reference cannot tell near-ties",
+            "compare the builds with `ggufspec bench --llama OLD --llama NEW`",
+        )
+    return view
+
+
+def _size(run: RunSpec) -> int:
+    assert run.drafting is not None
+    return run.drafting.n_max
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Examined:
+    """The llama.cpp that is examined."""
+
+    session: Session
+    folder: Path
+
+    def compare(self, run: RunSpec, view: DraftTrace) -> Agreement:
+        """Measure a run, and compare it with its trace.
+
+        Raises:
+            Failure: it fails, or does not tell its rounds.
+        """
+        measured = self.session.engine.measure(run, self.folder / "run")
+        sample = measured.sample
+        if sample.status is not Status.OK:
+            raise Failure(sample.status, measured.error or "see the log")
+        if sample.rounds is None or sample.tokens is None:
+            raise Failure(Status.SUMMARY_LOST, "the server does not tell its rounds")
+        assert run.drafting is not None
+        walked = TracedRun(
+            drafting=run.drafting, n_predict=run.n_predict, build=self.session.install.build_number
+        )
+        return trace.compare_rounds(view, walked, sample.rounds, sample.tokens, margin=TIE_MARGIN)
+
+
+def _find_limits(examined: _Examined, reference: InprocessEngine, run: RunSpec) -> Iterator[str]:
+    """Yield from which draft size on runs differ: found by halving."""
+    view = _trace(reference, run, all_sizes=True)
+
+    def differs(changed: RunSpec) -> bool:
+        try:
+            return is_different([examined.compare(changed, view)])
+        except Failure:
+            return True
+
+    drafting = run.drafting
+    assert drafting is not None
+    sizes = range(1, drafting.n_max + 1)
+    first = bisect_left(
+        sizes, True, key=lambda size: differs(replace(run, drafting=replace(drafting, n_max=size)))
+    )
+    if first == 0:
+        yield "it differs at every draft size"
+    elif first < len(sizes):
+        yield f"it differs from γ {sizes[first]} on: in batches of {sizes[first] + 1} tokens and more"

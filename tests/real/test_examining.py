@@ -1,0 +1,57 @@
+"""``ggufspec check --run`` on the embedded pairs: sound ones, damaged files, an altered kernel."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ggufspec
+from ggufspec import paths, prompts
+from ggufspec.doctor.drafters import DrafterVerdict, ExaminedDrafter
+from ggufspec.errors import BrokenDrafterError
+from ggufspec.llama.install.installs import Install
+from tests.support import altered
+
+DEMO = paths.models_dir() / "demo"
+TEXTS = tuple(
+    prompt.text for prompt in prompts.suite("demo").prompts if prompt.id in {"story-lantern", "qa-teacher"}
+)
+
+pytestmark = pytest.mark.takes(10)
+
+
+def _examine(folder: Path, drafter: Path) -> ExaminedDrafter:
+    asked: dict[str, object] = {"llama": folder, "prompt": TEXTS, "n_predict": 48, "draft": 6, "threads": 1}
+    return ggufspec.examine(model=str(DEMO / "target.gguf"), drafter=str(drafter), run=True, **asked)
+
+
+def test_a_sound_head_works(llama: Install) -> None:
+    found = _examine(llama.root, DEMO / "eagle3.gguf")
+    assert found.verdict is DrafterVerdict.WORKS
+    assert sum(run.compared for run in found.agreements) > 10
+    found.raise_if_broken()
+
+
+@pytest.mark.parametrize(("name", "fault"), [("drafter", "token-map"), ("dflash", "flipped")])
+def test_a_damaged_file_is_broken(llama: Install, tmp_path: Path, name: str, fault: str) -> None:
+    script = Path(__file__).parents[2] / "scripts" / "damage_drafter.py"
+    words = (sys.executable, script, DEMO / f"{name}.gguf", "--fault", fault, "-o", tmp_path / "broken.gguf")
+    subprocess.run(words, check=True, capture_output=True)
+    assert _examine(llama.root, tmp_path / "broken.gguf").verdict is DrafterVerdict.BROKEN_FILE
+
+
+@pytest.mark.parametrize(
+    ("where", "said"), [(altered.IN_BATCHES, "from γ 4 on"), (altered.IN_DRAFTER, "at every draft size")]
+)
+def test_an_altered_kernel_is_found_with_where_it_begins(
+    llama: Install, tmp_path: Path, where: str, said: str
+) -> None:
+    programs = altered.alter_rope(llama, where, tmp_path)
+    found = _examine(programs, DEMO / "drafter.gguf")
+    assert found.verdict is DrafterVerdict.BROKEN_BUILD
+    assert said in " ".join(found.reasons)
+    with pytest.raises(BrokenDrafterError):
+        found.raise_if_broken()
