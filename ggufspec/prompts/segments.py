@@ -16,18 +16,29 @@ from ggufspec.domain import Segment
 _THINKING = re.compile(r"<think>|<thinking>|\[THINK\]")
 _END_OF_THINKING = re.compile(r"</think>|</thinking>|\[/THINK\]")
 _MARK = re.compile(
-    r"""(?P<thinking> <think> | <thinking> | \[THINK\] )
-    | (?P<call> <tool_call> | \[TOOL_CALLS\] | (?=<function=) )
+    r"""(?P<thinking> <think> | <thinking> | \[THINK\] | (?P<analysis> <\|channel\|>analysis<\|message\|> ) )
+    | (?P<call> <tool_call> | \[TOOL_CALLS\] | (?=<function=)
+        # harmony of gpt-oss: a channel, and to whom the message goes, in either order
+        | (<\|start\|>assistant(<\|channel\|>\w+)? | <\|channel\|>\w+ | \A)[ ]to=(functions\.)?(?=\w)
+        # DeepSeek: V3.1 and V3, then V3.2 and later; other models have the latter without its mark
+        | (<｜tool▁calls▁begin｜>\s*)?<｜tool▁call▁begin｜>(function<｜tool▁sep｜>(?=\w))?
+        | (<｜DSML｜\w+_calls>\s*)?(?=<(｜DSML｜)?invoke[ ]name=) )
     | (?P<fence> ^[ \t]*```[ \t]*(?P<language>\w*)[^\n]*(\n|\Z) )
     | (?P<json> ^[ \t]*(?=\{\s*(["}]|\Z) | \[\s*(["{\[]|-?\d[\d.]*\s*,|\Z)) )""",
     re.VERBOSE | re.MULTILINE,
 )
-_END_OF_CALL = re.compile(r"</tool_call>|</function>(?!\s*</tool_call>)|(?=\[TOOL_CALLS\])")
+_END_OF_ANALYSIS = re.compile(r"<\|end\|>")
+_END_OF_CALL = re.compile(
+    r"</tool_call>|</function>(?!\s*</tool_call>)|(?=\[TOOL_CALLS\])|<\|call\|>"
+    r"|<｜tool▁call▁end｜>(\s*<｜tool▁calls▁end｜>)?|</(｜DSML｜)?invoke>(\s*</｜DSML｜\w+_calls>)?"
+)
 _FENCE = re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)
 _JSON_NAMES = frozenset({"json", "jsonc", "json5"})
 _ARGUMENTS = frozenset({"arguments", "parameters"})
 """Keys that an object beside its ``name`` has if it calls a tool; within them, a name is any value."""
-_TAG = re.compile(r"<(?P<what>/?[\w-]+)(?:=(?P<name>[^<>]*))?>?|\[ARGS\]")
+_TAG = re.compile(
+    r'<(?P<what>/?(?:｜DSML｜)?[\w-]+)(?:=(?P<name>[^<>]*)|\s+name="(?P<quoted>[^"<>]*)"[^<>]*)?>?|\[ARGS\]'
+)
 _ATOM = re.compile(
     r'(?P<string>"(?:[^"\\]|\\.)*(?P<closed>"?))|(?P<word>[-+.\w]+)|(?P<mark>[{}\[\]:,])|\s+', re.DOTALL
 )
@@ -73,7 +84,7 @@ def label_text(text: str, prompt: str = "") -> list[Segment]:
     while (mark := _MARK.search(text, place)) is not None:
         start = mark.end()
         if mark["thinking"] is not None:
-            closing = _END_OF_THINKING.search(text, start)
+            closing = (_END_OF_THINKING if mark["analysis"] is None else _END_OF_ANALYSIS).search(text, start)
             place = fill(mark.start(), closing.end() if closing else len(text), Segment.THINKING)
         elif mark["call"] is not None:
             fill(mark.start(), start, Segment.KEYS)
@@ -113,7 +124,8 @@ def _label_call(text: str, start: int, end: int) -> Iterator[_Label]:
     """Yield the names and values of a call between its tags; the rest of it is punctuation.
 
     Known are ``{"name": …, "arguments": …}``, ``<function=NAME><parameter=KEY>VALUE</parameter>``,
-    ``NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>`` and ``NAME[ARGS]{…}`` or ``NAME{…}``.
+    ``<invoke name="NAME"><parameter name="KEY">VALUE</parameter>``,
+    ``NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>``, and ``NAME``, other marks, and ``{…}``.
     """
     before = re.compile(r"\s*(?P<name>[\w.-]+)").match(text, start, end)
     if before is not None:
@@ -122,11 +134,11 @@ def _label_call(text: str, start: int, end: int) -> Iterator[_Label]:
     while start < end:
         tag = _TAG.match(text, start, end)
         if tag is not None:
-            what, start = tag["what"], tag.end()
-            if what == "function" and tag["name"]:
-                yield _Label(*tag.span("name"), Segment.TOOL_NAME)
+            what, start = (tag["what"] or "").removeprefix("｜DSML｜"), tag.end()
+            if what in {"function", "invoke"} and (tag["name"] or tag["quoted"]):
+                yield _Label(*tag.span("name" if tag["name"] else "quoted"), Segment.TOOL_NAME)
             if what in {"parameter", "arg_value"}:
-                closing = text.find(f"</{what}>", start, end)
+                closing = text.find(f"</{tag['what']}>", start, end)
                 stop = end if closing < 0 else closing
                 yield _Label(start, stop, Segment.VALUES)
                 start = stop

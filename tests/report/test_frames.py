@@ -16,7 +16,8 @@ from ggufspec.domain import (
     Status,
     TextVerdict,
 )
-from ggufspec.report import frames
+from ggufspec.report import frames, plot
+from ggufspec.report.plot.inside_rounds import segment_rows
 from ggufspec.report.rows.benches import SummaryRow
 from ggufspec.report.rows.runs import CategoryRow, LogRow, RunRow
 from ggufspec.report.text import details, formats
@@ -86,6 +87,14 @@ def test_a_segment_has_the_acceptance_and_the_speed_of_its_tokens() -> None:
     assert page is not None
     assert "JSON values" in page
     assert "66.7 %" in page
+    assert [(row["segment"], row["accepted"]) for row in segment_rows(bench)] == [
+        ("JSON values", pytest.approx(2 / 3)),
+        ("prose", 0.25),
+    ]
+    drawn = plot.segments(bench)
+    assert drawn is not None
+    assert "JSON values: 67 %" in str(drawn.description)
+    assert plot.segments(values.whole_bench()) is None
 
 
 def test_a_turn_has_what_all_conversations_have_of_it() -> None:

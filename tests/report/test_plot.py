@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -12,7 +13,7 @@ import altair as alt
 import pytest
 
 from ggufspec import units
-from ggufspec.domain import Role
+from ggufspec.domain import Role, Segment, SegmentCounts
 from ggufspec.forecast import Forecast
 from ggufspec.report import frames, plot
 from ggufspec.report.plot import curves, drawing, drifting, look
@@ -233,7 +234,10 @@ def test_a_page_s_spec_names_no_address() -> None:
 
 
 def test_charts_say_what_they_show() -> None:
-    charts = {**plot.drawn(crossed.crossover()), **plot.drawn(swept(sizes=(1, 2, 4)))}
+    parts = {"by_segment": (SegmentCounts(Segment.PROSE, 20, 10, 5, 15),), "segment_s": (0.2,)}
+    in_parts = (replace(each, sample=replace(each.sample, **parts)) for each in whole_bench().runs)
+    benches = (bench(*in_parts), crossed.crossover(), swept(sizes=(1, 2, 4)))
+    charts = {name: drawn for results in benches for name, drawn in plot.drawn(results).items()}
     described = {name: str(drawn.chart.description) for name, drawn in charts.items()}
     assert described.keys() == plot.CHARTS.keys()
     assert "the fastest is γ = 4 with 71.25 tokens/s" in described["curve"]

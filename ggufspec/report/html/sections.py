@@ -90,6 +90,12 @@ _CHARTS: Mapping[str, _Chart] = {
         "accepted.",
         _all_of(runs.AcceptedAtRow),
     ),
+    "segments": _Chart(
+        "Acceptance by part of the answers",
+        "How many of the tokens drafted in thinking, calls, JSON, code and prose were accepted, with "
+        "95 % intervals over prompts, by the fastest arm of each kind.",
+        _all_of(runs.AcceptedInRow),
+    ),
     "rounds": _Chart(
         "Where a round's time goes",
         "Milliseconds of a mean round: the drafter proposes tokens, the target verifies them in one "

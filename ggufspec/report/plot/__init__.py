@@ -38,10 +38,13 @@ from ggufspec.report.plot.heatmaps import (
 from ggufspec.report.plot.inside_rounds import (
     draw_positions,
     draw_rounds,
+    draw_segments,
     position_rows,
     positions,
     round_rows,
     rounds,
+    segment_rows,
+    segments,
 )
 from ggufspec.report.plot.look import Datum
 from ggufspec.results import ResultSet
@@ -62,6 +65,7 @@ __all__ = [
     "pareto",
     "positions",
     "rounds",
+    "segments",
 ]
 
 _Rows = Callable[[ResultSet], list[Datum]]
@@ -72,6 +76,7 @@ CHARTS: Mapping[str, tuple[_Rows, _Draw]] = {
     "curve": (curve_rows, draw_curve),
     "heatmap": (heatmap_rows, draw_heatmap),
     "positions": (position_rows, draw_positions),
+    "segments": (segment_rows, draw_segments),
     "rounds": (round_rows, draw_rounds),
     "pareto": (pareto_rows, draw_pareto),
     "drift": (drift_rows, draw_drift),

@@ -1,4 +1,4 @@
-"""Inside the rounds: acceptance by position in the draft, and the time of a round's parts."""
+"""Inside the rounds: acceptance by position in the draft and by part of the answer, and where time goes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from itertools import zip_longest
 import altair as alt
 
 from ggufspec import units
-from ggufspec.analysis import Acceptance
+from ggufspec.analysis import Acceptance, Arm, of_segments
 from ggufspec.report.plot import look
 from ggufspec.report.plot.look import Datum, distinct, drafting_rows, named_arms
-from ggufspec.report.rows.runs import AcceptedAtRow, SpentRow
+from ggufspec.report.rows.runs import AcceptedAtRow, AcceptedInRow, SpentRow
 from ggufspec.results import ResultSet
 
 OF_ALL, GIVEN = "of all drafts", "of drafts accepted so far"
@@ -87,6 +87,67 @@ def draw_positions(rows: list[Datum]) -> alt.LayerChart | None:
             shape=alt.Shape("series:N", scale=shapes, legend=look.legend(names))
         ),
         description=f"Share of draft tokens accepted, by position in the draft. {rates}.",
+    )
+
+
+def segment_rows(results: ResultSet) -> list[Datum]:
+    """Return what ``segments`` draws: the parts of answers of each series' fastest arm."""
+    fastest: dict[str, Arm] = {}
+    for arm, row in named_arms(results):
+        best = fastest.setdefault(row["series"], arm)
+        fastest[row["series"]] = max(best, arm, key=lambda one: one.speed)
+    return [
+        {
+            "series": series,
+            "segment": part.segment.value,
+            "accepted": accepted.value,
+            "accepted_lo": accepted.lo,
+            "accepted_hi": accepted.hi,
+            "tokens_per_round": length and length.value,
+            "share": part.share,
+        }
+        for series, arm in fastest.items()
+        for part in of_segments(arm)
+        if part.intervals is not None and (accepted := part.intervals.accept_rate) is not None
+        for length in (part.intervals.mean_accepted_length,)
+    ]
+
+
+def segments(results: ResultSet) -> alt.LayerChart | None:
+    """Return the share of drafted tokens that were accepted in thinking, calls, JSON, code and prose.
+
+    None where it was not recorded in which round each token was sent. Each series has its fastest arm.
+    """
+    return draw_segments(segment_rows(results))
+
+
+def draw_segments(rows: list[Datum]) -> alt.LayerChart | None:
+    """Draw the rows of ``segment_rows``."""
+    if not rows:
+        return None
+    names, parts = distinct(rows, "series"), distinct(rows, "segment")
+    colours, shapes = look.series_scale(names)
+    base = alt.Chart(look.values(rows)).encode(
+        y=alt.Y("segment:N", sort=parts, title=None, axis=alt.Axis(labelLimit=170)),
+        yOffset=alt.YOffset("series:N", sort=names),
+        color=alt.Color("series:N", scale=colours, legend=look.legend(names)),
+        tooltip=look.tooltip(AcceptedInRow),
+    )
+    scale = alt.Scale(domain=[0, 1])
+    points = base.mark_point(filled=True, size=60, opacity=1).encode(
+        x=alt.X("accepted:Q", title="accepted", axis=alt.Axis(format="%"), scale=scale),
+        shape=alt.Shape("series:N", scale=shapes, legend=look.legend(names)),
+    )
+    known = any(row["accepted_lo"] is not None for row in rows)
+    bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("accepted_lo:Q", scale=scale), x2="accepted_hi:Q")
+    rates = "; ".join(
+        f"{row['series']}, {row['segment']}: {units.format_percent(row['accepted'], 0)}" for row in rows
+    )
+    return look.dress(
+        *((bars,) if known else ()),
+        points,
+        description=f"Share of draft tokens accepted, by part of the answers. {rates}.",
+        height=max(70, _BAR * len(parts) * len(names)),
     )
 
 

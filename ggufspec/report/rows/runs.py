@@ -475,6 +475,16 @@ class AcceptedAtRow(Row):
     measure: str = column("share")
 
 
+class AcceptedInRow(Row):
+    """The parts of one kind of the answers of an arm."""
+
+    series: str = column("arm")
+    segment: str = column("part of the answers")
+    accepted: Estimate = column(show=units.format_percent, of=_interval("accepted"))
+    tokens_per_round: float | None = column("tokens/round", two_digits)
+    share: float = column("of all tokens", units.format_percent)
+
+
 class SpentRow(Row):
     """A part of the rounds of an arm."""
 
