@@ -3,6 +3,7 @@
 The API for notebooks. Heavy modules are imported on first use.
 
     results = ggufspec.bench(draft=(3, 5, 8))     # or target="big.gguf", draft_model="small.gguf", ngl=45
+    ggufspec.bench(prompt=ggufspec.Prompt(id="call", messages=[…], tools=[…]))  # what a suite in TOML takes
     ggufspec.summary(results)                     # pandas: one row per arm
     ggufspec.runs(ggufspec.load("last"))          # pandas: one row per measured run
     ggufspec.compare(before, after)               # two benches, arm by arm
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # `as` says to type checkers that a name is public
     from ggufspec.api import *  # noqa: F403  # all functions of commands
     from ggufspec.domain import Sample as Sample
     from ggufspec.options import BenchOptions as BenchOptions
+    from ggufspec.prompts import Prompt as Prompt
     from ggufspec.report import frames as frames, plot as plot
     from ggufspec.report.frames import runs as runs, summary as summary
     from ggufspec.results import ResultSet as ResultSet, load as load

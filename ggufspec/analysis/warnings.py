@@ -350,7 +350,8 @@ def _later_turns(run: RunResult) -> Iterator[tuple[int, int]]:
     if sample.traffic is None or sent is None:
         return
     for before, after in pairwise(sample.traffic.requests):
-        follows = sent.prompts[after.prompt].history and after.prompt == before.prompt + 1
+        turn, last = (sent.prompts[request.prompt] for request in (after, before))
+        follows = turn.history and turn.turn_before == last.id
         # servers that do not say what was cached count all as read
         if follows and after.cached_tokens is not None and before.prompt_tokens is not None:
             yield after.cached_tokens, before.prompt_tokens + (before.cached_tokens or 0)

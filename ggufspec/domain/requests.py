@@ -111,8 +111,8 @@ class Prompt:
     chat that a server puts into its template, ``text`` only shows what its messages say.
 
     ``turn`` is the place in a conversation, from 1; 0 for a prompt that stands alone. ``history`` is how many
-    characters at the start of ``text`` the turn before leaves in its slot's cache: its own text and the
-    target's answer. 0 for first turns, and for those that begin with nothing in the cache.
+    characters at the start of ``text``, or of the messages, the turn before leaves in its slot's cache: its
+    own text and the target's answer. 0 for first turns, and for those that begin with nothing in the cache.
     """
 
     id: str

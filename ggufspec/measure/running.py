@@ -48,7 +48,8 @@ def prepare_session(request: BenchOptions) -> Session:
     if recording is None:
         sent, is_chat, origin = _read_prompts(request, servers, keys)
     else:
-        sent, is_chat, origin = {0: texts.list_recording(recording)}, recording.is_chat, None
+        listed = texts.list_recording(recording, is_warm=request.turns != "cold")
+        sent, is_chat, origin = {0: listed}, recording.is_chat, None
     _check_requests(request, servers, [prompt for prompts in sent.values() for prompt in prompts])
     keeps_turns = {*request.users} == {1} and not request.rate  # else one turn would wait for another user's
     traffics = tuple(traffic.plan_traffics(request, sent, recording, keeps_turns=keeps_turns))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -158,7 +160,7 @@ def read_bench_texts(
     card = models.cards[target]
     recording, suite = asked.recording, asked.suite
     if recording is not None:
-        rendered = render_recording(recording, card)
+        rendered = render_recording(recording, card, is_warm=request.turns != "cold")
         plain = PreparedTexts(prompts=rendered, warmups=(), render=None, notes=())
         return BenchTexts(plain=plain, sent={0: rendered}, recording=recording)
     assert suite is not None
@@ -267,8 +269,10 @@ def read_for_servers(asked: MeasureOptions, preface: Preface) -> tuple[PromptSui
     return replace(suite, prompts=tuple(chats)), is_chat
 
 
-def render_recording(recording: Recording, target: gguf.ModelCard) -> tuple[Prompt, ...]:
-    """Return recorded requests as the target will read them, chats in its own template.
+def render_recording(
+    recording: Recording, target: gguf.ModelCard, *, is_warm: bool = True
+) -> tuple[Prompt, ...]:
+    """Return recorded requests as the target will read them, chats in its own template (``list_recording``).
 
     Raises:
         GgufspecError: there is no template, or it fails.
@@ -278,20 +282,46 @@ def render_recording(recording: Recording, target: gguf.ModelCard) -> tuple[Prom
     for system in dict.fromkeys(asked.system for _, asked in chats):
         same = {place: asked.turns for place, asked in chats if asked.system == system}
         texts |= dict(zip(same, chat.render(target, [*same.values()], system=system), strict=True))
-    listed = list_recording(recording)
+    listed = list_recording(recording, is_warm=is_warm)
     return tuple(
         replace(prompt, text=texts[place], request=None) if place in texts else prompt
         for place, prompt in enumerate(listed)
     )
 
 
-def list_recording(recording: Recording) -> tuple[Prompt, ...]:
-    """Return recorded requests for servers, which have templates of their own."""
-    return tuple(
+def list_recording(recording: Recording, *, is_warm: bool = True) -> tuple[Prompt, ...]:
+    """Return recorded requests for servers, which have templates of their own.
+
+    Args:
+        recording: the requests.
+        is_warm: whether chats that go on from an earlier one are later turns, with its cache.
+    """
+    listed = tuple(
         prompt if not asked.turns else _recorded_chat(prompt, asked)
         for number, asked in enumerate(recording.requests, 1)
         for prompt in (Prompt(id=f"request-{number}", text=asked.text, request=asked.request),)
     )
+    return _as_turns(listed) if is_warm else listed
+
+
+def _as_turns(listed: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    """Return recorded requests, as turns those of which the messages begin with all of an earlier chat."""
+    turns: list[Prompt] = []
+    chats: dict[str, int] = {}  # all messages -> place
+    for place, prompt in enumerate(listed):
+        digest, before, history, read = hashlib.sha256(), None, 0, 0
+        for message in prompt.request.messages if prompt.request is not None else ():
+            if (known := chats.get(digest.hexdigest())) is not None:
+                before, history = known, max(1, read)
+            digest.update(json.dumps(message, sort_keys=True).encode())
+            read += len(message.get("content") or "")
+        turns.append(prompt)
+        if prompt.is_chat:
+            chats[digest.hexdigest()] = place
+        if before is not None:
+            turns[before] = replace(turns[before], turn=max(1, turns[before].turn))
+            turns[place] = replace(prompt, turn=turns[before].turn + 1, history=history)
+    return tuple(turns)
 
 
 def _recorded_chat(prompt: Prompt, asked: RecordedRequest) -> Prompt:
@@ -445,7 +475,7 @@ def read_suite(asked: MeasureOptions, *, embedded: bool, has_template: bool) -> 
         GgufspecError: a file cannot be used, or ids repeat.
     """
     given = tuple(
-        Prompt(id=f"p{i}", text=check_text(text, f"prompt p{i}"))
+        text if isinstance(text, Prompt) else Prompt(id=f"p{i}", text=check_text(text, f"prompt p{i}"))
         for i, text in enumerate(asked.prompt, start=1)
     )
     read = [prompts.load(file) for file in asked.prompt_file]

@@ -26,7 +26,16 @@ from ggufspec.options.kinds import Axis, Count, FilePath, Flag, Number, Word
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ggufspec.domain import Asking, CacheTypes, ModelFile, NgramSettings, Offload, Runtime, ServiceLevel
+    from ggufspec.domain import (
+        Asking,
+        CacheTypes,
+        ModelFile,
+        NgramSettings,
+        Offload,
+        Prompt,
+        Runtime,
+        ServiceLevel,
+    )
 
 _F16 = "f16"  # llama.cpp's default of each cache, in every era
 _TYPES = Axis("types", number=None, words=KV_TYPES, placeholder="TYPE")
@@ -615,7 +624,7 @@ class SuiteOption(Options, section="Text"):
 class TextOptions(SuiteOption, ChatOptions, section="Text"):
     """Prompts: texts, files and a named suite, in this order; without any, a suite that fits."""
 
-    prompt: tuple[str, ...] = option(
+    prompt: tuple[str | Prompt, ...] = option(
         "--prompt -p", (), repeated=True, common=True, help="Prompt to continue; can be repeated."
     )
     prompt_file: tuple[Path, ...] = option(

@@ -26,7 +26,7 @@ from ggufspec.prompts.suite import (
     build,
     check_text,
 )
-from ggufspec.prompts.toml_suites import read_toml
+from ggufspec.prompts.toml_suites import make_prompt as Prompt, read_toml  # noqa: N812  # it makes that value
 
 __all__ = [
     "ASKED",
@@ -34,6 +34,7 @@ __all__ = [
     "EMBEDDED",
     "BadPromptError",
     "Message",
+    "Prompt",
     "PromptSuite",
     "PromptTurns",
     "RecordedRequest",

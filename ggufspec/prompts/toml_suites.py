@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ggufspec.domain import Prompt
 from ggufspec.errors import GgufspecError
 from ggufspec.prompts import bodies
 from ggufspec.prompts.suite import BadPromptError, PromptEntry, PromptSuite, assemble, build
@@ -52,6 +53,20 @@ def read_toml(path: Path, text: str) -> PromptSuite:
         raise GgufspecError(f"{path}: the licence is not one line of text", _FORM)
     entries = _entries(path, text, tables)
     return replace(assemble(path.stem, path, entries, instructions=_KINDS[kind]), licence=licence)
+
+
+def make_prompt(**fields: Any) -> Prompt:
+    """Return a prompt of the fields that a ``[[prompt]]`` of a suite has: ``id``, ``text``, ``messages``, ….
+
+    Raises:
+        GgufspecError: a field is missing, unknown or of the wrong type.
+    """
+    try:
+        return _entry("the prompt", fields).prompt
+    except BadPromptError as problem:
+        raise GgufspecError(
+            f"the prompt {fields.get('id', '')}: {problem}", problem.hint or _FORM
+        ) from problem
 
 
 def _entries(path: Path, text: str, tables: list[Any]) -> Iterator[PromptEntry]:

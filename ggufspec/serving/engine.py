@@ -85,6 +85,6 @@ def make_request(spec: RunSpec, prompt: Prompt, loaded: LoadedServer) -> dict[st
         replace(spec, prompt=prompt),
         may_draft=capabilities is not None,
         per_request=capabilities is not None and capabilities.per_request,
-        caches=False,
+        caches=prompt.history > 0,
     )
     return {name: value for name, value in body.items() if name not in _FOR_ROUNDS}

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ggufspec
 from ggufspec import prompts
 from ggufspec.domain import Prompt, Request
 from ggufspec.errors import GgufspecError
+from ggufspec.measure import texts
+from ggufspec.options import BenchOptions
 
 PROPERTIES = {"zone": {"type": "string"}, "area": {"type": "string"}}
 SCHEMA = {"type": "object", "properties": PROPERTIES}
@@ -148,3 +152,14 @@ def test_requests_that_go_on_with_one_another_are_turns_as_agents_send_them(tmp_
 def test_every_turn_needs_messages(tmp_path: Path, row: dict[str, Any]) -> None:
     with pytest.raises(GgufspecError, match="every_turn is true or false, beside messages"):
         _load(tmp_path, {"prompt": "a"} | row if "messages" not in row else row)
+
+
+def test_a_prompt_in_python_takes_what_toml_takes(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"id": "call", "text": "Rain?", "category": "calls", "json_schema": SCHEMA}
+    (read,) = _load(tmp_path, fields)
+    made = ggufspec.Prompt(**fields)
+    assert made == replace(read, id=made.id)
+    suite = texts.read_suite(BenchOptions(prompt=[made, "Once"]), embedded=False, has_template=False)
+    assert suite.prompts == (made, Prompt(id="p2", text="Once"))
+    with pytest.raises(GgufspecError, match="the prompt call: a prompt has no key 'txt'"):
+        ggufspec.Prompt(id="call", txt="Rain?")

@@ -76,7 +76,7 @@ def test_running_servers_are_measured_as_they_describe_themselves(
     assert target.spec.model == ModelFile(filename="target.gguf", size_bytes=alone.model_bytes)
     compared = [run.text_identical for run in stored.current if run.spec.role is Role.DRAFTING]
     sure = [
-        embedded.sure_text(llama, replace(_spec().baseline, prompt=Prompt(id="p", text=text)))
+        embedded.sure_text(llama, replace(_spec().baseline, prompt=Prompt(id="p", text=str(text))))
         for text in asked.prompt
     ]
     assert compared == [True] or (compared == [False] and not all(text.is_whole for text in sure))

@@ -234,7 +234,10 @@ def test_a_page_s_spec_names_no_address() -> None:
 
 
 def test_charts_say_what_they_show() -> None:
-    parts = {"by_segment": (SegmentCounts(Segment.PROSE, 20, 10, 5, 15),), "segment_s": (0.2,)}
+    parts: dict[str, Any] = {
+        "by_segment": (SegmentCounts(Segment.PROSE, 20, 10, 5, 15),),
+        "segment_s": (0.2,),
+    }
     in_parts = (replace(each, sample=replace(each.sample, **parts)) for each in whole_bench().runs)
     benches = (bench(*in_parts), crossed.crossover(), swept(sizes=(1, 2, 4)))
     charts = {name: drawn for results in benches for name, drawn in plot.drawn(results).items()}

@@ -18,6 +18,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.measure import api, prepare_session
 from ggufspec.options import BenchOptions
 from ggufspec.prompts import Message, RecordedRequest
+from ggufspec.report import frames
 from ggufspec.report.text import overview
 from ggufspec.units import format_duration
 from tests.support import fake_server, fakes, values
@@ -327,6 +328,29 @@ def test_a_running_server_gets_the_recorded_chats(tmp_path: Path) -> None:
     text = overview.overview(stored)
     assert "12 recorded requests × 1 repeat, up to 16 tokens each" in text
     assert "Requests arrive as they were recorded" in text
+
+
+@pytest.mark.parametrize("turns", [None, "cold"])
+def test_a_recorded_session_of_an_agent_goes_on_in_the_cache(tmp_path: Path, turns: str | None) -> None:
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    first = [{"role": "user", "content": "Look around"}]
+    second = [*first, {"role": "assistant", "tool_calls": [call]}]
+    second += [{"role": "tool", "tool_call_id": "1", "content": "a door"}]
+    third = [*second, {"role": "assistant", "content": "A door"}, {"role": "user", "content": "Open it"}]
+    sent = (first, [{"role": "user", "content": "Look up"}], second, third)
+    rows = [{"arrival_s": place / 5, "messages": chat, "tools": tools} for place, chat in enumerate(sent)]
+    with fake_server.serve(FakeServer(software="llama-server")) as fake:
+        asked = BenchOptions(
+            url=fake.url, replay=_write(tmp_path, *rows), n_predict=8, repeats=1, turns=turns
+        )
+        stored = ggufspec.load(ggufspec.bench(asked).meta.id)
+        bodies = fake.completions
+    assert [body["messages"] for body in bodies] == list(sent)
+    assert all(body["tools"] == tools for body in bodies)
+    assert [body["cache_prompt"] for body in bodies] == [False, False, turns is None, turns is None]
+    rows_of_turns = frames.turns(stored)
+    assert list(rows_of_turns["turn"]) == ([1, 2, 3] if turns is None else [])
 
 
 def test_more_slots_than_requests_still_have_a_window(tmp_path: Path) -> None:

@@ -660,7 +660,7 @@ class _RunningHandler(_Handler):
         last: dict[str, Any] = {"choices": [{"index": 0, "finish_reason": "length", **end}]}
         if fake.software == "llama-server":
             messages = body.get("messages", [{"content": prompt}])
-            read = [word for message in messages for word in message["content"].split()]
+            read = [word for message in messages for word in (message.get("content") or "").split()]
             same = takewhile(lambda pair: pair[0] == pair[1], zip(read, fake.slot, strict=False))
             cached = sum(1 for _ in same) if body["cache_prompt"] else 0
             last["timings"] = {"prompt_n": len(read) - cached, "prompt_per_second": 100.0, "cache_n": cached}
