@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from ggufspec import prompts
+from ggufspec import prompts, serving
 from ggufspec.analysis import validity
 from ggufspec.domain import Prompt, Request
 
@@ -70,3 +70,11 @@ def test_edits_give_files_of_80_to_300_lines() -> None:
     for prompt in prompts.suite("edits").prompts:
         (file,) = re.findall(r"^```\w+\n(.*?)^```$", prompt.text, re.DOTALL | re.MULTILINE)
         assert 80 <= file.count("\n") <= 300, prompt.id
+
+
+def test_users_send_recorded_turns_as_requests_of_their_own() -> None:
+    agents = prompts.suite("agent").prompts
+    sent = serving.plan_traffic(agents, 2, seed=1).prompts
+    turns = [turn for prompt in agents for turn in prompts.recorded_turns(prompt)]
+    assert sorted(prompt.id for prompt in sent) == sorted(turn.id for turn in turns)
+    assert all(not prompt.turn and not prompt.followups for prompt in sent)
