@@ -99,9 +99,11 @@ class Deadline:
             what: does not count.
         """
         seconds = self.elapsed_s - since_s
+        later = self.without(seconds)
         if seconds >= _ANNOUNCED_S and self.limit_s is not None:
             sink.say(f"{what}: {units.format_duration(seconds)} not counted for --max-time")
-        return self.without(seconds)
+            sink.show(later)
+        return later
 
     def reserve(self, seconds: float) -> Deadline:
         """Return the limit of a stage that leaves so many seconds for those after it."""

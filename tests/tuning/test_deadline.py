@@ -15,6 +15,7 @@ from ggufspec.engines import Measurement
 from ggufspec.errors import TimeLimitError
 from ggufspec.measure import Block, Deadline, RunPlan
 from ggufspec.results import ResultSet
+from ggufspec.steps import Sink
 from ggufspec.tuning import budgeting
 from ggufspec.tuning.budgeting import CellPace, FirstCell, Pace, Wanted
 from tests.support import scripted, values
@@ -58,6 +59,23 @@ def test_without_a_limit_there_is_always_time() -> None:
     assert deadline.timeout_s() is None
     assert deadline.timeout_s(5.0) == 5.0
     assert deadline.stage(1.0).left_s == math.inf
+
+
+def test_what_a_search_of_the_hub_took_is_said_and_no_longer_shown_as_elapsed() -> None:
+    clock, said, shown = Clock(), [], []
+
+    class Watching(Sink):
+        def say(self, sentence: str) -> None:
+            said.append(sentence)
+
+        def show(self, event: object) -> None:
+            shown.append(event)
+
+    deadline = _start(60.0, clock)
+    clock.now += 48
+    later = deadline.without_network(0.0, Watching(), "search for drafters")
+    assert said == ["search for drafters: 48.0 s not counted for --max-time"]
+    assert (shown, later.left_s) == ([later], 60.0)
 
 
 def test_a_stage_leaves_time_for_those_after_it() -> None:
