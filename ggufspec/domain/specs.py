@@ -517,7 +517,7 @@ class RunSpec:
         The pair's name, and a drafter that this run does not load, do not count. A model is identified by
         its content if that is known, otherwise by its name and origin.
         """
-        facts = {**vars(self), "pair": (self.model, self.drafter)}
+        facts = {**_values(self), "pair": (self.model, self.drafter)}
         canonical = json.dumps(facts, sort_keys=True, default=_plain)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
@@ -528,5 +528,10 @@ def _plain(value: object) -> object:
     if isinstance(value, ModelFile) and value.content is not None:
         return {"content": value.content}
     if isinstance(value, Endpoint):
-        return {name: part for name, part in vars(value).items() if name != "start"}
-    return vars(value)
+        return {name: part for name, part in _values(value).items() if name != "start"}
+    return _values(value)
+
+
+def _values(value: Any) -> dict[str, object]:
+    """Return the fields of a value, without what it computed and keeps beside them."""
+    return {each.name: getattr(value, each.name) for each in fields(value)}

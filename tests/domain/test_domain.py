@@ -7,7 +7,18 @@ from dataclasses import replace
 import pytest
 
 from ggufspec.choices import Layers
-from ggufspec.domain import Drafting, ModelRun, Offload, Program, Role, Sample, Sampling, Status
+from ggufspec.domain import (
+    Drafting,
+    ModelRun,
+    Offload,
+    Program,
+    Prompt,
+    Request,
+    Role,
+    Sample,
+    Sampling,
+    Status,
+)
 from tests.support import values
 
 
@@ -17,6 +28,15 @@ def test_key_is_stable_and_tells_specs_apart() -> None:
     assert len(spec.key) == 12
     assert replace(spec, n_predict=99).key != spec.key
     assert replace(spec, drafting=Drafting(n_max=4)).key != replace(spec, drafting=Drafting(n_max=5)).key
+
+
+def test_what_a_request_computed_does_not_change_what_is_measured() -> None:
+    request = Request.of({"stop": "."})
+    assert request is not None
+    spec = replace(values.spec(), prompt=Prompt(id="a", text="Go", request=request))
+    same = replace(spec, prompt=replace(spec.prompt, request=replace(request)))
+    assert request.fields
+    assert spec.key == same.key
 
 
 def test_key_is_the_same_in_another_process() -> None:
