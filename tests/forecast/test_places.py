@@ -13,7 +13,7 @@ import pytest
 from ggufspec.domain import ModelRun, Offload
 from ggufspec.engines.library.model import _EXPERTS as OVERRIDDEN
 from ggufspec.forecast import costs
-from ggufspec.forecast.whatif import Machines, PlacedPair, Places, Room, expert_pattern
+from ggufspec.forecast.whatif import MachineMemory, Machines, PlacedPair, Places, expert_pattern
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.modelfiles.gguf import ModelCard
 from tests.support import models
@@ -56,7 +56,7 @@ def _pair(cards: list[ModelCard], dice: random.Random, *, gpus: int = 1) -> Plac
         settings=settings,
         offload=Offload(),
         machines=Machines.of((GPU,), HOST, n_gpus=gpus),
-        room=Room(vram_bytes=tuple(sizes), host_bytes=host, reserve_bytes=0),
+        room=MachineMemory(vram_bytes=tuple(sizes), host_bytes=host, reserve_bytes=0),
         depth=context,
     )
 
@@ -109,7 +109,7 @@ def test_experts_leave_the_gpu_first_and_the_drafter_takes_their_room(cards: lis
     pair = replace(pair, settings=memory.MemorySettings(context=256, n_ubatch=16))
 
     def place(mib: int, size: int) -> Places:
-        room = Room(vram_bytes=(mib * MIB,), reserve_bytes=0)
+        room = MachineMemory(vram_bytes=(mib * MIB,), reserve_bytes=0)
         return replace(pair, room=room).fastest((size,))[0]
 
     few, some, all_of_it = (place(mib, 0).offload.target for mib in (20, 60, 500))

@@ -96,7 +96,7 @@ def examine(asked: CheckOptions, sink: Sink = SILENT) -> ExaminedDrafter:
         reference = _open_reference(opened, spec, session.install)
         sink.say(f"reference: llama.cpp {reference.install.describe().version} on the processor")
         traces = [_trace(reference, run) for run in runs]
-        examined = _Examined(session=session, folder=opened.enter_context(temporary.folder()))
+        examined = _DrafterUnderTest(session=session, folder=opened.enter_context(temporary.folder()))
         sink.say(f"examined: llama.cpp {session.build.version}, {session.engine.name}")
         agreements: list[Agreement] = []
         failure: Failure | None = None
@@ -198,7 +198,7 @@ def _size(run: RunSpec) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Examined:
+class _DrafterUnderTest:
     """The llama.cpp that is examined."""
 
     session: Session
@@ -223,7 +223,7 @@ class _Examined:
         return trace.compare_rounds(view, walked, sample.rounds, sample.tokens, margin=TIE_MARGIN)
 
 
-def _find_limits(examined: _Examined, reference: InprocessEngine, run: RunSpec) -> Iterator[str]:
+def _find_limits(examined: _DrafterUnderTest, reference: InprocessEngine, run: RunSpec) -> Iterator[str]:
     """Yield from which draft size on runs differ: found by halving."""
     view = _trace(reference, run, all_sizes=True)
 

@@ -17,7 +17,7 @@ _CHOSEN = b"ffn_moe_topk-"  # before the layer's number: build_moe_ffn in llama.
 _Callback = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
 
 
-class _Tensor(ctypes.Structure):
+class _TensorShape(ctypes.Structure):
     """How struct ggml_tensor begins; ``sizes`` are in elements and ``strides`` in bytes."""
 
     _fields_ = (
@@ -64,7 +64,7 @@ def trace_experts(lib: Llama, threadpools: Threadpools, target: Model, run: Expe
 
 def _read_rows(lib: Llama, tensor: int) -> list[tuple[int, ...]]:
     """Return the experts of each token: the first columns of what sorts all of them, so rows lie apart."""
-    shape = _Tensor.from_address(tensor)
+    shape = _TensorShape.from_address(tensor)
     n_used, n_tokens = shape.sizes[0], shape.sizes[1]
     row = (ctypes.c_int32 * n_used)()
     rows = []

@@ -10,7 +10,7 @@ from ggufspec import machine
 from ggufspec.domain import CacheTypes, Chain, ModelRun, Offload, Pair
 from ggufspec.errors import GgufspecError, NetworkError
 from ggufspec.forecast import costs
-from ggufspec.forecast.whatif import Machines, PlacedPair, Places, Room, parts_of, roofline_rate
+from ggufspec.forecast.whatif import MachineMemory, Machines, PlacedPair, Places, parts_of, roofline_rate
 from ggufspec.llama.install import installs
 from ggufspec.llama.rpc import workers
 from ggufspec.modelfiles import choosing, hub, memory
@@ -145,7 +145,9 @@ def _fastest_places(
         settings=settings,
         offload=offload,
         machines=Machines.named(asked.machine, asked.host, n_gpus=n_gpus),
-        room=Room(vram_bytes=planned.vram_bytes, host_bytes=asked.ram, reserve_bytes=planned.reserve_bytes),
+        room=MachineMemory(
+            vram_bytes=planned.vram_bytes, host_bytes=asked.ram, reserve_bytes=planned.reserve_bytes
+        ),
         depth=settings.context,
     ).fastest(PLACED_SIZES if planned.draft is not None else PLACED_SIZES[:1])
 

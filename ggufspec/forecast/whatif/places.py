@@ -29,7 +29,7 @@ _Planner = Callable[[int, Experts | None], tuple[Offload, MemoryPlan]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
+class MachineMemory:
     """The memory of a machine: of each GPU, and of the host; None is not limited."""
 
     vram_bytes: tuple[int, ...]
@@ -102,7 +102,7 @@ class PlacedPair:
     settings: MemorySettings
     offload: Offload
     machines: Machines
-    room: Room
+    room: MachineMemory
     depth: int
     experts: ExpertUse | None = None
 
