@@ -131,7 +131,7 @@ def test_a_format_that_a_command_does_not_know_is_none_of_its_business(config: P
     [
         ("threads = 2\nengin = 'server'\n", 2, "there is no key 'engin'; did you mean engine?"),
         ("engine = 'sever'\n", 1, "engine: 'sever' is not one of 'binary', 'binary-simple'"),
-        ("\n\nsuite = 'nope'\n", 3, "suite: 'nope' is not one of 'demo'"),
+        ("\n\nsuite = 'nope'\n", 3, "suite: 'nope' is not one of 'agent'"),
         ("threads = 0\n", 1, "threads: '0' is out of range: threads are from 1 to"),
         ("threads = true\n", 1, "threads must be a whole number, not True"),
         ("threads = '4'\n", 1, "threads must be a whole number, not '4'"),

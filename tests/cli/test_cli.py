@@ -134,7 +134,7 @@ def test_dry_run_prints_commands_that_run(llama: Path) -> None:
         (("bench", "--pair", "demo", "-p", "a " * 300, "-c", "64"), 8, "context"),
         (("bench", "--llama", "/nonexistent"), 3, "--llama names /nonexistent"),
         (("bench", "--ngl", "0,20"), 2, "'0,20' is more than one value; `ggufspec sweep` accepts several"),
-        (("bench", "--suite", "nope"), 2, "'nope' is not one of 'demo', 'domains'"),
+        (("bench", "--suite", "nope"), 2, "'nope' is not one of 'agent', 'demo'"),
         (
             ("bench", "--precision", "2"),
             2,

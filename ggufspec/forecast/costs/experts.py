@@ -19,7 +19,7 @@ PERSISTENCE = 0.2
 
 - GLM-4.7-Flash, 4 of 64 experts: neighbours share 25.7 %, ρ = 0.21 (ml-explore/mlx-lm#1485, July 2026);
 - Cohere's models: 38 %, and four tokens need 2.5 times the experts of one, ρ = 0.3 to 0.4 ("Why MoE models
-  get more from speculative decoding", April 2026, whose sparsity is not given);
+  get more from speculative decoding", April 2026, as others report it; the sparsity is not given);
 - GLM-5.2, 8 of 256: next to none, by the time of two tokens alone (jundot/omlx#2077, July 2026).
 """
 
