@@ -14,7 +14,7 @@ from ggufspec.units import counted, format_factor, format_number
 
 if TYPE_CHECKING:
     from ggufspec.domain import Estimate
-    from ggufspec.forecast.policies import PolicyComparison
+    from ggufspec.forecast.policies import PolicyComparison, PolicyGain
 
 
 @command_of(PolicyOptions)
@@ -65,9 +65,20 @@ def _format_ratio(ratio: Estimate) -> str:
 
 
 def _conclude(compared: PolicyComparison) -> str:
-    prompts = counted(compared.prompts, "prompt")
-    if not compared.better:
-        return f"No rule beats γ {compared.best_fixed} beyond chance on {prompts}: a fixed γ is as good."
-    best = compared.better[0]
-    gain = _format_ratio(best.over_fixed)
-    return f"{best.rule} is {gain} as fast as γ {compared.best_fixed}, the best fixed γ, on {prompts}."
+    from ggufspec.analysis import judge_ratio
+    from ggufspec.domain import SpeedVerdict
+
+    prompts, fixed = counted(compared.prompts, "prompt"), f"γ {compared.best_fixed}"
+    by_verdict: dict[SpeedVerdict, list[PolicyGain]] = {}
+    for gain in compared.rules:
+        by_verdict.setdefault(judge_ratio(gain.over_fixed), []).append(gain)
+    if faster := by_verdict.get(SpeedVerdict.FASTER):
+        times = _format_ratio(faster[0].over_fixed)
+        return f"{faster[0].rule} is {times} as fast as {fixed}, the best fixed γ, on {prompts}."
+    if undecided := by_verdict.get(SpeedVerdict.UNDECIDED):
+        names = ", ".join(gain.rule for gain in undecided)
+        return (
+            f"Undecided on {prompts} whether a rule ({names}) is faster than {fixed}: "
+            f"more prompts would decide it. Keep {fixed} until then."
+        )
+    return f"No rule is faster than {fixed} on {prompts}: a fixed γ is as good."

@@ -9,10 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.domain import Round
+from ggufspec.cli.policies import _conclude
+from ggufspec.domain import Estimate, Round
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import RoundsRun
-from ggufspec.forecast.policies import RULES, best_sizes, compare_rules, fixed, read_rules, replay
+from ggufspec.forecast.policies import (
+    RULES,
+    PolicyComparison,
+    PolicyGain,
+    best_sizes,
+    compare_rules,
+    fixed,
+    read_rules,
+    replay,
+)
 
 LARGEST = 8
 
@@ -54,7 +64,7 @@ def test_no_choice_of_sizes_is_faster_than_the_oracle() -> None:
 
 def test_a_rule_that_follows_the_text_beats_every_fixed_size_where_the_text_changes() -> None:
     compared = compare_rules(_runs(0.98, 0.05), TIMES, RULES)
-    assert "follow" in {gain.rule for gain in compared.better}
+    assert "follow" in {gain.rule for gain in compared.rules if (gain.over_fixed.lo or 0) > 1.01}
     first, *_, last = [gain for gain in compared.gains if gain.category is None]
     assert first.rule == "oracle"
     assert last.of_oracle.value < 1
@@ -62,10 +72,31 @@ def test_a_rule_that_follows_the_text_beats_every_fixed_size_where_the_text_chan
 
 def test_a_fixed_size_is_as_good_where_all_tokens_are_as_easy() -> None:
     compared = compare_rules(_runs(0.7), TIMES, RULES)
-    assert not compared.better
+    assert {gain.rule for gain in compared.rules} == {*RULES}
+    assert all((gain.over_fixed.lo or 0) < 1 for gain in compared.rules)
     assert {gain.category for gain in compared.gains} == {None, "even", "odd"}
     best = next(gain for gain in compared.gains if gain.rule == f"γ {compared.best_fixed}")
     assert (best.over_fixed.value, best.over_fixed.lo, best.over_fixed.hi) == (1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("over_fixed", "says"),
+    [
+        ((1.1, 1.05, 1.15), "follow is 1.10× [1.05×, 1.15×] as fast as γ 8, the best fixed γ, on 4 prompts."),
+        ((0.9, 0.85, 0.95), "No rule is faster than γ 8 on 4 prompts: a fixed γ is as good."),
+        ((0.9, 0.7, 1.1), "Undecided on 4 prompts whether a rule (follow) is faster than γ 8: "),
+    ],
+)
+def test_undecided_is_said_and_no_finding(over_fixed: tuple[float, ...], says: str) -> None:
+    value, lo, hi = over_fixed
+    ratio = Estimate(value=value, lo=lo, hi=hi)
+    one = Estimate(value=1.0, lo=1.0, hi=1.0)
+    gains = [
+        PolicyGain(rule=rule, category=None, mean_size=8.0, gain=one, over_fixed=change, of_oracle=one)
+        for rule, change in (("follow", ratio), ("oracle", Estimate(value=2.0, lo=1.9, hi=2.1)), ("γ 8", one))
+    ]
+    compared = PolicyComparison(bench="b1", n_max=8, best_fixed=8, gains=tuple(gains), prompts=4)
+    assert _conclude(compared).startswith(says)
 
 
 @pytest.mark.parametrize(
