@@ -56,7 +56,7 @@ def main() -> None:
             parser.error(f"{size / 1e9:.2f} GB are needed and {free / 1e9:.2f} GB are free")
         write(options.output, shape, types, options.quant, options.seed)
     counts = ", ".join(f"{n} {kind}" for kind, n in Counter(types.values()).most_common())
-    n_parameters = sum(tensor.columns * tensor.rows for tensor in types)
+    n_parameters = sum(tensor.columns * tensor.all_rows for tensor in types)
     print(f"{n_parameters / 1e9:.3f} B parameters, {size / 1e9:.2f} GB of weights: {counts}", file=sys.stderr)
 
 
@@ -94,11 +94,11 @@ def _weights(tensor: Tensor, kind: str, shape: Shape, tiles: Tiles) -> Iterator[
         return
     row_blocks = tensor.columns // block(kind)[0]
     std = tensor.columns**-0.5
-    if tensor.layer is not None and tensor.role in {"attn_output", "ffn_down"}:
+    if tensor.layer is not None and tensor.role.removesuffix("_exps") in {"attn_output", "ffn_down"}:
         std /= min(2**tensor.layer, 32)  # less would be too small for 16-bit scales
     quiet = SILENT if tensor.role == ("token_embd" if shape.tied else "output") else 0
     yield from tiles.pieces(tensor.name + " quiet", kind, quiet * row_blocks, std * _QUIET)
-    yield from tiles.pieces(tensor.name, kind, (tensor.rows - quiet) * row_blocks, std)
+    yield from tiles.pieces(tensor.name, kind, (tensor.all_rows - quiet) * row_blocks, std)
 
 
 def _header(shape: Shape, types: dict[Tensor, str], quant: str, seed: int) -> gguf.GGUFWriter:
@@ -114,12 +114,16 @@ def _header(shape: Shape, types: dict[Tensor, str], quant: str, seed: int) -> gg
     writer.add_rope_freq_base(shape.rope_base)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(shape.vocab)
+    if shape.experts and shape.experts_used:
+        writer.add_expert_count(shape.experts)
+        writer.add_expert_used_count(shape.experts_used)
     names = {kind.name.split("_", 1)[1]: kind for kind in gguf.LlamaFileType if kind.name != "GUESSED"}
     writer.add_file_type(names[quant])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     add_vocabulary(writer, shape.vocab)
     for tensor, kind in types.items():
-        sizes = (tensor.columns,) if tensor.is_norm else (tensor.rows, tensor.columns)
+        stacked = (tensor.experts,) if tensor.role.endswith("_exps") else ()
+        sizes = (tensor.columns,) if tensor.is_norm else (*stacked, tensor.rows, tensor.columns)
         writer.add_tensor_info(
             tensor.name,
             sizes,
@@ -132,7 +136,7 @@ def _header(shape: Shape, types: dict[Tensor, str], quant: str, seed: int) -> gg
 
 def _bytes(tensor: Tensor, kind: str) -> int:
     elements, size = block(kind)
-    return tensor.columns // elements * size * tensor.rows
+    return tensor.columns // elements * size * tensor.all_rows
 
 
 def _shape(options: argparse.Namespace) -> Shape:
@@ -150,8 +154,12 @@ def _shape(options: argparse.Namespace) -> Shape:
         if missing:
             raise ValueError(f"give --preset, or also {' '.join('--' + name for name in missing)}")
         shape = Shape(**{"kv_heads": given["heads"], "vocab": 32000, "context": 4096, **given})
-    if min(value for value in asdict(shape).values() if not isinstance(value, bool)) < 1:
+    if min(value for value in asdict(shape).values() if value is not None and value is not False) < 1:
         raise ValueError("every size must be at least 1")
+    if (shape.experts is None) != (shape.experts_used is None):
+        raise ValueError("--experts and --experts-used go together")
+    if (shape.experts_used or 0) > (shape.experts or 0):
+        raise ValueError("--experts-used is more than --experts")
     if shape.embd % (2 * shape.heads) or shape.heads % shape.kv_heads:
         raise ValueError("--embd must be an even multiple of --heads, and --heads a multiple of --kv-heads")
     if shape.vocab < SMALLEST:
@@ -184,6 +192,8 @@ def _parser() -> argparse.ArgumentParser:
         "kv-heads": "key and value heads",
         "vocab": "tokens",
         "context": "trained length",
+        "experts": "experts of each layer: a mixture, and --ff is the width of one",
+        "experts-used": "experts that each token uses",
     }
     for name, text in sizes.items():
         parser.add_argument(f"--{name}", type=int, metavar="N", help=text)

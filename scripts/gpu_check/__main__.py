@@ -7,11 +7,13 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from ggufspec.errors import GgufspecError
 from gpu_check import llama, pack, plan, presets, steps, writing
 from gpu_check.benches import Bench
+from gpu_check.models import Models
 from gpu_check.steps import Report
 
 _CALL_S = 590.0  # of the ten minutes that a call may take
@@ -33,7 +35,6 @@ def main() -> int:
 
 
 def _check(asked: argparse.Namespace, deadline: float) -> int:
-    mode = "cpu" if asked.cpu else "gpu"
     if asked.bin is not None:
         llama.adopt(asked.bin, asked.work / "cache")
     os.environ["GGUFSPEC_DATA"] = str(asked.work / "data")  # results of a check are not mixed with others
@@ -42,7 +43,14 @@ def _check(asked: argparse.Namespace, deadline: float) -> int:
         print(folder)
         return 0
     preset = presets.SMALLEST if asked.smallest else presets.CPU if asked.cpu else presets.GPU
-    bench = Bench(preset=preset, llama=folder, models=asked.work / "models", gpu=not asked.cpu)
+    with ExitStack() as children:
+        models = Models(folder=asked.models or asked.work / "models", children=children)
+        models.begin(*plan.models_of(preset, asked.call))
+        return _measure(asked, Bench(preset=preset, llama=folder, models=models, gpu=not asked.cpu), deadline)
+
+
+def _measure(asked: argparse.Namespace, bench: Bench, deadline: float) -> int:
+    mode = "gpu" if bench.gpu else "cpu"
     reports = writing.read(asked.out, mode)
     logs = asked.work / "recorded"
     every = list(plan.steps(bench, reports, logs, asked.out))
@@ -85,6 +93,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--bin", type=Path, help="a folder of prebuilt programs (or GGUFSPEC_LLAMA)")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT") or "gpu-check"))
     parser.add_argument("--work", type=Path, required=True, help="for models, builds and results")
+    parser.add_argument("--models", type=Path, help="for the models alone, such as a folder in memory")
     parser.add_argument("--carry", type=Path, required=True, help="what --pack made")
     parser.add_argument("--time", type=float, help="seconds that this call may take")
     parser.add_argument("--started", type=float, help=argparse.SUPPRESS)

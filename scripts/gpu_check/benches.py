@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from ggufspec.domain import Layers, Role, RunSpec, Status
 from ggufspec.measure import api, identify, prepare_session
 from ggufspec.options import BenchOptions
 from ggufspec.results import ResultSet
-from gpu_check.presets import ALPHA, PROMPTS, Pairing, Preset
+from gpu_check.models import Models
+from gpu_check.presets import ALPHA, PROMPTS, Pairing, Placement, Preset
 from gpu_check.steps import NOT_RUN, Row, Section
 
 _USUAL = {"few-repeats", "synthetic-acceptance"}
@@ -26,13 +27,19 @@ class Bench:
 
     preset: Preset
     llama: Path
-    models: Path  # the folder of random models
+    models: Models
     gpu: bool
 
     def run(
-        self, asked: BenchOptions, seconds: float, *, drafter_alone: bool = True
+        self, asked: BenchOptions, seconds: float, *, roles: Collection[Role] = tuple(Role)
     ) -> tuple[ResultSet, tuple[RunSpec, ...]]:
-        """Measure for some seconds at most; return the results, and the arms that were asked for."""
+        """Measure for some seconds at most; return the results, and the arms that were asked for.
+
+        Args:
+            asked: what to measure.
+            seconds: that it may take.
+            roles: of the arms to measure.
+        """
         shared = asked.replace(
             threads=self.preset.threads,
             llama=self.llama,
@@ -41,7 +48,7 @@ class Bench:
         )
         session = identify(prepare_session(shared))
         wanted = tuple(
-            replace(block, arms=tuple(a for a in block.arms if drafter_alone or a.role is not Role.DRAFTER))
+            replace(block, arms=tuple(arm for arm in block.arms if arm.role in roles))
             for block in session.suite.blocks
         )
         store = api.begin(session, command=("gpu_check", repr(shared)))
@@ -63,25 +70,33 @@ class Bench:
             n_predict=self.preset.demo_tokens,
             prompt=texts,
             suite=None if texts else "demo",
-            per_category=None if texts else 1,
+            per_category=None if texts else self.preset.demo_per_category,
             **also,
         )
 
-    def random(self, pairing: Pairing, layers: Layers, sizes: tuple[int, ...], **also: Any) -> BenchOptions:
-        """Ask for a random pair; its drafter is on the GPU whole, unless nothing else is."""
+    def of(
+        self, placement: Placement, sizes: tuple[int, ...], *, synthetic: bool = False, **also: Any
+    ) -> BenchOptions:
+        """Ask for a random pair, placed so; texts agree by chance unless acceptance is simulated."""
         return BenchOptions(
-            target=self.models / f"{pairing.target.name}.gguf",
-            draft_model=self.models / f"{pairing.drafter.name}.gguf",
-            ngl=layers,
-            ngld=0 if layers == 0 or not self.gpu else "all",
+            target=self.models.path(placement.target),
+            draft_model=self.models.path(placement.drafter),
             draft=sizes,
-            n_predict=pairing.tokens(layers),
             prompt=PROMPTS[: self.preset.prompts],
             chat=False,
             repeats=1,
             warmup=0,
-            **{"engine": "server", **also},
+            synthetic_accept=ALPHA if synthetic else None,
+            **{"engine": "server", **placement.options, **also},
         )
+
+    def random(self, pairing: Pairing, layers: Layers) -> BenchOptions:
+        """Ask for a random pair at every γ; its drafter is on the GPU whole, unless nothing else is."""
+        options = {"ngl": layers, "ngld": 0 if layers == 0 or not self.gpu else "all"}
+        placement = Placement(
+            name=pairing.name, target=pairing.target, drafter=pairing.drafter, options=options
+        )
+        return self.of(placement, self.preset.sizes, synthetic=True, n_predict=pairing.n_predict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +118,10 @@ def sweep(bench: Bench, pairing: Pairing, layers: Layers, seconds: float) -> Sec
     Raises:
         OutOfMemoryError: these layers do not fit, by the memory plan.
     """
-    asked = bench.random(pairing, layers, bench.preset.sizes, synthetic_accept=ALPHA)
-    results, wanted = bench.run(asked, seconds, drafter_alone=layers == pairing.layers[0])
+    alone = {Role.DRAFTER} if layers == pairing.layers[0] else set()
+    results, wanted = bench.run(
+        bench.random(pairing, layers), seconds, roles={Role.TARGET, Role.DRAFTING, *alone}
+    )
     return table(results, wanted, prompts=bench.preset.prompts)
 
 

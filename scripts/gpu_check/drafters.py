@@ -1,8 +1,7 @@
-"""What drafts beside a draft model, and several users at once: heads, a chain, slots of the server."""
+"""What drafts beside a draft model: heads, and a chain."""
 
 from __future__ import annotations
 
-from ggufspec.analysis import arms
 from ggufspec.report.text import reasons
 from ggufspec.results import ResultSet
 from gpu_check.benches import Bench, table
@@ -27,18 +26,6 @@ def measure_chain(bench: Bench, seconds: float) -> Section:
     return table(found, wanted, prompts=_prompts(found))
 
 
-def measure_users(bench: Bench, seconds: float) -> Section:
-    """Measure the embedded pair with several users at once, each number of them with and without drafting."""
-    asked = bench.demo("server", (_SIZE,), parallel=bench.preset.users, repeats=1, warmup=0)
-    found, _ = bench.run(asked, seconds)
-    reached = [arm.spec for arm in arms.group(found)]
-    section = table(found, reached, prompts=1)
-    missing = 2 * len(bench.preset.users) - len(reached)
-    return (
-        section if section.fault or not missing else _with_fault(section, f"{missing} arms were not reached")
-    )
-
-
 def explain(found: ResultSet) -> Section:
     """Say where the time of a round goes, as ``ggufspec why`` does."""
     return Section(notes=[f"```text\n{reasons.why(found, ascii_only=True).rstrip()}\n```"])
@@ -46,7 +33,3 @@ def explain(found: ResultSet) -> Section:
 
 def _prompts(found: ResultSet) -> int:
     return len({spec.prompt.id for spec in found.runs.specs})
-
-
-def _with_fault(section: Section, fault: str) -> Section:
-    return Section(rows=section.rows, notes=section.notes, benches=section.benches, fault=fault)

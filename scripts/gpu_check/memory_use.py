@@ -2,61 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from ggufspec.domain import Offload, Role, RunResult
+from ggufspec.domain import Role, RunResult
 from ggufspec.llama.install import installs
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.results import ResultSet
-from gpu_check.benches import Bench, Measured
-from gpu_check.presets import Pairing
+from gpu_check.benches import Bench
+from gpu_check.presets import Placement
 from gpu_check.steps import Bar, NotRunError, Row, Section
 
-_LIMIT = 5.0  # per cent
+_LIMIT, _LIMIT_MIB = 3.0, 200.0  # a plan may be off by one or the other
 _MIB = 1 << 20
+_SIZE, _TOKENS = 3, 24  # long enough for NVML to be read several times
 
 
-def on_gpu(bench: Bench, measured: Measured, small: ResultSet) -> Section:
-    """Compare at every number of layers that was measured, with the largest γ that was reached.
+def measure(bench: Bench, placement: Placement, seconds: float, small: ResultSet | None) -> Section:
+    """Run a pair once, placed so, and compare.
 
     Args:
         bench: what the benches share.
-        measured: the sweep of a random pair.
-        small: a bench of the embedded pair by the server: it takes little beside what CUDA takes for itself.
+        placement: the pair, where it runs and what its caches are.
+        seconds: what this may take.
+        small: on a GPU, a bench of the embedded pair by the server: it takes little beside what CUDA takes
+            for itself. The plan leaves that to its reserve, and it is taken off what NVML saw.
     """
-    taken = used_bytes(small.runs)
-    if taken is None:
+    asked = bench.of(placement, (_SIZE,), n_predict=_TOKENS)
+    found, _ = bench.run(asked, seconds, roles={Role.DRAFTING})
+    run = next((run for run in found.runs if run.error is None), None)
+    if run is None:
+        said = found.runs[0].error if found.runs else "no time was left"
+        return Section(benches=[found.meta.id], fault=f"it did not run: {said}")
+    planned = plan_of(bench, run)
+    if small is None:
+        row = compared(planned.host_bytes, run.peak_rss_bytes, 0)
+        notes = ["On a CPU this is the process's peak, the program and copies of weights included: no bar."]
+        return Section(rows=[{"placed": placement.name, **row}], notes=notes, benches=[found.meta.id])
+    used, taken = used_bytes(found.runs), used_bytes(small.runs)
+    if used is None or taken is None:
         raise NotRunError("NVML told no memory: is the package nvidia-ml-py there?")
-    own = max(0, taken - _planned(bench, _longest(small)))
-    rows: list[Row] = []
-    for layers, results in measured.by_layers.items():
-        drafting = [run for run in results.runs if _drafts(run)]
-        if layers == 0 or not drafting:
-            continue
-        run = _longest(results)
-        row = compared(_planned(bench, run), used_bytes(results.runs), own)
-        rows.append({"layers": layers, "γ": run.spec.drafting and run.spec.drafting.n_max, **row})
+    own = max(0, taken - plan_of(bench, next(run for run in small.runs if _drafts(run))).gpu_bytes)
+    row = compared(planned.gpu_bytes, used, own)
     return Section(
-        rows=rows,
-        notes=[
-            f"CUDA and the driver take {own / _MIB:.0f} MiB for themselves, by the embedded pair.",
-            "The plan leaves that to its reserve, so it is taken off what NVML saw.",
-        ],
-        bars=[Bar(name="memory plan against NVML, worst", value=worst(rows), limit=_LIMIT)],
-    )
-
-
-def on_cpu(bench: Bench, pairing: Pairing, seconds: float) -> Section:
-    """Compare a drafting program's peak with the plan for the host."""
-    asked = bench.random(pairing, 0, (max(bench.preset.sizes),), engine="binary-simple")
-    found, _ = bench.run(asked, seconds, drafter_alone=False)
-    peaks = [run.peak_rss_bytes for run in found.runs if _drafts(run) and run.peak_rss_bytes]
-    row = compared(_planned(bench, _longest(found)), max(peaks, default=None), 0)
-    return Section(
-        rows=[{"layers": 0, "γ": max(bench.preset.sizes), **row}],
-        notes=["On a CPU this is the process's peak, the program and copies of weights included: no bar."],
+        rows=[{"placed": placement.name, "CUDA's own (MiB)": round(own / _MIB), **row}],
         benches=[found.meta.id],
+        bars=list(bars(planned.gpu_bytes, used - own)),
     )
+
+
+def bars(planned: int, used: int) -> Iterator[Bar]:
+    """Yield the bar of a plan: in per cent for a large one, in MiB where 3 % of it are less than 200 MiB."""
+    off = used - planned
+    if planned * _LIMIT / 100 > _LIMIT_MIB * _MIB:
+        yield Bar(name="memory plan against NVML", value=round(100 * off / planned, 2), limit=_LIMIT)
+    else:
+        yield Bar(name="memory plan against NVML", value=round(off / _MIB, 1), limit=_LIMIT_MIB, unit="MiB")
 
 
 def used_bytes(runs: Iterable[RunResult]) -> int | None:
@@ -77,36 +77,17 @@ def compared(planned: int, used: int | None, own: int) -> Row:
     }
 
 
-def worst(rows: Iterable[Row]) -> float | None:
-    """Return the difference that is farthest from zero, in per cent."""
-    known = [float(str(row["difference"]).rstrip("%")) for row in rows if row["difference"] is not None]
-    return max(known, key=abs, default=None)
-
-
-def _planned(bench: Bench, run: RunResult) -> int:
-    """Return what the plan says of a drafting run, on the device in question."""
-    spec = run.spec
-    assert spec.drafting is not None
-    assert spec.pair.target.path is not None
-    assert spec.pair.draft is not None
-    assert spec.pair.draft.path is not None
-    settings = memory.MemorySettings(
-        context=spec.context,
-        n_draft=spec.drafting.n_max,
-        layout=memory.layout_for(installs.find_install(bench.llama).build_number),
-    )
-    plan = memory.plan(
+def plan_of(bench: Bench, run: RunResult) -> memory.MemoryPlan:
+    """Return what the plan says of a drafting run."""
+    spec, drafter = run.spec, run.spec.drafter
+    assert spec.pair.target.path is not None, "the models here are files"
+    layout = memory.layout_for(installs.find_install(bench.llama).build_number)
+    return memory.plan(
         gguf.validate_file(spec.pair.target.path),
-        gguf.validate_file(spec.pair.draft.path),
-        spec.offload if bench.gpu else Offload().on_processor,
-        settings,
+        gguf.validate_file(drafter.path) if drafter is not None and drafter.path is not None else None,
+        spec.offload if bench.gpu else spec.offload.on_processor,
+        memory.settings_for(spec, layout),
     )
-    return plan.gpu_bytes if bench.gpu else plan.host_bytes
-
-
-def _longest(results: ResultSet) -> RunResult:
-    drafting = [run for run in results.runs if _drafts(run)]
-    return max(drafting, key=lambda run: run.spec.drafting.n_max if run.spec.drafting else 0)
 
 
 def _drafts(run: RunResult) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -13,16 +13,26 @@ from ggufspec import paths, results
 from ggufspec.domain import Layers
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.llama.install import installs
-from gpu_check import benches, bundles, drafters, forecasts, memory_use, models, notebook
+from gpu_check import (
+    benches,
+    bundles,
+    commands,
+    conditions,
+    drafters,
+    forecasts,
+    memory_use,
+    notebook,
+    placing,
+)
 from gpu_check.benches import Bench, Measured
-from gpu_check.presets import Pairing
+from gpu_check.presets import Model, Pairing, Placement, Preset
 from gpu_check.steps import NotRunError, Report, Section, Step
 
 _RECORDER = Path(__file__).parent.parent / "record_logs.py"
 
 
 def steps(bench: Bench, reports: Mapping[str, Report], logs: Path, out: Path) -> Iterator[Step]:
-    """Yield all steps.
+    """Yield all steps; those that time nothing come first, while the random models are being written.
 
     Args:
         bench: what all benches share.
@@ -30,18 +40,39 @@ def steps(bench: Bench, reports: Mapping[str, Report], logs: Path, out: Path) ->
         logs: where recorded logs go.
         out: where the bundle goes.
     """
+    preset = bench.preset
     step = partial(Step, part=1)
     yield step(
         name="smoke", title="Smoke test", least_s=5, most_s=60, run=lambda seconds: smoke(bench, seconds)
     )
-    for engine in bench.preset.engines:
-        yield step(
-            name=f"demo-{engine}",
-            title=f"Embedded pair, engine {engine}",
-            least_s=8,
-            most_s=60,
-            run=partial(_demo, bench, engine),
-        )
+    yield step(
+        name="offload",
+        title="Layer by layer, embedded pair",
+        least_s=10,
+        most_s=60,
+        run=partial(placing.count_layers, bench),
+    )
+    yield step(
+        name="demo-server",
+        title="Embedded pair, engine server",
+        least_s=8,
+        most_s=60,
+        run=_demo(bench, "server"),
+    )
+    yield from _of_memory(bench, reports)
+    first, *others = preset.pairings
+    yield from _of_pair(bench, first, reports)
+    yield step(
+        name="loads",
+        title="Loads of a server",
+        least_s=20,
+        most_s=90,
+        run=partial(conditions.measure_loads, bench),
+    )
+    step = partial(Step, part=2)
+    for engine in preset.engines:
+        title = f"Embedded pair, engine {engine}"
+        yield step(name=f"demo-{engine}", title=title, least_s=8, most_s=60, run=_demo(bench, engine))
     yield step(
         name="why",
         title="Where the time of a round goes, embedded pair",
@@ -56,9 +87,26 @@ def steps(bench: Bench, reports: Mapping[str, Report], logs: Path, out: Path) ->
         most_s=90,
         run=partial(forecasts.embedded, bench),
     )
-    for pairing in bench.preset.pairings:
+    for title, words in preset.commands.items():
+        yield step(
+            name=f"command-{words[0]}",
+            title=f"Command: {title}",
+            least_s=40,
+            most_s=100,
+            run=partial(commands.run, bench, words),
+        )
+    for placement in preset.mixtures:
+        yield step(
+            name=f"experts-{placement.name.replace(' ', '-')}",
+            title=f"Random mixture, experts {placement.name}, synthetic acceptance",
+            least_s=20,
+            most_s=90,
+            run=partial(_mixture, bench, placement),
+        )
+    for pairing in others:
         yield from _of_pair(bench, pairing, reports)
-    if bench.preset.records_logs:
+    yield from _of_drafters(bench)
+    if preset.records_logs:
         yield step(
             name="logs",
             title="Logs for tests/logs",
@@ -66,32 +114,68 @@ def steps(bench: Bench, reports: Mapping[str, Report], logs: Path, out: Path) ->
             most_s=90,
             run=partial(_recorded, bench, logs),
         )
-    yield from _of_drafters(bench)
+    yield step(
+        name="conditions",
+        title="Clocks, power and energy",
+        least_s=2,
+        most_s=20,
+        run=lambda _: conditions.describe(_loaded(reports)),
+        closes=True,
+    )
     yield step(
         name="bundle",
         title="Bundle of the benches, verified",
-        least_s=45,
+        least_s=0 if bench.gpu else 45,  # where it is not installed, it is not waited for
         most_s=120,
-        run=lambda _: bundles.publish([*reports.values()], out, bench.preset.bundled),
+        run=lambda _: bundles.publish([*reports.values()], out, preset.bundled),
         closes=True,
     )
 
 
+def _of_memory(bench: Bench, reports: Mapping[str, Report]) -> Iterator[Step]:
+    """Yield the comparison of memory for each placement."""
+    for number, placement in enumerate(bench.preset.placements):
+        yield Step(
+            name=f"memory-{number}",
+            title=f"Memory: {placement.name}",
+            part=1,
+            least_s=5,
+            most_s=45,
+            run=partial(_memory, bench, reports, placement),
+        )
+
+
+def _memory(bench: Bench, reports: Mapping[str, Report], placement: Placement, seconds: float) -> Section:
+    for _ in bench.models.write(placement.target, placement.drafter, seconds=seconds):
+        pass
+    small = _bench(reports, "demo-server") if bench.gpu else None
+    return memory_use.measure(bench, placement, seconds, small)
+
+
+def _mixture(bench: Bench, placement: Placement, seconds: float) -> Section:
+    for _ in bench.models.write(placement.target, placement.drafter, seconds=seconds):
+        pass
+    return placing.measure_experts(bench, placement, seconds)
+
+
+def models_of(preset: Preset, call: str) -> tuple[Model, ...]:
+    """Return the random models of a call, in the order in which its steps need them."""
+    first, *others = preset.pairings
+    memory = [model for each in preset.placements for model in (each.target, each.drafter)]
+    late = [model for each in preset.mixtures for model in (each.target, each.drafter)]
+    pairs = [model for each in others for model in (each.target, each.drafter)]
+    one, two = [*memory, first.target, first.drafter], [*preset.cut, *pairs, *late]
+    return tuple(dict.fromkeys({"part1": one, "part2": two}.get(call, [*one, *two])))
+
+
 def _of_drafters(bench: Bench) -> Iterator[Step]:
-    """Yield what drafts otherwise, and several users: of less worth than the pairs above."""
+    """Yield what drafts otherwise: of less worth than the pairs above."""
     step = partial(Step, part=2, least_s=15, most_s=60)
     for pair in drafters.HEADS:
         yield step(
             name=f"heads-{pair}", title=f"Head: {pair}", run=partial(drafters.measure_head, bench, pair)
         )
     yield step(name="chain", title=f"Chain: {drafters.CHAIN}", run=partial(drafters.measure_chain, bench))
-    users = ", ".join(map(str, bench.preset.users))
-    yield step(
-        name="users",
-        title=f"Users at once: {users}",
-        most_s=120,
-        run=partial(drafters.measure_users, bench),
-    )
 
 
 def smoke(bench: Bench, seconds: float) -> Section:
@@ -115,15 +199,22 @@ def smoke(bench: Bench, seconds: float) -> Section:
     )
 
 
-def _demo(bench: Bench, engine: str, seconds: float) -> Section:
-    sizes = (3,) if 3 in bench.preset.sizes else bench.preset.sizes[:1]
+def _demo(bench: Bench, engine: str) -> Callable[[float], Section]:
     repeats, warmups = bench.preset.demo_repeats, bench.preset.demo_warmups
-    found, wanted = bench.run(bench.demo(engine, sizes, repeats=repeats, warmup=warmups), seconds)
-    return benches.table(found, wanted, prompts=len({spec.prompt.id for spec in found.runs.specs}))
+    asked = bench.demo(engine, (3,), repeats=repeats, warmup=warmups)
+
+    def run(seconds: float) -> Section:
+        found, wanted = bench.run(asked, seconds)
+        return benches.table(found, wanted, prompts=len({spec.prompt.id for spec in found.runs.specs}))
+
+    return run
 
 
 def _of_pair(bench: Bench, pairing: Pairing, reports: Mapping[str, Report]) -> Iterator[Step]:
-    """Yield what is checked with a random pair; forecasts and memory come before the last of the sweep."""
+    """Yield what is checked with a random pair; the forecast comes before the last of the sweep.
+
+    What is measured with other numbers of layers than the first two belongs to the second call.
+    """
     step, loads = partial(Step, part=pairing.part), pairing.load_s * (len(bench.preset.sizes) + 2)
     first, *others = pairing.layers
     name = pairing.name
@@ -148,7 +239,7 @@ def _of_pair(bench: Bench, pairing: Pairing, reports: Mapping[str, Report]) -> I
         return _measured(pairing, reports)
 
     yield swept(first)
-    yield swept(others[0])
+    yield from map(swept, others[:1])
     yield step(
         name=f"forecast-{name}",
         title=f"Forecast against measurement, random {pairing.title}",
@@ -157,17 +248,6 @@ def _of_pair(bench: Bench, pairing: Pairing, reports: Mapping[str, Report]) -> I
         run=lambda seconds: forecasts.synthetic(bench, measured(), first, seconds),
     )
     yield from map(swept, others[1:])
-    yield step(
-        name=f"memory-{name}",
-        title=f"Memory plan against what was used, random {pairing.title}",
-        least_s=0 if bench.gpu else 5,
-        most_s=60,
-        run=lambda seconds: (
-            memory_use.on_gpu(bench, measured(), _bench(reports, "demo-server"))
-            if bench.gpu
-            else memory_use.on_cpu(bench, pairing, seconds)
-        ),
-    )
     yield step(
         name=f"notebook-{name}",
         title=f"The Llama-3 notebook's table, and ours with {pairing.title}",
@@ -178,10 +258,7 @@ def _of_pair(bench: Bench, pairing: Pairing, reports: Mapping[str, Report]) -> I
 
 
 def _written(bench: Bench, pairing: Pairing, seconds: float) -> Section:
-    gpus = installs.find_install(bench.llama).gpus
-    if gpus and sum(gpu.total_bytes for gpu in gpus) < (needed := models.size_bytes(pairing.drafter)):
-        raise NotRunError(f"the drafter alone takes {needed / 1e9:.1f} GB, more than the GPU has")
-    files = [models.write(model, bench.models, seconds) for model in (pairing.target, pairing.drafter)]
+    files = bench.models.write(pairing.target, pairing.drafter, seconds=seconds)
     return Section(rows=[{"file": path.name, "GB": round(path.stat().st_size / 1e9, 3)} for path in files])
 
 
@@ -193,6 +270,13 @@ def _measured(pairing: Pairing, reports: Mapping[str, Report]) -> Measured:
             with suppress(ResultsError):  # measured on a machine that is gone
                 found[layers] = results.load(report.section.benches[0])
     return Measured(by_layers=found)
+
+
+def _loaded(reports: Mapping[str, Report]) -> Iterator[tuple[str, results.ResultSet]]:
+    for report in reports.values():
+        for bench in report.section.benches:
+            with suppress(ResultsError):  # measured on a machine that is gone
+                yield report.title, results.load(bench)
 
 
 def _bench(reports: Mapping[str, Report], name: str) -> results.ResultSet:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The dimensions of one model; ``tied`` means that the embedding serves as output matrix too."""
+    """The dimensions of one model; ``tied`` means that the embedding serves as output matrix too.
+
+    In a mixture ``ff`` is the width of one expert, of which each token uses ``experts_used``.
+    """
 
     layers: int
     embd: int
@@ -18,6 +21,8 @@ class Shape:
     context: int
     rope_base: float = 10_000.0
     tied: bool = False
+    experts: int | None = None  # of each layer; None where it is no mixture
+    experts_used: int | None = None
 
     @property
     def head_dim(self) -> int:
@@ -26,13 +31,18 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """One tensor: its columns are what ggml calls the row length; a norm is one row."""
+    """One tensor: its columns are what ggml calls the row length; a norm is one row. Experts are stacked."""
 
     name: str
     columns: int
     rows: int
     role: str  # the name without ``blk.N.`` and ``.weight``
     layer: int | None = None
+    experts: int = 1  # how many matrices of these columns and rows
+
+    @property
+    def all_rows(self) -> int:
+        return self.rows * self.experts
 
     @property
     def is_norm(self) -> bool:
@@ -74,17 +84,44 @@ PRESETS = {
     "llama-2-7b": Shape(layers=32, embd=4096, ff=11008, heads=32, kv_heads=32, vocab=32000, context=4096),
     "llama-2-13b": Shape(layers=40, embd=5120, ff=13824, heads=40, kv_heads=40, vocab=32000, context=4096),
     "tinyllama-1.1b": Shape(layers=22, embd=2048, ff=5632, heads=32, kv_heads=4, vocab=32000, context=2048),
+    "mixtral-8x7b": Shape(
+        layers=32,
+        embd=4096,
+        ff=14336,
+        heads=32,
+        kv_heads=8,
+        vocab=32000,
+        context=32768,
+        rope_base=1_000_000.0,
+        experts=8,
+        experts_used=2,
+    ),
+    "fine-mixture": Shape(  # as Qwen3-30B-A3B, whose heads are twice as wide and whose vocabulary is larger
+        layers=48,
+        embd=2048,
+        ff=768,
+        heads=32,
+        kv_heads=4,
+        vocab=128256,
+        context=40960,
+        rope_base=1_000_000.0,
+        experts=128,
+        experts_used=8,
+    ),
 }
 
 
 def tensors(shape: Shape) -> list[Tensor]:
     """Return the tensors of a model in the order in which llama.cpp's converter writes them."""
     kv = shape.head_dim * shape.kv_heads
+    suffix, experts = ("_exps", shape.experts) if shape.experts else ("", 1)
+    router = {"ffn_gate_inp": (shape.embd, experts)} if shape.experts else {}
     sizes = {  # role: columns, rows
         "attn_norm": (shape.embd, 1),
-        "ffn_down": (shape.ff, shape.embd),
-        "ffn_gate": (shape.embd, shape.ff),
-        "ffn_up": (shape.embd, shape.ff),
+        f"ffn_down{suffix}": (shape.ff, shape.embd),
+        f"ffn_gate{suffix}": (shape.embd, shape.ff),
+        f"ffn_up{suffix}": (shape.embd, shape.ff),
+        **router,
         "ffn_norm": (shape.embd, 1),
         "attn_k": (shape.embd, kv),
         "attn_output": (shape.embd, shape.embd),
@@ -92,7 +129,14 @@ def tensors(shape: Shape) -> list[Tensor]:
         "attn_v": (shape.embd, kv),
     }
     layers = [
-        Tensor(name=f"blk.{layer}.{role}.weight", columns=columns, rows=rows, role=role, layer=layer)
+        Tensor(
+            name=f"blk.{layer}.{role}.weight",
+            columns=columns,
+            rows=rows,
+            role=role,
+            layer=layer,
+            experts=experts if role.endswith("_exps") else 1,
+        )
         for layer in range(shape.layers)
         for role, (columns, rows) in sizes.items()
     ]

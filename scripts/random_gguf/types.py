@@ -1,8 +1,8 @@
 """Which tensor gets which type: llama-quantize's rule (src/llama-quant.cpp) for the llama architecture.
 
-`llama_tensor_get_type_impl` of September 2026, without experts; what it does for other architectures is
-left out. File types that llama-quantize refuses to write without an importance matrix follow the rule with
-one, all others the rule without.
+`llama_tensor_get_type_impl` of September 2026; what it does for other architectures is left out. File types
+that llama-quantize refuses to write without an importance matrix follow the rule with one, all others the
+rule without.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ BASE = {quant: base for base, quants in _BASES.items() for quant in quants}
 """File type -> the type of most of its tensors."""
 
 _FLOATS = {"F32", "F16", "BF16"}
+_FEW_EXPERTS = 8  # with so many, as Mixtral has, attention is small beside them and gets more bits
+_OUTPUT_RAISED = {"Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M"}
+_OUTPUT_RAISED |= {"IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M", "IQ4_NL", "IQ4_XS"}
 _IQ1 = {"IQ1_S", "IQ1_M"}
 _IQ2_LARGE = {"IQ2_S", "IQ2_M"}
 _IQ_SMALL = _IQ1 | _IQ2_LARGE | {"IQ2_XXS", "IQ2_XS"}
@@ -50,7 +53,7 @@ def block(kind: str) -> tuple[int, int]:
 def tensor_type(tensor: Tensor, shape: Shape, quant: str) -> str:
     """Return the type that llama-quantize would give a tensor in a file of type ``quant``."""
     base = BASE[quant]
-    if tensor.is_norm:
+    if tensor.is_norm or tensor.role == "ffn_gate_inp":  # routers are never quantized
         return "F32"
     if base in _FLOATS:
         return base
@@ -77,7 +80,7 @@ def _mixed(tensor: Tensor, shape: Shape, quant: str, base: str) -> str:
         "ffn_down": _ffn_down,
         "ffn_gate": _ffn_gate_or_up,
         "ffn_up": _ffn_gate_or_up,
-    }[tensor.role]
+    }[tensor.role.removesuffix("_exps")]
     return rule(quant, tensor.layer, shape) or base
 
 
@@ -103,13 +106,19 @@ def _attn_q(quant: str, _layer: int, _shape: Shape) -> str | None:
     return {"IQ3_XS": "IQ3_XXS", "IQ3_XXS": "IQ2_S"}.get(quant)
 
 
-_attn_k = _attn_q
+def _attn_k(quant: str, layer: int, shape: Shape) -> str | None:
+    if shape.experts == _FEW_EXPERTS:
+        return "Q4_K" if quant in _IQ_SMALL else "Q8_0"
+    return _attn_q(quant, layer, shape)
 
 
 def _attn_v(quant: str, layer: int, shape: Shape) -> str | None:
     shared = shape.heads // shape.kv_heads >= 4
     if quant in _IQ_SMALL:
+        shared |= (shape.experts or 0) >= 4
         return "Q4_K" if shared else "IQ3_S" if quant in _IQ2_LARGE else "Q2_K"
+    if shape.experts == _FEW_EXPERTS:
+        return "Q8_0"
     kind = {"IQ3_M": "Q4_K", "Q3_K_L": "Q5_K"}.get(quant)
     if quant == "Q2_K":
         kind = "Q4_K" if shared else "Q3_K"
@@ -127,7 +136,9 @@ def _attn_v(quant: str, layer: int, shape: Shape) -> str | None:
     return "Q5_K" if is_70b and (kind or BASE[quant]) in {"Q3_K", "Q4_K"} else kind
 
 
-def _attn_output(quant: str, _layer: int, _shape: Shape) -> str | None:
+def _attn_output(quant: str, _layer: int, shape: Shape) -> str | None:
+    if shape.experts == _FEW_EXPERTS:
+        return "Q5_K" if quant in _IQ_SMALL | _OUTPUT_RAISED else None
     if quant in _IQ1:
         return "IQ2_XXS"
     if quant in _IQ2_LARGE | {"IQ3_XXS"}:
@@ -143,6 +154,8 @@ def _ffn_down(quant: str, layer: int, shape: Shape) -> str | None:
         return "Q5_K" if layer < shape.layers // 16 else "Q4_K"
     if quant in {"Q4_K_M", "Q5_K_M"}:
         return "Q6_K" if _more_bits(layer, shape.layers) else None
+    if quant == "IQ3_M" and shape.experts == _FEW_EXPERTS and _more_bits(layer, shape.layers):
+        return "Q4_K"
     if first and quant in {"Q2_K_S", "IQ3_M"}:
         return "Q4_K"
     if first and quant in {"IQ4_NL", "IQ4_XS", "Q4_K_S"}:

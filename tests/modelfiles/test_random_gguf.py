@@ -74,6 +74,7 @@ def write(path: Path, *arguments: str) -> Path:
         ("llama-2-7b", "Q4_K_M", 4.08, 291),
         ("llama-2-13b", "Q4_K_M", 7.87, 363),
         ("tinyllama-1.1b", "Q4_K_M", 0.67, 201),
+        ("mixtral-8x7b", "Q4_K_M", 28.45, 323),
     ],
 )
 def test_presets_are_as_large_as_the_published_files(
@@ -111,6 +112,17 @@ def test_a_tied_model_has_no_output_matrix(tmp_path: Path) -> None:
     types = {tensor.name: tensor.type.name for tensor in card.tensors}
     assert "output.weight" not in types
     assert types["token_embd.weight"] == "Q6_K"
+
+
+def test_a_mixture_has_a_router_and_stacked_experts(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gguf", "--quant", "Q4_K_M", "--experts", "6", "--experts-used", "2")
+    card = validate_file(path)
+    assert (card.n_experts, card.n_experts_used) == (6, 2)
+    shapes = {tensor.name: (tensor.shape, tensor.type.name) for tensor in card.tensors}
+    assert shapes["blk.1.ffn_up_exps.weight"] == ((256, 512, 6), "Q4_K")
+    assert shapes["blk.1.ffn_gate_inp.weight"] == ((256, 6), "F32")
+    experts = _weights(path)["blk.1.ffn_up_exps.weight"]
+    assert len({expert.tobytes() for expert in experts}) == 6
 
 
 @pytest.mark.parametrize("quant", QUANTS)
@@ -162,6 +174,8 @@ def test_files_of_one_vocabulary_may_draft_for_each_other(tmp_path: Path) -> Non
         ((*SMALL, "--kv-heads", "3"), "--heads a multiple of --kv-heads"),
         ((*SMALL, "--vocab", "200"), "--vocab must be at least 354"),
         ((*SMALL, "--layers", "0"), "every size must be at least 1"),
+        ((*SMALL, "--experts", "8"), "--experts and --experts-used go together"),
+        ((*SMALL, "--experts", "4", "--experts-used", "5"), "--experts-used is more than --experts"),
         ((*SMALL, "--embd", str(1 << 20), "--ff", str(1 << 20)), "GB are free"),
     ],
 )

@@ -36,7 +36,12 @@ def test_the_whole_check_runs_on_a_cpu(llama: Install, tmp_path: Path) -> None:
         "heads-demo-mtp",
         "heads-demo-dflash",
         "chain",
-        "users",
+        "offload",
+        "memory-0",
+        "loads",
+        "experts-on-the-host",
+        "command-plan",
+        "conditions",
         "bundle",
     } <= ended.keys()
     summary = (out / "summary.md").read_text()

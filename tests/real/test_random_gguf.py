@@ -32,6 +32,24 @@ OTHERS = {
         "kv_heads": 2,
         "tied": True,
     },
+    "eight experts": {
+        "layers": 17,
+        "embd": 256,
+        "ff": 512,
+        "heads": 8,
+        "kv_heads": 4,
+        "experts": 8,
+        "experts_used": 2,
+    },
+    "many experts": {
+        "layers": 9,
+        "embd": 256,
+        "ff": 256,
+        "heads": 8,
+        "kv_heads": 4,
+        "experts": 16,
+        "experts_used": 2,
+    },
 }
 QUANTS: tuple[str, ...] = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 QUANTS += ("Q2_K", "Q2_K_S", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K")
@@ -62,6 +80,7 @@ def test_types_are_those_that_llama_quantize_chooses(llama: Install, tmp_path: P
             n_heads_kv=shape.kv_heads,
             vocabulary=models.tokens(shape.vocab),
             tied=shape.tied,
+            n_experts=shape.experts or 0,
         ),
     )
     assert sorted(types.BASE) == sorted(QUANTS)
@@ -69,7 +88,7 @@ def test_types_are_those_that_llama_quantize_chooses(llama: Install, tmp_path: P
         weighted = ["--imatrix", str(_imatrix(tmp_path))] if quant == "IQ3_XXS" else []
         said = _run(program, *weighted, "--dry-run", hole, quant, "1")
         chosen = {found: (new or old).upper() for found, old, new in _QUANTIZED.findall(said)}
-        assert len(chosen) == 9 * shape.layers + 3 - shape.tied
+        assert len(chosen) == (10 if shape.experts else 9) * shape.layers + 3 - shape.tied
         ours = {tensor.name: types.tensor_type(tensor, shape, quant) for tensor in shapes.tensors(shape)}
         assert ours == chosen, quant
 
