@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks everything that needs a GPU, on a bare machine: a GPU, its driver, CUDA 13, Python 3.11 or newer, no network.
 #
-#   scripts/gpu_check.sh part1          smoke test, embedded pair, 8B with 1B: at most 10 minutes, a build included
-#   scripts/gpu_check.sh part2          70B with 8B, heads, a chain, several users, then what part1 left: 10 minutes
+#   scripts/gpu_check.sh part1          smoke test, layers, memory, 70B with 8B, loads: at most 10 minutes
+#   scripts/gpu_check.sh part2          engines, forecasts, commands, experts, 8B with 1B, heads: 10 minutes
 #   scripts/gpu_check.sh --cpu          the same steps with small shapes on a CPU, in one call of at most 8 minutes
 #                                       (--smallest: about 2 minutes)
 #   scripts/gpu_check.sh --pack FOLDER  where there is a network: gather what the machine needs, at most 60 MiB
@@ -14,7 +14,7 @@
 #
 # Every call goes on where the last one ended, as long as --out and the work folder are there.
 # The carry (GPU_CHECK_CARRY, by default .gpu-check in the repository): wheels/ and llama.cpp.tar.xz. The repository itself
-# and the embedded pair in models/ travel beside it. Models and results go to GPU_CHECK_WORK, up to 45 GB of them.
+# and the embedded pair in models/ travel beside it. Models and results go to GPU_CHECK_WORK, up to 55 GB of them.
 set -euo pipefail
 started=$(date +%s)
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

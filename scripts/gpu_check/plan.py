@@ -92,7 +92,7 @@ def steps(bench: Bench, reports: Mapping[str, Report], logs: Path, out: Path) ->
             name=f"command-{words[0]}",
             title=f"Command: {title}",
             least_s=40,
-            most_s=100,
+            most_s=110,
             run=partial(commands.run, bench, words),
         )
     for placement in preset.mixtures:

@@ -155,11 +155,11 @@ GPU = Preset(
     commands={
         "tune with 6 GiB of GPU memory": (
             *("tune", "-m", f"{{{_8B.name}}}", "-md", f"{{{_CUT.name}}}", "--raw", "-n", "48"),
-            *("--vram", "6G", "--serve-ctx", "4096", "--draft", "1,3,5,8", "--max-time", "60s"),
+            *("--vram", "6G", "--serve-ctx", "4096", "--draft", "1,3,5,8", "--max-time", "90s"),
         ),
         "crossover of 1 to 64 users": (
             *("crossover", "--pair", "demo", "--ngl", "all", "--parallel", "1,2,4,8,16,32,64"),
-            *("--draft", "1,3,5", "--max-time", "60s"),
+            *("--draft", "1,3,5", "--max-time", "50s"),
         ),
     },
     sizes=(1, 3, 5, 8),
