@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from ggufspec.errors import NetworkError
-from ggufspec.modelfiles.hub import DrafterCandidate, search
+from ggufspec.modelfiles.hub import client, limits
 from tests.support import hub_client
 from tests.support.hub_client import Run
 from tests.support.hub_server import Hub
@@ -125,15 +127,25 @@ def test_suggest_looks_beside_a_file_with_and_without_a_network(
         (tmp_path / name).write_bytes(hub_client.gguf(size))
     row = [str(tmp_path / "small.gguf"), "draft-model"]
 
-    def fail(*_: object, **__: object) -> list[DrafterCandidate]:
-        raise NetworkError("the Hub cannot be reached")
+    looked_up, ended = list[str](), threading.Event()
+
+    def look_up(host: str, *_: object, **__: object) -> NoReturn:
+        looked_up.append(host)
+        ended.wait()
+        raise OSError
 
     for said in (False, True):
         code, out, err = run("suggest", str(tmp_path / "big.gguf"))
         assert code == 0
         assert [line.split()[:2] for line in out.splitlines()[1:]] == [row]
+        assert ("hub.invalid cannot be reached: no connection within" in err) is said
         assert ("only files beside the target" in err) is said
-        monkeypatch.setattr(search, "on_hub", fail)
+        monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")  # whose name nobody answers for
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+        monkeypatch.setattr(limits, "CONNECT_S", 0.3)
+        monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.0)
+    ended.set()
+    assert looked_up == ["hub.invalid"] * 2
 
 
 def test_suggest_finds_nothing(hub: Hub, run: Run) -> None:

@@ -35,7 +35,7 @@ from ggufspec.errors import (
 )
 from ggufspec.modelfiles.hub import limits
 from ggufspec.modelfiles.hub.choice import RepoFile
-from ggufspec.modelfiles.hub.limits import BrokenAnswerError, SlowAnswerError
+from ggufspec.modelfiles.hub.limits import BrokenAnswerError, NoConnectionError, SlowAnswerError
 from ggufspec.options import HubOptions
 from ggufspec.redaction import Redacting, redact
 from ggufspec.units import format_duration
@@ -288,15 +288,22 @@ def _files(tree: str, subject: Subject, access: Access) -> list[RepoFile]:
 
 def _page(address: str, access: Access) -> tuple[list[RepoFile], str]:
     """Return the files on one page of a listing, and the query of the next page, if there is one."""
+    response = get(address, access)
+    files = [_listed(entry) for entry in response.json() if entry["type"] == "file"]
+    return files, urlsplit(response.links.get("next", {}).get("url", "")).query
+
+
+def get(address: str, access: Access, query: Mapping[str, str | int | list[str]] | None = None) -> Any:
+    """Return what the Hub's API answers. huggingface_hub asks six times for a list, for 23 s."""
     response = utils.get_session().get(
         f"{access.endpoint}/api/{address}",
+        params=query,
         headers=access.headers(),
         timeout=PATIENCE_S,
         follow_redirects=True,
     )
     utils.hf_raise_for_status(response)
-    files = [_listed(entry) for entry in response.json() if entry["type"] == "file"]
-    return files, urlsplit(response.links.get("next", {}).get("url", "")).query
+    return response
 
 
 def _listed(entry: Mapping[str, Any]) -> RepoFile:
@@ -371,7 +378,7 @@ def pause_before_retry(error: Exception, attempt: int) -> float | None:
         if wait_s is None:
             return backoff
         return wait_s if wait_s <= LONGEST_WAIT_S else None
-    if isinstance(error, SlowAnswerError):
+    if isinstance(error, (NoConnectionError, SlowAnswerError)):
         return backoff if attempt == 1 else None
     if isinstance(error, BrokenAnswerError):
         return backoff

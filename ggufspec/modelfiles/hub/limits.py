@@ -1,4 +1,4 @@
-"""Limits on what the Hub, or whatever answers in its place, may send: how long, how much, how slowly."""
+"""Limits on the Hub, or on whatever answers in its place: how long it may take, how much it may send."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from ggufspec.units import format_bytes, format_duration
 
 T = TypeVar("T")
 
+CONNECT_S = 4.0
+"""For a connection, the look-up of the host's name included, which the HTTP library's own limit leaves out. A
+packet that is lost is sent again after 1 and 3 s."""
 ANSWER_S = 60.0
 """For a complete answer of the API, from the request to its last byte."""
 MOST_ANSWER_BYTES = 64 << 20
@@ -25,7 +28,12 @@ LEAST_BYTES_PER_S = 1 << 10
 """The least rate of a body over ``SLOW_S`` seconds: a model of 1 GB would take eleven days."""
 
 _MOST_COMPRESSED_BYTES = 1 << 20  # not asked for; gzip expands a thousandfold at most
-_limited: ContextVar[bool] = ContextVar("limited", default=False)
+_connected: ContextVar[threading.Event | None] = ContextVar("connected", default=None)
+"""Of a request that is limited: set once there is a connection for it."""
+
+
+class NoConnectionError(ConnectionError):
+    """There was no connection in time."""
 
 
 class BrokenAnswerError(ConnectionError):
@@ -61,22 +69,27 @@ def within(action: Callable[[], T], answer_s: float) -> T:
     """Return what ``action`` returns, which asks the API; headers, too, may come a byte at a time.
 
     Raises:
+        NoConnectionError: the host, or the proxy, did not even take the connection.
         SlowAnswerError: it took longer. The request goes on in the background, and its answer is not used.
         HubServerError: the answer is too large.
     """
     results: list[T] = []
     errors: list[BaseException] = []
+    connected = threading.Event()
 
     def run() -> None:
         _watch_session()
-        _limited.set(True)
+        _connected.set(connected)
         try:
             results.append(action())
         except BaseException as error:  # noqa: BLE001  # it is raised in the caller's thread
             errors.append(error)
+        connected.set()  # or needed no more
 
     thread = threading.Thread(target=run, daemon=True)  # so that a command can end without it
     thread.start()
+    if not connected.wait(CONNECT_S):
+        raise NoConnectionError(f"no connection within {format_duration(CONNECT_S)}")
     thread.join(answer_s)
     if errors:
         raise errors[0]
@@ -94,18 +107,24 @@ def _watch_session() -> None:
     hooks = session.event_hooks
     if _limit_answer not in hooks["response"]:
         session.event_hooks = {
-            "request": [*hooks["request"], _refuse_compression],
+            "request": [*hooks["request"], _limit_request],
             "response": [*hooks["response"], _limit_answer],
         }
 
 
-def _refuse_compression(request: Any) -> None:
-    if _limited.get():
+def _limit_request(request: Any) -> None:
+    if (connected := _connected.get()) is not None:
+
+        def note(event: str, _: object) -> None:
+            if event.startswith("http"):  # what follows TCP and TLS: http11.send_request_headers.started
+                connected.set()
+
         request.headers["Accept-Encoding"] = "identity"
+        request.extensions["trace"] = note
 
 
 def _limit_answer(response: Any) -> None:
-    if _limited.get():
+    if _connected.get() is not None:
         is_plain = response.headers.get("Content-Encoding", "identity") == "identity"
         most_bytes = MOST_ANSWER_BYTES if is_plain else _MOST_COMPRESSED_BYTES
         response.stream = _stream_class()(response.stream, most_bytes, response.url.host)

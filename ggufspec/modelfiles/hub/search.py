@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ggufspec.domain import ModelFile
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.choice import RemoteModel, heads, models, quant_of
-from ggufspec.modelfiles.hub.client import PATIENCE_S, Access, Subject, call, listing
+from ggufspec.modelfiles.hub.client import PATIENCE_S, Access, Subject, call, get, listing
 
 LARGEST_RATIO = 0.5
 """A drafter larger than this part of its target cannot pay."""
@@ -74,31 +75,22 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
         stated = getattr(card, "base_model", None)
         base = stated[0] if isinstance(stated, list) and stated else stated or base
     size = parameters_in(base) or parameters_in(target.filename) or math.inf
-    listed = call(
-        lambda: list(
-            api.list_models(
-                search=family(base),
-                filter="gguf",
-                sort="downloads",
-                limit=_SEARCHED,
-                expand=["downloads", "gguf"],
-            )
-        ),
-        Subject(repo=base),
-        access,
-    )
+    query: dict[str, str | int | list[str]] = {
+        "search": family(base),
+        "filter": "gguf",
+        "sort": "downloads",
+        "limit": _SEARCHED,
+        "expand": ["downloads", "gguf"],
+    }
+    listed = call(lambda: [*map(_listed, get("models", access, query).json())], Subject(repo=base), access)
     smaller, of_heads = [], []
-    for info in listed:
-        header = info.gguf or {}
-        n_parameters = header.get("total") or parameters_in(info.id)
-        candidate = DrafterCandidate(repo=info.id, downloads=info.downloads, n_parameters=n_parameters)
-        found_architecture = header.get("architecture", architecture)
-        if found_architecture in _HEADS and parameters_in(info.id) in {None, size}:
+    for found_architecture, candidate in listed:
+        if found_architecture in _HEADS and parameters_in(candidate.repo) in {None, size}:
             of_heads.append(candidate)
         elif (
-            found_architecture == architecture
-            and n_parameters is not None
-            and n_parameters <= LARGEST_RATIO * size
+            found_architecture in {None, architecture}
+            and candidate.n_parameters is not None
+            and candidate.n_parameters <= LARGEST_RATIO * size
         ):
             smaller.append(candidate)
     return [
@@ -106,6 +98,16 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
         for candidates in (of_heads, smaller)
         for candidate in sorted(candidates, key=lambda candidate: -(candidate.downloads or 0))[:most]
     ]
+
+
+def _listed(entry: Mapping[str, Any]) -> tuple[str | None, DrafterCandidate]:
+    """Return the architecture of a repository that the Hub lists, if it knows it, and the candidate."""
+    repo, header = entry["id"], entry.get("gguf") or {}
+    return header.get("architecture"), DrafterCandidate(
+        repo=repo,
+        downloads=entry.get("downloads"),
+        n_parameters=header.get("total") or parameters_in(repo),
+    )
 
 
 def in_cache(target: ModelFile, access: Access) -> list[DrafterCandidate]:
