@@ -58,7 +58,6 @@ ROOMS = (
 OWNERS = {
     "subprocess": {"proc"},
     "huggingface_hub": {"modelfiles/hub"},
-    "gguf": {"modelfiles/gguf"},
     "psutil": {"machine", "proc"},
     "pandas": {"report"},
     "scipy": {"stats"},
@@ -246,7 +245,6 @@ def test_start_up_is_light(words: str) -> None:
         "numpy",
         "rich",
         "huggingface_hub",
-        "gguf",
         "httpx2",
         "jinja2",
         "llama_cpp",

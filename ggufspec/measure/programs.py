@@ -9,7 +9,7 @@ from itertools import product
 
 from ggufspec import engines, serving
 from ggufspec.domain import Chain, Failure, Method, Offload, Program, Runtime
-from ggufspec.errors import GgufspecError, NoInstallError
+from ggufspec.errors import GgufspecError, ModelFileError, NoInstallError
 from ggufspec.llama.command import check_chain, check_fork, commands
 from ggufspec.llama.install import Install, installs, options as llama_options
 from ggufspec.llama.rpc import WorkerReport, workers
@@ -17,6 +17,7 @@ from ggufspec.measure import identity, traffic
 from ggufspec.measure.configured import choose_sampling
 from ggufspec.measure.models import ChosenModels
 from ggufspec.measure.sweep import Sweep
+from ggufspec.modelfiles import gguf
 from ggufspec.modelfiles.compat import judging, usable_methods
 from ggufspec.options import BenchOptions
 
@@ -356,11 +357,17 @@ def _check_abilities(
     engine: str,
     reports: Mapping[str, WorkerReport],
 ) -> None:
-    """Make sure that a llama.cpp can do what is requested: simulate acceptance, use devices, draft.
+    """Make sure that a llama.cpp can do what is requested: read the models, simulate acceptance, draft.
 
     Raises:
         GgufspecError: naming what it cannot.
     """
+    for model, card in models.cards.items() if install.fork is None else ():
+        if types := [name for name, _ in card.types if name in gguf.IK_TYPES]:
+            raise ModelFileError(
+                f"{model.filename} has tensors of type {', '.join(types)}, which llama.cpp does not read",
+                "ik_llama.cpp does: name the folder of its programs with --llama",
+            )
     if request.synthetic_accept is not None:
         methods = tuple(method for way in models.ways for method in way.methods)
         engines.check_synthetic(engine, install, methods if models.drafters else ())

@@ -14,8 +14,7 @@ from ggufspec.llama.command import check_chain, commands
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.logs import parsing
 from ggufspec.measure import programs
-from tests.support import fake_server, values
-from tests.support.fakes import recorded_install
+from tests.support import fake_server, fakes, models, shell, values
 
 SPEC = values.spec(Role.DRAFTING, draft=3, path=Path("T"))
 ALONE = replace(SPEC.pair, draft=None)
@@ -96,9 +95,18 @@ def test_several_users_and_other_engines_are_refused_by_name(install: Install) -
     )
 
 
+def test_its_types_of_tensors_are_read_and_refused_elsewhere(install: Install, tmp_path: Path) -> None:
+    metadata, tensors = models.llama(n_embd=256, n_ff=256, types=lambda name: "IQ4_KS")
+    model = models.write_model(tmp_path / "m-IQ4_KS.gguf", metadata | {"general.file_type": 145}, tensors)
+    words = ("bench", "-m", str(model), "--dry-run", "--llama")
+    assert f"--model {model}" in shell.done(*words, str(install.root)).stdout
+    refused = shell.here(*words, str(fakes.install(tmp_path / "llama")))
+    assert "m-IQ4_KS.gguf has tensors of type IQ4_KS, which llama.cpp does not read" in refused.stderr
+
+
 def test_llama_cpp_has_no_suffix_tree_and_says_who_has() -> None:
     with pytest.raises(GgufspecError, match="cannot draft by suffix") as caught:
-        check_chain(recorded_install("b11434"), Program.SERVER, Chain(Method.SUFFIX))
+        check_chain(fakes.recorded_install("b11434"), Program.SERVER, Chain(Method.SUFFIX))
     assert "ik_llama.cpp can" in (caught.value.hint or "")
 
 

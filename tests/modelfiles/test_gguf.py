@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import gguf
 import pytest
 
 from ggufspec import paths
 from ggufspec.errors import ModelFileError
 from ggufspec.modelfiles.gguf import parse_header, read_card, validate_file
-from ggufspec.modelfiles.gguf.reader import GGML_TYPES
+from ggufspec.modelfiles.gguf.tensor_types import FILE_TYPES, GGML_TYPES, TYPES_BY_NAME
 from tests.support import models
 from tests.support.damage import mutate
 
@@ -95,19 +96,30 @@ def test_types_that_a_name_does_not_tell_are_named(tmp_path: Path) -> None:
     assert cards[10].described_quant.startswith(f"Q2_K ({shares['Q8_0']:.0%} Q8_0, ")
 
 
-@pytest.mark.parametrize("kind", sorted(GGML_TYPES), ids=lambda number: GGML_TYPES[number].name)
-def test_every_tensor_type_has_a_size(kind: int) -> None:
-    ggml = GGML_TYPES[kind]
-    assert ggml.row_bytes(256 * ggml.block_size) == 256 * ggml.block_bytes
+def test_types_are_those_of_the_gguf_package() -> None:
+    for kind, sizes in gguf.GGML_QUANT_SIZES.items():
+        ggml = GGML_TYPES[kind]
+        assert ggml.name == kind.name
+        # it has 40 for Q8_1, which llama.cpp stores in 36 (block_q8_1), in no file
+        assert (ggml.block_size, ggml.block_bytes) == (sizes if ggml.name != "Q8_1" else (32, 36))
+    names = {
+        kind.value: kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in gguf.LlamaFileType
+    }
+    assert names.items() <= FILE_TYPES.items()
 
 
 @pytest.mark.parametrize(
-    ("name", "bits"),
-    [("F32", 32), ("Q4_0", 4.5), ("Q3_K", 3.4375), ("Q6_K", 6.5625), ("MXFP4", 4.25), ("Q2_0", 2.25)],
+    ("name", "row", "n_bytes"),
+    [
+        ("Q3_K", 512, 220),
+        ("MXFP4", 512, 272),
+        ("Q2_0", 512, 144),
+        ("IQ4_KS", 512, 276),
+        ("IQ1_S_R4", 512, 98),
+    ],
 )
-def test_tensor_types_take_the_bits_that_llama_cpp_says(name: str, bits: float) -> None:
-    ggml = next(kind for kind in GGML_TYPES.values() if kind.name == name)
-    assert ggml.block_bytes * 8 / ggml.block_size == bits
+def test_rows_take_the_bytes_that_llama_cpp_says(name: str, row: int, n_bytes: int) -> None:
+    assert TYPES_BY_NAME[name].row_bytes(row) == n_bytes
 
 
 @pytest.mark.parametrize(

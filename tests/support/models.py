@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec.modelfiles.gguf import TYPES_BY_NAME, NumberArray, StringArray
-from ggufspec.modelfiles.gguf.reader import GGML_TYPES
+from ggufspec.modelfiles.gguf.tensor_types import GGML_TYPES
 
 ALIGNMENT = 32
 _NUMBER_OF_TYPE = {kind.name: number for number, kind in GGML_TYPES.items()}

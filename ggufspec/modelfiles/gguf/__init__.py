@@ -11,7 +11,6 @@ from ggufspec.modelfiles.gguf.files import (
     validate_file,
 )
 from ggufspec.modelfiles.gguf.reader import (
-    TYPES_BY_NAME,
     FileSource,
     HeaderSource,
     NumberArray,
@@ -19,3 +18,4 @@ from ggufspec.modelfiles.gguf.reader import (
     Tensor,
     check_path,
 )
+from ggufspec.modelfiles.gguf.tensor_types import IK_TYPES, TYPES_BY_NAME

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ggufspec.errors import ModelFileError
-from ggufspec.modelfiles.gguf.reader import Header, NumberArray, StringArray, Tensor, Value, file_type_name
+from ggufspec.modelfiles.gguf.reader import Header, NumberArray, StringArray, Tensor, Value
+from ggufspec.modelfiles.gguf.tensor_types import FILE_TYPES
 
 _T = TypeVar("_T", int, float, str, bool)
 _MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS
@@ -226,7 +227,7 @@ def _split(keys: _Keys) -> Split | None:
 
 def _quant(keys: _Keys, tensors: tuple[Tensor, ...]) -> str | None:
     number = keys.get("general.file_type", int)
-    name = None if number is None else file_type_name(number)
+    name = None if number is None else FILE_TYPES.get(number)
     if name is not None or not tensors:
         return name
     shares: Counter[str] = Counter()
