@@ -7,6 +7,7 @@ import time
 from ggufspec import api, units
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import default_output, echo, emit, terminal_width
+from ggufspec.errors import GgufspecError
 from ggufspec.options import BenchOptions, DemoOptions, SweepOptions, WhyOptions
 
 
@@ -112,8 +113,11 @@ def why(asked: WhyOptions) -> None:
     from ggufspec.cli.steps import benches, measuring, pasting
     from ggufspec.report.text import reasons
 
-    measured, pasted = pasting.read_asked(
-        BenchOptions(from_text=asked.from_text, output=default_output(None))
-    )
+    measured, pasted = pasting.read_asked(asked.to(BenchOptions, output=default_output(None)))
+    if pasted is None and "llama" in pasting.typed_options():
+        raise GgufspecError(
+            "--llama says what measures a command, and there is none",
+            "put it behind --, or measure first: `ggufspec bench --llama FOLDER`, then `ggufspec why`",
+        )
     results = benches.load_bench(asked.run) if pasted is None else measuring.run(measured)
     echo(reasons.why(results, width=terminal_width()), nl=False)

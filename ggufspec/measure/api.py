@@ -28,6 +28,7 @@ from ggufspec.steps import SILENT, Sink
 _DEMO_DRAFT_SIZES = (3, 8)
 _READ_BYTES_PER_S = 1e9  # and computing the digest
 _LONG_BYTES = 1 << 30
+_BUSY_NOW = "processor: other programs use it now: stop them for narrower intervals"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +158,8 @@ def check_machine(session: Session, sink: Sink) -> Mapping[str, str]:
     advice, said = look_around(session), measurement_warnings.warning_advice(session.doubts)
     for name, text in advice.items():
         if name not in said:
-            sink.say(f"warning {name}: {text}")
+            is_busy = name == measurement_warnings.MeasurementWarning.BUSY_MACHINE
+            sink.say(_BUSY_NOW if is_busy else f"warning {name}: {text}")
     return advice
 
 

@@ -138,8 +138,8 @@ class CompareOptions(groups.StrictOption, groups.TableOptions, section="Output")
     )
 
 
-class WhyOptions(groups.PastedOptions):
-    """Which bench to explain, or the command to measure first."""
+class WhyOptions(groups.PastedOptions, groups.LlamaOption):
+    """Which bench to explain, or the command to measure first, and with which llama.cpp."""
 
     run: str = option("run", "last", metavar="[BENCH]", complete="runs")
 

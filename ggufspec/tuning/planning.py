@@ -298,7 +298,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
                 *chosen,
                 *notes,
                 *about_drafters,
-                *filter(None, (about_threads, why_untraced and _untraced_note(why_untraced))),
+                *filter(None, (about_threads, why_untraced and _untraced_note(why_untraced, users))),
                 _serving_note(to_serve, why),
                 *about_users,
                 *about_sampled,
@@ -316,10 +316,12 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
     )
 
 
-def _untraced_note(reason: str) -> str:
+def _untraced_note(reason: str, users: int | None) -> str:
+    how = "measured rounds of draft models forecast their other draft sizes, and everything else is measured"
+    if users is not None:
+        how = "for several users, everything is measured"
     return (
-        f"forecast: without a trace, because {reason}; measured rounds of draft models forecast their other "
-        f"draft sizes, and everything else is measured, which takes longer. {untraced.FORECASTS_NEED}"
+        f"forecast: without a trace, because {reason}; {how}, which takes longer. {untraced.FORECASTS_NEED}"
     )
 
 

@@ -127,12 +127,16 @@ def test_words_after_the_dashes_that_are_no_program_are_refused() -> None:
     assert "the words after -- name no program of llama.cpp" in done.stderr
 
 
-def test_why_measures_a_command_first(llama: Path, models: Path) -> None:
+def test_why_measures_a_command_first(
+    llama: Path, models: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     words = ("-m", str(models / "target.gguf"), "-md", str(models / "drafter.gguf"), "--draft", "3")
-    done = shell.done(
-        "why", "--", "llama-speculative", *words, "-p", "Once upon a time", "-n", "32", "-t", "1"
-    )
+    command = ("llama-speculative", *words, "-p", "Once upon a time", "-n", "32", "-t", "1")
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(tmp_path))  # which has none
+    done = shell.done("why", "--llama", str(llama), "--", *command)
     assert "drafting, target.gguf + drafter.gguf, γ = 3" in done.stdout
+    refused = shell.here("why", "--llama", str(llama))
+    assert "measure first: `ggufspec bench --llama FOLDER`" in refused.stderr
 
 
 def test_a_tuning_chooses_the_sizes_itself_and_serves_the_context(llama: Path, tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_without_uv_nothing_is_installed(place: Path, run: Run, monkeypatch: pyt
     code, _, err = _convert(run)
     assert code == 39
     assert "error: uv is not installed" in err
-    assert "hint: pip install uv" in err
+    assert "hint: pip install 'ggufspec[convert]'" in err
 
 
 def test_too_little_disk_space_is_known_before_the_installation(

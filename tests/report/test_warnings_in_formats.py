@@ -201,8 +201,8 @@ def test_measuring_is_strict_too(command: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama", **fakes.AT_ONCE)))
     words = ("-p", "A cat", "-n", "32", "-t", "1", "-r", "1", "--warmup", "0", "--name", "mine")
     done = shell.here(command, "--pair", "demo", *words, "--strict")
-    assert (done.returncode, "few-repeats" in done.stderr) == (35, True)
-    assert "warning few-repeats: " in done.stdout
+    assert (done.returncode, "mine: few-repeats" in done.stderr) == (35, True)
+    assert ("warning few-repeats: " in done.stdout, "warning few-repeats: " in done.stderr) == (True, False)
     assert results.load("mine").is_complete
 
 

@@ -194,7 +194,8 @@ def _print_session(session: Session) -> None:
     from ggufspec.analysis import warnings
 
     _print_notes(session)
-    for name, text in warnings.warning_advice(session.doubts).items():
+    few = warnings.MeasurementWarning.FEW_REPEATS  # as was asked for: the table says what it cannot show
+    for name, text in warnings.warning_advice(doubt for doubt in session.doubts if doubt is not few).items():
         echo_sentence(f"warning {name}: {text}")
 
 

@@ -44,7 +44,7 @@ def read_asked(asked: T) -> tuple[T, PastedCommand | None]:
     for note in pasted.notes:
         echo_sentence(note)
     os.environ.update(pasted.variables)
-    typed = _typed()
+    typed = typed_options()
     values = _values(pasted, asked, typed)
     merged: T = asked.replace(
         **{name: value for name, value in values.items() if name not in typed},
@@ -77,7 +77,7 @@ def print_advice(results: ResultSet, pasted: PastedCommand, asked: BenchOptions)
         echo(line, err=True)
 
 
-def _typed() -> set[str]:
+def typed_options() -> set[str]:
     """Return the options that stand on this command line."""
     context = click.get_current_context()
     typed = click.core.ParameterSource.COMMANDLINE

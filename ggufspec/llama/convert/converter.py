@@ -327,7 +327,9 @@ def _install_packages(
 def _find_uv() -> str:
     uv = shutil.which(_UV) or shutil.which(_UV, path=str(Path(sys.executable).parent))
     if uv is None:
-        raise ConverterError("uv is not installed, which makes the converter's environment", "pip install uv")
+        raise ConverterError(
+            "uv is not installed, which makes the converter's environment", "pip install 'ggufspec[convert]'"
+        )
     return uv
 
 
