@@ -8,9 +8,10 @@ decides between tokens that are almost equally likely. Only such near-ties are h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from ggufspec import engines
 from ggufspec.domain import (
@@ -32,7 +33,7 @@ from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command import tools
 from ggufspec.llama.install import Install
 from ggufspec.measure.deadline import NO_DEADLINE, Deadline
-from ggufspec.serving import RunningEngine
+from ggufspec.serving import RankServed
 
 TIE_MARGIN = 0.25
 """Nats up to which two tokens count as tied: neither is more than 1.28 times as likely, as 56 to 44.
@@ -159,8 +160,66 @@ def _token_at(drafting: str, target: str, install: Install, model: str) -> int |
     return parted - has_bos
 
 
-Judge = Install | RunningEngine
-"""Whose target is asked: that of a llama.cpp, or the server with the target alone that runs already."""
+class Judge(Protocol):
+    """Whose target is asked: that of a llama.cpp, or the server with the target alone that runs already."""
+
+    @property
+    def hides_text(self) -> bool:
+        """Whether a template may hide text, such as the marks around thinking.
+
+        Then the target reads another text than it wrote, and would choose otherwise.
+        """
+        ...
+
+    def ranker(self, spec: RunSpec, *, timeout_s: float | None = None) -> AbstractContextManager[RankServed]:
+        """Return the context of a function that asks for the target's likeliest next tokens.
+
+        Raises:
+            Failure: it does not load, or cannot be asked.
+            GgufspecError: there is no server that could load it.
+        """
+        ...
+
+    def find_library(self) -> Install:
+        """Return a llama.cpp whose library can score texts.
+
+        Raises:
+            NoInstallError: there is none.
+        """
+        ...
+
+    def ranks(self, spec: RunSpec) -> bool:
+        """Whether a server can be asked where texts of a run part."""
+        ...
+
+
+@dataclass(frozen=True)
+class InstallJudge:
+    """The judge of a llama.cpp that measured."""
+
+    install: Install
+
+    @property
+    def hides_text(self) -> bool:
+        """No: it reads the text as it was written."""
+        return False
+
+    @contextmanager
+    def ranker(self, spec: RunSpec, *, timeout_s: float | None = None) -> Iterator[RankServed]:
+        """Yield what asks its server; see ``Judge``."""
+        if not self.ranks(spec):
+            raise GgufspecError(f"the llama.cpp in {self.install.root} has no server")
+        with ranker(spec, self.install, timeout_s=timeout_s) as rank:
+            yield lambda prompt, beginning, ids: rank(prompt.text + beginning, ids)
+
+    def find_library(self) -> Install:
+        """Return the llama.cpp, if its library can score."""
+        engines.check_library(self.install)
+        return self.install
+
+    def ranks(self, spec: RunSpec) -> bool:  # those of running servers depend on it
+        """Whether it has a server."""
+        return Program.SERVER in self.install.programs
 
 
 def judge_texts(
@@ -247,10 +306,9 @@ def _partings(run: RunResult, own: Sample, judge: Judge) -> Iterator[_Parting]:
     if run.text_identical is not False or run.sample.traffic is None or own.traffic is None:
         return
     assert run.spec.traffic is not None
-    if isinstance(judge, Install):
-        with suppress(NoInstallError):
-            engines.check_library(judge)
-            return  # it scores every token of every answer
+    with suppress(NoInstallError):
+        judge.find_library()
+        return  # it scores every token of every answer
     most = run.spec.traffic.tokens_of(run.spec.n_predict)
     for pair in pair_answers(run.sample.traffic, own.traffic):
         if is_same_answer(*pair, n_predict=most[pair[0].prompt]):
@@ -298,28 +356,6 @@ def _question(prompt: Prompt, sample: Sample, own: Sample, difference: Differenc
     )
 
 
-_Rank = Callable[[Prompt, str, Sequence[int]], tuple[TokenCandidate, ...]]
-"""Returns the target's likeliest tokens after a prompt, a text, and further tokens."""
-
-
-@contextmanager
-def _open(judge: Judge, load: RunSpec, timeout_s: float | None) -> Iterator[_Rank]:
-    """Yield a function that asks the target.
-
-    Raises:
-        Failure: it does not load, or cannot be asked.
-        GgufspecError: there is no server that could load it.
-    """
-    if isinstance(judge, RunningEngine):
-        with judge.ranker(load, timeout_s=timeout_s) as ask:
-            yield ask
-        return
-    if Program.SERVER not in judge.programs:
-        raise GgufspecError(f"the llama.cpp in {judge.root} has no server")
-    with ranker(load, judge, timeout_s=timeout_s) as rank:
-        yield lambda prompt, beginning, ids: rank(prompt.text + beginning, ids)
-
-
 def _answers(
     load: RunSpec, questions: Sequence[_Question], judge: Judge, deadline: Deadline
 ) -> tuple[dict[_Question, _AnsweredTokens | None], str | None]:
@@ -328,15 +364,13 @@ def _answers(
     if deadline.is_over():
         return answers, f"{deadline.describe()} was over"
     try:
-        with _open(judge, load, deadline.timeout_s(LONGEST_S)) as rank:
+        with judge.ranker(load, timeout_s=deadline.timeout_s(LONGEST_S)) as rank:
             for question in dict.fromkeys(questions):
                 if deadline.is_over():
                     return answers, f"{deadline.describe()} was over"
                 answer = _ask(question, rank)
-                # a server's template may hide text, such as the marks around reasoning: then it reads another
-                # one than it wrote, and would choose otherwise
-                is_hidden = answer is not None and answer.best.logprob - answer.target.logprob > TIE_MARGIN
-                answers[question] = None if is_hidden and isinstance(judge, RunningEngine) else answer
+                is_other = answer is not None and answer.best.logprob - answer.target.logprob > TIE_MARGIN
+                answers[question] = None if is_other and judge.hides_text else answer
     except Failure as failure:
         return answers, failure.reason
     except GgufspecError as error:
@@ -346,7 +380,7 @@ def _answers(
     return answers, None
 
 
-def _ask(question: _Question, rank: _Rank) -> _AnsweredTokens | None:
+def _ask(question: _Question, rank: RankServed) -> _AnsweredTokens | None:
     """Ask for the place where both part; None where the target's own token is not found there.
 
     Where only texts are known, the likeliest token that begins the rest of a text is taken for what was

@@ -58,12 +58,13 @@ def record(session: Session, store: ResultSet, *, announces: bool = False) -> It
     try:
         yield from _measure(session.suite, runner, session.render)
         engine.close()  # judging loads a target itself
-        judges: list[tuple[str | None, audit.Judge]] = [*session.builds.items()]
+        judges: dict[str | None, audit.Judge]
+        judges = {build: audit.InstallJudge(install) for build, install in session.builds.items()}
         if isinstance(engine, RunningEngine):
-            judges = [(None, engine)]
+            judges = {None: engine}
         elif session.llama is not None and not judges:
-            judges = [(None, session.llama)]
-        for build, judge in judges:
+            judges = {None: audit.InstallJudge(session.llama)}
+        for build, judge in judges.items():
             runs = _of_build(recorder.results.runs, build)
             for judged in audit.judge_texts(runs, judge, deadline=deadline):
                 recorder.results = results.judge(recorder.results, judged)

@@ -16,18 +16,16 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from ggufspec import engines, stats
-from ggufspec.domain import Failure, Program, Role, RunResult, RunSpec, Status, TextAudit
+from ggufspec import stats
+from ggufspec.domain import Failure, Role, RunResult, RunSpec, Status, TextAudit
 from ggufspec.engines import InprocessEngine
 from ggufspec.engines.library import TextScores
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.measure.audit import LONGEST_S, TIE_MARGIN, Judge, has_text, was_cut
 from ggufspec.measure.deadline import NO_DEADLINE, Deadline
-from ggufspec.serving import RunningEngine
 from ggufspec.units import counted
 
 _LOG = logging.getLogger("ggufspec")  # `-v` shows it
-_NO_LIBRARY = "servers that run already have no library here"
 _UNKNOWN_TOKENS = "this engine does not report the tokens of its texts, and sampled texts need them"
 
 
@@ -48,7 +46,7 @@ def score_texts(
 
     Args:
         runs: of one bench, drafting or the target alone.
-        judge: the llama.cpp that measured; its library scores. Servers that run already have none.
+        judge: that of what measured; its library scores. Servers that run already have none.
         deadline: after it, no text is scored, and a load or a text that takes too long is ended.
     """
     pending: dict[_Text, list[tuple[RunResult, tuple[_Text, ...]]]] = {}
@@ -127,29 +125,16 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 def _audits(texts: Sequence[_Text], judge: Judge, deadline: Deadline) -> Iterator[tuple[_Text, TextAudit]]:
     if not texts or deadline.is_over():
         return
-    if isinstance(judge, RunningEngine):
-        for text in texts:
-            servers = text.baseline.servers
-            alone = None if servers is None else servers.alone
-            has_server = alone is not None and alone.is_llama_server
-            yield (
-                text,
-                TextAudit(tokens=0, unjudged=_without_library(text, _NO_LIBRARY, has_server=has_server)),
-            )
-        return
     try:
-        engines.check_library(judge)
+        install = judge.find_library()
     except NoInstallError as error:
-        has_server = Program.SERVER in judge.programs
         for text in texts:
-            yield (
-                text,
-                TextAudit(tokens=0, unjudged=_without_library(text, error.message, has_server=has_server)),
-            )
+            reason = _without_library(text, error.message, has_server=judge.ranks(text.baseline))
+            yield text, TextAudit(tokens=0, unjudged=reason)
         return
     seconds, started = 0.0, time.perf_counter()
     timeout_s = deadline.timeout_s(LONGEST_S)
-    with InprocessEngine(install=judge, capacity=1, timeout_s=timeout_s) as engine:
+    with InprocessEngine(install=install, capacity=1, timeout_s=timeout_s) as engine:
         with suppress(Failure, GgufspecError):  # what is wrong is said of each text
             engine.start_worker(texts[0].baseline)
         stats.preload()  # meanwhile: the figures of the bench need it next

@@ -20,6 +20,7 @@ from ggufspec.serving.rereading import reread_run
 from ggufspec.serving.running import (
     RUNNING,
     CounterPair,
+    RankServed,
     RunningEngine,
     make_body,
     with_counters,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import msgspec
 
@@ -25,6 +25,7 @@ from ggufspec.domain import (
 )
 from ggufspec.engines import Engine, Measurement
 from ggufspec.engines.server import Parsed, TokenCandidate, candidates, question, response
+from ggufspec.errors import NoInstallError
 from ggufspec.llama.server import (
     CHAT_PATH,
     RequestError,
@@ -192,6 +193,11 @@ class RunningEngine(Engine):
     keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_s: float | None = None
 
+    @property
+    def hides_text(self) -> bool:
+        """Whether the server's template may hide text from the target that it wrote; see ``Judge``."""
+        return True
+
     def argv(self, spec: RunSpec) -> tuple[str, ...]:
         """Return the method and the address of the requests."""
         assert spec.endpoint is not None
@@ -269,6 +275,19 @@ class RunningEngine(Engine):
                 return candidates(ask("/completion", question(text + beginning, ids)))
 
             yield rank
+
+    def find_library(self) -> NoReturn:
+        """Raise: servers that run already have no library here.
+
+        Raises:
+            NoInstallError: in any case.
+        """
+        raise NoInstallError("servers that run already have no library here", "name a llama.cpp")
+
+    def ranks(self, spec: RunSpec) -> bool:
+        """Whether the server with the target alone tells the likeliest tokens, as llama-server does."""
+        alone = None if spec.servers is None else spec.servers.alone
+        return alone is not None and alone.is_llama_server
 
 
 class _CountersLine(msgspec.Struct, frozen=True):

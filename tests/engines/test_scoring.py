@@ -15,6 +15,7 @@ from ggufspec.engines.library.messages import ModelLoad, ScoreRun, TextScores
 from ggufspec.engines.library.model import OUTPUTS, Model
 from ggufspec.engines.library.worker import score
 from ggufspec.measure import scoring
+from ggufspec.measure.audit import InstallJudge
 from tests.support import scripted, values
 
 PIECES = [b"", b"a", b"b", b"ab", b"\n", b"c"]
@@ -166,18 +167,18 @@ def test_without_the_library_texts_have_a_reason_once() -> None:
         _run(Role.DRAFTER, "a"),
         _run(Role.DRAFTING, None, status=Status.CRASHED),
     ]
-    audited = list(scoring.score_texts(runs, scripted.INSTALL))
+    audited = list(scoring.score_texts(runs, InstallJudge(scripted.INSTALL)))
     assert [run.spec.role for run in audited] == [Role.TARGET, Role.DRAFTING]
     for run in audited:
         assert run.audit.tokens == 0
         assert "has no shared library beside its programs" in (run.audit.unjudged or "")
-    assert list(scoring.score_texts(audited, scripted.INSTALL)) == []
+    assert list(scoring.score_texts(audited, InstallJudge(scripted.INSTALL))) == []
 
 
 def test_the_distribution_of_sampled_texts_is_refused_by_name_without_the_library() -> None:
     run = _run(Role.DRAFTING, "a")
     sampled = replace(run, spec=replace(run.spec, sampling=Sampling(temperature=1.0, top_k=0)))
-    (audited,) = scoring.score_texts([sampled], scripted.INSTALL)
+    (audited,) = scoring.score_texts([sampled], InstallJudge(scripted.INSTALL))
     assert str(audited.audit.unjudged).startswith(
         "only llama.cpp's library can test the distribution of sampled texts, and the llama.cpp in"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,10 @@ def _sample(text: str, tokens: tuple[int, ...] | None = None) -> Sample:
 def _run(sample: Sample, role: Role, *, prompt: str = "p1") -> RunResult:
     run = values.run(role, prompt=prompt, draft=3 if role is Role.DRAFTING else None)
     return replace(run, sample=sample)
+
+
+def _judge(runs: Sequence[RunResult], llama: Install) -> Iterator[RunResult]:
+    return audit.judge_texts(runs, audit.InstallJudge(llama))
 
 
 def _parted(
@@ -128,13 +133,13 @@ def test_tokens_that_stopped_early_are_not_the_targets_own(llama: Install, folde
     difference = audit.locate(stopped, own, llama, "target.gguf", n_predict=3)
     assert difference == Difference(at_char=2, at_token=2, target_token=3)
     runs = [_run(own, Role.TARGET), replace(_run(stopped, Role.DRAFTING), difference=difference)]
-    assert list(audit.judge_texts(runs, llama)) == []  # a server does not say how likely an end is
+    assert list(_judge(runs, llama)) == []  # a server does not say how likely an end is
     assert fake_server.requests(folder) == []
 
 
 def test_a_token_that_the_target_finds_much_likelier_than_its_own_is_no_near_tie(llama: Install) -> None:
     runs = _parted(_sample("well ...", (1, MAYBE)), _sample("well yes", (1, YES)), llama)
-    (judged,) = audit.judge_texts(runs, llama)
+    (judged,) = _judge(runs, llama)
     assert judged.difference.margin == pytest.approx(-5.3)
     assert judged.difference.verdict is TextVerdict.DIVERGENCE
 
@@ -191,7 +196,7 @@ def test_the_target_judges_known_tokens(
     token: int, verdict: TextVerdict, margin: float | None, llama: Install, folder: Path
 ) -> None:
     runs = _parted(_sample("well yes", (1, YES)), _sample("well ...", (1, token)), llama)
-    (judged,) = audit.judge_texts(runs, llama)
+    (judged,) = _judge(runs, llama)
     difference = judged.difference
     assert (difference.verdict, difference.target_token, difference.drafting_token) == (verdict, YES, token)
     assert difference.margin == (None if margin is None else pytest.approx(margin))
@@ -213,7 +218,7 @@ def test_the_target_judges_texts_whose_tokens_nobody_knows(
     target: str, drafting: str, verdict: TextVerdict | None, token: int | None, llama: Install
 ) -> None:
     runs = _parted(_sample(target), _sample(drafting), llama)
-    judged = list(audit.judge_texts(runs, llama))
+    judged = list(_judge(runs, llama))
     if verdict is None:
         assert not judged
         return
@@ -223,7 +228,7 @@ def test_the_target_judges_texts_whose_tokens_nobody_knows(
 
 def test_what_both_began_alike_is_stepped_over(llama: Install, folder: Path) -> None:
     runs = _parted(_sample("well yes no"), _sample("well yes yes"), llama)
-    (judged,) = audit.judge_texts(runs, llama)
+    (judged,) = _judge(runs, llama)
     assert judged.difference.verdict is TextVerdict.NEAR_TIE
     assert judged.difference.margin == pytest.approx(-0.1)
     assert [asked["prompt"] for asked in fake_server.requests(folder)] == ["Text of p1well yes"]
@@ -231,9 +236,7 @@ def test_what_both_began_alike_is_stepped_over(llama: Install, folder: Path) -> 
 
 def test_a_word_is_walked_through_token_by_token(llama: Install, folder: Path) -> None:
     runs = _parted(_sample("well yes yesno"), _sample("well yes yes no"), llama)
-    assert (
-        list(audit.judge_texts(runs, llama)) == []
-    )  # after " yes" the target's "no" is not what it would write
+    assert list(_judge(runs, llama)) == []  # after " yes" the target's "no" is not what it would write
     prompts = [asked["prompt"] for asked in fake_server.requests(folder)]
     assert prompts == ["Text of p1well yes", ["Text of p1well yes", YES]]
 
@@ -244,7 +247,7 @@ def test_a_load_and_a_question_serve_every_run(llama: Install, folder: Path) -> 
         *_parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)[1:],
         *_parted(_sample("yes", (YES,)), _sample("no", (NO,)), llama, prompt="p2"),
     ]
-    judged = list(audit.judge_texts(parted, llama))
+    judged = list(_judge(parted, llama))
     assert [run.difference and run.difference.verdict for run in judged] == [TextVerdict.NEAR_TIE] * 3
     assert len(fake_server.requests(folder)) == 2
     (start,) = fake_server.starts(folder)
@@ -253,8 +256,8 @@ def test_a_load_and_a_question_serve_every_run(llama: Install, folder: Path) -> 
 
 def test_what_is_judged_is_not_judged_again(llama: Install) -> None:
     own, drafted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)
-    (judged,) = audit.judge_texts((own, drafted), llama)
-    assert list(audit.judge_texts((own, judged), llama)) == []
+    (judged,) = _judge((own, drafted), llama)
+    assert list(_judge((own, judged), llama)) == []
 
 
 @pytest.mark.parametrize(
@@ -276,19 +279,17 @@ def test_without_a_working_server_there_is_a_reason_in_place_of_a_verdict(
         fake_server.program(folder / "llama-server", behaviour)
     without = installs.find_install(folder)
     own, parted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), without)
-    (unjudged,) = audit.judge_texts((own, parted), without)
+    (unjudged,) = _judge((own, parted), without)
     assert reason in (unjudged.difference.unjudged or "")
     assert unjudged == replace(parted, difference=unjudged.difference)
     assert (unjudged.difference.verdict, unjudged.difference.margin) == (None, None)
     assert MeasurementWarning.NOT_JUDGED in warnings.of_judgement(unjudged)
-    assert list(audit.judge_texts((own, unjudged), without)) == []  # the same reason is not told twice
+    assert list(_judge((own, unjudged), without)) == []  # the same reason is not told twice
 
 
 def test_a_reason_gives_way_to_a_verdict(llama: Install) -> None:
     own, parted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)
-    (judged,) = audit.judge_texts(
-        [own, replace(parted, difference=replace(parted.difference, unjudged="died"))], llama
-    )
+    (judged,) = _judge([own, replace(parted, difference=replace(parted.difference, unjudged="died"))], llama)
     assert (judged.difference.verdict, judged.difference.unjudged) == (TextVerdict.NEAR_TIE, None)
 
 
@@ -306,11 +307,11 @@ def test_without_a_library_answers_to_several_users_are_judged_where_they_part(
 ) -> None:
     own = _answered(Role.TARGET, "well yes", "well yes")
     drafting = replace(_answered(Role.DRAFTING, *drafted), text_identical=False)
-    judged = [*audit.judge_texts((own, drafting), llama)]
+    judged = [*_judge((own, drafting), llama)]
     assert [run.difference and run.difference.verdict for run in judged] == [verdict]
     prompts = [asked["prompt"] for asked in fake_server.requests(folder)]
     assert prompts == [f"Text of p{number}well" for number in (1, 2) if drafted[number - 1] in ASKED][:places]
-    assert list(audit.judge_texts((own, *judged), llama)) == []
+    assert list(_judge((own, *judged), llama)) == []
 
 
 ASKED = ("well no", "well maybe")
@@ -356,7 +357,7 @@ def test_a_tokenizer_that_fails_costs_the_count_alone(body: str, text: str, fold
 
 def test_without_the_targets_own_text_nothing_is_judged(llama: Install) -> None:
     _, drafted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)
-    assert list(audit.judge_texts([drafted], llama)) == []
+    assert list(_judge([drafted], llama)) == []
 
 
 @pytest.mark.parametrize(

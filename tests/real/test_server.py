@@ -290,7 +290,7 @@ def _check_divergence(server: Install, prompt: Prompt, own: Sample, *, tokens_kn
         _result(_spec(Role.TARGET, prompt), own),
         replace(_result(_spec(Role.DRAFTING, prompt, draft=3), unlikely), difference=difference),
     )
-    (judged,) = audit.judge_texts(runs, server)
+    (judged,) = audit.judge_texts(runs, audit.InstallJudge(server))
     assert judged.difference.verdict is TextVerdict.DIVERGENCE
     assert judged.difference.margin is None or judged.difference.margin > audit.TIE_MARGIN
     assert judged.difference.target_token is not None
