@@ -66,6 +66,7 @@ class MeasurementWarning(StrEnum):
     CLIENT_BUSY = "client-busy"
     SATURATED = "saturated"
     OTHER_CLIENTS = "other-clients"
+    READS_ZEROS = "drafter-reads-zeros"
     CACHE_LOST = "cache-lost"
     SUMMARY_RETRIED = "summary-retried"
     RUNS_FAILED = "runs-failed"
@@ -214,6 +215,11 @@ ADVICE = {
         "a running server generated many tokens that were not asked for here, so other clients used it "
         "meanwhile: measure while nobody else does; acceptance is that of all clients"
     ),
+    MeasurementWarning.READS_ZEROS: (
+        "the drafter has another width than the target, so llama-server gives it zeros in place of images, "
+        "and it drafts poorly behind them: use a drafter of the target's width, or one that reads text alone "
+        "(--method ngram-simple)"
+    ),
     MeasurementWarning.CACHE_LOST: (
         "later turns of conversations found less of the conversation in the cache than the turn before left "
         "there, so their time to the first token includes reading it again: another client may have used the "
@@ -255,6 +261,7 @@ are cut off at the end of a run go on for some tokens."""
 
 _NOTES = frozenset(
     {
+        MeasurementWarning.READS_ZEROS,  # that is how fast it is
         MeasurementWarning.CACHE_LOST,  # tokens/s are counted from the first token on
         MeasurementWarning.NEAR_TIES,
         MeasurementWarning.SUMMARY_RETRIED,
@@ -337,6 +344,8 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
         warnings.append(MeasurementWarning.OTHER_CLIENTS)
     if any(cached + _REREAD_TOKENS < kept for cached, kept in _later_turns(run)):
         warnings.append(MeasurementWarning.CACHE_LOST)
+    if run.sample.reads_zeros:
+        warnings.append(MeasurementWarning.READS_ZEROS)
     if run.attempts > 1:
         warnings.append(MeasurementWarning.SUMMARY_RETRIED)
     return tuple(warnings)

@@ -53,8 +53,10 @@ from ggufspec.domain.measurements import (
 )
 from ggufspec.domain.requests import (
     CONSTRAINTS,
+    IMAGE,
     LLAMA_SERVER,
     NO_PROMPT,
+    SHOWN_IMAGE,
     Asking,
     Endpoint,
     Launch,
@@ -65,6 +67,7 @@ from ggufspec.domain.requests import (
     ServiceLevel,
     Serving,
     Traffic,
+    message_text,
 )
 from ggufspec.domain.specs import (
     CacheTypes,

@@ -261,6 +261,7 @@ class Sample:
     ttft_s: float | None = None  # from the request to its first token, as the client sees it
     itl_s: float | None = None  # median time between two tokens; tokens of one round arrive together
     load_ms: float | None = None
+    reads_zeros: bool | None = None  # of a prompt with images: whether the drafter was given zeros for them
     devices: tuple[str, ...] = ()  # devices that hold model weights, e.g. ("CPU", "CUDA0")
     target: LoadedModel | None = None  # or the one model that the run loads
     drafter: LoadedModel | None = None  # beside it

@@ -15,6 +15,17 @@ LLAMA_SERVER = "llama-server"
 """The name of llama.cpp's server, as an ``Endpoint`` has it."""
 
 
+IMAGE = "image_url"
+"""The type of a part of a message that is an image, in OpenAI's form."""
+SHOWN_IMAGE = "[image]"
+
+
+def message_text(message: Mapping[str, Any]) -> str:
+    """Return what a message of a chat says to readers."""
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "".join(part.get("text", SHOWN_IMAGE) for part in content)
+
+
 @dataclass(frozen=True)
 class Request:
     """What is asked beside a text, or instead of it: fields of a request in OpenAI's or llama-server's form.
@@ -54,6 +65,18 @@ class Request:
     def is_chat(self) -> bool:
         """Whether the server puts it into the model's chat template."""
         return bool(self.messages)
+
+    @cached_property
+    def images(self) -> int:
+        """How many images its messages have."""
+        contents = (message.get("content") for message in self.messages)
+        parts = (part for content in contents if isinstance(content, list) for part in content)
+        return sum(part["type"] == IMAGE for part in parts)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The fields, and ``IMAGE`` where it has some, which whatever answers it must know."""
+        return frozenset(self.fields) | ({IMAGE} if self.images else frozenset())
 
     def replace(self, **fields: Any) -> Request:
         """Return the same with other values of some fields."""
@@ -142,8 +165,8 @@ class Prompt:
 
     @property
     def needs(self) -> frozenset[str]:
-        """The fields of its request, which whatever answers it must know."""
-        return frozenset() if self.request is None else frozenset(self.request.fields)
+        """What whatever answers its request must know."""
+        return frozenset() if self.request is None else self.request.needs
 
 
 NO_PROMPT = Prompt(id="", text="")
@@ -224,6 +247,7 @@ class Endpoint:
         slots: requests that it answers at once.
         drafts: whether it drafts.
         draft_size: tokens that it drafts in a round, γ.
+        sees_images: whether it reads images.
         start: what differs from one start of the server to the next. It is no part of what a run measures.
     """
 
@@ -238,6 +262,7 @@ class Endpoint:
     slots: int | None = None
     drafts: bool | None = None
     draft_size: int | None = None
+    sees_images: bool | None = None
     start: str | None = field(default=None, compare=False)
 
     @property

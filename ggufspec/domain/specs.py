@@ -256,8 +256,8 @@ class Runtime:
 
     ``batch`` is in tokens; ``mmap`` False does not map the file. ``override_tensor``, ``numa``, ``cpu_mask``,
     ``prio`` and ``poll`` are values of llama.cpp's options of these names. ``draft_backend_sampling`` says
-    whether draft tokens are sampled where the drafter is evaluated. ``args`` are passed to every program as
-    they are, ``draft_args`` only in runs that draft.
+    whether draft tokens are sampled where the drafter is evaluated. ``mmproj`` reads images for the target.
+    ``args`` are passed to every program as they are, ``draft_args`` only in runs that draft.
     """
 
     draft_backend_sampling: str | None = _setting("--draft-backend-sampling")
@@ -270,6 +270,7 @@ class Runtime:
     cpu_mask: str | None = _setting("-C")
     prio: int | None = _setting("--prio")
     poll: int | None = _setting("--poll")
+    mmproj: Path | None = field(default=None, metadata={"option": "--mmproj"})
     args: tuple[str, ...] = ()
     draft_args: tuple[str, ...] = ()
 
@@ -407,9 +408,13 @@ class RunSpec:
 
         A server that runs already has its own template in any case, so messages are as good as a text there.
         """
-        prompts = (self.prompt,) if self.traffic is None else self.traffic.prompts
         usual = frozenset() if self.servers is None else {"messages"}
-        return self.asking != Asking() or any(prompt.needs - usual for prompt in prompts)
+        return self.asking != Asking() or any(prompt.needs - usual for prompt in self.prompts)
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """Its prompt, or those that several users send."""
+        return (self.prompt,) if self.traffic is None else self.traffic.prompts
 
     @property
     def request(self) -> Request | None:

@@ -61,7 +61,7 @@ def check_requests(engine: str, install: Install, needs: frozenset[str], *, draf
     Args:
         engine: the row of ENGINES to measure with.
         install: the llama.cpp to measure with.
-        needs: the fields of all requests.
+        needs: the fields of all requests; ``IMAGE`` for a projector, too.
         drafting: whether anything drafts.
 
     Raises:

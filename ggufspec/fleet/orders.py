@@ -228,6 +228,7 @@ def _with_absolute_paths(request: T) -> T:
         target=tuple(map(absolute, request.target or ())),
         draft_model=tuple(map(absolute, request.draft_model or ())),
         llama=tuple(path.absolute() for path in request.llama or ()),
+        mmproj=tuple(path.absolute() for path in request.mmproj or ()),
     )
 
 

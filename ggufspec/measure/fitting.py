@@ -73,7 +73,7 @@ def capacity(sweep: Sweep, cards: Cards, install: Install) -> int:
             cards[arm.drafter] if arm.drafter else None,
             arm.offload.on_processor,
             memory.settings_for(arm, layout),
-        ).host_bytes
+        ).all_bytes
         for arm in _largest_arms(sweep)
     )
     return max(1, machine.memory().free_bytes // 2 // most)

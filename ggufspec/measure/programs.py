@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product
 
 from ggufspec import engines, serving
-from ggufspec.domain import Chain, Failure, Method, Offload, Program, Runtime
+from ggufspec.domain import IMAGE, Chain, Failure, Method, Offload, Program, Runtime
 from ggufspec.errors import GgufspecError, ModelFileError, NoInstallError
 from ggufspec.llama.command import check_chain, check_fork, commands
 from ggufspec.llama.install import Install, installs, options as llama_options
@@ -137,7 +137,7 @@ def find_engine(
     Args:
         request: names llama.cpps, perhaps an engine, and workers.
         models: what drafts, and how.
-        needs: the fields of all requests among the prompts.
+        needs: what the requests among the prompts need.
 
     Raises:
         NoInstallError: there is no llama.cpp, or it lacks a program.
@@ -146,6 +146,12 @@ def find_engine(
         GgufspecError: the engine or a llama.cpp cannot do what is requested.
     """
     llamas = tuple(map(installs.find_install, request.llamas))
+    if request.mmproj is not None:
+        needs |= {IMAGE}
+    elif IMAGE in needs:
+        raise GgufspecError(
+            "prompts have images, and nothing reads them", "name the target's projector: --mmproj FILE"
+        )
     name, reasons = _choose_name(request, llamas, models, needs)
     check_rpc(request.rpcs, llamas)
     reports, unusable = measure_workers(request.rpcs, llamas[0])

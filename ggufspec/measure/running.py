@@ -10,6 +10,7 @@ from itertools import product
 from ggufspec import serving, stats
 from ggufspec.analysis import SERVER_LOADS, MeasurementWarning
 from ggufspec.domain import (
+    IMAGE,
     NO_PROMPT,
     Asking,
     Endpoint,
@@ -112,13 +113,19 @@ _OF_LLAMA_SERVER = frozenset({"grammar", "json_schema", "reasoning_budget_tokens
 
 
 def _check_requests(request: BenchOptions, servers: RunningServers, prompts: Sequence[Prompt]) -> None:
-    """Raise where a prompt asks for what only llama-server has, and another server would answer."""
+    """Raise where a prompt asks for what a server does not have."""
     sent = (asking.change(prompt.request) for asking, prompt in product(request.askings, prompts))
-    needs = {name for asked in sent if asked is not None for name in asked.fields} & _OF_LLAMA_SERVER
+    needs = {name for asked in sent if asked is not None for name in asked.needs}
     for endpoint in servers.endpoints:
-        if needs and not endpoint.is_llama_server:
+        if IMAGE in needs and endpoint.sees_images is False:
             raise GgufspecError(
-                f"prompts have {', '.join(sorted(needs))}, which only llama-server takes: {endpoint.url} is "
+                f"prompts have images, and the server at {endpoint.url} reads none",
+                "start it with the target's projector: --mmproj FILE",
+            )
+        names = ", ".join(sorted(needs & _OF_LLAMA_SERVER))
+        if names and not endpoint.is_llama_server:
+            raise GgufspecError(
+                f"prompts have {names}, which only llama-server takes: {endpoint.url} is "
                 f"{endpoint.software or 'another server'}",
                 "give schemas as response_format, in OpenAI's form",
             )

@@ -160,7 +160,9 @@ class Sweep:
                     yield drafter, layers
 
     def runs_alone(self, drafter: ModelFile) -> bool:
-        """Whether a drafter is measured without its target: a head cannot run alone."""
+        """Whether a drafter is measured without its target: a head cannot run alone, nor see images."""
+        if any(runtime.mmproj is not None for runtime in self.runtimes):  # which is of the target's width
+            return False
         is_drafting = any(way.method is Method.DRAFT_MODEL for way in self.ways)
         return is_drafting and Method.DRAFT_MODEL in usable_methods(self.heads.get(drafter))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ggufspec import prompts
-from ggufspec.domain import CONSTRAINTS, ModelFile, Prompt, Request
+from ggufspec.domain import CONSTRAINTS, ModelFile, Prompt, Request, message_text
 from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import tools
 from ggufspec.llama.install import Install
@@ -28,6 +28,7 @@ _JOINT_TEXT = "\n\n"  # between other text and a prompt
 _JOINT = 8  # tokens more that two texts may have together than apart
 _TEMPLATE = 64  # tokens of a chat template for each turn, at most
 _TOOLS = 512  # tokens of a template's own words about tools and schemas, at most
+_IMAGE = 4096  # tokens of an image, at most, unless --image-max-tokens allows more (tools/mtmd/clip.cpp)
 _CONTEXT_STEP = 256  # llama.cpp pads its key-value cache to this many tokens
 _LONGEST_TOKEN = 16  # characters of running text for one token, at most
 _OTHER_TEXT = "give the text to continue, e.g. --prompt 'Once upon a time'"
@@ -93,11 +94,11 @@ class AskedTexts(NamedTuple):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The fields of all requests, which the engine must be able to ask."""
+        """What all requests need, which the engine must be able to ask."""
         asked = () if self.suite is None else (*self.suite.prompts, *self.suite.warmups)
         recorded = () if self.recording is None else self.recording.requests
         requests = {prompt.request for prompt in asked} | {sent.request for sent in recorded}
-        return frozenset(name for request in requests if request is not None for name in request.fields)
+        return frozenset(name for request in requests if request is not None for name in request.needs)
 
 
 def read_asked(request: BenchOptions, models: ChosenModels) -> AskedTexts:
@@ -238,6 +239,10 @@ def _in_chat(prompt: Prompt, preface: Preface, system: str | None) -> Prompt:
         )
     first = next((place for place, message in enumerate(messages) if message["role"] == "user"), None)
     if first is not None and preface != NO_PREFACE:
+        if request.images:
+            raise GgufspecError(
+                f"prompt {prompt.id} has images, before which no other text is put", "leave --depth out"
+            )
         content = _JOINT_TEXT.join(filter(None, (preface.text, messages[first]["content"])))
         messages[first : first + 1] = map(asdict, preface.messages(content))
     if system is not None:
@@ -314,7 +319,7 @@ def _as_turns(listed: Sequence[Prompt]) -> tuple[Prompt, ...]:
             if (known := chats.get(digest.hexdigest())) is not None:
                 before, history = known, max(1, read)
             digest.update(json.dumps(message, sort_keys=True).encode())
-            read += len(message.get("content") or "")
+            read += len(message_text(message))
         turns.append(prompt)
         if prompt.is_chat:
             chats[digest.hexdigest()] = place
@@ -515,5 +520,7 @@ def _most_tokens(prompt: Prompt, n_predict: int) -> int:
         len(turn.encode()) + n_predict + _TEMPLATE for turn in prompt.followups if isinstance(turn, str)
     )
     if request is not None and request.is_chat:  # templates write tools and schemas about as JSON does
-        return len(request.body.encode()) + _TEMPLATE * len(request.messages) + _TOOLS + later
+        without = re.sub(r'"data:[^"]*"', "", request.body) if request.images else request.body
+        own = len(without.encode()) + _IMAGE * request.images
+        return own + _TEMPLATE * len(request.messages) + _TOOLS + later
     return len(prompt.text.encode()) + 2 + later

@@ -537,7 +537,18 @@ class ArgumentOptions(Options, section="llama.cpp"):
     )
 
 
-class RuntimeOptions(CacheOptions, ProcessorOptions, ArgumentOptions):
+class ProjectorOption(Options, section="Models"):
+    """What reads images for the target."""
+
+    mmproj: tuple[Path, ...] | None = option(
+        "--mmproj -mm",
+        kind=FilePath(exists=True),
+        axis=True,
+        help="GGUF that reads images for the target, with --engine server.",
+    )
+
+
+class RuntimeOptions(CacheOptions, ProcessorOptions, ArgumentOptions, ProjectorOption):
     """llama.cpp's settings besides placement."""
 
     def check(self) -> None:
@@ -575,7 +586,9 @@ class RuntimeOptions(CacheOptions, ProcessorOptions, ArgumentOptions):
 
         usual = Runtime(mlock=self.mlock or None, mmap=False if self.no_mmap else None)
         names = (*Runtime.settings(), "args", "draft_args")
-        combinations = product(*(getattr(self, name) or (getattr(usual, name),) for name in names))
+        given = {name: getattr(self, name) for name in names}
+        given["mmproj"] = tuple(file.absolute() for file in self.mmproj or ())
+        combinations = product(*(given[name] or (getattr(usual, name),) for name in names))
         runtimes = (replace(usual, **dict(zip(names, values, strict=True))) for values in combinations)
         return tuple(dict.fromkeys(runtimes))
 
@@ -603,7 +616,10 @@ class ChatOptions(Options, section="Text"):
         shown="set by the suite",
     )
     system: str | None = option(
-        "--system", hidden="-sys --system-prompt", help="System prompt for the chat template."
+        "--system",
+        hidden="-sys --system-prompt",
+        written={"-sysf -spf --system-prompt-file": kinds.TextOfFile()},
+        help="System prompt for the chat template; -sysf FILE reads it from a file.",
     )
 
 

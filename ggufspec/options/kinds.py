@@ -379,6 +379,23 @@ class FilePath(Kind):
         return path
 
 
+class TextOfFile(Kind):
+    """What a file says, without the line break at its end, as llama.cpp reads it."""
+
+    placeholder = "FILE"
+
+    def parse(self, text: str) -> str:
+        """Return the text of the file."""
+        from pathlib import Path
+
+        from ggufspec import userfiles
+
+        try:
+            return userfiles.read_text(Path(text)).removesuffix("\n")
+        except OSError as error:
+            raise ValueError(f"cannot read {text}: {error.strerror}") from error
+
+
 class NameList(Kind):
     """Several names, which are one value."""
 

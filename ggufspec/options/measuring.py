@@ -241,6 +241,7 @@ class AutoOptions(
     groups.LlamaOption,
     groups.HubOptions,
     groups.CapacityOptions,
+    groups.ProjectorOption,
     groups.TextOptions,
     groups.TimeLimitOption,
     ServedWords,

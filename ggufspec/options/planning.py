@@ -26,6 +26,7 @@ class PlanOptions(
     groups.MachineOptions,
     groups.CacheTypeOptions,
     groups.UbatchOption,
+    groups.ProjectorOption,
     groups.TableOptions,
     section="Placement",
 ):

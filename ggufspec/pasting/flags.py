@@ -100,8 +100,8 @@ _LEFT_OUT = {
             -l --logit-bias --adaptive-target --adaptive-decay -bs --backend-sampling --penalize-nl --tfs
         """,
         "images and other inputs": """
-            -mm --mmproj -mmu --mmproj-url --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload
-            --no-mmproj-offload -mmdev --mmproj-device --image --audio --video --image-min-tokens
+            -mmu --mmproj-url --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload
+            -mmdev --mmproj-device --image --audio --video --image-min-tokens
             --image-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir
             --mtmd-batch-max-tokens --embedding --embeddings --rerank --reranking --pooling --embd-normalize
         """,

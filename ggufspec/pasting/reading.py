@@ -442,7 +442,7 @@ def _is_path(flag: str) -> bool:
     return flag in flags.FILES or (option is not None and option.python_name in _FILES)
 
 
-_FILES = frozenset({"target", "draft_model", "prompt_file"})
+_FILES = frozenset({"target", "draft_model", "mmproj", "prompt_file"})
 
 
 def _is_of_drafting(flag: str) -> bool:

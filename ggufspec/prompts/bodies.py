@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from ggufspec.domain import Prompt, Request
+from ggufspec.domain import IMAGE, Prompt, Request, message_text
 from ggufspec.prompts.suite import BadPromptError, build, check_text
 
 ARRIVALS = ("arrival_s", "timestamp", "time", "ts", "created", "created_at", "start_time", "date")
@@ -79,11 +79,16 @@ def _decoded(name: str, value: Any) -> Any:
 def is_request(row: Mapping[str, Any]) -> bool:
     """Whether a row asks for more than answers to a user's messages."""
     messages = row.get("messages")
-    calls = isinstance(messages, list) and any(
-        isinstance(message, dict) and (message.get("role") == "tool" or message.get("tool_calls"))
+    asks = isinstance(messages, list) and any(
+        isinstance(message, dict)
+        and (message.get("role") == "tool" or message.get("tool_calls") or _has_image(message.get("content")))
         for message in messages
     )
-    return calls or bool(row.get(EVERY_TURN)) or bool(asked_fields(row))
+    return asks or bool(row.get(EVERY_TURN)) or bool(asked_fields(row))
+
+
+def _has_image(content: object) -> bool:
+    return isinstance(content, list) and any(isinstance(part, dict) and IMAGE in part for part in content)
 
 
 def build_asking(
@@ -159,10 +164,10 @@ def _read_request(row: Mapping[str, Any], turns: Sequence[object], own: frozense
 
 
 def read_messages(messages: object) -> list[dict[str, Any]]:
-    """Return the messages of a chat as servers take them, their content as one text each.
+    """Return the messages of a chat as servers take them, their content as one text, or parts with images.
 
     Raises:
-        BadPromptError: one is of another form, or has other content than text.
+        BadPromptError: one is of another form, or has other content than text and images.
     """
     if not isinstance(messages, list) or not messages:
         raise BadPromptError("messages is not a list of messages")
@@ -187,20 +192,33 @@ def read_message(number: int, message: object) -> dict[str, Any]:
         raise BadPromptError(f"{strange[0]} of message {number} is not measured")
     content = message.get("content")
     if isinstance(content, list):
-        content = "".join(_text_of_part(number, part) for part in content)
+        parts = [_read_part(number, part) for part in content]
+        if any(part["type"] == IMAGE for part in parts):
+            return read | {"content": parts, "role": _ROLES[message["role"]]}
+        content = "".join(part["text"] for part in parts)
     if content or "tool_calls" not in read:
         read["content"] = check_text(content, f"the content of message {number}")
     return read | {"role": _ROLES[message["role"]]}
 
 
-def _text_of_part(number: int, part: object) -> str:
-    if not isinstance(part, dict) or not isinstance(part.get("text"), str):
+def _read_part(number: int, part: object) -> dict[str, Any]:
+    if not isinstance(part, dict) or not (isinstance(part.get("text"), str) or part.get("type") == IMAGE):
         kind = part.get("type") if isinstance(part, dict) else None
-        raise BadPromptError(f"{kind or 'the content'} of message {number} is not measured: only text is")
-    text: str = part["text"]
-    return text
+        raise BadPromptError(
+            f"{kind or 'the content'} of message {number} is not measured: only text and images are"
+        )
+    if part.get("type") != IMAGE:
+        return {"type": "text", "text": part["text"]}
+    image = part.get(IMAGE)
+    url = image.get("url") if isinstance(image, dict) else image
+    if not isinstance(url, str) or not url.startswith("data:image/"):
+        raise BadPromptError(  # a server would download it, which takes as long as its network
+            f"the image of message {number} is not a data: URL",
+            "give data:image/png;base64,…, or in a suite in TOML the path of a file",
+        )
+    return {"type": IMAGE, IMAGE: {"url": url}}
 
 
 def shown_text(messages: Sequence[Mapping[str, Any]]) -> str:
     """Return what the messages of a chat say, for readers."""
-    return "\n\n".join(message["content"] for message in messages if message.get("content"))
+    return "\n\n".join(filter(None, map(message_text, messages)))

@@ -93,7 +93,7 @@ class Recording:
 
 
 class _Unusable(Exception):  # noqa: N818  # a line of a log, not an error
-    """A request cannot be sent again: it has pictures, or is no request for an answer."""
+    """A request cannot be sent again: it has sounds, or is no request for an answer."""
 
 
 def read_recording(file: Path) -> Recording:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import mimetypes
 import re
 import tomllib
 from collections.abc import Iterator
@@ -10,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ggufspec.domain import Prompt
+from ggufspec import userfiles
+from ggufspec.domain import IMAGE, Prompt
 from ggufspec.errors import GgufspecError
 from ggufspec.prompts import bodies
 from ggufspec.prompts.suite import BadPromptError, PromptEntry, PromptSuite, assemble, build
@@ -18,6 +21,7 @@ from ggufspec.prompts.suite import BadPromptError, PromptEntry, PromptSuite, ass
 _KINDS = {"messages": True, "continuations": False}
 _SUITE_KEYS = {"kind", "licence", "prompt"}
 _PROMPT_KEYS = frozenset({"id", "text", "category", "reason", "followups", "warmup", bodies.EVERY_TURN})
+_MOST_IMAGE = 64 << 20  # bytes
 _HEADING = re.compile(r"[ \t]*\[\[[ \t]*prompt[ \t]*\]\]")
 _FORM = (
     "a [[prompt]] needs an id, and a text or messages; it may have category, followups = [...], "
@@ -62,7 +66,7 @@ def make_prompt(**fields: Any) -> Prompt:
         GgufspecError: a field is missing, unknown or of the wrong type.
     """
     try:
-        return _entry("the prompt", fields).prompt
+        return _entry("the prompt", fields, Path()).prompt
     except BadPromptError as problem:
         raise GgufspecError(
             f"the prompt {fields.get('id', '')}: {problem}", problem.hint or _FORM
@@ -75,14 +79,37 @@ def _entries(path: Path, text: str, tables: list[Any]) -> Iterator[PromptEntry]:
         # A text may contain such a heading. Then line numbers are unknown, and the prompt's number is used.
         where = f"{path}:{lines[index]}" if len(lines) == len(tables) else f"{path}, prompt {index + 1}"
         try:
-            yield _entry(where, table)
+            yield _entry(where, table, path.parent)
         except BadPromptError as problem:
             raise GgufspecError(f"{where}: {problem}", problem.hint or _FORM) from problem
 
 
-def _entry(where: str, table: Any) -> PromptEntry:
+def _embed(part: Any, folder: Path) -> Any:
+    """Return a part of a message with its image as a data: URL, in place of the path of a file."""
+    image = part.get(IMAGE) if isinstance(part, dict) else None
+    name = image.get("url") if isinstance(image, dict) else image
+    if not isinstance(name, str) or ":" in name:
+        return part
+    file = folder / name
+    try:
+        content = userfiles.read(file, most_bytes=_MOST_IMAGE)
+    except OSError as error:
+        raise BadPromptError(f"cannot read the image {file}: {error.strerror}", "check its path") from error
+    kind = mimetypes.guess_type(file.name)[0] or "image/png"
+    return part | {IMAGE: {"url": f"data:{kind};base64,{base64.b64encode(content).decode()}"}}
+
+
+def _entry(where: str, table: Any, folder: Path) -> PromptEntry:
     if not isinstance(table, dict):
         raise BadPromptError("it is not a table")
+    if isinstance(table.get("messages"), list):
+        messages = [
+            message | {"content": [_embed(part, folder) for part in message["content"]]}
+            if isinstance(message, dict) and isinstance(message.get("content"), list)
+            else message
+            for message in table["messages"]
+        ]
+        table = table | {"messages": messages}
     if strange := sorted(table.keys() - _PROMPT_KEYS - bodies.ASKED - {"messages"}):
         raise BadPromptError(f"a prompt has no key {strange[0]!r}")
     if "id" not in table:

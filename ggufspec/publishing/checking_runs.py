@@ -28,7 +28,6 @@ from ggufspec.engines import keeps_loads, plausibility, rereading
 from ggufspec.errors import LogError, ResultsError
 from ggufspec.llama.install import Install
 from ggufspec.measure import audit
-from ggufspec.publishing import copying
 from ggufspec.publishing.copying import RawLogs, read_logs
 from ggufspec.publishing.derived import BENCHES
 from ggufspec.publishing.findings import Report, is_close
@@ -226,7 +225,7 @@ def _check_judged(run: RunResult, label: str, reread: Sample, report: Report, *,
 
 def _lacks_texts(spec: RunSpec) -> bool:
     """Whether the text of a prompt was left out."""
-    return any(prompt.text == "" and prompt.request is None for prompt in copying.list_prompts(spec))
+    return any(prompt.text == "" and prompt.request is None for prompt in spec.prompts)
 
 
 def _name_traffic(run: RunResult, report: Report) -> None:

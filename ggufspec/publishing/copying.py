@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import prompts, results, serving
-from ggufspec.domain import Build, Machine, Prompt, Request, RunResult, RunSpec, Sample
+from ggufspec.domain import (
+    SHOWN_IMAGE,
+    Build,
+    Machine,
+    Prompt,
+    Request,
+    RunResult,
+    RunSpec,
+    Sample,
+    message_text,
+)
 from ggufspec.engines import keeps_loads, rereading
 from ggufspec.errors import LogError
 from ggufspec.llama.command import commands
@@ -111,11 +121,6 @@ def _built_in_content() -> tuple[frozenset[str], frozenset[Request]]:
     )
 
 
-def list_prompts(spec: RunSpec) -> tuple[Prompt, ...]:
-    """Return the prompt of a run, or those that several users send."""
-    return (spec.prompt,) if spec.traffic is None else spec.traffic.prompts
-
-
 def find_hidden(spec: RunSpec, command: Iterable[str] = ()) -> Hidden:
     """Return which texts of a run are not built in.
 
@@ -132,7 +137,7 @@ def find_hidden(spec: RunSpec, command: Iterable[str] = ()) -> Hidden:
         or (servers is not None and servers.system is not None)
         or (traffic is not None and (traffic.depth > 0 or bool(traffic.arrivals)))
     )
-    numbered = enumerate(list_prompts(spec))
+    numbered = enumerate(spec.prompts)
     return frozenset(number for number, prompt in numbered if hides_all or not is_built_in(prompt))
 
 
@@ -140,7 +145,7 @@ def hidden_prompts(bench: ResultSet) -> frozenset[str]:
     """Return the ids of prompts whose texts are not built in, see ``find_hidden``."""
     command = bench.meta.command
     return frozenset(
-        list_prompts(spec)[number].id
+        spec.prompts[number].id
         for spec in dict.fromkeys(bench.runs.specs)
         for number in find_hidden(spec, command)
     )
@@ -214,7 +219,7 @@ def _without_prompts(spec: RunSpec, hidden: Hidden) -> RunSpec:
     """Return a specification without the texts of some of its prompts, and without a system prompt."""
     kept = tuple(
         replace(prompt, text="", message=None, followups=(), request=None) if number in hidden else prompt
-        for number, prompt in enumerate(list_prompts(spec))
+        for number, prompt in enumerate(spec.prompts)
     )
     if spec.traffic is None:
         return replace(spec, prompt=kept[0])
@@ -427,7 +432,7 @@ def _command_without_texts(bench: ResultSet, hidden: Collection[str]) -> tuple[s
     command = bench.meta.command
     if command[:1] == (_NOTEBOOK,):
         return (_NOTEBOOK, LEFT_OUT)
-    prompts = dict.fromkeys(prompt for spec in bench.runs.specs for prompt in list_prompts(spec))
+    prompts = dict.fromkeys(prompt for spec in bench.runs.specs for prompt in spec.prompts)
     texts = [text for prompt in prompts if prompt.id in hidden for text in _prompt_texts(prompt)]
     without = [_without_texts(word, dict.fromkeys(texts)) for word in command]
     for number, word in enumerate(command):
@@ -449,7 +454,8 @@ def _without_folder(word: str, redactor: Redactor) -> str:
 def _prompt_texts(prompt: Prompt) -> Iterator[str]:
     yield from filter(None, (prompt.message, prompt.text))
     if prompt.request is not None:
-        yield from (str(message["content"]) for message in prompt.request.messages if message.get("content"))
+        said = (part for each in prompt.request.messages for part in message_text(each).split(SHOWN_IMAGE))
+        yield from filter(None, said)
         yield from (commands.flag_value(value) for value in prompt.request.fields.values())
 
 
@@ -457,7 +463,7 @@ def _texts_of(run: RunResult, hidden: Hidden) -> tuple[str, ...]:
     """Return the texts of some prompts of a run, and the answers to them; of users, short ones in quotes."""
     if not hidden:
         return ()
-    prompts_of = [prompt for number, prompt in enumerate(list_prompts(run.spec)) if number in hidden]
+    prompts_of = [prompt for number, prompt in enumerate(run.spec.prompts) if number in hidden]
     texts = [text for prompt in prompts_of for text in _prompt_texts(prompt)]
     if run.spec.traffic is None:
         return tuple(filter(None, (*texts, run.sample.text)))

@@ -33,8 +33,7 @@ _COST_PROMPTS = 2  # of each of them, and of the target alone
 
 def why_untraced(session: Session) -> str | None:
     """Return why no library can trace, whatever the engine; None where it can."""
-    arms = [arm for block in session.suite.blocks for arm in block.arms]
-    sent = (arm.traffic.prompts for arm in arms if arm.traffic is not None)
+    sent = (arm.prompts for block in session.suite.blocks for arm in block.arms)
     prompts = chain(session.suite.prompts, *sent)
     asked = sorted(frozenset[str]().union(*(prompt.needs for prompt in prompts)))
     if asked:

@@ -74,6 +74,14 @@ def test_llama_cpps_words_are_read(words: str, expected: dict[str, object]) -> N
     assert command_lines.read("bench", *words.split()) == BenchOptions(**expected)
 
 
+def test_a_system_prompt_may_be_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "system.txt"
+    file.write_text("You are brief.\n")
+    assert command_lines.read("chat", "-sysf", str(file)).system == "You are brief."
+    done = shell.here("chat", "--system-prompt-file", str(tmp_path / "none.txt"))
+    assert (done.returncode, "cannot read" in done.stderr) == (2, True)
+
+
 def test_a_name_of_llama_cpp_is_neither_shown_nor_printed() -> None:
     text = CliRunner().invoke(cli, ["bench", "--help-all"]).output
     assert "--gpu-layers" not in text

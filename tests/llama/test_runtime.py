@@ -81,6 +81,7 @@ def test_a_switch_for_flash_attention_is_left_out_for_off() -> None:
         ("0.2.63", Runtime(cpu_mask="3"), "--cpu-mask"),
         ("0.2.63", Runtime(prio=1), "--prio"),
         ("0.2.63", Runtime(poll=50), "--poll"),
+        ("0.3.36", Runtime(mmproj=Path("P")), "--mmproj"),  # the plain program
     ],
 )
 def test_what_a_build_lacks_is_refused_by_name(build: str, runtime: Runtime, named: str) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ggufspec import paths
 from ggufspec.domain import CacheTypes, ModelRun, Offload
+from ggufspec.errors import ModelFileError
 from ggufspec.machine import Gpu, Room
-from ggufspec.modelfiles import memory
+from ggufspec.modelfiles import gguf, memory
 from ggufspec.modelfiles.gguf import ModelCard, parse_header, read_card
 from ggufspec.modelfiles.memory import MemoryFit
 from ggufspec.modelfiles.memory.settings import cache_bytes, windows
-from tests.support import models, shapes
+from tests.support import models, shapes, shell
 
+TARGET = paths.models_dir() / "demo" / "target.gguf"
 MIB = 1 << 20
 NO_FLASH = replace(memory.TODAY, flash_attention=False)
 APRIL_2024 = memory.layout_for(2697)
@@ -284,6 +288,23 @@ def test_recurrent_layers_keep_a_state_of_their_own_and_a_doubt() -> None:
     assert attention == 512 * 64 * 2 * 2
     assert "recurrent" in memory.doubts(card)[0]
     assert memory.doubts(_card(models.llama())) == ()
+
+
+def test_what_reads_images_is_on_the_first_gpu(gemma: ModelCard, tmp_path: Path) -> None:
+    projector = tmp_path / "mmproj.gguf"
+    done = shell.script("make_random_mmproj", TARGET, "-o", projector)
+    assert done.returncode == 0, done.stderr
+    size = gguf.projector_bytes(projector)
+    assert 0 < size < projector.stat().st_size
+    with pytest.raises(ModelFileError, match="is no projector"):
+        gguf.projector_bytes(TARGET)
+    settings = memory.MemorySettings(context=512)
+    for split in ((), (1.0, 1.0)):
+        offload = Offload(tensor_split=split)
+        without = memory.plan(gemma, None, offload, settings)
+        plan = memory.plan(gemma, None, offload, replace(settings, projector_bytes=size))
+        assert plan.gpu_bytes - without.gpu_bytes == plan.all_bytes - without.all_bytes == size
+        assert plan.each_gpu_bytes == (without.each_gpu_bytes[0] + size, *without.each_gpu_bytes[1:])
 
 
 def test_a_target_alone_has_no_drafter() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from ggufspec.options import BenchOptions
 PROPERTIES = {"zone": {"type": "string"}, "area": {"type": "string"}}
 SCHEMA = {"type": "object", "properties": PROPERTIES}
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}
+DOT = f"data:image/jpeg;base64,{base64.b64encode(b'a dot').decode()}"
 CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
 
 
@@ -107,6 +109,39 @@ followups = ["And now?"]
         {"role": "assistant", "content": "Gone."},
         {"role": "user", "content": "And now?"},
     ]
+
+
+def test_an_image_is_a_data_url_or_in_toml_the_path_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "dot.jpg").write_bytes(b"a dot")
+    file = tmp_path / "a.toml"
+    parts = '{type = "text", text = "What is this?"}, {type = "image_url", image_url = {url = "dot.jpg"}}'
+    file.write_text(f'[[prompt]]\nid = "a"\nmessages = [{{role = "user", content = [{parts}]}}]\n')
+    (of_file,) = prompts.load(file).prompts
+    (message,) = of_file.request.messages
+    (of_url,) = _load(tmp_path, {"messages": [message]})
+    assert message["content"][1] == {"type": "image_url", "image_url": {"url": DOT}}
+    assert of_url.request == of_file.request
+    assert of_url.needs == {"messages", "image_url"}
+    assert (of_url.request.images, of_url.text) == (1, "What is this?[image]")
+    request = BenchOptions(prompt=[of_url], depth=8)
+    with pytest.raises(GgufspecError, match="has images, before which no other text is put"):
+        texts.read_for_servers(request, texts.Preface(text="Once"))
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        ({"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}, "is not a data: URL"),
+        ({"type": "image_url", "image_url": {"url": "dot.jpg"}}, "is not a data: URL"),
+        ({"type": "image_url"}, "is not a data: URL"),
+        ({"type": "input_audio"}, "input_audio of message 1 is not measured"),
+    ],
+)
+def test_what_a_server_would_download_or_hear_is_refused(
+    tmp_path: Path, part: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(GgufspecError, match=reason):
+        _load(tmp_path, {"messages": [{"role": "user", "content": [part]}], "stop": "."})
 
 
 TALK: list[dict[str, Any]] = [

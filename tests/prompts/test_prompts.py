@@ -290,7 +290,7 @@ TABLE = '[[prompt]]\nid = "x"\ntext = "a"\n'
         (
             "a.jsonl",
             '{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}',
-            "image_url of message 1 is not measured",
+            "the image of message 1 is not a data: URL",
         ),
         ("a.toml", TABLE + 'messages = [{role = "user", content = "b"}]', "both a text and messages"),
         ("a.toml", TABLE + "logprobs = true", "a prompt has no key 'logprobs'"),

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 import ggufspec
+from ggufspec import paths
 from ggufspec.domain import Role, Status
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.installs import Install
+from tests.support import shell
 
 SCHEMA = {
     "type": "object",
@@ -25,6 +27,10 @@ SCHEMA = {
 }
 TOOL = {"type": "function", "function": {"name": "find", "parameters": SCHEMA}}
 BESIDE = {"id": "beside", "prompt": "Story: Mira and the brass lantern\n", "json_schema": SCHEMA}
+DOT = (  # a PNG of one pixel
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAA"
+    "AABJRU5ErkJggg=="
+)
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Who has the lantern?"}]}
 
 
@@ -80,3 +86,28 @@ def test_engines_that_cannot_ask_refuse_before_anything_runs(
 ) -> None:
     with pytest.raises(GgufspecError, match=f"the engine {engine} cannot ask for .*tools"):
         _bench(tmp_path, llama, CHAT | {"tools": [TOOL]}, engine=engine)
+
+
+def test_drafting_goes_on_behind_an_image_which_a_narrower_drafter_does_not_see(
+    tmp_path: Path, llama: Install
+) -> None:
+    projector = tmp_path / "mmproj.gguf"
+    target = paths.models_dir() / "demo" / "target.gguf"
+    assert shell.script("make_random_mmproj", target, "-o", projector).returncode == 0
+    image = {"type": "image_url", "image_url": {"url": DOT}}
+    seen = [{"role": "user", "content": [{"type": "text", "text": "Who has the lantern?"}, image]}]
+    with pytest.raises(GgufspecError, match="prompts have images, and nothing reads them"):
+        _bench(tmp_path, llama, {"messages": seen})
+    rows = ({"id": "seen", "messages": seen}, {"id": "told", **CHAT, "stop": "@"})
+    results = _bench(tmp_path, llama, *rows, mmproj=projector)
+    assert {file.name for file in results.meta.files or ()} >= {"mmproj.gguf", "target.gguf"}
+    assert {run.spec.role for run in results.runs} == {Role.TARGET, Role.DRAFTING}
+    read = {}
+    for run in results.runs:
+        is_drafting, is_seen = run.spec.role is Role.DRAFTING, run.spec.prompt.id == "seen"
+        assert run.sample.status is Status.OK
+        assert run.text_identical or not is_drafting
+        assert bool(run.sample.n_drafted) == is_drafting
+        assert ("drafter-reads-zeros" in run.doubts) == (is_drafting and is_seen)
+        read[run.spec.prompt.id] = run.sample.prompt_tokens or 0
+    assert read["seen"] >= read["told"] + 4  # the tokens of the image

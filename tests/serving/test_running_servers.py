@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import threading
@@ -564,6 +565,23 @@ def test_messages_and_continuations_go_to_their_paths(servers: ExitStack) -> Non
         alone.requests.clear()
         _measure(asked.replace(repeats=1))
         assert {sent for sent, _, _ in alone.requests if sent.endswith("completions")} == {path}
+
+
+@pytest.mark.parametrize("sees", [True, False, None])
+def test_images_are_sent_unless_the_server_says_that_it_reads_none(
+    servers: ExitStack, sees: bool | None
+) -> None:
+    told = {} if sees is None else {"/props": json.dumps({"modalities": {"vision": sees}})}
+    alone = _start(servers, FakeServer(software="llama-server", answers=told))
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    messages = [{"role": "user", "content": [{"type": "text", "text": "Who is this?"}, image]}]
+    asked = _request(alone).replace(prompt=[ggufspec.Prompt(id="photo", messages=messages)], repeats=1)
+    if sees is False:
+        with pytest.raises(GgufspecError, match=r"prompts have images, and the server at .* reads none"):
+            _measure(asked)
+        return
+    _measure(asked)
+    assert {json.dumps(body["messages"]) for body in alone.completions} == {json.dumps(messages)}
 
 
 @pytest.mark.parametrize(("turns", "forgets"), [("warm", False), ("warm", True), ("cold", False)])

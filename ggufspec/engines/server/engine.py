@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ggufspec.domain import (
+    IMAGE,
     NO_PROMPT,
     Asking,
     Failure,
@@ -59,6 +60,7 @@ class LoadedServer:
     capabilities: Capabilities | None  # None if nothing drafts
     number: int  # of the engine's load, from 0
     runs: int = 0
+    gives_zeros: bool = False  # to its drafter, for images
     by_method: tuple[MethodCounts, ...] = ()  # of a chain: the totals of all requests so far
     last: RunSpec | None = None  # what its slot answered last, if that was a turn of a conversation
     last_tokens: int = 0  # of the prompt of that turn
@@ -179,6 +181,10 @@ class ServerEngine(Engine):
         wall_s = time.perf_counter() - started
         logged = loaded.server.read_log(until=b"" if failed else self._last_words(spec))
         err.write_bytes(logged)
+        loaded.gives_zeros = loaded.gives_zeros or parsing.gives_zeros(logged)
+        if loaded.gives_zeros and spec.drafting is not None and IMAGE in spec.prompt.needs:
+            with out.open("a", encoding="utf-8", newline="\n") as record:
+                note(record, reads_zeros=True)
         parsed = self._parse(spec, out)
         by_method = parsing.count_by_method(logged, loaded.by_method)
         loaded.by_method = parsing.count_by_method(logged) or loaded.by_method

@@ -153,6 +153,7 @@ class _RecordLine(msgspec.Struct):
     chunk: AnswerEvent | None = None
     accepted_at: _Counters | None = None
     kept_tokens: Count | None = None  # of a later turn of a conversation
+    reads_zeros: bool | None = None  # the drafter, for images
     line: str | None = None  # received, but not a JSON object
 
 
@@ -173,6 +174,7 @@ def parse_response(record: str) -> Parsed:
     run, request = _NotedRun(), _NotedRequest()
     counters: _Counters | None = None
     kept: int | None = None
+    reads_zeros: bool | None = None
     chunks: list[_ArrivedEvent] = []
     broken: str | None = None
     for text in filter(None, record.split("\n")):
@@ -183,6 +185,7 @@ def parse_response(record: str) -> Parsed:
             continue
         run, counters = line.run or run, line.accepted_at or counters
         request, kept = line.request or request, line.kept_tokens if kept is None else kept
+        reads_zeros = line.reads_zeros or reads_zeros
         if line.chunk is not None:
             chunks.append(_ArrivedEvent(line.at_s, line.chunk))
         elif line.line is not None and event_text(line.line) is not None:
@@ -193,6 +196,7 @@ def parse_response(record: str) -> Parsed:
         n_draft=run.n_draft,
         load_ms=run.load_ms,
         kept_tokens=kept,
+        reads_zeros=reads_zeros,
     )
     failure = next((failure for chunk in chunks if (failure := chunk.event.failure) is not None), None)
     if failure is not None:

@@ -13,8 +13,7 @@ from ggufspec.forecast import costs
 from ggufspec.forecast.whatif import MachineMemory, Machines, PlacedPair, Places, parts_of, roofline_rate
 from ggufspec.llama.install import installs
 from ggufspec.llama.rpc import workers
-from ggufspec.modelfiles import choosing, hub, memory
-from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.modelfiles import choosing, gguf, hub, memory
 from ggufspec.modelfiles.memory import MemoryPlan
 from ggufspec.options import PlanOptions, only, takes
 from ggufspec.results import Configuration, read_configuration
@@ -53,8 +52,8 @@ class Planned:
     """
 
     pair: Pair
-    target: ModelCard
-    draft: ModelCard | None
+    target: gguf.ModelCard
+    draft: gguf.ModelCard | None
     method: Chain | None
     plans: tuple[MemoryPlan, ...]
     shown: MemoryPlan
@@ -108,6 +107,7 @@ def plan(asked: PlanOptions) -> Planned:
             n_ubatch=only(asked.ubatch),
             mtp=draft_card is None and choosing.drafts_by_mtp(method, target_card),
             layout=layout,
+            projector_bytes=gguf.projector_bytes(only(asked.mmproj)),
         )
         target_caches, draft_caches = _caches(asked)
         offload = Offload(
@@ -170,7 +170,7 @@ def _describe_tuned(configuration: Configuration) -> str:
 
 def plan_pair(
     pair: Pair,
-    cards: tuple[ModelCard, ModelCard | None],
+    cards: tuple[gguf.ModelCard, gguf.ModelCard | None],
     offload: Offload,
     settings: memory.MemorySettings,
     *,
@@ -236,7 +236,7 @@ def _sizes(vram: Size | Sequence[Size]) -> tuple[int, ...]:
 
 
 def _rates(
-    card: ModelCard, count: int, offload: Offload, machines: Machines, settings: memory.MemorySettings
+    card: gguf.ModelCard, count: int, offload: Offload, machines: Machines, settings: memory.MemorySettings
 ) -> tuple[float | None, ...]:
     """Return the estimated tokens/s for each number of layers on the GPU; None where a machine is missing."""
 

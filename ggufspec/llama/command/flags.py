@@ -47,6 +47,7 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "cpu_mask": ("--cpu-mask",),
     "prio": ("--prio",),
     "poll": ("--poll",),
+    "mmproj": ("--mmproj",),
     "draft_model": ("--model-draft", "-md"),
     "draft_layers": ("-ngld",),
     "draft_devices": ("--spec-draft-device", "--device-draft"),

@@ -21,7 +21,7 @@ _SET = (
     *("temp", "top_k", "top_p", "min_p", "draft", "p_min", "method", "ngram", "draft_backend_sampling"),
     *("draft_sampling", "draft_min"),
     *("synthetic_accept", "flash_attn", "cache_type_k", "cache_type_v", "cache_type_k_draft"),
-    *("cache_type_v_draft", "batch", "ubatch", "ngl", "ngld"),
+    *("cache_type_v_draft", "batch", "ubatch", "ngl", "ngld", "mmproj"),
 )
 """Options whose flags a measurement sets itself."""
 
@@ -86,6 +86,7 @@ def add_runtime(arguments: Arguments, spec: RunSpec) -> None:
         "cpu_mask": runtime.cpu_mask,
         "prio": runtime.prio,
         "poll": runtime.poll,
+        "mmproj": runtime.mmproj,
     }.items():
         if value is not None:
             arguments.require_flag(meaning, value)

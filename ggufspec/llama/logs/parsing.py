@@ -21,7 +21,7 @@ from ggufspec.llama.logs.rounds import (
 )
 from ggufspec.llama.logs.statements import Closing, find_closing
 
-__all__ = ["FailureCause", "count_by_method", "diagnose", "explain", "lowered_size", "parse"]
+__all__ = ["FailureCause", "count_by_method", "diagnose", "explain", "gives_zeros", "lowered_size", "parse"]
 
 _REQUEST = re.compile(
     rb"eval time += +(\d{1,12}\.\d\d) ms / +(\d{1,12}) (?:tokens|runs) +"
@@ -144,6 +144,11 @@ def lowered_size(data: bytes) -> int | None:
     """Return the draft size to which a head lowered γ as the models were loaded; None if it did not."""
     lowered = _LOWERED.search(data)
     return int(lowered[1]) if lowered else None
+
+
+def gives_zeros(data: bytes) -> bool:
+    """Whether the drafter gets zeros for images, as its width is not the target's; a log says it once."""
+    return b"do not fit the draft input width" in data  # common/speculative.cpp:325 of b11434
 
 
 def _drafting_program(data: bytes, sample: Sample) -> Sample:

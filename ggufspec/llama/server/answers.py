@@ -200,6 +200,10 @@ class _GenerationSettings(msgspec.Struct, frozen=True):
     n_ctx: Count | None = None
 
 
+class _Modalities(msgspec.Struct, frozen=True):
+    vision: bool | None = None
+
+
 class ServerProperties(msgspec.Struct, frozen=True):
     """llama-server's /props."""
 
@@ -208,6 +212,7 @@ class ServerProperties(msgspec.Struct, frozen=True):
     total_slots: int | None = None
     media_marker: str | None = None  # drawn at each start, unless LLAMA_MEDIA_MARKER fixes it
     default_generation_settings: _GenerationSettings | None = None
+    modalities: _Modalities = _Modalities()
 
     @property
     def slot_context(self) -> int | None:

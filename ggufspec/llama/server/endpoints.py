@@ -225,6 +225,7 @@ def _describe_llama(client: ServerClient, served: _ListedModel) -> dict[str, Any
         "context": properties.slot_context,
         "slots": properties.total_slots,
         "start": properties.media_marker,
+        "sees_images": properties.modalities.vision,
         "drafts": answers.read_slot_drafts(_get(client, "/slots")),
     }
 

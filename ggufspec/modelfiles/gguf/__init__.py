@@ -7,6 +7,7 @@ from ggufspec.modelfiles.gguf.files import (
     parse_complete,
     parse_header,
     part_paths,
+    projector_bytes,
     read_card,
     validate_file,
 )

@@ -17,6 +17,8 @@ _MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS
 _SHOWN_SHARE = 0.05  # of the bytes, from which a type is named
 _ARCHITECTURE = re.compile(r"[\w.-]{1,64}")
 _AGAIN = "download the file again"
+PROJECTOR_ARCHITECTURE = "clip"
+"""What the header of a file that reads images says, whatever the models are that it is for."""
 _NOT_LANGUAGE_MODELS = {"adapter", "mmproj", "imatrix", "control_vector"}  # values of general.type
 
 
@@ -135,7 +137,7 @@ def build_card(header: Header, *, source: str, size_bytes: int) -> ModelCard:
     arch = keys.need("general.architecture", str)
     if not _ARCHITECTURE.fullmatch(arch):
         raise ModelFileError(f"{source} is damaged: its architecture is {arch[:64]!r}", _AGAIN)
-    if arch == "clip" or file_kind in _NOT_LANGUAGE_MODELS:
+    if arch == PROJECTOR_ARCHITECTURE or file_kind in _NOT_LANGUAGE_MODELS:
         raise ModelFileError(
             f"{source} is not a language model; its type is "
             f"{file_kind if file_kind != 'model' else 'vision projector'}",

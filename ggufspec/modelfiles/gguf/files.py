@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ggufspec.errors import ModelFileError
-from ggufspec.modelfiles.gguf.card import ModelCard, build_card
+from ggufspec.modelfiles.gguf.card import PROJECTOR_ARCHITECTURE, ModelCard, build_card
 from ggufspec.modelfiles.gguf.reader import MAGIC, FileSource, Header, HeaderSource, read_header
 from ggufspec.units import counted, format_bytes
 
@@ -74,6 +74,24 @@ def read_card(path: Path) -> ModelCard:
         ModelFileError: a file is missing or not a GGUF, or its header is damaged.
     """
     return _card([(source, _header(source, name)) for name, source in open_parts(path).items()], str(path))
+
+
+def projector_bytes(path: Path | None) -> int:
+    """Return the size of the weights of what reads images, from its header; 0 without a file.
+
+    Raises:
+        ModelFileError: it is missing or damaged, or no projector.
+    """
+    if path is None:
+        return 0
+    (name, source), *_ = open_parts(path).items()
+    header = _header(source, name)
+    if header.metadata.get("general.architecture") != PROJECTOR_ARCHITECTURE:
+        raise ModelFileError(
+            f"{path} does not read images: it is no projector",
+            "give the mmproj file that belongs to the target",
+        )
+    return sum(tensor.size_bytes for tensor in header.tensors)
 
 
 def validate_file(path: Path) -> ModelCard:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ggufspec.domain import CacheTypes, Method, RunSpec
 from ggufspec.llama.command import longest_draft
-from ggufspec.modelfiles.gguf import TYPES_BY_NAME, ModelCard, NumberArray
+from ggufspec.modelfiles.gguf import TYPES_BY_NAME, ModelCard, NumberArray, projector_bytes
 
 DEFAULT_UBATCH = 512
 """Tokens that llama.cpp evaluates at once by default (``-ub``)."""
@@ -77,6 +77,7 @@ class MemorySettings:
         layout: how the build in use lays models out.
         plain: whether llama.cpp's plain program runs it, which neither serves nor drafts.
         n_slots: how many requests are answered at once, each with a context of its own.
+        projector_bytes: weights of what reads images. What it takes to evaluate them is not counted.
     """
 
     context: int
@@ -87,6 +88,7 @@ class MemorySettings:
     layout: Layout = TODAY
     plain: bool = False
     n_slots: int = 1
+    projector_bytes: int = 0
 
     def with_caches(self, caches: CacheTypes | None) -> MemorySettings:
         """Return the settings of a model with these types of caches; None keeps them."""
@@ -128,9 +130,12 @@ def settings_for(spec: RunSpec, layout: Layout, *, plain: bool = False) -> Memor
     """Return the memory settings of a run; the types of its caches are in its offload.
 
     Args:
-        spec: the run. What it leaves open is llama.cpp's default.
+        spec: the run. What it leaves open is llama.cpp's default. The header of its projector is read.
         layout: how the build in use lays models out.
         plain: whether llama.cpp's plain program runs it.
+
+    Raises:
+        ModelFileError: what is to read images is no projector.
     """
     ubatch = spec.ubatch or DEFAULT_UBATCH
     return MemorySettings(
@@ -141,6 +146,7 @@ def settings_for(spec: RunSpec, layout: Layout, *, plain: bool = False) -> Memor
         layout=layout,
         plain=plain,
         n_slots=spec.n_slots,
+        projector_bytes=projector_bytes(spec.runtime.mmproj),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from ggufspec.domain import Method, ModelRun, Offload
@@ -20,15 +20,20 @@ RESERVE_BYTES = 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """The memory of a pair; ``draft`` is None where there is no second model."""
+    """The memory of a pair; ``draft`` is None where there is no second model.
+
+    What reads images is on the first GPU, whatever the number of layers there (clip_ctx in
+    tools/mtmd/clip.cpp); llama.cpp is not told otherwise here.
+    """
 
     target: ModelMemory
     draft: ModelMemory | None
+    projector: Footprint = field(default_factory=Footprint)
 
     @property
     def gpu_bytes(self) -> int:
         """All that goes to the GPU."""
-        return self.target.gpu.total + (self.draft.gpu.total if self.draft else 0)
+        return self.target.gpu.total + (self.draft.gpu.total if self.draft else 0) + self.projector.total
 
     @property
     def host_bytes(self) -> int:
@@ -36,10 +41,16 @@ class MemoryPlan:
         return self.target.host.total + (self.draft.host.total if self.draft else 0)
 
     @property
+    def all_bytes(self) -> int:
+        """All of it, wherever it goes."""
+        return self.gpu_bytes + self.host_bytes
+
+    @property
     def each_gpu_bytes(self) -> tuple[int, ...]:
         """What goes to each GPU that layers are split over, in their order."""
         sides = [model.gpus for model in (self.target, self.draft) if model is not None]
-        return tuple(sum(gpu.total for gpu in gpus) for gpus in zip(*sides, strict=True))
+        each = (sum(gpu.total for gpu in gpus) for gpus in zip(*sides, strict=True))
+        return tuple(size + (0 if number else self.projector.total) for number, size in enumerate(each))
 
 
 def plan(
@@ -55,6 +66,7 @@ def plan(
         settings: how they are run.
     """
     drafts = draft is not None or settings.mtp
+    projector = Footprint(weights=settings.projector_bytes)
     skips_mtp = settings.layout.skips_mtp and not settings.mtp
     planned = place(
         target,
@@ -68,7 +80,8 @@ def plan(
         head = read_head(target) if settings.mtp else None
         n_outputs = settings.outputs(1)
         extra = compute_bytes(target, settings, n_outputs=n_outputs) if settings.mtp else 0
-        return MemoryPlan(target=_with_states(planned, target, head, settings, extra), draft=None)
+        planned = _with_states(planned, target, head, settings, extra)
+        return MemoryPlan(target=planned, draft=None, projector=projector)
     head = read_head(draft)
     # a DFlash head samples every position of a block at once (has_block_draft in common/speculative.cpp)
     is_block = head is not None and head.method.drafts_block
@@ -83,6 +96,7 @@ def plan(
             tensor_split=offload.tensor_split,
             loaded=range(draft.n_layers - mtp_layers(draft), draft.n_layers) if has_cache else None,
         ),
+        projector=projector,
     )
 
 
@@ -276,4 +290,5 @@ def _on_host(parts: Sequence[Footprint], room: Room, *, more_layers: bool) -> Me
 def _parts(plan: MemoryPlan, *, gpu_too: bool = False) -> list[Footprint]:
     """The bytes on the host; with ``gpu_too`` those that were meant for the GPU, too."""
     models = [plan.target] if plan.draft is None else [plan.target, plan.draft]
-    return [part for model in models for part in ((model.host, model.gpu) if gpu_too else (model.host,))]
+    parts = [part for model in models for part in ((model.host, model.gpu) if gpu_too else (model.host,))]
+    return [*parts, *([plan.projector] if gpu_too else [])]

@@ -73,10 +73,7 @@ def sentences_of(configuration: Configuration) -> Iterator[str]:
 
 def judged_by(results: ResultSet) -> str:
     """Return which texts a tuning was judged by, as a sentence."""
-    specs = results.current.specs
-    prompts = dict.fromkeys(
-        prompt for spec in specs for prompt in (spec.traffic.prompts if spec.traffic else (spec.prompt,))
-    )
+    prompts = dict.fromkeys(prompt for spec in results.current.specs for prompt in spec.prompts)
     named = Counter(prompt.category or prompt.id for prompt in prompts)
     parts = [f"{name} ({count})" if count > 1 else name for name, count in named.most_common(_MOST_NAMED)]
     more = ", …" if len(named) > _MOST_NAMED else ""

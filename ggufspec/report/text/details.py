@@ -151,11 +151,7 @@ def why_empty(results: ResultSet, per: str) -> str | None:
             f"no prompt of {name} has a category: the prompts of `ggufspec bench --suite domains` have one, "
             'and those of your own suite can have one (category = "…")'
         )
-    if per == "turn" and not any(
-        prompt.turn
-        for spec in runs.specs
-        for prompt in (spec.prompt, *(spec.traffic.prompts if spec.traffic else ()))
-    ):
+    if per == "turn" and not any(prompt.turn for spec in runs.specs for prompt in spec.prompts):
         return (
             f"no prompt of {name} is a conversation: some of `ggufspec bench --suite domains` are, and those "
             'of your own suite can be (followups = ["…"])'

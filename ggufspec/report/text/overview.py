@@ -268,6 +268,8 @@ def _basis(results: ResultSet, groups: Sequence[Arm], name: str) -> Iterator[str
     if placement is not None:
         yield f"{placement}."
     yield from _precision(groups)
+    if any("grammar" in prompt.needs for spec in results.current.by_spec()[0] for prompt in spec.prompts):
+        yield "Valid: answers under a grammar (GBNF) are not judged; those under a schema are."
     audited = audit_line(results)
     if audited is not None:
         yield audited

@@ -264,6 +264,8 @@ def _devices(plan: MemoryPlan) -> Iterator[Mapping[str, object]]:
         if model is not None:
             for device, footprint in {**_gpus(model), "the host": model.host}.items():
                 yield {"name": f"{name} on {device}", "footprint": footprint}
+    if plan.projector.total:
+        yield {"name": "projector on the GPU", "footprint": plan.projector}
 
 
 def _gpus(model: ModelMemory) -> dict[str, object]:
