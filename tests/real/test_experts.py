@@ -12,14 +12,14 @@ import pytest
 from gguf import quants
 from numpy.typing import NDArray
 
-from ggufspec import paths, prompts
+from ggufspec import prompts
 from ggufspec.domain import ModelFile, Offload, Pair, Role
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import costs
 from ggufspec.llama.install.installs import Install
 from tests.support import embedded
 
-MIXTURE = paths.models_dir() / "demo" / "mixture.gguf"
+MIXTURE = Path(__file__).parent.parent / "models" / "mixture.gguf"
 LAYERS, HEADS, EXPERTS, USED = 4, 3, 16, 2
 Array = NDArray[np.float32]
 
