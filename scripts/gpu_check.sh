@@ -30,6 +30,11 @@ fi
 if [[ -d $carry/wheels ]]; then
     if [[ ! -e $work/site.done ]]; then
         "$python" -m pip install -q --no-index --no-deps --no-compile --target "$work/site" "$carry"/wheels/*.whl
+        # the package is not installed, only on the path: its version is asked for all the same
+        version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/pyproject.toml")
+        mkdir -p "$work/site/ggufspec-$version.dist-info"
+        printf 'Metadata-Version: 2.1\nName: ggufspec\nVersion: %s\n' "$version" \
+            > "$work/site/ggufspec-$version.dist-info/METADATA"
         touch "$work/site.done"
     fi
     site=:$work/site

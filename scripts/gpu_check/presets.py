@@ -159,7 +159,7 @@ GPU = Preset(
         ),
         "crossover of 1 to 64 users": (
             *("crossover", "--pair", "demo", "--ngl", "all", "--parallel", "1,2,4,8,16,32,64"),
-            *("--draft", "1,3,5", "--max-time", "50s"),
+            *("--draft", "1,3,5", "--max-time", "100s"),
         ),
     },
     sizes=(1, 3, 5, 8),

@@ -161,6 +161,18 @@ def llama3(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelCard, ModelCa
     )
 
 
+@pytest.mark.parametrize(("on_device", "measured"), [(True, 258.99), (False, 133.25)])
+def test_a_head_with_an_encoder_has_logits_of_a_whole_batch(
+    llama3: tuple[ModelCard, ModelCard], on_device: bool, measured: float
+) -> None:
+    _, target = llama3
+    head = _card(models.eagle3(n_embd=4096, width=4096, vocabulary=128_256))
+    settings = _settings(256, n_draft=3, samples_on_device=on_device)
+    planned = memory.plan(target, head, Offload(drafter=ModelRun(layers="all")), settings)
+    # "CUDA0 compute buffer size" of a random head for the 8B: reserved first without a sampler, then with one
+    assert planned.draft.gpu.compute / MIB == pytest.approx(measured, rel=0.01)
+
+
 def test_the_llama_3_notebook_fits_as_it_was_run(llama3: tuple[ModelCard, ModelCard]) -> None:
     target, draft = llama3
     assert target.size_bytes == pytest.approx(30.91e9, rel=0.001)  # as published, but for the tokenizer

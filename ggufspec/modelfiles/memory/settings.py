@@ -78,6 +78,7 @@ class MemorySettings:
         plain: whether llama.cpp's plain program runs it, which neither serves nor drafts.
         n_slots: how many requests are answered at once, each with a context of its own.
         projector_bytes: weights of what reads images. What it takes to evaluate them is not counted.
+        samples_on_device: whether drafts of a head are sampled where it is evaluated.
     """
 
     context: int
@@ -89,6 +90,7 @@ class MemorySettings:
     plain: bool = False
     n_slots: int = 1
     projector_bytes: int = 0
+    samples_on_device: bool = True
 
     def with_caches(self, caches: CacheTypes | None) -> MemorySettings:
         """Return the settings of a model with these types of caches; None keeps them."""
@@ -113,6 +115,15 @@ class MemorySettings:
         if self.plain or not self.layout.few_logits:
             return self.n_tokens
         return min(self.n_tokens, self.n_slots * per_slot)
+
+    @property
+    def encoder_outputs(self) -> int:
+        """Return of how many tokens the graph of a head with an encoder, EAGLE-3 and DFlash, has logits.
+
+        llama_context takes no limit from a model with an encoder, so these are all of a batch. Sampling on
+        the device copies them behind a row for samplers that are idle (build_sampling in llama-graph.cpp).
+        """
+        return 2 * self.n_tokens + 1 if self.samples_on_device else self.n_tokens
 
     @property
     def cells(self) -> int:
@@ -147,6 +158,7 @@ def settings_for(spec: RunSpec, layout: Layout, *, plain: bool = False) -> Memor
         plain=plain,
         n_slots=spec.n_slots,
         projector_bytes=projector_bytes(spec.runtime.mmproj),
+        samples_on_device=spec.runtime.draft_backend_sampling != "off",
     )
 
 

@@ -83,16 +83,15 @@ def plan(
         planned = _with_states(planned, target, head, settings, extra)
         return MemoryPlan(target=planned, draft=None, projector=projector)
     head = read_head(draft)
-    # a DFlash head samples every position of a block at once (has_block_draft in common/speculative.cpp)
-    is_block = head is not None and head.method.drafts_block
     has_cache = head is not None and head.method is Method.DRAFT_MTP
+    encodes = head is not None and not has_cache
     return MemoryPlan(
         target=_with_states(planned, target, head, settings),
         draft=place(
             draft,
             replace(offload.drafter, caches=offload.drafter_caches),
             settings,
-            n_outputs=settings.outputs(settings.n_draft + 1 if is_block else 1),
+            n_outputs=settings.encoder_outputs if encodes else settings.outputs(1),
             tensor_split=offload.tensor_split,
             loaded=range(draft.n_layers - mtp_layers(draft), draft.n_layers) if has_cache else None,
         ),
