@@ -299,7 +299,7 @@ class Arm:
         effect = stats.paired_effect(rates, baseline)
         if effect is None or self.stopping is None:
             return effect
-        return stats.without_interval(effect, stats.Gap.NO_LOOK)
+        return effect.without_interval(stats.Gap.NO_LOOK)
 
     @cached_property
     def median_gain(self) -> float | None:
@@ -354,9 +354,9 @@ class Arm:
         That is where the two do not fail alike, or where it is not known what disturbed many of the runs did.
         """
         if effect is not None and self.fails_unlike(other):
-            return stats.without_interval(effect, stats.Gap.UNLIKE_FAILURES)
+            return effect.without_interval(stats.Gap.UNLIKE_FAILURES)
         if effect is not None and max(self.disturbed, other.disturbed) > judging.MOST_DISTURBED:
-            return stats.without_interval(effect, stats.Gap.DISTURBED)
+            return effect.without_interval(stats.Gap.DISTURBED)
         return effect
 
     @cached_property

@@ -130,7 +130,7 @@ def _find(effect: stats.Effect | None, threshold: float) -> tuple[SpeedVerdict, 
     verdict = judge_ratio(effect.ratio, threshold=threshold)
     if verdict is not SpeedVerdict.UNDECIDED:
         return verdict, ()
-    return verdict, (Missing.QUIET if effect.fit.is_disturbed else Missing.RUNS,)
+    return verdict, (Missing.QUIET if effect.is_disturbed else Missing.RUNS,)
 
 
 _NOTHING = stats.Needed(repeats=None, prompts=None)
@@ -146,7 +146,7 @@ def _needed(
         return stats.Needed(repeats=max(repeats, stats.MIN_LOADS), prompts=None)
     if Missing.FAILURES in missing:
         return _NOTHING  # more repeats would fail as these did
-    if effect is None or effect.fit.error is None:
+    if effect is None or effect.error is None:
         return stats.Needed(repeats=max(stats.MIN_LOADS, repeats + 1), prompts=None)
     distance = abs(math.log(effect.ratio.value))
     limit = math.log1p(threshold)

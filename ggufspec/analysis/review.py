@@ -144,9 +144,9 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
     ]
     if unlike:
         yield _warn(MeasurementWarning.UNEQUAL_FAILURES, _names(unlike), unlike)
-    widened = [arm for arm in groups if arm.gain is not None and arm.gain.fit.disturbance]
+    widened = [arm for arm in groups if arm.gain is not None and arm.gain.disturbance]
     if widened:
-        most = max(arm.gain.fit.disturbance for arm in widened if arm.gain is not None)
+        most = max(arm.gain.disturbance for arm in widened if arm.gain is not None)
         yield _warn(
             MeasurementWarning.WIDENED,
             f"up to {units.format_percent(np.expm1(stats.Z95 * most), 0)}",

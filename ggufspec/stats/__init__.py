@@ -57,7 +57,6 @@ from ggufspec.stats.loads import (
     fixed_effect,
     mean_of_loads,
     percentile_over_loads,
-    without_interval,
 )
 from ggufspec.stats.planning import Needed, expected_width, needed, needed_for
 from ggufspec.stats.sampling import count_places, highest_share, place_token, uniform_p_value

@@ -31,7 +31,7 @@ _LEAST_DEGREES = 5  # of freedom of the residuals: fewer do not show how much ru
 _MOST = 0.2  # of an arm's runs: more are no exceptions, but how the arm behaves
 _UNEQUAL = 0.05  # p, over all arms, below which the arms do not have far runs alike
 _SLIGHT = 1e-9  # standard deviations below this are rounding
-_SOLVED = 1e-12  # of the sum of all deviations: what is left of equations is rounding
+_SOLVED = 1e-9  # of the largest singular value: smaller ones are rounding
 
 Mask = NDArray[np.bool_]
 
@@ -109,31 +109,11 @@ def _fit(logs: Values, loads: NDArray[np.intp]) -> Values:
         shares = counts / in_prompt[:, None]
         reduced = np.diag(counts.sum(axis=0)) - counts.T @ shares
         right = left.sum(axis=0) @ of_load - shares.T @ left.sum(axis=1)
-        effects = _solve(reduced, right, least=_SOLVED * float(np.abs(left).sum()))
+        # what all loads have in common is left open: of all solutions, this is the smallest
+        effects = np.linalg.lstsq(reduced, right, rcond=_SOLVED)[0]
     of_prompt = (left.sum(axis=1) - counts @ effects) / in_prompt
     fitted: Values = middle + of_prompt[:, None] + effects[loads]
     return fitted
-
-
-def _solve(matrix: Values, right: Values, least: float) -> Values:
-    """Return the smallest solution of symmetric equations, to which a remainder of size ``least`` is none.
-
-    Conjugate gradients (Hestenes and Stiefel 1952, Journal of Research of the National Bureau of Standards
-    49:409-436) leave open what the equations do, as what all loads have in common. Where few cells are
-    missing they take a few steps; numpy's own solver wakes a thread for each processor.
-    """
-    solution = np.zeros_like(right)
-    remainder = direction = right
-    for _ in range(2 * len(right)):  # one step for each equation, were there no rounding
-        size = float((remainder**2).sum())
-        if size <= least**2:
-            break
-        along = np.einsum("ij,j", matrix, direction)
-        step = size / float((direction * along).sum())
-        solution = solution + step * direction
-        remainder = remainder - step * along
-        direction = remainder + float((remainder**2).sum()) / size * direction
-    return solution
 
 
 def _loads(rates: Rates) -> NDArray[np.intp]:

@@ -37,7 +37,7 @@ import numpy as np
 from ggufspec.domain import Estimate
 from ggufspec.stats.cells import Cell, Rates, Values, align
 from ggufspec.stats.disturbance import disturbance_error, widen
-from ggufspec.stats.estimates import CONFIDENCE, quantile, t_tail
+from ggufspec.stats.estimates import ERROR, quantile, t_quantile, t_tail
 
 MIN_LOADS = 3
 """Loads of several runs each, below which an arm and its load cannot be told apart."""
@@ -95,17 +95,22 @@ class Components:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
-    """The mean of logarithms with its standard error, from ``fit``.
+class Effect:
+    """How many times faster one arm is than another: estimate, interval and p of one procedure.
+
+    An arm's rate by itself is the same over 1 token/s. The interval excludes 1 exactly where p < 0.05. What
+    follows from it says ``analysis.judging`` alone.
 
     Attributes:
-        mean: over all cells.
+        mean: of the logarithms, over all cells.
         error: its standard error; None where ``gap`` says why there is none.
-        degrees: of freedom, of Student's t.
-        components: the variances.
-        cells: how many values were averaged.
-        gap: why there is no standard error.
+        degrees: of freedom, of Student's t; None without a standard error.
+        components: what the logarithms vary by.
+        cells: how many (prompt, repeat) were averaged: those that both arms have.
+        gap: why there is no interval.
         disturbance: the part of the standard error that other programs may have added; a logarithm.
+        tests: how many intervals hold together (Bonferroni).
+        assumed: from fewer than three loads, the ratio with an interval that assumes how much loads differ.
     """
 
     mean: float
@@ -115,62 +120,42 @@ class Fit:
     cells: int
     gap: Gap | None
     disturbance: float = 0.0
+    tests: int = 1
+    assumed: Estimate | None = None
 
     @property
     def is_disturbed(self) -> bool:
         """Whether other programs may have added more than all else that the standard error is of."""
         return self.error is not None and 2 * self.disturbance**2 > self.error**2
 
-    def widened(self, disturbance: float) -> Fit:
+    def widened(self, disturbance: float) -> Effect:
         """Return the same with what other programs may have added, as a part of the standard error."""
         if self.error is None or self.degrees is None:
             return self
         error, degrees = widen(self.error, self.degrees, disturbance)
         return replace(self, error=error, degrees=degrees, disturbance=disturbance)
 
+    def without_interval(self, gap: Gap) -> Effect:
+        """Return the estimate alone, and why it has no interval."""
+        return replace(self, error=None, degrees=None, gap=gap, assumed=None)
+
     @property
     def p_value(self) -> float | None:
-        """The two-sided chance of such a mean if the true one is zero; None without a standard error."""
+        """Two-sided, for "both are equally fast", times ``tests``; None without a standard error."""
         if self.error is None or self.degrees is None:
             return None
-        return 2 * t_tail(abs(self.mean) / self.error, self.degrees)
+        return min(1.0, 2 * t_tail(abs(self.mean) / self.error, self.degrees) * self.tests)
 
-    def half_width(self, confidence: float = CONFIDENCE) -> float | None:
-        """Return half of the two-sided interval of the mean, in logarithms; None without a standard error."""
+    def half_width(self, tests: int = 1) -> float | None:
+        """Return half of one of so many 95 % intervals, in logarithms; None without a standard error."""
         if self.error is None or self.degrees is None:
             return None
-        return min(quantile(self.degrees, confidence) * self.error, WIDEST)
+        return min(t_quantile(ERROR / tests / 2, self.degrees) * self.error, WIDEST)
 
     @property
-    def estimate(self) -> Estimate:
+    def ratio(self) -> Estimate:
         """The geometric mean with its 95 % interval."""
-        return Estimate.around_log(self.mean, self.half_width())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effect:
-    """How many times faster one arm is than another: estimate, interval and p of one procedure.
-
-    The interval excludes 1 exactly where p < 0.05. What follows from it says ``analysis.judging`` alone.
-
-    Attributes:
-        ratio: the geometric mean of the cells' ratios, with its 95 % interval. With fewer than three loads
-            that assumes how much loads differ; there is no p then, and nothing else has an interval.
-        p_value: two-sided, for "both are equally fast"; None without an interval.
-        degrees: of freedom of Student's t; None without an interval.
-        components: what the log ratios vary by.
-        cells: how many (prompt, repeat) both arms have.
-        gap: why there is no interval.
-        fit: the mean log ratio and its standard error, for tests against other values than 1.
-    """
-
-    ratio: Estimate
-    p_value: float | None
-    degrees: float | None
-    components: Components
-    cells: int
-    gap: Gap | None
-    fit: Fit
+        return self.assumed or Estimate.around_log(self.mean, self.half_width(self.tests))
 
 
 def paired_effect(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> Effect | None:
@@ -197,36 +182,27 @@ def paired_effect(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -
     table = cell_means(logs, _clusters(first), groups)
     pool = _REPEATS_POOLED_ABOVE if own_processes else _POOLED_ABOVE
     disturbance = disturbance_error(first, second)
-    fitted = fit(
+    effect = fit(
         *table, own_processes=own_processes, pool_loads_above=pool, clipped=_share_clipped(first, second)
     ).widened(disturbance)
-    p_value = fitted.p_value
-    return Effect(
-        ratio=_assume_spread(fitted, logs, disturbance)
-        if fitted.gap is Gap.NOT_INTERLEAVED
-        else fitted.estimate,
-        p_value=p_value,
-        degrees=fitted.degrees,
-        components=fitted.components,
-        cells=fitted.cells,
-        gap=fitted.gap,
-        fit=fitted,
-    )
+    if effect.gap is not Gap.NOT_INTERLEAVED:
+        return effect
+    return replace(effect, assumed=_assume_spread(effect, logs, disturbance))
 
 
-def _assume_spread(fitted: Fit, logs: Values, disturbance: float) -> Estimate:
+def _assume_spread(effect: Effect, logs: Values, disturbance: float) -> Estimate:
     """Return a ratio from fewer than three loads, with an interval that assumes how much loads differ.
 
     What runs within these loads vary by is measured: as if each repeat were a load of its own.
 
     Args:
-        fitted: of the loads.
+        effect: of the loads.
         logs: log ratios, shape (prompts, repeats); NaN where a cell is missing.
         disturbance: what other programs may have added to the mean.
     """
     table = cell_means(logs, range(len(logs)), range(logs.shape[1]))
     within = fit(*table, own_processes=True, pool_loads_above=_REPEATS_POOLED_ABOVE).widened(disturbance)
-    return assume_spread(fitted.mean, within.error or 0.0, within.degrees, loads=fitted.components.loads)
+    return assume_spread(effect.mean, within.error or 0.0, within.degrees, loads=effect.components.loads)
 
 
 def assume_spread(mean: float, error: float, degrees: float | None, *, loads: float) -> Estimate:
@@ -269,7 +245,7 @@ def mean_rate(rates: Mapping[Cell, float]) -> Estimate | None:
     fitted = fit(*means, own_processes=own_processes, pool_loads_above=None, clipped=_share_clipped(table))
     if fitted.components.loads < 2:
         return Estimate.around_log(fitted.mean)
-    return fitted.estimate
+    return fitted.ratio
 
 
 def fit(
@@ -279,7 +255,7 @@ def fit(
     own_processes: bool,
     pool_loads_above: float | None = _POOLED_ABOVE,
     clipped: float = 0.0,
-) -> Fit:
+) -> Effect:
     """Fit the crossed random-effects model of this module.
 
     Args:
@@ -302,7 +278,7 @@ def fit(
         gap = Gap.SINGLE
     elif is_constant(math.sqrt(variance), mean):
         gap = Gap.EQUAL
-    return Fit(
+    return Effect(
         mean=mean,
         error=None if gap else math.sqrt(variance),
         degrees=None if gap else degrees,

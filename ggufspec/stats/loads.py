@@ -24,7 +24,6 @@ from ggufspec.stats.cells import Cell, Values, align
 from ggufspec.stats.disturbance import disturbance_error
 from ggufspec.stats.effects import (
     MIN_LOADS,
-    WIDEST,
     Effect,
     Gap,
     cell_means,
@@ -32,7 +31,7 @@ from ggufspec.stats.effects import (
     is_constant,
     paired_effect,
 )
-from ggufspec.stats.estimates import ERROR, quantile, t_quantile
+from ggufspec.stats.estimates import quantile
 from ggufspec.stats.limits import LogEffect, pair_units
 
 LEAST_BEYOND = 10
@@ -66,20 +65,11 @@ def fixed_effect(
         return effect
     units = compare_loads(rates, baseline)
     if units is None:
-        return without_interval(effect, Gap.SINGLE)
+        return effect.without_interval(Gap.SINGLE)
     if is_constant(units.error, units.value):
-        return without_interval(effect, Gap.EQUAL)
+        return effect.without_interval(Gap.EQUAL)
     error, degrees = units.total
-    half = min(t_quantile(ERROR / tests / 2, degrees) * error, WIDEST)
-    ratio = Estimate.around_log(units.value, half)
-    return replace(
-        effect,
-        ratio=ratio,
-        p_value=min(1.0, units.p_value * tests),
-        degrees=degrees,
-        gap=None,
-        fit=replace(effect.fit, mean=units.value, error=error, degrees=degrees, gap=None),
-    )
+    return replace(effect, mean=units.value, error=error, degrees=degrees, gap=None, tests=tests)
 
 
 def compare_loads(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> LogEffect | None:
@@ -90,13 +80,6 @@ def compare_loads(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -
     means, _ = cell_means(logs, range(len(logs)), groups)
     units = pair_units(mean_of_loads(means))
     return None if units is None else replace(units, disturbance=disturbance_error(first, second))
-
-
-def without_interval(effect: Effect, gap: Gap) -> Effect:
-    """Return a comparison with its estimate alone, and why it has no interval."""
-    ratio = Estimate.around(effect.ratio.value)
-    fitted = replace(effect.fit, error=None, degrees=None, gap=gap)
-    return replace(effect, ratio=ratio, p_value=None, degrees=None, gap=gap, fit=fitted)
 
 
 def mean_of_loads(logs: Values) -> list[float]:

@@ -68,7 +68,7 @@ def expected_width(components: Components, *, prompts: int, loads: int) -> float
 
 def needed_for(effect: Effect, repeats: int, *, precision: float) -> Needed:
     """Estimate the same from a comparison and its number of repeats."""
-    components, half = effect.components, effect.fit.half_width()
+    components, half = effect.components, effect.half_width()
     if half is None:
         return Needed(repeats=None, prompts=None)
     requested = math.asinh(precision)

@@ -91,7 +91,7 @@ def test_disturbed_runs_need_a_quiet_machine_not_more_runs() -> None:
     effect = stats.paired_effect({cell: 2 * rate for cell, rate in bench(2, 8, 3).items()}, rates)
     assert effect is not None
     assert judge_effect(effect, prompts=8, repeats=3).verdict is SpeedVerdict.FASTER
-    unknown = stats.without_interval(effect, stats.Gap.DISTURBED)
+    unknown = effect.without_interval(stats.Gap.DISTURBED)
     disturbed = judge_effect(unknown, prompts=8, repeats=3)
     assert (disturbed.verdict, disturbed.missing) == (SpeedVerdict.UNDECIDED, (Missing.QUIET,))
 

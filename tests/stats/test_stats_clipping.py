@@ -75,7 +75,7 @@ def test_a_clipped_run_narrows_the_interval_and_costs_a_degree_of_freedom() -> N
     complete = stats.paired_effect(_rates(1, 8, 5), alone)
     assert complete is not None
     assert clipped.cells == measured.cells == 40
-    widths = [effect.fit.half_width() or 0.0 for effect in (measured, clipped, complete)]
+    widths = [effect.half_width() or 0.0 for effect in (measured, clipped, complete)]
     assert widths[1] < widths[0] / 2
     assert widths[1] == pytest.approx(widths[2], rel=0.3)
 
@@ -86,9 +86,9 @@ def test_what_is_predicted_has_no_residual_so_the_variance_is_that_of_the_other_
     alone = Rates.of(flat(dict(rates)))
     clipped = stats.paired_effect(*stats.clip([rates, alone]))
     left_out = stats.paired_effect({cell: rate for cell, rate in rates.items() if cell[1] != 4}, alone)
-    assert clipped.fit.mean == pytest.approx(left_out.fit.mean)
-    assert clipped.fit.error == pytest.approx(left_out.fit.error)
-    assert clipped.fit.degrees == pytest.approx(left_out.fit.degrees)
+    assert clipped.mean == pytest.approx(left_out.mean)
+    assert clipped.error == pytest.approx(left_out.error)
+    assert clipped.degrees == pytest.approx(left_out.degrees)
 
 
 def test_the_quotient_of_two_arms_is_their_speed_up_after_clipping() -> None:

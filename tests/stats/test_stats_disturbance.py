@@ -21,7 +21,7 @@ def _rates(seed: int, *, cores_taken: float = 0.0, repeats: int = 5) -> Rates:
 
 def _width(one: Rates, other: Rates) -> float:
     effect = stats.paired_effect(one, other)
-    return effect.fit.half_width() or 0.0
+    return effect.half_width() or 0.0
 
 
 def test_a_busy_core_of_two_is_expected_to_halve_the_speed() -> None:
@@ -48,7 +48,7 @@ def test_a_ratio_of_one_and_a_half_is_still_found_beside_a_busy_core_and_a_twent
         arm = _rates(1, cores_taken=1)
         effect = stats.paired_effect(arm.with_table(gain * arm.table), alone)
         assert (effect.p_value < 0.05) is found
-        assert effect.fit.is_disturbed
+        assert effect.is_disturbed
 
 
 def test_a_sequence_is_widened_too() -> None:

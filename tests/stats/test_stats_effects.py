@@ -74,7 +74,7 @@ def test_variance_and_degrees_of_a_complete_table_follow_from_its_mean_squares()
     variance = (squares[0] + squares[1] - squares[2]) / 32
     degrees = 32 * variance / (squares[0] / 7 + squares[1] / 3 + squares[2] / 21)
     effect = _effect(logs, _loads(8, 4))
-    assert effect.fit.error == pytest.approx(math.sqrt(variance))
+    assert effect.error == pytest.approx(math.sqrt(variance))
     assert effect.degrees == pytest.approx(max(degrees, 3))
     assert effect.p_value == pytest.approx(
         2 * scipy.stats.t.sf(abs(logs.mean()) / math.sqrt(variance), max(degrees, 3))
@@ -99,7 +99,7 @@ def test_own_processes_count_a_repeat_only_where_it_is_significant() -> None:
     own, shared = _effect(logs), _effect(logs, _loads(8, 3))
     assert own.components.own_processes
     assert not shared.components.own_processes
-    assert (own.fit.error or 0) < (shared.fit.error or 0)
+    assert (own.error or 0) < (shared.error or 0)
     shifted = _effect(logs + np.array([-0.2, 0.0, 0.2]))
     assert shifted.degrees == pytest.approx(2, rel=0.1)
 
@@ -140,7 +140,7 @@ def test_turns_of_one_conversation_are_one_unit() -> None:
     assert (alone.components.prompts, together.components.prompts) == (20, 4)
     assert together.degrees == pytest.approx(3, rel=0.01)
     assert together.ratio.value == pytest.approx(alone.ratio.value)
-    assert (together.fit.error or 0) > 2 * (alone.fit.error or 0)
+    assert (together.error or 0) > 2 * (alone.error or 0)
 
 
 @pytest.mark.parametrize("repeats", [2, 6])
@@ -150,7 +150,7 @@ def test_fewer_than_three_loads_of_several_runs_give_an_estimate_only(repeats: i
     effect = _effect(0.4 + _two_way(1, 8, repeats, 0.0, 0.0, 0.01), loads)
     assert effect.gap is Gap.NOT_INTERLEAVED
     assert effect.ratio.value == pytest.approx(math.exp(0.4), rel=0.01)
-    assert (effect.p_value, effect.degrees, effect.fit.half_width()) == (None, None, None)
+    assert (effect.p_value, effect.degrees, effect.half_width()) == (None, None, None)
     assert effect.components.loads == 2
     assert effect.ratio.assumed_spread == 0.05
     half = math.log(effect.ratio.hi / effect.ratio.value)
