@@ -37,8 +37,7 @@ if TYPE_CHECKING:  # `as` says to type checkers that a name is public
     from ggufspec.domain import Sample as Sample
     from ggufspec.options import BenchOptions as BenchOptions
     from ggufspec.prompts import Prompt as Prompt
-    from ggufspec.report import frames as frames, plot as plot
-    from ggufspec.report.frames import runs as runs, summary as summary
+    from ggufspec.report import frames as frames, plot as plot, runs as runs, summary as summary
     from ggufspec.results import ResultSet as ResultSet, load as load
     from ggufspec.steps import Sink as Sink
 

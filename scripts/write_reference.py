@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -365,11 +366,19 @@ def python() -> Iterator[str]:
         yield f"## {title}\n"
         yield "| name | what it does |"
         yield "|---|---|"
-        for name in module.__all__:
-            value = getattr(module, name)
+        public = {name: getattr(module, name) for name in public_names(module)}
+        for name, value in public.items():
             if inspect.isclass(value) or inspect.isfunction(value):
                 yield f"| `{title}.{name}` | {_first(value)} |"
-        yield f"\n::: {title}\n    options:\n      members: [{', '.join(module.__all__)}]\n"
+        yield f"\n::: {title}\n    options:\n      members: [{', '.join(public)}]\n"
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """Return the names that a module lists, or else those of its own classes and functions."""
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    own = {name: getattr(value, "__module__", None) or "" for name, value in vars(module).items()}
+    return sorted(name for name, place in own.items() if name[0] != "_" and place.startswith(module.__name__))
 
 
 def _first(value: object) -> str:

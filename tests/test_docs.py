@@ -98,10 +98,14 @@ def test_the_reference_is_what_the_code_says() -> None:
 def test_the_site_documents_every_public_class_and_function(site: Path) -> None:
     page = (site / "reference" / "python.html").read_text(encoding="utf-8")
     modules = {"ggufspec": ggufspec, "ggufspec.frames": ggufspec.frames, "ggufspec.plot": ggufspec.plot}
-    values = {
-        f"{path}.{name}": getattr(module, name) for path, module in modules.items() for name in module.__all__
+    public = {
+        f"{path}.{name}"
+        for path, module in modules.items()
+        for name, value in inspect.getmembers(module)
+        if (inspect.isclass(value) or inspect.isfunction(value))
+        and name[0] != "_"
+        and value.__module__.startswith(module.__name__)
     }
-    public = {path for path, value in values.items() if inspect.isclass(value) or inspect.isfunction(value)}
     assert {"ggufspec.BenchOptions", "ggufspec.bench", "ggufspec.frames.logs", "ggufspec.plot.curve"} < public
     assert public - set(re.findall(r'<h\d id="([^"]+)"', page)) == set()
 

@@ -25,13 +25,13 @@ from ggufspec.report.text import figures
 class BundleRow(Row):
     """A bundle of a board; see ``analysis.PublishedBundle``."""
 
-    name: str = column("bundle", of="bundle.name", link="address")
-    state: str = column(of="bundle.state")
-    finding: str = column("what does not follow", of=lambda item: _first_finding(item["bundle"].findings))
-    rows: int = column("configurations", of=lambda item: len(item["bundle"].rows))
-    made_at: str = column("published", of=lambda item: item["bundle"].made_at[:10])
-    version: str = column("ggufspec", of="bundle.version")
-    sha256: str = column("SHA-256", of="bundle.sha256")
+    name: str = column("bundle", link="address")
+    state: str
+    finding: str = column("what does not follow", of=lambda bundle: _first_finding(bundle["findings"]))
+    rows: int = column("configurations", of=lambda bundle: len(bundle["rows"]))
+    made_at: str = column("published", of=lambda bundle: bundle["made_at"][:10])
+    version: str = column("ggufspec")
+    sha256: str = column("SHA-256")
 
 
 CONFIGURATIONS = TableLayout(
@@ -63,9 +63,9 @@ def html(board: Board, folder: Path, *, made_at: datetime | None = None) -> str:
         made_at: the time that the page names; None for now.
     """
     addresses = {bundle.sha256: _address(bundle.report, folder) for bundle in board.bundles}
-    configurations = CONFIGURATIONS.fill({"row": row, "address": addresses[row.sha256]} for row in board.rows)
-    bundles = _BUNDLES.fill(
-        {"bundle": bundle, "address": addresses[bundle.sha256]} for bundle in board.bundles
+    configurations, bundles = (
+        layout.fill({**vars(item), "address": addresses[item.sha256]} for item in items)
+        for layout, items in ((CONFIGURATIONS, board.rows), (_BUNDLES, board.bundles))
     )
     style, behaviour, filtering = map(read_source, ("style.css", "behaviour.js", "board.js"))
     return TEMPLATES.get_template("board.html").render(
@@ -114,12 +114,8 @@ def _filters(shown: FilledTable) -> Iterator[Filter]:
     for place, filtered in enumerate(shown.columns):
         cells = {row[place].text: row[place].key for row in shown.rows if row[place].text}
         if filtered.name in _FILTERED and len(cells) > 1:
-            values = sorted(cells, key=lambda text: _order(cells[text]))
+            values = sorted(cells, key=lambda text: (isinstance(cells[text], str), cells[text]))
             yield Filter(head=filtered.head, column=place, values=tuple(values))
-
-
-def _order(key: object) -> tuple[float, str]:
-    return (float(key), "") if isinstance(key, int | float) else (0.0, str(key))
 
 
 def _address(report: Path, folder: Path) -> str:

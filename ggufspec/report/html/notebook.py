@@ -15,7 +15,6 @@ from typing import Any
 
 from ggufspec import units
 from ggufspec.analysis import Arm, BenchComparison, Board, Diagnosis, arms, review
-from ggufspec.domain import Launch
 from ggufspec.report.columns import FilledTable
 from ggufspec.report.html import TEMPLATES, board
 from ggufspec.report.rows.benches import ComparedItem
@@ -27,6 +26,9 @@ from ggufspec.results import ResultSet
 from ggufspec.tuning import Tuned
 
 _MOST_ROWS = 40
+_WITHOUT: Mapping[str, Any] = {"all_rows": "", "served": (), "command": "", "id": "", "warnings": {}}
+"""The call that returns all rows where there are too many to show; what llama-server answered, and the
+command that starts it; the id of the bench; its warnings by name, with advice."""
 
 
 def notebook_html(value: object) -> str:
@@ -65,7 +67,7 @@ def tuned_html(tuned: Tuned) -> str:
     """Return a tuning as HTML for a notebook: a table of the measured arms, with the choice in bold."""
     measured = list_confirmed(tuned)
     groups = [row["measured"].arm for row in measured]
-    outlook, spent = tuned.outlook, tuned.spent
+    outlook, spent, launch = tuned.outlook, tuned.spent, tuned.launch
     effort = (
         f"{units.counted(len(outlook.prospects), 'configuration')} forecast from "
         f"{units.counted(len(outlook.prompts), 'prompt')}; the best were measured, and confirmed by new "
@@ -77,8 +79,8 @@ def tuned_html(tuned: Tuned) -> str:
         sentences=tuple(verdict(tuned)),
         table=replace(MEASURED, names=("models", *MEASURED.names[1:])).fill(measured),
         chosen=[row["recommended"] for row in measured],
-        served=tuple(configuration.served(tuned.launch, tuned.serving)),
-        command=_serving_command(tuned.launch),
+        served=tuple(configuration.served(launch, tuned.serving)),
+        command=shlex.join(launch.argv) if launch is not None and launch.failure is None else "",
         basis=(effort, *outlook.notes, _basis(tuned.results, groups)),
     )
 
@@ -119,7 +121,7 @@ def board_html(shown: Board) -> str:
     """Return a board as HTML for a notebook."""
     return _rendered(
         sentences=tuple(board.sentences(shown)),
-        table=board.CONFIGURATIONS.fill({"row": row, "address": None} for row in shown.rows),
+        table=board.CONFIGURATIONS.fill({**vars(row), "address": None} for row in shown.rows),
         all_rows="ggufspec.frames.board(…)",
         basis=tuple(
             f"{bundle.name}: {bundle.state.value}, SHA-256 {bundle.sha256}" for bundle in shown.bundles
@@ -138,22 +140,13 @@ def _page(results: ResultSet, groups: Sequence[Arm], *, sentences: Sequence[str]
     )
 
 
-def _serving_command(launch: Launch | None) -> str:
-    """Return the command that serves a choice, if llama-server was started by exactly that, and answered."""
-    return shlex.join(launch.argv) if launch is not None and launch.failure is None else ""
-
-
 def _rendered(
     *,
     sentences: Sequence[str],
     table: FilledTable,
     basis: Sequence[str],
     chosen: Sequence[bool] = (),
-    all_rows: str = "",
-    served: Sequence[str] = (),
-    command: str = "",
-    id: str = "",  # noqa: A002  # the users' word
-    warnings: Mapping[str, str] | None = None,
+    **parts: Any,
 ) -> str:
     """Render the template.
 
@@ -162,23 +155,15 @@ def _rendered(
         table: of which the first rows are shown.
         basis: what it rests on.
         chosen: whether each row is in bold.
-        all_rows: the call that returns all rows, if there are too many to show.
-        served: what llama-server answered.
-        command: that starts it.
-        id: of the bench.
-        warnings: by name, with advice.
+        parts: further ones, instead of those of ``_WITHOUT``.
     """
     return TEMPLATES.get_template("notebook.html").render(
+        {**_WITHOUT, **parts},
         sentences=sentences,
         columns=table.columns,
         rows=list(zip_longest(table.rows[:_MOST_ROWS], chosen[:_MOST_ROWS], fillvalue=False)),
         left_out=max(0, len(table.rows) - _MOST_ROWS),
-        all_rows=all_rows,
-        served=served,
-        command=command,
         basis=basis,
-        id=id,
-        warnings=warnings or {},
     )
 
 

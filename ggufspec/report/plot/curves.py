@@ -30,7 +30,10 @@ def draw_bars(rows: list[Datum]) -> alt.LayerChart:
     A name stands above its bar, not beside it: so it is whole on a phone, too.
     """
     y = alt.Y("row:O", sort=None, axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0))
-    shown = [{**row, "row": place, "value": _value(row)} for place, row in enumerate(rows)]
+    shown = [
+        {**row, "row": place, "value": f"{row['rate']} ({row['gain']})" if row["gain"] else str(row["rate"])}
+        for place, row in enumerate(rows)
+    ]
     x = alt.X("tps:Q", title="tokens/s", scale=look.speeds(rows), axis=alt.Axis(tickCount=5))
     base = alt.Chart(look.values(shown)).encode(
         y=y,
@@ -64,11 +67,6 @@ def draw_bars(rows: list[Datum]) -> alt.LayerChart:
     return look.dress(
         *layers, description=f"Tokens per second of each arm: {speeds}.", height=_BAND * len(rows)
     )
-
-
-def _value(row: Datum) -> str:
-    """Return tokens/s and the speed-up, if there is one: ``44.2 (1.35×)``."""
-    return f"{row['rate']} ({row['gain']})" if row["gain"] else str(row["rate"])
 
 
 _TPS = "tokens/s"
@@ -151,7 +149,7 @@ def has_curve(rows: list[Datum]) -> bool:
 def _series(
     rows: list[Datum], names: list[str], offset: float, sizes: alt.Axis, speeds: alt.Scale
 ) -> Iterator[Any]:
-    colours, shapes = look.series_scale(names)
+    colour, shape = look.marks("series:N", names)
     dashed = rows[0]["kind"] == "forecast"
     base = alt.Chart(look.values(sorted(rows, key=lambda row: row["gamma"]))).encode(
         x=alt.X(
@@ -160,7 +158,7 @@ def _series(
             axis=sizes,
             scale=alt.Scale(zero=False, padding=26, nice=False),
         ),
-        color=alt.Color("series:N", scale=colours, legend=look.legend(names)),
+        color=colour,
         tooltip=look.tooltip(SpeedRow, "label"),
     )
     y = alt.Y("tps:Q", title=_TPS, scale=speeds)
@@ -169,9 +167,7 @@ def _series(
         yield base.mark_rule(strokeWidth=1.5, opacity=0.6, xOffset=offset).encode(
             y=alt.Y("tps_lo:Q", title=_TPS), y2="tps_hi:Q"
         )
-    yield base.mark_point(filled=not dashed, size=60, opacity=1, xOffset=offset).encode(
-        y=y, shape=alt.Shape("series:N", scale=shapes, legend=look.legend(names))
-    )
+    yield base.mark_point(filled=not dashed, size=60, opacity=1, xOffset=offset).encode(y=y, shape=shape)
 
 
 def _label(best: Datum, points: list[Datum], offset: float) -> Any:

@@ -74,14 +74,13 @@ def draw_drift(rows: list[Datum]) -> alt.LayerChart | None:
     if len(rows) < 2:
         return None
     low, *_, high = sorted(row["relative"] for row in rows)
-    run_kinds = [
-        run_kind for run_kind in (RUN, ANCHOR, DISTURBED) if any(row["kind"] == run_kind for row in rows)
-    ]
-    marks = {
+    looks = {
         RUN: (look.QUIET, "circle"),
         ANCHOR: (look.BLUE, "diamond"),
         DISTURBED: (look.VERMILLION, "cross"),
     }
+    run_kinds = [run_kind for run_kind in looks if any(row["kind"] == run_kind for row in rows)]
+    colour, shape = look.marks("kind:N", run_kinds, [looks[run_kind] for run_kind in run_kinds])
     x = alt.X(
         "minutes:Q",
         title="minutes since the start",
@@ -94,25 +93,10 @@ def draw_drift(rows: list[Datum]) -> alt.LayerChart | None:
         axis=alt.Axis(format="%"),
         scale=alt.Scale(zero=False, domain=[min(low, 1 - _LEAST), max(high, 1 + _LEAST)]),
     )
-    legend = look.legend(run_kinds)
     points = (
         alt.Chart(look.values(rows))
         .mark_point(filled=True, size=40, opacity=0.75)
-        .encode(
-            x=x,
-            y=y,
-            color=alt.Color(
-                "kind:N",
-                legend=legend,
-                scale=alt.Scale(domain=run_kinds, range=[marks[run_kind][0] for run_kind in run_kinds]),
-            ),
-            shape=alt.Shape(
-                "kind:N",
-                legend=legend,
-                scale=alt.Scale(domain=run_kinds, range=[marks[run_kind][1] for run_kind in run_kinds]),
-            ),
-            tooltip=look.tooltip(DriftRow),
-        )
+        .encode(x=x, y=y, color=colour, shape=shape, tooltip=look.tooltip(DriftRow))
     )
     even = (
         alt.Chart(look.values([{"relative": 1}])).mark_rule(color=look.QUIET, strokeDash=[2, 3]).encode(y=y)

@@ -56,7 +56,7 @@ def draw_positions(rows: list[Datum]) -> alt.LayerChart | None:
     if not rows:
         return None
     names = distinct(rows, "series")
-    colours, shapes = look.series_scale(names)
+    colour, shape = look.marks("series:N", names)
     y_title = "accepted" if len(names) < 2 else f"accepted (dashed: {GIVEN})"
     measures = alt.StrokeDash(
         "measure:N",
@@ -71,7 +71,7 @@ def draw_positions(rows: list[Datum]) -> alt.LayerChart | None:
             scale=alt.Scale(zero=False, nice=False, padding=16),
         ),
         y=alt.Y("share:Q", title=y_title, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
-        color=alt.Color("series:N", scale=colours, legend=look.legend(names)),
+        color=colour,
         tooltip=look.tooltip(AcceptedAtRow),
     )
     rates = "; ".join(
@@ -83,9 +83,7 @@ def draw_positions(rows: list[Datum]) -> alt.LayerChart | None:
     )
     return look.dress(
         base.mark_line(strokeWidth=2).encode(strokeDash=measures),
-        base.mark_point(filled=True, size=45, opacity=1).encode(
-            shape=alt.Shape("series:N", scale=shapes, legend=look.legend(names))
-        ),
+        base.mark_point(filled=True, size=45, opacity=1).encode(shape=shape),
         description=f"Share of draft tokens accepted, by position in the draft. {rates}.",
     )
 
@@ -126,17 +124,17 @@ def draw_segments(rows: list[Datum]) -> alt.LayerChart | None:
     if not rows:
         return None
     names, parts = distinct(rows, "series"), distinct(rows, "segment")
-    colours, shapes = look.series_scale(names)
+    colour, shape = look.marks("series:N", names)
     base = alt.Chart(look.values(rows)).encode(
         y=alt.Y("segment:N", sort=parts, title=None, axis=alt.Axis(labelLimit=170)),
         yOffset=alt.YOffset("series:N", sort=names),
-        color=alt.Color("series:N", scale=colours, legend=look.legend(names)),
+        color=colour,
         tooltip=look.tooltip(AcceptedInRow),
     )
     scale = alt.Scale(domain=[0, 1])
     points = base.mark_point(filled=True, size=60, opacity=1).encode(
         x=alt.X("accepted:Q", title="accepted", axis=alt.Axis(format="%"), scale=scale),
-        shape=alt.Shape("series:N", scale=shapes, legend=look.legend(names)),
+        shape=shape,
     )
     known = any(row["accepted_lo"] is not None for row in rows)
     bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("accepted_lo:Q", scale=scale), x2="accepted_hi:Q")

@@ -55,22 +55,24 @@ def arm_rows(results: ResultSet) -> list[Datum]:
 
 def named_arms(results: ResultSet) -> list[tuple[Arm, Datum]]:
     """Return the arms with their rows of ``arm_rows``."""
-    named = [
+    arms = [
         (item.arm, _figures(item.arm, harmless_data(SummaryRow.record(item))))
         for item in BenchArm.list(results)
         if item.arm.role is not Role.DRAFTER
     ]
-    drafting = [row for arm, row in named if arm.role is Role.DRAFTING]
-    varied = _varied(drafting or [row for _, row in named], (*_SHARED, *_DRAFTING_ONLY))
-    for arm, row in named:
+    drafting = [row for arm, row in arms if arm.role is Role.DRAFTING]
+    compared = drafting or [row for _, row in arms]
+    varied = [name for name in (*_SHARED, *_DRAFTING_ONLY) if len({row[name] for row in compared}) > 1]
+    for arm, row in arms:
         drafts = arm.role is Role.DRAFTING
-        name = _named(row, varied if drafts else [name for name in varied if name in _SHARED])
-        name = ", ".join(filter(None, (name, "synthetic"))) if arm.synthetic else name
+        settings = varied if drafts else [name for name in varied if name in _SHARED]
+        named = [_FORMATS[name](row[name]) for name in settings if row[name] is not None]
+        name = ", ".join((*named, "synthetic") if arm.synthetic else named)
         size = "drafting" if arm.draft_size is None else f"γ={arm.draft_size}"
         first = size if drafts else "target alone"
         row["label"] = f"{first}, {name}" if name else first
         row["series"] = (name or "measured") if drafts else row["label"]
-    return named
+    return arms
 
 
 def flatten(name: str, estimate: Estimate) -> Datum:
@@ -94,12 +96,10 @@ def stem(filename: object) -> str:
 
 
 def _figures(arm: Arm, row: Datum) -> Datum:
-    unknown = {
-        f"{name}{end}": None
-        for name in ("gen_tps", "speedup")
-        if not _has_meaning(row, name)
-        for end in ("_lo", "_hi")
-    }
+    unknown: Datum = {}  # intervals that say nothing are not drawn
+    for name, estimate in (("gen_tps", arm.rate), ("speedup", arm.gain.ratio if arm.gain else None)):
+        if estimate is None or not is_meaningful(estimate):
+            unknown |= {f"{name}_lo": None, f"{name}_hi": None}
     sizes = [size for size in arm.good.column("peak_rss_bytes") if size]
     return {
         **row,
@@ -111,21 +111,6 @@ def _figures(arm: Arm, row: Datum) -> Datum:
         "gain": row["speedup"] and units.format_factor(row["speedup"]),
         "peak_rss_bytes": max(sizes, default=None),
     }
-
-
-def _has_meaning(row: Datum, name: str) -> bool:
-    """Whether a figure has an interval that says something: others are not drawn."""
-    value, lo, hi = (row[f"{name}{end}"] for end in ("", "_lo", "_hi"))
-    return value is not None and is_meaningful(Estimate(value=value, lo=lo, hi=hi))
-
-
-def _named(row: Datum, names: Sequence[str]) -> str:
-    """Return the values of some columns as text: ``small, p-min 0.5``."""
-    return ", ".join(_FORMATS[name](row[name]) for name in names if row[name] is not None)
-
-
-def _varied(rows: Sequence[Datum], names: Sequence[str]) -> list[str]:
-    return [name for name in names if len({row[name] for row in rows}) > 1]
 
 
 def _headed(column: Column, value: Any) -> str:
@@ -208,11 +193,19 @@ def speeds(rows: list[Datum]) -> alt.Scale:
     return alt.Scale(zero=True, domainMax=highest, clamp=True)
 
 
-def series_scale(names: list[str]) -> tuple[alt.Scale, alt.Scale]:
-    """Return colours and shapes of named series; after six series, colours repeat with other shapes."""
-    colours = [PALETTE[position % len(PALETTE)] for position in range(len(names))]
-    shapes = [SHAPES[(position + position // len(PALETTE)) % len(SHAPES)] for position in range(len(names))]
-    return alt.Scale(domain=names, range=colours), alt.Scale(domain=names, range=shapes)
+def marks(field: str, names: list[str], looks: Sequence[tuple[str, str]] = ()) -> tuple[alt.Color, alt.Shape]:
+    """Return the colours and shapes of what a field names, with one legend.
+
+    Args:
+        field: for example ``series:N``.
+        names: its values, in order.
+        looks: colour and shape of each. By default, colours repeat with other shapes after six names.
+    """
+    n = len(PALETTE)
+    looks = looks or [(PALETTE[place % n], SHAPES[(place + place // n) % n]) for place in range(len(names))]
+    colours, shapes = (alt.Scale(domain=names, range=[*each]) for each in zip(*looks, strict=True))
+    title = legend(names)
+    return alt.Color(field, scale=colours, legend=title), alt.Shape(field, scale=shapes, legend=title)
 
 
 def legend(names: list[str]) -> alt.Legend | None:

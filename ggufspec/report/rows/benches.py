@@ -126,6 +126,14 @@ class SettingsRow(Row):
     rate: float | None = column("requests/s", of="traffic.rate", help="Requests that arrived in a second.")
 
 
+class VersionRow(Row):
+    """A version of llama.cpp."""
+
+    llama_version: str | None = column(of=lambda build: releases.identify(build).tag)
+    llama_commit: str | None = column(of=lambda build: releases.identify(build).commit)
+    llama_cpp_python: str | None = column(of=lambda build: releases.identify(build).package)
+
+
 class OriginRow(Row):
     """Where the rows of a bench come from: its id, its date (UTC), the machine and the versions."""
 
@@ -136,9 +144,7 @@ class OriginRow(Row):
     ggufspec_version: str = column(
         of=lambda _: metadata.version("ggufspec"), help="The version that writes the rows."
     )
-    llama_version: str | None = column(of=lambda meta: releases.identify(meta.build).tag)
-    llama_commit: str | None = column(of=lambda meta: releases.identify(meta.build).commit)
-    llama_cpp_python: str | None = column(of=lambda meta: releases.identify(meta.build).package)
+    llama: VersionRow = column(of="build")
 
 
 class AcceptanceRow(Row):
@@ -228,17 +234,10 @@ class AuditRow(Row):
     audit_unjudged: str | None = column(of=lambda summary: "; ".join(summary.unjudged) or None)
 
 
-class BuildRow(Row):
+class BuildRow(VersionRow):
     """The llama.cpp that measured."""
 
-    llama_version: str | None = column(of=lambda build: releases.identify(build).tag)
-    llama_commit: str | None = column(of=lambda build: releases.identify(build).commit)
-    llama_cpp_python: str | None = column(of=lambda build: releases.identify(build).package)
     backend: str | None
-
-
-def _all_same(arm: Arm) -> bool | None:
-    return all(arm.compared.values()) if arm.compared else None
 
 
 def _texts(arm: Arm) -> str:
@@ -291,7 +290,7 @@ class ArmRow(Row):
     ttft_s: float | None
     traffic: TrafficRow = column(of=lambda arm: arm if arm.traffic else None)
     energy: EnergyRow
-    text_identical: bool | None = column(of=_all_same)
+    text_identical: bool | None = column(of=lambda arm: all(arm.compared.values()) if arm.compared else None)
     texts: str = shown("text unchanged", of=_texts)
     valid: float | None = column(
         "valid",

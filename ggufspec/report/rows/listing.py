@@ -98,25 +98,25 @@ class LocalPairRow(Row):
 
 
 class ConfigurationRow(Row):
-    """An arm of a published bench with the address of its report; see ``analysis.BoardRow``."""
+    """An arm of a published bench, see ``analysis.BoardRow``; ``address`` is that of its report."""
 
-    bundle: str = column(of="row.bundle")
-    sha256: str = column(of="row.sha256")
-    pair: str = column(of="row.pair")
-    machine: str = column(of="row.machine")
-    build: str = column("llama.cpp", of="row.build")
-    gamma: int | None = column("γ", of="row.gamma")
-    rate: float = shown("tokens/s", units.format_rate, of="row.tps.value")
-    tps: Estimate = column("tokens/s", units.format_rate, of="row.tps")
-    speedup: Estimate | None = column("speed-up", units.format_factor, of="row.speedup")
-    verdict: str | None = column(of="row.verdict")
-    bench: str = column("report", of="row.bench", link="address")
-    state: str = column("bundle is", of="row.state")
-    target_tps: float | None = column("target alone, tokens/s", units.format_rate, of="row.target_tps")
-    accept_rate: float | None = column("accepted", units.format_percent, of="row.accept_rate")
-    layers: int | None = column("GPU layers", of="row.layers")
-    threads: int | None = column(of="row.threads")
-    users: int | None = column(of="row.users")
-    p_min: float | None = column("p-min", of="row.p_min")
-    engine: str = column(of="row.engine")
-    runs: int = column(of="row.runs")
+    bundle: str
+    sha256: str
+    pair: str
+    machine: str
+    build: str = column("llama.cpp")
+    gamma: int | None = column("γ")
+    rate: float = shown("tokens/s", units.format_rate, of="tps.value")
+    tps: Estimate = column("tokens/s", units.format_rate)
+    speedup: Estimate | None = column("speed-up", units.format_factor)
+    verdict: str | None
+    bench: str = column("report", link="address")
+    state: str = column("bundle is")
+    target_tps: float | None = column("target alone, tokens/s", units.format_rate)
+    accept_rate: float | None = column("accepted", units.format_percent)
+    layers: int | None = column("GPU layers")
+    threads: int | None
+    users: int | None
+    p_min: float | None = column("p-min")
+    engine: str
+    runs: int

@@ -26,20 +26,27 @@ def break_even(rate: float) -> str:
     return "never" if rate > 1 else units.format_percent(max(rate, 0))
 
 
-class CategoryForecastRow(Row):
-    """The forecast of a configuration; ``category`` is null over all prompts."""
+class RoundsRow(Row):
+    """How many rounds are forecast, and how many there may be where near-ties fall otherwise."""
 
-    category: str | None
-    prompts: int
     n_rounds: float
     n_rounds_lo: int | None = column(
         of="round_range.fewest",
-        help="The fewest where near-ties fall otherwise; null if not asked for.",
+        help="The fewest; null where that was not asked for: of slower configurations, and for several users "
+        "or sampled texts.",
     )
     n_rounds_hi: int | None = column(of="round_range.most", help="The most.")
     sure_texts: int | None = column(
         of="round_range.sure_texts", help="Prompts whose text no near-tie of the target can change."
     )
+
+
+class CategoryForecastRow(Row):
+    """The forecast of a configuration; ``category`` is null over all prompts."""
+
+    category: str | None
+    prompts: int
+    rounds: RoundsRow = column(of=lambda forecast: forecast)
     n_drafted: float
     n_accepted: float
     accept_rate: float | None = column("accepted", units.format_percent)

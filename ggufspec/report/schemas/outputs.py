@@ -17,7 +17,7 @@ from ggufspec.choices import Layers
 from ggufspec.domain import Estimate, Launch, Serving, SpeedVerdict
 from ggufspec.report.columns import Column, Row, column
 from ggufspec.report.rows.benches import ComparisonRow, MannerRow, NamedAdvice, OriginRow, SummaryRow
-from ggufspec.report.rows.plans import FinalistRow, PlanRow, list_finalists
+from ggufspec.report.rows.plans import FinalistRow, PlanRow, RoundsRow, list_finalists
 from ggufspec.report.schemas import schema_name
 from ggufspec.results import json_schema
 
@@ -77,16 +77,7 @@ class ForecastReport(Row):
     tokens_per_s: Estimate = column(of="overall.tokens_per_s")
     speedup: Estimate = column(of="overall.speedup")
     accept_rate: float | None = column(of="overall.accept_rate")
-    n_rounds: float = column(of="overall.n_rounds")
-    n_rounds_lo: int | None = column(
-        of="overall.round_range.fewest",
-        help="How few rounds there may be where near-ties fall otherwise; null where that was not asked for: "
-        "of slower configurations, and for several users or sampled texts.",
-    )
-    n_rounds_hi: int | None = column(of="overall.round_range.most", help="How many.")
-    sure_texts: int | None = column(
-        of="overall.round_range.sure_texts", help="Prompts whose text no near-tie of the target can change."
-    )
+    rounds: RoundsRow = column(of="overall")
     break_even_accept_rate: float | None = column(of="overall.break_even_accept_rate")
 
 

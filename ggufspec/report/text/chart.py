@@ -35,7 +35,10 @@ def curve(results: ResultSet, *, width: int | None = None, ascii_only: bool | No
     if all(arm.role is Role.TARGET for arm in shown):
         return ""
     names = _names(shown)
-    labels = [_label(arm) for arm in shown]
+    labels = [
+        f"{units.format_rate(arm.speed)}{f'  {arm.gain.ratio.value:.2f}×' if arm.gain else ''}"
+        for arm in shown
+    ]
     columns = shutil.get_terminal_size().columns if width is None else width
     beside = max(map(len, names)) + max(map(len, labels)) + 4
     room = max(_NARROWEST, min(_WIDEST, columns - beside))
@@ -110,11 +113,6 @@ def _names(shown: Sequence[Arm]) -> list[str]:
         parts += ["synthetic"] if arm.synthetic else []
         names.append(" ".join(parts))
     return names
-
-
-def _label(arm: Arm) -> str:
-    rate = units.format_rate(arm.rate.value) if arm.rate else ""
-    return f"{rate}  {arm.gain.ratio.value:.2f}×" if arm.gain else rate
 
 
 def _ends(rate: Estimate) -> tuple[float, float]:

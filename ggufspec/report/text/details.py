@@ -76,33 +76,34 @@ _WHERE_ROUNDS_COUNT = (
     "An accepted token counts where it stands. A round and its rejected tokens count where the target's own "
     "token stands that ended it."
 )
+
+
+def _layout(row: type[Row], part: str, *figures: str) -> TableLayout:
+    """Return the layout of a table with a row for each arm and part."""
+    return TableLayout(
+        row=row,
+        names=("role", *_SETTINGS, part, *figures),
+        if_varied=_SETTINGS,
+        blank_is_default=BLANK_IS_DEFAULT,
+        kind="role",
+        labels=("role", "draft", part),
+    )
+
+
 _PARTS: dict[str, tuple[TableLayout, Callable[[Arm], Iterable[object]], str]] = {
     "turn": (
-        TableLayout(
-            row=TurnRow,
-            names=(
-                *("role", *_SETTINGS, "turn", "conversations", "prompt_tokens", "cached_tokens", "ttft_s"),
-                *("gen_tps", "accept_rate", "mean_accepted_length", "speedup", "verdict"),
-            ),
-            if_varied=_SETTINGS,
-            blank_is_default=BLANK_IS_DEFAULT,
-            kind="role",
-            labels=("role", "draft", "turn"),
+        _layout(
+            TurnRow,
+            *("turn", "conversations", "prompt_tokens", "cached_tokens", "ttft_s", "gen_tps"),
+            *("accept_rate", "mean_accepted_length", "speedup", "verdict"),
         ),
         ArmOnPrompts.by_turn,
         "First token: geometric mean of the time from the request to it.",
     ),
     "segment": (
-        TableLayout(
-            row=SegmentRow,
-            names=(
-                *("role", *_SETTINGS, "segment", "n_tokens", "share", "accept_rate", "tokens_per_round"),
-                *("token_s", "speedup"),
-            ),
-            if_varied=_SETTINGS,
-            blank_is_default=BLANK_IS_DEFAULT,
-            kind="role",
-            labels=("role", "draft", "segment"),
+        _layout(
+            SegmentRow,
+            *("segment", "n_tokens", "share", "accept_rate", "tokens_per_round", "token_s", "speedup"),
         ),
         of_segments,
         _WHERE_ROUNDS_COUNT,
@@ -276,19 +277,8 @@ _VARIANCE = TableLayout(
 _CHECKS = TableLayout(
     row=CheckRow,
     names=(
-        *(
-            *_ARM,
-            "speedup",
-            "p_value",
-            "degrees",
-            "verdict",
-            "median",
-            "work",
-            "of_all",
-            "of_first",
-            "n_cells",
-        ),
-        *("left_out", "accepted", "length", "per_draft"),
+        *(*_ARM, "speedup", "p_value", "degrees", "verdict", "median", "work", "of_all", "of_first"),
+        *("n_cells", "left_out", "accepted", "length", "per_draft"),
     ),
     always=("what", "draft"),
     labels=("what", "draft"),

@@ -65,16 +65,14 @@ def render(
         GgufspecError: parquet needs a library that is not installed.
     """
     before = {**({"schema": schemas.schema_name(schema)} if schema else {}), **(origin or {})}
-    if before and format in _WITH_ORIGIN:
-        return _WITH_ORIGIN[format]([{**before, **row} for row in records(frame)])
-    return FORMATS[format](frame, title)
+    return FORMATS[format](frame, title, before)
 
 
-def _terminal(frame: DataFrame, _title: str) -> str:
+def _terminal(frame: DataFrame, *_: Any) -> str:
     return for_people(frame, tables.TERMINAL)
 
 
-def _markdown(frame: DataFrame, _title: str) -> str:
+def _markdown(frame: DataFrame, *_: Any) -> str:
     return for_people(frame, "md")
 
 
@@ -97,34 +95,20 @@ def for_people(frame: DataFrame, output: str) -> str:
     return tables.grid(names, cells, output, labels=labels) + "\n"
 
 
-def _csv(frame: DataFrame, _title: str) -> str:
+def _csv(frame: DataFrame, *_: Any) -> str:
     # as objects: pandas 2 would make floats of whole numbers where one of them is missing
     return frame.astype(object).map(_csv_cell).to_csv(index=False, lineterminator="\n")
 
 
-def _json(frame: DataFrame, _title: str) -> str:
-    return _rows_json(records(frame))
+def _json(frame: DataFrame, _title: str, before: Mapping[str, Any]) -> str:
+    return to_json([{**before, **row} for row in records(frame)], indent=2) + "\n"
 
 
-def _jsonl(frame: DataFrame, _title: str) -> str:
-    return _rows_jsonl(records(frame))
+def _jsonl(frame: DataFrame, _title: str, before: Mapping[str, Any]) -> str:
+    return "".join(to_json({**before, **row}) + "\n" for row in records(frame))
 
 
-def _rows_json(rows: Sequence[Mapping[str, Any]]) -> str:
-    return to_json(rows, indent=2) + "\n"
-
-
-def _rows_jsonl(rows: Sequence[Mapping[str, Any]]) -> str:
-    return "".join(to_json(row) + "\n" for row in rows)
-
-
-_WITH_ORIGIN: Mapping[str, Callable[[Sequence[Mapping[str, Any]]], str]] = {
-    "json": _rows_json,
-    "jsonl": _rows_jsonl,
-}
-
-
-def _sql(frame: DataFrame, title: str) -> str:
+def _sql(frame: DataFrame, title: str, _before: Mapping[str, Any]) -> str:
     rows = records(frame)
     columns = ", ".join(f'"{name}" {_sql_type([row[name] for row in rows])}' for name in frame.columns)
     names = ", ".join(f'"{name}"' for name in frame.columns)
@@ -135,7 +119,7 @@ def _sql(frame: DataFrame, title: str) -> str:
     return f'CREATE TABLE IF NOT EXISTS "{title}" ({columns});\n' + "".join(inserts)
 
 
-def _parquet(frame: DataFrame, _title: str) -> bytes:
+def _parquet(frame: DataFrame, *_: Any) -> bytes:
     try:
         return frame.to_parquet(index=False)
     except ImportError as error:
@@ -144,7 +128,7 @@ def _parquet(frame: DataFrame, _title: str) -> bytes:
         ) from error
 
 
-FORMATS: Mapping[str, Callable[[DataFrame, str], str | bytes]] = {
+FORMATS: Mapping[str, Callable[[DataFrame, str, Mapping[str, Any]], str | bytes]] = {
     tables.TERMINAL: _terminal,
     "md": _markdown,
     "csv": _csv,

@@ -93,7 +93,9 @@ def _state(progress: Progress) -> Iterator[str]:
     yield f"{progress.n_done:,} {bound_word} {units.counted(progress.n_planned, 'run')}"
     if progress.left_s is not None and progress.n_done < progress.n_planned:
         bound = "at most" if progress.is_most else "about"
-        yield f"{bound} {_format_left(progress.left_s)} left"
+        left_s = progress.left_s  # without fractions of a second
+        left = f"{max(1, round(left_s))} s" if left_s < _SOON_S else units.format_duration(left_s)
+        yield f"{bound} {left} left"
     if progress.running is not None:
         yield f"running {describe_run(progress.running)}"
 
@@ -110,8 +112,3 @@ def _describe_gain(arm: Arm) -> str:
     drafting, gain = arm.spec.drafts_by, arm.gain
     assert gain is not None
     return f"{drafting.chain} γ={drafting.n_max}: {figures.factor(gain.ratio)}"
-
-
-def _format_left(seconds: float) -> str:
-    """Return a time for people, without fractions of a second."""
-    return f"{max(1, round(seconds))} s" if seconds < _SOON_S else units.format_duration(seconds)

@@ -242,14 +242,9 @@ def _tuned_command(results: ResultSet) -> list[str]:
     """Return the command that measures a tuned configuration on its tuning's texts, as long as its runs."""
     lengths = {spec.n_predict for spec in results.current.specs}
     length = ("-n", str(*lengths)) if len(lengths) == 1 else ()
-    return ["ggufspec", "bench", "--tuned", results.meta.id, *_text_words(results.meta.command[1:]), *length]
-
-
-def _text_words(words: Sequence[str]) -> Iterator[str]:
-    """Yield the options of a command line that choose texts, with their values."""
-    for option, part in _divided(words):
-        if option in _TEXTS:
-            yield from part
+    divided = _divided(results.meta.command[1:])
+    texts = [word for option, part in divided if option in _TEXTS for word in part]
+    return ["ggufspec", "bench", "--tuned", results.meta.id, *texts, *length]
 
 
 def _without(words: Sequence[str], options: frozenset[str]) -> Iterator[str]:

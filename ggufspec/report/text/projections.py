@@ -200,7 +200,9 @@ def sweep_plan(suite: RunPlan, output: str, engine: str) -> str | bytes:
     for_people = output in tables.FOR_PEOPLE
     if for_people and arms.total() > _MOST_READ and isinstance(suite.blocks, Blocks):
         summary = _summary(suite, runplan.total(suite, experience))
-        return f"{figures.engine(engine)}\n\n{_axes(suite.blocks, output)}\n\n{summary}"
+        axes = [[name, f"{count:,}"] for name, count in sizes(suite.blocks.sweep).items()]
+        table = tables.grid(("axis", "values"), axes, output)
+        return f"{figures.engine(engine)}\n\n{table}\n\n{summary}"
     if arms.total() > _MOST_ROWS:
         raise GgufspecError(
             f"{arms.total():,} arms are more than {_MOST_ROWS:,}, the most rows that a plan has",
@@ -214,12 +216,6 @@ def sweep_plan(suite: RunPlan, output: str, engine: str) -> str | bytes:
         return formats.render(frame, output, title="cells")
     table = formats.for_people(frame, output)
     return f"{figures.engine(engine)}\n\n{table}\n{_summary(suite, sum(expected.values()))}"
-
-
-def _axes(blocks: Blocks, output: str) -> str:
-    """Return one row per axis that has several values."""
-    rows = [[name, f"{count:,}"] for name, count in sizes(blocks.sweep).items()]
-    return tables.grid(("axis", "values"), rows, output)
 
 
 def _summary(suite: RunPlan, seconds: float) -> str:

@@ -22,7 +22,10 @@ def list_facts(results: ResultSet) -> dict[str, str]:
     servers = {"servers": "; ".join(endpoint.summary for endpoint in endpoints)}
     facts = {
         **(servers if endpoints else _of_build(meta.build)),
-        **{f"llama.cpp {name}": _summarize_build(build) for name, build in meta.builds.items()},
+        **{
+            f"llama.cpp {name}": ", ".join(filter(None, _of_build(build).values()))
+            for name, build in meta.builds.items()
+        },
         "engine": meta.engine,
         "models": ", ".join(
             f"{file.name}: {file.summary}" for file in meta.files or () if file.use is FileUse.MODEL
@@ -57,11 +60,6 @@ def _of_build(build: Build) -> Mapping[str, str | None]:
         "build flags": " ".join(build.flags),
         "programs": build.path,
     }
-
-
-def _summarize_build(build: Build) -> str:
-    """Return one of several builds in a line."""
-    return ", ".join(filter(None, _of_build(build).values()))
 
 
 def _of_machine(machine: Machine) -> Mapping[str, str | None]:
@@ -165,17 +163,12 @@ def _lines(install: Install) -> list[str]:
     details = [
         f"can: {abilities}" if abilities else "the library alone: --engine inprocess",
         *install.devices,
-        _added(install.added),
+        " ".join(("cmake:", *(f"-D{definition}" for definition in install.added))) if install.added else None,
     ]
     return [
         f"{version}  {backend}  ({install.origin})  {install.root}",
         *(f"    {line}" for line in (*details, install.note) if line),
     ]
-
-
-def _added(definitions: Sequence[str]) -> str | None:
-    """Return the options of CMake that the user added, as one line; None without any."""
-    return f"cmake: {' '.join(f'-D{definition}' for definition in definitions)}" if definitions else None
 
 
 def _skipped_lines(build: Skipped) -> list[str]:

@@ -6,6 +6,7 @@ import itertools
 import json
 import shlex
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -71,7 +72,7 @@ def text(tuned: Tuned, install: Install, bench: str, output: str = "md") -> str:
         *configuration.served(tuned.launch, tuned.serving),
         *(f"{name}{meanwhile}:\n    {line}" for name, line in programs.items()),
         *(f"{name}:\n    {line}" for name, line in measuring.items()),
-        f"as an entry of your own catalogue:\n{_indented(pair_entry(tuned))}",
+        f"as an entry of your own catalogue:\n{textwrap.indent(pair_entry(tuned), '    ').rstrip()}",
         "",
         *_basis(tuned),
         *(f"warning {name}: {advice}" for name, advice in review.warnings(tuned.results).items()),
@@ -150,16 +151,13 @@ def verdict(tuned: Tuned) -> Iterator[str]:
     policy = tuple(configuration.policy(overall.recommendation, choices, tuned.launch))
     yield from policy
     if overall.candidate is not None and not policy:
-        alone = max((arm for arm in _confirmed(tuned) if arm.role is Role.TARGET), key=lambda arm: arm.speed)
+        confirmed = (arm for arm in arms.group(tuned.results) if arm.role is Role.TARGET)
+        alone = max(confirmed, key=lambda arm: arm.speed)
         yield from judgements.depends_on_text(overall.candidate, alone)
     for spec, reason in tuned.passed_over:
         yield configuration.passed_over(spec, reason)
     yield from _drafters(tuned)
     yield from _selected(tuned)
-
-
-def _confirmed(tuned: Tuned) -> list[Arm]:
-    return [arm for arm in arms.group(tuned.results) if arm.rate is not None]
 
 
 def _drafters(tuned: Tuned) -> Iterator[str]:
@@ -199,7 +197,10 @@ def _found_of_drafter(measured: Sequence[tuple[Arm, str]], forecast: Sequence[Pr
 def _selected(tuned: Tuned) -> Iterator[str]:
     """Yield what is not told apart from the choice, what stands at the edge, and what cannot be chosen."""
     selection, chosen = tuned.selection, tuned.overall.arm.spec
-    if tuned.overall.drafts and len(selection.alike) > 1 and _is_in(chosen, selection.alike):
+    is_alike = any(
+        (chosen.drafting, chosen.drafter) == (spec.drafting, spec.drafter) for spec in selection.alike
+    )
+    if tuned.overall.drafts and len(selection.alike) > 1 and is_alike:
         yield f"{_names(selection.alike)} are alike here; the smallest draft is recommended."
     if selection.edge is not None and selection.fastest is not None:
         yield (
@@ -209,11 +210,6 @@ def _selected(tuned: Tuned) -> Iterator[str]:
     if selection.unlike_target:
         named = ", ".join(map(configuration.name, selection.unlike_target))
         yield f"Not considered, because the text differs from the target's own: {named}."
-
-
-def _is_in(spec: RunSpec, specs: Sequence[RunSpec]) -> bool:
-    """Whether a configuration is one of several."""
-    return any(spec.drafting == other.drafting and spec.drafter == other.drafter for other in specs)
 
 
 def _names(specs: Sequence[RunSpec]) -> str:
@@ -250,13 +246,15 @@ def _basis(tuned: Tuned) -> Iterator[str]:
     outlook, spent = tuned.outlook, tuned.spent
     forecast = units.counted(len(outlook.prospects), "configuration")
     prompts = units.counted(len(outlook.prompts), "prompt")
+    measured = tuned.selection.results.current.specs
+    finalists = {(spec.pair, spec.drafting, spec.offload) for spec in measured if spec.drafting is not None}
     made = "Nothing was forecast; measured on"
     if outlook.prospects:
         is_traced = outlook.prospects[0].overall.draft_share is not None
         made = f"{forecast} forecast from one {'trace' if is_traced else 'run'} of"
     yield (
         f"{made} {prompts}, {outlook.n_predict} tokens each. "
-        f"{units.counted(_finalists(tuned), 'finalist')} measured; these figures are new runs of the best."
+        f"{units.counted(len(finalists), 'finalist')} measured; these figures are new runs of the best."
     )
     yield (
         f"Time: {spent.total_s:.0f} s, of which traces {spent.traces_s:.1f} s, "
@@ -265,11 +263,6 @@ def _basis(tuned: Tuned) -> Iterator[str]:
     )
     stored, selected = tuned.results.meta.id, tuned.selection.results.meta.id
     yield f"Stored as {stored}: `ggufspec show {stored}` prints the measured arms; finalists: {selected}."
-
-
-def _finalists(tuned: Tuned) -> int:
-    specs = tuned.selection.results.current.specs
-    return len({(spec.pair, spec.drafting, spec.offload) for spec in specs if spec.drafting is not None})
 
 
 def _name(spec: RunSpec) -> str:
@@ -284,10 +277,6 @@ def _model(model: ModelFile) -> str:
     if model.repo is not None:
         return f"{{ repo = {json.dumps(model.repo)}, file = {json.dumps(model.filename)} }}"
     return f"{{ path = {json.dumps(str(model.path))} }}"
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def table(outlook: TuningForecast, engine: str, output: str = "md") -> str:

@@ -30,11 +30,11 @@ def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
 
 def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
     """Return what was found of the arms that draft beside one target alone."""
-    load, alone = where(base), _alone(base)
+    load, alone = where(base), f"{base.models[0]} alone"
     judged = [(arm, arm.judgement) for arm in drafting if arm.judgement is not None]
     ranking = rank(judged)
     if ranking.best is None or ranking.judgement is None:
-        arm, judgement = max(judged, key=lambda pair: _gain(pair[0]))
+        arm, judgement = max(judged, key=lambda pair: pair[0].gain.ratio.value if pair[0].gain else 0.0)
         ratio = f"{judgements.ratio(judgement)} the speed of {alone}"
         return f"{load}No verdict: {inside(name(arm))} has {ratio}. {text_sentence(arm)}"
     best, judgement = ranking.best, ranking.judgement
@@ -99,16 +99,8 @@ def name(arm: Arm) -> str:
     return f"Drafting with {arm.drafts_with} at {how}"
 
 
-def _alone(base: Arm) -> str:
-    return f"{base.models[0]} alone"
-
-
 def _rate(arm: Arm) -> str:
     return f"{figures.rate(arm.rate)} tokens/s" if arm.rate else "unknown speed"
-
-
-def _gain(arm: Arm) -> float:
-    return arm.gain.ratio.value if arm.gain else 0.0
 
 
 def text_sentence(arm: Arm) -> str:

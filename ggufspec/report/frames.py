@@ -59,38 +59,8 @@ from ggufspec.results import Meta, ResultSet
 from ggufspec.tuning import Prospect, Tuned
 from ggufspec.tuning.bisect import Bisection, Verdict
 
-__all__ = [
-    "benches",
-    "bisection",
-    "board",
-    "categories",
-    "comparison",
-    "crossover",
-    "finalists",
-    "forecasts",
-    "join_machines",
-    "logs",
-    "machines",
-    "memory_plans",
-    "origin",
-    "outlooks",
-    "planned_arms",
-    "planned_blocks",
-    "positions",
-    "prompts",
-    "prospects",
-    "read_parquet",
-    "rounds",
-    "runs",
-    "segments",
-    "served_forecasts",
-    "sort_by_arm",
-    "summary",
-    "turns",
-]
 
-
-def frame(row: type[Row], items: Iterable[Any]) -> pd.DataFrame:
+def _frame(row: type[Row], items: Iterable[Any]) -> pd.DataFrame:
     """Return a frame with a row for each item, in which integers stay integers even if some are absent."""
     records = [row.record(item) for item in items]
     return pd.DataFrame(records, columns=list(row.names()), dtype=object).convert_dtypes()
@@ -108,12 +78,12 @@ def summary(results: ResultSet) -> pd.DataFrame:
 
     What the columns hold says ``report.rows.SummaryRow``; intervals are of 95 %, see stats.
     """
-    return frame(SummaryRow, BenchArm.list(results))
+    return _frame(SummaryRow, BenchArm.list(results))
 
 
 def machines(benches: Mapping[str, ResultSet]) -> pd.DataFrame:
     """Return one row per arm of each machine, with the machine before the columns of ``summary``."""
-    return frame(
+    return _frame(
         MachineRow,
         (
             {"machine": machine, "summary": arm}
@@ -155,7 +125,7 @@ def prompts(results: ResultSet) -> pd.DataFrame:
 
     A prompt of which every cell is excluded, because it was disturbed or its text differs, has no tokens/s.
     """
-    return frame(
+    return _frame(
         PromptRow,
         (
             ArmOnPrompts(arm=arm, prompts=(prompt,))
@@ -168,32 +138,34 @@ def prompts(results: ResultSet) -> pd.DataFrame:
 @named_options
 def categories(results: ResultSet) -> pd.DataFrame:
     """Return one row per arm and category of prompts: the columns of ``summary`` for these prompts only."""
-    return frame(CategoryRow, (part for arm in arms.group(results) for part in ArmOnPrompts.by_category(arm)))
+    return _frame(
+        CategoryRow, (part for arm in arms.group(results) for part in ArmOnPrompts.by_category(arm))
+    )
 
 
 @named_options
 def turns(results: ResultSet) -> pd.DataFrame:
     """Return one row per arm and turn, counted from 1, over all conversations that have such a turn."""
-    return frame(TurnRow, (part for arm in arms.group(results) for part in ArmOnPrompts.by_turn(arm)))
+    return _frame(TurnRow, (part for arm in arms.group(results) for part in ArmOnPrompts.by_turn(arm)))
 
 
 @named_options
 def segments(results: ResultSet) -> pd.DataFrame:
     """Return one row per arm and kind of text: thinking, tool calls, JSON, code and prose."""
-    return frame(SegmentRow, (part for arm in arms.group(results) for part in of_segments(arm)))
+    return _frame(SegmentRow, (part for arm in arms.group(results) for part in of_segments(arm)))
 
 
 @named_options
 def positions(results: ResultSet) -> pd.DataFrame:
     """Return one row per drafting arm, category and draft position (1 is the first drafted token)."""
     parts = (part for arm in arms.group(results) for part in ArmOnPrompts.by_category(arm))
-    return frame(PositionRow, (position for part in parts for position in part.positions()))
+    return _frame(PositionRow, (position for part in parts for position in part.positions()))
 
 
 @named_options
 def rounds(results: ResultSet) -> pd.DataFrame:
     """Return one row per verification round, for programs that report rounds."""
-    return frame(
+    return _frame(
         RoundRow,
         (
             {"run": run, "round": number, "verified": verified}
@@ -206,27 +178,27 @@ def rounds(results: ResultSet) -> pd.DataFrame:
 @named_options
 def comparison(compared: BenchComparison, guard: Guard | None = None) -> pd.DataFrame:
     """Return one row per arm that both sides have, see ``report.rows.ComparisonRow``."""
-    return frame(ComparisonRow, ComparedItem.list(compared, guard))
+    return _frame(ComparisonRow, ComparedItem.list(compared, guard))
 
 
 def board(board: Board) -> pd.DataFrame:
     """Return a row for each arm of a board, the largest speed-up first."""
-    return frame(ConfigurationRow, ({"row": row} for row in board.rows))
+    return _frame(ConfigurationRow, board.rows)
 
 
 def benches(stored: Iterable[ListedBench]) -> pd.DataFrame:
     """Return a row for each bench; ``complete`` is whether it has every planned run."""
-    return frame(ListedBenchRow, stored)
+    return _frame(ListedBenchRow, stored)
 
 
 def logs(runs: Sequence[LoggedRun]) -> pd.DataFrame:
     """Return one row per run in logs, with the lines that have its figures."""
-    return frame(LogRow, runs)
+    return _frame(LogRow, runs)
 
 
 def forecasts(forecasts: Sequence[Forecast]) -> pd.DataFrame:
     """Return one row per forecast; ``category`` is null over all prompts."""
-    return frame(ForecastRow, forecasts)
+    return _frame(ForecastRow, forecasts)
 
 
 def served_forecasts(served: ServedForecast) -> pd.DataFrame:
@@ -238,7 +210,7 @@ def served_forecasts(served: ServedForecast) -> pd.DataFrame:
 
 def prospects(configurations: Sequence[Prospect]) -> pd.DataFrame:
     """Return one row per forecast configuration, and one more for each category of prompts."""
-    return frame(
+    return _frame(
         ProspectRow,
         (
             {"prospect": prospect, "forecast": forecast}
@@ -251,38 +223,38 @@ def prospects(configurations: Sequence[Prospect]) -> pd.DataFrame:
 def outlooks(answer: WhatIf) -> pd.DataFrame:
     """Return one row per γ and acceptance; ``costs`` says where the costs come from."""
     items = ({"projection": projection, "costs": answer.costs} for projection in answer.projections)
-    return frame(OutlookRow, items)
+    return _frame(OutlookRow, items)
 
 
 def finalists(tuned: Tuned) -> pd.DataFrame:
     """Return one row per measured configuration: those of the confirmation, then those of the selection."""
-    return frame(FinalistRow, list_finalists(tuned))
+    return _frame(FinalistRow, list_finalists(tuned))
 
 
 def memory_plans(planned: planning.Planned) -> pd.DataFrame:
     """Return one row per number of the target's layers, see ``report.rows.PlanRow``."""
-    return frame(PlanRow, list_plans(planned))
+    return _frame(PlanRow, list_plans(planned))
 
 
 def crossover(crossover: CrossoverMap) -> pd.DataFrame:
     """Return one row per number of users and depth, with the fastest draft size there."""
-    return frame(CrossoverRow, crossover.cells)
+    return _frame(CrossoverRow, crossover.cells)
 
 
 def bisection(bisected: Bisection, verdict: Verdict) -> pd.DataFrame:
     """Return one row per compared pair of versions, see ``report.rows.BisectionRow``."""
-    return frame(BisectionRow, list_trials(bisected, verdict))
+    return _frame(BisectionRow, list_trials(bisected, verdict))
 
 
 def planned_arms(expected: Mapping[RunSpec, float], *, runs: int) -> pd.DataFrame:
     """Return one row per arm of a planned sweep, with its expected seconds."""
     items = ({"spec": spec, "runs": runs, "expected_s": seconds} for spec, seconds in expected.items())
-    return frame(PlannedArmRow, items)
+    return _frame(PlannedArmRow, items)
 
 
 def planned_blocks(blocks: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Return one row per block of a fleet's plan: who would measure it, from when to when."""
-    return frame(PlannedBlockRow, sorted(blocks, key=lambda row: (row["from_s"], row["machine"])))
+    return _frame(PlannedBlockRow, sorted(blocks, key=lambda row: (row["from_s"], row["machine"])))
 
 
 def join_machines(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
