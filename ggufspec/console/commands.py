@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -14,6 +15,7 @@ from ggufspec.errors import GgufspecError
 
 MOST_DRAFT = 64
 _LEAST_LENGTH = 2
+_MOST = 10**9  # tokens; no text is longer
 
 
 @dataclass(frozen=True)
@@ -133,22 +135,14 @@ def _read_drafting(argument: str) -> Command:
     return ChangeSetting("drafts", states[argument.lower()])
 
 
-def _read_draft_size(argument: str) -> Command:
-    size = _read_count("gamma", argument, least=1, most=MOST_DRAFT) if argument else None
-    return ChangeSetting("draft_size", size)
-
-
-def _read_length(argument: str) -> Command:
-    tokens = _read_count("length", argument, least=_LEAST_LENGTH, most=None) if argument else None
-    return ChangeSetting("n_predict", tokens)
-
-
-def _read_count(name: str, text: str, *, least: int, most: int | None) -> int:
-    number = int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else -1
-    if number < least or (most is not None and number > most):
-        bound = f"from {least}" + (f" to {most}" if most is not None else "")
-        _raise_misuse(name, f"{text!r} is not a whole number {bound}")
-    return number
+def _read_count(name: str, field: str, least: int, most: int, argument: str) -> Command:
+    if not argument:
+        return ChangeSetting(field, None)
+    number = int(argument) if argument.isdecimal() and argument.isascii() and len(argument) < 10 else -1
+    if not least <= number <= most:
+        bound = f"from {least}" + (f" to {most}" if most < _MOST else "")
+        _raise_misuse(name, f"{argument!r} is not a whole number {bound}")
+    return ChangeSetting(field, number)
 
 
 def _read_sampler(argument: str) -> Command:
@@ -206,14 +200,22 @@ def _raise_misuse(name: str, problem: str) -> NoReturn:
 
 COMMANDS: Mapping[str, Usage] = {
     "draft": Usage("/draft on|off", "switch drafting on or off", _read_drafting, ("on", "off")),
-    "gamma": Usage("/gamma N", "draft at most N tokens per round", _read_draft_size),
+    "gamma": Usage(
+        "/gamma N",
+        "draft at most N tokens per round",
+        partial(_read_count, "gamma", "draft_size", 1, MOST_DRAFT),
+    ),
     "sampler": Usage(
         "/sampler temp=0.8 top_k=40 top_p=0.95 min_p=0.05 seed=1",
         "set the sampler; temp=0 is greedy",
         _read_sampler,
         tuple(f"{name}=" for name in _SAMPLER_KEYS),
     ),
-    "length": Usage("/length N", "answer with at most N tokens", _read_length),
+    "length": Usage(
+        "/length N",
+        "answer with at most N tokens",
+        partial(_read_count, "length", "n_predict", _LEAST_LENGTH, _MOST),
+    ),
     "system": Usage(
         "/system TEXT",
         "set the system prompt; without TEXT, remove it",

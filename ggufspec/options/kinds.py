@@ -310,24 +310,25 @@ class PerSecond(Kind):
         return f"{_decimal(value, -6)}M"
 
 
-class Numbers(Kind):
+class Joined(Kind):
+    """Several values that are one, with commas between them."""
+
+    def format(self, value: Sequence[Any]) -> str:
+        """Return the values, separated by commas."""
+        return ",".join(map(str, value))
+
+
+class Numbers(Joined):
     """Positive numbers, separated by commas."""
 
     placeholder = "NUMBERS"
 
     def parse(self, text: str) -> tuple[float, ...]:
         """Return the numbers in their order."""
-        try:
-            numbers = tuple(float(part) for part in text.split(","))
-        except ValueError:
-            numbers = ()
+        numbers = _numbers(text)
         if not numbers or not all(1 / _MOST_RATIO <= number <= _MOST_RATIO for number in numbers):
             raise ValueError(f"{text!r} is not a list of positive numbers; example: 1,1.1,1.25")
         return numbers
-
-    def format(self, value: Sequence[float]) -> str:
-        """Return the numbers, separated by commas."""
-        return ",".join(map(str, value))
 
 
 class Proportions(Numbers):
@@ -337,10 +338,7 @@ class Proportions(Numbers):
 
     def parse(self, text: str) -> tuple[float, ...]:
         """Return the numbers."""
-        try:
-            numbers = tuple(map(float, text.split(",")))
-        except ValueError:
-            numbers = ()
+        numbers = _numbers(text)
         if not numbers or not all(0 <= number < 1e9 for number in numbers) or not any(numbers):
             raise ValueError(f"{text!r} is not a list of proportions; example: 3,1")
         return numbers
@@ -396,15 +394,7 @@ class TextOfFile(Kind):
             raise ValueError(f"cannot read {text}: {error.strerror}") from error
 
 
-class NameList(Kind):
-    """Several names, which are one value."""
-
-    def format(self, value: Sequence[str]) -> str:
-        """Return the names, separated by commas."""
-        return ",".join(value)
-
-
-class DeviceList(NameList):
+class DeviceList(Joined):
     """Devices as ``llama-server --list-devices`` names them: ``CUDA0,CUDA1``, or ``none``."""
 
     placeholder = "DEVICES"
@@ -430,7 +420,7 @@ class WorkerList(Kind):
             raise ValueError(f"{error.message}; {error.hint}") from error
 
 
-class Quants(NameList):
+class Quants(Joined):
     """Quantizations that llama-quantize makes without an importance matrix: ``Q8_0,Q4_0``."""
 
     placeholder = "TYPES"
@@ -490,7 +480,7 @@ class NgramSetting(NgramList):
         return NgramSettings(**dict(named))
 
 
-class Shares(Kind):
+class Shares(Joined):
     """An acceptance: each token's probability, a rate at a draft size (0.708@3), or shares by position."""
 
     placeholder = "RATE"
@@ -507,10 +497,6 @@ class Shares(Kind):
         except ValueError:
             examples = "0.7, 0.708@3 (the acceptance rate at γ 3), 0.9,0.8,0.7 (by position)"
             raise ValueError(f"{text!r} is not an acceptance from 0 to 1; examples: {examples}") from None
-
-    def format(self, value: Sequence[float]) -> str:
-        """Return the shares, separated by commas."""
-        return ",".join(map(str, value))
 
 
 class LatencyLimits(Kind):
@@ -564,7 +550,7 @@ class PassedOn(Kind):
         return f"-- {f' {_BETWEEN_VALUES} '.join(map(shlex.join, value))}".rstrip()
 
 
-class Axis(Kind):
+class Axis(Joined):
     """One or several values: ``3``, ``3,5,8``, ``1-8``, ``0-80+20``, ``1-16*2``, or words such as ``all``.
 
     Args:
@@ -597,10 +583,6 @@ class Axis(Kind):
     def parse(self, text: str) -> tuple[Any, ...]:
         """Return the distinct values in the given order."""
         return tuple(dict.fromkeys(value for part in text.split(",") for value in self._values(part.strip())))
-
-    def format(self, value: Sequence[Any]) -> str:
-        """Return the values, separated by commas."""
-        return ",".join(map(str, value))
 
     def _values(self, text: str) -> Iterator[Any]:
         if text in self._words:
@@ -723,6 +705,14 @@ def split_address(address: str) -> tuple[str, int]:
     if match is None or not 0 < int(match["port"]) < 1 << 16:
         raise GgufspecError(f"{address!r} is not the address of a worker", _WORKERS)
     return match["host"], int(match["port"])
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    """Return the numbers between commas; none where one of them is no number."""
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        return ()
 
 
 def _draft_size(text: str) -> int:

@@ -244,6 +244,8 @@ class AutoOptions(
     groups.ProjectorOption,
     groups.TextOptions,
     groups.TimeLimitOption,
+    groups.FreshOption,
+    groups.YesOption,
     ServedWords,
 ):
     """What to serve, what may be downloaded for it, by which texts to judge, and how long that may take."""
@@ -275,16 +277,8 @@ class AutoOptions(
         help="Leave out drafters beyond this download, such as 8G.",
         shown="none",
     )
-    fresh: bool = option(
-        "--fresh",
-        False,
-        section="Measuring",
-        common=True,
-        help="Tune again, even if the same tuning is stored.",
-    )
-    yes: bool = option(
-        "--yes -y", False, section="General", python=False, common=True, help="Download without confirmation."
-    )
+    fresh: bool = option(default=False, common=True, help="Tune again, even if the same tuning is stored.")
+    yes: bool = option(default=False, common=True, help="Download without confirmation.")
     serve: bool = option(
         "--serve",
         False,

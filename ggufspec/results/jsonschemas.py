@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +59,11 @@ def _sealed(
 ) -> dict[str, Any]:
     """Return a schema whose objects end with other fields and the checksums of seals.py."""
     schema = json_schema(stored, f"{title} of a bench stored by ggufspec, schema version {version}")
-    for name in _outermost(schema):
-        definition = schema["$defs"][name]
+    for reference in schema.get("anyOf", [schema]):  # what an object may be
+        definition = schema["$defs"][reference["$ref"].rpartition("/")[2]]
         definition["properties"] |= {**(other_fields or {}), **_SEAL}
         definition["required"] = [*definition.get("required", ()), "crc32"]
     return schema
-
-
-def _outermost(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the definitions that an object may be."""
-    for reference in schema.get("anyOf", [schema]):
-        yield reference["$ref"].rpartition("/")[2]
 
 
 def _describe(unknown: type) -> dict[str, Any]:

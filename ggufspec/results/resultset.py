@@ -365,9 +365,5 @@ def number_loads(runs: Runs) -> NDArray[np.float64]:
 def list_starts(runs: Runs) -> Iterator[ServerStart | None]:
     """Yield the start of the server that answered each run; None for a run that loaded its own models."""
     for spec, repeat in zip(runs.specs, runs.column("repeat"), strict=True):
-        yield _start(spec, repeat)
-
-
-def _start(spec: RunSpec, repeat: int) -> ServerStart | None:
-    endpoint = None if spec.servers is None else spec.at_repeat(repeat).endpoint
-    return None if endpoint is None else (endpoint.url, endpoint.start)
+        endpoint = None if spec.servers is None else spec.at_repeat(repeat).endpoint
+        yield None if endpoint is None else (endpoint.url, endpoint.start)

@@ -94,7 +94,9 @@ class Command(click.Command):
     def get_help(self, ctx: click.Context) -> str:
         """Return the complete help if it is short enough, otherwise what most people need."""
         shown = [option for option in self.options.options.values() if option.names]
-        if len(shown) < _MOST_LINES:  # each takes a line or more
+        sections = {option.section for option in shown} if len(shown) > _MOST_WITHOUT_SECTIONS else ()
+        # each option takes a line or more, and each section two: to render both helps takes twice as long
+        if len(shown) + 2 * len(sections) < _MOST_LINES:
             complete = super().get_help(ctx)
             if complete.count("\n") < _MOST_LINES:
                 return complete
