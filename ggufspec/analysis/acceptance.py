@@ -180,11 +180,9 @@ def _n_rounds(sample: Sample) -> int | None:
 
 
 def _n_drafts(sample: Sample) -> int | None:
-    return (
-        _n_rounds(sample)
-        if sample.rounds is None
-        else sum(draft_round.drafted > 0 for draft_round in sample.rounds)
-    )
+    if sample.rounds is None:
+        return sample.n_rounds
+    return sum(draft_round.drafted > 0 for draft_round in sample.rounds)
 
 
 def _total(counts: Iterable[tuple[int, int | None]]) -> int | None:

@@ -297,7 +297,10 @@ def _members(runs: Runs) -> tuple[list[RunSpec], NDArray[np.intp]]:
     arm_of = np.empty(len(specs), dtype=np.intp)
     for number in dict.fromkeys(spec_of.tolist()):
         spec = first.setdefault(specs[number].key, specs[number])
-        arm_of[number] = members.setdefault(_of(_with_first_files(spec, files)), len(members))
+        spec = _with_first_files(spec, files)
+        # for the target alone, nothing counts that is the drafter's
+        arm = replace(spec.baseline if spec.role is Role.TARGET else spec, prompt=NO_PROMPT)
+        arm_of[number] = members.setdefault(arm, len(members))
     return list(members), arm_of[spec_of]
 
 
@@ -316,11 +319,6 @@ def _with_first_files(spec: RunSpec, files: dict[str, ModelFile]) -> RunSpec:
         return spec
     assert target is not None
     return replace(spec, pair=replace(spec.pair, target=target, draft=draft))
-
-
-def _of(spec: RunSpec) -> RunSpec:
-    """Return a run's arm; for the target alone, nothing counts that is the drafter's."""
-    return replace(spec.baseline if spec.role is Role.TARGET else spec, prompt=NO_PROMPT)
 
 
 def _block(spec: RunSpec) -> RunSpec:

@@ -366,14 +366,6 @@ def _disturbance(before: Sequence[Arm], after: Sequence[Arm]) -> float:
     return stats.combine_slowdowns(before_slowdown, other)
 
 
-def _mean_log(arm: Arm, prompts: Sequence[str]) -> float:
-    logs: dict[str, list[float]] = {prompt: [] for prompt in prompts}
-    for (prompt, _), rate in arm.rates.items():
-        if prompt in logs:
-            logs[prompt].append(math.log(rate))
-    return fmean(map(fmean, logs.values()))
-
-
 def _by_unit(side: Sequence[Arm], numbers: Sequence[int]) -> list[list[Arm]]:
     """Return the benches of each session."""
     units: dict[int, list[Arm]] = {}

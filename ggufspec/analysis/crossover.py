@@ -282,7 +282,9 @@ class _MeasuredCells:
         cells = sorted(arm.rates.keys() & alone.keys(), key=lambda cell: cell[1])
         logs = [math.log(arm.rates[cell] / alone[cell]) for cell in cells]
         if logs:
-            self.log_gains[draft, point] = logs[: _last_look(len(logs))]
+            # up to the last look that so many repeats reach; all of them before the first
+            look = max((look for look in LOOKS if look <= len(logs)), default=len(logs))
+            self.log_gains[draft, point] = logs[:look]
             self.added[draft, point] = stats.disturbance_error(arm.rates, alone)
             self.repeats[point] = min(len(logs), self.repeats.get(point, len(logs)))
 
@@ -407,11 +409,6 @@ class _MeasuredCells:
             tokens_per_s=point.users * length / round_s,
             speedup=Estimate.around_log(math.log(length * alone_s / round_s), half),
         )
-
-
-def _last_look(repeats: int) -> int:
-    """Return the last look that so many repeats reach; all of them before the first."""
-    return max((look for look in LOOKS if look <= repeats), default=repeats)
 
 
 def _mean_sd(spreads: Iterable[_Spread]) -> float | None:

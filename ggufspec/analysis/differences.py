@@ -36,7 +36,8 @@ def find_differences(
     facts |= _other_environment(first.environment, second.environment)
     facts |= dict(other_models(before, after))
     if replace(first.build, path="") == replace(second.build, path=""):
-        facts |= dict(_other_llama(first.files or (), second.files or ()))
+        programs = {FileUse.PROGRAM, FileUse.LIBRARY}  # of what calls itself the same llama.cpp
+        facts |= dict(_other_files(first.files or (), second.files or (), programs))
     for old, new in arms:
         facts[f"{new.role.value} server"] = _server(old), _server(new)
         ours, theirs = settings_of(old), settings_of(new)
@@ -92,13 +93,6 @@ def _other_environment(
 def other_models(before: ResultSet, after: ResultSet) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield the model files that have the same name in both benches, and another content."""
     yield from _other_files(before.meta.files or (), after.meta.files or (), {FileUse.MODEL})
-
-
-def _other_llama(
-    before: Sequence[FileIdentity], after: Sequence[FileIdentity]
-) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the programs and libraries that differ although they call themselves the same llama.cpp."""
-    yield from _other_files(before, after, {FileUse.PROGRAM, FileUse.LIBRARY})
 
 
 def _other_files(

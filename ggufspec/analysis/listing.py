@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from ggufspec import results
@@ -12,7 +11,7 @@ from ggufspec.analysis import arms
 from ggufspec.analysis.judging import rank
 from ggufspec.domain import Role, SpeedVerdict
 from ggufspec.errors import ResultsError
-from ggufspec.modelfiles.api import LocalModels, LocalPair, find_models
+from ggufspec.modelfiles.api import LocalModels, find_models
 from ggufspec.options import ModelsOptions, takes
 from ggufspec.results import ResultSet
 from ggufspec.steps import SILENT, Sink
@@ -72,41 +71,41 @@ def models(asked: ModelsOptions, sink: Sink = SILENT) -> LocalModels:
     """
     found = find_models(asked.folders, sink)
     measured = _measured_pairs() if found.pairs else {}
-    return replace(found, pairs=tuple(map(partial(_with_speedup, measured), found.pairs)))
+    pairs = []
+    for pair in found.pairs:
+        bench = measured.get(
+            _files(pair.target.path, None if pair.drafter is pair.target else pair.drafter.path)
+        )
+        pairs.append(pair if bench is None else replace(pair, speedup=bench.speedup, bench=bench.name))
+    return replace(found, pairs=tuple(pairs))
 
 
-def _with_speedup(measured: Mapping[tuple[Path | None, ...], ListedBench], pair: LocalPair) -> LocalPair:
-    files = (pair.target.path, None if pair.drafter is pair.target else pair.drafter.path)
-    bench = measured.get(tuple(map(_resolved, files)))
-    return pair if bench is None else replace(pair, speedup=bench.speedup, bench=bench.name)
+_Files = tuple[Path | None, Path | None]
+"""Of a target and what drafts for it; a target whose own layers draft has no other file."""
 
 
-def _measured_pairs() -> dict[tuple[Path | None, ...], ListedBench]:
-    """Return the newest bench of each pair of files that was measured, with its largest speed-up.
-
-    A target whose own layers draft has no other file.
-    """
-    measured: dict[tuple[Path | None, ...], ListedBench] = {}
+def _measured_pairs() -> dict[_Files, ListedBench]:
+    """Return the newest bench of each pair of files that was measured, with its largest speed-up."""
+    measured: dict[_Files, ListedBench] = {}
     for name in results.ids():
         try:
             groups = arms.group(results.load(name))
         except ResultsError:
             continue  # `ggufspec show --list` names it
-        gains: dict[tuple[Path | None, ...], float] = {}
+        gains: dict[_Files, float] = {}
         for arm in groups:
             if arm.role is not Role.DRAFTING or arm.synthetic or arm.gain is None or arm.spec.servers:
                 continue
             if arm.spec.drafting is not None and arm.spec.drafting.method.drafts_with_model:
                 drafter = arm.spec.drafter
-                files = (arm.spec.pair.target.path, None if drafter is None else drafter.path)
-                pair = tuple(map(_resolved, files))
+                pair = _files(arm.spec.pair.target.path, None if drafter is None else drafter.path)
                 gains[pair] = max(arm.gain.ratio.value, gains.get(pair, 0.0))
         measured |= {pair: ListedBench(name=name, speedup=gain) for pair, gain in gains.items()}
     return measured
 
 
-def _resolved(path: Path | None) -> Path | None:
-    return None if path is None else path.resolve()
+def _files(target: Path | None, drafter: Path | None) -> _Files:
+    return target and target.resolve(), drafter and drafter.resolve()
 
 
 def summarize(bench: ResultSet) -> ListedBench:

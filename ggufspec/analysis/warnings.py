@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from itertools import pairwise
 
@@ -16,6 +16,7 @@ from ggufspec.domain import (
     RunResult,
     Status,
     TextVerdict,
+    TrafficSample,
     offloading,
 )
 from ggufspec.machine import SLOWDOWNS
@@ -286,12 +287,14 @@ _SWAPPED_BYTES = 16 << 20  # more than a desktop's background moves now and then
 
 def before(machine: Machine, *, threads: int, busy_cores: float) -> tuple[MeasurementWarning, ...]:
     """Return the warnings that hold before anything was measured."""
-    warnings = []
-    if is_crowded(machine.cores, threads=threads, busy_cores=busy_cores):
-        warnings.append(MeasurementWarning.THREADS_ABOVE_FREE_CORES)
-    if busy_cores > _BUSY_CORES:
-        warnings.append(MeasurementWarning.BUSY_MACHINE)
-    return tuple(warnings)
+    return _raised(
+        {
+            MeasurementWarning.THREADS_ABOVE_FREE_CORES: is_crowded(
+                machine.cores, threads=threads, busy_cores=busy_cores
+            ),
+            MeasurementWarning.BUSY_MACHINE: busy_cores > _BUSY_CORES,
+        }
+    )
 
 
 def free_cores(cores: int, busy_cores: float) -> int:
@@ -317,38 +320,39 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
         gpu: whether the build can use a GPU; None where nobody knows and the log must tell.
         cores: that this process may use; None where nobody knows.
     """
-    warnings = []
-    if run.spec.role is Role.DRAFTING and run.sample.status is Status.DRAFTING_INACTIVE:
-        warnings.append(MeasurementWarning.DRAFTING_INACTIVE)
-    warnings += map(MeasurementWarning, offloading.shortfalls(run, gpu=gpu))
-    others = (run.conditions.others_cores if run.conditions else None) or 0.0
+    conditions = run.conditions or Conditions()
+    sent = run.sample.traffic or TrafficSample(requests=())
     is_ours = run.spec.servers is None  # a server that runs already is one of the other programs
-    if is_ours and cores is not None and is_crowded(cores, threads=run.spec.threads, busy_cores=others):
-        warnings.append(MeasurementWarning.THREADS_ABOVE_FREE_CORES)
-    if is_ours and run.conditions is not None and was_busy(run.conditions):
-        warnings.append(MeasurementWarning.BUSY_MACHINE)
-    if run.conditions is not None and (run.conditions.swapped_bytes or 0) > _SWAPPED_BYTES:
-        warnings.append(MeasurementWarning.SWAPPING)
-    if run.conditions is not None and not SLOWDOWNS.isdisjoint(run.conditions.gpu_throttled or ()):
-        warnings.append(MeasurementWarning.GPU_THROTTLED)
-    if run.spec.drafting is not None and run.spec.drafting.synthetic is not None:
-        warnings.append(MeasurementWarning.SYNTHETIC)
-    sent = run.sample.traffic
-    if sent is not None and any(request.outcome is not RequestOutcome.OK for request in sent.requests):
-        warnings.append(MeasurementWarning.REQUESTS_FAILED)
-    if sent is not None and (sent.client_share or 0.0) > CLIENT_SHARE:
-        warnings.append(MeasurementWarning.CLIENT_BUSY)
-    if sent is not None and sent.is_saturated:
-        warnings.append(MeasurementWarning.SATURATED)
-    if sent is not None and (sent.others_share or 0.0) > OTHERS_SHARE:
-        warnings.append(MeasurementWarning.OTHER_CLIENTS)
-    if any(cached + _REREAD_TOKENS < kept for cached, kept in _later_turns(run)):
-        warnings.append(MeasurementWarning.CACHE_LOST)
-    if run.sample.reads_zeros:
-        warnings.append(MeasurementWarning.READS_ZEROS)
-    if run.attempts > 1:
-        warnings.append(MeasurementWarning.SUMMARY_RETRIED)
-    return tuple(warnings)
+    threads, others = run.spec.threads, conditions.others_cores or 0.0
+    is_inactive = run.spec.role is Role.DRAFTING and run.sample.status is Status.DRAFTING_INACTIVE
+    raised = {
+        MeasurementWarning.DRAFTING_INACTIVE: is_inactive,
+        **dict.fromkeys(map(MeasurementWarning, offloading.shortfalls(run, gpu=gpu)), True),
+        MeasurementWarning.THREADS_ABOVE_FREE_CORES: is_ours
+        and cores is not None
+        and is_crowded(cores, threads=threads, busy_cores=others),
+        MeasurementWarning.BUSY_MACHINE: is_ours and was_busy(conditions),
+        MeasurementWarning.SWAPPING: (conditions.swapped_bytes or 0) > _SWAPPED_BYTES,
+        MeasurementWarning.GPU_THROTTLED: not SLOWDOWNS.isdisjoint(conditions.gpu_throttled or ()),
+        MeasurementWarning.SYNTHETIC: run.spec.drafting is not None
+        and run.spec.drafting.synthetic is not None,
+        MeasurementWarning.REQUESTS_FAILED: any(
+            request.outcome is not RequestOutcome.OK for request in sent.requests
+        ),
+        MeasurementWarning.CLIENT_BUSY: (sent.client_share or 0.0) > CLIENT_SHARE,
+        MeasurementWarning.SATURATED: bool(sent.is_saturated),
+        MeasurementWarning.OTHER_CLIENTS: (sent.others_share or 0.0) > OTHERS_SHARE,
+        MeasurementWarning.CACHE_LOST: any(
+            cached + _REREAD_TOKENS < kept for cached, kept in _later_turns(run)
+        ),
+        MeasurementWarning.READS_ZEROS: bool(run.sample.reads_zeros),
+        MeasurementWarning.SUMMARY_RETRIED: run.attempts > 1,
+    }
+    return _raised(raised)
+
+
+def _raised(conditions: Mapping[MeasurementWarning, bool]) -> tuple[MeasurementWarning, ...]:
+    return tuple(warning for warning, is_raised in conditions.items() if is_raised)
 
 
 def _later_turns(run: RunResult) -> Iterator[tuple[int, int]]:

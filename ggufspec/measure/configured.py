@@ -17,20 +17,6 @@ from ggufspec.prompts import EMBEDDED, Recording, read_recording
 from ggufspec.results import Configuration, read_configuration
 
 
-def fields_of(configuration: Configuration, *, compares: bool) -> dict[str, Any]:
-    """Return the options that a configuration decides, with the models where they lie on this machine.
-
-    Args:
-        configuration: as it is stored.
-        compares: while it is undecided, take the candidate, to be measured beside the target alone.
-
-    Raises:
-        ModelFileError: a model is not here, or another file is in its place.
-    """
-    spec = configuration.compared if compares else configuration.spec
-    return options_of(replace(spec, pair=choosing.locate_pair(spec))) | {"engine": configuration.engine}
-
-
 def options_of(spec: RunSpec) -> dict[str, Any]:
     """Return the options with which a bench measures a configuration, without prompts, length and sampling.
 
@@ -85,23 +71,6 @@ def _options_of_caches(caches: CacheTypes | None, whose: str) -> dict[str, str |
     if caches.type_k == caches.type_v:
         return {f"kv_type{whose}": caches.type_k}
     return {f"cache_type_k{whose}": caches.type_k, f"cache_type_v{whose}": caches.type_v}
-
-
-def users_of(configuration: Configuration) -> int | None:
-    """Return how many users were measured at once; None for one request after another."""
-    traffic = configuration.spec.traffic
-    return None if traffic is None else traffic.users
-
-
-def suite_of(configuration: Configuration) -> str | None:
-    """Return the prompts that its pair has by default where no others are named; None for the usual ones."""
-    return EMBEDDED if catalog.is_embedded(configuration.spec.pair.name) else None
-
-
-def llama_of(configuration: Configuration) -> Path | None:
-    """Return where the llama.cpp that was tuned lies; None where it is gone."""
-    place = Path(configuration.build.path)
-    return place if place.exists() else None
 
 
 def verify_models(configuration: Configuration) -> Pair:
@@ -175,17 +144,18 @@ def with_tuned(request: BenchOptions, *, compares: bool = True) -> tuple[BenchOp
     if request.tuned is None:
         return request, None
     configuration = read_configuration(request.tuned)
-    fields = fields_of(configuration, compares=compares)
-    given = request.given.keys()
+    tuned, given = configuration.spec, request.given.keys()
+    spec = configuration.compared if compares else tuned
+    fields = options_of(replace(spec, pair=choosing.locate_pair(spec))) | {"engine": configuration.engine}
     if not given & _SAMPLING.keys():
-        sampling = configuration.spec.sampling
-        fields |= {name: getattr(sampling, field) for name, field in _SAMPLING.items()}
+        fields |= {name: getattr(tuned.sampling, field) for name, field in _SAMPLING.items()}
     if not given & {"suite", "prompt", "prompt_file"}:
-        fields["suite"] = suite_of(configuration)
+        fields["suite"] = EMBEDDED if catalog.is_embedded(tuned.pair.name) else None
     if "parallel" not in given:
-        fields["parallel"] = users_of(configuration)
+        fields["parallel"] = None if tuned.traffic is None else tuned.traffic.users
     if "llama" not in given:
-        fields["llama"] = llama_of(configuration)
+        programs = Path(configuration.build.path)
+        fields["llama"] = programs if programs.exists() else None
     return request.replace(tuned=None, **fields), configuration
 
 

@@ -11,7 +11,7 @@ from ggufspec.domain import Layers, ModelFile, Program, Role, RunSpec
 from ggufspec.errors import OutOfMemoryError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
-from ggufspec.llama.rpc import WorkerReport, workers
+from ggufspec.llama.rpc import workers
 from ggufspec.measure.arms import PlannedArms
 from ggufspec.measure.models import ChosenModels
 from ggufspec.measure.programs import ChosenEngine
@@ -43,14 +43,7 @@ def plan_memory(
     notes = dict.fromkeys(
         note
         for install in engine.installs
-        for note in check_memory(
-            arms.sweep,
-            models.cards,
-            install,
-            engine=engine.name,
-            force=request.force,
-            reports=engine.workers,
-        )
+        for note in _describe_tight(arms.sweep, models.cards, install, engine, force=request.force)
     )
     most = (capacity(arms.sweep, models.cards, install) for install in engine.installs)
     return PlannedMemory(loads_at_once=min(_MOST_LOADS, *most), notes=tuple(notes))
@@ -79,40 +72,26 @@ def capacity(sweep: Sweep, cards: Cards, install: Install) -> int:
     return max(1, machine.memory().free_bytes // 2 // most)
 
 
-def check_memory(
-    sweep: Sweep,
-    cards: Cards,
-    install: Install,
-    *,
-    engine: str,
-    force: bool,
-    reports: Mapping[str, WorkerReport],
+def _describe_tight(
+    sweep: Sweep, cards: Cards, install: Install, engine: ChosenEngine, *, force: bool
 ) -> Iterator[str]:
-    """Yield a note for each configuration that may not fit.
+    """Yield a note for each configuration that may not fit; with ``force``, for those that cannot, too.
 
-    Args:
-        sweep: the configurations.
-        cards: the headers of all models.
-        install: the llama.cpp that runs them.
-        engine: a row of ENGINES.
-        force: only note what cannot fit.
-        reports: what workers say, by their addresses. Arms with others are not judged.
-
-    Raises:
-        OutOfMemoryError: a configuration cannot fit, and ``force`` is not set.
+    Arms on workers that did not answer are not judged.
     """
     can_adjust = any(commands.can_adjust(program.options) for program in install.programs.values())
     layout = memory.layout_for(install.build_number)
     for spec in (arm for arm in _largest_arms(sweep) if arm.role is not Role.DRAFTER):
         target, draft = cards[spec.model], cards[spec.drafter] if spec.drafter else None
-        if not reports.keys() >= {*spec.offload.rpc}:
+        if not engine.workers.keys() >= {*spec.offload.rpc}:
             continue
-        with_workers = workers.with_devices(install, [reports[address] for address in spec.offload.rpc])
+        lent = [engine.workers[address] for address in spec.offload.rpc]
+        with_workers = workers.with_devices(install, lent)
         room = machine.memory(with_workers.gpus)
         offload = spec.offload if with_workers.gpu is not False else spec.offload.on_processor
         if install.gpu is False and not offload.lends_to_drafter:
             offload = offload.with_layers(drafter=0)
-        is_plain = engines.program_for(engine, spec) is Program.PLAIN
+        is_plain = engines.program_for(engine.name, spec) is Program.PLAIN
         settings = memory.settings_for(spec, layout, plain=is_plain)
         verdict = memory.verdict(
             memory.plan(target, draft, offload, settings),

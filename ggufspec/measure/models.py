@@ -168,11 +168,6 @@ class ChosenModels:
         """Whether they are a pair that comes with ggufspec."""
         return self.pair is not None and catalog.is_embedded(self.pair.name)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Which models were chosen, and why."""
-        return (f"pair: {self.name} ({self.reason})",)
-
 
 def choose_models(request: RunOptions) -> ChosenModels:
     """Choose the models: named files, a named pair, the last fetched one, the embedded one.

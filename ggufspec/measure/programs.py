@@ -374,11 +374,10 @@ def _check_abilities(
                 f"{model.filename} has tensors of type {', '.join(types)}, which llama.cpp does not read",
                 "ik_llama.cpp does: name the folder of its programs with --llama",
             )
+    methods = tuple(method for way in models.ways for method in way.methods)
     if request.synthetic_accept is not None:
-        methods = tuple(method for way in models.ways for method in way.methods)
         engines.check_synthetic(engine, install, methods if models.drafters else ())
     if request.draft_sampling is not None:
-        methods = tuple(method for way in models.ways for method in way.methods)
         engines.check_draft_sampling(
             engine, install, methods, request.draft_samplings, choose_sampling(request)
         )

@@ -103,7 +103,8 @@ class Recorder:
         self.file_watch.check()
         if measurement.sample.status is Status.TIMED_OUT:
             if self.deadline.is_over():
-                _remove_log(log)
+                for ending in (".out", ".err"):
+                    log.with_suffix(ending).unlink(missing_ok=True)
                 return None
             measurement = replace(measurement, error=self._name_limit(measurement.error))
         run = RunResult(
@@ -231,11 +232,6 @@ def _check_room(log: Path) -> None:
         probe.write_bytes(bytes(_ROOM_BYTES))
     finally:
         probe.unlink(missing_ok=True)
-
-
-def _remove_log(log: Path) -> None:
-    for ending in (".out", ".err"):
-        log.with_suffix(ending).unlink(missing_ok=True)
 
 
 def _log_name(number: int, cell: Cell) -> str:

@@ -27,12 +27,10 @@ from ggufspec.llama import server
 from ggufspec.measure import loading, texts, traffic
 from ggufspec.measure.configured import choose_sampling
 from ggufspec.measure.runplan import RunPlan
-from ggufspec.measure.session import Session
+from ggufspec.measure.session import LEAST_REPEATS, Session
 from ggufspec.measure.sweep import Block
 from ggufspec.options import BenchOptions
 from ggufspec.units import counted
-
-_LEAST_REPEATS = 2
 
 
 def prepare_session(request: BenchOptions) -> Session:
@@ -42,7 +40,11 @@ def prepare_session(request: BenchOptions) -> Session:
         NetworkError: a server does not answer.
         GgufspecError: an option means nothing to a server that runs, or the servers cannot be compared.
     """
-    _refuse_options(request)
+    if request.until is not None or request.max_repeats is not None:
+        raise GgufspecError(
+            "--until decided measures one request after another",
+            "at servers that run already, use --repeats or --precision",
+        )
     keys = server.read_keys((*(request.url or ()), *(request.url_drafting or ())), request.api_key_file)
     servers = _describe(request, keys)
     recording = texts.read_recording(request)
@@ -89,7 +91,7 @@ def prepare_session(request: BenchOptions) -> Session:
             *traffic.describe_replay(recording, request.n_predict),
             *_describe_slots(endpoints, traffics),
         ),
-        doubts=(MeasurementWarning.FEW_REPEATS,) if suite.repeats < _LEAST_REPEATS else (),
+        doubts=(MeasurementWarning.FEW_REPEATS,) if suite.repeats < LEAST_REPEATS else (),
         origin=origin,
     )
 
@@ -129,15 +131,6 @@ def _check_requests(request: BenchOptions, servers: RunningServers, prompts: Seq
                 f"{endpoint.software or 'another server'}",
                 "give schemas as response_format, in OpenAI's form",
             )
-
-
-def _refuse_options(request: BenchOptions) -> None:
-    """Raise where a rule of stopping needs one request after another."""
-    if request.until is not None or request.max_repeats is not None:
-        raise GgufspecError(
-            "--until decided measures one request after another",
-            "at servers that run already, use --repeats or --precision",
-        )
 
 
 def _describe(request: BenchOptions, keys: Mapping[str, str]) -> RunningServers:

@@ -13,7 +13,7 @@ from time import perf_counter
 import numpy as np
 
 from ggufspec import engines, results
-from ggufspec.domain import ModelFile, Prompt, Role, RunSpec, Status, StoppingRule
+from ggufspec.domain import Prompt, Role, RunSpec, Status, StoppingRule
 from ggufspec.errors import GgufspecError
 from ggufspec.measure.sweep import Block, Blocks, sizes
 from ggufspec.results import Runs
@@ -143,7 +143,7 @@ class RunPlan:
                 conversations[-1].append(prompt)
             else:
                 conversations.append([prompt])
-        order = self._random(repeat)
+        order = random.Random(f"{self.seed}/{repeat}")  # noqa: S311  # an order, not a secret
         for turns in order.sample(conversations, len(conversations)):
             yield from ((arm, turns) for arm in order.sample(arms, len(arms)))
 
@@ -166,9 +166,6 @@ class RunPlan:
         pair, is_second = divmod(self._load_of(repeats.start), 2)
         order = random.Random(f"{self.seed}/loads {pair}").sample(arms, len(arms))  # noqa: S311  # an order
         return order[::-1] if is_second else order
-
-    def _random(self, repeat: int) -> random.Random:
-        return random.Random(f"{self.seed}/{repeat}")  # noqa: S311  # an order, not a secret
 
     def _load_of(self, repeat: int) -> int:
         """Return which load of an arm makes a repeat, from 0."""
@@ -345,11 +342,11 @@ def _n_tokens(spec: RunSpec) -> int:
 
 def weights(spec: RunSpec) -> int:
     """Return the size of a run's models in bytes."""
-    return sum(_size(model) for model in (spec.model, spec.drafter) if model)
-
-
-def _size(model: ModelFile) -> int:
-    return model.path.stat().st_size if model.path else model.size_bytes or 0
+    return sum(
+        model.path.stat().st_size if model.path else model.size_bytes or 0
+        for model in (spec.model, spec.drafter)
+        if model
+    )
 
 
 def _read_speed() -> float:

@@ -29,7 +29,8 @@ from ggufspec.options import BenchOptions
 from ggufspec.prompts import Render
 from ggufspec.results import Configuration
 
-_LEAST_REPEATS = 2  # one says nothing of how far they spread
+LEAST_REPEATS = 2
+"""One says nothing of how far they spread."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +115,9 @@ def prepare_session(request: BenchOptions) -> Session:
         notes=(
             *engine.reasons,  # first, because they say what cannot be measured
             *describe_tuned(configuration, engine.install),
-            *models.notes,
+            f"pair: {models.name} ({models.reason})",
             *engine.notes,
-            *texts.notes,
+            *texts.plain.notes,
             *arms.notes,
             *memory.notes,
             *runs.notes,
@@ -171,7 +172,7 @@ def find_doubts(
     warnings = [
         warning for install in engine.installs for warning in _warnings_of(arms.sweep, models, install)
     ]
-    if runs.suite.repeats < _LEAST_REPEATS:
+    if runs.suite.repeats < LEAST_REPEATS:
         warnings.append(MeasurementWarning.FEW_REPEATS)
     if memory.notes:
         warnings.append(MeasurementWarning.MEMORY_TIGHT)

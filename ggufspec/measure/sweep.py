@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from math import prod
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 from ggufspec.domain import (
     NO_PROMPT,
@@ -34,8 +34,6 @@ from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import canonical_ngram, draft_sizes
 from ggufspec.modelfiles.compat import Head, usable_methods
 from ggufspec.options import BenchOptions
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +219,10 @@ class Sweep:
 
     def thinned(self, most: int) -> Sweep:
         """Return the sweep with at most so many values of each axis, evenly chosen, and with all models."""
-        thinned: dict[str, Any] = {name: _spread(getattr(self, name), most) for name in _axes().values()}
+        thinned: dict[str, Any] = {}
+        for name in _axes().values():
+            values = getattr(self, name)
+            thinned[name] = values[:: max(1, -(-len(values) // most))]
         return replace(self, **thinned)
 
     def arms(self, alone: RunSpec) -> Iterator[RunSpec]:
@@ -369,11 +370,6 @@ def distinct_layers(asked: Sequence[Layers], count: int | None) -> tuple[Layers,
         is_all = count is not None and isinstance(layers, int) and layers >= count
         first.setdefault("all" if is_all else layers, layers)
     return tuple(first.values())
-
-
-def _spread(values: tuple[T, ...], most: int) -> tuple[T, ...]:
-    """Return at most so many values at equal distances, the first among them."""
-    return values[:: max(1, -(-len(values) // most))]
 
 
 def shares(asked: tuple[float, ...] | None, n_max: int) -> tuple[float, ...] | None:

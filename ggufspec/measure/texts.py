@@ -80,11 +80,6 @@ class BenchTexts:
     most_turns: int = 0
     recording: Recording | None = None
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Where the prompts are from, and how they are put."""
-        return self.plain.notes
-
 
 class AskedTexts(NamedTuple):
     """The prompts of a request as they were read, or recorded requests in their place."""

@@ -32,7 +32,7 @@ from ggufspec.measure import (
 from ggufspec.options import BenchOptions, CrossoverOptions, takes
 from ggufspec.results import CrossoverAxes, ResultSet, load, write_crossover_axes
 from ggufspec.steps import SILENT, Sink, finish
-from ggufspec.tuning import budgeting, expecting
+from ggufspec.tuning import budgeting, expecting, untraced
 from ggufspec.tuning.budgeting import CellPace, FirstCell
 from ggufspec.tuning.planning import choose_threads
 from ggufspec.tuning.values import Stage
@@ -120,7 +120,7 @@ def expect_cells(plan: CrossoverPlan, *, resume: str | None = None) -> Generator
     if kept is not None and len(kept.runs):  # texts of other lengths cannot be compared
         plan = _with_length(plan, max(spec.n_predict for spec in kept.runs.specs))
     pace: CellPace | None = None
-    if plan.deadline.limit_s is not None and expecting.has_library(plan.session):
+    if plan.deadline.limit_s is not None and untraced.why_untraced(plan.session) is None:
         pace = yield from expecting.time_cells(plan.session, plan.blocks, plan.deadline)
         plan = _fitting(plan, pace, resumed=kept is not None)
     cells = set(plan.blocks)

@@ -37,11 +37,6 @@ class Expected:
     note: str
 
 
-def has_library(session: Session) -> bool:
-    """Whether requests can be timed in llama.cpp's library."""
-    return untraced.why_untraced(session) is None
-
-
 def time_cells(
     session: Session, blocks: Mapping[TrafficPoint, Block], deadline: Deadline
 ) -> Generator[Stage, None, CellPace]:
@@ -66,8 +61,7 @@ def time_cells(
 
 def _first(blocks: Mapping[TrafficPoint, Block]) -> tuple[RunSpec, list[ModelFile]]:
     """Return the target's run on the first prompt of the shallowest cell, and what drafts."""
-    shallow = min(point.depth for point in blocks)
-    block = next(block for point, block in blocks.items() if point.depth == shallow)
+    block = blocks[min(blocks, key=lambda point: point.depth)]
     requests = block.arms[0].traffic
     assert requests is not None
     sources = (arm.draft_source for arm in block.arms if arm.drafting is not None)

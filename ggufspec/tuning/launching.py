@@ -72,17 +72,16 @@ def choose_serving(
     sizes = [_FIRST]
     while 2 * sizes[-1] <= limit:
         sizes.append(2 * sizes[-1])
-    largest = {(arm.model, arm.drafter): arm for arm in sorted(arms, key=_draft_size)}
+    largest = {
+        (arm.model, arm.drafter): arm
+        for arm in sorted(arms, key=lambda arm: arm.drafting.n_max if arm.drafting else 0)
+    }
     plans = _ContextFit(arms=tuple(largest.values()), cards=cards, layout=layout, vram_bytes=vram_bytes)
     fitting = max((size for size in sizes[1:] if plans.fits(size * slots, _FIRST * slots)), default=_FIRST)
     if needed > fitting:
         return Serving(context=needed, slots=slots), "which the prompts need"
     why = "the largest of 4,096, 8,192, 16,384, … that fits and for which the models were trained"
     return Serving(context=fitting, slots=slots), why
-
-
-def _draft_size(arm: RunSpec) -> int:
-    return arm.drafting.n_max if arm.drafting is not None else 0
 
 
 class _ContextFit:
@@ -335,7 +334,12 @@ def prepare_server(configuration: Configuration, words: Sequence[str] = ()) -> S
     server = install.executable(Program.SERVER)
     listed, n_program = server.options, len(server.argv)
     was = configuration.spec.pair
-    moved = dict(_moves((was.target, pair.target), (was.draft, pair.draft)))
+    models = ((was.target, pair.target), (was.draft, pair.draft))
+    moved = {
+        str(old.path): str(new.path)
+        for old, new in models
+        if old is not None and new is not None and old.path is not None and new.path is not None
+    }
     tuned = [
         replace(option, value=moved.get(option.value, option.value)) if option.value else option
         for option in _read_options(configuration.serving_argv[n_program:], listed)
@@ -389,13 +393,6 @@ def _find_install(configuration: Configuration) -> Install:
             f"build llama.cpp {build.version} again" if build.version else "tune again",
         )
     return install
-
-
-def _moves(*models: tuple[ModelFile | None, ModelFile | None]) -> Iterator[tuple[str, str]]:
-    """Yield the path that each model had when it was tuned, and the present one."""
-    for was, now in models:
-        if was is not None and now is not None and was.path is not None and now.path is not None:
-            yield str(was.path), str(now.path)
 
 
 def _read_options(words: Sequence[str], listed: options.ListedFlags) -> Iterator[ServerOption]:

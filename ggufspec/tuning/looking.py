@@ -79,7 +79,12 @@ def forecast_configurations(
         try:
             yield Stage(name="loading", done=0, total=1)
             begun = time.monotonic()
-            first = replace(_spec(plan, forecastable), prompt=plan.session.suite.prompts[0])
+            offloads = (arm.offload for arm in forecastable if arm.draft_source is not None)
+            first = replace(
+                plan.alone,
+                offload=next(offloads, plan.alone.offload),
+                prompt=plan.session.suite.prompts[0],
+            )
             start = measure_start(engine, first, drafters, plan.deadline, program=program, users=users)
             pace = _pace(plan, start, forecastable)
             wanted = _wanted(plan, first, start, forecastable, forecast_only=forecast_only)
@@ -112,7 +117,8 @@ def forecast_configurations(
             curves, notes = yield from calibrating.curves(
                 engine, plan, timed, forecastable, texts, pace=pace, deadline=costing
             )
-            forecastable, left_out = _with_curves(forecastable, curves)
+            left_out = [arm for arm in forecastable if cost_setup(arm) not in curves]
+            forecastable = [arm for arm in forecastable if cost_setup(arm) in curves]
             further = prospects.beyond_edge(forecast_all(curves), plan.beyond)
             if further and not costing.is_over():
                 larger, more = yield from calibrating.curves(
@@ -267,12 +273,6 @@ def _unforecast(unknown: Sequence[RunSpec]) -> Iterator[str]:
         yield f"forecast: {method} cannot be forecast; it is measured at γ {at}, beyond it if that is fastest"
 
 
-def _spec(plan: Plan, forecastable: Sequence[RunSpec]) -> RunSpec:
-    """Return the run of the target alone, with the offload of the first configuration that has a drafter."""
-    offload = next((arm.offload for arm in forecastable if arm.draft_source is not None), plan.alone.offload)
-    return replace(plan.alone, offload=offload)
-
-
 def explain_failure(failure: Failure, deadline: Deadline) -> GgufspecError:
     """Return the error for a look ahead that failed: by the time limit, or by itself."""
     if failure.status is Status.TIMED_OUT and deadline.limit_s is not None:
@@ -283,14 +283,6 @@ def explain_failure(failure: Failure, deadline: Deadline) -> GgufspecError:
             f"try --max-time {units.duration_option(units.round_up_duration(deadline.limit_s * _LONGER))}",
         )
     return failure_error(failure.status, f"forecasting failed: {failure.reason}")
-
-
-def _with_curves(
-    forecastable: Sequence[RunSpec], curves: Curves
-) -> tuple[list[RunSpec], tuple[RunSpec, ...]]:
-    """Return the configurations whose costs were timed, and those for which there was no time."""
-    timed = [arm for arm in forecastable if cost_setup(arm) in curves]
-    return timed, tuple(arm for arm in forecastable if cost_setup(arm) not in curves)
 
 
 def _untimed(left_out: Sequence[RunSpec]) -> Iterator[str]:

@@ -241,7 +241,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
     why_untraced = untraced.why_untraced(session)
     settings = {
         (arm.model, arm.caches, arm.ubatch, arm.threads, arm.runtime, arm.offload.rpc, arm.asking)
-        for arm in _plain(session)
+        for arm in (block.arms[0] for block in session.suite.blocks)
     }
     if len(settings) > 1:
         raise GgufspecError(
@@ -290,6 +290,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
         raise _nothing_drafts()
     notes = tuple(note for note in session.notes if asked.draft or not note.startswith("draft sizes"))
     chosen = () if asked.engine else describe_engine(engine, install)
+    slots = "one request at a time" if to_serve.slots == 1 else f"{to_serve.slots} requests at once"
     about_users = _describe_users(users, [name for name in methods if name not in usable])
     return Plan(
         session=replace(
@@ -299,7 +300,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
                 *notes,
                 *about_drafters,
                 *filter(None, (about_threads, why_untraced and _untraced_note(why_untraced, users))),
-                _serving_note(to_serve, why),
+                f"serving: {slots}, each with a context of {to_serve.context:,} tokens, {why} (--serve-ctx)",
                 *about_users,
                 *about_sampled,
             ),
@@ -409,11 +410,6 @@ def _slot_context(asked: TuneOptions) -> int | None:
     return asked.serve_ctx or asked.ctx
 
 
-def _serving_note(to_serve: Serving, why: str) -> str:
-    slots = "one request at a time" if to_serve.slots == 1 else f"{to_serve.slots} requests at once"
-    return f"serving: {slots}, each with a context of {to_serve.context:,} tokens, {why} (--serve-ctx)"
-
-
 def identify(plan: Plan) -> Plan:
     """Return a plan whose models and llama.cpp are known by their content, see ``session.identify``.
 
@@ -484,10 +480,6 @@ def _is_beyond(arm: RunSpec) -> bool:
     """Whether a configuration is tried only where the largest of the usual draft sizes is the best."""
     drafting = arm.drafting
     return drafting is not None and drafting.method.drafts_with_model and drafting.n_max > max(_SIZES)
-
-
-def _plain(session: Session) -> tuple[RunSpec, ...]:
-    return tuple(block.arms[0] for block in session.suite.blocks)
 
 
 def _keeps_drafter_on_processor(request: BenchOptions, install: Install) -> bool:

@@ -24,7 +24,6 @@ from ggufspec.domain import (
 from ggufspec.engines.library import DraftLimits
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import concurrency, trace
-from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.measure import Block
 from ggufspec.modelfiles import compat, gguf
@@ -164,13 +163,13 @@ def in_measuring_order(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
         waiting = [arm for arm in group if arm.drafts_by.p_min == least]
         ladder = [_with_own_size(waiting)]
         while len(ladder) < len(waiting):
-            ladder.append(max(waiting, key=lambda arm: min(_log_ratio(arm, other) for other in ladder)))
+            ladder.append(max(waiting, key=lambda arm: min(_distance(arm, other) for other in ladder)))
         ladders.append(ladder)
     turns = itertools.zip_longest(*ladders)
     return tuple(arm for turn in turns for arm in turn if arm is not None)
 
 
-def _log_ratio(arm: RunSpec, other: RunSpec) -> float:
+def _distance(arm: RunSpec, other: RunSpec) -> float:
     """Return how far two draft sizes are from each other."""
     return abs(math.log(arm.drafts_by.n_max / other.drafts_by.n_max))
 
@@ -273,7 +272,17 @@ def prospects(
         if traffic is None:
             results = forecast.forecasts(traces, curve, runs, text_sd=text_sd)
         else:
-            results = _of_users(traces, curve, traffic, first, runs)
+            by_id = {trace.prompt_id: trace for trace in traces}
+            served = concurrency.forecasts_of_users(
+                [by_id[prompt.id] for prompt in traffic.prompts],
+                curve,
+                runs,
+                users=traffic.users,
+                n_requests=traffic.n_requests,
+                batch=first.runtime.batch or concurrency.BATCH,
+                ubatch=first.ubatch or concurrency.UBATCH,
+            )
+            results = (of_users.forecast for of_users in served)
         made |= {prospect.arm: prospect for prospect in assign(group, results)}
     return tuple(made[arm] for arm in arms)
 
@@ -327,27 +336,6 @@ def find_trace(arm: RunSpec, text: TracedTexts, drafters: Sequence[ModelFile]) -
     """Return the trace of what drafts in a configuration; ``drafters`` are in the order of the traces."""
     source = arm.draft_source
     return text.target_trace if source is None else text.by_drafter[drafters.index(source)]
-
-
-def _of_users(
-    traces: Sequence[trace.DraftTrace],
-    curve: CostCurve,
-    traffic: Traffic,
-    first: RunSpec,
-    runs: Sequence[trace.TracedRun],
-) -> Iterator[forecast.Forecast]:
-    """Yield the forecast of each run for several users, see ``forecast.concurrency``."""
-    by_id = {view.prompt_id: view for view in traces}
-    for users_forecast in concurrency.forecasts_of_users(
-        [by_id[prompt.id] for prompt in traffic.prompts],
-        curve,
-        runs,
-        users=traffic.users,
-        n_requests=traffic.n_requests,
-        batch=first.runtime.batch or concurrency.BATCH,
-        ubatch=first.ubatch or concurrency.UBATCH,
-    ):
-        yield users_forecast.forecast
 
 
 def finalists(prospects: Sequence[Prospect], most: int) -> tuple[Prospect, ...]:

@@ -117,12 +117,18 @@ def find_sources(asked: AutoOptions) -> DraftSources:
     fit = fitting.judge_memory(None)
     if fit.outcome is memory.MemoryFit.IMPOSSIBLE:
         raise OutOfMemoryError(fit.reason, fit.hint)
-    _refuse_large_target(survey, asked)
+    if asked.max_download is not None and survey.missing_bytes > asked.max_download:
+        raise ConsentNeededError(
+            f"the target alone needs a download of {format_bytes(survey.missing_bytes)}, more than "
+            f"{format_bytes(asked.max_download)}",
+            "raise --max-download, or name a smaller quant",
+        )
     of_pair = () if pair is None or pair.draft is None else (f"{asked.target}:drafter",)
     named = [fitting.judge(name) for name in dict.fromkeys((*of_pair, *asked.draft_model))]
     is_embedded = pair is not None and survey.pair.target.repo is None  # its name says nothing on the Hub
     suggested, why_none = ((), ()) if is_embedded else _suggest(target, asked)
-    seen = {_model_key(source) for source in named}
+    models = [source.survey.pair.target for source in named if source.survey is not None]
+    seen = {(model.repo, model.filename) for model in models}
     others = [
         drafter
         for drafter in suggested
@@ -141,21 +147,6 @@ def find_sources(asked: AutoOptions) -> DraftSources:
     )
     pins.check_pins(chosen.survey)
     return chosen
-
-
-def _refuse_large_target(survey: hub.Survey, asked: AutoOptions) -> None:
-    if asked.max_download is not None and survey.missing_bytes > asked.max_download:
-        raise ConsentNeededError(
-            f"the target alone needs a download of {format_bytes(survey.missing_bytes)}, more than "
-            f"{format_bytes(asked.max_download)}",
-            "raise --max-download, or name a smaller quant",
-        )
-
-
-def _model_key(source: DraftSource) -> tuple[str | None, str]:
-    assert source.survey is not None
-    model = source.survey.pair.target
-    return model.repo, model.filename
 
 
 def _suggest(target: str, asked: AutoOptions) -> tuple[tuple[api.SuggestedDrafter, ...], tuple[str, ...]]:

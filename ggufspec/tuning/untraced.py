@@ -100,15 +100,12 @@ def plan_measuring(plan: Plan, *, forecast_only: bool = False) -> Generator[Stag
         notes=(
             *budgeting.describe_budget(budget, wanted, plan.deadline),
             *notes,
-            *_left_out(firsts, n_unknown),
+            *(
+                f"time: {_name(arm)} left out, because --max-time was too short to measure it"
+                for arm in firsts[n_unknown:]
+            ),
         ),
     )
-
-
-def _left_out(first: Sequence[RunSpec], measured: int) -> Iterator[str]:
-    """Say for which sources of drafts there is no time; ``first`` has one configuration of each."""
-    for arm in first[measured:]:
-        yield f"time: {_name(arm)} left out, because --max-time was too short to measure it"
 
 
 def _name(arm: RunSpec) -> str:

@@ -58,24 +58,17 @@ def categories_that_differ(
         others: the same of the other arms, the target alone among them.
         categories: prompt id -> category.
     """
-    logs = [_mean_logs(rates) for rates in (leader, *others)]
-    prompts = [prompt for prompt in categories if all(prompt in by_prompt for by_prompt in logs)]
+    means = [stats.per_prompt(rates) for rates in (leader, *others)]
+    prompts = [prompt for prompt in categories if all(prompt in by_prompt for by_prompt in means)]
     if not others or not prompts:
         return frozenset()
-    best, *rest = ([by_prompt[prompt] for prompt in prompts] for by_prompt in logs)
-    gains = np.array(rest) - np.array(best)  # (arms, prompts)
+    best, *rest = (np.log([by_prompt[prompt] for prompt in prompts]) for by_prompt in means)
+    gains = np.array(rest) - best  # (arms, prompts)
     p_values = {
         category: _p_value(gains, np.array([categories[prompt] == category for prompt in prompts]))
         for category in sorted({categories[prompt] for prompt in prompts})
     }
     return frozenset(significant(p_values, alpha=_ALPHA))
-
-
-def _mean_logs(rates: Mapping[Cell, float]) -> dict[str, float]:
-    by_prompt: dict[str, list[float]] = {}
-    for (prompt, _), rate in rates.items():
-        by_prompt.setdefault(prompt, []).append(math.log(rate))
-    return {prompt: float(np.mean(values)) for prompt, values in by_prompt.items()}
 
 
 def _p_value(gains: Values, inside: NDArray[np.bool_]) -> float:
@@ -217,7 +210,8 @@ def select_arms(results: ResultSet) -> Selection:
     alike = sorted([fastest, *_alike(fastest, slower)], key=_size)
     winner = alike[0]
     others = [arm for arm in (fastest, *slower) if arm is not winner]
-    sizes = {arm.spec.drafts_by.n_max for arm in drafting if _source(arm) == _source(fastest)}
+    source = prospects.source(fastest.spec)
+    sizes = {arm.spec.drafts_by.n_max for arm in drafting if prospects.source(arm.spec) == source}
     is_edge = len(sizes) > 1 and fastest.spec.drafts_by.n_max == max(sizes)
     return Selection(
         results=results,
@@ -260,7 +254,7 @@ def judge_finalists(
     preferred = [
         arm for spec in (selection.winner, selection.runner_up) if (arm := _of(spec, eligible)) is not None
     ]
-    if len(preferred) > 1 and _is_faster(preferred[1], preferred[0]):
+    if len(preferred) > 1 and preferred[1].judge(preferred[0]).verdict is SpeedVerdict.FASTER:
         preferred.reverse()
     overall = _choose(plain, preferred, None, _prompts(plain))
     return Tuned(
@@ -421,10 +415,6 @@ def _of(spec: RunSpec | None, groups: Sequence[Arm]) -> Arm | None:
     return next((arm for arm in groups if spec is not None and values.is_same(arm.spec, spec)), None)
 
 
-def _is_faster(first: Arm, other: Arm) -> bool:
-    return first.judge(other).verdict is SpeedVerdict.FASTER
-
-
 def _prompts(groups: Sequence[Arm]) -> set[str]:
     return {spec.prompt.id for arm in groups for spec in arm.good.specs}
 
@@ -433,10 +423,6 @@ def _size(arm: Arm) -> tuple[int, int, float]:
     drafting, drafter = arm.spec.drafts_by, arm.spec.drafter
     size = drafter.path.stat().st_size if drafter is not None and drafter.path is not None else 0
     return drafting.n_max, size, drafting.p_min
-
-
-def _source(arm: Arm) -> tuple[object, ...]:
-    return prospects.source(arm.spec)
 
 
 def _rate(arm: Arm, prompts: set[str] | None = None) -> stats.Estimate:

@@ -216,7 +216,9 @@ def choose_next(
     left, judged = error, list[Judgement]()
     for trial in trials:
         is_final = bool(judged) and {*trial.places} <= {0, good, bad, last}
-        share = left if is_final else left / _expected_trials(bad - good, first=not judged)
+        # how many trials are left if each halves the gap; where one does not, later ones share less
+        expected = (not judged) + math.ceil(math.log2(bad - good)) + 1
+        share = left if is_final else left / expected
         left -= share
         judgement = _judge(trial, looks, share, is_candidate=bool(judged) and not is_final)
         if judgement is None:
@@ -257,11 +259,6 @@ def choose_next(
         return _conclude(judged, good, bad)
     ends = tuple(dict.fromkeys((0, good, bad, last)))
     return Measure(number=len(judged), places=ends, repeats=looks[0])
-
-
-def _expected_trials(gap: int, *, first: bool) -> int:
-    """Return how many trials are left if each halves the gap; where one does not, later ones share less."""
-    return first + math.ceil(math.log2(gap)) + 1
 
 
 def _judge(trial: Trial, looks: Sequence[int], error: float, *, is_candidate: bool) -> Judgement | None:
