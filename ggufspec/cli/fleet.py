@@ -7,23 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec import options
 from ggufspec.choices import Where
 from ggufspec.cli.entry import output
 from ggufspec.cli.entry.command import command_of, group_of
 from ggufspec.cli.entry.output import echo, emit
 from ggufspec.cli.entry.terminal import words_of_process
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.options import (
-    AddressOption,
-    FleetBenchOptions,
-    FleetMergeOptions,
-    FleetShowOptions,
-    FleetSweepOptions,
-    FleetTuneOptions,
-    Options,
-    WorkerOptions,
-    only,
-)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,8 +21,8 @@ if TYPE_CHECKING:
     from ggufspec.fleet import Cluster, Order
 
 
-@command_of(FleetSweepOptions)
-def sweep(asked: FleetSweepOptions) -> None:
+@command_of(options.FleetSweepOptions)
+def sweep(asked: options.FleetSweepOptions) -> None:
     """Measure every combination of settings on several machines; options are those of `ggufspec sweep`.
 
     A block is a target with one value of each setting that changes it, and everything that is compared with
@@ -48,8 +38,8 @@ def sweep(asked: FleetSweepOptions) -> None:
     _measure(asked)
 
 
-@command_of(FleetBenchOptions)
-def bench(asked: FleetBenchOptions) -> None:
+@command_of(options.FleetBenchOptions)
+def bench(asked: options.FleetBenchOptions) -> None:
     """Measure the same on each machine, and print one table; options are those of `ggufspec bench`.
 
     \b
@@ -58,7 +48,7 @@ def bench(asked: FleetBenchOptions) -> None:
     _measure(asked)
 
 
-def _measure(asked: FleetSweepOptions) -> None:
+def _measure(asked: options.FleetSweepOptions) -> None:
     """Measure on a fleet, with a line for everything that happens, and print its table."""
     from ggufspec import fleet, units
 
@@ -92,7 +82,7 @@ def _measure(asked: FleetSweepOptions) -> None:
         )
 
 
-def _refuse_token(asked: FleetSweepOptions | FleetTuneOptions) -> None:
+def _refuse_token(asked: options.FleetSweepOptions | options.FleetTuneOptions) -> None:
     """Refuse a token on the command line, which Ray shows to all nodes.
 
     Raises:
@@ -102,8 +92,8 @@ def _refuse_token(asked: FleetSweepOptions | FleetTuneOptions) -> None:
         raise click.UsageError("--token would be sent to all machines: use HF_TOKEN, or add --share-token")
 
 
-@command_of(FleetTuneOptions)
-def tune(asked: FleetTuneOptions) -> None:
+@command_of(options.FleetTuneOptions)
+def tune(asked: options.FleetTuneOptions) -> None:
     """Find the fastest configuration of each machine; options are those of `ggufspec tune`.
 
     Each configuration is stored as NAME.MACHINE: `ggufspec show NAME.MACHINE` prints it.
@@ -128,7 +118,7 @@ def tune(asked: FleetTuneOptions) -> None:
         raise GgufspecError(f"no configuration was found for {', '.join(missing)}", "see the reasons above")
 
 
-def _print_plan(cluster: Cluster, order: Order, asked: FleetSweepOptions) -> None:
+def _print_plan(cluster: Cluster, order: Order, asked: options.FleetSweepOptions) -> None:
     """Print which machine would measure what: for people its blocks and time, otherwise a row per block."""
     from ggufspec import fleet, units
     from ggufspec.report.text import formats, tables
@@ -154,8 +144,8 @@ def _print_plan(cluster: Cluster, order: Order, asked: FleetSweepOptions) -> Non
     emit("\n".join(lines) + "\n", asked.out)
 
 
-@command_of(AddressOption)
-def doctor(asked: AddressOption) -> None:
+@command_of(options.AddressOption)
+def doctor(asked: options.AddressOption) -> None:
     """Check all machines of a fleet, and print the command that fixes each problem.
 
     \b
@@ -180,8 +170,8 @@ def doctor(asked: AddressOption) -> None:
     echo(f"machines that can measure: {able}", err=True)
 
 
-@command_of(FleetMergeOptions)
-def merge(asked: FleetMergeOptions) -> None:
+@command_of(options.FleetMergeOptions)
+def merge(asked: options.FleetMergeOptions) -> None:
     """Join the benches of several machines, and print one table of them.
 
     BENCHES are folders that were copied from other machines, or ids of stored benches. They are copied and
@@ -199,8 +189,8 @@ def merge(asked: FleetMergeOptions) -> None:
     print_fleet(stored.fleet.name, asked.output, asked.out)
 
 
-@command_of(FleetShowOptions)
-def show(asked: FleetShowOptions) -> None:
+@command_of(options.FleetShowOptions)
+def show(asked: options.FleetShowOptions) -> None:
     """Print what several machines measured: a row for each arm of each machine.
 
     FLEET is the name of a stored fleet. [default: the last one]
@@ -269,8 +259,8 @@ that measures, reach it through a tunnel:
     ggufspec bench --rpc 127.0.0.1:{port}"""
 
 
-@command_of(WorkerOptions)
-def worker(asked: WorkerOptions) -> None:
+@command_of(options.WorkerOptions)
+def worker(asked: options.WorkerOptions) -> None:
     """Lend this machine's devices to another machine.
 
     Bench there with --rpc HOST:PORT. Both machines need the same llama.cpp, as `ggufspec build` makes it.
@@ -293,7 +283,7 @@ def worker(asked: WorkerOptions) -> None:
         devices=asked.devices or (),
         cache=asked.cache,
     )
-    install = installs.find_install(only(asked.llama))
+    install = installs.find_install(options.only(asked.llama))
     address = f"{asked.host}:{asked.port}"
     echo((_TUNNEL if settings.is_local else _OPEN).format(address=address, port=asked.port), err=True)
     with lending.start_worker(install, settings) as running:
@@ -308,8 +298,10 @@ def worker(asked: WorkerOptions) -> None:
                 echo(line, err=True)
 
 
-@group_of(Options, worker=worker, doctor=doctor, sweep=sweep, bench=bench, tune=tune, merge=merge, show=show)
-def fleet(asked: Options) -> None:
+@group_of(
+    options.Options, worker=worker, doctor=doctor, sweep=sweep, bench=bench, tune=tune, merge=merge, show=show
+)
+def fleet(asked: options.Options) -> None:
     """Measure on several machines, or lend this one to another.
 
     \b

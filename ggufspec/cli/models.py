@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from ggufspec import api
 from ggufspec.cli.entry.command import command_of, usage_errors
-from ggufspec.cli.entry.output import echo, echo_json, echo_table
+from ggufspec.cli.entry.output import echo, echo_json, echo_rows
 from ggufspec.cli.entry.terminal import Terminal, print_conversion, print_survey
 from ggufspec.options import CheckOptions, ConvertOptions, FetchOptions, ModelsOptions, SuggestOptions
-from ggufspec.units import counted, format_bytes, format_percent
+from ggufspec.units import counted, format_percent
 
 if TYPE_CHECKING:
     from ggufspec.doctor.drafters import ExaminedDrafter
     from ggufspec.domain import Pair
     from ggufspec.modelfiles import hub
-    from ggufspec.modelfiles.api import CheckedPair, LocalPair, SuggestedDrafter
+    from ggufspec.modelfiles.api import CheckedPair, SuggestedDrafter
 
 
 _MOST_NAMED = 3
@@ -60,12 +60,8 @@ def models(asked: ModelsOptions) -> None:
     ending = ". Find out what pays:" if open_pairs else ""
     echo(f"\n{counted(len(found.pairs), 'pair')} here{measured}{ending}", err=True)
     for pair in [*smallest.values()][:_MOST_NAMED]:
-        echo(_tune_command(pair), err=True)
-
-
-def _tune_command(pair: LocalPair) -> str:
-    drafter = () if pair.drafter is pair.target else ("-md", str(pair.drafter.path))
-    return shlex.join(["ggufspec", "tune", "-m", str(pair.target.path), *drafter])
+        drafter = () if pair.drafter is pair.target else ("-md", str(pair.drafter.path))
+        echo(shlex.join(["ggufspec", "tune", "-m", str(pair.target.path), *drafter]), err=True)
 
 
 @command_of(FetchOptions)
@@ -171,13 +167,11 @@ def suggest(asked: SuggestOptions) -> None:
     ggufspec suggest llama-3-70b:target --offline -o json
     """
     from ggufspec.redaction import redact
+    from ggufspec.report.rows import commands
 
     drafters = api.suggest(asked, sink=Terminal())
-    if asked.output == "json":
-        echo_json([_format_drafter(drafter) for drafter in drafters])
-    else:
-        headings = ["drafter", "drafts by", "size", "ratio", "downloads", "llama.cpp"]
-        echo_table(headings, [_format_cells(drafter) for drafter in drafters])
+    shown = ("drafter", "method", "size_bytes", "ratio", "downloads", "verdict")
+    echo_rows(commands.DrafterRow, drafters, asked.output, *shown)
     for drafter in [drafter for drafter in drafters if not drafter.is_refused][:3]:
         echo(_format_command(redact(asked.target), drafter), err=True)
 
@@ -188,31 +182,6 @@ def _format_command(target: str, drafter: SuggestedDrafter) -> str:
     if drafter.in_target:
         return f"{fetch} && ggufspec bench --method {drafter.method.value}"
     return f"{fetch} --draft-model {drafter.name} && ggufspec bench"
-
-
-def _format_cells(drafter: SuggestedDrafter) -> list[str]:
-    verdict = [str(drafter.verdict.outcome), *drafter.verdict.reasons[:1]]
-    return [
-        drafter.name,
-        drafter.method.value,
-        format_bytes(drafter.file.size_bytes or 0),
-        f"1/{1 / drafter.ratio:.0f}",
-        "" if drafter.downloads is None else f"{drafter.downloads:,}",
-        ": ".join(verdict),
-    ]
-
-
-def _format_drafter(drafter: SuggestedDrafter) -> dict[str, object]:
-    return {
-        "drafter": drafter.name,
-        "method": drafter.method.value,
-        "size_bytes": drafter.file.size_bytes,
-        "ratio": drafter.ratio,
-        "downloads": drafter.downloads,
-        "outcome": drafter.verdict.outcome.value,
-        "reasons": list(drafter.verdict.reasons),
-        "helps": list(drafter.verdict.helps),
-    }
 
 
 @command_of(CheckOptions)

@@ -10,7 +10,14 @@ import click
 
 from ggufspec.choices import SUITES
 from ggufspec.cli.entry.command import command_of, group_of, usage_errors
-from ggufspec.cli.entry.output import echo, echo_json, echo_sentence, echo_table, iterate_with_progress
+from ggufspec.cli.entry.output import (
+    echo,
+    echo_json,
+    echo_rows,
+    echo_sentence,
+    echo_table,
+    iterate_with_progress,
+)
 from ggufspec.options import Options, PairsOptions, PromptsOptions
 from ggufspec.units import counted, format_bytes, format_rate
 
@@ -20,7 +27,6 @@ if TYPE_CHECKING:
     from ggufspec.domain import ModelFile
     from ggufspec.forecast import planning
     from ggufspec.modelfiles import catalog, hub
-    from ggufspec.prompts import PromptSuite
 
 
 @command_of(PairsOptions)
@@ -259,9 +265,6 @@ def _look_up(entry: catalog.CatalogueEntry, access: hub.Access) -> dict[str, Any
     return {**facts, "size_bytes": size_bytes, "changed": changed}
 
 
-_WORDS = 8  # of a prompt that are shown
-
-
 @command_of(PromptsOptions)
 def listed(asked: PromptsOptions) -> None:
     """List the suites, or the prompts of one. Lengths are in characters, without followups.
@@ -271,19 +274,13 @@ def listed(asked: PromptsOptions) -> None:
     ggufspec prompts list --suite work -o json
     """
     from ggufspec import prompts
+    from ggufspec.report.rows import commands
 
-    if asked.suite is None:
-        rows = [_describe_suite(prompts.suite(name)) for name in SUITES]
-    else:
-        rows = _describe_prompts(prompts.suite(asked.suite))
-    if asked.output == "json":
-        echo_json(rows)
+    if asked.suite is not None:
+        echo_rows(commands.ListedPromptRow, prompts.suite(asked.suite).prompts, asked.output)
         return
-    echo_table(
-        [heading.replace("_", " ") for heading in rows[0]],
-        [[*map(_format_cell, row.values())] for row in rows],
-    )
-    if asked.suite is None:
+    echo_rows(commands.ListedSuiteRow, [*map(prompts.suite, SUITES)], asked.output)
+    if asked.output != "json":
         echo("the prompts of one: ggufspec prompts list --suite NAME", err=True)
 
 
@@ -295,36 +292,3 @@ def prompts(asked: Options) -> None:
     ggufspec prompts list
     ggufspec prompts list --suite work
     """
-
-
-def _describe_suite(suite: PromptSuite) -> dict[str, Any]:
-    import statistics  # not for ``--help``: with it, fractions and decimal are imported
-
-    return {
-        "suite": suite.name,
-        "categories": suite.categories,
-        "prompts": len(suite.prompts),
-        "median_characters": round(statistics.median(suite.lengths)),
-        "largest_characters": max(suite.lengths),
-        "conversations": suite.n_conversations,
-        "licence": suite.licence,
-    }
-
-
-def _describe_prompts(suite: PromptSuite) -> list[dict[str, Any]]:
-    return [
-        {
-            "prompt": prompt.id,
-            "category": prompt.category,
-            "characters": len(prompt.text),
-            "followups": len(prompt.followups),
-            "first_words": " ".join(prompt.text.split()[:_WORDS]),
-        }
-        for prompt in suite.prompts
-    ]
-
-
-def _format_cell(value: object) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return ", ".join(value) if isinstance(value, tuple) else str(value or "")

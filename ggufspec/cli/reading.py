@@ -12,19 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec import api
+from ggufspec import api, options
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import choose_columns, echo, emit, iterate_with_progress
 from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.errors import GgufspecError
-from ggufspec.options import (
-    BoardOptions,
-    ParseOptions,
-    PublishOptions,
-    ReportOptions,
-    ShowOptions,
-    VerifyOptions,
-)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,8 +29,8 @@ _TABLES |= {"category": "categories"}
 ROWS = ("arm", *_TABLES)
 
 
-@command_of(ShowOptions)
-def show(asked: ShowOptions) -> None:
+@command_of(options.ShowOptions)
+def show(asked: options.ShowOptions) -> None:
     """Print the table of a stored bench; list or delete stored benches.
 
     A bench that confirmed a tuning begins with the verdict and the tuned configuration, a crossover with its
@@ -129,8 +121,8 @@ _UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)  # in a file name
 _LONGEST_ID = 100  # characters
 
 
-@command_of(ReportOptions)
-def report(asked: ReportOptions) -> None:
+@command_of(options.ReportOptions)
+def report(asked: options.ReportOptions) -> None:
     """Write an HTML report of a bench: verdict, tables, charts and exact commands.
 
     The report is one file that works offline. BENCH is the id of a stored bench, the beginning of one, or its
@@ -202,8 +194,8 @@ def _print_path(file: Path) -> None:
         echo(f"written: {file}", err=True)
 
 
-@command_of(ParseOptions)
-def parse(asked: ParseOptions) -> None:
+@command_of(options.ParseOptions)
+def parse(asked: options.ParseOptions) -> None:
     """Read logs of any version of llama.cpp into a table.
 
     Accepts the logs of main, llama-cli, speculative, speculative-simple and server, with or without the
@@ -224,7 +216,10 @@ def parse(asked: ParseOptions) -> None:
     from ggufspec.report import frames
     from ggufspec.report.text import formats
 
-    readings = [(str(log), read(_load(log), str(log))) for log in asked.logs]
+    readings = []
+    for log in asked.logs:
+        content = sys.stdin.buffer.read() if str(log) == "-" else log.read_bytes()
+        readings.append((str(log), read(content, str(log))))
     runs = [run for _, reading in readings for run in reading.runs]
     if runs:
         table = frames.logs(runs)
@@ -241,12 +236,8 @@ def parse(asked: ParseOptions) -> None:
         )
 
 
-def _load(log: Path) -> bytes:
-    return sys.stdin.buffer.read() if str(log) == "-" else log.read_bytes()
-
-
-@command_of(PublishOptions)
-def publish(asked: PublishOptions) -> None:
+@command_of(options.PublishOptions)
+def publish(asked: options.PublishOptions) -> None:
     """Write benches as a folder and a zip that others can read and verify.
 
     The bundle has the runs, raw logs, tables, charts, report, methods, a BibTeX entry and hashes. Names of
@@ -268,8 +259,8 @@ def publish(asked: PublishOptions) -> None:
         echo(f"Uploaded: {bundle.address} ({'public' if asked.public else 'private'}).")
 
 
-@command_of(VerifyOptions)
-def verify(asked: VerifyOptions) -> None:
+@command_of(options.VerifyOptions)
+def verify(asked: options.VerifyOptions) -> None:
     """Check that the figures of a bundle follow from its raw logs, and its files from the figures.
 
     BUNDLE is a folder or zip that `ggufspec publish` wrote. Nothing in it is executed. The exit code is 0 if
@@ -293,8 +284,8 @@ def verify(asked: VerifyOptions) -> None:
         )
 
 
-@command_of(BoardOptions)
-def board(asked: BoardOptions) -> None:
+@command_of(options.BoardOptions)
+def board(asked: options.BoardOptions) -> None:
     """Write a page with the configurations of many bundles: a table that sorts and filters.
 
     BUNDLE is a folder or zip that `ggufspec publish` wrote. Every arm that drafts is a row: pair, machine,

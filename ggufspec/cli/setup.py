@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec import api
+from ggufspec import api, options
 from ggufspec.choices import StorageKind
 from ggufspec.cli.entry.command import command_of, group_of, usage_errors
-from ggufspec.cli.entry.output import echo, echo_json, echo_table, terminal_width
+from ggufspec.cli.entry.output import echo, echo_json, echo_rows, echo_table, terminal_width
 from ggufspec.cli.entry.terminal import Terminal
-from ggufspec.options import (
-    AnswerOptions,
-    BuildOptions,
-    CacheListOptions,
-    CompletionOptions,
-    DoctorOptions,
-    KeyArgument,
-    Options,
-    PruneOptions,
-    SetOptions,
-    only,
-)
 from ggufspec.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from ggufspec.options import settings
 
 
-@command_of(BuildOptions)
-def build(asked: BuildOptions) -> None:
+@command_of(options.BuildOptions)
+def build(asked: options.BuildOptions) -> None:
     """Build llama.cpp for this machine, or list and remove builds.
 
     A build contains the programs and the library. An existing build is reused. The source is verified before
@@ -63,8 +51,8 @@ def build(asked: BuildOptions) -> None:
             echo(api.build(asked, sink=Terminal()).bin)
 
 
-@command_of(DoctorOptions)
-def doctor(asked: DoctorOptions) -> None:
+@command_of(options.DoctorOptions)
+def doctor(asked: options.DoctorOptions) -> None:
     """Check what is installed, and print the command that fixes each problem.
 
     `missing` means that something cannot work, `remark` is for information. The exit code is 1 only if no
@@ -84,7 +72,7 @@ def doctor(asked: DoctorOptions) -> None:
     console = Console(stderr=True)
     # a status line for a terminal: the Hub may take long to answer
     with console.status("checking") if console.is_terminal else nullcontext():
-        report = doctor.examine(offline=asked.offline, llama=only(asked.llama))
+        report = doctor.examine(offline=asked.offline, llama=options.only(asked.llama))
     echo(finding.render(report, asked.output, width=terminal_width()), nl=False)
     missing = [item for item in report.findings if item.status is finding.FindingStatus.MISSING]
     if not report.can_run:
@@ -96,8 +84,8 @@ def doctor(asked: DoctorOptions) -> None:
         echo("a bench can run: ggufspec bench", err=True)
 
 
-@command_of(AnswerOptions)
-def list_settings(asked: AnswerOptions) -> None:
+@command_of(options.AnswerOptions)
+def list_settings(asked: options.AnswerOptions) -> None:
     """List every key with its value and source.
 
     \b
@@ -107,8 +95,8 @@ def list_settings(asked: AnswerOptions) -> None:
     _print_settings(asked.output)
 
 
-@command_of(KeyArgument)
-def get(asked: KeyArgument) -> None:
+@command_of(options.KeyArgument)
+def get(asked: options.KeyArgument) -> None:
     """Print the value of KEY; nothing if it is not set.
 
     \b
@@ -123,8 +111,8 @@ def get(asked: KeyArgument) -> None:
         echo(_format_value(value))
 
 
-@command_of(SetOptions)
-def assign(asked: SetOptions) -> None:
+@command_of(options.SetOptions)
+def assign(asked: options.SetOptions) -> None:
     """Write VALUE for KEY into the settings file.
 
     \b
@@ -149,8 +137,8 @@ def assign(asked: SetOptions) -> None:
     _warn_of_environment(asked.key)
 
 
-@command_of(KeyArgument)
-def unset(asked: KeyArgument) -> None:
+@command_of(options.KeyArgument)
+def unset(asked: options.KeyArgument) -> None:
     """Remove KEY from the settings file.
 
     \b
@@ -166,8 +154,8 @@ def unset(asked: KeyArgument) -> None:
     _warn_of_environment(asked.key)
 
 
-@command_of(Options)
-def path(asked: Options) -> None:
+@command_of(options.Options)
+def path(asked: options.Options) -> None:
     """Print the path of the settings file, even if it does not exist.
 
     \b
@@ -179,8 +167,8 @@ def path(asked: Options) -> None:
     echo(paths.config_file())
 
 
-@group_of(AnswerOptions, list=list_settings, get=get, set=assign, unset=unset, path=path)
-def config(asked: AnswerOptions) -> None:
+@group_of(options.AnswerOptions, list=list_settings, get=get, set=assign, unset=unset, path=path)
+def config(asked: options.AnswerOptions) -> None:
     """Show and change the settings of all commands, with their sources.
 
     The command line has precedence over the environment (GGUFSPEC_PAIR and so on), and the environment over
@@ -241,8 +229,8 @@ PROGRAM = "ggufspec"
 _VARIABLE = "_GGUFSPEC_COMPLETE"
 
 
-@command_of(CompletionOptions)
-def completion(asked: CompletionOptions) -> None:
+@command_of(options.CompletionOptions)
+def completion(asked: options.CompletionOptions) -> None:
     """Print a script with which a shell completes commands, options and values.
 
     Values include pairs, stored benches, local models and builds of llama.cpp. The script takes effect in new
@@ -261,8 +249,8 @@ def completion(asked: CompletionOptions) -> None:
     echo(script.source_template % script.source_vars())
 
 
-@command_of(CacheListOptions)
-def list_items(asked: CacheListOptions) -> None:
+@command_of(options.CacheListOptions)
+def list_items(asked: options.CacheListOptions) -> None:
     """List the items of each KIND, or of all kinds, with the names that `prune` accepts.
 
     \b
@@ -270,34 +258,17 @@ def list_items(asked: CacheListOptions) -> None:
     ggufspec cache list builds models -o json
     """
     from ggufspec.doctor import storage
+    from ggufspec.report.rows import commands
 
     items = storage.list_items([*map(StorageKind, asked.kinds)] or tuple(StorageKind))
-    if asked.output == "json":
-        echo_json(
-            [
-                {
-                    "name": item.name,
-                    "kind": item.kind.value,
-                    "size_bytes": item.size_bytes,
-                    "changed_at": item.changed_at.isoformat(timespec="seconds"),
-                    "note": item.note or None,
-                    "path": str(item.places[0]),
-                }
-                for item in items
-            ]
-        )
-    elif items:
-        rows = [
-            [item.name, format_bytes(item.size_bytes), item.changed_at.date().isoformat(), item.note]
-            for item in items
-        ]
-        echo_table(["name", "size", "changed", "note"], rows)
+    if items or asked.output == "json":
+        echo_rows(commands.StoredItemRow, items, asked.output, "name", "size_bytes", "day", "note")
     else:
         echo("nothing is stored", err=True)
 
 
-@command_of(PruneOptions)
-def prune(asked: PruneOptions) -> None:
+@command_of(options.PruneOptions)
+def prune(asked: options.PruneOptions) -> None:
     """Delete each NAME after confirmation: a complete kind, or a single item as `list` names it.
 
     Models must be named one by one.
@@ -324,8 +295,8 @@ def prune(asked: PruneOptions) -> None:
         echo(f"deleted {item.name} ({format_bytes(sizes[item.name])})")
 
 
-@group_of(AnswerOptions, list=list_items, prune=prune)
-def cache(asked: AnswerOptions) -> None:
+@group_of(options.AnswerOptions, list=list_items, prune=prune)
+def cache(asked: options.AnswerOptions) -> None:
     """Show the disk space of builds, sources, models and results, and free it.
 
     The kinds are builds, sources, cuda, models, digests, other, profiles and results. Profiles and results
@@ -339,27 +310,25 @@ def cache(asked: AnswerOptions) -> None:
     """
     from ggufspec.doctor import storage
 
-    items = {kind: storage.list_items([kind]) for kind in StorageKind}
-    sizes = {kind: sum(item.size_bytes for item in of_kind) for kind, of_kind in items.items()}
+    rows: list[dict[str, Any]] = []
+    for kind in StorageKind:
+        items = storage.list_items([kind])
+        size_bytes, shared = sum(item.size_bytes for item in items), kind is StorageKind.MODELS
+        row = {"kind": kind.value, "items": len(items), "size_bytes": size_bytes, "shared": shared}
+        rows.append(row | {"path": str(storage.root(kind))})
     if asked.output == "json":
-        echo_json(
-            [
-                {
-                    "kind": kind.value,
-                    "items": len(items[kind]),
-                    "size_bytes": size,
-                    "shared": kind is StorageKind.MODELS,
-                    "path": str(storage.root(kind)),
-                }
-                for kind, size in sizes.items()
-            ]
-        )
+        echo_json(rows)
         return
-    shared = {StorageKind.MODELS: " (shared with other programs)"}
+    note = {True: " (shared with other programs)", False: ""}
     cells = [
-        [kind.value, str(len(items[kind])), format_bytes(size), f"{storage.root(kind)}{shared.get(kind, '')}"]
-        for kind, size in sizes.items()
+        [
+            row["kind"],
+            str(row["items"]),
+            format_bytes(row["size_bytes"]),
+            f"{row['path']}{note[row['shared']]}",
+        ]
+        for row in rows
     ]
     echo_table(["kind", "items", "size", "where"], cells)
-    own = sum(size for kind, size in sizes.items() if kind not in shared)
+    own = sum(row["size_bytes"] for row in rows if not row["shared"])
     echo(f"{format_bytes(own)} without the models; `ggufspec cache list` lists every item", err=True)

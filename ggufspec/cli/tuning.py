@@ -9,21 +9,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from ggufspec import api
+from ggufspec import api, options
 from ggufspec.choices import ServerFormat
 from ggufspec.cli.entry.command import command_of
 from ggufspec.cli.entry.output import echo, emit
 from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.errors import InconclusiveError
-from ggufspec.options import (
-    NO_WORKERS,
-    AutoOptions,
-    CrossoverOptions,
-    ServeOptions,
-    TalkOptions,
-    TuneOptions,
-    parse_workers,
-)
 
 if TYPE_CHECKING:
     from ggufspec.analysis import CrossoverMap
@@ -31,8 +22,8 @@ if TYPE_CHECKING:
     from ggufspec.tuning import ServerCommand
 
 
-@command_of(TuneOptions)
-def tune(asked: TuneOptions) -> None:
+@command_of(options.TuneOptions)
+def tune(asked: options.TuneOptions) -> None:
     """Find the fastest drafter, draft size and offload, or report that drafting does not pay off.
 
     A short measurement of target and drafters forecasts every configuration. The best few are then measured,
@@ -79,8 +70,8 @@ def tune(asked: TuneOptions) -> None:
         benches.refuse_doubtful([tuned.results], undecided=open_ids)
 
 
-@command_of(AutoOptions)
-def auto(asked: AutoOptions) -> None:
+@command_of(options.AutoOptions)
+def auto(asked: options.AutoOptions) -> None:
     """Find everything that may draft for TARGET, download it, tune, and say how to serve it.
 
     TARGET is user/repo:QUANT, a file, or a pair of the catalogue. Drafters are smaller models of its family
@@ -116,7 +107,7 @@ def auto(asked: AutoOptions) -> None:
         emit(steps.render(tuned, sources.tune_options(asked), tables.TERMINAL, terminal), None)
     print_commands(configuration, asked)
     if asked.serve:
-        serving = ServeOptions(tuned=configuration.id, words=asked.words)
+        serving = options.ServeOptions(tuned=configuration.id, words=asked.words)
         run_server(api.serving_command(serving, sink=terminal))
 
 
@@ -130,7 +121,7 @@ def print_finished(configuration: Configuration) -> None:
     emit("\n" + overview.overview(benches.load_bench(configuration.id), tables.TERMINAL), None)
 
 
-def print_commands(configuration: Configuration, asked: AutoOptions) -> None:
+def print_commands(configuration: Configuration, asked: options.AutoOptions) -> None:
     """Print by which texts was judged, the report's name, and the command that serves what was found."""
     from ggufspec import results
     from ggufspec.report.text import configuration as sentences
@@ -144,8 +135,8 @@ def print_commands(configuration: Configuration, asked: AutoOptions) -> None:
         echo(f"Serve it{meanwhile}: ggufspec serve --tuned {name}")
 
 
-@command_of(CrossoverOptions)
-def crossover(asked: CrossoverOptions) -> None:
+@command_of(options.CrossoverOptions)
+def crossover(asked: options.CrossoverOptions) -> None:
     """Map the best γ and its speed-up over users and context depth, and say where drafting stops paying.
 
     The server is computed for all cells first, from a trace of the prompts and timed costs. The ends of both
@@ -185,8 +176,8 @@ def _render_map(mapped: CrossoverMap, results: ResultSet, output: str) -> str | 
     return formats.render(table, output, title="crossover", origin=origin)
 
 
-@command_of(ServeOptions)
-def serve(asked: ServeOptions) -> None:
+@command_of(options.ServeOptions)
+def serve(asked: options.ServeOptions) -> None:
     """Run llama-server at a tuned configuration, in place of this command.
 
     Options for llama-server follow --: --host, --port and --api-key-file, and others that the configuration
@@ -222,12 +213,12 @@ def run_server(server: ServerCommand) -> NoReturn:
     from ggufspec import proc
     from ggufspec.llama.rpc import workers
 
-    workers.read_workers(parse_workers(server.value("--rpc") or NO_WORKERS))
+    workers.read_workers(options.parse_workers(server.value("--rpc") or options.NO_WORKERS))
     proc.replace_process(server.argv, server.full_environment())
 
 
-@command_of(TalkOptions)
-def chat(asked: TalkOptions) -> None:
+@command_of(options.TalkOptions)
+def chat(asked: options.TalkOptions) -> None:
     """Chat with a pair of models, and see which tokens were drafted and the tokens per second.
 
     \b

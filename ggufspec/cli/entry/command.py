@@ -47,14 +47,14 @@ class Command(click.Command):
         shared.append(_all_option())
 
         def call(**values: Any) -> None:
-            function(_with_format(read_options(options, values)))
+            asked = read_options(options, values)
+            if isinstance(asked, TableOptions):  # before anything is measured for a table
+                output = asked.output or default_output(asked.out)
+                check_output(output, asked.out)
+                asked = asked.replace(output=output)
+            function(asked)
 
-        super().__init__(
-            name=name,
-            callback=call,
-            params=[*parameters, *shared],
-            help=function.__doc__,
-        )
+        super().__init__(name=name, callback=call, params=[*parameters, *shared], help=function.__doc__)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; those after ``--`` are for llama.cpp if the command passes such on.
@@ -199,15 +199,6 @@ def format_options(command: click.Command, ctx: click.Context, formatter: click.
     for title, records in sections.items():
         with formatter.section(title):
             formatter.write_dl(records)
-
-
-def _with_format(asked: T) -> T:
-    """Return options with the format of their table, after checking that it can be written."""
-    if not isinstance(asked, TableOptions):
-        return asked
-    output = asked.output or default_output(asked.out)
-    check_output(output, asked.out)
-    return asked.replace(output=output)
 
 
 def _all_option() -> click.Option:

@@ -7,20 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from rich import progress
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.text import Text
 
 from ggufspec.cli.entry.output import echo
@@ -52,14 +41,17 @@ class Context(Protocol):
 
     def last(self, kind: type[T]) -> T | None:
         """Return the last value of a kind that was shown; None without one."""
-        ...
 
 
 @contextmanager
-def _start_bars(*columns: str | ProgressColumn, transient: bool = True) -> Iterator[Progress]:
+def _start_bars(
+    *columns: str | progress.ProgressColumn, transient: bool = True
+) -> Iterator[progress.Progress]:
     """Yield a display of rich, which draws nothing where there is no terminal."""
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=transient, disable=not console.is_terminal) as bars:
+    with progress.Progress(
+        *columns, console=console, transient=transient, disable=not console.is_terminal
+    ) as bars:
         yield bars
 
 
@@ -70,13 +62,13 @@ def _draw_transfers(
     """Draw downloads, each with a bar."""
     from ggufspec.modelfiles.hub import TransferState  # a build needs no Hub
 
-    tasks: dict[str, TaskID] = {}
+    tasks: dict[str, progress.TaskID] = {}
     with _start_bars(
         "{task.description}",
-        BarColumn(bar_width=None),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        progress.BarColumn(bar_width=None),
+        progress.DownloadColumn(binary_units=True),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
         transient=False,
     ) as bars:
 
@@ -103,10 +95,10 @@ def _draw_build(
     seconds, last_quarter = context.build_seconds, ""
     step, since_s = first.step.value, time.monotonic()
     with _start_bars(
-        TextColumn("{task.description:9}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
+        progress.TextColumn("{task.description:9}"),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TimeRemainingColumn(elapsed_when_finished=True),
     ) as bars:
         task = bars.add_task("", total=None)
 
@@ -136,13 +128,13 @@ def _draw_forecast(first: Stage, context: Context) -> Iterator[Callable[[Stage],
 
     deadline, last_kind = context.last(Deadline) or NO_DEADLINE, ""
 
-    class LeftColumn(ProgressColumn):
+    class LeftColumn(progress.ProgressColumn):
         """How much of the time limit has passed and is left."""
 
-        def render(self, task: Task) -> Text:
+        def render(self, task: progress.Task) -> Text:
             return Text(deadline.describe_left())
 
-    with _start_bars("{task.description}", BarColumn(), LeftColumn()) as bars:
+    with _start_bars("{task.description}", progress.BarColumn(), LeftColumn()) as bars:
         task = bars.add_task("forecasting")
 
         def show(stage: Stage) -> None:

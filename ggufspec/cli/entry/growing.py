@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -16,7 +14,7 @@ from rich.text import Text
 from ggufspec.analysis import Arm, MeasurementWarning, arms, warnings
 from ggufspec.cli.entry.output import echo
 from ggufspec.harmless import harmless
-from ggufspec.measure import NO_DEADLINE, BenchProgress, Deadline, Session, api
+from ggufspec.measure import NO_DEADLINE, BenchProgress, Session, api
 from ggufspec.report.text import growing, tables
 from ggufspec.results import ResultSet
 
@@ -50,9 +48,7 @@ class LiveText:
             self._live.start()
         return self
 
-    def __exit__(
-        self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -95,7 +91,7 @@ def draw_bench(
         describe_ended: returns a sentence about how to see or continue a bench that ended early; None where
             the command says that.
     """
-    results, pace = first.results, _TableState.start(first.session, first.results)
+    results, pace = first.results, _TableState(first.session, first.results)
     printed = {*results.meta.doubts}
 
     def show(event: BenchProgress) -> None:
@@ -126,45 +122,28 @@ def draw_bench(
         raise
 
 
-@dataclass(kw_only=True)
 class _TableState:
     """How far a bench is, and the arms as they were when they were grouped last.
 
     To group many runs takes long. So it is done again only after fifty times the seconds that it took.
     """
 
-    n_done: int
-    n_planned: int
-    is_most: bool
-    deadline: Deadline
-    n_before: int  # runs of an earlier session
-    started: float
-    _groups: Sequence[Arm] = ()
-    _group_again_at: float = 0.0
-
-    @classmethod
-    def start(cls, session: Session, opened: ResultSet) -> _TableState:
-        suite = session.suite
-        now, n_done = time.monotonic(), len(opened.current)
-        return cls(
-            n_done=n_done,
-            n_planned=suite.n_runs,
-            is_most=suite.stopping is not None,
-            deadline=session.deadline or NO_DEADLINE,
-            n_before=n_done,
-            started=now,
-        )
+    def __init__(self, session: Session, opened: ResultSet) -> None:
+        self._suite, self._deadline = session.suite, session.deadline or NO_DEADLINE
+        self.n_done = self._n_before = len(opened.current)  # runs of an earlier session
+        self._started = time.monotonic()
+        self._groups: Sequence[Arm] = ()
+        self._group_again_at = 0.0
 
     def progress(self, store: ResultSet) -> growing.Progress:
-        now, n_measured = time.monotonic(), self.n_done - self.n_before
-        left = None
+        n_measured, n_planned, left = self.n_done - self._n_before, self._suite.n_runs, None
         if n_measured:
-            left = (now - self.started) / n_measured * (self.n_planned - self.n_done)
-            left = min(left, max(0.0, self.deadline.left_s))
+            left = (time.monotonic() - self._started) / n_measured * (n_planned - self.n_done)
+            left = min(left, max(0.0, self._deadline.left_s))
         return growing.Progress(
             n_done=self.n_done,
-            n_planned=max(self.n_planned, self.n_done),
-            is_most=self.is_most,
+            n_planned=max(n_planned, self.n_done),
+            is_most=self._suite.stopping is not None,
             left_s=left,
             running=store.upcoming,
         )

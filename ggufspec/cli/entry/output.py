@@ -16,6 +16,8 @@ from ggufspec.harmless import harmless, one_line, to_json
 if TYPE_CHECKING:  # `--help` starts faster without it
     from pathlib import Path
 
+    from ggufspec.report import columns
+
 
 @contextmanager
 def written(out: Path | None = None) -> Iterator[None]:
@@ -105,6 +107,22 @@ def echo_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, err: b
     stream = sys.stderr if err else sys.stdout
     is_shown = stream is not None and stream.isatty()
     echo(tables.grid(headings, rows, tables.TERMINAL if is_shown else tables.PLAIN), err=err)
+
+
+def echo_rows(row: type[columns.Row], items: Sequence[Any], output: str, *names: str) -> None:
+    """Print what rows are about: objects in JSON, or a table.
+
+    Args:
+        row: declares the columns.
+        items: one for each row.
+        output: ``json``, or another format for a table.
+        names: the columns of the table; without any, all of them.
+    """
+    if output == "json":
+        echo_json([row.to_json(item) for item in items])
+        return
+    shown = [row.columns[name] for name in names or row.fields()]
+    echo_table([column.head for column in shown], [[column.text(item) for column in shown] for item in items])
 
 
 def terminal_width() -> int | None:

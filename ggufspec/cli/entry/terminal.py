@@ -59,7 +59,9 @@ class Terminal(Sink):
     def show(self, event: object) -> None:
         """Print what was found, and keep the last of each kind."""
         self._shown[type(event)] = event
-        print_found(event)
+        draw = _PRINTED.get(type(event).__name__)
+        if draw is not None:
+            draw(event)
 
     def last(self, kind: type[T]) -> T | None:
         """Return the last value of a kind that was shown; None without one."""
@@ -220,13 +222,6 @@ def _describe_source(source: DraftSource) -> list[str]:
     size = "" if model is None else format_bytes(model.size_bytes or 0)
     state = source.left_out or source.note or ("to download" if source.missing_bytes else "")
     return [source.name, source.method.value, size, state]
-
-
-def print_found(value: object) -> None:
-    """Print a value; a value of any other type is left out."""
-    shown = _PRINTED.get(type(value).__name__)
-    if shown is not None:
-        shown(value)
 
 
 _PRINTED: Mapping[str, Callable[[Any], None]] = {
