@@ -70,6 +70,27 @@ def read(path: Path, *, most_bytes: int = MOST_BYTES, streams: bool = False) -> 
         return _read_limited(file.read(most_bytes + 1), most_bytes, path)
 
 
+def load(
+    path: Path, hint: str, *, noun: str | None = None, most_bytes: int = MOST_BYTES, streams: bool = False
+) -> bytes:
+    """Return the content of a file that a user named, as ``read`` does.
+
+    Args:
+        path: of the file.
+        hint: what to do where it cannot be read.
+        noun: what the file is called in messages; None for its path.
+        most_bytes: as for ``read``.
+        streams: as for ``read``.
+
+    Raises:
+        GgufspecError: it cannot be read.
+    """
+    try:
+        return read(path, most_bytes=most_bytes, streams=streams)
+    except OSError as error:
+        raise GgufspecError(f"cannot read {noun or path}: {error.strerror}", hint) from error
+
+
 def read_text(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
     """Return a UTF-8 file as text.
 

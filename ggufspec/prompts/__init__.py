@@ -119,7 +119,7 @@ def load(path: Path) -> PromptSuite:
     if ending == ".toml":
         return read_toml(path, text)
     if ending in _JSON:
-        return datasets.read_jsonl(path, text)
+        return datasets.make_suite(path, datasets.read_rows(path, text))
     try:
         name = one_line(path.stem)[:LONGEST_NAME].strip() or "prompt"
         prompt = build(name=name, turns=[text.removesuffix("\n")])
@@ -168,11 +168,5 @@ def decode(content: bytes, source: str, *, name: str = "") -> str:
 
 def _read(path: Path) -> str:
     source = f"the prompt file {path}"
-    try:
-        content = userfiles.read(path, streams=True)
-    except OSError as error:
-        raise GgufspecError(
-            f"cannot read {source}: {error.strerror}",
-            "name a file with the prompts that you want to measure, or pass them as /dev/stdin",
-        ) from error
-    return decode(content, source, name=path.name)
+    hint = "name a file with the prompts that you want to measure, or pass them as /dev/stdin"
+    return decode(userfiles.load(path, hint, noun=source, streams=True), source, name=path.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -82,7 +83,9 @@ def render(
         "memory_bytes": _MEMORY_BYTES,
     }
     texts = _run(card, request, timeout_s=_TIME_S + _TIME_PER_CONVERSATION_S * len(conversations))
-    return tuple(_remove_bos(bos, text) for text in texts) if special.add_bos else texts
+    if not (special.add_bos and bos):
+        return texts
+    return tuple(re.sub(rf"\A(?:{re.escape(bos)})+", "", text) for text in texts)
 
 
 def _run(card: ModelCard, request: dict[str, Any], *, timeout_s: float) -> tuple[str, ...]:
@@ -140,12 +143,6 @@ def _one_line(text: str) -> str:
 def _token(card: ModelCard, number: int | None) -> str:
     tokens = card.vocabulary.tokens
     return "" if number is None or tokens is None else tokens[number].decode(errors="replace")
-
-
-def _remove_bos(bos: str, text: str) -> str:
-    while bos and text.startswith(bos):
-        text = text.removeprefix(bos)
-    return text
 
 
 class PromptTurns:

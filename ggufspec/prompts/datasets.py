@@ -56,15 +56,6 @@ class SuiteRow(NamedTuple):
     values: dict[str, Any]
 
 
-def read_jsonl(path: Path, text: str) -> PromptSuite:
-    """Read a suite of messages to an assistant.
-
-    Raises:
-        GgufspecError: as for ``make_suite``, or a line is not a JSON object.
-    """
-    return make_suite(path, read_rows(path, text))
-
-
 def read_rows(path: Path, text: str, hint: str = _FORM) -> Iterator[SuiteRow]:
     """Yield the JSON object of each line.
 
@@ -163,25 +154,16 @@ def _join_turns(entries: Iterable[PromptEntry]) -> list[PromptEntry]:
 
 def _turns(row: Mapping[str, Any]) -> list[Any]:
     """Return the user's turns."""
-    for key, read_turns in (
-        ("turns", _read_turns),
-        ("messages", _read_messages),
-        ("prompt", _read_one),
-        ("text", _read_one),
-    ):
-        if row.get(key) is not None:
-            return read_turns(row[key])
-    raise BadPromptError("there are no turns, messages, prompt or text")
-
-
-def _read_one(value: Any) -> list[Any]:
-    return [value]
-
-
-def _read_turns(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise BadPromptError("turns is not a list")
-    return value
+    if (turns := row.get("turns")) is not None:
+        if not isinstance(turns, list):
+            raise BadPromptError("turns is not a list")
+        return turns
+    if row.get("messages") is not None:
+        return _read_messages(row["messages"])
+    texts = [row[key] for key in ("prompt", "text") if row.get(key) is not None]
+    if not texts:
+        raise BadPromptError("there are no turns, messages, prompt or text")
+    return texts[:1]
 
 
 def _read_messages(value: Any) -> list[Any]:
@@ -278,20 +260,17 @@ def _read_files(paths: Sequence[Path]) -> Iterator[SuiteRow]:
     """Yield the rows of all files, numbered through."""
     number = 0
     for path in paths:
-        is_parquet = path.suffix.lower() == _PARQUET
-        rows = read_parquet(path) if is_parquet else read_rows(path, _read_text(path))
+        if path.suffix.lower() == _PARQUET:
+            rows = read_parquet(path)
+        else:
+            try:
+                rows = read_rows(path, userfiles.read_text(path, most_bytes=_MOST_BYTES))
+            except OSError as error:
+                hint = "remove it, and run the command again"
+                raise GgufspecError(f"cannot read {path}: {error.strerror}", hint) from error
         for row in rows:
             number += 1
             yield row._replace(number=number)
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return userfiles.read_text(path, most_bytes=_MOST_BYTES)
-    except OSError as error:
-        raise GgufspecError(
-            f"cannot read {path}: {error.strerror}", "remove it, and run the command again"
-        ) from error
 
 
 def _choose_part(

@@ -102,10 +102,7 @@ def read_recording(file: Path) -> Recording:
     Raises:
         GgufspecError: the file cannot be read, has no requests or no times, or chats and other requests.
     """
-    try:
-        content = userfiles.read(file, most_bytes=_MOST_BYTES).decode("utf-8-sig", errors="replace")
-    except OSError as error:
-        raise GgufspecError(f"cannot read {file}: {error.strerror}", "check its path") from error
+    content = _read(file)
     is_jsonl = content.lstrip()[:1] == "{"
     rows = _jsonl(file, content) if is_jsonl else _server_log(file, content)
     usable, left_out = [], 0
@@ -139,10 +136,7 @@ def read_conversation(file: Path) -> tuple[Message, ...] | None:
     """
     if file.suffix.lower() not in _JSON:
         return None
-    try:
-        content = userfiles.read(file, most_bytes=_MOST_BYTES).decode("utf-8-sig", errors="replace")
-    except OSError as error:
-        raise GgufspecError(f"cannot read {file}: {error.strerror}", "check its path") from error
+    content = _read(file)
     try:
         turns = [turn for row in _json_values(content) for turn in _turns(row["messages"])]
     except (ValueError, KeyError, TypeError, RecursionError, _Unusable) as error:
@@ -150,6 +144,12 @@ def read_conversation(file: Path) -> tuple[Message, ...] | None:
     if not turns:
         raise GgufspecError(f"{file} has no messages of a user", _FORM)
     return tuple(turns)
+
+
+def _read(file: Path) -> str:
+    """Return the text of a log, in which some bytes may be none of UTF-8."""
+    content = userfiles.load(file, "check its path", most_bytes=_MOST_BYTES)
+    return content.decode("utf-8-sig", errors="replace")
 
 
 def _json_values(content: str) -> list[Any]:
@@ -209,7 +209,7 @@ def _server_log(file: Path, content: str) -> Iterator[_RecordedRow]:
         elif task is None and parts["released"] is None:
             body = _decode_body(decoder, content, match.end())
             tasks = launched[::-1] + released if body.get("stream") else released + launched[::-1]
-            if _is_question(body) and tasks:
+            if (body.get("messages") or body.get("prompt")) and tasks:
                 (launched if tasks[0] in launched else released).remove(tasks[0])
                 rows.append(_RecordedRow(at_s=arrivals[tasks[0]], body=body))
     if not rows and _BODY.search(content):
@@ -283,10 +283,6 @@ def _answer_tokens(row: dict[str, Any]) -> int | None:
     return next((count for count in counts if isinstance(count, int) and count > 0), None)
 
 
-def _is_question(body: dict[str, Any]) -> bool:
-    return any(body.get(name) for name in ("messages", "prompt"))
-
-
 def _request(row: _RecordedRow) -> RecordedRequest:
     """Return what can be sent again.
 
@@ -298,35 +294,25 @@ def _request(row: _RecordedRow) -> RecordedRequest:
     max_tokens = next((n for name in _LENGTHS if isinstance(n := body.get(name), int) and n > 0), None)
     length = max_tokens if row.answered is None else row.answered
     if bodies.is_request(body):
-        return _with_request(row, length)
+        texts = [] if "messages" in body else [body.get("prompt")]
+        own = frozenset(body) - _NEEDED  # servers and gateways log fields of their own
+        asked = bodies.build_asking(body, name="request", turns=texts, own=own)
+        text = "" if asked.is_chat else asked.text
+        return RecordedRequest(at_s=row.at_s, text=text, request=asked.request, answer_tokens=length)
     if isinstance(body.get("messages"), list):
-        system, turns = _conversation(body["messages"])
-        return RecordedRequest(at_s=row.at_s, turns=turns, system=system, answer_tokens=length)
+        turns = _turns(body["messages"])
+        turns = turns[:-1] if turns and turns[-1].role == "assistant" else turns
+        if not turns:
+            raise _Unusable
+        messages = map(_message, body["messages"])
+        system = "\n\n".join(message.content for message in messages if message.role == "system") or None
+        return RecordedRequest(at_s=row.at_s, turns=tuple(turns), system=system, answer_tokens=length)
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
     if not isinstance(prompt, str):
         raise _Unusable
     return RecordedRequest(at_s=row.at_s, text=_checked(prompt), answer_tokens=length)
-
-
-def _with_request(row: _RecordedRow, length: int | None) -> RecordedRequest:
-    texts = [] if "messages" in row.body else [row.body.get("prompt")]
-    own = frozenset(row.body) - _NEEDED  # servers and gateways log fields of their own
-    prompt = bodies.build_asking(row.body, name="request", turns=texts, own=own)
-    text = "" if prompt.is_chat else prompt.text
-    return RecordedRequest(at_s=row.at_s, text=text, request=prompt.request, answer_tokens=length)
-
-
-def _conversation(messages: Sequence[Any]) -> tuple[str | None, tuple[Message, ...]]:
-    """Return the system prompt and the turns; messages of one role that follow one another are joined."""
-    read = [_message(message) for message in messages]
-    system = "\n\n".join(message.content for message in read if message.role == "system")
-    turns = _turns(messages)
-    turns = turns[:-1] if turns and turns[-1].role == "assistant" else turns
-    if not turns:
-        raise _Unusable
-    return system or None, tuple(turns)
 
 
 def _turns(messages: Sequence[Any]) -> list[Message]:

@@ -78,7 +78,9 @@ def render(template: Template, request: Mapping[str, Any]) -> Iterator[str]:
             try:
                 text = _render(template, request, [system, *conversation], room)
             except TemplateError:
-                text = _render(template, request, _with_system(conversation, request["system"]), room)
+                first, *rest = conversation
+                joined = {**first, "content": f"{request['system']}\n\n{first['content']}"}
+                text = _render(template, request, [joined, *rest], room)
         room -= len(text)
         yield text
 
@@ -107,11 +109,6 @@ def _render(template: Template, request: Mapping[str, Any], messages: list[dict[
         if max(_WORDS.findall(content[:_LOOKED_AT]), key=len, default="") not in text:
             raise RefusedError(f"it leaves out the {role}'s message")
     return text
-
-
-def _with_system(conversation: list[dict[str, str]], system: str) -> list[dict[str, str]]:
-    first, *rest = conversation
-    return [{**first, "content": f"{system}\n\n{first['content']}"}, *rest]
 
 
 def _refuse(message: object) -> NoReturn:

@@ -39,16 +39,6 @@ class PromptSuite:
         """The categories of the prompts, in their order."""
         return tuple(dict.fromkeys(prompt.category for prompt in self.prompts if prompt.category))
 
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """The length of each prompt's first turn, in characters."""
-        return tuple(len(prompt.text) for prompt in self.prompts)
-
-    @property
-    def n_conversations(self) -> int:
-        """How many prompts have followups."""
-        return sum(bool(prompt.followups) for prompt in self.prompts)
-
     def with_category(self, name: str) -> PromptSuite:
         """Return the suite with a category for the prompts that have none."""
         return replace(
@@ -113,7 +103,11 @@ def build(
         BadPromptError: a value is missing, empty, or of another type.
     """
     number = isinstance(name, int) and not isinstance(name, bool)
-    first, *followups = _texts(turns)
+    texts = list(turns)
+    if not texts:
+        raise BadPromptError("it has no text")
+    nouns = ["the text"] if len(texts) == 1 else [f"turn {place}" for place in range(1, len(texts) + 1)]
+    first, *followups = map(check_text, texts, nouns)
     return Prompt(
         id=_name(str(name) if number else name, "the id"),
         text=first,
@@ -160,15 +154,6 @@ def refuse_too_many(path: Path, count: int) -> None:
         raise GgufspecError(
             f"{path} has more than {MOST_PROMPTS:,} prompts", "keep only those that you want to measure"
         )
-
-
-def _texts(turns: Iterable[object]) -> list[str]:
-    texts = list(turns)
-    if not texts:
-        raise BadPromptError("it has no text")
-    return [
-        check_text(text, "the text" if len(texts) == 1 else f"turn {n}") for n, text in enumerate(texts, 1)
-    ]
 
 
 def check_text(value: object, noun: str) -> str:
