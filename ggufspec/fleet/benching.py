@@ -23,21 +23,8 @@ from filelock import lock_descriptor
 from ggufspec import doctor, machine, measure, paths, results, temporary, tuning
 from ggufspec.domain import RunResult
 from ggufspec.errors import ConsentNeededError, GgufspecError
+from ggufspec.fleet import orders
 from ggufspec.fleet.journal import block_key
-from ggufspec.fleet.orders import (
-    BlockMeasured,
-    Examined,
-    Message,
-    Order,
-    OrderFailure,
-    Preparation,
-    RunsMissing,
-    RunStored,
-    TextJudged,
-    TunedHere,
-    identify_machine,
-    unpack_texts,
-)
 from ggufspec.llama import build
 from ggufspec.llama.install import installs
 from ggufspec.measure import Session, api, identify, models, runplan
@@ -130,22 +117,22 @@ class Bencher:
     _command: tuple[str, ...] = field(default=(), init=False)
     _plans: bool = field(default=False, init=False)
 
-    def prepare(self) -> Iterator[Message]:
+    def prepare(self) -> Iterator[orders.Message]:
         """Yield what is measured here once all that it needs is on this machine, or why it cannot be.
 
         Downloads, builds and checksums wait for blocks of other nodes on this host: they would disturb them.
         """
         yield from self._answer(lambda: self._alone(self._prepare))
 
-    def examine(self) -> Iterator[Message]:
+    def examine(self) -> Iterator[orders.Message]:
         """Yield what ``ggufspec doctor`` finds on this machine; nothing is changed."""
-        yield Examined(doctor.examine(), list_software())
+        yield orders.Examined(doctor.examine(), list_software())
 
-    def tune(self) -> Iterator[Message]:
+    def tune(self) -> Iterator[orders.Message]:
         """Yield the configuration that is fastest on this machine, or why none was found."""
         yield from self._answer(lambda: self._alone(self._tune))
 
-    def measure(self, block: int, n_known: int, last_log: str | None) -> Iterator[Message]:
+    def measure(self, block: int, n_known: int, last_log: str | None) -> Iterator[orders.Message]:
         """Measure a block, and yield its runs as they come, then what is known of all its texts.
 
         Args:
@@ -155,7 +142,7 @@ class Bencher:
         """
         yield from self._answer(lambda: self._measure(block, n_known, last_log))
 
-    def restore(self, meta: Meta, runs: tuple[RunResult, ...]) -> Iterator[Message]:
+    def restore(self, meta: Meta, runs: tuple[RunResult, ...]) -> Iterator[orders.Message]:
         """Store the runs that the driver has of this machine, in place of those that were lost here.
 
         Args:
@@ -164,7 +151,7 @@ class Bencher:
         """
         yield from self._answer(lambda: self._restore(meta, runs))
 
-    def _answer(self, work: Callable[[], Iterable[Message]]) -> Iterator[Message]:
+    def _answer(self, work: Callable[[], Iterable[orders.Message]]) -> Iterator[orders.Message]:
         """Yield the messages of some work, or why it failed."""
         for name, value in self.unset.items():  # Ray sets them again before each call
             if os.environ.get(name) == value:
@@ -172,15 +159,15 @@ class Bencher:
         try:
             yield from work()
         except (GgufspecError, OSError) as error:
-            yield OrderFailure(reason=_describe(error))
+            yield orders.OrderFailure(reason=_describe(error))
 
-    def _alone(self, work: Callable[[], Message]) -> Iterator[Message]:
+    def _alone(self, work: Callable[[], orders.Message]) -> Iterator[orders.Message]:
         """Yield the message of work that is done while nothing else is measured on this host."""
         with hold_host(self.lock):
             message = work()
         yield message
 
-    def _restore(self, meta: Meta, runs: tuple[RunResult, ...]) -> Iterator[Message]:
+    def _restore(self, meta: Meta, runs: tuple[RunResult, ...]) -> Iterator[orders.Message]:
         folder = paths.runs_dir() / self._bench
         if folder.exists():
             results.delete(self._bench)
@@ -188,7 +175,7 @@ class Bencher:
         results.write_bench(folder, replace(meta, id=self._bench), runs)
         yield self._describe_plan()
 
-    def _open_order(self) -> Order:
+    def _open_order(self) -> orders.Order:
         """Return the order.
 
         Raises:
@@ -201,7 +188,7 @@ class Bencher:
                 raise GgufspecError(
                     f"it has {version_here}, and the driver has {version}", "install the same version"
                 )
-        order: Order = pickle.loads(self.order)  # noqa: S301  # from the driver, which may run anything here
+        order: orders.Order = pickle.loads(self.order)  # noqa: S301  # from the driver, which may run anything here
         return order
 
     def _separate_results(self) -> None:
@@ -210,7 +197,7 @@ class Bencher:
             os.environ["GGUFSPEC_DATA"] = str(paths.data_dir() / "node")
             self.moves_data = False
 
-    def _tune(self) -> TunedHere:
+    def _tune(self) -> orders.TunedHere:
         """Return the configuration that is fastest here, with its bench.
 
         Raises:
@@ -220,19 +207,19 @@ class Bencher:
         self._separate_results()
         _build_missing(order)
         with temporary.folder() as folder:
-            asked = unpack_texts(order, Path(folder))
+            asked = orders.unpack_texts(order, Path(folder))
             assert isinstance(asked, TuneOptions), "the order is to measure blocks"
             tuned = tuning.tune(_fetch(asked, order))
         bench = results.load(tuned.results.meta.id)
         logs = sorted((bench.folder / "logs").iterdir())
-        return TunedHere(
+        return orders.TunedHere(
             meta=bench.meta,
             runs=tuple(bench.runs),
             configuration=results.read_configuration(bench.meta.id),
             logs={file.name: file.read_bytes() for file in logs if file.is_file()},
         )
 
-    def _prepare(self) -> Preparation:
+    def _prepare(self) -> orders.Preparation:
         """Return what is measured here.
 
         Raises:
@@ -243,20 +230,20 @@ class Bencher:
         self._separate_results()
         _build_missing(order)
         with temporary.folder() as folder:
-            asked = unpack_texts(order, Path(folder))
+            asked = orders.unpack_texts(order, Path(folder))
             assert isinstance(asked, BenchOptions), "the order is to tune"
             session = identify(api.prepare(_fetch(asked, order)))
         self._session = replace(session, suite=replace(session.suite, max_time_s=None))
         self._keys = tuple(block_key(block.arms[0]) for block in session.suite.blocks)
-        self._bench = f"{order.id}.{identify_machine(machine.snapshot(session.devices))}"
+        self._bench = f"{order.id}.{orders.identify_machine(machine.snapshot(session.devices))}"
         self._command, self._plans = order.command, order.plans
         return self._describe_plan()
 
-    def _describe_plan(self) -> Preparation:
+    def _describe_plan(self) -> orders.Preparation:
         session = self._prepared
         assert self._known is not None, "prepare first"
         expected = runplan.expect(session.suite, self._known)
-        return Preparation(
+        return orders.Preparation(
             meta=self._describe_bench(session),
             keys=self._keys,
             expected_s=tuple(sum(expected[arm] for arm in block.arms) for block in session.suite.blocks),
@@ -280,7 +267,7 @@ class Bencher:
         results.close(store)
         return store.meta
 
-    def _measure(self, number: int, n_known: int, last_log: str | None) -> Iterator[Message]:
+    def _measure(self, number: int, n_known: int, last_log: str | None) -> Iterator[orders.Message]:
         session = self._prepared
         suite = replace(session.suite, blocks=(session.suite.blocks[number],))
         session = replace(session, suite=suite)
@@ -289,18 +276,18 @@ class Bencher:
             runs = opened.runs
             if n_known and (len(runs) < n_known or runs[n_known - 1].log != last_log):
                 results.close(opened)
-                yield RunsMissing(self._bench)
+                yield orders.RunsMissing(self._bench)
                 return
             n_sent = n_known
             try:
                 for store in api.record(session, opened):
                     for index in range(n_sent, len(store.runs)):
-                        yield RunStored(index, store.runs[index], _read_logs(store, index))
+                        yield orders.RunStored(index, store.runs[index], _read_logs(store, index))
                     n_sent = max(n_sent, len(store.runs))
             finally:
                 session.engine.close()
             yield from _list_judgements(store.runs, n_known, self._keys[number])
-            yield BlockMeasured(number, waited_s)
+            yield orders.BlockMeasured(number, waited_s)
 
     @property
     def _prepared(self) -> Session:
@@ -318,7 +305,7 @@ class Bencher:
         )
 
 
-def _build_missing(order: Order) -> None:
+def _build_missing(order: orders.Order) -> None:
     """Build llama.cpp where there is none, if the order says so.
 
     Raises:
@@ -329,7 +316,7 @@ def _build_missing(order: Order) -> None:
         build.build(BuildOptions())
 
 
-def _fetch(asked: T, order: Order) -> T:
+def _fetch(asked: T, order: orders.Order) -> T:
     """Return a request after downloading the models that it names by reference; a plan downloads nothing.
 
     Raises:
@@ -358,12 +345,12 @@ def _read_logs(store: ResultSet, number: int) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(files) if file.is_file()}
 
 
-def _list_judgements(runs: Runs, n_known: int, key: str) -> Iterator[TextJudged]:
+def _list_judgements(runs: Runs, n_known: int, key: str) -> Iterator[orders.TextJudged]:
     """Yield what is known of the texts of a block, and of all runs that were made since."""
     for number, run in enumerate(runs):
         judgement = (run.text_identical, run.difference, run.audit)
         if judgement != (None, None, None) and (number >= n_known or block_key(run.spec) == key):
-            yield TextJudged(run.log, *judgement)
+            yield orders.TextJudged(run.log, *judgement)
 
 
 def _describe(error: GgufspecError | OSError) -> str:

@@ -13,32 +13,8 @@ from ggufspec import results
 from ggufspec.choices import Where
 from ggufspec.domain import Role
 from ggufspec.errors import ResultsError
-from ggufspec.fleet.journal import (
-    BlockEnded,
-    Fleet,
-    Journal,
-    MachineJoined,
-    MachineRefused,
-    NodeLost,
-    StoredFleet,
-    block_key,
-    create_fleet,
-    read_fleet,
-    reopen_fleet,
-)
+from ggufspec.fleet import journal, orders
 from ggufspec.fleet.nodes import Cluster, Reply, no_machine
-from ggufspec.fleet.orders import (
-    BlockMeasured,
-    CommonSetup,
-    Order,
-    OrderFailure,
-    Preparation,
-    RunsMissing,
-    RunStored,
-    TextJudged,
-    choose_plan,
-    explain_difference,
-)
 from ggufspec.fleet.scheduling import AttemptEnding, Node, Schedule
 from ggufspec.fleet.storing import FleetBenches
 from ggufspec.units import counted, format_duration
@@ -54,10 +30,8 @@ PATIENCE_S = 60.0
 class FleetProgress:
     """How far a fleet is. ``lines`` say what happened since the last one."""
 
-    fleet: str | None
     n_blocks: int
     n_ended: int
-    n_runs: int
     n_measuring: int
     lines: tuple[str, ...] = ()
 
@@ -77,26 +51,25 @@ class Drive:
     """
 
     cluster: Cluster
-    order: Order
+    order: orders.Order
     where: Where
     resumes: bool = False
     max_time_s: float | None = None
     patience_s: float = PATIENCE_S
     _benches: FleetBenches = field(init=False)
-    _journal: Journal | None = field(default=None, init=False)
+    _journal: journal.Journal | None = field(default=None, init=False)
     _schedule: Schedule | None = field(default=None, init=False)
-    _plan: CommonSetup | None = field(default=None, init=False)
+    _plan: orders.CommonSetup | None = field(default=None, init=False)
     _hosts: dict[str, str] = field(default_factory=dict, init=False)  # node -> name of its host
     _preparing: dict[str, float] = field(default_factory=dict, init=False)  # node -> since when; inf if said
     _ready_since: float | None = field(default=None, init=False)  # when the first machine was prepared
-    _prepared: dict[str, Preparation] = field(default_factory=dict, init=False)
+    _prepared: dict[str, orders.Preparation] = field(default_factory=dict, init=False)
     _unfit: dict[str, str] = field(default_factory=dict, init=False)  # node -> why it takes no part
     _lost: set[str] = field(default_factory=set, init=False)
     _keys: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)  # pool -> keys of its blocks
     _lines: list[str] = field(default_factory=list, init=False)
     _n_stored_ends: int = field(default=0, init=False)
     _n_stored_refusals: int = field(default=0, init=False)  # of the schedule
-    _n_runs: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._benches = FleetBenches(fleet=self.order.fleet, command=self.order.command, resumes=self.resumes)
@@ -109,7 +82,7 @@ class Drive:
             ResultsError: results cannot be stored.
         """
         if self.resumes:
-            stored = read_fleet(self.order.fleet).fleet
+            stored = journal.read_fleet(self.order.fleet).fleet
             self.order = replace(self.order, id=stored.order_id or self.order.id)
         started = still_since = time.monotonic()
         try:
@@ -122,17 +95,19 @@ class Drive:
                 if self._schedule is None and self._is_ready(now):
                     self._begin()
                 is_over = self.max_time_s is not None and now - started > self.max_time_s
-                if not is_over:
-                    self._assign()
+                if self._schedule is not None and not is_over:
+                    for job in self._schedule.assign():
+                        self._ask(job.node)
                 self._store_ends()
                 yield self._progress()
-                if self._is_measuring:
+                if self._schedule is not None and not self._schedule.is_still:
                     still_since = now
                 elif self._is_complete:
                     self._benches.complete()
                     break
                 elif is_over:
-                    self._end_in_time()
+                    self._require_machine(dict.fromkeys(self._preparing, "it was not ready in time"))
+                    self._say(f"the time limit was reached; continue with --resume {self.order.fleet}")
                     yield self._progress()
                     break
                 elif self._preparing:
@@ -145,10 +120,6 @@ class Drive:
             self._benches.close()
             if self._journal is not None:
                 self._journal.close()
-
-    @property
-    def _is_measuring(self) -> bool:
-        return self._schedule is not None and not self._schedule.is_still
 
     @property
     def _is_complete(self) -> bool:
@@ -187,7 +158,7 @@ class Drive:
         match message:
             case None:
                 self._lose(node, reply.reason)
-            case Preparation():
+            case orders.Preparation():
                 self._preparing.pop(node, None)
                 is_new = node not in self._prepared
                 self._prepared[node] = message
@@ -196,20 +167,20 @@ class Drive:
                     self._admit(node)
                 elif not is_new:  # its runs were restored
                     self._ask(node)
-            case OrderFailure(reason=reason) if node in self._preparing or self._schedule is None:
+            case orders.OrderFailure(reason=reason) if node in self._preparing or self._schedule is None:
                 self._preparing.pop(node, None)
                 self._refuse(node, reason)
-            case OrderFailure(reason=reason):
+            case orders.OrderFailure(reason=reason):
                 self._say(f"{self._hosts[node]}: a block failed: {reason}")
                 self._scheduled.fail(node, reason)
-            case RunsMissing():
+            case orders.RunsMissing():
                 self._say(f"{self._hosts[node]}: its copy of the runs is missing and is sent again")
                 self.cluster.restore(node, self._benches.of(self._machine_of(node)))
-            case RunStored():
-                self._n_runs += self._benches.append(self._machine_of(node), message)
-            case TextJudged():
+            case orders.RunStored():
+                self._benches.append(self._machine_of(node), message)
+            case orders.TextJudged():
                 self._benches.judge(self._machine_of(node), message)
-            case BlockMeasured(waited_s=waited_s):
+            case orders.BlockMeasured(waited_s=waited_s):
                 if waited_s > _LONG_S:
                     waited = format_duration(waited_s)
                     self._say(f"{self._hosts[node]}: waited {waited} for another measurement on this host")
@@ -223,11 +194,11 @@ class Drive:
         """
         prepared = tuple(self._prepared.values())
         if self.resumes:
-            self._journal = reopen_fleet(self.order.fleet)
+            self._journal = journal.reopen_fleet(self.order.fleet)
             self._plan = self._resumed_plan(self._journal.stored.fleet)
         else:
-            self._plan = choose_plan(prepared, self.where)
-            self._journal = create_fleet(
+            self._plan = orders.choose_plan(prepared, self.where)
+            self._journal = journal.create_fleet(
                 self.order.fleet,
                 order_id=self.order.id,
                 command=self.order.command,
@@ -244,7 +215,7 @@ class Drive:
         for node in tuple(self._prepared):
             self._admit(node)
 
-    def _resumed_plan(self, fleet: Fleet) -> CommonSetup:
+    def _resumed_plan(self, fleet: journal.Fleet) -> orders.CommonSetup:
         """Return what a fleet is resumed with: its own plan, to whose options values may be added.
 
         Raises:
@@ -259,10 +230,12 @@ class Drive:
             raise ResultsError(
                 f"the fleet {fleet.name} was begun with --where {fleet.where}", f"add --where {fleet.where}"
             )
-        fit: list[Preparation] = []
+        fit: list[orders.Preparation] = []
         reasons: list[str] = []
         for node, ready in self._prepared.items():
-            reason = explain_difference(replace(fleet.plan, blocks=ready.plan.blocks), ready.plan, self.where)
+            reason = orders.explain_difference(
+                replace(fleet.plan, blocks=ready.plan.blocks), ready.plan, self.where
+            )
             if reason is None:
                 fit.append(ready)
             else:
@@ -272,9 +245,9 @@ class Drive:
                 f"no machine can go on with the fleet {fleet.name}: {'; '.join(reasons)}",
                 "resume it with the machines that began it, or start a new one",
             )
-        return choose_plan(fit, self.where)
+        return orders.choose_plan(fit, self.where)
 
-    def _find_begun(self, stored: StoredFleet) -> dict[int, str]:
+    def _find_begun(self, stored: journal.StoredFleet) -> dict[int, str]:
         """Return the blocks of which a machine has runs, where each is measured by one machine."""
         if self.where is not Where.SAME:
             return {}
@@ -283,7 +256,7 @@ class Drive:
         begun: dict[int, str] = {}
         for machine, joined in stored.machines.items():
             for spec in results.load(joined.bench).runs.by_spec()[0]:
-                number = None if spec.role is Role.DRAFTER else numbers.get(block_key(spec))
+                number = None if spec.role is Role.DRAFTER else numbers.get(journal.block_key(spec))
                 if number is not None:
                     begun[number] = machine
         return begun
@@ -293,15 +266,18 @@ class Drive:
         assert self._plan is not None
         preparation = self._prepared[node]
         machine, hardware = preparation.machine_id, preparation.plan.hardware
-        reason = explain_difference(self._plan, preparation.plan, self.where)
+        reason = orders.explain_difference(self._plan, preparation.plan, self.where)
         if reason is None:
             try:
-                self._open_bench(preparation)
+                self._benches.open(preparation)
             except ResultsError as error:  # for example, its llama.cpp is another one than before
                 reason = error.message
         if reason is not None:
             self._refuse(node, reason)
             return
+        if machine not in self._open_journal.stored.machines:
+            hostname, bench = preparation.meta.machine.hostname, self._benches.name(machine)
+            self._open_journal.append(journal.MachineJoined(machine=machine, hostname=hostname, bench=bench))
         pool = hardware if self.where is Where.SAME else machine
         if pool not in self._keys:
             measured = self._open_journal.stored.measured.get(pool, frozenset())
@@ -312,19 +288,6 @@ class Drive:
             }
         if self._scheduled.join(Node(id=node, machine=machine, hardware=hardware), preparation.expected_s):
             self._say(f"{self._hosts[node]}: takes part")
-
-    def _open_bench(self, preparation: Preparation) -> None:
-        """Open the bench of a machine, and note that it has joined."""
-        machine = preparation.machine_id
-        self._benches.open(preparation)
-        if machine not in self._open_journal.stored.machines:
-            hostname, bench = preparation.meta.machine.hostname, self._benches.name(machine)
-            self._open_journal.append(MachineJoined(machine=machine, hostname=hostname, bench=bench))
-
-    def _assign(self) -> None:
-        if self._schedule is not None:
-            for job in self._schedule.assign():
-                self._ask(job.node)
 
     def _ask(self, node: str) -> None:
         """Ask a node for the block that the schedule has given it."""
@@ -340,7 +303,7 @@ class Drive:
             block = self._schedule.running.get(node)
             if block is not None:
                 self._open_journal.append(
-                    NodeLost(
+                    journal.NodeLost(
                         machine=self._machine_of(node),
                         hostname=self._hosts[node],
                         block=block,
@@ -364,7 +327,7 @@ class Drive:
         ready = self._prepared.get(node)
         machine = host if ready is None else ready.machine_id
         self._say(f"{host}: takes no part: {reason}")
-        self._open_journal.append(MachineRefused(machine=machine, hostname=host, reason=reason))
+        self._open_journal.append(journal.MachineRefused(machine=machine, hostname=host, reason=reason))
 
     def _store_ends(self) -> None:
         """Store what became of blocks, and of machines that the schedule refuses."""
@@ -372,7 +335,8 @@ class Drive:
             return
         ends = self._schedule.endings[self._n_stored_ends :]
         events = [
-            BlockEnded(key=self._keys[end.pool][end.block], **msgspec.structs.asdict(end)) for end in ends
+            journal.BlockEnded(key=self._keys[end.pool][end.block], **msgspec.structs.asdict(end))
+            for end in ends
         ]
         for end in ends:
             if end.ending is not AttemptEnding.MEASURED:
@@ -384,15 +348,6 @@ class Drive:
             node = next(node for node, ready in self._prepared.items() if ready.machine_id == machine)
             self._store_refusal(node, self._schedule.refused[machine])
             self._n_stored_refusals += 1
-
-    def _end_in_time(self) -> None:
-        """Say that the time is over.
-
-        Raises:
-            GgufspecError: no machine could begin.
-        """
-        self._require_machine(dict.fromkeys(self._preparing, "it was not ready in time"))
-        self._say(f"the time limit was reached; continue with --resume {self.order.fleet}")
 
     def _require_machine(self, others: Mapping[str, str]) -> None:
         """Raise if no machine has taken part.
@@ -427,10 +382,8 @@ class Drive:
         lines = tuple(self._lines)
         self._lines.clear()
         return FleetProgress(
-            fleet=None if self._journal is None else self.order.fleet,
             n_blocks=n_ended + n_running + (0 if schedule is None else schedule.n_waiting),
             n_ended=n_ended,
-            n_runs=self._n_runs,
             n_measuring=n_running,
             lines=lines,
         )
@@ -447,6 +400,6 @@ class Drive:
         return self._schedule
 
     @property
-    def _open_journal(self) -> Journal:
+    def _open_journal(self) -> journal.Journal:
         assert self._journal is not None, "the fleet has not begun"
         return self._journal

@@ -259,7 +259,10 @@ def read_fleet(name: str) -> StoredFleet:
         events = msgspec.json.Decoder(Event).decode_lines(lines)
     except ValueError as error:
         raise _unreadable(folder, str(error)) from error
-    return StoredFleet(fleet=_read(folder), folder=folder, events=tuple(events))
+    fleet = results.read_value(folder / _FLEET, Fleet)
+    if fleet is None or fleet.schema_version != FLEET_VERSION:
+        raise _unreadable(folder, f"{_FLEET} is damaged, or of another version of ggufspec")
+    return StoredFleet(fleet=fleet, folder=folder, events=tuple(events))
 
 
 def read_benches(stored: StoredFleet) -> dict[str, ResultSet]:
@@ -307,13 +310,6 @@ def _select(bench: ResultSet, counts: Callable[[RunSpec], bool]) -> ResultSet:
         return bench
     kept = [index for index, number in enumerate(spec_of.tolist()) if selected[number]]
     return replace(bench, runs=bench.runs.select(kept))
-
-
-def _read(folder: Path) -> Fleet:
-    fleet = results.read_value(folder / _FLEET, Fleet)
-    if fleet is None or fleet.schema_version != FLEET_VERSION:
-        raise _unreadable(folder, f"{_FLEET} is damaged, or of another version of ggufspec")
-    return fleet
 
 
 def _read_lines(folder: Path, name: str) -> tuple[bytes, int]:

@@ -12,18 +12,8 @@ from typing import NamedTuple, Protocol
 from ggufspec import results
 from ggufspec.choices import Where
 from ggufspec.errors import GgufspecError
+from ggufspec.fleet import orders
 from ggufspec.fleet.journal import Journal, MachineJoined, MachineRefused, create_fleet
-from ggufspec.fleet.orders import (
-    Examined,
-    Message,
-    Order,
-    OrderFailure,
-    Preparation,
-    TunedHere,
-    choose_plan,
-    explain_difference,
-    identify_machine,
-)
 from ggufspec.fleet.scheduling import Node, Schedule
 from ggufspec.fleet.simulating import Simulation, Stay, simulate
 from ggufspec.fleet.storing import store_copy
@@ -43,13 +33,13 @@ class Reply(NamedTuple):
     """What came from a node; None for a node that is lost, with the reason."""
 
     node: str
-    message: Message | None
+    message: orders.Message | None
     reason: str = ""
 
     @property
     def refusal(self) -> str:
         """Why the node does not do what it was asked for."""
-        return self.message.reason if isinstance(self.message, OrderFailure) else self.reason
+        return self.message.reason if isinstance(self.message, orders.OrderFailure) else self.reason
 
 
 class Cluster(Protocol):
@@ -57,26 +47,21 @@ class Cluster(Protocol):
 
     def list_nodes(self) -> Mapping[str, str]:
         """Return the nodes that can measure, by their ids, with the names of their hosts."""
-        ...
 
-    def start(self, node: str, order: Order | None) -> None:
+    def start(self, node: str, order: orders.Order | None) -> None:
         """Start what measures on a node, and ask it to prepare, or to tune.
 
         Without an order, it checks its machine.
         """
-        ...
 
     def measure(self, node: str, block: int, n_known: int, last_log: str | None) -> None:
         """Ask a node to measure a block."""
-        ...
 
     def restore(self, node: str, bench: ResultSet) -> None:
         """Send a node the runs that are stored of its machine."""
-        ...
 
     def wait(self, timeout_s: float) -> list[Reply]:
         """Return what came from nodes, in order; nothing after so many seconds."""
-        ...
 
 
 _POLL_S = 1.0
@@ -98,7 +83,9 @@ class FleetPlan:
     refused: Mapping[str, str]
 
 
-def plan_fleet(prepared: Mapping[str, Preparation], refused: Mapping[str, str], where: Where) -> FleetPlan:
+def plan_fleet(
+    prepared: Mapping[str, orders.Preparation], refused: Mapping[str, str], where: Where
+) -> FleetPlan:
     """Return what each machine would measure.
 
     Args:
@@ -106,11 +93,11 @@ def plan_fleet(prepared: Mapping[str, Preparation], refused: Mapping[str, str], 
         refused: name of a host -> why it cannot measure, from before.
         where: how blocks are spread.
     """
-    chosen = choose_plan(prepared.values(), where)
+    chosen = orders.choose_plan(prepared.values(), where)
     unfit = dict(refused)
     stays: list[Stay] = []
     for name, ready in prepared.items():
-        reason = explain_difference(chosen, ready.plan, where)
+        reason = orders.explain_difference(chosen, ready.plan, where)
         if reason is None:
             node = Node(id=name, machine=ready.machine_id, hardware=ready.plan.hardware)
             stays.append(Stay(node=node))
@@ -124,7 +111,9 @@ def plan_fleet(prepared: Mapping[str, Preparation], refused: Mapping[str, str], 
     )
 
 
-def prepare_nodes(cluster: Cluster, order: Order) -> tuple[dict[str, Preparation], dict[str, str]]:
+def prepare_nodes(
+    cluster: Cluster, order: orders.Order
+) -> tuple[dict[str, orders.Preparation], dict[str, str]]:
     """Ask all nodes what they would measure.
 
     Args:
@@ -137,10 +126,10 @@ def prepare_nodes(cluster: Cluster, order: Order) -> tuple[dict[str, Preparation
     Raises:
         GgufspecError: no node can measure it.
     """
-    prepared: dict[str, Preparation] = {}
+    prepared: dict[str, orders.Preparation] = {}
     refused: dict[str, str] = {}
     for host, reply in _ask(cluster, dict(cluster.list_nodes()), order, timeout_s=_MOST_S):
-        if isinstance(reply.message, Preparation):
+        if isinstance(reply.message, orders.Preparation):
             prepared[reply.node] = reply.message
         else:
             refused[host] = reply.refusal
@@ -149,14 +138,14 @@ def prepare_nodes(cluster: Cluster, order: Order) -> tuple[dict[str, Preparation
     return prepared, refused
 
 
-def examine_nodes(cluster: Cluster) -> Iterator[tuple[str, Examined | str]]:
+def examine_nodes(cluster: Cluster) -> Iterator[tuple[str, orders.Examined | str]]:
     """Check all nodes; yield the name of each host with what was found, or why it cannot measure."""
     for host, reply in _ask(cluster, dict(cluster.list_nodes()), None, timeout_s=_MOST_S):
-        yield host, reply.message if isinstance(reply.message, Examined) else reply.refusal
+        yield host, reply.message if isinstance(reply.message, orders.Examined) else reply.refusal
 
 
 def _ask(
-    cluster: Cluster, hosts: Mapping[str, str], order: Order | None, *, timeout_s: float = math.inf
+    cluster: Cluster, hosts: Mapping[str, str], order: orders.Order | None, *, timeout_s: float = math.inf
 ) -> Iterator[tuple[str, Reply]]:
     """Start nodes, and yield the name of the host of each with its reply, as they come.
 
@@ -179,7 +168,7 @@ def _ask(
         yield host, Reply(node, None, f"it did not answer in {timeout_s:.0f} s")
 
 
-def tune_nodes(cluster: Cluster, order: Order) -> Iterator[tuple[str, Configuration | str]]:
+def tune_nodes(cluster: Cluster, order: orders.Order) -> Iterator[tuple[str, Configuration | str]]:
     """Tune on each host of a cluster, and store what each recommends.
 
     A host that is lost is not tried again: a tuning has a time limit, and what it has measured is stored on
@@ -209,11 +198,11 @@ def tune_nodes(cluster: Cluster, order: Order) -> Iterator[tuple[str, Configurat
 
 def _store(journal: Journal, host: str, reply: Reply) -> Configuration | str:
     """Store what came from a host; return its configuration, or why there is none."""
-    if not isinstance(reply.message, TunedHere):
+    if not isinstance(reply.message, orders.TunedHere):
         journal.append(MachineRefused(machine=host, hostname=host, reason=reply.refusal))
         return reply.refusal
     meta, runs, configuration, logs = reply.message
-    machine = identify_machine(meta.machine)
+    machine = orders.identify_machine(meta.machine)
     name = f"{journal.stored.fleet.name}.{machine}"
     configuration = replace(configuration, id=name)
 

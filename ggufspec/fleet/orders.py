@@ -209,7 +209,7 @@ def make_order(
         raise GgufspecError(
             "a tuned configuration belongs to one machine", "name the models and settings instead of --tuned"
         )
-    texts = {str(path): _read_text(path) for path in list_texts(request)}
+    texts = {str(path): userfiles.load(path, "check the file", streams=True) for path in list_texts(request)}
     token = hub.Access.of(request).known_token if request.share_token else None
     return Order(
         fleet=fleet,
@@ -272,7 +272,11 @@ def choose_plan(prepared: Iterable[Preparation], where: Where) -> CommonSetup:
         where: with ``SAME``, machines must be equal and have the same blocks.
     """
     plans = list({ready.machine_id: ready.plan for ready in prepared}.values())
-    common = [_common(plan, where) for plan in plans]
+    common = [
+        (plan.engine, plan.llama, tuple(sorted(plan.models.items())))
+        + ((plan.hardware, plan.blocks) if where is Where.SAME else ())
+        for plan in plans
+    ]
     (most, _), *_ = Counter(common).most_common(1)
     return plans[common.index(most)]
 
@@ -294,15 +298,3 @@ def explain_difference(chosen: CommonSetup, other: CommonSetup, where: Where) ->
     if where is Where.SAME and other.blocks != chosen.blocks:
         return "it would choose other settings than the others: give --threads, --ngl and --ctx"
     return None
-
-
-def _common(plan: CommonSetup, where: Where) -> tuple[object, ...]:
-    common = (plan.engine, plan.llama, tuple(sorted(plan.models.items())))
-    return (*common, plan.hardware, plan.blocks) if where is Where.SAME else common
-
-
-def _read_text(path: Path) -> bytes:
-    try:
-        return userfiles.read(path, streams=True)
-    except OSError as error:
-        raise GgufspecError(f"cannot read {path}: {error.strerror}", "check the file") from error

@@ -68,7 +68,6 @@ class RayCluster:
         """Connect."""
         _check_address(self.address)
         self._ray = _import_ray()
-        _check_reachable(self.address)
         os.environ[_NO_STATISTICS] = "0"
         try:
             self._ray.init(address=self.address, log_to_driver=False, configure_logging=False)
@@ -194,25 +193,18 @@ class RayCluster:
 
 
 def _check_address(address: str) -> None:
-    """Refuse what is not HOST:PORT: Ray would start a cluster for ``local``, and a client for ray://.
+    """Refuse what is not HOST:PORT, and where nothing listens, before Ray looks at it.
+
+    Ray would start a cluster for ``local``, and a client for ray://, and would wait for minutes.
 
     Raises:
-        GgufspecError: it is neither that nor ``auto``.
-    """
-    host, _, port = address.rpartition(":")
-    if address != "auto" and ("/" in address or not host or not port.isdecimal()):
-        raise GgufspecError(f"{address!r} is not the address of a Ray cluster", "give HOST:PORT, or auto")
-
-
-def _check_reachable(address: str) -> None:
-    """Refuse an address where nothing listens: Ray would wait for minutes.
-
-    Raises:
-        GgufspecError: there is no connection.
+        GgufspecError: it is neither that nor ``auto``, or there is no connection.
     """
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
+    if "/" in address or not host or not port.isdecimal():
+        raise GgufspecError(f"{address!r} is not the address of a Ray cluster", "give HOST:PORT, or auto")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
     except (OSError, OverflowError) as error:

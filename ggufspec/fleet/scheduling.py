@@ -88,7 +88,10 @@ class _WaitingBlocks:
         The first choice is a block of which it has runs, then the longest one.
         """
         if machine in self.begun:
-            return self._take_begun(machine)
+            block = self.begun[machine].pop()
+            if not self.begun[machine]:
+                del self.begun[machine]
+            return block
         passed: list[tuple[float, int]] = []
         taken = None
         while self.waiting and taken is None:
@@ -106,14 +109,6 @@ class _WaitingBlocks:
         for machine in self.begun.keys() - present:
             for block in self.begun.pop(machine):
                 self.put(block)
-
-    def _take_begun(self, machine: str) -> int:
-        """Remove and return a block that a machine has begun."""
-        blocks = self.begun[machine]
-        block = blocks.pop()
-        if not blocks:
-            del self.begun[machine]
-        return block
 
 
 @dataclass(kw_only=True)

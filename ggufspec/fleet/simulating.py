@@ -55,12 +55,15 @@ class _SimulatedAttempt(NamedTuple):
     run_s: float  # seconds of each of its runs
 
 
+Happening = Literal["joins", "is lost", "has measured"]
+
+
 class _SimulatedEvent(NamedTuple):
     """What happens next; ``number`` orders what happens at one time."""
 
     time_s: float
     number: int
-    happening: Literal["joins", "is lost", "has measured"]
+    happening: Happening
     stay: Stay
     job: Job | None = None
 
@@ -100,12 +103,7 @@ def simulate(
     measured: list[MeasuredBlock] = []
     stored = {} if stored is None else stored
 
-    def expect(
-        time_s: float,
-        happening: Literal["joins", "is lost", "has measured"],
-        stay: Stay,
-        job: Job | None = None,
-    ) -> None:
+    def expect(time_s: float, happening: Happening, stay: Stay, job: Job | None = None) -> None:
         heapq.heappush(events, _SimulatedEvent(time_s, next(numbers), happening, stay, job))
 
     def begin(job: Job, now_s: float) -> None:

@@ -87,17 +87,16 @@ class FleetBenches:
         """Return what is stored of a machine."""
         return self._stores[machine]
 
-    def append(self, machine: str, stored: RunStored) -> bool:
-        """Store a run with its logs; False if it is there, because another node of the machine sent it."""
+    def append(self, machine: str, stored: RunStored) -> None:
+        """Store a run with its logs, unless it is there, because another node of the machine sent it."""
         store = self._stores[machine]
         if stored.place != len(store.runs):
-            return False
+            return
         folder = store.folder / "logs"
         with results.disk(folder):
             for name, content in stored.logs.items():
                 (folder / Path(name).name).write_bytes(content)
         self._stores[machine] = results.append(store, stored.run)
-        return True
 
     def judge(self, machine: str, judged: TextJudged) -> None:
         """Store what was judged of a run's text, unless that is stored."""
