@@ -68,8 +68,8 @@ OWNERS = {
     "backports": {"llama/source"},
     "packaging": {"llama"},
     "msgspec": {
-        *("engines", "fleet", "forecast/profiles", "llama", "modelfiles/hub", "report", "results"),
-        "serving",
+        *("engines", "fleet", "forecast/profiles", "llama", "modelfiles/hub", "publishing", "report"),
+        *("results", "serving"),
     },
     "httpx2": {"llama/build", "llama/server"},
     "llama_cpp": {"engines/library"},

@@ -10,20 +10,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from ggufspec import serving
+from ggufspec import domain, serving
 from ggufspec.analysis import MeasurementWarning, warnings
-from ggufspec.domain import (
-    ENGINES,
-    FileIdentity,
-    FileUse,
-    MethodCounts,
-    Program,
-    Role,
-    RunResult,
-    RunSpec,
-    Sample,
-    Status,
-)
 from ggufspec.engines import keeps_loads, plausibility, rereading
 from ggufspec.errors import LogError, ResultsError
 from ggufspec.llama.install import Install
@@ -37,9 +25,9 @@ from ggufspec.units import counted
 _TEXTS = ("text", "tokens")
 _FROM_EXIT_CODE = ("status", "program", "n_draft")
 """Fields of failed runs that engines also take from exit codes and requests."""
-_FROM_LOG = {Status.SUMMARY_LOST, Status.DRAFTING_INACTIVE, Status.PROMPT_TOO_LONG}
+_FROM_LOG = {domain.Status.SUMMARY_LOST, domain.Status.DRAFTING_INACTIVE, domain.Status.PROMPT_TOO_LONG}
 """Ways to fail that a complete log rules out."""
-_JUDGED = {Status.IMPLAUSIBLE, Status.NO_TEXT}
+_JUDGED = {domain.Status.IMPLAUSIBLE, domain.Status.NO_TEXT}
 """What a run of which everything arrived counts as if its figures cannot be true."""
 _ONLY_EXIT_CODE = "whether runs failed whose logs are complete, as only their exit codes say so"
 _PLACEMENTS = (*rereading.TARGET_PLACEMENT, *rereading.DRAFTER_PLACEMENT, "build")
@@ -115,8 +103,8 @@ def _is_log_name(log: str) -> bool:
 
 
 def _samples_of_loads(
-    runs: Sequence[RunResult], logs_of: Mapping[str, Mapping[str, RawLogs]]
-) -> dict[int, list[Sample]]:
+    runs: Sequence[domain.RunResult], logs_of: Mapping[str, Mapping[str, RawLogs]]
+) -> dict[int, list[domain.Sample]]:
     """Return what the logs of runs that shared a load show of it, by the number of the load."""
     logs: dict[int, list[bytes]] = defaultdict(list)
     engines: dict[int, str] = {}
@@ -128,12 +116,12 @@ def _samples_of_loads(
 
 
 def _methods_of_runs(
-    runs: Sequence[RunResult], logs_of: Mapping[str, Mapping[str, RawLogs]]
-) -> dict[str, tuple[MethodCounts, ...] | None]:
+    runs: Sequence[domain.RunResult], logs_of: Mapping[str, Mapping[str, RawLogs]]
+) -> dict[str, tuple[domain.MethodCounts, ...] | None]:
     """Return what each method of a chain drafted in runs of servers, by the logs of the runs."""
     requests: dict[int, list[str]] = defaultdict(list)
     for run in runs:
-        if run.load is not None and ENGINES.get(run.engine) is Program.SERVER:
+        if run.load is not None and domain.ENGINES.get(run.engine) is domain.Program.SERVER:
             requests[run.load].append(run.log)
     return {
         log: counts
@@ -145,11 +133,11 @@ def _methods_of_runs(
 
 
 def _check_run(
-    run: RunResult,
+    run: domain.RunResult,
     label: str,
     logs: Mapping[str, RawLogs],
-    loads: Mapping[int, Sequence[Sample]],
-    methods: tuple[MethodCounts, ...] | None,
+    loads: Mapping[int, Sequence[domain.Sample]],
+    methods: tuple[domain.MethodCounts, ...] | None,
     report: Report,
 ) -> None:
     """Compare a run's sample with what its raw logs show.
@@ -165,7 +153,7 @@ def _check_run(
     if len(logs) != run.attempts:
         report.find(f"{label}: {counted(run.attempts, 'attempt')}, but logs of {len(logs)}")
     raw = logs[""]
-    if raw == RawLogs() and run.sample.status is Status.OK:
+    if raw == RawLogs() and run.sample.status is domain.Status.OK:
         report.find(f"{label}: its raw logs are missing or empty")
         return
     try:
@@ -176,15 +164,20 @@ def _check_run(
     if methods and sum(counts.n_accepted for counts in methods) == reread.n_accepted:
         reread = replace(reread, by_method=methods)
     left_out = _lacks_texts(run.spec)
-    _name_traffic(run, report)
+    if run.spec.traffic is not None:
+        report.skip(_CLIENTS, run.log)
+        if run.spec.traffic.arrivals:
+            report.skip(_RECORDED, run.log)
+        if run.spec.servers is not None:
+            report.skip(_SERVERS, run.log)
     if left_out:
         report.skip("texts that are left out, and whether drafting changed them", run.log)
     skipped = {*_TEXTS} if left_out else set[str]()
     if run.sample.by_segment is None:  # segments follow from the text, which was changed or left out
         skipped |= {"by_segment", "segment_s"}
-    if run.sample.status is not Status.OK:
+    if run.sample.status is not domain.Status.OK:
         skipped |= {*_FROM_EXIT_CODE, *_TEXTS}
-        if reread.status is not Status.OK:
+        if reread.status is not domain.Status.OK:
             report.skip("why runs failed, as exit codes are not in the logs", run.log)
         elif run.sample.status in _FROM_LOG:
             report.find(f"{label}: it counts as {run.sample.status.value}, but its log is complete")
@@ -200,11 +193,11 @@ def _check_run(
     shares_load = keeps_loads(run.engine)
     if shares_load:
         skipped |= {*_PLACEMENTS}
-        if run.sample.status is Status.OK:
+        if run.sample.status is domain.Status.OK:
             _check_placement(run, label, loads.get(-1 if run.load is None else run.load, ()), report)
-    for name in (part.name for part in fields(Sample) if part.name not in skipped):
+    for name in (part.name for part in fields(domain.Sample) if part.name not in skipped):
         stored, shown = _comparable(name, run.sample), _comparable(name, reread)
-        if stored is None and run.sample.status is not Status.OK:
+        if stored is None and run.sample.status is not domain.Status.OK:
             continue
         if is_close(stored, shown):
             report.n_figures += stored is not None
@@ -212,44 +205,36 @@ def _check_run(
             report.find(f"{label}: {name} is {_short(stored)}, but its log shows {_short(shown)}")
 
 
-def _check_judged(run: RunResult, label: str, reread: Sample, report: Report, *, left_out: bool) -> None:
+def _check_judged(
+    run: domain.RunResult, label: str, reread: domain.Sample, report: Report, *, left_out: bool
+) -> None:
     """Compare whether a run counts with whether the figures in its log can be true."""
     verdict = plausibility.judge(run.spec, reread, wall_s=run.program_s)
-    judged = Status.OK if verdict is None else verdict[0]
+    judged = domain.Status.OK if verdict is None else verdict[0]
     stored = run.sample.status
-    if stored is judged or (left_out and Status.IMPLAUSIBLE not in (stored, judged)):
+    if stored is judged or (left_out and domain.Status.IMPLAUSIBLE not in (stored, judged)):
         return
     reason = "" if verdict is None else f": {verdict[1]}"
     report.find(f"{label}: it counts as {stored.value}, but its figures are {judged.value}{reason}")
 
 
-def _lacks_texts(spec: RunSpec) -> bool:
+def _lacks_texts(spec: domain.RunSpec) -> bool:
     """Whether the text of a prompt was left out."""
     return any(prompt.text == "" and prompt.request is None for prompt in spec.prompts)
 
 
-def _name_traffic(run: RunResult, report: Report) -> None:
-    """Say what of a run of several users cannot be recomputed."""
-    traffic = run.spec.traffic
-    if traffic is None:
-        return
-    report.skip(_CLIENTS, run.log)
-    if traffic.arrivals:
-        report.skip(_RECORDED, run.log)
-    if run.spec.servers is not None:
-        report.skip(_SERVERS, run.log)
-
-
-def _comparable(name: str, sample: Sample) -> Any:
+def _comparable(name: str, sample: domain.Sample) -> Any:
     """Return a field of a sample; tokens and placements of none are absent."""
     value = getattr(sample, name)
     return None if value == () else value
 
 
-def _check_placement(run: RunResult, label: str, loads: Sequence[Sample], report: Report) -> None:
+def _check_placement(
+    run: domain.RunResult, label: str, loads: Sequence[domain.Sample], report: Report
+) -> None:
     """Compare a run's placement with the logs of its load; it may be in that of another run of the load."""
     parts = {"target": rereading.TARGET_PLACEMENT, "drafter": rereading.DRAFTER_PLACEMENT}
-    if ENGINES.get(run.engine) is Program.SERVER:
+    if domain.ENGINES.get(run.engine) is domain.Program.SERVER:
         parts["build"] = ("build",)
     for what, names in parts.items():
         stored = [_comparable(name, run.sample) for name in names]
@@ -262,7 +247,7 @@ def _check_placement(run: RunResult, label: str, loads: Sequence[Sample], report
             report.skip(f"the {what} of runs whose load has no log", run.log)
 
 
-def _check_cell(run: RunResult, label: str, report: Report) -> None:
+def _check_cell(run: domain.RunResult, label: str, report: Report) -> None:
     """Compare what a run counts as with the name of its log, and its draft size with what was logged."""
     ending = _CELL.fullmatch(run.log[run.log.rfind("-") :])
     letter = "w" if run.warmup else "a" if run.anchor else "r"
@@ -276,7 +261,7 @@ def _check_cell(run: RunResult, label: str, report: Report) -> None:
         report.find(f"{label}: its draft size is {drafting.n_max}, but its log shows {logged}")
 
 
-def _check_warnings(run: RunResult, label: str, cores: int, report: Report) -> None:
+def _check_warnings(run: domain.RunResult, label: str, cores: int, report: Report) -> None:
     """Compare the warnings that decide whether a run counts with its sample and conditions."""
     raised = {*warnings.of_run(run, gpu=None, cores=cores)} & _OF_CONDITIONS
     stored = {warning for warning in _OF_CONDITIONS if warning.value in run.doubts}
@@ -295,9 +280,9 @@ def _same_commit(logged: str | None, recorded: str | None) -> bool:
 
 def _check_texts(bench: ResultSet, report: Report) -> None:
     """Compare greedy texts with the target's own first one, as the bench did."""
-    first: dict[str, RunResult] = {}
+    first: dict[str, domain.RunResult] = {}
     for run in bench.runs:
-        if run.spec.role is Role.TARGET and audit.has_text(run.sample):
+        if run.spec.role is domain.Role.TARGET and audit.has_text(run.sample):
             first.setdefault(run.spec.key, run)
     for number, run in enumerate(bench.runs):
         label = f"{bench.meta.id}, run {number} ({run.log})"
@@ -309,7 +294,7 @@ def _check_texts(bench: ResultSet, report: Report) -> None:
         drafting = run.spec.drafting
         is_compared = (
             audit.has_text(run.sample)
-            and run.spec.role is not Role.DRAFTER
+            and run.spec.role is not domain.Role.DRAFTER
             and (baseline is not None and baseline.log != run.log)
             and run.spec.sampling.greedy
             and not (drafting and drafting.synthetic)
@@ -343,7 +328,7 @@ def _check_models(bench: ResultSet, report: Report) -> None:
     """Compare the contents that runs name with the hashes of the bench's files."""
     if bench.meta.files is None:
         return
-    contents = set(_contents(file for file in bench.meta.files if file.use is FileUse.MODEL))
+    contents = set(_contents(file for file in bench.meta.files if file.use is domain.FileUse.MODEL))
     pairs = dict.fromkeys(spec.pair for spec in bench.runs.specs)
     for model in dict.fromkeys(model for pair in pairs for model in pair.models):
         if model.content is not None and model.content not in contents:
@@ -353,9 +338,9 @@ def _check_models(bench: ResultSet, report: Report) -> None:
             )
 
 
-def _contents(files: Iterable[FileIdentity]) -> Iterator[str]:
+def _contents(files: Iterable[domain.FileIdentity]) -> Iterator[str]:
     """Yield the content of each model: the hash of its file, or of the list of its parts' hashes."""
-    parts: dict[str, list[FileIdentity]] = defaultdict(list)
+    parts: dict[str, list[domain.FileIdentity]] = defaultdict(list)
     for file in files:
         parts[_PART.sub("", file.path)].append(file)
     for of_model in parts.values():

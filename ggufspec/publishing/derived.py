@@ -16,6 +16,8 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
+
 from ggufspec import units
 from ggufspec.analysis import Arm, arms
 from ggufspec.domain import Build, FileUse, Role
@@ -215,22 +217,10 @@ class Facts:
         Raises:
             ValueError: it is something else.
         """
-        values = json.loads(text)
-        if not isinstance(values, dict) or values.get("bundle_format") != FORMAT:
-            raise ValueError("bundle.json is not of a format that this ggufspec knows")
-        benches, versions = values.get("benches"), values.get("versions")
-        facts = cls(
-            benches=tuple(map(str, benches)) if isinstance(benches, list) else (),
-            made_at=str(values.get("made_at")),
-            author=None if values.get("author") is None else str(values["author"]),
-            with_texts=values.get("with_texts") is True,
-            with_parquet=values.get("with_parquet") is True,
-            with_charts=values.get("with_charts") is True,
-            versions={str(name): str(number) for name, number in versions.items()}
-            if isinstance(versions, dict)
-            else {},
-        )
+        facts = msgspec.json.decode(text, type=cls)
         datetime.fromisoformat(facts.made_at)
+        if facts.bundle_format != FORMAT:
+            raise ValueError("bundle.json is not of a format that this ggufspec knows")
         if facts.to_json() != text or not facts.benches:
             raise ValueError("bundle.json has other fields, or names no bench")
         return facts

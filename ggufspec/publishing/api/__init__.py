@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,7 +40,14 @@ def publish(asked: PublishOptions, sink: Sink = SILENT) -> Bundle:
     stored = load_each(asked.benches or (LATEST,), sink)
     folder = asked.out or Path(f"{stored[0].meta.id}-bundle")
     userfiles.check_writable(folder.with_name(f"{folder.name}.zip"))
-    private = find_private(publishing.named_repositories(stored), access)
+    entries = catalog.entries().values()
+    ours = [entry.pair for entry in entries if entry.catalogue != catalog.user_file()]
+    public = {model.repo for pair in ours for model in pair.models}
+    private = tuple(
+        name
+        for name in publishing.named_repositories(stored)
+        if name not in public and not hub.is_public(name, access)
+    )
     if private:
         sink.say(f"names replaced, as these repositories are not known to be public: {', '.join(private)}")
     identity = read_identity()
@@ -59,19 +65,6 @@ def publish(asked: PublishOptions, sink: Sink = SILENT) -> Bundle:
         )
     sink.show(bundle)
     return bundle if repo is None else upload(bundle, repo, access, sink, public=asked.public, yes=asked.yes)
-
-
-def find_private(repositories: Collection[str], access: hub.Access) -> tuple[str, ...]:
-    """Return the repositories that are not known to be public.
-
-    Those of ggufspec's catalogue are public. The Hub is asked for the others, without a login.
-
-    Raises:
-        CatalogError: the user's own catalogue cannot be read.
-    """
-    ours = [entry.pair for entry in catalog.entries().values() if entry.catalogue != catalog.user_file()]
-    public = {model.repo for pair in ours for model in pair.models}
-    return tuple(name for name in repositories if name not in public and not hub.is_public(name, access))
 
 
 def check_upload(repo: str, access: hub.Access) -> None:
