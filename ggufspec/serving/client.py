@@ -158,7 +158,8 @@ def take_event(reply: UserReply, data: str, arrived_at: float) -> bool:
     if data == END:
         return False
     event = read_event(data)
-    raise_reported(event.failure)
+    if event.failure is not None:
+        raise RequestError(RequestOutcome.SERVER_ERROR, event.failure.reason)
     text = reply.writer.add(event)
     reply.texts.append(text)
     if not event.stop and (text or event.content is not None):
@@ -171,16 +172,6 @@ def take_event(reply: UserReply, data: str, arrived_at: float) -> bool:
     elif event.usage is not None and (reply.timings is None or reply.timings.predicted_ms is None):
         reply.timings = event.usage.timings
     return not event.stop
-
-
-def raise_reported(failure: Failure | None) -> None:
-    """Raise the error that a server reports within its answer, if it reports one.
-
-    Raises:
-        RequestError: see above.
-    """
-    if failure is not None:
-        raise RequestError(RequestOutcome.SERVER_ERROR, failure.reason)
 
 
 @dataclass(kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median
@@ -12,17 +12,7 @@ from typing import NamedTuple, TextIO
 
 import msgspec
 
-from ggufspec.domain import (
-    Program,
-    PromptAnswer,
-    RequestOutcome,
-    RunSpec,
-    Sample,
-    Status,
-    Traffic,
-    TrafficSample,
-    UserRequest,
-)
+from ggufspec import domain
 from ggufspec.engines import plausibility
 from ggufspec.engines.server import Parsed
 from ggufspec.llama.server import Timings
@@ -42,7 +32,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     sent_s: float
     end_s: float
     cpu_s: float
-    outcome: RequestOutcome
+    outcome: domain.RequestOutcome
     reason: str | None = None
     text: str = ""
     arrivals: tuple[float, ...] = ()
@@ -99,7 +89,7 @@ class _Sent(NamedTuple):
     cpu_s: float
 
 
-def find_window(requests: Sequence[_Sent], traffic: Traffic) -> Window | None:
+def find_window(requests: Sequence[_Sent], traffic: domain.Traffic) -> Window | None:
     """Return the time in which all users were served and none waited for the others to begin.
 
     It begins when every user has had an answer, and ends with the last request that counts. Until then every
@@ -130,7 +120,7 @@ def find_window(requests: Sequence[_Sent], traffic: Traffic) -> Window | None:
     return Window(max(first_end.values()), end_s)
 
 
-def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Parsed:
+def summarize(spec: domain.RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Parsed:
     """Return the sample of a run with several users, and a sentence about failed requests.
 
     The run has failed if no request succeeded, or there was no steady window.
@@ -142,7 +132,7 @@ def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Par
     traffic = spec.traffic
     assert traffic is not None
     sent: list[_Sent] = []
-    reasons: dict[RequestOutcome, str] = {}
+    reasons: dict[domain.RequestOutcome, str] = {}
     for record in read():
         sent.append(_Sent(record.number, record.user, record.sent_s, record.end_s, record.cpu_s))
         if record.reason is not None:
@@ -154,7 +144,7 @@ def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Par
     served = sorted(tally.served)
     requests = tuple(request for _, request in served)
     failed = Counter(request.outcome for request in requests)
-    failed.pop(RequestOutcome.OK, None)
+    failed.pop(domain.RequestOutcome.OK, None)
     sample = tally.to_sample(
         spec,
         requests,
@@ -162,9 +152,15 @@ def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Par
         saturated=is_saturated(sent, traffic) if traffic.is_open else None,
     )
     if tally.contradiction is not None:
-        return Parsed(sample=replace(sample, status=Status.IMPLAUSIBLE), remark=tally.contradiction)
-    remark = _describe(failed, len(requests), reasons) if failed else None
-    if sample.status is not Status.OK and remark is None:
+        return Parsed(sample=replace(sample, status=domain.Status.IMPLAUSIBLE), remark=tally.contradiction)
+    remark = None
+    if failed:
+        counts = ", ".join(
+            f"{n} {outcome.value}" + (f" ({reasons[outcome]})" if outcome in reasons else "")
+            for outcome, n in failed.most_common()
+        )
+        remark = f"{failed.total()} of {len(requests)} requests failed: {counts}"
+    if sample.status is not domain.Status.OK and remark is None:
         remark = "no steady window: a user had no answer before the last request ended"
     return Parsed(sample=sample, remark=remark)
 
@@ -175,8 +171,8 @@ class _Tally:
     def __init__(self, *, n_requests: int, window: Window | None, asked: Sequence[int]) -> None:
         self._n_requests, self._window, self._asked = n_requests, window, asked
         self.contradiction: str | None = None  # the first of a server's account with what its clients saw
-        self.served: list[tuple[int, UserRequest]] = []
-        self._answers: dict[int, PromptAnswer] = {}
+        self.served: list[tuple[int, domain.UserRequest]] = []
+        self._answers: dict[int, domain.PromptAnswer] = {}
         self._window_tokens = 0.0
         self._followers = self._burst = 0
         self._n_prompt = self._prompt_s = 0.0
@@ -190,12 +186,12 @@ class _Tally:
             self._window_tokens += tokens_within(record, self._window)
         if record.number >= self._n_requests:
             return
-        is_ok = record.outcome is RequestOutcome.OK
+        is_ok = record.outcome is domain.RequestOutcome.OK
         is_steady = self._window is not None and record.sent_s >= self._window.start_s
         first = record.arrivals[0] if record.arrivals else None
         duration_s = record.arrivals[-1] - record.arrivals[0] if record.arrivals else 0.0
         counts = record.timings or Timings()
-        request = UserRequest(
+        request = domain.UserRequest(
             prompt=record.prompt,
             outcome=record.outcome,
             is_steady=is_steady,
@@ -224,7 +220,7 @@ class _Tally:
             end_s=record.end_s - record.sent_s,
         )
         self._truncated = self._truncated or record.truncated
-        answer = PromptAnswer(record.prompt, record.text, record.tokens)
+        answer = domain.PromptAnswer(record.prompt, record.text, record.tokens)
         self._answers.setdefault(record.prompt, answer)
         timings = record.timings
         if timings is None:
@@ -241,20 +237,20 @@ class _Tally:
 
     def to_sample(
         self,
-        spec: RunSpec,
-        requests: Sequence[UserRequest],
+        spec: domain.RunSpec,
+        requests: Sequence[domain.UserRequest],
         *,
         client_share: float | None,
         saturated: bool | None,
-    ) -> Sample:
+    ) -> domain.Sample:
         """Return the sample of all records that were added."""
         drafts = spec.drafting is not None or (spec.servers is not None and self._reports_drafts)
         steady = [request for request in requests if request.is_steady]
         ttfts = [request.ttft_s for request in steady if request.ttft_s is not None]
         gaps = [request.token_s for request in steady if request.token_s is not None]
-        return Sample(
+        return domain.Sample(
             status=self._status(spec, requests),
-            program=Program.SERVER,
+            program=domain.Program.SERVER,
             prompt_tokens=round(self._n_prompt) or None,
             prompt_tps=self._n_prompt / self._prompt_s if self._prompt_s else None,
             gen_tokens=self._generated,
@@ -265,7 +261,7 @@ class _Tally:
             n_rounds=self._rounds,
             ttft_s=median(ttfts) if ttfts else None,
             itl_s=median(gaps) if gaps else None,
-            traffic=TrafficSample(
+            traffic=domain.TrafficSample(
                 requests=tuple(requests),
                 answers=tuple(self._answers[prompt] for prompt in sorted(self._answers)),
                 window_tokens=round(self._window_tokens),
@@ -275,17 +271,21 @@ class _Tally:
             ),
         )
 
-    def _status(self, spec: RunSpec, requests: Sequence[UserRequest]) -> Status:
+    def _status(self, spec: domain.RunSpec, requests: Sequence[domain.UserRequest]) -> domain.Status:
         outcomes = {request.outcome for request in requests}
-        if RequestOutcome.OK not in outcomes:
-            return Status.TIMED_OUT if outcomes == {RequestOutcome.TIMED_OUT} else Status.FAILED
+        if domain.RequestOutcome.OK not in outcomes:
+            return (
+                domain.Status.TIMED_OUT
+                if outcomes == {domain.RequestOutcome.TIMED_OUT}
+                else domain.Status.FAILED
+            )
         if self._truncated:
-            return Status.PROMPT_TOO_LONG
+            return domain.Status.PROMPT_TOO_LONG
         if self._window is None or not round(self._window_tokens):
-            return Status.FAILED
+            return domain.Status.FAILED
         if spec.drafter is not None and not self._drafted and not (spec.drafting and spec.drafting.p_min):
-            return Status.DRAFTING_INACTIVE
-        return Status.OK
+            return domain.Status.DRAFTING_INACTIVE
+        return domain.Status.OK
 
 
 def _counted(tokens: int | None) -> int | None:
@@ -293,7 +293,7 @@ def _counted(tokens: int | None) -> int | None:
     return None if tokens is None or tokens < 0 else tokens
 
 
-def is_saturated(requests: Sequence[_Sent], traffic: Traffic) -> bool:
+def is_saturated(requests: Sequence[_Sent], traffic: domain.Traffic) -> bool:
     """Return whether requests arrived faster than they were answered, so that they piled up.
 
     At each arrival the requests are counted that have not ended. They pile up if in the last third of the
@@ -331,11 +331,3 @@ def _client_share(sent: Sequence[_Sent], window: Window | None) -> float | None:
     times = [end_s for end_s, _ in ended]
     first, last = ended[bisect_left(times, window.start_s)], ended[bisect_right(times, window.end_s) - 1]
     return (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] else None
-
-
-def _describe(failed: Mapping[RequestOutcome, int], total: int, reasons: Mapping[RequestOutcome, str]) -> str:
-    counts = ", ".join(
-        f"{n} {outcome.value}" + (f" ({reasons[outcome]})" if outcome in reasons else "")
-        for outcome, n in sorted(failed.items(), key=lambda item: -item[1])
-    )
-    return f"{sum(failed.values())} of {total} requests failed: {counts}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TextIO
 
@@ -57,14 +57,7 @@ def read_server_record(spec: RunSpec, read_lines: Callable[[], TextIO]) -> Parse
         read_lines: opens the record. Its first lines say the draft size, which a head may have lowered.
     """
     with read_lines() as lines:
-        noted = next(_noted_sizes(lines), None)
+        first = next((line for line in lines if line.startswith('{"run":')), None)
+    noted = None if first is None else msgspec.json.decode(first, type=_NotedLine).run
     parsed = summarize(spec, lambda: read_records(read_lines))
-    return replace(parsed, sample=replace(parsed.sample, n_draft=noted))
-
-
-def _noted_sizes(lines: TextIO) -> Iterator[int | None]:
-    """Yield the draft size with which a server was started, as the first lines of a record say."""
-    for line in lines:
-        if line.startswith('{"run":'):
-            noted = msgspec.json.decode(line, type=_NotedLine).run
-            yield None if noted is None else noted.n_draft
+    return replace(parsed, sample=replace(parsed.sample, n_draft=None if noted is None else noted.n_draft))

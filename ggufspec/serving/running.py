@@ -11,30 +11,11 @@ from typing import Any, NoReturn, TextIO
 
 import msgspec
 
-from ggufspec.domain import (
-    Endpoint,
-    Failure,
-    Program,
-    Prompt,
-    RequestOutcome,
-    Role,
-    RunningServers,
-    RunSpec,
-    Sample,
-    Status,
-)
+from ggufspec import domain
 from ggufspec.engines import Engine, Measurement
 from ggufspec.engines.server import Parsed, TokenCandidate, candidates, question, response
 from ggufspec.errors import NoInstallError
-from ggufspec.llama.server import (
-    CHAT_PATH,
-    RequestError,
-    ServerCounters,
-    answers,
-    connect,
-    read_counters,
-    read_metrics,
-)
+from ggufspec.llama import server
 from ggufspec.redaction import redact
 from ggufspec.serving.client import send_traffic
 from ggufspec.serving.figures import RequestRecord, read_records, summarize
@@ -44,7 +25,7 @@ COMPLETIONS = "/v1/completions"
 NO_COUNTS = "the server does not report how many tokens it generated (usage), and an event may hold several"
 
 
-def make_body(spec: RunSpec, prompt: Prompt) -> dict[str, Any]:
+def make_body(spec: domain.RunSpec, prompt: domain.Prompt) -> dict[str, Any]:
     """Return the request for an answer to a prompt.
 
     Samplers that are off are left out, because some servers refuse names beyond OpenAI's own. Only
@@ -80,7 +61,7 @@ def make_body(spec: RunSpec, prompt: Prompt) -> dict[str, Any]:
     return body
 
 
-def _messages(servers: RunningServers, prompt: Prompt) -> list[dict[str, Any]]:
+def _messages(servers: domain.RunningServers, prompt: domain.Prompt) -> list[dict[str, Any]]:
     if prompt.request is not None and prompt.is_chat:
         return prompt.request.messages
     system = [] if servers.system is None else [{"role": "system", "content": servers.system}]
@@ -90,11 +71,13 @@ def _messages(servers: RunningServers, prompt: Prompt) -> list[dict[str, Any]]:
 class CounterPair(msgspec.Struct, frozen=True):
     """The counters before and after a run; None where they could not be read."""
 
-    before: ServerCounters | None = None
-    after: ServerCounters | None = None
+    before: server.ServerCounters | None = None
+    after: server.ServerCounters | None = None
 
 
-def with_counters(parsed: Parsed, spec: RunSpec, counters: CounterPair, *, received: float = 0) -> Parsed:
+def with_counters(
+    parsed: Parsed, spec: domain.RunSpec, counters: CounterPair, *, received: float = 0
+) -> Parsed:
     """Return what a run with a running server shows, with the acceptance that its counters tell.
 
     llama-server reports drafts with each answer, so its counters are not used. The counters include requests
@@ -110,20 +93,20 @@ def with_counters(parsed: Parsed, spec: RunSpec, counters: CounterPair, *, recei
     """
     parsed = replace(parsed, sample=_with_others(parsed.sample, counters, received))
     sample, endpoint = parsed.sample, spec.endpoint
-    if spec.role is not Role.DRAFTING or endpoint is None or sample.n_drafted is not None:
+    if spec.role is not domain.Role.DRAFTING or endpoint is None or sample.n_drafted is not None:
         return parsed
     before, after = counters.before, counters.after
     rounds = None if before is None or after is None else _difference(before.rounds, after.rounds)
     if before is None or after is None or rounds is None:
         return replace(parsed, sample=replace(sample, n_rounds=None))
     counted = _counted(sample, endpoint, before, after, rounds)
-    if sample.status is Status.OK and not counted.n_rounds:
+    if sample.status is domain.Status.OK and not counted.n_rounds:
         reason = "the server's counters show no drafts"
-        return Parsed(sample=replace(counted, status=Status.DRAFTING_INACTIVE), remark=reason)
+        return Parsed(sample=replace(counted, status=domain.Status.DRAFTING_INACTIVE), remark=reason)
     return replace(parsed, sample=counted)
 
 
-def _with_others(sample: Sample, counters: CounterPair, received: float) -> Sample:
+def _with_others(sample: domain.Sample, counters: CounterPair, received: float) -> domain.Sample:
     """Return the sample with the share of tokens that the server generated for other clients."""
     before, after = counters.before, counters.after
     generated = None
@@ -136,8 +119,12 @@ def _with_others(sample: Sample, counters: CounterPair, received: float) -> Samp
 
 
 def _counted(
-    sample: Sample, endpoint: Endpoint, before: ServerCounters, after: ServerCounters, rounds: int
-) -> Sample:
+    sample: domain.Sample,
+    endpoint: domain.Endpoint,
+    before: server.ServerCounters,
+    after: server.ServerCounters,
+    rounds: int,
+) -> domain.Sample:
     generated = _difference(before.generated, after.generated)
     drafted, accepted = (
         _difference(before.drafted, after.drafted),
@@ -165,7 +152,7 @@ def _difference(before: float | None, after: float | None) -> int | None:
     return None if before is None or after is None or after < before else round(after - before)
 
 
-RankServed = Callable[[Prompt, str, Sequence[int]], tuple[TokenCandidate, ...]]
+RankServed = Callable[[domain.Prompt, str, Sequence[int]], tuple[TokenCandidate, ...]]
 """Returns the target's likeliest tokens after a prompt, a text, and further tokens."""
 
 
@@ -198,13 +185,13 @@ class RunningEngine(Engine):
         """Whether the server's template may hide text from the target that it wrote; see ``Judge``."""
         return True
 
-    def argv(self, spec: RunSpec) -> tuple[str, ...]:
+    def argv(self, spec: domain.RunSpec) -> tuple[str, ...]:
         """Return the method and the address of the requests."""
         assert spec.endpoint is not None
         is_chat = spec.servers is not None and spec.servers.chat
-        return ("POST", f"{spec.endpoint.url}{CHAT_PATH if is_chat else COMPLETIONS}")
+        return ("POST", f"{spec.endpoint.url}{server.CHAT_PATH if is_chat else COMPLETIONS}")
 
-    def measure(self, spec: RunSpec, log: Path) -> Measurement:
+    def measure(self, spec: domain.RunSpec, log: Path) -> Measurement:
         """Send all requests of the users; ``log`` with ``.out`` has a line for each, and the counters."""
         endpoint, traffic = spec.endpoint, spec.traffic
         assert endpoint is not None
@@ -213,12 +200,15 @@ class RunningEngine(Engine):
         log.with_suffix(".err").write_bytes(b"")
         tokens = dict(zip(traffic.prompts, traffic.tokens_of(spec.n_predict), strict=True))
         started = time.perf_counter()
-        with out.open("w", encoding="utf-8", newline="\n") as record, connect(endpoint.url, key) as client:
+        with (
+            out.open("w", encoding="utf-8", newline="\n") as record,
+            server.connect(endpoint.url, key) as client,
+        ):
 
-            def make(prompt: Prompt) -> Mapping[str, Any]:
+            def make(prompt: domain.Prompt) -> Mapping[str, Any]:
                 return make_body(spec, prompt) | {"max_tokens": tokens[prompt]}
 
-            before = read_counters(read_metrics(client) or "")
+            before = server.read_counters(server.read_metrics(client) or "")
             outcomes = send_traffic(
                 endpoint.url,
                 key,
@@ -229,21 +219,21 @@ class RunningEngine(Engine):
                 seed=spec.sampling.seed,
                 timeout_s=self.timeout_s,
             )
-            after = read_counters(read_metrics(client) or "")
+            after = server.read_counters(server.read_metrics(client) or "")
             pair = msgspec.to_builtins(CounterPair(before=before, after=after))
             response.note(record, counters=pair)
         wall_s = time.perf_counter() - started
         parsed = read_record(spec, lambda: out.open(encoding="utf-8", newline="\n"))
-        if outcomes[RequestOutcome.TIMED_OUT]:
-            late = counted(outcomes[RequestOutcome.TIMED_OUT], "request")
+        if outcomes[domain.RequestOutcome.TIMED_OUT]:
+            late = counted(outcomes[domain.RequestOutcome.TIMED_OUT], "request")
             parsed = Parsed(
-                sample=replace(parsed.sample, status=Status.TIMED_OUT),
+                sample=replace(parsed.sample, status=domain.Status.TIMED_OUT),
                 remark=f"{late} unanswered when the time was over",
             )
         return Measurement(sample=parsed.sample, argv=self.argv(spec), wall_s=wall_s, error=parsed.remark)
 
     @contextmanager
-    def ranker(self, spec: RunSpec, *, timeout_s: float | None = None) -> Iterator[RankServed]:
+    def ranker(self, spec: domain.RunSpec, *, timeout_s: float | None = None) -> Iterator[RankServed]:
         """Yield a function that asks the server with the target alone for its likeliest next tokens.
 
         Raises:
@@ -255,23 +245,25 @@ class RunningEngine(Engine):
         assert endpoint is not None, "without it, no text parts from the target's own"
         if not endpoint.is_llama_server:
             reason = f"{endpoint.url} is not llama-server, whose /completion tells the likeliest tokens"
-            raise Failure(Status.FAILED, reason)
-        with connect(endpoint.url, self.keys.get(endpoint.url)) as client:
+            raise domain.Failure(domain.Status.FAILED, reason)
+        with server.connect(endpoint.url, self.keys.get(endpoint.url)) as client:
 
             def ask(path: str, body: Mapping[str, Any]) -> bytes:
                 try:
                     answer = client.ask(path, body, timeout_s=timeout_s)
-                except RequestError as error:
-                    raise Failure(Status.FAILED, f"{endpoint.url}: {redact(error.reason)}") from error
+                except server.RequestError as error:
+                    raise domain.Failure(
+                        domain.Status.FAILED, f"{endpoint.url}: {redact(error.reason)}"
+                    ) from error
                 if not answer.is_ok:
-                    raise answers.refused(answer.code, answer.error)
+                    raise server.answers.refused(answer.code, answer.error)
                 return answer.content
 
-            def rank(prompt: Prompt, beginning: str, ids: Sequence[int]) -> tuple[TokenCandidate, ...]:
+            def rank(prompt: domain.Prompt, beginning: str, ids: Sequence[int]) -> tuple[TokenCandidate, ...]:
                 text = prompt.text
                 if servers.chat:
                     templated = ask("/apply-template", {"messages": _messages(servers, prompt)})
-                    text = answers.decode(templated, _TemplatedPrompt).prompt
+                    text = server.answers.decode(templated, _TemplatedPrompt).prompt
                 return candidates(ask("/completion", question(text + beginning, ids)))
 
             yield rank
@@ -284,7 +276,7 @@ class RunningEngine(Engine):
         """
         raise NoInstallError("servers that run already have no library here", "name a llama.cpp")
 
-    def ranks(self, spec: RunSpec) -> bool:
+    def ranks(self, spec: domain.RunSpec) -> bool:
         """Whether the server with the target alone tells the likeliest tokens, as llama-server does."""
         alone = None if spec.servers is None else spec.servers.alone
         return alone is not None and alone.is_llama_server
@@ -294,7 +286,7 @@ class _CountersLine(msgspec.Struct, frozen=True):
     counters: CounterPair | None = None
 
 
-def read_record(spec: RunSpec, open_lines: Callable[[], TextIO]) -> Parsed:
+def read_record(spec: domain.RunSpec, open_lines: Callable[[], TextIO]) -> Parsed:
     """Return the sample of a record that ``RunningEngine`` wrote.
 
     Args:
@@ -303,23 +295,28 @@ def read_record(spec: RunSpec, open_lines: Callable[[], TextIO]) -> Parsed:
     """
     parsed = summarize(spec, lambda: read_records(open_lines))
     if any(
-        record.outcome is RequestOutcome.OK and record.timings is None for record in read_records(open_lines)
+        record.outcome is domain.RequestOutcome.OK and record.timings is None
+        for record in read_records(open_lines)
     ):
-        failed = Sample(status=Status.FAILED, program=Program.SERVER, traffic=parsed.sample.traffic)
+        failed = domain.Sample(
+            status=domain.Status.FAILED, program=domain.Program.SERVER, traffic=parsed.sample.traffic
+        )
         return Parsed(sample=failed, remark=NO_COUNTS)
     with open_lines() as lines:
-        counters = _read_counters(lines)
-    parsed = with_counters(parsed, spec, counters, received=_count_received(read_records(open_lines)))
+        last = [line for line in lines if line.startswith('{"counters":')][-1:]
+    counters = msgspec.json.decode(last[0], type=_CountersLine).counters if last else None
+    received = _count_received(read_records(open_lines))
+    parsed = with_counters(parsed, spec, counters or CounterPair(), received=received)
     sample, endpoint = parsed.sample, spec.endpoint
-    if sample.status is not Status.OK:
+    if sample.status is not domain.Status.OK:
         return parsed
-    if spec.role is Role.TARGET and sample.n_drafted:
+    if spec.role is domain.Role.TARGET and sample.n_drafted:
         reason = "the server drafts, so it does not show the target alone: give it with --url-drafting"
-        return Parsed(sample=replace(sample, status=Status.FAILED), remark=reason)
+        return Parsed(sample=replace(sample, status=domain.Status.FAILED), remark=reason)
     is_llama = endpoint is not None and endpoint.is_llama_server
-    if spec.role is Role.DRAFTING and is_llama and not sample.n_drafted:
+    if spec.role is domain.Role.DRAFTING and is_llama and not sample.n_drafted:
         reason = "the server reported no drafted tokens"
-        return Parsed(sample=replace(sample, status=Status.DRAFTING_INACTIVE), remark=reason)
+        return Parsed(sample=replace(sample, status=domain.Status.DRAFTING_INACTIVE), remark=reason)
     return parsed
 
 
@@ -327,13 +324,8 @@ def _count_received(records: Iterable[RequestRecord]) -> float:
     """Return the tokens of all answers; an event of one that was cut off holds as many as of the others."""
     tokens = events = cut_off = 0
     for record in records:
-        if record.outcome is RequestOutcome.OK:
+        if record.outcome is domain.RequestOutcome.OK:
             tokens, events = tokens + record.tokens, events + len(record.arrivals)
         else:
             cut_off += len(record.arrivals)
     return tokens + cut_off * (tokens / events if events else 1.0)
-
-
-def _read_counters(lines: Iterable[str]) -> CounterPair:
-    last = [line for line in lines if line.startswith('{"counters":')][-1:]
-    return (msgspec.json.decode(last[0], type=_CountersLine).counters if last else None) or CounterPair()
