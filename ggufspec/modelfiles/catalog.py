@@ -246,6 +246,11 @@ def _entry(name: str, table: object, file: Path) -> CatalogueEntry:
         raise ValueError(f"[pairs.{name}] has {has}, but the method {method}")
     if method == _NO_METHOD and ("gamma" in table or "p_min" in table):
         raise ValueError(f"[pairs.{name}] has gamma or p_min, but nothing that drafts")
+    gamma, p_min = table.get("gamma"), table.get("p_min")
+    if gamma is not None and (type(gamma) is not int or not 1 <= gamma <= _LONGEST_DRAFT):
+        raise ValueError(f"[pairs.{name}]: gamma is a draft size from 1 to {_LONGEST_DRAFT}, not {gamma!r}")
+    if p_min is not None and (type(p_min) not in {int, float} or not 0 <= p_min <= 1):
+        raise ValueError(f"[pairs.{name}]: p_min is a probability from 0 to 1, not {p_min!r}")
     return CatalogueEntry(
         pair=Pair(
             name=name,
@@ -258,25 +263,9 @@ def _entry(name: str, table: object, file: Path) -> CatalogueEntry:
         method=method,
         note=_text(where, table, "note"),
         catalogue=file,
-        gamma=_gamma(name, table.get("gamma")),
-        p_min=_p_min(name, table.get("p_min")),
+        gamma=gamma,
+        p_min=None if p_min is None else float(p_min),
     )
-
-
-def _gamma(name: str, value: object) -> int | None:
-    if value is None:
-        return None
-    if type(value) is not int or not 1 <= value <= _LONGEST_DRAFT:
-        raise ValueError(f"[pairs.{name}]: gamma is a draft size from 1 to {_LONGEST_DRAFT}, not {value!r}")
-    return value
-
-
-def _p_min(name: str, value: object) -> float | None:
-    if value is None:
-        return None
-    if type(value) not in {int, float} or not 0 <= float(str(value)) <= 1:
-        raise ValueError(f"[pairs.{name}]: p_min is a probability from 0 to 1, not {value!r}")
-    return float(str(value))
 
 
 def is_repo(text: str) -> bool:

@@ -13,16 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ggufspec import paths, steps
+from ggufspec import errors, paths, steps
 from ggufspec.choices import Method
-from ggufspec.errors import (
-    BadReferenceError,
-    ConversionError,
-    DiskFullError,
-    GgufspecError,
-    ModelFileError,
-    SourceError,
-)
 from ggufspec.llama.convert import (
     DOWNLOAD_BYTES,
     Converter,
@@ -80,10 +72,14 @@ def read_architecture(folder: Path) -> tuple[str, Method]:
     named = config.get("architectures")
     architecture = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
     if architecture is None:
-        raise ModelFileError(f"{folder / _CONFIG} names no architecture", "check the folder")
-    method = _method(architecture, config)
+        raise errors.ModelFileError(f"{folder / _CONFIG} names no architecture", "check the folder")
+    method = next((method for name, method in _NAMED.items() if name in architecture.lower()), None)
+    if method is None and "dflash_config" in config:
+        method = Method.DRAFT_DFLASH
+    if method is None and "draft_vocab_size" in config and config.get("num_hidden_layers") == 1:
+        method = Method.DRAFT_EAGLE3
     if method is None:
-        raise ModelFileError(
+        raise errors.ModelFileError(
             f"{folder} is not an EAGLE-3, DFlash or DSpark head: its architecture is {architecture}",
             "name the repository of the head first, and its target with --target",
         )
@@ -99,7 +95,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     architecture, method = read_architecture(folder)
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise ModelFileError(
+        raise errors.ModelFileError(
             f"{folder} has no weights in safetensors",
             "choose a repository with *.safetensors; other formats may run code when they are read",
         )
@@ -121,18 +117,10 @@ def check_target(folder: Path) -> None:
     """
     _read_config(folder)
     if not any((folder / name).is_file() for name in _TOKENIZERS):
-        raise ModelFileError(
+        raise errors.ModelFileError(
             f"{folder} has no tokenizer",
             f"it needs one of {', '.join(_TOKENIZERS)}, as the model was published",
         )
-
-
-def _method(architecture: str, config: Mapping[str, Any]) -> Method | None:
-    method = next((method for name, method in _NAMED.items() if name in architecture.lower()), None)
-    if method is None and "dflash_config" in config:
-        return Method.DRAFT_DFLASH
-    is_eagle3 = "draft_vocab_size" in config and config.get("num_hidden_layers") == 1
-    return Method.DRAFT_EAGLE3 if method is None and is_eagle3 else method
 
 
 def _read_config(folder: Path) -> Mapping[str, Any]:
@@ -140,13 +128,13 @@ def _read_config(folder: Path) -> Mapping[str, Any]:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ModelFileError(
+        raise errors.ModelFileError(
             f"{file} cannot be read: {error.strerror}", "name a folder in Hugging Face's format"
         ) from error
     except ValueError as error:
-        raise ModelFileError(f"{file} is not valid JSON", "fetch it again") from error
+        raise errors.ModelFileError(f"{file} is not valid JSON", "fetch it again") from error
     if not isinstance(config, dict):
-        raise ModelFileError(f"{file} is not a configuration", "fetch it again")
+        raise errors.ModelFileError(f"{file} is not a configuration", "fetch it again")
     return config
 
 
@@ -165,9 +153,9 @@ def _check_weights(file: Path) -> None:
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
         missing = _LENGTH_BYTES + length + max(ends, default=0) - size
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise ModelFileError(f"{file} is not a safetensors file", "fetch it again") from error
+        raise errors.ModelFileError(f"{file} is not a safetensors file", "fetch it again") from error
     if missing > 0:
-        raise ModelFileError(f"{file} is cut short: {missing} bytes are missing", "fetch it again")
+        raise errors.ModelFileError(f"{file} is cut short: {missing} bytes are missing", "fetch it again")
 
 
 _BASE = "general.base_model.0.repo_url"
@@ -235,7 +223,7 @@ def convert(asked: ConvertOptions, sink: Sink = SILENT) -> ConvertedHead:
     check_target(models.target)
     out = asked.out or Path(name_output(models.name, method, asked.outtype))
     if out.exists():
-        raise GgufspecError(f"{out} already exists", "remove it, or choose another name with --out")
+        raise errors.GgufspecError(f"{out} already exists", "remove it, or choose another name with --out")
     made = ConvertedHead(path=out, models=models, is_installed=find_converter(request) is not None)
     if asked.dry_run:
         return made
@@ -248,7 +236,15 @@ def convert(asked: ConvertOptions, sink: Sink = SILENT) -> ConvertedHead:
     for survey in models.surveys:
         sink.finish(hub.fetch_files(survey.items, access))
     weights = read_checkpoint(models.head)
-    check_space(out, weights.size_bytes * (_F32_PER_F16 if asked.outtype == "f32" else 1))
+    needed_bytes = weights.size_bytes * (_F32_PER_F16 if asked.outtype == "f32" else 1)
+    folder = out.absolute().parent
+    free_bytes = paths.free_bytes(folder)
+    if free_bytes < needed_bytes:
+        raise errors.DiskFullError(
+            f"{out} may need {format_bytes(needed_bytes)}, but {folder} has only "
+            f"{format_bytes(free_bytes)} free",
+            "free some disk space, or choose another --out",
+        )
     conversion = convert_head(converter, weights, models.target, out, outtype=asked.outtype, name=models.name)
     return replace(made, head=sink.finish(conversion))
 
@@ -275,21 +271,6 @@ def find_models(
     return HeadModels(name=name, head=folders[head], target=folders[target], surveys=tuple(surveys))
 
 
-def check_space(out: Path, size_bytes: int) -> None:
-    """Refuse a file that would not fit on its disk.
-
-    Raises:
-        DiskFullError: the free space is less than what the file may need.
-    """
-    folder = out.absolute().parent
-    free = paths.free_bytes(folder)
-    if free < size_bytes:
-        raise DiskFullError(
-            f"{out} may need {format_bytes(size_bytes)}, but {folder} has only {format_bytes(free)} free",
-            "free some disk space, or choose another --out",
-        )
-
-
 def find_folder(text: str) -> Path | None:
     """Return the folder that a text names; None if it names a repository of the Hub.
 
@@ -301,11 +282,11 @@ def find_folder(text: str) -> Path | None:
     if path.is_dir():
         return path
     if path.is_file():
-        raise BadReferenceError(
+        raise errors.BadReferenceError(
             f"{text} is a file; a conversion reads models in Hugging Face's format", _suggest_base(path)
         )
     if text.startswith(("/", "./", "../", "~")):
-        raise ModelFileError(f"there is no folder {path}", "check the path")
+        raise errors.ModelFileError(f"there is no folder {path}", "check the path")
     return None
 
 
@@ -314,7 +295,7 @@ def _suggest_base(path: Path) -> str:
     usual = "name the repository from which it was made, or a folder with config.json"
     try:
         url = gguf.read_card(path).metadata.get(_BASE)
-    except GgufspecError:
+    except errors.GgufspecError:
         return usual
     return f"it was made from {url}" if isinstance(url, str) else usual
 
@@ -335,7 +316,7 @@ def find_source(source: str | None, version: str | None, llama: Path | None = No
         return choose_source(source, version)
     install = installs.find_install(llama)
     if install.release is None:
-        raise SourceError(
+        raise errors.SourceError(
             f"the source of the llama.cpp in {install.root} is not known, and the converter is part of it",
             "name its source tree with --source PATH, or a release with --version",
         )
@@ -382,7 +363,7 @@ def convert_head(
         head = read_head(gguf.validate_file(made))
         if head is None or head.method is not checkpoint.method:
             result = "a model without a head" if head is None else f"a head for {head.method}"
-            raise ConversionError(
+            raise errors.ConversionError(
                 f"the converter of llama.cpp {converter.version} made {result} of {checkpoint.architecture}, "
                 f"which drafts by {checkpoint.method}",
                 "choose a newer one with --version",

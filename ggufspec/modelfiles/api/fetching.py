@@ -9,15 +9,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ggufspec import machine
+from ggufspec import errors, machine
 from ggufspec.domain import ModelRun, Offload
-from ggufspec.errors import (
-    BadReferenceError,
-    GgufspecError,
-    OutOfMemoryError,
-    RemoteFileNotFoundError,
-    UnsupportedMethodError,
-)
 from ggufspec.llama.install import installs
 from ggufspec.modelfiles import catalog, choosing, hub, memory, pins
 from ggufspec.modelfiles.api.checking import check_survey
@@ -50,7 +43,7 @@ def fetch(asked: FetchOptions, sink: Sink = SILENT) -> hub.Survey:
         pins.check_pins(survey)
     try:
         catalog.drafting_method(survey.pair)
-    except UnsupportedMethodError as error:
+    except errors.UnsupportedMethodError as error:
         sink.say(f"note: {error.message}: no command can measure it")
     if asked.dry_run:
         return survey
@@ -91,7 +84,7 @@ def _survey(asked: FetchOptions, access: hub.Access) -> hub.Survey:
         return hub.survey_fetch(name, references[0], references[1] if len(references) > 1 else None, access)
     except hub.SeveralModelsError as error:
         words = ("ggufspec", "fetch", *_choose_model(asked, references, error).to_argv())
-        raise RemoteFileNotFoundError(
+        raise errors.RemoteFileNotFoundError(
             error.message, f"{error.hint}; for example: {shlex.join(words)}"
         ) from error
 
@@ -146,7 +139,7 @@ def find_references(
         references[0] = replace(references[0], use_default=False)
     if revision is not None:
         if any(reference.revision not in (None, revision) for reference in references):
-            raise BadReferenceError(
+            raise errors.BadReferenceError(
                 "--revision contradicts the revision in a reference", "use only one of them"
             )
         references = [replace(reference, revision=revision) for reference in references]
@@ -163,7 +156,9 @@ def choose_largest(access: hub.Access, sink: Sink) -> str:
         OutOfMemoryError: not even the smallest fits.
     """
     available, place, offload = _detect_memory()
-    for survey in sorted(_survey_catalogue(access, sink), key=_order):
+    for survey in sorted(
+        _survey_catalogue(access, sink), key=lambda survey: (-_sizes(survey)[0], _sizes(survey)[1])
+    ):
         target, draft = survey.pair.target, survey.pair.draft
         if draft is None or sum(_sizes(survey)) + memory.RESERVE_BYTES > available:
             continue
@@ -176,7 +171,7 @@ def choose_largest(access: hub.Access, sink: Sink) -> str:
                 f"{_CONTEXT} tokens, of {format_bytes(available)} {place}"
             )
             return survey.pair.name
-    raise OutOfMemoryError(
+    raise errors.OutOfMemoryError(
         f"no pair of the catalogue fits into {format_bytes(available)} {place}",
         "name a smaller one with --target",
     )
@@ -188,19 +183,14 @@ def _sizes(survey: hub.Survey) -> tuple[int, int]:
     return survey.pair.target.size_bytes or 0, (draft.size_bytes or 0) if draft else 0
 
 
-def _order(survey: hub.Survey) -> tuple[int, int]:
-    target, draft = _sizes(survey)
-    return -target, draft
-
-
 def _survey_catalogue(access: hub.Access, sink: Sink) -> list[hub.Survey]:
     """Look up every pair on the Hub; unavailable ones are counted and left out."""
     surveys: list[hub.Survey] = []
-    failures: list[GgufspecError] = []
+    failures: list[errors.GgufspecError] = []
     for pair in sink.each([*catalog.load_catalogue().values()], lambda pair: pair.name):
         try:
             surveys.append(hub.survey_pair(pair, access))
-        except GgufspecError as error:
+        except errors.GgufspecError as error:
             failures.append(error)
     if failures:
         sink.say(f"{len(failures)} unavailable pairs are left out; the first: {failures[0].message}")

@@ -89,18 +89,13 @@ def find_models(folders: Sequence[Path], sink: Sink) -> LocalModels:
         folders: where to look first; those of the settings follow.
         sink: gets the progress.
     """
-    read = map(_read_model, sink.each(_find_files(folders), lambda file: file.name))
-    found = tuple(model for model in read if model is not None)
-    return LocalModels(models=found, pairs=tuple(_find_pairs(found, find_rules())))
-
-
-def _find_files(folders: Sequence[Path]) -> tuple[LocalFile, ...]:
-    """Return the files in folders that may be models, then those that programs keep; each once."""
     files: dict[Path, LocalFile] = {}
-    for file in _list_files(folders):
+    for file in _list_files(folders):  # each once
         with suppress(OSError):
             files.setdefault(file.path.resolve(strict=True), file)
-    return tuple(files.values())
+    read = map(_read_model, sink.each([*files.values()], lambda file: file.name))
+    found = tuple(model for model in read if model is not None)
+    return LocalModels(models=found, pairs=tuple(_find_pairs(found, find_rules())))
 
 
 def _read_model(file: LocalFile) -> LocalModel | None:

@@ -60,7 +60,9 @@ def suggest(asked: SuggestOptions, sink: Sink = SILENT) -> tuple[SuggestedDrafte
         GgufspecError: the target is not available, or no head and no smaller model of its family was found.
     """
     access = hub.Access.of(asked)
-    model, card = find_target(asked.target, access)
+    reference = hub.parse_reference(asked.target, catalog.load_catalogue(), endpoint=access.endpoint)
+    model = hub.locate(reference, access)
+    card = hub.read_card(model, access)
     rules = find_rules()
     drafters = [suggest_layers(model, card, rules)]
     candidates = find_candidates(model, card, access, sink, most=asked.most)
@@ -70,17 +72,6 @@ def suggest(asked: SuggestOptions, sink: Sink = SILENT) -> tuple[SuggestedDrafte
         except GgufspecError as error:  # one broken repository must not end the search
             sink.say(f"{candidate.repo}: {error.message}")
     return rank_drafters([drafter for drafter in drafters if drafter is not None], model)
-
-
-def find_target(text: str, access: hub.Access) -> tuple[ModelFile, ModelCard]:
-    """Return the model that a reference means, and its header.
-
-    Raises:
-        GgufspecError: the text is not a reference, or the model is not available.
-    """
-    reference = hub.parse_reference(text, catalog.load_catalogue(), endpoint=access.endpoint)
-    model = hub.locate(reference, access)
-    return model, hub.read_card(model, access)
 
 
 def find_candidates(

@@ -127,12 +127,6 @@ class CompatVerdict:
     of_head: bool = False  # of which llama.cpp checks less: one of another target may load
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Mismatch:
-    reason: str
-    help: str
-
-
 def check_pair(
     target: ModelCard, draft: ModelCard, rule: Rule, *, build: int | None = None, method: Method | None = None
 ) -> CompatVerdict:
@@ -150,26 +144,28 @@ def check_pair(
         method = Method.DRAFT_MODEL if head.in_target else head.method
     if method is not None and method.is_head:
         return _check_head(target, draft, rule, method, build)
-    mismatches = [*_special(target, draft, rule), *_sizes(target, draft, rule)]
+    mismatches = [*_mismatches(target, draft, rule)]
     n_differences, first = differences(target.vocabulary, draft.vocabulary)
     if first:
         differ = "1 token differs" if n_differences == 1 else f"{n_differences} tokens differ"
-        mismatches.append(
-            _Mismatch(
-                reason=f"{differ}, first token {first[0].id}: "
-                f"{first[0].target!r} in the target, {first[0].draft!r} in the drafter",
-                help=_FAMILY,
-            )
-        )
+        texts = f"{first[0].target!r} in the target, {first[0].draft!r} in the drafter"
+        mismatches.append((f"{differ}, first token {first[0].id}: {texts}", _FAMILY))
     outcome = rule.mismatch if mismatches else CompatOutcome.ACCEPTED
-    fatal = [*_absent(target, draft), *_recurrent(target, draft, rule)]
+    fatal = [
+        (f"the {role} has no vocabulary", "get a GGUF with a tokenizer")
+        for role, card in (("target", target), ("drafter", draft))
+        if not card.vocabulary.n_tokens
+    ]
+    if not rule.recurrent and (target.is_recurrent or draft.is_recurrent):
+        reason = "recurrent layers cannot roll back rejected draft tokens"
+        fatal.append((reason, "use llama.cpp b8889 or later, which keeps checkpoints"))
     if fatal:
         outcome = CompatOutcome.REFUSED
-    helps = dict.fromkeys(mismatch.help for mismatch in fatal + mismatches)
+    helps = dict.fromkeys(advice for _, advice in fatal + mismatches)
     return CompatVerdict(
         outcome=outcome,
         rule=rule,
-        reasons=tuple(mismatch.reason for mismatch in fatal + mismatches),
+        reasons=tuple(reason for reason, _ in fatal + mismatches),
         helps=(_FAMILY,) if _FAMILY in helps else tuple(helps),
         n_differences=n_differences,
         differences=first,
@@ -185,19 +181,18 @@ def is_head(card: ModelCard) -> bool:
 def _check_head(
     target: ModelCard, draft: ModelCard, rule: Rule, method: Method, build: int | None
 ) -> CompatVerdict:
-    faults = [_Mismatch(reason=reason, help=_OTHER_HEAD) for reason in find_faults(target, draft)]
+    faults = [(reason, _OTHER_HEAD) for reason in find_faults(target, draft)]
     first = FIRST_BUILDS[method]
     if Program.TREE in rule.programs:
         reason = f"{Program.TREE.value} drafts only with a draft model, not by {method.value}"
-        faults.append(_Mismatch(reason=reason, help="use llama-server, or llama-speculative-simple"))
+        faults.append((reason, "use llama-server, or llama-speculative-simple"))
     elif build is not None and build < first:
-        reason = f"build {build} cannot draft by {method.value}"
-        faults.append(_Mismatch(reason=reason, help=f"use llama.cpp b{first} or newer"))
+        faults.append((f"build {build} cannot draft by {method.value}", f"use llama.cpp b{first} or newer"))
     return CompatVerdict(
         outcome=CompatOutcome.REFUSED if faults else CompatOutcome.ACCEPTED,
         rule=rule,
-        reasons=tuple(fault.reason for fault in faults),
-        helps=tuple(dict.fromkeys(fault.help for fault in faults)),
+        reasons=tuple(reason for reason, _ in faults),
+        helps=tuple(dict.fromkeys(advice for _, advice in faults)),
         of_head=True,
     )
 
@@ -212,75 +207,28 @@ def refusal(verdict: CompatVerdict) -> DrafterRefusedError:
     return DrafterRefusedError(f"{refused}: {verdict.reasons[0]}", verdict.helps[0])
 
 
-def _absent(target: ModelCard, draft: ModelCard) -> Iterator[_Mismatch]:
-    for role, card in (("target", target), ("drafter", draft)):
-        if not card.vocabulary.n_tokens:
-            yield _Mismatch(reason=f"the {role} has no vocabulary", help="get a GGUF with a tokenizer")
-
-
-def _recurrent(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Mismatch]:
-    if not rule.recurrent and (target.is_recurrent or draft.is_recurrent):
-        yield _Mismatch(
-            reason="recurrent layers cannot roll back rejected draft tokens",
-            help="use llama.cpp b8889 or later, which keeps checkpoints",
-        )
-
-
-def _sizes(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Mismatch]:
-    ours, theirs = target.vocabulary.n_tokens, draft.vocabulary.n_tokens
-    if abs(ours - theirs) > rule.max_size_difference:
-        yield _Mismatch(
-            reason=f"the target has {ours} tokens and the drafter {theirs}; "
-            f"a difference of {rule.max_size_difference} is allowed",
-            help=_FAMILY,
-        )
-
-
-def _special(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Mismatch]:
+def _mismatches(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[tuple[str, str]]:
+    """Yield how two vocabularies differ, but for their texts, each with what helps."""
     ours, theirs = effective(target.vocabulary), effective(draft.vocabulary)
-    if _differ(ours.type, theirs.type, rule.types):
-        yield _Mismatch(
-            reason=f"the target's vocabulary is of type {ours.type}, the drafter's {theirs.type}",
-            help=_FAMILY,
-        )
-    ids = {"bos": (ours.bos_id, theirs.bos_id), "eos": (ours.eos_id, theirs.eos_id)}
-    adds: dict[str, tuple[bool | None, bool | None]] = {
-        "bos": (ours.add_bos, theirs.add_bos),
-        "eos": (ours.add_eos, theirs.add_eos),
-    }
-    if rule.unset_differs:
-        adds = {
-            "bos": (target.vocabulary.add_bos, draft.vocabulary.add_bos),
-            "eos": (target.vocabulary.add_eos, draft.vocabulary.add_eos),
-        }
+    types = ours.type, theirs.type
+    if len({*types} if rule.types is TypeCheck.KIND else {name == "none" for name in types}) > 1:
+        yield f"the target's vocabulary is of type {ours.type}, the drafter's {theirs.type}", _FAMILY
+    compared = (target.vocabulary, draft.vocabulary) if rule.unset_differs else (ours, theirs)
     for name in ("bos", "eos"):
-        added, stated = adds[name], ids[name]
+        added = [getattr(vocabulary, f"add_{name}") for vocabulary in compared]
         if added[0] != added[1]:
             key = f"tokenizer.ggml.add_{name}_token"
             advice = _OVERRIDE if None in added else _EDIT
-            yield _Mismatch(
-                reason=_disagreement(key, *added),
-                help=advice.format(key=key, value=str(bool(added[0])).lower()),
-            )
-        if stated[0] != stated[1] and _id_counts(name, added[0], rule.ids):
+            yield _disagreement(key, *added), advice.format(key=key, value=str(bool(added[0])).lower())
+        ids = ours.ids[name], theirs.ids[name]
+        always = rule.ids is IdCheck.BOTH or (rule.ids is IdCheck.BOS_IF_ADDED and name == "eos")
+        if ids[0] != ids[1] and (always or added[0]):
             key = f"tokenizer.ggml.{name}_token_id"
-            yield _Mismatch(reason=_disagreement(key, *stated), help=_EDIT.format(key=key, value=stated[0]))
-
-
-def _differ(ours: str, theirs: str, types: TypeCheck) -> bool:
-    if types is TypeCheck.KIND:
-        return ours != theirs
-    return (ours == "none") != (theirs == "none")
-
-
-def _id_counts(name: str, added: bool | None, ids: IdCheck) -> bool:
-    match ids:
-        case IdCheck.BOTH:
-            return True
-        case IdCheck.BOS_IF_ADDED:
-            return name == "eos" or bool(added)
-        case IdCheck.IF_ADDED:
-            return bool(added)
+            yield _disagreement(key, *ids), _EDIT.format(key=key, value=ids[0])
+    sizes = target.vocabulary.n_tokens, draft.vocabulary.n_tokens
+    if abs(sizes[0] - sizes[1]) > rule.max_size_difference:
+        allowed = f"a difference of {rule.max_size_difference} is allowed"
+        yield f"the target has {sizes[0]} tokens and the drafter {sizes[1]}; {allowed}", _FAMILY
 
 
 def _disagreement(key: str, target: bool | int | None, draft: bool | int | None) -> str:

@@ -86,9 +86,7 @@ class ModelCard:
     @property
     def types(self) -> tuple[tuple[str, float], ...]:
         """The types of the tensors, each with its share of the bytes, the largest first."""
-        sizes: Counter[str] = Counter()
-        for tensor in self.tensors:
-            sizes[tensor.type.name] += tensor.size_bytes
+        sizes = _sizes_by_type(self.tensors)
         return tuple((name, size / sizes.total()) for name, size in sizes.most_common())
 
     @property
@@ -128,7 +126,8 @@ def build_card(header: Header, *, source: str, size_bytes: int) -> ModelCard:
     """
     keys = _Keys(header.metadata, source)
     file_kind = keys.get("general.type", str) or "model"
-    split = _split(keys)
+    n_parts = keys.get("split.count", int) or 0
+    split = Split(no=keys.get("split.no", int) or 0, count=n_parts) if n_parts > 1 else None
     if split is not None and split.no > 0:
         raise ModelFileError(
             f"{source} is part {split.no + 1} of {split.count} of a model",
@@ -222,20 +221,18 @@ class _Keys:
         return ModelFileError(f"{self._source} is damaged: {key} {problem}", _AGAIN)
 
 
-def _split(keys: _Keys) -> Split | None:
-    count = keys.get("split.count", int) or 0
-    return Split(no=keys.get("split.no", int) or 0, count=count) if count > 1 else None
-
-
 def _quant(keys: _Keys, tensors: tuple[Tensor, ...]) -> str | None:
     number = keys.get("general.file_type", int)
     name = None if number is None else FILE_TYPES.get(number)
-    if name is not None or not tensors:
-        return name
-    shares: Counter[str] = Counter()
+    return name if name is not None or not tensors else _sizes_by_type(tensors).most_common(1)[0][0]
+
+
+def _sizes_by_type(tensors: tuple[Tensor, ...]) -> Counter[str]:
+    """Return the bytes of all tensors of each type."""
+    sizes: Counter[str] = Counter()
     for tensor in tensors:
-        shares[tensor.type.name] += tensor.size_bytes
-    return shares.most_common(1)[0][0]
+        sizes[tensor.type.name] += tensor.size_bytes
+    return sizes
 
 
 def _vocabulary(keys: _Keys) -> Vocabulary:

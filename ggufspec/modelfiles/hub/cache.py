@@ -182,7 +182,13 @@ def refuse_damage(model: ModelFile, pair: Pair | None = None, *, read: bool) -> 
     for part in part_paths(model.path):
         if not part.is_file():
             raise ModelFileError(f"there is no file {part}", f"restore it: {fetch_command(source)}")
-        damage = _damage(part, _expected_sha256(part, model), read=read)
+        blob = part.resolve()
+        expected = (
+            model.sha256 if model.revision is not None else None
+        )  # of a commit; a branch may have moved on
+        if blob.parent.name == "blobs" and is_sha256(blob.name):
+            expected = blob.name
+        damage = _damage(part, expected, read=read)
         if damage is not None:
             remove = shlex.join(["rm", str(part.resolve())])
             raise ModelFileError(f"{part} {damage}", f"restore it: {remove} && {fetch_command(source)}")
@@ -236,13 +242,6 @@ def _damage(part: Path, expected_sha256: str | None, *, read: bool) -> str | Non
     if digest is not None and digest.sha256 != expected_sha256:
         return "is damaged: its SHA-256 has changed since the download"
     return None
-
-
-def _expected_sha256(part: Path, model: ModelFile) -> str | None:
-    blob = part.resolve()
-    if blob.parent.name == "blobs" and is_sha256(blob.name):
-        return blob.name
-    return model.sha256 if model.revision is not None else None  # of a commit; a branch may have moved on
 
 
 def _source(path: Path) -> Pair | None:

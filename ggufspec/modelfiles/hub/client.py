@@ -20,19 +20,7 @@ from urllib.parse import urlsplit
 
 import huggingface_hub
 
-from ggufspec.errors import (
-    BadTokenError,
-    DiskFullError,
-    GatedRepositoryError,
-    GgufspecError,
-    HubServerError,
-    NetworkError,
-    NotCachedError,
-    RateLimitedError,
-    RemoteFileNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from ggufspec import errors
 from ggufspec.modelfiles.hub import limits
 from ggufspec.modelfiles.hub.choice import RepoFile
 from ggufspec.modelfiles.hub.limits import BrokenAnswerError, NoConnectionError, SlowAnswerError
@@ -44,13 +32,13 @@ try:
     from huggingface_hub import constants, utils  # read the Hub's variables
     from huggingface_hub.utils import logging as hub_logging
 except ValueError:  # its message may hold a password
-    raise GgufspecError(
+    raise errors.GgufspecError(
         "a variable of the Hugging Face Hub has a value that cannot be read",
         "check HF_ENDPOINT, and each HF_HUB_* that is set",
     ) from None
 
 if TYPE_CHECKING:
-    from huggingface_hub import errors
+    from huggingface_hub import errors as hub_errors
 
 T = TypeVar("T")
 
@@ -92,9 +80,9 @@ for _handler in logging.getLogger("huggingface_hub").handlers:  # it writes to s
 @cache
 def http_error() -> type[Exception]:
     """Return the base of all errors of the HTTP library that huggingface_hub uses: httpx, in 2.x httpx2."""
-    from huggingface_hub import errors
+    from huggingface_hub import errors as hub_errors
 
-    base: type[Exception] = errors.HfHubHTTPError.__mro__[1]
+    base: type[Exception] = hub_errors.HfHubHTTPError.__mro__[1]
     return base
 
 
@@ -181,13 +169,13 @@ class Access:
     def _check(self) -> None:
         """Refuse what the HTTP library would refuse with a secret in its message."""
         if _ADDRESS.fullmatch(self.endpoint) is None:
-            raise GgufspecError(
+            raise errors.GgufspecError(
                 "HF_ENDPOINT is not the address of a Hub",
                 "it is like https://huggingface.co; write %2F for a / in a password",
             )
         token = self.known_token or ""
         if not re.fullmatch(r"[!-~]*", token):
-            raise BadTokenError(
+            raise errors.BadTokenError(
                 "the access token contains a character that no token has, such as a space",
                 "check --token and HF_TOKEN, or log in again with hf auth login",
             )
@@ -241,7 +229,7 @@ def listing(repo: str, revision: str | None, access: Access, kind: str = "model"
     info = call(lambda: ask(repo, revision=revision, timeout=PATIENCE_S), subject, access)
     commit = info.sha
     if commit is None or not re.fullmatch(r"[\w-]+", commit):  # it becomes the name of a folder
-        raise HubServerError(f"{access.host} returned no commit for {repo}", "is HF_ENDPOINT a Hub?")
+        raise errors.HubServerError(f"{access.host} returned no commit for {repo}", "is HF_ENDPOINT a Hub?")
     stated = (tag.removeprefix(_LICENCE) for tag in info.tags or () if tag.startswith(_LICENCE))
     return Listing(
         repo=repo,
@@ -262,7 +250,7 @@ def is_public(repo: str, access: Access) -> bool:
     try:
         api = huggingface_hub.HfApi(endpoint=access.endpoint, token=False, library_name="ggufspec")
         info = limits.within(lambda: api.model_info(repo, timeout=PATIENCE_S), limits.ANSWER_S)
-    except (*failures(), GgufspecError, ValueError, KeyError, TypeError, AttributeError):
+    except (*failures(), errors.GgufspecError, ValueError, KeyError, TypeError, AttributeError):
         return False
     return info.private is False
 
@@ -280,7 +268,7 @@ def _files(tree: str, subject: Subject, access: Access) -> list[RepoFile]:
         listed, query = call(partial(_page, f"{tree}?{query}", access), subject, access)
         files += listed
         if query in queries or len(files) > _MOST_FILES:
-            raise HubServerError(
+            raise errors.HubServerError(
                 f"{access.host} returns an endless list of files for {subject.repo}", "try again later"
             )
     return files
@@ -355,7 +343,7 @@ def _read_answer(action: Callable[[], T], access: Access) -> T:
     except ValueError as error:
         raise BrokenAnswerError("an answer that is not complete JSON") from error
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise HubServerError(
+        raise errors.HubServerError(
             f"{access.host} answers with something that is not the Hub's API", "is HF_ENDPOINT a Hub?"
         ) from error
 
@@ -366,12 +354,12 @@ def pause_before_retry(error: Exception, attempt: int) -> float | None:
     A busy Hub says how long (Retry-After, or its rate-limit headers); else 1, 2, 4, 8 s. Broken connections
     are tried again like a busy Hub; what cannot even be connected to, only once.
     """
-    from huggingface_hub import errors
+    from huggingface_hub import errors as hub_errors
 
     if attempt >= ATTEMPTS or getattr(error, "errno", None) in _NO_ROOM:
         return None
     backoff = FIRST_PAUSE_S * min(2.0 ** (attempt - 1), 8.0)
-    if isinstance(error, errors.HfHubHTTPError):
+    if isinstance(error, hub_errors.HfHubHTTPError):
         if error.response.status_code not in _BUSY:
             return None
         wait_s = _requested_wait_s(error)
@@ -382,7 +370,7 @@ def pause_before_retry(error: Exception, attempt: int) -> float | None:
         return backoff if attempt == 1 else None
     if isinstance(error, BrokenAnswerError):
         return backoff
-    if isinstance(error, errors.OfflineModeIsEnabled) or not isinstance(error, http_error()):
+    if isinstance(error, hub_errors.OfflineModeIsEnabled) or not isinstance(error, http_error()):
         return None
     cannot_connect = "Connect" in type(error).__name__
     return None if cannot_connect and attempt > 1 else backoff
@@ -393,7 +381,7 @@ def reason(error: Exception) -> str:
     return redact((str(error).splitlines() or [type(error).__name__])[0])
 
 
-def _requested_wait_s(error: errors.HfHubHTTPError) -> float | None:
+def _requested_wait_s(error: hub_errors.HfHubHTTPError) -> float | None:
     headers = error.response.headers
     if headers.get("Retry-After", "").strip().isdigit():
         return float(headers["Retry-After"])
@@ -401,12 +389,12 @@ def _requested_wait_s(error: errors.HfHubHTTPError) -> float | None:
     return float(spent[1]) if spent else None
 
 
-def translate_error(error: Exception, subject: Subject, access: Access) -> GgufspecError:
+def translate_error(error: Exception, subject: Subject, access: Access) -> errors.GgufspecError:
     """Return the error of ours that says what went wrong and what to do.
 
     Its cause is shown in tracebacks, so what gives access is removed from the messages of all causes.
     """
-    from huggingface_hub import errors
+    from huggingface_hub import errors as hub_errors
 
     cause: BaseException | None = error
     while cause is not None:
@@ -415,52 +403,54 @@ def translate_error(error: Exception, subject: Subject, access: Access) -> Ggufs
     repo, page = subject.repo, f"{access.site}/{subject.repo}"
     revision = subject.revision or "main"
     match error:
-        case errors.GatedRepoError():
+        case hub_errors.GatedRepoError():
             return _gated(repo, page)
-        case errors.RepositoryNotFoundError() | errors.DisabledRepoError():
-            return RepositoryNotFoundError(
+        case hub_errors.RepositoryNotFoundError() | hub_errors.DisabledRepoError():
+            return errors.RepositoryNotFoundError(
                 f"{access.host} has no repository {repo}, or it is private",
                 "check the spelling; for a private one: hf auth login, or --token",
             )
-        case errors.RevisionNotFoundError():
-            return RevisionNotFoundError(
+        case hub_errors.RevisionNotFoundError():
+            return errors.RevisionNotFoundError(
                 f"{repo} has no revision {revision}", f"its branches and tags: {page}/tree/main"
             )
-        case errors.EntryNotFoundError() if isinstance(error, errors.HfHubHTTPError):
-            return RemoteFileNotFoundError(
+        case hub_errors.EntryNotFoundError() if isinstance(error, hub_errors.HfHubHTTPError):
+            return errors.RemoteFileNotFoundError(
                 f"{repo} has no file {subject.filename} at {revision}", f"its files: {page}/tree/{revision}"
             )
-        case errors.HfHubHTTPError():
+        case hub_errors.HfHubHTTPError():
             return _by_status(error, repo, page, access)
-        case errors.OfflineModeIsEnabled():
-            return NotCachedError(
+        case hub_errors.OfflineModeIsEnabled():
+            return errors.NotCachedError(
                 f"{repo} was not looked up: offline", "leave out --offline and HF_HUB_OFFLINE"
             )
         case SlowAnswerError():
             said = f"answers too slowly: {reason(error)}, twice in a row"
-            return NetworkError(f"{access.host} {said}", _CHECK_CONNECTION)
+            return errors.NetworkError(f"{access.host} {said}", _CHECK_CONNECTION)
         case BrokenAnswerError():
             said = f"does not send the requested file: {reason(error)}, {ATTEMPTS} times in a row"
-            return NetworkError(f"{access.host} {said}", _CHECK_CONNECTION)
+            return errors.NetworkError(f"{access.host} {said}", _CHECK_CONNECTION)
         case OSError() if error.errno in _NO_ROOM:
-            return DiskFullError(
+            return errors.DiskFullError(
                 f"the disk is full: {error.strerror}",
                 "free some space, then run the same command: it resumes",
             )
         case OSError() if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return GgufspecError(
+            return errors.GgufspecError(
                 f"cannot write: {reason(error)}", "choose another place with --local-dir or HF_HOME"
             )
-    return NetworkError(
+    return errors.NetworkError(
         f"{access.host} cannot be reached: {reason(error)}",
         f"check the connection and HF_ENDPOINT; downloads resume. {WITHOUT_HUB}",
     )
 
 
-def _by_status(error: errors.HfHubHTTPError, repo: str, page: str, access: Access) -> GgufspecError:
+def _by_status(
+    error: hub_errors.HfHubHTTPError, repo: str, page: str, access: Access
+) -> errors.GgufspecError:
     match error.response.status_code:
         case 401:
-            return BadTokenError(
+            return errors.BadTokenError(
                 f"{access.host} does not accept the access token",
                 "log in again with hf auth login, or check --token and HF_TOKEN",
             )
@@ -469,20 +459,20 @@ def _by_status(error: errors.HfHubHTTPError, repo: str, page: str, access: Acces
         case 429:
             wait_s = _requested_wait_s(error)
             when = "later" if wait_s is None else f"in {format_duration(wait_s)}"
-            return RateLimitedError(
+            return errors.RateLimitedError(
                 f"{access.host} limits the number of requests: try again {when}",
                 "logged-in users may send more requests: hf auth login",
             )
         case status:
             attempts = f" after {ATTEMPTS} attempts" if status in _BUSY else ""
-            return HubServerError(
+            return errors.HubServerError(
                 f"{access.host} answers {status}{attempts}",
                 "try again later (https://status.huggingface.co); downloads resume",
             )
 
 
-def _gated(repo: str, page: str) -> GatedRepositoryError:
-    return GatedRepositoryError(
+def _gated(repo: str, page: str) -> errors.GatedRepositoryError:
+    return errors.GatedRepositoryError(
         f"{repo} is gated: its files need permission",
         f"accept its terms at {page}, then log in with hf auth login, or pass --token",
     )

@@ -12,16 +12,7 @@ from typing import TypeVar
 import huggingface_hub
 from huggingface_hub import utils
 
-from ggufspec import digests
-from ggufspec.errors import (
-    BadReferenceError,
-    BadTokenError,
-    CorruptDownloadError,
-    GatedRepositoryError,
-    GgufspecError,
-    HubServerError,
-    NotCachedError,
-)
+from ggufspec import digests, errors
 from ggufspec.modelfiles.catalog import is_repo
 from ggufspec.modelfiles.hub.choice import RepoFile
 from ggufspec.modelfiles.hub.client import PATIENCE_S, Access, Listing, Subject, call, failures, reason
@@ -59,7 +50,7 @@ def parse_dataset(text: str) -> DatasetReference:
     """
     match = _FORM.fullmatch(text)
     if match is None or not is_repo(match["repo"]):
-        raise BadReferenceError(
+        raise errors.BadReferenceError(
             f"not a dataset: {text!r}", "write USER/DATASET, USER/DATASET:PART or …@REVISION:PART"
         )
     return DatasetReference(**match.groupdict())
@@ -94,7 +85,7 @@ def _fetch(listing: Listing, file: RepoFile, access: Access) -> Path:
     subject = Subject.of(listing.repo, DATASET, revision=listing.commit, filename=file.path)
     path = Path(call(download, subject, access, is_transfer=True))
     if file.sha256 is not None and digests.of_file(path).sha256 != file.sha256:
-        raise CorruptDownloadError(
+        raise errors.CorruptDownloadError(
             f"{path} is not what {access.host} lists: its SHA-256 differs",
             "remove it, and run the command again",
         )
@@ -115,11 +106,13 @@ def check_dataset(repo: str, access: Access) -> None:
         BadTokenError: there is no access token.
     """
     if not is_repo(repo):
-        raise BadReferenceError(f"{repo!r} is not the name of a dataset", "it is like user/dataset")
+        raise errors.BadReferenceError(f"{repo!r} is not the name of a dataset", "it is like user/dataset")
     if access.is_offline:
-        raise NotCachedError(f"{repo} cannot be uploaded: offline", "leave out --offline and HF_HUB_OFFLINE")
+        raise errors.NotCachedError(
+            f"{repo} cannot be uploaded: offline", "leave out --offline and HF_HUB_OFFLINE"
+        )
     if not access.has_token:
-        raise BadTokenError(
+        raise errors.BadTokenError(
             f"uploading to {access.host} needs an access token", "log in with hf auth login, or pass --token"
         )
 
@@ -148,9 +141,9 @@ def upload_dataset(
     info = call(lambda: api.dataset_info(repo, timeout=PATIENCE_S), Subject.of(repo, DATASET), access)
     present = {sibling.rfilename for sibling in info.siblings or ()} - _OF_THE_HUB
     if present:
-        raise GgufspecError(f"the dataset {repo} has files already", "name a new one")
+        raise errors.GgufspecError(f"the dataset {repo} has files already", "name a new one")
     if bool(info.private) is public:
-        raise GgufspecError(
+        raise errors.GgufspecError(
             f"the dataset {repo} exists and is {'public' if not info.private else 'private'}",
             "name a new one" + ("" if public else ", or add --public"),
         )
@@ -160,10 +153,21 @@ def upload_dataset(
             huggingface_hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=file)
             for name, file in files.items()
         ]
-        api.create_commit(repo, operations, commit_message=message, repo_type=DATASET)
+        failure = None
+        try:
+            api.create_commit(repo, operations, commit_message=message, repo_type=DATASET)
+        except RuntimeError as error:  # wraps the failure of a file's upload, which says what to do
+            failure = error
+        if failure is None:
+            return
+        if isinstance(failure.__cause__, failures()):
+            raise failure.__cause__  # outside of the handler, else each would be the other's context
+        raise errors.HubServerError(
+            f"{access.host} did not take the files: {reason(failure)}", "try again later"
+        ) from failure
 
     with without_progress():
-        _write(lambda: _unwrap(commit, access), repo, access)
+        _write(commit, repo, access)
     return dataset_address(repo, access)
 
 
@@ -171,24 +175,11 @@ def _write(action: Callable[[], T], repo: str, access: Access) -> T:
     """Do ``action``, which needs permission to write."""
     try:
         return call(action, Subject.of(repo, DATASET), access, is_transfer=True)
-    except GatedRepositoryError as error:
-        raise BadTokenError(
+    except errors.GatedRepositoryError as error:
+        raise errors.BadTokenError(
             f"{access.host} does not let this access token write to {repo}",
             f"make one that may write at {access.site}/settings/tokens",
         ) from error
-
-
-def _unwrap(action: Callable[[], T], access: Access) -> T:
-    """Do ``action``; the library wraps the failure of a file's upload, and the cause says what to do."""
-    try:
-        return action()
-    except RuntimeError as error:
-        failure = error
-    if isinstance(failure.__cause__, failures()):
-        raise failure.__cause__  # outside of the handler, else each would be the other's context
-    raise HubServerError(
-        f"{access.host} did not take the files: {reason(failure)}", "try again later"
-    ) from failure
 
 
 @contextmanager

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ggufspec.domain import ModelFile
 from ggufspec.modelfiles.hub import cache
-from ggufspec.modelfiles.hub.choice import RemoteModel, heads, models, quant_of
+from ggufspec.modelfiles.hub.choice import heads, models, quant_of
 from ggufspec.modelfiles.hub.client import PATIENCE_S, Access, Subject, call, get, listing
 
 LARGEST_RATIO = 0.5
@@ -147,16 +147,13 @@ def draft_file(candidate: DrafterCandidate, target_bytes: int, access: Access) -
     if candidate.file is not None:
         return candidate.file
     repository = listing(candidate.repo, None, access)
-    chosen = _suitable(models(repository.files) or heads(repository.files), target_bytes)
+    listed = models(repository.files) or heads(repository.files)
+    fitting = [model for model in listed if model.size_bytes <= LARGEST_RATIO * target_bytes]
+    usual = (model for quant in _QUANTS for model in fitting if model.quant == quant)
+    chosen = next(usual, min(fitting, key=lambda model: model.size_bytes, default=None))
     return None if chosen is None else chosen.at(candidate.repo, repository.commit)
 
 
 def score(ratio: float, downloads: int | None) -> float:
     """Return how promising a drafter is: popular by orders of magnitude, and small beside its target."""
     return (1.0 - ratio) * (1.0 + math.log10(1 + (downloads or 0)))
-
-
-def _suitable(candidates: Sequence[RemoteModel], target_bytes: int) -> RemoteModel | None:
-    fitting = [model for model in candidates if model.size_bytes <= LARGEST_RATIO * target_bytes]
-    usual = (model for quant in _QUANTS for model in fitting if model.quant == quant)
-    return next(usual, min(fitting, key=lambda model: model.size_bytes, default=None))

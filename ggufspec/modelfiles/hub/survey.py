@@ -12,15 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from ggufspec import paths
+from ggufspec import errors, paths
 from ggufspec.domain import ModelFile, Pair
-from ggufspec.errors import (
-    BadReferenceError,
-    CorruptDownloadError,
-    GgufspecError,
-    ModelFileError,
-    RemoteFileNotFoundError,
-)
 from ggufspec.modelfiles import catalog, gguf
 from ggufspec.modelfiles.catalog import is_inside
 from ggufspec.modelfiles.hub import cache
@@ -94,7 +87,7 @@ def survey_fetch(name: str, target: Reference, draft: Reference | None, access: 
     listings: dict[tuple[str, str | None], Listing] = {}
     folder = (access.local_dir or access.cache_dir).absolute()
     if not paths.is_unicode(folder):
-        raise GgufspecError(
+        raise errors.GgufspecError(
             f"the path {paths.shown(folder)} is not valid UTF-8",
             "choose another folder with --local-dir or HF_HOME",
         )
@@ -107,12 +100,11 @@ def survey_fetch(name: str, target: Reference, draft: Reference | None, access: 
         folder=folder,
         free_bytes=paths.free_bytes(folder),
         heads=tuple(head for repository in beside for head in _heads(repository, target_file)),
-        terms={repository.repo: _terms(repository) for repository in listings.values()},
+        terms={
+            listing.repo: f"{listing.licence or 'no licence is stated'}{', gated' if listing.gated else ''}"
+            for listing in listings.values()
+        },
     )
-
-
-def _terms(repository: Listing) -> str:
-    return f"{repository.licence or 'no licence is stated'}{', gated' if repository.gated else ''}"
 
 
 def find_heads(target: ModelFile, access: Access) -> tuple[ModelFile, ...]:
@@ -191,7 +183,7 @@ def _prefer_cache(reference: Reference, access: Access) -> Access:
     """Return an access that asks nobody if the cache has what a reference names; else the given one."""
     if reference.filename is not None or reference.quant is not None:
         offline = replace(access, offline=True)
-        with suppress(GgufspecError):
+        with suppress(errors.GgufspecError):
             _, items = _look_up(reference, offline, {})
             if items and all(item.is_here for item in items):
                 return offline
@@ -242,11 +234,13 @@ def _local(reference: Reference) -> ModelFile:
         if example is not None and quant is None:
             hint += f"; or a quant, as in {reference.text.rstrip('/')}:{example}"
         of_quant = f" of quant {quant}" if quant else ""
-        raise ModelFileError(f"{path} is a folder with {counted(len(fitting), 'model')}{of_quant}", hint)
+        raise errors.ModelFileError(
+            f"{path} is a folder with {counted(len(fitting), 'model')}{of_quant}", hint
+        )
     if path is None or not path.is_file():
         close = paths.beside(path) if path else None
         hint = f"did you mean {close}?" if close else "check the path"
-        raise ModelFileError(f"there is no file {path or reference.text}", hint)
+        raise errors.ModelFileError(f"there is no file {path or reference.text}", hint)
     gguf.check_path(path)
     return ModelFile(filename=path.name, path=path, size_bytes=path.stat().st_size)
 
@@ -273,7 +267,7 @@ def make_item(repository: Listing, file: RepoFile, revision: str, access: Access
         CorruptDownloadError: its name points outside the folder.
     """
     if not is_inside(file.path) or re.search(r"[^0-9a-f]", file.digest):
-        raise CorruptDownloadError(
+        raise errors.CorruptDownloadError(
             f"{repository.repo} lists a file whose name points outside the target folder: {file.path!r}",
             "do not use this repository",
         )
@@ -342,13 +336,13 @@ def survey_checkpoint(text: str, access: Access, *, weights: bool) -> Checkpoint
     """
     reference = parse_reference(text, {}, endpoint=access.endpoint)
     if reference.repo is None or reference.filename or reference.quant:
-        raise BadReferenceError(
+        raise errors.BadReferenceError(
             f"{text!r} is not a repository or a folder in Hugging Face's format",
             "name the model as it was published, not a GGUF of it: user/repo or a folder with config.json",
         )
     repository = list_files(reference.repo, reference.revision, access)
     if CONFIG not in {file.path for file in repository.files}:
-        raise RemoteFileNotFoundError(
+        raise errors.RemoteFileNotFoundError(
             f"{repository.repo} has no {CONFIG}",
             "name the repository in Hugging Face's format, not one of GGUF files",
         )

@@ -25,17 +25,8 @@ from ggufspec import digests, paths
 from ggufspec.errors import CorruptDownloadError, ModelFileError
 from ggufspec.modelfiles.gguf import FileSource
 from ggufspec.modelfiles.gguf.reader import MAGIC, read_header
-from ggufspec.modelfiles.hub import cache, pieces
+from ggufspec.modelfiles.hub import cache, client, pieces
 from ggufspec.modelfiles.hub.choice import RepoFile
-from ggufspec.modelfiles.hub.client import (
-    Access,
-    Subject,
-    call,
-    failures,
-    pause_before_retry,
-    reason,
-    translate_error,
-)
 from ggufspec.modelfiles.hub.limits import BrokenAnswerError, LeastRate, SlowAnswerError
 from ggufspec.modelfiles.hub.resolve import ContentRange, read_content_range
 from ggufspec.modelfiles.hub.survey import FetchItem
@@ -176,7 +167,7 @@ class Transfer:
     def __init__(
         self,
         item: FetchItem,
-        access: Access,
+        access: client.Access,
         report: Callable[[TransferProgress], None],
         stop: threading.Event,
     ) -> None:
@@ -184,7 +175,7 @@ class Transfer:
         self._access = access
         self._report = report
         self._stop = stop
-        self._subject = Subject(repo=item.repo, revision=item.revision, filename=item.file.path)
+        self._subject = client.Subject(repo=item.repo, revision=item.revision, filename=item.file.path)
         self._hash: FollowingHash
         self._done = 0
         self._reported_at = 0.0
@@ -211,8 +202,8 @@ class Transfer:
             if self._access.local_dir is None and item.revision != item.commit:
                 ref = cache.repo_dir(item.repo, self._access) / "refs" / item.revision
                 paths.write_atomically(ref, item.commit)  # a branch can be found offline, too
-        except failures() as error:
-            raise translate_error(error, self._subject, self._access) from error
+        except client.failures() as error:
+            raise client.translate_error(error, self._subject, self._access) from error
         self._report_progress(TransferState.DONE, item.file.size_bytes, always=True)
 
     def _lock(self, held: ExitStack) -> None:
@@ -284,14 +275,14 @@ class Transfer:
                     self._stream(file)
                 else:
                     self._stream_pieces(file)
-            except failures() as error:
+            except client.failures() as error:
                 is_slow = isinstance(error, SlowAnswerError)  # which brings a little every time
                 if self._done >= furthest + _LEAST_PROGRESS_BYTES and not is_slow:
                     attempt, furthest = 1, self._done
-                pause = pause_before_retry(error, attempt)
+                pause = client.pause_before_retry(error, attempt)
                 if pause is None:
                     raise
-                note = f"again in {format_duration(pause)}: {reason(error)}"
+                note = f"again in {format_duration(pause)}: {client.reason(error)}"
                 self._report_progress(TransferState.WAITING, self._done, note=note, always=True)
                 self._stop.wait(pause)
                 attempt += 1
@@ -476,7 +467,7 @@ class Transfer:
             self._report_progress(
                 TransferState.DOWNLOADING, 0, note="through Xet, which does not resume", always=True
             )
-        call(
+        client.call(
             lambda: huggingface_hub.hf_hub_download(
                 item.repo,
                 item.file.path,
