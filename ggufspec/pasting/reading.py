@@ -94,16 +94,14 @@ def read_command(command: FoundCommand) -> PastedCommand:
         GgufspecError: it names no model.
     """
     reader = _WordReader(command)
-    reader.read((*_words_of_variables(command.variables), *command.words))
+    set_by_variables = [
+        word
+        for name, value in command.variables.items()
+        if (flag := flags.flag_of_variable(name)) is not None
+        for word in flags.words_of_setting(flag, value)
+    ]
+    reader.read((*set_by_variables, *command.words))  # the command line follows, and wins
     return reader.finish()
-
-
-def _words_of_variables(variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield the options that llama-server's variables stand for; the command line follows, and wins."""
-    for name, value in variables.items():
-        flag = flags.flag_of_variable(name)
-        if flag is not None:
-            yield from flags.words_of_setting(flag, value)
 
 
 class _WordReader:
@@ -149,7 +147,7 @@ class _WordReader:
                 if is_value or flag in {"-p", "--prompt"}:
                     given = following
                     place += 1
-            self.today.append((tuple(self._spell_today(flag, given)), _is_of_drafting(flag)))
+            self.today.append((tuple(self._spell_today(flag, given)), flag in _OF_DRAFTING))
             self._take(flag, given)
         if self.stages:  # the order of a chain is known now
             for flag, text in options_of(self.stages):
@@ -231,7 +229,7 @@ class _WordReader:
         if flag in SECRET_OPTIONS or (value is not None and is_secret("", value)):
             self._leave_out(flag, "a secret, which is neither kept nor printed")
             return
-        if value is not None and flag not in flags.ON_HUB and _is_path(flag):
+        if value is not None and flag in _OF_FILES:
             value = self._locate(value)
         if value is not None and shell.UNKNOWN in value:
             names = [part for part in value.split(shell.UNKNOWN)[1::2] if re.fullmatch(r"[$%]\w+", part)]
@@ -281,6 +279,9 @@ class _WordReader:
         else:
             today = f"{translation.today} {value}" if said != flag else translation.today
             text = f"{said} is {today} since llama.cpp b{translation.since}"
+        self._translate(text)
+
+    def _translate(self, text: str) -> None:
         self.notes.append(f"translated: {text}")
         self.to_change.append(text)
 
@@ -308,8 +309,7 @@ class _WordReader:
             return
         if value is None and option.alone is not None:
             text = f"{flag} is {flag} {option.alone} since llama.cpp b{_SWITCH_WITH_VALUE}"
-            self.notes.append(f"translated: {text}")
-            self.to_change.append(text)
+            self._translate(text)
         given = option.alone if value is None else value
         if given is None:
             self.notes.append(f"not read: {flag}, which has no value")
@@ -436,26 +436,23 @@ def _of_drafter(text: str) -> Iterator[str]:
             yield from () if name is None else (name, *words[place + 1 : place + 2])
 
 
-def _is_path(flag: str) -> bool:
-    """Whether a flag names a file that a measurement reads."""
-    option = flags.FIELDS.get(flag)
-    return flag in flags.FILES or (option is not None and option.python_name in _FILES)
+def _spellings(*names: str) -> frozenset[str]:
+    """Return all flags of some options."""
+    return frozenset(flag for flag, option in flags.FIELDS.items() if option.python_name in names)
 
 
-_FILES = frozenset({"target", "draft_model", "mmproj", "prompt_file"})
-
-
-def _is_of_drafting(flag: str) -> bool:
-    """Whether a flag means nothing without a drafter."""
-    option = flags.FIELDS.get(flag)
-    known = flags.DRAFT_THREADS_ALONE | flags.PASSED_ON_DRAFTING | flags.GONE_OF_DRAFTING
-    return flag in known or (option is not None and option.python_name in _OF_DRAFTING)
+_OF_FILES = (flags.FILES | _spellings("target", "draft_model", "mmproj", "prompt_file")) - flags.ON_HUB
+"""Flags that name a file that a measurement reads."""
 
 
 _OF_DRAFTING = (
-    *(*_DRAFTING, "ngld", "draft_devices", "draft_cpu_moe", "cache_type_k_draft", "cache_type_v_draft"),
-    *("draft_backend_sampling", "synthetic_accept"),
+    flags.DRAFT_THREADS_ALONE
+    | flags.PASSED_ON_DRAFTING
+    | flags.GONE_OF_DRAFTING
+    | _spellings(*_DRAFTING, "ngld", "draft_devices", "draft_cpu_moe", "cache_type_k_draft")
+    | _spellings("cache_type_v_draft", "draft_backend_sampling", "synthetic_accept")
 )
+"""Flags that mean nothing without a drafter."""
 _PROGRAMS_TODAY = {
     Program.SERVER: "llama-server",
     Program.PLAIN: "llama-completion",

@@ -125,7 +125,8 @@ class _ShellReader:
                 break
             elif redirection := _REDIRECTION.match(self.text, self.place):
                 self.place = redirection.end()
-                self._skip_blanks()
+                while self.text[self.place : self.place + 1] in {" ", "\t"}:
+                    self.place += 1
                 self._read_word()
             elif not command.words and (match := _ASSIGNMENT.match(self.text, self.place)):
                 self.place = match.end()
@@ -152,10 +153,6 @@ class _ShellReader:
         is_end = self.place >= len(self.text) or self.text[self.place] in " \t\n;&|"
         value = () if is_end else self._read_word(splits=False)
         command.variables[name] = before + "".join(value)
-
-    def _skip_blanks(self) -> None:
-        while self.text[self.place : self.place + 1] in {" ", "\t"}:
-            self.place += 1
 
     def _skip_line(self) -> None:
         end = self.text.find("\n", self.place)

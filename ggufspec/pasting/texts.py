@@ -169,11 +169,7 @@ def _find(text: str, folder: Path | None) -> Iterator[FoundCommand]:
         yield from _of_variables(text)
         return
     for place, command in enumerate(commands):
-        yield _named(command, str(place + 1))
-
-
-def _named(command: FoundCommand, name: str) -> FoundCommand:
-    return replace(command, name=name)
+        yield replace(command, name=str(place + 1))
 
 
 def _of_words(
