@@ -17,7 +17,6 @@ training-time test). DFlash learns it for blocks of every length up to its longe
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -361,18 +360,9 @@ def write_tensors(writer: gguf.GGUFWriter, path: Path, weights: dict[str, Tensor
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, required=True, help="folder of target.gguf, and for the heads")
+    parser = pair.training_options(__doc__, "folder of target.gguf, and for the heads", Path("build/heads"))
     parser.add_argument("--head", choices=HEADS, help="train this head alone, instead of all three")
-    parser.add_argument("--work", type=Path, default=Path("build/heads"), help="folder for checkpoints")
-    parser.add_argument("--fraction", type=float, default=1.0, help="part of the steps to train")
-    parser.add_argument("--threads", type=int, default=2)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(SEED)
-    args.work.mkdir(parents=True, exist_ok=True)
+    args = pair.begin(parser, SEED)
     training = Training(args.out, args.work, args.fraction)
     heads = HEADS if args.head is None else {args.head: HEADS[args.head]}
     print(json.dumps({name: train(training) for name, train in heads.items()}, indent=2))
@@ -387,8 +377,7 @@ class Training:
 
     def run(self, schedule: Schedule) -> Schedule:
         """Return the part of a schedule that is trained."""
-        steps, hold, end = (max(4, round(n * self._fraction)) for n in schedule[:3])
-        return schedule._replace(steps=steps, hold=min(hold, end - 1), end=end)
+        return pair.part_of(schedule, self._fraction)
 
     def texts(self, target: Llama, name: str) -> Texts:
         """Return texts of the corpus and of a target, with its view of them."""

@@ -12,7 +12,6 @@ of a training step: texts of one kind may prefer some experts, and no expert is 
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
@@ -113,17 +112,8 @@ def write_mixture(model: Mixture, training: Training, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, required=True, help="folder of target.gguf, and for mixture.gguf")
-    parser.add_argument("--work", type=Path, default=Path("build/mixture"), help="folder for checkpoints")
-    parser.add_argument("--fraction", type=float, default=1.0, help="part of the steps to train")
-    parser.add_argument("--threads", type=int, default=2)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(SEED)
-    args.work.mkdir(parents=True, exist_ok=True)
+    parser = pair.training_options(__doc__, "folder of target.gguf, for mixture.gguf", Path("build/mixture"))
+    args = pair.begin(parser, SEED)
     training = Training(args.out, args.work, args.fraction)
     model, schedule = Mixture(SHAPE), training.run(RUN)
     stream = pair.token_stream(training.tokenizer, 6_000, pair.STREAM_TOKENS)

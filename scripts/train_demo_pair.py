@@ -15,6 +15,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import sentencepiece
@@ -220,24 +221,39 @@ def write_gguf(
     aside.replace(out)
 
 
-def main() -> None:
+def training_options(description: str | None, out: str, work: Path) -> argparse.ArgumentParser:
+    """Return the options of a training: where its models and checkpoints go, how much of it, on what."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder for target.gguf and drafter.gguf")
-    parser.add_argument("--quantize", type=Path, required=True, help="llama.cpp's llama-quantize")
-    parser.add_argument("--work", type=Path, default=Path("build/demo"), help="folder for checkpoints")
+    parser.add_argument("--out", type=Path, required=True, help=out)
+    parser.add_argument("--work", type=Path, default=work, help="folder for checkpoints")
     parser.add_argument("--fraction", type=float, default=1.0, help="part of the steps to train")
     parser.add_argument("--threads", type=int, default=2)
+    return parser
+
+
+def begin(parser: argparse.ArgumentParser, seed: int) -> argparse.Namespace:
+    """Parse the options, and make threads, chance and folders what they say."""
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    torch.manual_seed(SEED)
-    args.work.mkdir(parents=True, exist_ok=True)
-    args.out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(seed)
+    for folder in (args.work, args.out):
+        folder.mkdir(parents=True, exist_ok=True)
+    return args
 
-    def run(schedule: Schedule) -> Schedule:
-        steps, hold, end = (max(4, round(n * args.fraction)) for n in schedule[:3])
-        return schedule._replace(steps=steps, hold=min(hold, end - 1), end=end)
+
+def part_of(schedule: Schedule, fraction: float) -> Schedule:
+    """Return the part of a schedule that is trained."""
+    steps, hold, end = (max(4, round(n * fraction)) for n in schedule[:3])
+    return schedule._replace(steps=steps, hold=min(hold, end - 1), end=end)
+
+
+def main() -> None:
+    parser = training_options(__doc__, "folder for target.gguf and drafter.gguf", Path("build/demo"))
+    parser.add_argument("--quantize", type=Path, required=True, help="llama.cpp's llama-quantize")
+    args = begin(parser, SEED)
+    run = partial(part_of, fraction=args.fraction)
 
     tokenizer = train_tokenizer(args.work)
     held_out = token_stream(tokenizer, 1, 32768)[:32768]
