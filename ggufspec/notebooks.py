@@ -68,9 +68,13 @@ def fit_value(name: str, value: object, annotation: str, names: Mapping[str, Any
     Raises:
         GgufspecError: it does not fit.
     """
-    fitted, fitting = find_fitting(value, annotation, names)
-    if fitted:
-        return fitting
+    try:
+        hint = _evaluate(annotation, names)
+    except NameError:
+        return value
+    for candidate in _candidates(value):
+        if fits(candidate, hint):
+            return candidate
     shown = repr(value)
     shown = shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}…"
     load = "; ggufspec.load(NAME) reads a stored bench" if "ResultSet" in annotation else ""
@@ -110,24 +114,6 @@ def check_options(function: str, options: Iterable[str], names: Collection[str])
 
 
 _SEVERAL = {tuple, collections.abc.Sequence, collections.abc.Collection, list, set, frozenset}
-
-
-def find_fitting(value: object, annotation: str, names: Mapping[str, Any]) -> tuple[bool, Any]:
-    """Return whether a value fits an annotation, and the value: as it is, or as a tuple or a path.
-
-    Args:
-        value: any.
-        annotation: as it is written in the code.
-        names: of the module in which it is written; an annotation with others is taken to fit.
-    """
-    try:
-        hint = _evaluate(annotation, names)
-    except NameError:
-        return True, value
-    for candidate in _candidates(value):
-        if fits(candidate, hint):
-            return True, candidate
-    return False, value
 
 
 _evaluated: dict[tuple[str, str], Any] = {}

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
 from statistics import fmean
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import psutil
@@ -326,9 +325,7 @@ class Watch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.gpus:
             self.gpus.stop()
 
