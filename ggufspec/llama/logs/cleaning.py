@@ -128,9 +128,8 @@ def clean(raw: bytes) -> CleanLog:
 
 def _decode(raw: bytes) -> bytes:
     """Return UTF-8; PowerShell redirects in UTF-16, with a byte order mark."""
-    for mark, encoding in ((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")):
-        if raw.startswith(mark):
-            return raw.decode(encoding, errors="replace").encode()
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return raw.decode("utf-16", errors="replace").encode()
     return raw.removeprefix(codecs.BOM_UTF8)
 
 
@@ -185,14 +184,10 @@ def _parts(line: str) -> list[str]:
         parts.pop()
     if " t/s n_draft " in re.sub(" +", " ", line):  # a chat made one line of all
         parts = [piece for part in parts for piece in _LOST_BREAK.split(part)]
-    if "\\n" in line and _quotes_log(line):
+    # a log within a string; lines of JSONL have one message each and stay whole
+    if '"msg":' not in line and (" t/s\\n" in line or " per second)\\n" in line):
         parts = [piece for part in parts for piece in _LITERAL_BREAK.split(part)]
     return parts
-
-
-def _quotes_log(line: str) -> bool:
-    """Whether a line is a log within a string; lines of JSONL have one message each and stay whole."""
-    return '"msg":' not in line and (" t/s\\n" in line or " per second)\\n" in line)
 
 
 def _clean_line(line: str) -> str:

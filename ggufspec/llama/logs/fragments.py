@@ -13,22 +13,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ggufspec.domain import Program, Sample, Status
+from ggufspec.llama.logs import statements
 from ggufspec.llama.logs.lines import LogLine, lines_from
-from ggufspec.llama.logs.statements import (
-    FIGURES,
-    NO_RATE,
-    RATE,
-    Rate,
-    drafting_sample,
-    find_timing,
-    plain_sample,
-)
 
-_FIGURES = FIGURES | {"decoded": re.compile(f"(?:decoded|generated){RATE}")}  # "generated" until 2023-09
+_DECODED = re.compile(f"(?:decoded|generated){statements.RATE}")  # "generated" until 2023-09
+_FIGURES = statements.FIGURES | {"decoded": _DECODED}
 _COUNTS = ("n_draft", "n_predict", "n_drafted", "n_accept")
-_OTHER_FIGURES = re.compile(
-    r"[A-Z] += *\d+|t_\w+ += .*"
-)  # between them in lookahead's and lookup's summaries
+_OTHER_FIGURES = re.compile(r"[A-Z] += *\d+|t_\w+ += .*")  # between them: lookahead's and lookup's
 _MODELS = {"draft:", "target:"}
 _SPEEDS = re.compile(r"\[ Prompt: (\d{1,9}\.\d) t/s \| Generation: (\d{1,9}\.\d) t/s \]")
 
@@ -59,7 +50,10 @@ def find_fragments(data: bytes) -> Iterator[LoggedFigures]:
         if match is not None and key == "speeds":
             yield from _fragment(matches, start, end)
             matches = {}
-            yield LoggedFigures(line.start, line.end, _speeds_sample(match))
+            # llama-cli prints of one answer, from b7348 on, two speeds with one decimal, and no counts
+            prompt_tps, gen_tps = (float(speed) or None for speed in match.groups())
+            speeds = Sample(status=Status.OK, program=Program.PLAIN, prompt_tps=prompt_tps, gen_tps=gen_tps)
+            yield LoggedFigures(line.start, line.end, speeds)
         elif match is not None and not (of_models and key not in _FIGURES):
             if key in matches:
                 yield from _fragment(matches, start, end)
@@ -84,7 +78,7 @@ def _figure(line: LogLine) -> tuple[str, re.Match[str] | None]:
             return key, (match if line.is_complete or key == "accept" else None)
     if (match := _SPEEDS.search(message)) is not None:
         return "speeds", match
-    timing = find_timing(line)
+    timing = statements.find_timing(line)
     return (timing[1], timing) if timing is not None else ("", None)
 
 
@@ -93,7 +87,7 @@ def _fragment(matches: _Matches, start: int, end: int) -> Iterator[LoggedFigures
     if any(key in matches for key in _FIGURES):
         sample = _summary_sample(matches)
     elif "eval" in matches or "prompt eval" in matches:
-        sample = plain_sample(matches)
+        sample = statements.plain_sample(matches)
     else:
         return
     if sample is not None and (sample.gen_tps, sample.prompt_tps, sample.n_accepted) != (None, None, None):
@@ -103,22 +97,12 @@ def _fragment(matches: _Matches, start: int, end: int) -> Iterator[LoggedFigures
 def _summary_sample(matches: _Matches) -> Sample | None:
     """Return the figures of a summary's lines; None if they are inconsistent."""
     rates = [
-        Rate(int(match[1]), float(match[2]), float(match[3])) if match else NO_RATE
+        statements.Rate(int(match[1]), float(match[2]), float(match[3])) if match else statements.NO_RATE
         for match in (matches.get("encoded"), matches.get("decoded"))
     ]
     counts = [int(matches[key][1]) if key in matches else None for key in _COUNTS]
     percents = [float(matches["accept"][1])] if "accept" in matches else []
-    return drafting_sample(rates, counts, percents)
-
-
-def _speeds_sample(match: re.Match[str]) -> Sample:
-    """Return what llama-cli prints of one answer from b7348 on: two speeds with one decimal, no counts."""
-    return Sample(
-        status=Status.OK,
-        program=Program.PLAIN,
-        prompt_tps=float(match[1]) or None,
-        gen_tps=float(match[2]) or None,
-    )
+    return statements.drafting_sample(rates, counts, percents)
 
 
 class _AnswerTimings(NamedTuple):
@@ -192,7 +176,7 @@ def _answer(timings: _AnswerTimings) -> Iterator[LoggedFigures]:
     yield LoggedFigures(timings.start, timings.end, sample)
 
 
-def _rate(figures: dict[str, float], unit: str) -> Rate | None:
+def _rate(figures: dict[str, float], unit: str) -> statements.Rate | None:
     """Return a count, its time and its speed; None where one is missing or they contradict each other.
 
     Some builds leave the first token out of the speed, so it may differ by one token.
@@ -204,4 +188,4 @@ def _rate(figures: dict[str, float], unit: str) -> Rate | None:
     # one token for the first, and 1 % because times of short answers are printed with few digits
     if not abs(tps * ms / 1000 - tokens) <= 1 + 0.01 * tokens:
         return None
-    return Rate(int(tokens), ms / 1000, tps)
+    return statements.Rate(int(tokens), ms / 1000, tps)

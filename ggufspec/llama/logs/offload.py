@@ -13,11 +13,10 @@ line does not say whose buffer it is, so only what a server logs up to ``model l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ggufspec.domain import LoadedModel, Placement, Sample
-from ggufspec.llama.logs.lines import LogLine, hits
+from ggufspec.llama.logs.lines import hits
 
 _FREE = re.compile(r"\S+: using device (\S+) \((.*)\) - +(\d{1,9}) MiB free")
 _OFFLOADED = re.compile(r"(?:llm_)?load_tensors: offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
@@ -122,7 +121,8 @@ def find_models(head: bytes) -> tuple[LoggedModel, ...]:
         head: the log up to its closing statement.
     """
     models: list[LoggedModel] = []
-    for line in _in_order(head):
+    lines = (line for needle in _NEEDLES for line in hits(head, needle) if line.is_familiar)
+    for line in sorted(lines, key=lambda line: line.start):
         message = line.message
         if (free := _FREE.match(message)) is not None:
             _next(models).add_free(free[1], free[2], int(free[3]))
@@ -162,11 +162,6 @@ def _next(models: list[LoggedModel]) -> LoggedModel:
     if not models or models[-1].has_weights or models[-1].has_context:
         models.append(LoggedModel())
     return models[-1]
-
-
-def _in_order(head: bytes) -> Iterator[LogLine]:
-    lines: Iterable[LogLine] = (line for needle in _NEEDLES for line in hits(head, needle))
-    return iter(sorted((line for line in lines if line.is_familiar), key=lambda line: line.start))
 
 
 def _device(name: str) -> str:

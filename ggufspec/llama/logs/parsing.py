@@ -269,8 +269,7 @@ def with_load(head: bytes, sample: Sample) -> Sample:
     build = next(filter(None, builds), None)
     if sample.status is not Status.LOAD_FAILED:  # what was loaded is not certain then
         sample = with_placement(sample, head)
-    return replace(sample, build=_build_name(build) if build else None)
-
-
-def _build_name(match: re.Match[str]) -> str:
-    return match["number"] or match["release"] or f"{match['build']} ({match['commit']})"
+    if build is None:
+        return replace(sample, build=None)
+    name = build["number"] or build["release"] or f"{build['build']} ({build['commit']})"
+    return replace(sample, build=name)

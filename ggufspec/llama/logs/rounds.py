@@ -53,6 +53,9 @@ class Clock(NamedTuple):
     complete: bool  # no evaluation is missed, see the module's docstring
 
 
+_COUNTED = ("drafting", "judged", "drafts", "drafted", "first", "accepted")
+
+
 class Statistics(NamedTuple):
     """A ``statistics`` line: counts of drafting since the program started."""
 
@@ -88,12 +91,7 @@ def find_statistics(data: bytes, start: int = 0, end: int | None = None) -> list
     return [
         Statistics(
             method=_NAMES.get(name := match["method"].decode().replace("_", "-"), name),
-            drafting=int(match["drafting"]),
-            judged=int(match["judged"]),
-            drafts=int(match["drafts"]),
-            drafted=int(match["drafted"]),
-            first=int(match["first"]),
-            accepted=int(match["accepted"]),
+            **{name: int(match[name]) for name in _COUNTED},
             rates=tuple(match["rates"].decode().split(", ")) if match["rates"] else (),
             draft_s=float(match["ms"]) / 1000 if match["ms"] else None,
         )
@@ -151,7 +149,9 @@ def with_rounds(
         return sample  # hybrid models evaluate rounds twice and count the target's token as accepted
     draft_s = verify_s = None
     if is_tree and target is not None and target.complete and extra == 0:
-        verify_s = target.seconds - _prompt_seconds(sample)
+        # of the prompt, from its rate: its seconds are printed only to the millisecond
+        assert sample.prompt_tokens is not None
+        verify_s = target.seconds - (sample.prompt_tokens / sample.prompt_tps if sample.prompt_tps else 0.0)
     if not is_tree and statistics:
         seconds = [line.draft_s for line in statistics if line.draft_s is not None]
         draft_s = sum(seconds) if len(seconds) == len(statistics) else None
@@ -246,12 +246,6 @@ def _counts(line: Statistics, n_accepted: int) -> tuple[int, ...] | None:
         counts += fits
     is_consistent = counts and sum(counts) == n_accepted == line.accepted and counts[0] == line.first
     return tuple(counts) if is_consistent and counts == sorted(counts, reverse=True) else None
-
-
-def _prompt_seconds(sample: Sample) -> float:
-    """Return the seconds of the prompt from its rate; they are printed only to the millisecond."""
-    assert sample.prompt_tokens is not None
-    return sample.prompt_tokens / sample.prompt_tps if sample.prompt_tps else 0.0
 
 
 def _within(seconds: float | None, window: float | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -312,33 +312,24 @@ def read_counters(metrics: str) -> ServerCounters | None:
     them, and SGLang's (``sglang:spec_verify_calls_total``). Several engines behind one server are added.
     """
     sums, positions = _sums(metrics)
-    if "vllm:generation_tokens" in sums:
-        return ServerCounters(
-            rounds=sums.get(f"{_VLLM}drafts"),
-            drafted=sums.get(f"{_VLLM}draft_tokens"),
-            accepted=sums.get(f"{_VLLM}accepted_tokens"),
-            accepted_at=_by_position(positions),
-            generated=sums["vllm:generation_tokens"],
-        )
+    for generated, drafts in (("vllm:generation_tokens", _VLLM), (_LLAMA, _LLAMA_DRAFTS)):
+        if generated in sums:
+            return ServerCounters(
+                rounds=sums.get(f"{drafts}drafts"),
+                drafted=sums.get(f"{drafts}draft_tokens"),
+                accepted=sums.get(f"{drafts}accepted_tokens"),
+                accepted_at=tuple(
+                    positions.get(place, 0.0) for place in range(max(positions, default=-1) + 1)
+                ),
+                generated=sums[generated],
+            )
     if f"{_SGLANG}generation_tokens" in sums:
         return ServerCounters(
             rounds=sums.get(f"{_SGLANG}spec_verify_calls"),
             generated=sums[f"{_SGLANG}generation_tokens"],
             requests=sums.get(f"{_SGLANG}num_requests"),
         )
-    if _LLAMA in sums:
-        return ServerCounters(
-            rounds=sums.get(f"{_LLAMA_DRAFTS}drafts"),
-            drafted=sums.get(f"{_LLAMA_DRAFTS}draft_tokens"),
-            accepted=sums.get(f"{_LLAMA_DRAFTS}accepted_tokens"),
-            accepted_at=_by_position(positions),
-            generated=sums[_LLAMA],
-        )
     return None
-
-
-def _by_position(positions: Mapping[int, float]) -> tuple[float, ...]:
-    return tuple(positions.get(position, 0.0) for position in range(max(positions, default=-1) + 1))
 
 
 def read_start(metrics: str) -> str | None:
