@@ -96,7 +96,11 @@ class BuildRequest:
 
     def make(self, work: Path, log: Path) -> Generator[BuildProgress, None, Made]:
         """Compile the source, and test what was compiled; see ``build`` for the errors."""
-        toolkit = yield from _toolkit(self, work, log)
+        toolkit = None
+        if self.backend is Backend.CUDA:
+            if not self.architectures:
+                yield BuildProgress(step=BuildStep.CONFIGURE, line=_NO_ARCHITECTURE, notice=True)
+            toolkit = yield from cuda_toolkit.provide(self.architectures, work, log)
         tree = yield from source.prepare_tree(self.source, work / "source", log)
         compiled, note = yield from _compile_what_runs(self, tree, toolkit, work, log)
         return Made(
@@ -150,16 +154,12 @@ def _build(request: MakeRequest, name: str) -> Generator[BuildProgress, None, Bu
         made = yield from request.make(work, log)
         built = Built(
             path=store.place(name),
-            version=made.version,
             backend=request.backend.value,
             source=request.origin,
-            commit=made.commit,
-            options=made.options,
             built_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            note=made.note,
-            cpu=made.cpu,
             added=request.added,
             environment=environment,
+            **vars(made),
         )
         return store.publish(name, work / "final", built, log)
     except OSError as error:
@@ -170,14 +170,6 @@ def _build(request: MakeRequest, name: str) -> Generator[BuildProgress, None, Bu
     finally:
         if log.exists() and not log.stat().st_size:
             log.unlink()  # no tool ran, so the log is empty
-
-
-def _toolkit(request: BuildRequest, work: Path, log: Path) -> Generator[BuildProgress, None, Toolkit | None]:
-    if request.backend is not Backend.CUDA:
-        return None
-    if not request.architectures:
-        yield BuildProgress(step=BuildStep.CONFIGURE, line=_NO_ARCHITECTURE, notice=True)
-    return (yield from cuda_toolkit.provide(request.architectures, work, log))
 
 
 def _compile_what_runs(
@@ -204,7 +196,9 @@ def _compile_what_runs(
     if signal is None:
         return compiled, no_gpu
     if not recipes.uses_make(tree.root) and settings.cpu is None:
-        note = _explain(signal)
+        amx = any(feature.startswith("AMX") for feature in environment.cpu_features())
+        change = "without AMX" if amx else "with the processor's features named one by one"
+        note = f"built for this processor, the programs crash with {signal}: building again {change}"
         yield BuildProgress(step=BuildStep.TEST, line=note, notice=True)
         settings = replace(settings, cpu=environment.cpu_features())
         compiled = yield from compile_tree(tree, settings, jobs=request.jobs, work=work, log=log)
@@ -220,9 +214,8 @@ def _test(
     request: BuildRequest, folder: Path, plain: str, scratch: Path, log: Path
 ) -> Generator[BuildProgress, None, str | None]:
     yield BuildProgress(step=BuildStep.TEST, line="running the embedded pair")
-    gpu = request.backend is not Backend.CPU and not (
-        request.backend is Backend.CUDA and toolchain.nvidia() is None
-    )
+    is_blind = request.backend is Backend.CUDA and toolchain.nvidia() is None
+    gpu = request.backend is not Backend.CPU and not is_blind
     return smoke.check_build(folder, plain=plain, gpu=gpu, scratch=scratch, log=log)
 
 
@@ -233,9 +226,3 @@ def _without_gpu(compiled: Compiled, work: Path) -> str | None:
     plain = work / "final" / "bin" / compiled.programs[0]
     _, listed, _ = proc.capture([str(plain), options.DEVICES_FLAG])
     return _UNSEEN if "Available devices" in listed and not options.parse_devices(listed) else None
-
-
-def _explain(signal: str) -> str:
-    amx = any(feature.startswith("AMX") for feature in environment.cpu_features())
-    change = "without AMX" if amx else "with the processor's features named one by one"
-    return f"built for this processor, the programs crash with {signal}: building again {change}"

@@ -126,7 +126,11 @@ def make_words(
     Raises:
         SourceError: the tree does not know the backend, or options of CMake are added.
     """
-    refuse_definitions(settings.added)
+    if words := [f"-D{definition}" for definition in settings.added]:
+        raise SourceError(
+            f"this llama.cpp is built with make, which takes no options of CMake: {' '.join(words)}",
+            "leave --cmake out, or choose a newer --version",
+        )
     text = (root / "Makefile").read_text(encoding="utf-8", errors="replace")
     variables: dict[str, str] = {}
     if settings.backend is Backend.CPU:
@@ -177,7 +181,12 @@ def cmake_options(root: Path, settings: CompileSettings) -> tuple[str, ...]:
     if "NOT DEFINED LLAMA_BUILD_NUMBER" in top:
         chosen["LLAMA_BUILD_NUMBER"] = str(settings.number or 0)
         chosen["LLAMA_BUILD_COMMIT"] = settings.commit[:9] if settings.commit else "unknown"
-    needed = _needed(settings.backend) | chosen
+    needed = {  # of every tree, whatever its options are called there
+        **{name: "OFF" for spellings in BACKENDS.values() for name in spellings},
+        **dict.fromkeys(BACKENDS[settings.backend], "ON"),
+        **dict.fromkeys(("GGML_STATIC", "LLAMA_STATIC"), "OFF"),  # the in-process engine loads the library
+        **chosen,
+    }
     chosen |= {
         "CMAKE_BUILD_TYPE": "Release",
         "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # old trees require a version that CMake 4 no longer supports
@@ -264,16 +273,6 @@ def _cpu(options: frozenset[str], settings: CompileSettings) -> dict[str, str]:
     return {native: "OFF", **named}
 
 
-def _needed(backend: Backend) -> dict[str, str]:
-    """Return what a build for a backend needs of every tree, whatever its options are called there."""
-    switches = {name: "OFF" for spellings in BACKENDS.values() for name in spellings}
-    return {
-        **switches,
-        **dict.fromkeys(BACKENDS[backend], "ON"),
-        **dict.fromkeys(("GGML_STATIC", "LLAMA_STATIC"), "OFF"),  # the in-process engine loads the library
-    }
-
-
 def _check_features(options: frozenset[str], added: Iterable[str]) -> None:
     """Make sure that features of the processor are not added where the compiler chooses them itself.
 
@@ -349,7 +348,10 @@ def add_definitions(
         SourceError: one contradicts what is needed, has no effect, or is unknown to the tree.
     """
     values = dict(definition.split("=", 1) for definition in added)
-    mentioned = _mentioned(root) if any(name.startswith(_OWN_PREFIXES) for name in values) else frozenset()
+    mentioned: set[str] = set()
+    if any(name.startswith(_OWN_PREFIXES) for name in values):
+        for pattern in ("CMakeLists.txt", "*.cmake"):
+            mentioned.update(*(_WORD.findall(paths.text_of(path)) for path in root.rglob(pattern)))
     for name, value in values.items():
         if name.startswith(_OWN_PREFIXES) and name not in mentioned:
             raise SourceError(
@@ -363,25 +365,6 @@ def add_definitions(
                 "leave it out; --backend and --cuda-arch choose the backend and its GPUs",
             )
     return {**chosen, **values}
-
-
-def refuse_definitions(added: Iterable[str]) -> None:
-    """Refuse options of CMake for a tree that is built with make.
-
-    Raises:
-        SourceError: there are some.
-    """
-    if words := [f"-D{definition}" for definition in added]:
-        raise SourceError(
-            f"this llama.cpp is built with make, which takes no options of CMake: {' '.join(words)}",
-            "leave --cmake out, or choose a newer --version",
-        )
-
-
-def _mentioned(root: Path) -> frozenset[str]:
-    files = (path for pattern in ("CMakeLists.txt", "*.cmake") for path in root.rglob(pattern))
-    texts = (path.read_text(encoding="utf-8", errors="replace") for path in files if path.is_file())
-    return frozenset(word for text in texts for word in _WORD.findall(text))
 
 
 def _equal(value: str, needed: str) -> bool:

@@ -12,26 +12,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ggufspec import paths, proc
-from ggufspec.domain import (
-    Drafting,
-    Layers,
-    ModelFile,
-    ModelRun,
-    Offload,
-    Pair,
-    Program,
-    Prompt,
-    Role,
-    RunSpec,
-    Sampling,
-)
+from ggufspec import domain, paths, proc
 from ggufspec.errors import BuildError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.environment import program_environment
 
-_PROMPT = Prompt(id="smoke", text="The quick brown fox jumps over the lazy dog, and then")
+_PROMPT = domain.Prompt(id="smoke", text="The quick brown fox jumps over the lazy dog, and then")
 _TIMEOUT_S = 300.0
 _LOAD = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW | os.RTLD_GLOBAL)"
 
@@ -56,11 +43,11 @@ def check_build(folder: Path, *, plain: str, gpu: bool, scratch: Path, log: Path
     if signal:
         return signal
     install = installs.probe(folder, "own build")
-    if install is None or Program.PLAIN not in install.programs:
+    if install is None or domain.Program.PLAIN not in install.programs:
         raise BuildError(
             f"{plain} does not print a version of llama.cpp; the log is {log}", "read the end of the log"
         )
-    for program in (Program.PLAIN, Program.TREE, Program.SIMPLE):
+    for program in (domain.Program.PLAIN, domain.Program.TREE, domain.Program.SIMPLE):
         if program in install.programs:
             words = commands.argv(_spec(program, gpu=gpu), install, program=program)
             if signal := _run(words, scratch, log):
@@ -69,21 +56,23 @@ def check_build(folder: Path, *, plain: str, gpu: bool, scratch: Path, log: Path
     return _run([sys.executable, "-c", _LOAD, str(library)], scratch, log) if library else None
 
 
-def _spec(program: Program, *, gpu: bool) -> RunSpec:
+def _spec(program: domain.Program, *, gpu: bool) -> domain.RunSpec:
     demo = paths.models_dir() / "demo"
-    target, drafter = (ModelFile(filename=name, path=demo / name) for name in ("target.gguf", "drafter.gguf"))
-    layers: Layers = "all" if gpu else 0
-    drafting = program is not Program.PLAIN
-    return RunSpec(
-        pair=Pair(name="demo", target=target, draft=drafter if drafting else None),
-        role=Role.DRAFTING if drafting else Role.TARGET,
+    target, drafter = (
+        domain.ModelFile(filename=name, path=demo / name) for name in ("target.gguf", "drafter.gguf")
+    )
+    layers: domain.Layers = "all" if gpu else 0
+    drafting = program is not domain.Program.PLAIN
+    return domain.RunSpec(
+        pair=domain.Pair(name="demo", target=target, draft=drafter if drafting else None),
+        role=domain.Role.DRAFTING if drafting else domain.Role.TARGET,
         prompt=_PROMPT,
         n_predict=8,
         context=256,
         threads=1,  # on a busy machine, more threads wait for each other for minutes
-        offload=Offload(target=ModelRun(layers=layers), drafter=ModelRun(layers=layers)),
-        sampling=Sampling(),
-        drafting=Drafting(n_max=3) if drafting else None,
+        offload=domain.Offload(target=domain.ModelRun(layers=layers), drafter=domain.ModelRun(layers=layers)),
+        sampling=domain.Sampling(),
+        drafting=domain.Drafting(n_max=3) if drafting else None,
     )
 
 

@@ -59,10 +59,7 @@ def choose_backend() -> tuple[Backend, str]:
         return Backend.METAL, "Metal, because this is a Mac"
     compiler, gpus = nvcc(), nvidia()
     if compiler and gpus:
-        return (
-            Backend.CUDA,
-            f"CUDA, because {compiler} and {gpus} were found",
-        )
+        return Backend.CUDA, f"CUDA, because {compiler} and {gpus} were found"
     if compiler:
         return Backend.CPU, f"CPU, because {compiler} was found but no NVIDIA driver"
     if gpus:
@@ -191,16 +188,16 @@ def differences(recorded: Mapping[str, str] | None) -> tuple[str, ...]:
     if recorded is None:
         return ()
     now = shaping()
-    return tuple(
-        f"it was built {_setting(name, recorded.get(name))}, and now {name} is {now.get(name, 'not set')}; "
-        "`ggufspec build --remove` and `ggufspec build` use what is set now"
+    before = {
+        name: f"with {name}={recorded[name]}" if name in recorded else f"without {name}"
         for name in filter(_may_shape, sorted({*recorded, *now}))
         if recorded.get(name) != now.get(name)
+    }
+    return tuple(
+        f"it was built {setting}, and now {name} is {now.get(name, 'not set')}; "
+        "`ggufspec build --remove` and `ggufspec build` use what is set now"
+        for name, setting in before.items()
     )
-
-
-def _setting(name: str, value: str | None) -> str:
-    return f"without {name}" if value is None else f"with {name}={value}"
 
 
 def environment(

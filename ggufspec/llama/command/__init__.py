@@ -6,7 +6,6 @@ from ggufspec.llama.command.drafting import (
     FIRST_BUILDS,
     LEARNING_METHODS,
     LOOKUPS,
-    Lookup,
     canonical_ngram,
     check_chain,
     check_draft_sampling,

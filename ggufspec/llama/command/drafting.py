@@ -31,11 +31,8 @@ FIRST_BUILDS: Mapping[Method, int] = MappingProxyType(
         Method.DRAFT_EAGLE3: 9606,
         Method.DRAFT_DFLASH: 9831,
         Method.DRAFT_DSPARK: 10163,
-        Method.NGRAM_SIMPLE: 7864,
-        Method.NGRAM_MAP_K: 7864,
-        Method.NGRAM_MAP_K4V: 7864,
-        Method.NGRAM_MOD: 7864,
-        Method.NGRAM_CACHE: 7864,
+        **dict.fromkeys((Method.NGRAM_SIMPLE, Method.NGRAM_MAP_K, Method.NGRAM_MAP_K4V), 7864),
+        **dict.fromkeys((Method.NGRAM_MOD, Method.NGRAM_CACHE), 7864),
     }
 )
 """The first build whose llama-server drafts by a method; the simple program learnt n-grams in b8955.

@@ -9,45 +9,24 @@ from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.installs import Executable, Install
 from ggufspec.llama.install.options import ListedFlags
 
+_NAMED_ALIKE = """
+    model prompt file cache-ram threads threads-batch top-k top-p min-p seed grammar json-schema fit rpc
+    tensor-split split-mode main-gpu cpu-moe n-cpu-moe flash-attn override-tensor mlock no-mmap load-mode numa
+    cpu-mask prio poll mmproj host port
+"""
+"""Flags that are named after what they mean, in every era."""
+
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
-    "model": ("--model",),
-    "prompt": ("--prompt",),
-    "file": ("--file",),
+    **{name.replace("-", "_"): (f"--{name}",) for name in _NAMED_ALIKE.split()},
     "n_predict": ("--n-predict", "--predict"),
     "context": ("--ctx-size",),
-    "cache_ram": ("--cache-ram",),
-    "threads": ("--threads",),
-    "threads_batch": ("--threads-batch",),
     "temperature": ("--temp",),
-    "top_k": ("--top-k",),
-    "top_p": ("--top-p",),
-    "min_p": ("--min-p",),
-    "seed": ("--seed",),
-    "grammar": ("--grammar",),
-    "json_schema": ("--json-schema",),
     "batch": ("--batch-size",),
     "ubatch": ("--ubatch-size",),
     "layers": ("-ngl",),
-    "fit": ("--fit",),
-    "rpc": ("--rpc",),
     "devices": ("--device",),
-    "tensor_split": ("--tensor-split",),
-    "split_mode": ("--split-mode",),
-    "main_gpu": ("--main-gpu",),
-    "cpu_moe": ("--cpu-moe",),
-    "n_cpu_moe": ("--n-cpu-moe",),
     "cache_k": ("--cache-type-k",),
     "cache_v": ("--cache-type-v",),
-    "flash_attn": ("--flash-attn",),
-    "override_tensor": ("--override-tensor",),
-    "mlock": ("--mlock",),
-    "no_mmap": ("--no-mmap",),
-    "load_mode": ("--load-mode",),
-    "numa": ("--numa",),
-    "cpu_mask": ("--cpu-mask",),
-    "prio": ("--prio",),
-    "poll": ("--poll",),
-    "mmproj": ("--mmproj",),
     "draft_model": ("--model-draft", "-md"),
     "draft_layers": ("-ngld",),
     "draft_devices": ("--spec-draft-device", "--device-draft"),
@@ -64,8 +43,6 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "draft_max": ("--spec-draft-n-max", "--draft-max", "--draft"),
     "draft_min": ("--spec-draft-n-min", "--draft-min"),
     "draft_p_min": ("--draft-p-min", "--spec-draft-p-min"),
-    "host": ("--host",),
-    "port": ("--port",),
     "key_file": ("--api-key-file",),
     "slots": ("--parallel",),
     "slots_dir": ("--slot-save-path",),
@@ -77,10 +54,7 @@ _OPTIONAL = {
     *("draft_threads_batch", "draft_context", "draft_cache_k", "draft_cache_v", "draft_min", "draft_p_min"),
     *("cache_ram", "slots_dir"),
 }
-_HIDDEN = {
-    "layers",
-    "draft_layers",
-}  # of these, accepted but not listed by CPU builds with the old common parser
+_HIDDEN = {"layers", "draft_layers"}  # accepted but not listed by CPU builds with the old common parser
 _ALL_LAYERS = 999  # more than any model has: "all" in every era
 
 

@@ -113,11 +113,6 @@ def name_caches(caches: CacheTypes | None) -> tuple[tuple[str, str], ...]:
     return () if caches is None else (("cache_k", caches.type_k), ("cache_v", caches.type_v))
 
 
-def is_quantised(spec: RunSpec) -> bool:
-    """Whether a cache of the model that writes the text is quantised."""
-    return any(kv_type not in _FLOAT_TYPES for _, kv_type in name_caches(spec.caches))
-
-
 def add_flash_attention(arguments: Arguments, spec: RunSpec) -> None:
     """Add flash attention as requested; otherwise "auto", or "on" for a quantised cache.
 
@@ -126,7 +121,8 @@ def add_flash_attention(arguments: Arguments, spec: RunSpec) -> None:
     Raises:
         GgufspecError: the program cannot do what was requested, or what a quantised cache needs.
     """
-    requested, quantised = spec.runtime.flash_attn, is_quantised(spec)
+    requested = spec.runtime.flash_attn
+    quantised = any(kv_type not in _FLOAT_TYPES for _, kv_type in name_caches(spec.caches))
     if requested == "off" and spec.caches is not None and spec.caches.type_v not in _FLOAT_TYPES:
         raise GgufspecError(
             f"a V cache of type {spec.caches.type_v} needs flash attention",

@@ -68,15 +68,13 @@ def write_config(folder: Path, config: Mapping[str, Any], name: str = "config.js
 
 def write_tokenizer(folder: Path, pieces: Iterable[Piece]) -> None:
     """Write tokenizer.model, a BPE with byte fallback, as Protocol Buffers encode a ModelProto."""
-    model = b"".join(_field(1, _encode_piece(piece)) for piece in pieces)
+    model = b""
+    for piece in pieces:
+        score = _varint(2 << 3 | 5) + struct.pack("<f", piece.score)
+        model += _field(1, _field(1, piece.text.encode()) + score + _number(3, piece.type))
     model += _field(2, _number(3, _BPE) + _number(35, 1))  # trainer_spec: model_type, byte_fallback
     model += _field(3, _field(1, b"identity"))  # normalizer_spec: name
     (folder / "tokenizer.model").write_bytes(model)
-
-
-def _encode_piece(piece: Piece) -> bytes:
-    score = _varint(2 << 3 | 5) + struct.pack("<f", piece.score)
-    return _field(1, piece.text.encode()) + score + _number(3, piece.type)
 
 
 def _field(number: int, content: bytes) -> bytes:

@@ -24,15 +24,7 @@ from typing import TYPE_CHECKING
 
 import filelock
 
-from ggufspec import digests, paths, proc
-from ggufspec.errors import (
-    ChildCrashedError,
-    ConversionError,
-    ConverterError,
-    DiskFullError,
-    GgufspecError,
-    SourceError,
-)
+from ggufspec import digests, errors, paths, proc
 from ggufspec.llama.convert.checkpoints import write_specimen
 from ggufspec.llama.source import index, sources
 from ggufspec.redaction import without_secrets
@@ -137,7 +129,7 @@ class Converter:
         completed = yield from relay(proc.stream(words, log=log, env=environment, cwd=out.parent), report)
         _check_conversion(completed, lines, log)
         if not out.is_file():
-            raise ConversionError("llama.cpp's converter wrote no file", f"the log is {log}")
+            raise errors.ConversionError("llama.cpp's converter wrote no file", f"the log is {log}")
 
 
 def find_converter(request: ConverterRequest) -> Converter | None:
@@ -163,11 +155,11 @@ def check_wheel(wheel: Path) -> None:
     try:
         name = parse_wheel_filename(wheel.name)[0]
     except InvalidWheelFilename as error:
-        raise ConverterError(f"{wheel} is not a wheel", hint) from error
+        raise errors.ConverterError(f"{wheel} is not a wheel", hint) from error
     if name != "torch":
-        raise ConverterError(f"{wheel} is a wheel of {name}, not of torch", hint)
+        raise errors.ConverterError(f"{wheel} is a wheel of {name}, not of torch", hint)
     if not wheel.is_file():
-        raise ConverterError(f"there is no file {wheel}", hint)
+        raise errors.ConverterError(f"there is no file {wheel}", hint)
 
 
 def provide_converter(
@@ -211,7 +203,13 @@ def _install(request: ConverterRequest, architecture: str) -> Generator[BuildPro
     home, partial, log = root / request.key, root / f".{request.key}.partial", log_path(request.key)
     for folder in (partial, home):
         shutil.rmtree(folder, ignore_errors=True)
-    _check_disk(root)
+    free = shutil.disk_usage(root).free
+    if free < DISK_BYTES:
+        raise errors.DiskFullError(
+            f"llama.cpp's converter needs about {format_bytes(DISK_BYTES)}, but {root} has only "
+            f"{format_bytes(free)} free",
+            "free some disk space, or set GGUFSPEC_CACHE",
+        )
     try:
         partial.mkdir()
         tree = yield from sources.prepare_tree(request.source, partial / "source", log)
@@ -229,7 +227,7 @@ def _install(request: ConverterRequest, architecture: str) -> Generator[BuildPro
         paths.sync(root)
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise DiskFullError(
+            raise errors.DiskFullError(
                 "no room to install llama.cpp's converter", "free some disk space, or set GGUFSPEC_CACHE"
             ) from error
         raise
@@ -247,22 +245,12 @@ def log_path(name: str) -> Path:
     return log
 
 
-def _check_disk(root: Path) -> None:
-    free = shutil.disk_usage(root).free
-    if free < DISK_BYTES:
-        raise DiskFullError(
-            f"llama.cpp's converter needs about {format_bytes(DISK_BYTES)}, but {root} has only "
-            f"{format_bytes(free)} free",
-            "free some disk space, or set GGUFSPEC_CACHE",
-        )
-
-
 def _keep_scripts(source: Path, into: Path, version: str) -> None:
     into.mkdir()
     for name in _PARTS:
         part = source / name
         if not part.exists():
-            raise SourceError(
+            raise errors.SourceError(
                 f"llama.cpp {version} has no {name}: it is older than the converter for heads",
                 "choose a newer one with --version",
             )
@@ -272,7 +260,7 @@ def _keep_scripts(source: Path, into: Path, version: str) -> None:
 def _check_architecture(scripts: Path, version: str, architecture: str) -> None:
     files = (scripts / _SCRIPT, *(scripts / "conversion").glob("*.py"))
     if not any(f'"{architecture}"' in file.read_text(encoding="utf-8") for file in files):
-        raise ConversionError(
+        raise errors.ConversionError(
             f"the converter of llama.cpp {version} does not know {architecture}",
             "choose a newer one with --version, or name its source with --source",
         )
@@ -288,7 +276,7 @@ def _read_requirements(file: Path, version: str) -> tuple[Requirement, ...]:
     try:
         return tuple(map(Requirement, _requirements(file)))
     except (OSError, InvalidRequirement) as error:
-        raise SourceError(
+        raise errors.SourceError(
             f"the requirements of the converter of llama.cpp {version} cannot be read: {error}",
             "choose another --version",
         ) from error
@@ -307,7 +295,11 @@ def _install_packages(
     requirements: tuple[Requirement, ...], wheel: Path | None, venv: Path, log: Path
 ) -> Generator[BuildProgress, None, str]:
     """Make an environment with what is required; return the version of PyTorch."""
-    uv = _find_uv()
+    uv = shutil.which(_UV) or shutil.which(_UV, path=str(Path(sys.executable).parent))
+    if uv is None:
+        raise errors.ConverterError(
+            "uv is not installed, which makes the converter's environment", "pip install 'ggufspec[convert]'"
+        )
     python = str(venv / "bin" / "python")
     yield from _run_uv([uv, "venv", "--relocatable", "--python", sys.executable, str(venv)], log)
     if wheel is None:
@@ -322,15 +314,6 @@ def _install_packages(
     if not out.strip():
         raise _unavailable("there is no PyTorch after its installation", log)
     return out.strip()
-
-
-def _find_uv() -> str:
-    uv = shutil.which(_UV) or shutil.which(_UV, path=str(Path(sys.executable).parent))
-    if uv is None:
-        raise ConverterError(
-            "uv is not installed, which makes the converter's environment", "pip install 'ggufspec[convert]'"
-        )
-    return uv
 
 
 def _index_words() -> list[str]:
@@ -369,8 +352,8 @@ def _reason(lines: list[str]) -> str:
     return reason[:_SHOWN].removeprefix("error: ")
 
 
-def _unavailable(reason: str, log: Path) -> ConverterError:
-    return ConverterError(
+def _unavailable(reason: str, log: Path) -> errors.ConverterError:
+    return errors.ConverterError(
         f"llama.cpp's converter cannot be installed: {reason}",
         f"check the network, or install a wheel of PyTorch from this machine with --torch; the log is {log}",
     )
@@ -388,13 +371,13 @@ def _test(converter: Converter, folder: Path, log: Path) -> Generator[BuildProgr
     problem: str | None
     try:
         yield from converter.convert(specimen.head, specimen.target, out, log, outtype="f32", name="test")
-    except GgufspecError as error:
+    except errors.GgufspecError as error:
         problem = error.message
     else:
         wrong = [*specimen.missing(out.read_bytes())]
         problem = f"it changes the values of {wrong[0]}" if wrong else None
     if problem is not None:
-        raise ConverterError(
+        raise errors.ConverterError(
             f"the converter of llama.cpp {converter.version} does not work with PyTorch {converter.torch}: "
             f"{problem}",
             f"use another release of PyTorch with --torch; the log is {log}",
@@ -404,7 +387,7 @@ def _test(converter: Converter, folder: Path, log: Path) -> Generator[BuildProgr
 
 def _check_conversion(completed: proc.Completed, lines: list[str], log: Path) -> None:
     if completed.signal is not None:
-        raise ChildCrashedError(
+        raise errors.ChildCrashedError(
             f"llama.cpp's converter was killed by {completed.signal}",
             "memory may have run out: close other programs and try again",
         )
@@ -412,8 +395,10 @@ def _check_conversion(completed: proc.Completed, lines: list[str], log: Path) ->
         return
     reason = next((line for line in reversed(lines) if _ERROR.match(line)), (lines or ["no message"])[-1])
     if "No space left on device" in reason:
-        raise DiskFullError("no room for the converted file", "free some disk space, or choose another --out")
-    raise ConversionError(
+        raise errors.DiskFullError(
+            "no room for the converted file", "free some disk space, or choose another --out"
+        )
+    raise errors.ConversionError(
         f"llama.cpp's converter failed: {_LOGGED.sub('', reason)[:_SHOWN]}",
         f"check that head and target belong together, or try a newer --version; the log is {log}",
     )

@@ -28,24 +28,14 @@ from ggufspec import paths, proc, temporary
 from ggufspec.errors import ChildCrashedError
 from ggufspec.redaction import is_secret
 
-_FEATURES = {
+_ALIKE = "avx avx2 fma f16c bmi2 avx_vnni avx512_vnni avx512_bf16 amx_tile amx_int8 amx_bf16 i8mm sve"
+_FEATURES = {name: name.upper() for name in _ALIKE.split()} | {
     "sse4_2": "SSE42",
-    "avx": "AVX",
-    "avx2": "AVX2",
-    "fma": "FMA",
-    "f16c": "F16C",
-    "bmi2": "BMI2",
-    "avx_vnni": "AVX_VNNI",
     "avx512vbmi": "AVX512_VBMI",
-    "avx512_vnni": "AVX512_VNNI",
-    "avx512_bf16": "AVX512_BF16",
-    "amx_tile": "AMX_TILE",
-    "amx_int8": "AMX_INT8",
-    "amx_bf16": "AMX_BF16",
     "asimddp": "DOTPROD",
-    "i8mm": "I8MM",
-    "sve": "SVE",
 }
+"""Name of the system -> name in llama.cpp's options."""
+
 _AVX512 = {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -242,7 +241,7 @@ def probe(path: Path, origin: str, built: Built | None = None) -> Install | None
     A folder of llama-cpp-python needs only its library. A damaged build of our own is ignored.
     """
     for candidate in _places(path):
-        executables = {name: candidate / name for name in _FILES if _runs(candidate / name)}
+        executables = {name: candidate / name for name in _FILES if shutil.which(candidate / name)}
         build = built or _own_build(candidate)
         if isinstance(build, Skipped) and build.is_damaged:
             continue
@@ -349,7 +348,15 @@ def _assemble(
     fork = IK if any(_FLAG_OF_IK in executable.options for executable in programs.values()) else None
     if fork is not None:
         name, number = " ".join(filter(None, (fork, reported.text))), None
-    listed = _devices(next(iter(programs.values())))
+    first = next(iter(programs.values()))
+    listed = None  # where the build is too old to list devices
+    if options.DEVICES_FLAG in first.options:
+        listed = options.parse_devices(capture_program([*first.argv, options.DEVICES_FLAG])[1])
+    tokenizer: Executable | None = None
+    if path := next((paths_by_name[name] for name in _TOKENIZERS if name in paths_by_name), None):
+        _, text, _ = capture_program([str(path), "--help"])
+        tokenizer = Executable(path=path, options=parse_help(text, plain=False))
+    variables = (built.environment if built else None) or {}
     backend = built.backend if built else options.backend(listed)
     return Install(
         root=root,
@@ -361,7 +368,7 @@ def _assemble(
         backend=backend,
         devices=tuple(device.name for device in listed or ()),
         gpus=options.gpus(listed, backend),
-        tokenizer=_tokenizer(paths_by_name),
+        tokenizer=tokenizer,
         quantizer=_quantizer(paths_by_name, programs),
         worker=(worker := next((paths_by_name[name] for name in _WORKERS if name in paths_by_name), None)),
         has_rpc=built.has_rpc if built else True if worker else None,
@@ -370,7 +377,7 @@ def _assemble(
         fork=fork,
         note=built.note if built else None,
         compiler=reported.compiler,
-        flags=_flags(built) if built else (),
+        flags=(*(built.options if built else ()), *(f"{name}={value}" for name, value in variables.items())),
         added=built.added if built else (),
     )
 
@@ -391,11 +398,6 @@ def _inspect(
     if program is Program.PLAIN and _CHAT_CLIENT in options:
         return unusable
     return Executable(path=path, options=options, command=command), _ProgramVersion.read(match)
-
-
-def _flags(built: Built) -> tuple[str, ...]:
-    """Return the options of a build, and the variables that were set for it."""
-    return (*built.options, *(f"{name}={value}" for name, value in (built.environment or {}).items()))
 
 
 def _age(built: Built | None) -> tuple[int, float]:
@@ -437,26 +439,8 @@ def _quantizer(
     return None
 
 
-def _tokenizer(paths_by_name: Mapping[str, Path]) -> Executable | None:
-    path = next((paths_by_name[name] for name in _TOKENIZERS if name in paths_by_name), None)
-    if path is None:
-        return None
-    return Executable(path=path, options=parse_help(capture_program([str(path), "--help"])[1], plain=False))
-
-
-def _devices(executable: Executable) -> tuple[options.ListedDevice, ...] | None:
-    """Return the GPUs that llama.cpp sees; None if the build is too old to list them."""
-    if options.DEVICES_FLAG not in executable.options:
-        return None
-    return options.parse_devices(capture_program([*executable.argv, options.DEVICES_FLAG])[1])
-
-
 def _find_on_path(name: str) -> Path | None:
     where, installed = shutil.which(name), paths.at_home(_INSTALLED)
     if where is None and installed is not None:
         where = shutil.which(name, path=str(installed))
     return None if where is None else Path(where)
-
-
-def _runs(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)

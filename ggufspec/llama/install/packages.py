@@ -105,15 +105,10 @@ def _recorded(distribution: metadata.Distribution) -> list[str]:
 
     Empty where the installer wrote no RECORD (Python Packaging User Guide, "Recording installed projects").
     """
+    folders = {(_PACKAGE,), (_PACKAGE, _FOLDER)}  # older releases have no folder for libraries
     rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
-    return [row[0] for row in rows if row and _is_library(row[0])]
-
-
-def _is_library(name: str) -> bool:
-    """Whether a file of a wheel is a library of llama.cpp; older releases have no folder for them."""
-    path = PurePosixPath(name)
-    folders = {(_PACKAGE,), (_PACKAGE, _FOLDER)}
-    return path.parts[:-1] in folders and bool(_LIBRARY.fullmatch(path.name))
+    files = [PurePosixPath(row[0]) for row in rows if row]
+    return [str(file) for file in files if file.parts[:-1] in folders and _LIBRARY.fullmatch(file.name)]
 
 
 def _ask_library(file: Path) -> tuple[options.ListedDevice, ...] | str:

@@ -152,7 +152,8 @@ def examine(folder: Path) -> Built | Skipped | None:
     if lacking:
         reason = f"it was compiled for a processor with {', '.join(sorted(lacking))}"
         return Skipped(path=folder, reason=reason, command=built.command, is_damaged=False, built=built)
-    damage = _damage(built)
+    is_there = built.bin.is_dir()
+    damage = contents.find_damage(built.bin, built.files) if is_there else "its programs are missing"
     if damage is not None:
         return Skipped(path=folder, reason=damage, command=built.command, built=built)
     return built
@@ -218,7 +219,8 @@ def try_lock(name: str) -> Iterator[bool]:
         yield False
         return
     try:
-        _clear(workplace(name))
+        shutil.rmtree(workplace(name), ignore_errors=True)
+        workplace(name).mkdir(parents=True)
         yield True
     finally:
         shutil.rmtree(workplace(name), ignore_errors=True)
@@ -308,12 +310,6 @@ def _read(folder: Path) -> Built | None:
     return built if built.files else None
 
 
-def _damage(built: Built) -> str | None:
-    if not built.bin.is_dir():
-        return "its programs are missing"
-    return contents.find_damage(built.bin, built.files)
-
-
 def _command(name: str) -> str:
     """Guess the command for a build without a manifest from the name of its folder."""
     version, backend, _ = (*name.rsplit("-", 2), "", "")[:3]
@@ -321,9 +317,3 @@ def _command(name: str) -> str:
     if backend not in backends or version.startswith("local-"):
         return "ggufspec build"
     return f"ggufspec build --version {version} --backend {backend}"
-
-
-def _clear(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)

@@ -113,11 +113,7 @@ def ask(*words: str, url: str | None = None, login: Login | None = None) -> str:
     Raises:
         SourceError: git is missing, fails, or answers nothing.
     """
-    completed, out, err = proc.capture(_argv(words, url, login), env=environment(login))
-    if completed.returncode != 0 or not out.strip():
-        reason = redact(err.strip()) or f"no answer to {' '.join(words)}"
-        raise SourceError(f"git failed: {reason}", "check that git is installed, the address and the tag")
-    return out.split()[0]
+    return _answer(words, url, login).split()[0]
 
 
 def commits_between(folder: Path, first: str, last: str) -> tuple[str, ...]:
@@ -139,10 +135,15 @@ def commits_between(folder: Path, first: str, last: str) -> tuple[str, ...]:
             f"{first} is not an earlier commit than {last} in {folder}", "give the older one first"
         )
     words = ("-C", str(folder), "rev-list", "--first-parent", "--reverse", f"{start}..{end}")
-    completed, out, err = proc.capture(_argv(words, None, None), env=environment())
-    if completed.returncode != 0:
-        raise SourceError(f"git failed: {redact(err.strip())}", f"check {folder}")
-    return (start, *out.split())
+    return (start, *_answer(words).split())
+
+
+def _answer(words: tuple[str, ...], url: str | None = None, login: Login | None = None) -> str:
+    completed, out, err = proc.capture(_argv(words, url, login), env=environment(login))
+    if completed.returncode != 0 or not out.strip():
+        reason = redact(err.strip()) or f"no answer to {' '.join(words)}"
+        raise SourceError(f"git failed: {reason}", "check that git is installed, the address and the tag")
+    return out
 
 
 def succeeds(*words: str) -> bool:

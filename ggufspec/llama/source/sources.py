@@ -88,10 +88,10 @@ class Git:
     def identity(self) -> str:
         """Return an id of this source; a name that can move is looked up first."""
         fixed = _TAG.fullmatch(self.ref) or _COMMIT.fullmatch(self.ref)
-        return f"git {self.url} {self.ref if fixed else self._commit()}"
-
-    def _commit(self) -> str:
-        return git.ask("ls-remote", "--", self.url, self.ref, url=self.url, login=self.login)
+        ref = self.ref
+        if not fixed:
+            ref = git.ask("ls-remote", "--", self.url, self.ref, url=self.url, login=self.login)
+        return f"git {self.url} {ref}"
 
 
 @dataclass(frozen=True)
