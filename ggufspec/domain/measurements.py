@@ -254,7 +254,7 @@ class Sample:
     rounds: tuple[Round, ...] | None = None  # if the program reports them
     accepted_at: tuple[int, ...] | None = None  # how often the draft's first, second, … token was accepted
     by_method: tuple[MethodCounts, ...] | None = None  # for a chain, in the order in which they are asked
-    by_segment: tuple[SegmentCounts, ...] | None = None  # if it is known in which round each token was sent
+    by_segment: tuple[SegmentCounts, ...] | None = None  # if it is known how many tokens came when
     segment_s: tuple[float, ...] | None = None  # seconds of decoding, of each of ``by_segment``
     draft_s: float | None = None  # seconds of gen_s spent on drafting
     verify_s: float | None = None  # seconds of gen_s spent on the target's evaluations

@@ -44,17 +44,27 @@ _ATOM = re.compile(
 )
 
 
-def label_tokens(pieces: Sequence[str], prompt: str = "") -> list[Segment]:
+def label_tokens(
+    pieces: Sequence[str], prompt: str = "", n_tokens: Sequence[int] | None = None
+) -> list[Segment]:
     """Return what each token of an answer belongs to: that of most of its characters, blanks left out.
 
     Args:
         pieces: the text of each token, in order.
         prompt: what the answer continues.
+        n_tokens: how many tokens each piece is of; several have even parts of it. None for one each.
     """
     labels = label_text("".join(pieces), prompt)
-    found, end = [], 0
-    for piece in pieces:
+    found: list[Segment] = []
+    end = 0
+    for piece, count in zip(pieces, n_tokens or [1] * len(pieces), strict=True):
         start, end = end, end + len(piece)
+        if count != 1:
+            before = found[-1] if found else Segment.PROSE
+            found += [
+                labels[start + len(piece) * part // count] if piece else before for part in range(count)
+            ]
+            continue
         written = [place for place in range(start, end) if not piece[place - start].isspace()]
         of_token = [labels[place] for place in written or range(start, end)]
         # A piece may be empty: a token without text, such as the end of a turn. Of equals, the first counts.

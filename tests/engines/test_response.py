@@ -102,6 +102,41 @@ def test_drafts_count_in_the_part_of_the_answer_where_they_stand() -> None:
     assert alone.by_segment == (SegmentCounts(keys, 4, 0, 0, 4), SegmentCounts(values, 2, 0, 0, 2))
 
 
+def test_tokens_of_a_call_that_come_together_share_its_parts() -> None:
+    """A call whose first 11 tokens, and its last 3, its parser kept back, as llama-server did (b11312)."""
+    begun = {"index": 0, "function": {"name": "find", "arguments": "{"}}
+    pieces = [{"index": 0, "function": {"arguments": piece}} for piece in ('"', "a", '": ', "3", "}")]
+    counted = (
+        (1, 0, 0, None),
+        (12, 20, 12, begun),
+        *((13 + place, 20, 12, piece) for place, piece in enumerate(pieces)),
+    )
+    lines: list[dict[str, Any]] = [{"run": {"n_draft": 20, "method": "ngram-simple"}}]
+    for count, drafted, accepted, call in (*counted, (20, 24, 12, None)):
+        delta = {"role": "assistant"} if call is None else {"tool_calls": [call]}
+        end = "stop" if count == 20 else None
+        timings = {
+            "predicted_n": count,
+            "predicted_ms": 10 * count,
+            "draft_n": drafted,
+            "draft_n_accepted": accepted,
+        }
+        choice = {"delta": {} if end else delta, "finish_reason": end}
+        lines.append({"at_s": 0.01 * count, "chunk": {"choices": [choice], "timings": timings}})
+    sample = _parse(lines).sample
+    assert sample.text == '<tool_call>{"name": "find", "arguments": {"a": 3}}</tool_call>'
+    assert (sample.rounds, sample.n_rounds) == (None, 7)
+    name, keys, values = Segment.TOOL_NAME, Segment.KEYS, Segment.VALUES
+    # one round of 13 tokens, in which the call begins; then 5 without a draft, the fourth of a value, and one
+    # whose 4 tokens were all rejected
+    assert sample.by_segment == (
+        SegmentCounts(name, 1, 1, 1, 0),
+        SegmentCounts(keys, 17, 23, 11, 6),
+        SegmentCounts(values, 1, 0, 0, 1),
+    )
+    assert sum(sample.segment_s or ()) == pytest.approx(0.19)
+
+
 def _rounds() -> st.SearchStrategy[list[Round]]:
     drafted = st.integers(0, 9)
     one = drafted.flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))).map(lambda pair: Round(*pair))

@@ -16,6 +16,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TextIO
 
 import msgspec
@@ -230,7 +231,7 @@ def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent], prompt: str) -> Samp
     if n is None or n < 0 or ms is None:
         return None
     drafted, accepted = final.draft
-    reconstructed = _rounds(arrived, Round(drafted, accepted)) if drafted else None
+    reconstructed = _rounds(arrived, [1] * len(arrived), Round(drafted, accepted)) if drafted else None
     # A token that ends inside a character arrives with the next one. Then the place of each token is unknown.
     is_complete = len(arrived) == n or (
         reconstructed is not None and len(arrived) + reconstructed.unsent == n
@@ -240,7 +241,9 @@ def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent], prompt: str) -> Samp
     both = final.n_prompt
     segments = _SegmentTable()
     if is_complete and arrived and (rounds is not None or not drafted):
-        segments = _count_segments(arrived, rounds, prompt)
+        segments = _count_segments(arrived, [1] * len(arrived), rounds, prompt)
+    elif not is_complete:
+        segments = _share_segments([*arrived, chunks[-1]], empty.n_draft, prompt)
     return replace(
         empty,
         status=Status.OK,
@@ -288,31 +291,51 @@ class _ServerRounds(NamedTuple):
     unsent: int  # tokens of the last round that were not sent
 
 
-def _rounds(arrived: Sequence[_ArrivedEvent], total: Round) -> _ServerRounds | None:
+def _rounds(
+    arrived: Sequence[_ArrivedEvent], n_tokens: Sequence[int], total: Round, n_draft: int | None = None
+) -> _ServerRounds | None:
     """Return the round of each evaluation of the target after that of the prompt.
 
     Every chunk of one token has the counts so far. The tokens of a round, one more than it accepted, have the
     same counts (update_slots in llama.cpp's server). So a round starts where the counts increase, and further
     tokens were evaluated without a draft: in b6170, one between any two drafts. If an answer ends inside its
     last round, accepted tokens remain unsent. None if the counts are missing or inconsistent.
+
+    Of several tokens in one event, only the sum of their rounds is known. It is shared evenly among as many
+    rounds as there are drafts of γ in it, behind the evaluations without a draft.
+
+    Args:
+        arrived: the events.
+        n_tokens: how many tokens each of them has.
+        total: what was drafted and accepted at the end.
+        n_draft: γ, where events have several tokens.
     """
     rounds: list[Round] = []
-    if not arrived or arrived[0].event.draft != Round(0, 0):
-        return None
-    before, due = arrived[0].event.draft, 0
-    for chunk in arrived[1:]:
-        now = chunk.event.draft
-        if now != before:
-            opened = Round(now.drafted - before.drafted, now.accepted - before.accepted)
-            if due or not 0 <= opened.accepted <= opened.drafted:
-                return None
-            rounds.append(opened)
-            before, due = now, opened.accepted
-        elif due:
-            due -= 1
-        else:
-            rounds.append(Round(0, 0))
-    return _ServerRounds(tuple(rounds), due) if before == total else None
+    before, due, without = Round(0, 0), 0, 1  # the first token is that of the prompt's evaluation
+    for chunk, count in zip(arrived, n_tokens, strict=True):
+        now, begun = chunk.event.draft, min(due, count - without)
+        opened, free = (
+            Round(now.drafted - before.drafted, now.accepted - before.accepted),
+            count - without - begun,
+        )
+        before, due, without = now, due - begun, 0
+        if opened == Round(0, 0):
+            rounds += [opened] * free
+            continue
+        if not free or not 0 <= opened.accepted <= opened.drafted:
+            return None
+        n_drafts = min(free, max(1, round(opened.drafted / (n_draft or opened.drafted))))
+        due = max(0, opened.accepted + n_drafts - free)
+        rounds += [Round(0, 0)] * (free - opened.accepted - n_drafts)
+        drafted, accepted = _shared(opened.drafted, n_drafts), _shared(opened.accepted - due, n_drafts)
+        accepted[-1] += due
+        rounds += map(Round, drafted, accepted)
+    return _ServerRounds(tuple(rounds), due) if arrived and before == total else None
+
+
+def _shared(count: int, n_parts: int) -> list[int]:
+    """Return a count in even parts."""
+    return [count * (part + 1) // n_parts - count * part // n_parts for part in range(n_parts)]
 
 
 class _SegmentTable(NamedTuple):
@@ -320,8 +343,26 @@ class _SegmentTable(NamedTuple):
     seconds: tuple[float, ...] | None = None
 
 
+def _share_segments(arrived: Sequence[_ArrivedEvent], n_draft: int | None, prompt: str) -> _SegmentTable:
+    """Return the segments of an answer whose parser kept tokens back, as it does with those of a call.
+
+    Each event counts the tokens so far, so it is known how many have its text; the last event has those of
+    which the text never came.
+    """
+    counted = [0, *(chunk.event.figures.predicted_n or 0 for chunk in arrived)]
+    n_tokens = [now - before for before, now in pairwise(counted)]
+    if min(n_tokens[:-1], default=0) < 1 or n_tokens[-1] < 0:  # builds up to b9102 count ahead
+        return _SegmentTable()
+    total = arrived[-1].event.draft
+    reconstructed = _rounds(arrived, n_tokens, total, n_draft) if total.drafted else None
+    if total.drafted and reconstructed is None:
+        return _SegmentTable()
+    rounds = None if reconstructed is None else reconstructed.rounds
+    return _count_segments(arrived, n_tokens, rounds, prompt)
+
+
 def _count_segments(
-    arrived: Sequence[_ArrivedEvent], rounds: Sequence[Round] | None, prompt: str
+    arrived: Sequence[_ArrivedEvent], n_tokens: Sequence[int], rounds: Sequence[Round] | None, prompt: str
 ) -> _SegmentTable:
     """Return what was drafted and accepted in each part of an answer, and the time that it took.
 
@@ -330,20 +371,24 @@ def _count_segments(
     round.
 
     Args:
-        arrived: an event for each token; the first is that of the prompt's evaluation, in no round.
+        arrived: the events.
+        n_tokens: of each; the first token is that of the prompt's evaluation, in no round.
         rounds: of the other tokens; the last one may have tokens that were not sent.
         prompt: what the answer continues.
     """
     text = answers.AnswerText()
-    labels = prompts.label_tokens([text.add(chunk.event) for chunk in arrived], prompt)
-    told_ms = (_number(chunk.event.figures.predicted_ms) for chunk in arrived)
-    passed_ms = [ms for ms in told_ms if ms is not None]
-    if len(passed_ms) < len(arrived):
-        return _SegmentTable()
+    pieces = [text.add(chunk.event) for chunk in arrived]
+    labels = prompts.label_tokens([*pieces[:-1], pieces[-1] + text.end()], prompt, n_tokens)
+    passed_ms: list[float] = []
+    for chunk, count in zip(arrived, n_tokens, strict=True):
+        told_ms, before_ms = _number(chunk.event.figures.predicted_ms), passed_ms[-1] if passed_ms else 0.0
+        if told_ms is None:
+            return _SegmentTable()
+        passed_ms += [before_ms + (told_ms - before_ms) * (part + 1) / count for part in range(count)]
     tables = {name: Counter[Segment]() for name in ("tokens", "drafted", "accepted", "rounds")}
     seconds: defaultdict[Segment, float] = defaultdict(float)
     place = 1
-    for drafted, accepted in rounds if rounds is not None else [Round(0, 0)] * (len(arrived) - 1):
+    for drafted, accepted in rounds if rounds is not None else [Round(0, 0)] * (len(labels) - 1):
         places = labels[place : place + accepted + 1]
         if not places:
             break
