@@ -87,10 +87,10 @@ def test_weights_are_on_both_workers_and_the_text_is_the_same(
 def test_a_sweep_compares_with_and_without_workers_and_goes_on_where_one_is_gone(
     llama: Install, two: tuple[str, str], tmp_path: Path
 ) -> None:
-    gone = rpc_workers.nobody()
+    gone, spec = rpc_workers.nobody(), _spec(Role.TARGET, ())
     done = shell.ggufspec(
         *("sweep", "--pair", "demo", "--engine", "server", "-n", "16", "--repeats", "1", "--draft", "3"),
-        *("--threads", "1", "--ngl", "all", "--ngld", "0", "--prompt", "Letter to Jonas", "--name", "spread"),
+        *("--threads", "1", "--ngl", "all", "--ngld", "0", "--prompt", spec.prompt.text, "--name", "spread"),
         *("--rpc", "none", "--rpc", ",".join(two), "--rpc", gone),
         llama=llama.root,
     )
@@ -104,8 +104,7 @@ def test_a_sweep_compares_with_and_without_workers_and_goes_on_where_one_is_gone
     }
     assert statuses == {(): {Status.OK}, two: {Status.OK}, (gone,): {Status.WORKER_UNREACHABLE}}
     drafting = [run for run in bench.runs if run.spec.role is Role.DRAFTING and run.sample.text]
-    prompt = Prompt(id="p1", text="Letter to Jonas")
-    sure = embedded.sure_text(llama, replace(_spec(Role.TARGET, ()), prompt=prompt))
+    sure = embedded.sure_text(llama, spec)
     assert {run.text_identical for run in drafting} == {True} or not sure.is_whole
     assert all(sure.is_in(run.sample.text) for run in drafting)
     assert {worker.address for worker in bench.meta.workers} == {*two}
@@ -274,10 +273,7 @@ def test_a_worker_that_stops_answering_ends_at_the_time_limit(
 @pytest.mark.skipif(not hasattr(psutil, "RLIMIT_AS"), reason="memory of another process is limited on Linux")
 @pytest.mark.parametrize("name", ["binary-simple", "server", "inprocess"])
 def test_a_worker_without_memory_is_a_row(llama: Install, tmp_path: Path, name: str) -> None:
-    with (
-        _started(llama) as (address, process),
-        engines.make(name, llama, timeout_s=60, capacity=1) as engine,
-    ):
+    with _started(llama) as (address, process), engines.make(name, llama, timeout_s=60, capacity=1) as engine:
         most = process.memory_info().vms + (1 << 20)
         process.rlimit(psutil.RLIMIT_AS, (most, most))
         full = embedded.complete(engine, _spec(Role.TARGET, (address,)), tmp_path / "full")
