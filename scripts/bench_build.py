@@ -202,13 +202,7 @@ def _copy_source(source: Path | None, version: str | None, into: Path) -> source
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     chosen = sources.choose_source(str(source) if source else None, version)
-    preparing = sources.prepare_tree(chosen, into, into.with_suffix(".log"))
-    while True:
-        try:
-            _: steps.BuildProgress = next(preparing)
-        except StopIteration as end:
-            tree: sources.Tree = end.value
-            return tree
+    return steps.finish(sources.prepare_tree(chosen, into, into.with_suffix(".log")))
 
 
 def _run(words: Sequence[str], environment: Mapping[str, str], log: Path) -> None:

@@ -6,16 +6,11 @@ The environment takes the binding's Python files from it, `ggufspec build` compi
 from __future__ import annotations
 
 from ggufspec.llama.source import index
+from ggufspec.steps import finish
 
 
 def main() -> None:
-    work = index.download(index.newest())
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            print(end.value)
-            return
+    print(finish(index.download(index.newest())))
 
 
 if __name__ == "__main__":

@@ -29,8 +29,9 @@ from ggufspec.llama.build.building import BuildRequest
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.install import Backend, Built, environment, store
 from ggufspec.llama.source import sources
-from ggufspec.llama.source.sources import Source, Tree
+from ggufspec.llama.source.sources import Source
 from ggufspec.options import BuildOptions
+from ggufspec.steps import finish
 
 LIBRARY = "libggml-cpu"
 LACKING = 3
@@ -53,7 +54,7 @@ def compile_library(source: Source, features: frozenset[str], work: Path) -> lis
         CalledProcessError: it does not compile.
     """
     (work / "source").mkdir()
-    tree = _prepare(source, work)
+    tree = finish(sources.prepare_tree(source, work / "source", work / "log"))
     settings = CompileSettings(
         backend=Backend.CPU, cpu=features, compiler_cache=toolchain.compiler_cache(), commit=tree.commit
     )
@@ -70,16 +71,6 @@ def compile_library(source: Source, features: frozenset[str], work: Path) -> lis
             command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
     return sorted((made / "bin").glob(f"{LIBRARY}.*"))
-
-
-def _prepare(source: Source, work: Path) -> Tree:
-    steps = sources.prepare_tree(source, work / "source", work / "log")
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            tree: Tree = end.value
-            return tree
 
 
 def replace_library(built: Built, files: list[Path]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from ggufspec import machine
-from tests.support import ordering
+from tests.support import fakes, ordering
 
 pytest_plugins = ["tests.support.hub_client"]
 _HERE = Path(__file__).parent
@@ -60,6 +60,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("GGUFSPEC_CACHE", str(folder / "cache"))
     monkeypatch.setenv("GGUFSPEC_DATA", str(folder / "data"))
+    return folder
+
+
+@pytest.fixture
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The llama.cpp that every command finds: fake programs that answer at once. Some modules add to it."""
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 import re
 import traceback
@@ -10,13 +9,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pandas as pd
 import pytest
 
 import ggufspec
-from ggufspec.cli import cli
 from ggufspec.errors import GgufspecError
 from tests.support import fakes, hub_client, published, swept, values
 from tests.support.hub_server import Hub
@@ -86,11 +83,6 @@ def test_a_hint_stands_below_the_message_of_an_error() -> None:
         ggufspec.load("nowhere")
     shown = "".join(traceback.format_exception_only(caught.value))
     assert shown.endswith(f"{caught.value.message}\nhint: {caught.value.hint}\n")
-
-
-def test_mistakes_are_our_errors() -> None:
-    with pytest.raises(GgufspecError, match="no pair is called 'dmo'"):
-        ggufspec.bench(pair="dmo")
 
 
 def test_all_public_names_exist_and_nothing_else() -> None:
@@ -177,22 +169,6 @@ def test_what_is_meant_is_taken(tmp_path: Path) -> None:
     assert type(request.ngl[0]) is int
     bench = values.bench(values.run())
     assert ggufspec.frames.origin(bench) == ggufspec.frames.origin(bench.meta)
-
-
-def test_a_request_and_options_exclude_each_other() -> None:
-    with pytest.raises(TypeError, match="draft"):
-        ggufspec.bench(ggufspec.BenchOptions(pair="demo"), draft=3)
-
-
-@pytest.mark.parametrize(
-    "name", ["auto", "plan", "check", "whatif", "fetch", "suggest", "publish", "verify", "board"]
-)
-def test_options_have_the_names_of_the_command_line(name: str) -> None:
-    command = cli.get_command(click.Context(cli), name)
-    known = {param.name for param in command.params}
-    signature = inspect.signature(getattr(ggufspec, name))
-    assert {*signature.parameters} - {"sink"} <= known
-    assert all(parameter.annotation is not parameter.empty for parameter in signature.parameters.values())
 
 
 def test_fetch_and_suggest_are_single_calls(hub: Hub) -> None:

@@ -294,15 +294,6 @@ def test_a_linked_file_stays_a_link_and_keeps_its_mode(config: Path, tmp_path: P
     assert config.is_symlink()
 
 
-def test_a_link_that_leads_to_itself_is_one_line(config: Path) -> None:
-    config.symlink_to(config)
-    done = shell.here("config", "set", "threads", "1")
-    assert (done.returncode, done.stdout) == (1, "")
-    reason = f"the symbolic link {config} leads back to itself"
-    assert done.stderr.startswith(f"error: cannot write {config}: {reason}")
-    assert len(done.stderr.splitlines()) == 2
-
-
 def test_set_makes_file_and_folder_and_paths_absolute(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,12 +324,6 @@ def test_wrong_changes_are_refused_and_change_nothing(
     assert done.returncode == code
     assert message in done.stderr
     assert not config.exists()
-
-
-def test_a_wrong_key_can_be_taken_out(config: Path) -> None:
-    config.write_text("engin = 'server'\nthreads = 2\n")
-    assert shell.here("config", "unset", "engin").returncode == 0
-    assert config.read_text() == "threads = 2\n"
 
 
 def test_a_variable_that_hides_a_change_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from ggufspec import proc
 from ggufspec.errors import ChildCrashedError
+from ggufspec.steps import finish
 from tests.support import shell
 
 DETACHED = "import os, sys; os.fork() and os._exit(0); os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])"
@@ -167,12 +168,8 @@ def test_stream_yields_lines_and_logs_them(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("older\n")
     streaming = proc.stream(["sh", "-c", "echo one; echo two >&2; printf three; exit 4"], log=log)
-    lines = []
-    try:
-        while True:
-            lines.append(next(streaming))
-    except StopIteration as stop:
-        completed = stop.value
+    lines: list[str] = []
+    completed = finish(streaming, lines.append)
     assert lines == ["one", "two", "three"]
     assert log.read_text() == "older\none\ntwo\nthree"
     assert completed.returncode == 4

@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
+from interval_paths import categories
 
-from ggufspec.analysis import acceptance
+from ggufspec.analysis import acceptance, arms, differing_gains, review, windows
 from ggufspec.analysis.acceptance import Acceptance
-from ggufspec.domain import MethodCounts, Program, Round, Sample, Status
+from ggufspec.analysis.arm import Arm
+from ggufspec.domain import MethodCounts, Program, Role, Round, RunResult, Sample, Status
+from ggufspec.report import frames
+from ggufspec.report.text.overview import overview
+from ggufspec.results import ResultSet
+from tests.support import values
 
 # four rounds of three drafts: 3, 2, 0 and 3 of them accepted, and four tokens of the target's own
 RUN = Sample(
@@ -173,3 +184,190 @@ def test_repeats_of_a_prompt_do_not_narrow_the_interval_of_acceptance() -> None:
     assert acceptance.intervals({"a": [PLAIN]}) is None
     alone = acceptance.intervals({"a": [RUN]})
     assert alone.accept_rate.lo is None
+
+
+# Whether the answer depends on the text: of categories, of files (`-f`), of prompts
+
+
+NOISE = 0.01  # nats of scatter between repeats
+
+
+def _bench(gains: Mapping[str, float], categories: Mapping[str, str | None], repeats: int = 3) -> ResultSet:
+    """A bench of an arm that drafts, with a speed-up for each prompt and the categories of prompts."""
+    runs: list[RunResult] = []
+    for repeat in range(repeats):
+        for number, (prompt, gain) in enumerate(gains.items()):
+            scatter = math.exp(NOISE * math.sin(1 + 2.1 * repeat + 1.7 * number))
+            for draft, tps in ((None, 40.0), (3, 40.0 * gain * scatter)):
+                role = Role.TARGET if draft is None else Role.DRAFTING
+                run = values.run(role, prompt=prompt, repeat=repeat, tps=tps, draft=draft)
+                text = replace(run.spec.prompt, category=categories.get(prompt))
+                runs.append(replace(run, spec=replace(run.spec, prompt=text)))
+    return values.bench(*runs)
+
+
+def _drafting(bench: ResultSet) -> Arm:
+    return next(arm for arm in arms.group(bench) if arm.spec.role is Role.DRAFTING)
+
+
+def _arm(gains: Mapping[str, float], categories: Mapping[str, str | None], repeats: int = 3) -> Arm:
+    return _drafting(_bench(gains, categories, repeats))
+
+
+def test_categories_that_differ_are_named_with_their_gains() -> None:
+    gains = {"c1": 1.55, "c2": 1.55, "p1": 1.05, "p2": 1.05}
+    arm = _arm(gains, {"c1": "code", "c2": "code", "p1": "prose", "p2": "prose"})
+    found = differing_gains(arm)
+    assert [gain.name for gain in found] == ["code", "prose"]
+    assert [gain.ratio for gain in found] == pytest.approx([1.55, 1.05], rel=0.02)
+
+
+def test_each_file_is_a_category_of_its_own_name() -> None:
+    found = differing_gains(_arm({"code.txt": 1.55, "prose.txt": 1.05}, {}))
+    assert [gain.name for gain in found] == ["code.txt", "prose.txt"]
+
+
+def test_files_stand_beside_the_categories_of_a_suite() -> None:
+    gains = {"c1": 1.5, "c2": 1.5, "s1": 1.4, "mine.txt": 1.0}
+    found = differing_gains(_arm(gains, {"c1": "code", "c2": "code", "s1": "story"}))
+    assert [gain.name for gain in found] == ["code", "story", "mine.txt"]
+
+
+def test_prompts_of_a_single_category_are_compared_themselves() -> None:
+    found = differing_gains(_arm({"a": 1.5, "b": 1.0}, {"a": "code", "b": "code"}))
+    assert [gain.name for gain in found] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("gains", "repeats"),
+    [
+        ({"a": 1.50, "b": 1.45}, 3),  # less than a tenth: it changes no choice
+        ({"a": 1.5}, 3),  # one text
+        ({"a": 1.5, "b": 1.0}, 1),  # repeats that would show how much scatters are missing
+    ],
+)
+def test_no_difference_is_claimed_without_one(gains: dict[str, float], repeats: int) -> None:
+    assert differing_gains(_arm(gains, {}, repeats)) == ()
+
+
+def test_differences_that_repeats_have_too_are_none() -> None:
+    """Each text is the faster one in some repeat."""
+    runs = []
+    for repeat, (first, second) in enumerate([(1.6, 1.0), (1.0, 1.5), (1.6, 1.2)]):
+        for prompt, gain in (("a", first), ("b", second)):
+            runs += [
+                values.run(Role.TARGET, prompt=prompt, repeat=repeat, tps=40.0),
+                values.run(Role.DRAFTING, prompt=prompt, repeat=repeat, tps=40.0 * gain, draft=3),
+            ]
+    assert differing_gains(_drafting(values.bench(*runs))) == ()
+
+
+def test_a_sentence_names_the_files_that_differ() -> None:
+    said = overview(_bench({"code.txt": 1.55, "prose.txt": 1.05}, {}))
+    assert re.search(r"The answer depends on the text: code\.txt 1\.5\d×, prose\.txt 1\.0\d×\.", said)
+
+
+@pytest.mark.parametrize(
+    ("gains", "said"),
+    [
+        ({"code": 1.9, "edits": 1.7, "prose": 0.8}, "pays on code (1.90×) and edits (1.70×), not on prose"),
+        ({"code": 0.9, "prose": 0.8}, None),  # the same of both
+        ({"code": 1.9, "prose": 1.5}, None),
+    ],
+)
+def test_what_was_found_of_categories_is_a_policy_where_it_differs(
+    gains: dict[str, float], said: str | None
+) -> None:
+    named = {f"{category}{number}": category for category in gains for number in range(3)}
+    found = overview(_bench({prompt: gains[category] for prompt, category in named.items()}, named, 4))
+    rounded = re.sub(r"(\d\.\d)\d×", r"\g<1>0×", found)
+    assert ("By category, drafting" in found) == (said is not None)
+    assert said is None or said in rounded
+
+
+def test_texts_that_gain_alike_are_rarely_said_to_differ_on_a_noisy_machine() -> None:
+    """Every tenth run takes 30 % longer. Clipped runs make repeats look more alike than they are."""
+    outcomes = [categories.simulate(categories.NOISY, "sentence", seed) for seed in range(200)]
+    assert sum(outcome.false_verdict is True for outcome in outcomes) <= 10
+
+
+# The prompt's part of a drafting program's window, from the runs of each model alone
+
+
+CPU, GPU = ("CPU",), ("CPU", "CUDA0")
+TARGET_S, DRAFTER_S, TOKEN_S = 0.40, 0.05, 0.02  # the prompt's seconds, and those of the target's token
+
+
+def _alone(role: Role, prompt_s: float, *, repeat: int = 0) -> RunResult:
+    run = values.run(role, repeat=repeat, tps=1 / TOKEN_S)
+    return replace(run, sample=replace(run.sample, prompt_tokens=1000, prompt_tps=1000 / prompt_s))
+
+
+def _windowed(encoded_s: float, **facts: Any) -> RunResult:
+    run = values.run(Role.DRAFTING, draft=3, tps=100)  # 100 tokens in 1 s
+    sample = replace(run.sample, prompt_tokens=1000, prompt_tps=1000 / encoded_s, devices=GPU, **facts)
+    return replace(run, sample=sample)
+
+
+def _windowed_bench(*runs: RunResult) -> ResultSet:
+    alone = (_alone(Role.TARGET, TARGET_S - 0.1), _alone(Role.TARGET, TARGET_S, repeat=1))
+    return values.bench(
+        *alone, _alone(Role.TARGET, TARGET_S + 5, repeat=2), _alone(Role.DRAFTER, DRAFTER_S), *runs
+    )
+
+
+def _inside(run: RunResult) -> float:
+    return float(windows.prompt_in_window(_windowed_bench(run).runs)[-1])
+
+
+def test_what_encoding_was_too_short_for_is_taken_off() -> None:
+    bench = _windowed_bench(_windowed(0.01))
+    inside = TARGET_S + DRAFTER_S + TOKEN_S - 0.01  # the median of the target's prompts counts
+    assert windows.prompt_in_window(bench.runs).tolist() == pytest.approx([0, 0, 0, 0, inside])
+    assert windows.decode_rates(bench.runs)[-1] == pytest.approx(100 / (1 - inside))
+    drafting = arms.group(bench)[-1]
+    assert drafting.rate.value == pytest.approx(100 / (1 - inside))
+    row = frames.runs(bench).iloc[-1]
+    assert row["prompt_in_gen_s"] == pytest.approx(inside)
+    assert row["decode_tps"] == pytest.approx(100 / (1 - inside))
+    assert row["gen_s"] == 1.0  # the program's own
+
+
+@pytest.mark.parametrize(
+    ("run", "inside"),
+    [
+        (_windowed(2.0), 0.0),  # all of it was in the window for encoding
+        (replace(_windowed(0.01), engine="inprocess"), 0.0),  # waits for the device
+        (replace(_windowed(0.01), engine="server"), 0.0),
+        (_windowed(0.01, program=Program.SIMPLE), TARGET_S + DRAFTER_S - 0.01),  # no token by itself
+    ],
+)
+def test_only_programs_that_do_not_wait_are_corrected(run: RunResult, inside: float) -> None:
+    assert _inside(run) == pytest.approx(inside)
+
+
+def test_on_the_processor_only_the_simple_program_is_late() -> None:
+    tree = _windowed(0.01)
+    assert _inside(replace(tree, sample=replace(tree.sample, devices=CPU))) == 0.0
+    simple = replace(tree.sample, devices=CPU, program=Program.SIMPLE)
+    assert _inside(replace(tree, sample=simple)) == pytest.approx(TARGET_S + DRAFTER_S - 0.01)
+
+
+def test_without_a_model_alone_the_window_counts_and_is_marked() -> None:
+    for bench in (
+        values.bench(_alone(Role.TARGET, TARGET_S), _windowed(0.01)),
+        values.bench(_alone(Role.DRAFTER, DRAFTER_S), _windowed(0.01)),
+        values.bench(values.run(), _alone(Role.DRAFTER, DRAFTER_S), _windowed(0.01)),  # no prompt's rate
+        _windowed_bench(replace(_windowed(0.01), sample=replace(_windowed(0.01).sample, prompt_tps=None))),
+        _windowed_bench(
+            replace(_windowed(0.01), sample=replace(_windowed(0.01).sample, gen_s=0.4))
+        ),  # contradicts
+    ):
+        assert np.isnan(windows.prompt_in_window(bench.runs)[-1])
+        assert windows.decode_rates(bench.runs)[-1] == bench.runs[-1].sample.decode_tps
+        assert f"(1 of {len(bench.runs)} runs)" in review.warnings(bench)["prompt-in-window"]
+    assert "prompt-in-window" not in review.warnings(_windowed_bench(_windowed(0.01)))
+
+
+def test_a_drafter_alone_has_the_key_of_the_arm_that_a_bench_measures() -> None:
+    assert values.spec(Role.DRAFTING, draft=3).drafter_alone.key == values.spec(Role.DRAFTER).key

@@ -315,15 +315,6 @@ def test_a_rerun_replaces_the_disturbed_run() -> None:
     assert arm.rates == {("p1", 0): pytest.approx(50.0)}
 
 
-def test_benches_of_old_that_name_a_drafter_for_the_target_alone_have_one_baseline() -> None:
-    old = values.run(repeat=1)
-    old = replace(old, spec=replace(old.spec, pair=values.spec(Role.DRAFTER).pair))
-    bench = values.bench(values.run(), old, values.run(Role.DRAFTING, draft=3))
-    target, drafting = arms.group(bench)
-    assert len(target.runs) == 2
-    assert drafting.baseline is target
-
-
 def test_layers_are_what_the_first_run_that_tells_says() -> None:
     silent = values.run()
     silent = replace(silent, sample=replace(silent.sample, target=None))

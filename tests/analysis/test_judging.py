@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from ggufspec import stats
-from ggufspec.analysis import Ranking, judge_effect, judge_ratio, rank
+from ggufspec.analysis import Ranking, arms, judge_effect, judge_ratio, rank, review
 from ggufspec.analysis.judging import WIDEST_RATIO
-from ggufspec.domain import Estimate, Missing, SpeedJudgement, SpeedVerdict
+from ggufspec.domain import Estimate, Missing, Role, SpeedJudgement, SpeedVerdict
+from ggufspec.results import ResultSet
 from tests.support import values
 from tests.support.simulated import bench, flat, grid
 
@@ -79,11 +80,7 @@ def test_one_or_two_pairs_of_runs_are_never_a_finding(prompts: int, repeats: int
 
 def test_nothing_measured_is_undecided() -> None:
     judged = judge_effect(None, prompts=0, repeats=0)
-    assert (judged.verdict, judged.ratio, judged.missing) == (
-        SpeedVerdict.UNDECIDED,
-        None,
-        (Missing.RUNS,),
-    )
+    assert (judged.verdict, judged.ratio, judged.missing) == (SpeedVerdict.UNDECIDED, None, (Missing.RUNS,))
 
 
 def test_disturbed_runs_need_a_quiet_machine_not_more_runs() -> None:
@@ -147,3 +144,47 @@ def test_another_text_is_never_recommended() -> None:
     assert not other.pays
     assert _ranked(other) == Ranking(verdict=SpeedVerdict.UNDECIDED, best=None, judgement=None)
     assert _ranked(other, SLOWER).verdict is SpeedVerdict.SLOWER
+
+
+# How precise a bench is
+
+
+def _bench(*, noise: float, between: float, prompts: int = 8, repeats: int = 3) -> ResultSet:
+    random = np.random.default_rng(7)
+    gains = 1.5 * np.exp(random.normal(0, between, prompts))
+    runs = []
+    for repeat in range(repeats):
+        for number, gain in enumerate(gains):
+            prompt, jitter = f"p{number}", np.exp(random.normal(0, noise, 2))
+            runs.append(values.run(Role.TARGET, prompt=prompt, repeat=repeat, tps=float(50 * jitter[0])))
+            runs.append(
+                values.run(
+                    Role.DRAFTING, prompt=prompt, repeat=repeat, tps=float(50 * gain * jitter[1]), draft=3
+                )
+            )
+    return values.bench(*runs)
+
+
+def _improvable(bench: ResultSet, wished: float) -> bool:
+    groups = arms.group(bench)
+    return review.improvable(groups, [arm.spec for arm in groups], wished)
+
+
+def test_precise_speedups_want_nothing() -> None:
+    groups = arms.group(_bench(noise=0.001, between=0.0))
+    assert review.wanting(groups, 0.02) == {}
+
+
+def test_noise_can_be_repeated_away() -> None:
+    bench = _bench(noise=0.05, between=0.0)
+    (needed,) = review.wanting(arms.group(bench), 0.01).values()
+    assert needed.repeats > 3
+    assert _improvable(bench, 0.01)
+
+
+def test_differences_between_prompts_cannot() -> None:
+    bench = _bench(noise=0.001, between=0.2)
+    (needed,) = review.wanting(arms.group(bench), 0.02).values()
+    assert needed.repeats is None
+    assert needed.prompts > 8
+    assert not _improvable(bench, 0.02)

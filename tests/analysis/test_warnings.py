@@ -1,24 +1,39 @@
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
 
-from ggufspec.analysis import warnings
+from ggufspec.analysis import arms, comparing, guarding, map_crossover, review, warnings
+from ggufspec.analysis.arm import Failures
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning
 from ggufspec.domain import (
     Conditions,
     Difference,
     LoadedModel,
+    Missing,
     ModelRun,
     Offload,
+    Prompt,
+    RequestOutcome,
     Role,
     RunProblem,
+    RunResult,
     Sample,
+    SpeedVerdict,
     Status,
     TextVerdict,
+    Traffic,
+    TrafficSample,
+    UserRequest,
 )
-from tests.support import values
+from ggufspec.errors import InconclusiveError
+from ggufspec.forecast.concurrency import TrafficPoint
+from ggufspec.report.text import comparison, crossovers, judgements
+from ggufspec.results import CrossoverAxes, ResultSet
+from tests.support import crossed, values
 
 
 @pytest.mark.parametrize(
@@ -157,3 +172,120 @@ def test_a_text_that_differs_is_a_fault_until_a_near_tie_explains_it() -> None:
     near = replace(place, verdict=TextVerdict.NEAR_TIE)
     assert warnings.of_text(replace(run, difference=near)) is MeasurementWarning.NEAR_TIES
     assert warnings.of_text(replace(run, text_identical=True)) is None
+
+
+# Arms that do not fail alike: what is left of them may be their fast runs, so nothing is found
+
+
+REPEATS, PROMPTS = 5, 8
+
+
+def _bench(
+    failing: Mapping[Role, int] | None = None,
+    status: Status = Status.TIMED_OUT,
+    change: Callable[[RunResult], RunResult] = lambda run: run,
+) -> ResultSet:
+    """The target alone, and drafting that is 1.5 times as fast; so many of an arm's first runs fail."""
+    runs = []
+    left = dict(failing or {})
+    for repeat in range(REPEATS):
+        for prompt in range(PROMPTS):
+            for role, draft, tps in ((Role.TARGET, None, 50.0), (Role.DRAFTING, 3, 75.0)):
+                noisy = tps * (1 + 0.01 * math.sin(7 * repeat + 3 * prompt + (draft or 0)))
+                run = change(values.run(role, prompt=f"p{prompt}", repeat=repeat, tps=noisy, draft=draft))
+                if left.get(role, 0):
+                    left[role] -= 1
+                    run = replace(run, sample=replace(run.sample, status=status))
+                runs.append(run)
+    return values.bench(*runs)
+
+
+@pytest.mark.parametrize(
+    ("failing", "is_found"),
+    [
+        ({}, True),
+        ({Role.DRAFTING: 1}, True),  # an accident
+        ({Role.DRAFTING: 2}, False),
+        ({Role.TARGET: 2}, False),
+        ({Role.TARGET: 3, Role.DRAFTING: 3}, True),  # alike
+        ({Role.TARGET: 5, Role.DRAFTING: 3}, False),
+    ],
+)
+@pytest.mark.parametrize("status", [Status.TIMED_OUT, Status.CRASHED])
+def test_nothing_is_found_where_one_arm_fails_more_often(
+    failing: Mapping[Role, int], is_found: bool, status: Status
+) -> None:
+    bench = _bench(failing, status)
+    judged = arms.group(bench)[1].judgement
+    assert judged.ratio.value == pytest.approx(1.5, rel=0.02)  # is shown, whatever may be found of it
+    assert (judged.ratio.lo is not None) is is_found
+    assert judged.verdict is (SpeedVerdict.FASTER if is_found else SpeedVerdict.UNDECIDED)
+    assert judged.missing == (() if is_found else (Missing.FAILURES,))
+    assert ("unequal-failures" in review.warnings(bench)) is not is_found
+    if not is_found:
+        (sentence,) = judgements.deciding(bench, judged)
+        assert sentence.startswith(f"See why runs failed (`ggufspec show {bench.meta.id} --runs`)")
+        assert "the slow ones may be those that fail" in judgements.needs(judged)
+
+
+def test_a_few_failures_of_very_many_change_no_mean() -> None:
+    none = Failures(failed=0, of=500)
+    assert not Failures(failed=10, of=500).differs_from(none)
+    assert Failures(failed=11, of=500).differs_from(none)
+
+
+def _serve(run: RunResult, *, failed: int) -> RunResult:
+    """Return a run that served several users; requests of the arm that drafts fail."""
+    failing = failed if run.spec.role is Role.DRAFTING else 0
+    requests = tuple(
+        UserRequest(
+            prompt=0,
+            outcome=RequestOutcome.TIMED_OUT if number < failing else RequestOutcome.OK,
+            is_steady=True,
+            tokens=100,
+        )
+        for number in range(20)
+    )
+    stopped = UserRequest(prompt=0, outcome=RequestOutcome.STOPPED, is_steady=False, tokens=0)
+    traffic = Traffic(users=4, prompts=(Prompt(id="p0", text="words"),), n_requests=20)
+    sample = replace(
+        run.sample, traffic=TrafficSample(requests=(*requests, stopped, stopped, stopped), window_tokens=100)
+    )
+    return replace(run, spec=replace(run.spec, traffic=traffic), sample=sample)
+
+
+@pytest.mark.parametrize(("failed", "is_found"), [(0, True), (1, False)])
+def test_requests_of_several_users_count_like_runs(failed: int, is_found: bool) -> None:
+    """One of twenty in each of the runs; those that ggufspec stops at the end did not fail."""
+    judged = arms.group(_bench(change=lambda run: _serve(run, failed=failed)))[1].judgement
+    assert judged.is_decided is is_found
+
+
+def test_sessions_that_do_not_fail_alike_give_no_verdict() -> None:
+    alike = comparing.compare([_bench()] * 3, [_bench()] * 3)
+    unlike = comparing.compare([_bench()] * 3, [_bench({Role.DRAFTING: 4})] * 3)
+    assert alike.no_verdict is None
+    assert "drafting target.gguf + drafter.gguf γ=3 failed more often on one side" in (
+        unlike.no_verdict or ""
+    )
+    assert {row.change.verdict for row in unlike.rows} == {None}
+    assert [row.change.ratio.lo is None for row in unlike.rows] == [False, True]
+    assert "Runs of" not in "".join(comparison.basis(alike))
+    assert "failed more often" in "".join(comparison.basis(unlike))
+    with pytest.raises(InconclusiveError, match="failed more often"):
+        guarding.guard(unlike, 0.02)
+
+
+def test_a_cell_of_a_crossover_whose_arms_do_not_fail_alike_is_undecided() -> None:
+    axes = CrossoverAxes(users=(1,), depths=(0,))
+    runs = [*crossed.bench([(1, 0)], lambda *_: 1.5, repeats=5).runs]
+    lost = [
+        replace(run, sample=replace(run.sample, status=Status.TIMED_OUT))
+        if run.spec.role is Role.TARGET and run.repeat < 2
+        else run
+        for run in runs
+    ]
+    whole, cut = (map_crossover(values.bench(*of), axes) for of in (runs, lost))
+    assert whole.by_point[TrafficPoint(1, 0)].verdict is SpeedVerdict.FASTER
+    assert cut.by_point[TrafficPoint(1, 0)].verdict is SpeedVerdict.UNDECIDED
+    assert "runs that fail alike" in crossovers.policy(cut)

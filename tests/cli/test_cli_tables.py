@@ -25,13 +25,6 @@ SHORT = ("--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "2", "-t"
 QUICK = ("bench", *SHORT)
 
 
-@pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
-
-
 def _stdout(*words: str) -> str:
     done = shell.done(*words)
     return done.stdout

@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from ggufspec import paths, results
-from ggufspec.options import TuneOptions
-from tests.support import command_lines, fake_server, fakes, shell
+from ggufspec.cli import cli
+from ggufspec.options import SweepOptions, TuneOptions
+from tests.support import command_lines, fake_server, shell
 from tests.support.hub_client import DEMO
 
 SECRETS = ("hf_SEEDEDSEEDEDSEEDED123", "seeded key of the unit", "sk-seededseededseeded00")
@@ -26,11 +28,9 @@ ExecStart=/opt/llama/bin/llama-server -m target.gguf -md drafter.gguf --draft-ma
 
 
 @pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+def llama(llama: Path) -> Path:
+    fake_server.program(llama / "llama-server")
+    return llama
 
 
 @pytest.fixture
@@ -147,3 +147,42 @@ def test_a_tuning_chooses_the_sizes_itself_and_serves_the_context(llama: Path, t
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("read as: ggufspec tune "))
     asked = command_lines.read("tune", *shlex.split(line)[4:])
     assert asked == TuneOptions(target=str(missing), ngl=7, engine="server", serve_ctx=8192)
+
+
+# A model without ``-m`` in front of it: in every command that measures or plans with one
+
+
+COMMANDS = command_lines.commands()
+WITH_OTHER_ARGUMENTS = {"auto", "bisect", "check", "convert", "fetch", "suggest"}
+"""Commands whose arguments are models or versions already."""
+
+
+def _named() -> list[str]:
+    return [path for path, command in COMMANDS.items() if "target" in command.options.options]
+
+
+def test_every_command_with_a_target_takes_it_without_its_name() -> None:
+    unnamed = {path for path in _named() if path not in WITH_OTHER_ARGUMENTS}
+    assert {"bench", "sweep", "tune", "plan", "whatif", "chat", "crossover", "fleet bench"} <= unnamed
+    for path in unnamed:
+        asked = command_lines.read(path, "big.gguf", "--offline")
+        assert asked.target == ("big.gguf",), path
+        assert asked == command_lines.read(path, "--offline", "-m", "big.gguf"), path
+
+
+def test_a_sweep_takes_several_and_a_bench_one() -> None:
+    asked = command_lines.read("sweep", "a.gguf", "-m", "b.gguf", "c.gguf")
+    assert asked == SweepOptions(target=("b.gguf", "a.gguf", "c.gguf"))
+    done = CliRunner().invoke(cli, ["bench", "a.gguf", "-m", "b.gguf"])
+    assert done.exit_code == 2
+    assert "two models are named, b.gguf and a.gguf" in " ".join(done.output.split())
+
+
+def test_a_model_without_its_name_wins_over_the_pair_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_PAIR", "llama-3-70b")
+    missing = tmp_path / "missing.gguf"
+    done = CliRunner().invoke(cli, ["plan", str(missing)])
+    assert done.exit_code != 0
+    assert "missing.gguf" in str(done.exception)

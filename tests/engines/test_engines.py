@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from ggufspec import engines
-from ggufspec.domain import Program, Role, RunSpec, Status
+from ggufspec.domain import Drafting, Method, Program, Role, RunSpec, Status
+from ggufspec.engines import plausibility
 from ggufspec.engines.binary import generated_text
+from ggufspec.engines.engine import Pool
+from ggufspec.engines.library.spread import Spreads
+from ggufspec.engines.library.tracing import prompt_batches
+from ggufspec.engines.server import response
 from ggufspec.llama.install import installs
 from ggufspec.options import BenchOptions
 from ggufspec.options.kinds import Word
@@ -229,3 +241,245 @@ def test_long_prompts_travel_in_a_file(name: str, tmp_path: Path) -> None:
 )
 def test_generated_text_has_neither_prompt_nor_decoration(stdout: str, text: str) -> None:
     assert generated_text(stdout, "Tell me a story.") == text
+
+
+# When the spread of a model is measured
+
+
+LONG, SHORT = 200, 5  # tokens of a text
+
+
+def test_a_spread_is_measured_once_per_model_at_the_first_text_that_is_long_enough() -> None:
+    spreads, measured = Spreads(), iter((0.1, 0.2, 0.3, 0.4))
+
+    def ask(model: str, n_tokens: int) -> float:
+        return spreads.of(model, n_tokens, lambda: next(measured))
+
+    assert ask("target", SHORT) == 0.1
+    assert ask("target", LONG) == 0.2
+    assert ask("target", LONG) == ask("target", SHORT) == 0.2
+    assert ask("drafter", LONG) == 0.3
+    assert next(measured) == 0.4
+
+
+# In which batches a prompt is evaluated: near-ties of the first tokens fall by them
+
+
+@pytest.mark.parametrize(
+    ("n_prompt", "ends"),
+    [(3, [3]), (4, [4]), (5, [1, 5]), (100, [96, 100]), (516, [512, 516]), (600, [84, 596, 600])],
+)
+def test_a_server_reads_the_last_tokens_apart_where_it_keeps_a_copy_of_the_caches(
+    n_prompt: int, ends: list[int]
+) -> None:
+    assert prompt_batches(n_prompt, 512, server=True) == ends
+
+
+def test_other_programs_read_a_prompt_at_once() -> None:
+    assert prompt_batches(600, 512, server=False) == [600]
+
+
+# Figures that cannot be true are refused: whoever reports them, and however they contradict the rest
+
+
+RECORDED = Path(__file__).parents[1] / "responses" / "0.3.16" / "target.jsonl"
+
+
+def _judged(role: Role = Role.DRAFTING, *, n_predict: int = 100, **changed: Any) -> Status:
+    run = values.run(role, draft=3 if role is Role.DRAFTING else None)
+    spec = replace(run.spec, n_predict=n_predict)
+    verdict = plausibility.judge(spec, replace(run.sample, **changed), wall_s=2.4)
+    return Status.OK if verdict is None else verdict[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({}, Status.OK),
+        ({"n_rounds": 40}, Status.OK),
+        ({"gen_tokens": 105}, Status.OK),  # the last round of three drafts went beyond 100
+        ({"n_rounds": 30, "n_draft": 3}, Status.IMPLAUSIBLE),  # 100 tokens in 30 rounds of three
+        ({"n_accepted": 101}, Status.IMPLAUSIBLE),
+        ({"gen_s": 60.0}, Status.IMPLAUSIBLE),  # the program ran for 2.4 s
+        ({"draft_s": 1.5, "verify_s": 1.5}, Status.IMPLAUSIBLE),  # of 2 s
+        ({"gen_tokens": 106}, Status.IMPLAUSIBLE),
+        ({"gen_tokens": 10**9}, Status.IMPLAUSIBLE),
+        ({"gen_s": 1e-303}, Status.IMPLAUSIBLE),
+        ({"gen_s": 0.0}, Status.IMPLAUSIBLE),
+        ({"prompt_tps": 1e300}, Status.IMPLAUSIBLE),
+        ({"text": ""}, Status.NO_TEXT),
+        ({"gen_tokens": 1}, Status.NO_TEXT),
+        ({"text": None}, Status.OK),  # left out of a published bench
+    ],
+)
+def test_a_run_counts_only_if_its_figures_can_be_true(changed: dict[str, Any], status: Status) -> None:
+    assert _judged(**changed) is status
+
+
+def test_what_does_not_draft_stops_at_what_was_asked() -> None:
+    assert _judged(Role.TARGET, gen_tokens=100) is Status.OK
+    assert _judged(Role.TARGET, gen_tokens=101) is Status.IMPLAUSIBLE
+    assert _judged(program=Program.SERVER, gen_tokens=101) is Status.IMPLAUSIBLE
+
+
+def test_the_longest_draft_of_a_chain_is_spare() -> None:
+    chain = Drafting(n_max=3, method=Method.DRAFT_MODEL, first=(Method.NGRAM_MOD,))
+    run = values.run(Role.DRAFTING, draft=3)
+    sample = replace(run.sample, gen_tokens=32 + 40, n_drafted=None)
+    assert plausibility.judge(run.spec, sample, wall_s=2.4) is not None
+    assert plausibility.judge(replace(run.spec, drafting=chain), sample, wall_s=2.4) is None
+
+
+def _contradiction(gaps: Sequence[float], *, gen_s: float, tokens: int | None = None) -> str | None:
+    arrivals = [*accumulate(gaps, initial=0.1)]
+    return plausibility.find_contradiction(
+        tokens=len(arrivals) if tokens is None else tokens,
+        asked=None,
+        gen_s=gen_s,
+        arrivals=arrivals,
+        end_s=arrivals[-1],
+    )
+
+
+def test_a_server_is_believed_whatever_the_clients_machine_does() -> None:
+    assert _contradiction([0.01] * 99, gen_s=0.99) is None
+    assert _contradiction([0.0] * 98 + [0.99], gen_s=0.99) is None  # all came at once, behind a pause
+    assert _contradiction([0.01] * 50 + [5.0] + [0.01] * 48, gen_s=0.98) is None  # the client slept
+    assert _contradiction([0.00005] * 4000, gen_s=0.02) is None  # the client reads no faster
+
+
+@given(
+    sent=st.lists(st.floats(0.001, 0.1), min_size=2, max_size=60),
+    busy_from=st.floats(0, 3),
+    busy_s=st.floats(0, 10),
+)
+def test_no_pause_of_the_client_makes_a_truthful_server_a_liar(
+    sent: list[float], busy_from: float, busy_s: float
+) -> None:
+    times = [*accumulate(sent, initial=0.5)]
+    arrivals = [busy_from + busy_s if busy_from < at < busy_from + busy_s else at for at in times]
+    assert (
+        plausibility.find_contradiction(
+            tokens=len(times),
+            asked=len(times),
+            gen_s=times[-1] - times[0],
+            arrivals=arrivals,
+            end_s=arrivals[-1],
+        )
+        is None
+    )
+
+
+@pytest.mark.parametrize("factor", [0.1, 10.0])
+def test_a_server_whose_clock_is_tenfold_off_is_not(factor: float) -> None:
+    assert _contradiction([0.01] * 99, gen_s=0.99 * factor) is not None
+    assert _contradiction([0.03] * 15, gen_s=0.45 * factor) is not None
+
+
+def _record(change: Any) -> response.Parsed:
+    lines = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    return response.parse_response("".join(json.dumps(line) + "\n" for line in change(lines)))
+
+
+def _twice(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    is_piece = [bool(line.get("chunk", {}).get("content")) for line in lines]
+    return [line for line, piece in zip(lines, is_piece, strict=True) for _ in range(1 + piece)]
+
+
+def _with_timings(**changed: Any) -> Any:
+    def change(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        last = next(line for line in reversed(lines) if "chunk" in line)
+        last["chunk"]["timings"] |= changed
+        return lines
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_twice, "64 pieces of text came"),
+        (_with_timings(predicted_n=10**9), "1,000,000,000 tokens, but 32 were asked for"),
+        (_with_timings(predicted_ms=1e-300), "decoded for 0.00 s"),
+        (_with_timings(predicted_ms=1e6), "decoded for 16 min 40 s"),
+    ],
+)
+def test_a_servers_answer_that_contradicts_itself_is_implausible(change: Any, words: str) -> None:
+    assert _record(list).sample.status is Status.OK
+    parsed = _record(change)
+    assert parsed.sample.status is Status.IMPLAUSIBLE
+    assert words in parsed.remark
+
+
+# The loads that an engine keeps: the one that was used longest ago is ended first
+
+
+@dataclass
+class Load:
+    is_usable: bool = True
+
+    def close(self) -> None:
+        self.is_usable = False
+
+
+def _pool(capacity: int | None, count: int) -> tuple[Pool[int, Load], list[Load]]:
+    pool, loads = Pool[int, Load](capacity=capacity), [Load() for _ in range(count)]
+    for key, load in enumerate(loads):
+        pool.make_room()
+        pool.put(key, load)
+    return pool, loads
+
+
+@pytest.mark.parametrize(("capacity", "kept"), [(None, [0, 1, 2]), (2, [1, 2]), (1, [2]), (0, [2])])
+def test_no_more_loads_are_kept_than_there_is_room_for(capacity: int | None, kept: list[int]) -> None:
+    pool, loads = _pool(capacity, 3)
+    assert [key for key in range(3) if pool.holds(key)] == kept
+    assert [key for key, load in enumerate(loads) if load.is_usable] == kept
+
+
+def test_a_use_keeps_a_load_and_a_look_does_not() -> None:
+    pool, loads = _pool(2, 2)
+    assert pool.get(0) is loads[0]
+    assert pool.holds(1)
+    pool.make_room()
+    assert [load.is_usable for load in loads] == [True, False]
+
+
+def test_a_load_that_is_not_usable_is_not_returned() -> None:
+    pool, loads = _pool(None, 2)
+    loads[0].is_usable = False
+    assert not pool.holds(0)
+    assert pool.get(0) is None
+    pool.put(2, loads[1])
+    pool.forget(loads[1])
+    assert (pool.get(1), pool.get(2), loads[1].is_usable) == (None, None, False)
+
+
+def test_all_loads_end_at_once() -> None:
+    together = threading.Barrier(3, timeout=60)
+
+    class Slow(Load):
+        def close(self) -> None:
+            together.wait()
+            self.is_usable = False
+
+    pool, loads = Pool[int, Load](capacity=None), [Slow() for _ in range(3)]
+    for key, load in enumerate(loads):
+        pool.put(key, load)
+        pool.put(10 + key, load)  # the same under another key is closed once
+    pool.clear()
+    assert not any(load.is_usable for load in loads)
+    assert not any(pool.holds(key) for key in range(3))
+
+
+def test_an_error_of_one_load_is_raised_after_all_have_ended() -> None:
+    class Broken(Load):
+        def close(self) -> None:
+            raise OSError("no")
+
+    pool, good = Pool[int, Load](capacity=None), Load()
+    pool.put(0, Broken())
+    pool.put(1, good)
+    with pytest.raises(OSError, match="no"):
+        pool.clear()
+    assert not good.is_usable

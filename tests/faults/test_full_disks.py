@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ggufspec import results, temporary
-from ggufspec.errors import DiskFullError
+from ggufspec import paths, prompts, results, temporary, userfiles
+from ggufspec.errors import DiskFullError, GgufspecError
+from ggufspec.llama.server import endpoints
+from ggufspec.modelfiles import catalog
+from ggufspec.options import settings
 from tests.support import fakes, hub_client, shell, values
 from tests.support.hub_client import TARGET, Run
 from tests.support.hub_server import Hub
@@ -30,11 +38,9 @@ pytestmark = pytest.mark.skipif(not FULL.exists(), reason="this system has no de
 
 
 @pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fakes.program(folder / "llama-server", "exit 1", help_from="llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+def llama(llama: Path) -> Path:
+    fakes.program(llama / "llama-server", "exit 1", help_from="llama-server")
+    return llama
 
 
 @pytest.fixture
@@ -170,3 +176,161 @@ def test_a_table_that_cannot_be_printed_is_one_line() -> None:
 def test_a_full_disk_behind_standard_error_is_no_traceback(words: tuple[str, ...]) -> None:
     done = shell.redirected(*words, stderr=FULL)
     assert done.returncode in {0, 12}
+
+
+# Temporary folders: errors name the folder and what sets it, and what a killed process left is removed
+
+
+_LONG_AGO = time.time() - 3600
+
+
+@pytest.fixture
+def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    temporary._remove_stale.cache_clear()
+    return folder
+
+
+def test_a_folder_is_empty_and_goes_with_its_context(parent: Path) -> None:
+    with temporary.folder() as scratch:
+        assert scratch.parent == parent
+        (scratch / "file").write_text("text")
+    assert not [*parent.iterdir()]
+
+
+def test_a_folder_that_vanished_is_named_with_its_variable(parent: Path) -> None:
+    def write() -> None:
+        with temporary.folder() as scratch:
+            shutil.rmtree(parent)
+            (scratch / "file").write_text("text")
+
+    with pytest.raises(GgufspecError, match="it does not exist") as caught:
+        write()
+    assert str(parent) in caught.value.message
+    assert "TMPDIR" in (caught.value.hint or "")
+    with pytest.raises(GgufspecError, match="it does not exist"), temporary.folder():
+        pass
+
+
+def test_an_error_elsewhere_stays_what_it_is(parent: Path) -> None:
+    with pytest.raises(OSError, match="No space left on device"), temporary.folder():
+        Path("/dev/full").write_text("text")
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(parent: Path) -> None:
+    code = (
+        "from ggufspec import temporary\n"
+        "with temporary.folder() as scratch:\n"
+        "    (scratch / 'file').write_text('text'); print(scratch, flush=True); input()\n"
+    )
+    with _start(code) as killed, _start(code) as living:
+        folders = [Path(process.stdout.readline().strip()) for process in (killed, living) if process.stdout]
+        killed.kill()
+        killed.wait()
+        (parent / "other").mkdir()
+        (parent / "ggufspec-file").write_text("a user's own")
+        (parent / "ggufspec-link").symlink_to(parent / "other")
+        for path in parent.iterdir():
+            os.utime(path, (_LONG_AGO, _LONG_AGO), follow_symlinks=False)
+        with temporary.folder() as scratch:
+            assert {*parent.iterdir()} == {
+                *(scratch, folders[1]),
+                *(parent / name for name in ("other", "ggufspec-file", "ggufspec-link")),
+            }
+        living.communicate("\n")
+        assert not folders[1].exists()
+
+
+def _start(code: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("engine", ["binary-simple", "server"])
+def test_a_bench_does_not_blame_the_data_folder(parent: Path, tmp_path: Path, engine: str) -> None:
+    """A program that removes the folder of temporary files, as a cleaning job does."""
+    body = f"rm -rf {parent}\n{fakes.PLAIN}"
+    llama = fakes.install(tmp_path / "llama", plain=body, drafting=body)
+    fakes.program(llama / "llama-server", body, help_from="llama-server")
+    words = ("--pair", "demo", "-p", "Once", "-n", "32", "-r", "1", "-t", "1", "--engine", engine)
+    done = shell.here("bench", *words, "--llama", str(llama))
+    assert done.returncode == 1, done.stderr
+    assert f"cannot write to {parent}, the folder of temporary files (from TMPDIR)" in done.stderr
+    assert "GGUFSPEC_DATA" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# Files that users name: a pipe or a device in their place is refused at once, and a large file, too
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "settings": settings.read_file,
+    "prompts.txt": prompts.load,
+    "prompts.toml": prompts.load,
+    "prompts.jsonl": prompts.load,
+    "prompts.parquet": prompts.load,
+    "recording": prompts.read_recording,
+    "chat.json": prompts.read_conversation,
+    "context": prompts.read_long_text,
+    "key": endpoints.read_key,
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", READERS)
+def test_a_pipe_or_a_device_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("pyarrow")
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(GgufspecError, match="it is a pipe, not a regular file"):
+        READERS[name](tmp_path / name)
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to("/dev/zero")
+    with pytest.raises(GgufspecError, match="it is a device, not a regular file"):
+        READERS[name](tmp_path / name)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_place_of_the_pairs_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
+    os.mkfifo(catalog.user_file())
+    assert "it is a pipe, not a regular file" in (catalog.read().unreadable or "")
+    assert "demo" in catalog.read().entries
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_in_place_of_the_settings_ends_a_command_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
+    os.mkfifo(paths.config_file())
+    done = shell.here("pairs")
+    assert done.returncode == 1
+    assert "it is a pipe, not a regular file" in done.stderr
+    assert "it is a pipe" in shell.here("config", "set", "threads", "2").stderr
+
+
+def test_a_large_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    file.write_bytes(bytes(100))
+    assert userfiles.read(file, most_bytes=100) == bytes(100)
+    with pytest.raises(userfiles.UnsuitableFileError) as caught:
+        userfiles.read(file, most_bytes=99)
+    assert caught.value.strerror == "it is larger than 99 B"
+
+
+def test_prompts_come_through_streams_of_the_shell() -> None:
+    code = (
+        "from pathlib import Path; from ggufspec import prompts\n"
+        "for _ in range(2):\n"
+        "    print([prompt.text for name in ('/dev/stdin', '/dev/fd/9')"
+        " for prompt in prompts.load(Path(name)).prompts])"
+    )
+    command = '"$0" -c "$1" < <(echo A cat) 9< <(echo A dog)'
+    done = subprocess.run(
+        ["bash", "-c", command, sys.executable, code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "['A cat', 'A dog']\n" * 2

@@ -6,10 +6,15 @@ import ast
 import csv
 import io
 import json
+import os
 import shlex
 import sqlite3
 import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from xml.dom import minidom
 
@@ -17,12 +22,17 @@ import pandas as pd
 import pytest
 
 from ggufspec import paths, results
-from ggufspec.harmless import harmless, one_line, to_json
+from ggufspec.analysis import arms
+from ggufspec.domain import FileIdentity, FileUse, Role
+from ggufspec.harmless import harmless, markdown, one_line, to_json
+from ggufspec.publishing import derived
 from ggufspec.report import frames
 from ggufspec.report.html.notebook import results_html
 from ggufspec.report.html.sections import html
-from ggufspec.report.text import formats
-from tests.support import damage, fakes, shell
+from ggufspec.report.text import formats, overview
+from ggufspec.results import ResultSet
+from tests.support import damage, fakes, hub_client, shell, values
+from tests.support.hub_server import Hub
 from tests.support.swept import swept
 
 PACKAGE = Path(__file__).parents[2] / "ggufspec"
@@ -173,3 +183,163 @@ def test_commands_print_in_one_place_only() -> None:
         and ast.unparse(node.func) in {"click.echo", "click.secho", "print", "sys.stdout.write"}
     ]
     assert not found
+
+
+# File names are bytes: a model whose path is not UTF-8 is refused in one line, before anything runs
+
+
+BYTES = os.fsdecode(b"caf\xe9")
+DEMO = paths.models_dir() / "demo"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder whose name is not UTF-8, with a pair in it."""
+    place = tmp_path / BYTES
+    try:
+        place.mkdir()
+    except OSError:
+        pytest.skip("this file system takes no other names than Unicode")
+    for name in ("target", "drafter"):
+        (place / f"{name}.gguf").symlink_to(DEMO / f"{name}.gguf")
+    return place
+
+
+def ggufspec(*words: str, env: Mapping[str, str], cwd: Path | None = None) -> tuple[int, str, str]:
+    """Run it as a process, whose streams are as strict as a user's."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ggufspec", *words],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **env},
+        cwd=cwd,
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def commands(target: str, drafter: str) -> Sequence[Sequence[str]]:
+    pair = ("-m", target, "-md", drafter)
+    return (
+        ("check", target, drafter),
+        ("check", target, drafter, "-o", "json"),
+        ("plan", *pair, "-o", "json"),
+        ("bench", *pair),
+        ("bench", *pair, "--dry-run"),
+        ("sweep", *pair, "--dry-run"),
+        ("tune", *pair),
+        ("chat", *pair, "--once", "Hello"),
+        ("whatif", *pair, "--machine", "h100", "--accept", "0.7"),
+        ("suggest", target, "--offline", "-o", "json"),
+        ("fetch", "--target", target, "--draft-model", drafter),
+        ("fetch", target),
+    )
+
+
+def test_a_model_with_such_a_path_is_refused_in_one_line(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama")))
+    for words in commands(str(folder / "target.gguf"), str(folder / "drafter.gguf")):
+        done = shell.here(*words)
+        assert (done.returncode, done.stdout) == (6, "")
+        assert done.stderr == (
+            f"error: the path {tmp_path}/caf\\xe9/target.gguf is not valid UTF-8\n"
+            "hint: rename the file or the folder, or use a symbolic link\n"
+        )
+
+
+def test_a_link_with_another_name_is_used(folder: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    code, out, err = ggufspec("check", str(link / "target.gguf"), str(link / "drafter.gguf"), env={})
+    assert (code, err) == (0, "")
+    assert out.startswith("accepted")
+
+
+def test_a_relative_path_in_such_a_folder_is_refused_where_it_would_be_stored(
+    folder: Path, tmp_path: Path
+) -> None:
+    llama = fakes.install(tmp_path / "llama")
+    code, out, err = ggufspec("bench", "-m", "target.gguf", cwd=folder, env={"GGUFSPEC_LLAMA": str(llama)})
+    assert (code, out) == (6, "")
+    assert "caf\\xe9/target.gguf is not valid UTF-8" in err
+
+
+def test_nothing_is_downloaded_into_such_a_folder(hub: Hub, folder: Path, home: Path) -> None:
+    env = hub_client.environment(hub, home)
+    for words, place in ((("--local-dir", str(folder)), {}), ((), {"HF_HOME": str(folder)})):
+        code, out, err = ggufspec("fetch", "me/D-GGUF", *words, env=env | place)
+        assert (code, out, err.count("\n")) == (1, "", 2)
+        assert "caf\\xe9" in err
+        assert hub.content_requests() == []
+
+
+@pytest.mark.parametrize("words", [("pairs", "mine"), ("pairs", "mine", "-o", "json"), ("pairs",)])
+def test_a_catalogue_in_such_a_folder_is_listed(folder: Path, words: tuple[str, ...]) -> None:
+    (folder / "pairs.toml").write_text('[pairs.mine]\ntarget = { path = "target.gguf" }\n')
+    code, out, _ = ggufspec(*words, env={"GGUFSPEC_CONFIG": str(folder)})
+    assert code == 0
+    if "json" in words:
+        assert json.loads(out)[0]["listed_in"] == str(folder / "pairs.toml")
+    assert "mine" in out
+
+
+# Names of strangers in Markdown: neither HTML nor links, wherever a table or a text is written
+
+
+NAMES = ("<svg onload=alert(1)>.gguf", "`<img src=x>.gguf", "[x](evil:y).gguf", "![](evil).gguf")
+WRITERS: dict[str, Callable[[ResultSet], str]] = {
+    "table": lambda bench: overview.arm_table(arms.group(bench), "md")[0],
+    "overview": lambda bench: markdown(overview.overview(bench)),
+    "frame": lambda bench: str(formats.render(frames.runs(bench), "md")),
+    "methods": lambda bench: markdown(derived.methods([bench], "1.0")),
+}
+
+
+def _bench(name: str) -> ResultSet:
+    runs = [
+        values.run(role, draft=3 if role is Role.DRAFTING else None) for role in (Role.TARGET, Role.DRAFTING)
+    ]
+    renamed = []
+    for run in runs:
+        pair = run.spec.pair
+        spec = replace(run.spec, pair=replace(pair, target=replace(pair.target, filename=name)))
+        renamed.append(replace(run, spec=spec))
+    bench = values.bench(*renamed)
+    identity = FileIdentity(path=f"/models/{name}", use=FileUse.MODEL, sha256="a" * 64, size_bytes=1)
+    return replace(bench, meta=replace(bench.meta, files=(identity,)))
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_neither_html_nor_a_link(name: str, writer: str) -> None:
+    text = WRITERS[writer](_bench(name))
+    assert "gguf" in text
+    for part in ("<svg", "<img", "x](evil", "![](evil"):
+        assert part not in text
+    assert markdown(text) == text
+
+
+def test_the_files_of_a_bundle_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = _bench(NAMES[0])
+    monkeypatch.setattr("ggufspec.report.plot.drawn", lambda bench: {})
+    monkeypatch.setattr("ggufspec.report.html.sections.html", lambda *_, **__: "")
+    facts = derived.Facts(
+        benches=(bench.meta.id,),
+        made_at=datetime.now(UTC).isoformat(),
+        author=None,
+        with_texts=False,
+        with_parquet=False,
+        with_charts=True,
+        versions={"ggufspec": "1.0"},
+    )
+    files = derived.derive_files([bench], facts)
+    for name, content in files.items():
+        if name.endswith(".md"):
+            assert b"<svg" not in content, name
+    assert files["README.md"].startswith(b"---\ntags: [")
+
+
+@pytest.mark.parametrize("text", ["< 0.1 %", "1.2× [1.1, 1.3]: faster", "a < b", "x [1] (2)", "a <- b", "|"])
+def test_what_is_no_markdown_stays(text: str) -> None:
+    assert markdown(text) == text

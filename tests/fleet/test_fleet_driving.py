@@ -14,23 +14,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
-from ggufspec import fleet, machine, results
+from ggufspec import fleet, machine, paths, results, tuning
 from ggufspec.analysis import warnings
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.choices import Where
 from ggufspec.cli import cli
-from ggufspec.domain import Role, RunResult, RunSpec, Sample
-from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.fleet import AttemptEnding, Drive, benching, make_order
+from ggufspec.domain import Machine, Role, RunResult, RunSpec, Sample
+from ggufspec.errors import GgufspecError, InconclusiveError, ResultsError
+from ggufspec.fleet import AttemptEnding, Drive, benching, make_order, tune_nodes
 from ggufspec.fleet.benching import Bencher, hold_host, list_software
 from ggufspec.fleet.orders import BlockMeasured, OrderFailure, Preparation, unpack_texts
 from ggufspec.measure import api
-from ggufspec.options import FleetSweepOptions
-from ggufspec.results import CellKey, ResultSet
+from ggufspec.options import FleetSweepOptions, FleetTuneOptions, TuneOptions
+from ggufspec.results import CellKey, Configuration, ResultSet
 from tests.support import values
 from tests.support.fleets import N_BLOCKS, FakeCluster, FakeNode, drive, order
 from tests.support.scripted import INSTALL, Scripted, sample
@@ -418,3 +419,73 @@ def test_variables_that_ray_sets_are_not_measured(tmp_path: Path, monkeypatch: p
     assert isinstance(answer, OrderFailure)
     assert "OMP_NUM_THREADS" not in os.environ
     assert os.environ["GGML_CUDA_FORCE_MMQ"] == "1"
+
+
+# A tuning on each machine of a fleet
+
+
+def tuned_on(machine: Machine) -> SimpleNamespace:
+    """Store what a tuning stores: the bench that confirms, and the configuration in it."""
+    bench = values.bench(values.run(Role.TARGET), values.run(Role.DRAFTING, draft=5))
+    for run in bench.runs:
+        (bench.folder / "logs" / f"{run.log}.err").write_text("a log")
+    bench = results.amend(bench, machine=machine)
+    results.write_configuration(values.configuration(id=bench.meta.id), bench.folder)
+    results.close(bench)
+    return SimpleNamespace(results=bench)
+
+
+def tune(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *nodes: FakeNode, unable: str = ""
+) -> dict[str, Configuration | str]:
+    """Tune on nodes; the host that is called ``unable`` finds nothing."""
+    hosts = {f"node{number}": node for number, node in enumerate(nodes)}
+    cluster = FakeCluster(root=tmp_path / "hosts", monkeypatch=monkeypatch, nodes=hosts)
+
+    def answer(asked: TuneOptions) -> SimpleNamespace:
+        here = next(node for node in nodes if paths.data_dir().name == node.host)
+        assert asked.max_time == 60.0
+        if here.host == unable:
+            raise InconclusiveError("nothing can be used")
+        return tuned_on(here.machine)
+
+    monkeypatch.setattr(tuning, "tune", answer)
+    order = make_order("office", FleetTuneOptions(max_time=60.0))
+    return dict(tune_nodes(cluster, order))
+
+
+def test_each_machine_stores_its_own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = tune(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b"))
+    stored = fleet.read_fleet("office")
+    benches = fleet.read_benches(stored)
+    assert set(answers) == {"a", "b"}
+    assert [bench.meta.machine.hostname for bench in benches.values()] == ["a", "b"]
+    for bench in benches.values():
+        assert results.read_configuration(bench.meta.id) == answers[bench.meta.machine.hostname]
+        assert all((bench.folder / "logs" / f"{run.log}.err").read_text() == "a log" for run in bench.runs)
+
+
+def test_a_machine_that_finds_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = tune(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b"), unable="b")
+    assert answers["b"] == "nothing can be used"
+    (refusal,) = fleet.read_fleet("office").refused.values()
+    assert (refusal.hostname, refusal.reason) == ("b", "nothing can be used")
+    assert list(fleet.read_benches(fleet.read_fleet("office")))
+
+
+def test_a_host_tunes_once_whatever_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = tune(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="a"))
+    assert list(answers) == ["a"]
+    assert len(fleet.read_fleet("office").machines) == 1
+
+
+def test_a_lost_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = tune(tmp_path, monkeypatch, FakeNode(host="a", lost_after=0), FakeNode(host="b"))
+    assert answers["a"] == "the node died"
+    assert isinstance(answers["b"], Configuration)
+
+
+def test_without_machines_nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(GgufspecError, match="no machine"):
+        tune(tmp_path, monkeypatch)
+    assert not fleet.list_fleets()

@@ -22,10 +22,11 @@ from ggufspec.cli import setup
 from ggufspec.errors import BuildError, SourceError
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.build.building import BuildRequest, build
+from ggufspec.llama.build.compilation import FALLBACK, diagnose
 from ggufspec.llama.install import store
 from ggufspec.llama.install.store import Built
 from ggufspec.llama.source.sources import Local
-from ggufspec.steps import BuildProgress, BuildStep
+from ggufspec.steps import BuildProgress, BuildStep, finish
 from tests.support import cuda_parts, fakes
 
 command = setup.build("build")
@@ -128,13 +129,8 @@ def request(tree: Path) -> BuildRequest:
 
 
 def run(tree: Path) -> tuple[Built, list[BuildProgress]]:
-    work = build(request(tree))
     seen: list[BuildProgress] = []
-    while True:
-        try:
-            seen.append(next(work))
-        except StopIteration as end:
-            return end.value, seen
+    return finish(build(request(tree)), seen.append), seen
 
 
 @pytest.mark.parametrize("words", [("-DFAKE=2",), ("-DFAKE=2", "-DGGML_NATIVE=OFF")], ids=str)
@@ -388,13 +384,9 @@ def test_a_build_for_cuda_is_made_with_wheels_and_tested_on_the_cpu(
     cuda_parts.install(paths.cache_dir() / "cuda" / "13.0")
     known = "".join(f'option({name} "" OFF)\n' for name in ("GGML_CUDA", "GGML_BACKEND_DL"))
     tree = scripts(tmp_path / "tree", cmake=known)
-    work = build(BuildRequest(source=Local(tree), backend=Backend.CUDA, jobs=1, architectures=("90",)))
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            built: Built = end.value
-            break
+    built = finish(
+        build(BuildRequest(source=Local(tree), backend=Backend.CUDA, jobs=1, architectures=("90",)))
+    )
     assert built.note == "tested on the CPU only: no NVIDIA driver was found"
     assert {"GGML_CUDA=ON", "GGML_BACKEND_DL=ON", "GGML_NATIVE=OFF"} <= set(built.options)
     assert built.programs == ("llama-completion",)
@@ -441,3 +433,30 @@ def test_a_compiler_cache_stands_before_the_compiler_and_is_recorded(
         f"CMAKE_C_COMPILER_LAUNCHER={cache}" in json.loads((built.path / "build.json").read_text())["options"]
     )
     assert "main.c" in calls.read_text()
+
+
+# The ends of failed builds' logs, and what they mean
+
+
+@pytest.mark.parametrize(
+    ("log", "advice"),
+    [
+        ("fatal error: error writing to /tmp/ccAB.s: No space left on device", "GGUFSPEC_CACHE"),
+        ("c++: fatal error: Killed signal terminated program cc1plus\ncompilation terminated.", "--jobs"),
+        ("cc1plus: out of memory allocating 65536 bytes", "--jobs"),
+        ("CMake Error: CMAKE_CXX_COMPILER not set\nNo CMAKE_CXX_COMPILER could be found.", "C++ compiler"),
+        ("make: g++: command not found\nmake: *** [Makefile:700: unicode.o] Error 127", "C++ compiler"),
+        ("/bin/sh: 1: g++: not found", "C++ compiler"),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_52'", "CUDAARCHS"),
+        ("#error -- unsupported GNU version! gcc versions later than 12 are not supported!", "CUDAHOSTCXX"),
+        ("No CMAKE_CUDA_COMPILER could be found.", "nvcc"),
+        ("/usr/bin/ld: cannot find -lcuda: No such file or directory", "driver"),
+        ("Could NOT find CURL (missing: CURL_LIBRARY CURL_INCLUDE_DIR)", "libcurl"),
+        ("Could NOT find Vulkan (missing: Vulkan_LIBRARY glslc)", "Vulkan SDK"),
+        ('Could not find a package configuration file provided by "hip" with', "ROCm"),
+        ('xcrun: error: unable to find utility "metal", not a developer tool', "xcode-select"),
+        ("something that nobody has seen before", FALLBACK),
+    ],
+)
+def test_a_failure_has_a_hint(log: str, advice: str) -> None:
+    assert advice in diagnose(f"[3/9] Building CXX object\n{log}\nninja: build stopped: subcommand failed.")

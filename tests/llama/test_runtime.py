@@ -115,12 +115,6 @@ def test_draft_arguments_are_passed_to_runs_that_draft() -> None:
     assert _argv("0.3.36", runtime).endswith(" --no-repack ")
 
 
-def test_settings_identify_an_arm() -> None:
-    spec = values.spec(known=False)
-    others = (Runtime(flash_attn="off"), Runtime(args=("--no-repack",)), Runtime(prio=0), Runtime(mmap=False))
-    assert len({replace(spec, runtime=runtime).key for runtime in (Runtime(), *others)}) == 5
-
-
 @pytest.mark.parametrize(
     ("word", "named"),
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import tarfile
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from ggufspec.llama.source.sources import (
     prepare_tree,
     unpack,
 )
-from ggufspec.steps import BuildProgress
+from ggufspec.steps import finish
 
 COMMIT = "0e4802b2ecbaab04b4f829fde4a3096ca19c84b5"
 SDIST = {
@@ -55,15 +54,6 @@ def device(name: str) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
     member.type = tarfile.CHRTYPE
     return member
-
-
-def finish(work: Generator[BuildProgress, None, Tree]) -> Tree:
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            tree: Tree = end.value
-            return tree
 
 
 def git(folder: Path, *words: str) -> str:

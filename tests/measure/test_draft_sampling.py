@@ -134,7 +134,6 @@ def test_results_and_configurations_say_it() -> None:
     assert SettingsRow.record(_spec(Drafting(n_max=3)))["draft_sampling"] is None
     assert configuration.name(_spec()) == "drafter.gguf, γ = 3, probabilistic drafts"
     assert configured.options_of(_spec())["draft_sampling"] is DraftSampling.PROBABILISTIC
-    assert len({_spec(replace(SAMPLED, sampling=way)).key for way in (None, *DraftSampling)}) == 3
 
 
 @pytest.mark.parametrize(

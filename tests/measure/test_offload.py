@@ -56,29 +56,6 @@ def drafting(offload: Offload = ASKED) -> RunResult:
 # What is asked for -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["tensor_split", "split_mode", "main_gpu"])
-def test_whatever_places_both_models_changes_the_key(name: str) -> None:
-    spec = values.spec(Role.DRAFTING, draft=3)
-    other = replace(spec.offload, **{name: getattr(EVERYWHERE, name)})
-    assert replace(spec, offload=other).key != spec.key
-
-
-@pytest.mark.parametrize("name", ["layers", "devices", "cpu_moe"])
-@pytest.mark.parametrize("model", ["target", "drafter"])
-def test_whatever_places_a_model_changes_the_key(model: str, name: str) -> None:
-    spec = values.spec(Role.DRAFTING, draft=3)
-    run, other = getattr(spec.offload, model), getattr(EVERYWHERE, model)
-    changed = replace(run, **{name: getattr(other, name)})
-    assert replace(spec, offload=replace(spec.offload, **{model: changed})).key != spec.key
-
-
-@pytest.mark.parametrize("main_gpu", [None, 0])
-def test_the_first_gpu_is_another_wish_than_none(main_gpu: int | None) -> None:
-    spec = values.spec()
-    same = replace(spec, offload=Offload(main_gpu=main_gpu)).key == spec.key
-    assert same is (main_gpu is None)
-
-
 def test_each_model_keeps_its_own_part() -> None:
     shared = Offload(tensor_split=(3.0, 1.0), split_mode=SplitMode.ROW, main_gpu=1)
     target = replace(shared, target=ModelRun(layers=45, devices=("CUDA0", "CUDA1"), cpu_moe=12))

@@ -124,13 +124,6 @@ def test_a_build_without_rpc_is_refused_before_anything_runs() -> None:
     assert "`ggufspec build` makes one" in (refused.value.hint or "")
 
 
-def test_keys_know_workers_only_where_there_are_some() -> None:
-    plain = values.spec(Role.TARGET)
-    assert replace(plain, offload=Offload(rpc=())).key == plain.key
-    keys = {replace(plain, offload=Offload(rpc=rpc)).key for rpc in ((), (A,), (B,), (A, B), (B, A))}
-    assert len(keys) == 5
-
-
 def test_the_library_gets_workers_as_programs_do() -> None:
     load = ModelLoad(path="T", context_tokens=512, rpc=(A, B))
     run = WorkerRun(

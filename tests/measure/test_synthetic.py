@@ -58,13 +58,6 @@ def _recorded_spec() -> RunSpec:
     )
 
 
-def test_keys_tell_it_apart() -> None:
-    spec = _recorded_spec()
-    dice = [replace(spec, drafting=Drafting(n_max=3, synthetic=rates)) for rates in (RATES, (0.5, 0.5, 0.5))]
-    assert len({spec.key, *(each.key for each in dice)}) == 3
-    assert dice[0].baseline == spec.baseline
-
-
 @pytest.mark.parametrize(
     ("asked", "n_max", "expected"),
     [

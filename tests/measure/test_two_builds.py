@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.measure import prepare_session
 from ggufspec.options import BenchOptions
 from ggufspec.report import frames
-from tests.support import fakes, shell, values
+from tests.support import fakes, shell
 
 QUICK = ("bench", "--pair", "demo", "-n", "32", "-t", "1", "--warmup", "0", "-p", "One", "-p", "Two")
 
@@ -27,9 +26,7 @@ def builds(tmp_path: Path) -> tuple[Path, Path]:
     """An old llama.cpp, and a new one whose target decodes half as fast and whose drafting is as fast."""
     old = fakes.install(tmp_path / "old", **fakes.AT_ONCE)
     new = fakes.install(
-        tmp_path / "new",
-        plain=fakes.answer(fakes.plain_log(38.0)),
-        drafting=fakes.AT_ONCE["drafting"],
+        tmp_path / "new", plain=fakes.answer(fakes.plain_log(38.0)), drafting=fakes.AT_ONCE["drafting"]
     )
     return old, new
 
@@ -91,11 +88,6 @@ def test_one_build_is_stored_and_shown_as_ever(builds: tuple[Path, Path]) -> Non
     assert {spec.build for spec in bench.runs.specs} == {None}
 
 
-def test_a_build_is_part_of_a_key() -> None:
-    spec = values.spec(known=False)
-    assert replace(spec, build="b1-00000000").key != spec.key
-
-
 def test_a_bench_of_two_builds_goes_on_with_the_same_two(
     both: tuple[str, ...], builds: tuple[Path, Path]
 ) -> None:
@@ -120,11 +112,7 @@ def test_what_one_of_two_builds_lacks_is_refused_by_name(builds: tuple[Path, Pat
     old, new = builds
     for name in ("llama-speculative", "llama-completion"):
         program = old / name
-        text = re.sub(
-            r"cat '?(\S+)\.txt'?",
-            r"grep -v -e --spec-draft-p-min \1.txt",
-            program.read_text(),
-        )
+        text = re.sub(r"cat '?(\S+)\.txt'?", r"grep -v -e --spec-draft-p-min \1.txt", program.read_text())
         program.write_text(text)
     with pytest.raises(GgufspecError, match=r"speculative has no --spec-draft-p-min") as refused:
         prepare_session(BenchOptions(pair="demo", llama=(old, new), p_min=0.5, prompt=("Hi",)))

@@ -72,14 +72,7 @@ def _suite(rule: StoppingRule = RULE, **settings: Any) -> RunPlan:
 
 
 def _store(rule: StoppingRule = RULE, name: str = "mine") -> ResultSet:
-    return results.create(
-        replace(
-            values.META,
-            planned_runs=_suite(rule).n_runs,
-            stopping=rule,
-        ),
-        name,
-    )
+    return results.create(replace(values.META, planned_runs=_suite(rule).n_runs, stopping=rule), name)
 
 
 def _record(answer: Callable[[RunSpec], Sample], rule: StoppingRule = RULE, **settings: Any) -> ResultSet:
@@ -226,13 +219,6 @@ def test_a_stored_bench_gives_the_same_table_and_resuming_it_adds_nothing() -> N
     assert len(again.runs) == len(stored.runs)
     results.close(again)
     assert overview.overview(results.load("mine")) == printed
-
-
-@pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
 
 
 BENCH = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-t", "1", "--warmup", "0")

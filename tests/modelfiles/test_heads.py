@@ -445,14 +445,6 @@ def test_settings_of_n_grams_are_an_axis_of_methods_that_use_them() -> None:
     _arms(sweep)
 
 
-def test_older_keys_know_neither_chains_nor_settings() -> None:
-    spec = values.spec(Role.DRAFTING, draft=3)
-    assert replace(spec, drafting=Drafting(n_max=3)).key == spec.key
-    chain = replace(spec, drafting=replace(spec.drafting, first=(Method.NGRAM_MOD,)))
-    settings = replace(chain, drafting=replace(spec.drafting, ngram=NgramSettings(size_n=8)))
-    assert len({spec.key, chain.key, settings.key}) == 3
-
-
 # from a request to a session
 
 
@@ -549,12 +541,7 @@ def test_layers_for_mtp_draft_where_they_are_asked_for(files: Path) -> None:
         ("target", ("drafter",), {"method": "draft-dflash"}, "drafter.gguf drafts by draft-model, not by"),
         ("target", ("eagle3",), {"method": "draft-model"}, "eagle3.gguf drafts by draft-eagle3, not by"),
         ("target", ("eagle3",), {"engine": "binary"}, "only with a draft model, not by draft-eagle3"),
-        (
-            "target",
-            ("eagle3",),
-            {"engine": "inprocess"},
-            "only with a draft model, not by draft-eagle3",
-        ),
+        ("target", ("eagle3",), {"engine": "inprocess"}, "only with a draft model, not by draft-eagle3"),
         ("with-mtp", (), {"method": "draft-mtp", "ngram": NgramSettings(size_n=8)}, "uses size-n"),
         ("target", (), {"method": "ngram-mod", "ngram": NgramSettings(min_hits=2)}, "uses min-hits"),
     ],

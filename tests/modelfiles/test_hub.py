@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ggufspec import errors
-from ggufspec.domain import ModelFile, Pair
+from ggufspec.domain import ModelFile
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.catalog import is_inside
 from ggufspec.modelfiles.hub import choice, search
 from ggufspec.modelfiles.hub.choice import RepoFile
+from ggufspec.steps import finish
 from tests.support import hub_client
 from tests.support.hub_server import Fault, Hub
 
@@ -242,7 +242,7 @@ def test_the_last_pair_is_forgotten_with_its_files(tmp_path: Path, home: Path) -
     assert hub.last_pair() is None
     model = tmp_path / "t.gguf"
     model.touch()
-    pair = result(hub.fetch(hub.survey_fetch("x", parse("demo:target"), None, hub.Access()), hub.Access()))
+    pair = finish(hub.fetch(hub.survey_fetch("x", parse("demo:target"), None, hub.Access()), hub.Access()))
     assert hub.last_pair() == pair
     hub.remember_fetched(hub.survey_fetch("x", parse(str(model)), None, hub.Access()).pair)
     model.unlink()
@@ -250,15 +250,6 @@ def test_the_last_pair_is_forgotten_with_its_files(tmp_path: Path, home: Path) -
         hub.last_pair()
     (home / "data" / "last_pair.json").write_text("[]")
     assert hub.last_pair() is None
-
-
-def result(fetching: Generator[hub.TransferProgress, None, Pair]) -> Pair:
-    while True:
-        try:
-            next(fetching)
-        except StopIteration as end:
-            pair: Pair = end.value
-            return pair
 
 
 @pytest.mark.parametrize(

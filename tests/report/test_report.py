@@ -2,24 +2,34 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from ggufspec.domain import Program, Role, Sample, Status
+from ggufspec import doctor, results
+from ggufspec.analysis import MeasurementWarning, review, texts
+from ggufspec.doctor import finding
+from ggufspec.domain import Program, Role, RunResult, Sample, Sampling, Status, TextAudit
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.logs import LoggedRun
 from ggufspec.options import ShowOptions
 from ggufspec.options.kinds import Word
-from ggufspec.report import frames
+from ggufspec.report import frames, schemas
 from ggufspec.report.rows.runs import LogRow
-from ggufspec.report.text import formats
-from ggufspec.report.text.overview import overview
+from ggufspec.report.schemas import outputs
+from ggufspec.report.text import formats, overview
+from ggufspec.report.text.verdict import audit_line, format_bound
 from ggufspec.results import ResultSet
-from tests.support import values
+from tests.support import shell, swept, values
+from tests.support.schemas import PACKAGE, validate, validator
 
 FRAME = pd.DataFrame(
     {
@@ -146,7 +156,7 @@ def test_the_command_line_offers_exactly_these_formats() -> None:
 
 def test_overview_of_a_whole_bench() -> None:
     bench = values.whole_bench()
-    text = overview(bench).replace(str(bench.folder), "FOLDER").replace(bench.meta.id, "ID")
+    text = overview.overview(bench).replace(str(bench.folder), "FOLDER").replace(bench.meta.id, "ID")
     assert (
         text
         == """\
@@ -166,7 +176,7 @@ Stored as ID: `ggufspec show ID` prints this again, raw logs are in FOLDER/logs
 
 
 def test_overview_shows_failures_and_warnings_and_hides_empty_columns() -> None:
-    text = overview(
+    text = overview.overview(
         values.bench(
             values.run(), values.run(repeat=1, status=Status.CRASHED), doubts={"few-repeats": "more"}
         )
@@ -179,7 +189,7 @@ def test_overview_shows_failures_and_warnings_and_hides_empty_columns() -> None:
 
 
 def test_overview_of_nothing() -> None:
-    assert overview(values.bench()) == "Nothing was measured.\n"
+    assert overview.overview(values.bench()) == "Nothing was measured.\n"
 
 
 def test_logs_table_has_the_documented_keys() -> None:
@@ -194,3 +204,168 @@ def test_logs_table_has_the_documented_keys() -> None:
     assert row["accept_rate"] == pytest.approx(172 / 243)
     assert tuple(row) == LogRow.names()
     assert values.run(Role.DRAFTER).sample.accept_rate is None
+
+
+# What is stored and printed is read back, shown, and valid by its schema
+
+
+STORED = Path(__file__).parents[1] / "stores" / "bench"
+
+
+def test_a_stored_bench_is_read_and_shown(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(STORED, home / "data" / "runs" / "old")
+    bench = results.load("old")
+    assert bench.meta.schema_version == results.SCHEMA_VERSION
+    assert (bench.damage, len(bench.runs) > 2) == ((), True)
+    for words in (
+        ("show", "old"),
+        ("show", "old", "--all", "--variance"),
+        ("show", "old", "--runs", "-o", "csv"),
+        ("report", "old", "--out", str(tmp_path / "report.html")),
+    ):
+        shell.done(*words)
+    rows = json.loads(shell.here("show", "old", "-o", "json").stdout)
+    assert rows
+    validate("summary", rows)
+
+
+def test_a_stored_bench_is_valid_by_its_schema() -> None:
+    meta = validator("results", f"meta-{results.SCHEMA_VERSION}")
+    meta.validate(json.loads((STORED / "meta.json").read_bytes()))
+    run = validator("results", f"run-{results.SCHEMA_VERSION}")
+    for line in (STORED / "runs.jsonl").read_bytes().splitlines():
+        run.validate(json.loads(line))
+
+
+def test_a_stored_configuration_is_read_and_valid() -> None:
+    file = STORED / "configuration.json"
+    content = json.loads(file.read_bytes())
+    validator("results", f"configuration-{results.CONFIGURATION_VERSION}").validate(content)
+    assert results.read_configuration(str(file)).schema_version == results.CONFIGURATION_VERSION
+
+
+def test_the_schemas_in_the_package_are_those_of_the_outputs() -> None:
+    for name, content in outputs.output_schemas().items():
+        assert json.loads((PACKAGE / "report" / "schemas" / name).read_text()) == content, (
+            "write them with scripts/write_schemas.py; once a version was released, and where a field and "
+            "not only its description has changed, raise the output's version first"
+        )
+    assert schemas.VERSIONS.keys() == outputs.OUTPUTS.keys()
+
+
+def test_what_is_printed_now_is_valid() -> None:
+    first, second = swept.swept(), values.whole_bench()
+    for bench in (first, second):
+        results.close(bench)
+        rows = json.loads(shell.here("show", bench.meta.id, "-o", "json").stdout)
+        validate("summary", rows)
+        lines = shell.here("show", bench.meta.id, "-o", "jsonl").stdout.splitlines()
+        assert [json.loads(line) for line in lines] == rows
+    validate(
+        "comparison", json.loads(shell.here("compare", first.meta.id, first.meta.id, "-o", "json").stdout)
+    )
+    for words in ((), ("--vram", "2G")):
+        validate("plan", json.loads(shell.here("plan", "--pair", "demo", *words, "-o", "json").stdout))
+    checkup = doctor.Checkup(findings=(finding.ok("a", "b"), finding.missing("c", "d", "e")), can_run=True)
+    validate("doctor", json.loads(finding.render(checkup, "json")))
+
+
+def test_some_columns_of_a_bench_follow_novalidator() -> None:
+    bench = values.whole_bench()
+    results.close(bench)
+    (row, *_) = json.loads(shell.here("show", bench.meta.id, "--columns", "role", "-o", "json").stdout)
+    assert "schema" not in row
+
+
+@pytest.mark.parametrize(
+    "change", [{"new": 1}, {"role": "judge"}, {"warnings": ["drift"]}, {"schema": "summary-0"}]
+)
+def test_another_shape_is_invalid(change: dict[str, Any]) -> None:
+    bench = values.whole_bench()
+    results.close(bench)
+    rows = json.loads(shell.here("show", bench.meta.id, "-o", "json").stdout)
+    schema = validator("report", schemas.schema_name("summary"))
+    assert schema.is_valid(rows)
+    assert not schema.is_valid([{**rows[0], **change}])
+    assert not schema.is_valid([{name: value for name, value in rows[0].items() if name != "status"}])
+
+
+# What audits of complete texts say together, and the line that people read
+
+
+EVEN, UNEVEN = (100,) * 10, (180, *(90,) * 8, 100)
+
+
+def _run(role: Role, audit: TextAudit | None, *, prompt: str = "p1", repeat: int = 0) -> RunResult:
+    run = values.run(role, prompt=prompt, repeat=repeat, draft=3 if role is Role.DRAFTING else None)
+    return replace(run, audit=audit, sample=replace(run.sample, text=f"words of {prompt}"))
+
+
+def _greedy(tokens: int, *, near_ties: int = 0, divergent: int = 0) -> TextAudit:
+    return TextAudit(tokens=tokens, near_ties=near_ties, divergent=divergent)
+
+
+def test_equal_texts_count_once_and_the_control_is_shown() -> None:
+    own = [_run(Role.TARGET, _greedy(900)), _run(Role.TARGET, _greedy(900), repeat=1)]
+    own[1] = replace(own[1], text_identical=True)
+    drafting = [
+        _run(Role.DRAFTING, _greedy(1000, near_ties=1)),
+        _run(Role.DRAFTING, _greedy(1000, near_ties=1), repeat=1),
+        _run(Role.DRAFTING, _greedy(2000, near_ties=2), prompt="p2"),
+    ]
+    bench = values.bench(*own, *drafting)
+    summary = texts.summarize_by_role(bench.runs)[Role.DRAFTING]
+    assert (summary.texts, summary.tokens, summary.near_ties, summary.divergent) == (2, 3000, 3, 0)
+    assert audit_line(bench) == (
+        "Text audit: drafting 3000 tokens of 2 texts, no divergence (at 95 %: below 78 % of texts; below "
+        "0.100 % of tokens if they differ independently), 3 near-ties; "
+        "the target alone (control) 900 tokens of 1 text, no divergence (at 95 %: below 95 % of texts; below "
+        "0.34 % of tokens if they differ independently); "
+        "1 of 1 repeat of the target alone wrote its first text again."
+    )
+    assert (audit_line(bench) or "none") in overview.overview(bench)
+    rows = frames.summary(bench).set_index("role")
+    assert rows.loc["drafting", "audited_tokens"] == 3000
+    assert rows.loc["drafting", "divergent_texts_bound"] == pytest.approx(1 - 0.05 ** (1 / 2))
+    assert rows.loc["drafting", "divergent_tokens_bound"] == pytest.approx(1 - 0.05 ** (1 / 3000))
+    assert rows.loc["target", "text_identical"]
+    assert frames.runs(bench)["near_tie_tokens"].tolist() == [0, 0, 1, 1, 2]
+
+
+def test_divergent_tokens_and_reasons_are_shown() -> None:
+    bench = values.bench(
+        _run(Role.DRAFTING, _greedy(100, divergent=2)),
+        _run(Role.DRAFTING, TextAudit(tokens=0, unjudged="no library"), prompt="p2"),
+    )
+    assert audit_line(bench) == (
+        "Text audit: drafting 100 tokens of 1 text, 2 divergent (at 95 %: below 100 % of texts; below 6.2 % "
+        "of tokens if they differ independently); "
+        "complete texts were not judged: no library."
+    )
+    assert audit_line(values.bench(values.run())) is None  # an older bench
+
+
+def _sampled(role: Role, places: tuple[int, ...]) -> RunResult:
+    run = _run(role, TextAudit(tokens=sum(places) + 1, places=places, impossible=1))
+    return replace(run, spec=replace(run.spec, sampling=Sampling(temperature=1.0, top_k=0)))
+
+
+def test_sampled_texts_are_tested_together() -> None:
+    bench = values.bench(_sampled(Role.DRAFTING, EVEN), _sampled(Role.TARGET, (1,) * 10))
+    assert audit_line(bench) == (
+        "Text audit: drafting 1001 tokens of 1 text, which follow the target's distribution (p = 1.000, "
+        "1 impossible); the target alone (control) 11 tokens of 1 text, too few to test their distribution."
+    )
+    name = MeasurementWarning.SAMPLED_OTHERWISE.value
+    assert name not in review.warnings(bench)
+    other = values.bench(_sampled(Role.DRAFTING, UNEVEN))
+    assert "do not follow the target's distribution (p < 0.001, 1 impossible)" in (audit_line(other) or "")
+    assert "(1001 tokens)" in review.warnings(other)[name]
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(0.000249, "0.025 %"), (0.00025, "0.025 %"), (0.0101, "1.1 %"), (0.123, "13 %"), (1.0, "100 %")],
+)
+def test_a_bound_is_rounded_up(share: float, shown: str) -> None:
+    assert format_bound(share) == shown

@@ -5,19 +5,23 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from rich.cells import cell_len
 
+from ggufspec import results, units
 from ggufspec.cli.entry import output
-from ggufspec.domain import Build, Role
+from ggufspec.domain import Build, Estimate, Role, Round, RunResult, Status
 from ggufspec.llama.install import releases
 from ggufspec.report import frames
-from ggufspec.report.columns import MOST, Row, TableLayout
+from ggufspec.report.columns import MOST, Row, TableLayout, column, shown
 from ggufspec.report.text import details, formats, overview, tables
-from tests.support import shell, values
+from tests.support import fakes, shell, values
 
 HEADINGS = (
     *("", "model", "GPU layers", "γ", "tokens/s", "accepted", "tokens/round", "speed-up", "verdict"),
@@ -129,13 +133,7 @@ DRAFTERS = (
         "90,000",
         "accepted",
     ),
-    (
-        "c/Model-3-0.5B-GGUF/d-Q8_0.gguf",
-        "873 KiB",
-        "1/7",
-        "",
-        "refused: 1 token differs in the drafter",
-    ),
+    ("c/Model-3-0.5B-GGUF/d-Q8_0.gguf", "873 KiB", "1/7", "", "refused: 1 token differs in the drafter"),
 )
 
 
@@ -189,11 +187,7 @@ def test_the_verdict_comes_first_on_a_terminal_alone(monkeypatch: pytest.MonkeyP
 
 def test_people_see_at_most_ten_columns() -> None:
     bench = values.whole_bench()
-    made = {
-        "category": frames.categories(bench),
-        "prompt": frames.prompts(bench),
-        "run": frames.runs(bench),
-    }
+    made = {"category": frames.categories(bench), "prompt": frames.prompts(bench), "run": frames.runs(bench)}
     for per, frame in made.items():
         names, hidden = details.choose(frame, per)
         filled = [name for name in frame.columns if frame[name].notna().any()]
@@ -279,3 +273,190 @@ def test_a_version_is_llama_cpps_own_with_the_package_beside_it(
 ) -> None:
     build = Build(version=version, commit=commit, backend="cpu", path="/opt/llama.cpp")
     assert str(releases.identify(build)) == text
+
+
+# Tables that have nothing to show say why, and which command would record it
+
+
+QUICK = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "2", "-t", "1")
+
+
+def _bench(*runs: RunResult, engine: str = "binary") -> None:
+    stored = results.create(replace(values.META, engine=engine, command=("test",)), "b")
+    for run in runs:
+        stored = results.append(stored, run)
+    results.close(stored)
+
+
+@pytest.mark.parametrize(
+    ("engine", "other"), [("binary", "server"), ("binary-simple", "server"), ("server", "inprocess")]
+)
+@pytest.mark.parametrize(("per", "what"), [("position", "draft positions"), ("round", "rounds")])
+def test_what_an_engine_does_not_tell_comes_with_one_that_does(
+    per: str, what: str, engine: str, other: str
+) -> None:
+    _bench(values.run(), values.run(Role.DRAFTING, draft=3), engine=engine)
+    done = shell.here("show", "--per", per)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == (
+        f"b has no {what}, because the engine {engine} did not report them: "
+        f"`ggufspec bench --engine {other}` records them\n"
+    )
+
+
+@pytest.mark.parametrize("per", ["position", "round"])
+def test_the_engine_that_tells_most_is_not_sent_elsewhere(per: str) -> None:
+    _bench(values.run(), values.run(Role.DRAFTING, draft=3), engine="inprocess")
+    assert "`ggufspec" not in shell.here("show", "--per", per).stderr
+
+
+@pytest.mark.parametrize("per", ["position", "round"])
+def test_what_was_recorded_is_shown_without_a_word(per: str) -> None:
+    run = values.run(Role.DRAFTING, draft=3, drafted=4, accepted=3)
+    rounds = (Round(2, 2), Round(2, 1))
+    _bench(
+        values.run(),
+        replace(run, sample=replace(run.sample, rounds=rounds, n_rounds=2, accepted_at=(2, 1))),
+        engine="server",
+    )
+    done = shell.here("show", "--per", per)
+    assert (done.returncode, done.stderr) == (0, "")
+    *table, empty, note = done.stdout.splitlines()
+    assert len(table) == 2 + 2 + 2
+    assert empty == ""
+    assert note.endswith(
+        f"columns are hidden: `ggufspec show b --per {per} --columns all` shows all of them."
+    )
+
+
+@pytest.mark.parametrize(
+    ("per", "said"),
+    [
+        ("position", "no arm of b drafts, so it has no draft positions: give a drafter with -md FILE"),
+        ("round", "no arm of b drafts, so it has no rounds: give a drafter with -md FILE"),
+        ("category", "no prompt of b has a category: the prompts of `ggufspec bench --suite domains`"),
+    ],
+)
+@pytest.mark.parametrize("output", ["md", "csv", "json", "jsonl"])
+def test_a_target_alone_on_one_prompt_has_no_detail(per: str, said: str, output: str) -> None:
+    _bench(values.run(), values.run(repeat=1))
+    done = shell.done("show", "--per", per, "-o", output)
+    assert done.stderr.startswith(said)
+    if output == "md":
+        assert done.stdout == ""
+    if output == "json":
+        assert len(json.loads(done.stdout)) == (1 if per == "category" else 0)
+
+
+@pytest.mark.parametrize("per", ["prompt", "category", "position", "round"])
+def test_runs_that_all_failed_are_named(per: str) -> None:
+    _bench(values.run(status=Status.CRASHED))
+    done = shell.here("show", "--per", per)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "no run of b succeeded: `ggufspec show b --runs` shows how each of them ended\n"
+    assert "crashed" in shell.here("show", "b", "--runs").stdout
+
+
+@pytest.mark.parametrize("per", ["prompt", "category", "position", "round", "run"])
+def test_a_bench_without_runs_is_named(per: str) -> None:
+    _bench()
+    done = shell.here("show", "--per", per)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "b has no runs: `ggufspec bench` measures some\n"
+    assert shell.here("show").stdout == "Nothing was measured.\n"
+
+
+def test_tables_with_something_in_them_need_no_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama", **fakes.AT_ONCE)))
+    assert shell.here(*QUICK).returncode == 0
+    for per in ("arm", "prompt", "run"):
+        done = shell.here("show", "--per", per)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout
+
+
+def test_no_stored_costs_say_what_measures_them() -> None:
+    done = shell.here("whatif", "--profile", "list")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "no profile of a pair is stored yet; `ggufspec tune` measures one\n"
+    last = shell.here("whatif", "--profile", "last", "--accept", "0.7")
+    assert last.returncode == 2
+    assert "none is stored yet; `ggufspec tune` measures one" in last.stderr
+
+
+# A declared field is a column of frames, of JSON and of tables for people
+
+
+class SizeRow(Row):
+    """How large a file is."""
+
+    size: int | None = column("bytes", of="size_bytes", help="Of the file.")
+    name: str = shown("file", of=lambda file: file.path.upper())
+
+
+class SpeedOfFileRow(Row):
+    """How fast a file is read."""
+
+    file: SizeRow
+    rate: Estimate | None = column("tokens/s", units.format_rate, of="speed.rate")
+    note: str | None
+    others: list[SizeRow]
+
+
+FAST = SimpleNamespace(
+    file=SimpleNamespace(size_bytes=3, path="a"),
+    speed=SimpleNamespace(rate=Estimate(value=74.0, lo=73.1, hi=74.9)),
+    note="ok",
+    others=(SimpleNamespace(size_bytes=4, path="b"),),
+)
+ABSENT = {"file": None, "speed": None, "note": "slow", "others": ()}
+
+
+def test_an_estimate_is_three_columns_and_a_row_within_is_all_of_its_columns() -> None:
+    assert SpeedOfFileRow.names() == ("size", "rate", "rate_lo", "rate_hi", "note", "others")
+    values = SpeedOfFileRow.record(FAST)
+    assert [values[name] for name in ("size", "rate", "rate_lo", "rate_hi")] == [3, 74.0, 73.1, 74.9]
+    assert SpeedOfFileRow.description == "How fast a file is read.\n\nHow large a file is."
+
+
+def test_what_is_absent_on_the_way_to_a_value_is_none_and_no_text() -> None:
+    values = SpeedOfFileRow.record(ABSENT)
+    assert [values[name] for name in ("size", "rate", "rate_lo", "rate_hi")] == [None] * 4
+    assert SpeedOfFileRow.columns["name"].text(ABSENT) == ""
+
+
+def test_json_has_objects_within_and_nothing_that_only_people_see() -> None:
+    assert SpeedOfFileRow.to_json(FAST) == {
+        "size": 3,
+        "rate": {"value": 74.0, "lo": 73.1, "hi": 74.9, "assumed_spread": None},
+        "note": "ok",
+        "others": [{"size": 4}],
+    }
+
+
+def test_a_table_has_the_named_columns_that_tell_something() -> None:
+    layout = TableLayout(row=SpeedOfFileRow, names=("name", "rate", "note", "size"), if_varied=("size",))
+    filled = layout.fill([FAST, ABSENT])
+    assert [shown.head for shown in filled.columns] == ["file", "tokens/s", "note"]
+    assert [cell.text for cell in filled.rows[0]] == ["A", "74.00 [73.10, 74.90]", "ok"]
+    assert [cell.key for cell in filled.rows[1]] == [None, None, "slow"]
+    assert tables.render(filled, "md").splitlines()[2] == "| A      | 74.00 [73.10, 74.90] | ok     |"
+    same = layout.fill([FAST, FAST])
+    assert [shown.head for shown in same.columns] == ["file", "tokens/s"]  # ok alone says nothing
+
+
+def test_a_setting_without_a_text_is_its_default_which_differs_from_a_text_in_rows_of_one_kind() -> None:
+    layout = TableLayout(
+        row=SpeedOfFileRow,
+        names=("name", "note"),
+        if_varied=("note",),
+        blank_is_default=("note",),
+        kind="name",
+    )
+    (other,) = FAST.others
+    blank, elsewhere = (
+        SimpleNamespace(file=file, speed=FAST.speed, note="", others=()) for file in (FAST.file, other)
+    )
+    for items, heads in (((FAST, blank), ["file", "note"]), ((FAST, elsewhere), ["file"])):
+        slow = [SimpleNamespace(**{**vars(item), "note": item.note and "slow"}) for item in items]
+        assert [column.head for column in layout.fill(slow).columns] == heads

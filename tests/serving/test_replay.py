@@ -21,7 +21,7 @@ from ggufspec.prompts import Message, RecordedRequest
 from ggufspec.report import frames
 from ggufspec.report.text import overview
 from ggufspec.units import format_duration
-from tests.support import fake_server, fakes, values
+from tests.support import fake_server, fakes
 from tests.support.fake_server import FakeServer
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -276,13 +276,6 @@ def test_a_conversation_stands_before_each_prompt(
 
 
 # What is sent
-
-
-def test_recorded_arrivals_are_part_of_a_key() -> None:
-    prompt = Prompt(id="a", text="x")
-    spec = replace(values.spec(), traffic=Traffic(users=1, prompts=(prompt,), n_requests=5))
-    recorded = replace(spec, traffic=replace(spec.traffic, arrivals=(0.0,), answer_tokens=(5,)))
-    assert recorded.key != spec.key
 
 
 def test_recorded_requests_arrive_once_and_in_time() -> None:

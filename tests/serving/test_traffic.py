@@ -631,13 +631,6 @@ def test_methods_that_learn_from_requests_are_named(llama: Path) -> None:
     assert any("ngram-mod learns from earlier requests" in note for note in notes)
 
 
-def test_keys_of_runs_know_the_users_and_older_keys_stay() -> None:
-    alone = values.spec()
-    assert replace(alone, traffic=None).key == alone.key
-    keys = {replace(alone, traffic=Traffic(users=users)).key for users in (1, 2)}
-    assert len(keys | {alone.key}) == 3
-
-
 def _served(
     users: int, rate: float, *, draft: int | None = None, repeat: int = 0, same: bool = True
 ) -> RunResult:

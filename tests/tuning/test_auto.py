@@ -44,11 +44,9 @@ QUICKLY: dict[str, Any] = {"max_time": 60.0, "threads": 1, "serve_ctx": 1024}
 
 
 @pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server", fake_server.Behaviour(noise=0.001))
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+def llama(llama: Path) -> Path:
+    fake_server.program(llama / "llama-server", fake_server.Behaviour(noise=0.001))
+    return llama
 
 
 @pytest.fixture
@@ -80,23 +78,6 @@ def test_everything_that_may_draft_is_found_by_its_header(family: Hub, llama: Pa
         for repo, file in (("me/Model-3-8B-GGUF", "m-Q4_K_M.gguf"), ("a/Model-3-1B-GGUF", "d-Q8_0.gguf"))
     )
     assert not [*hub.cached_files(hub.Access())]
-
-
-def test_a_head_beside_a_target_and_layers_inside_it_are_found(
-    loopback: Hub, llama: Path, tmp_path: Path
-) -> None:
-    """Once each: the target is not its own drafter."""
-    target = models.write_model(tmp_path / "m.gguf", *models.with_mtp(n_ff=4096, context=4096))
-    head = models.write_model(tmp_path / "h.gguf", *models.eagle3())
-    loopback.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": target, "eagle3-m-Q8_0.gguf": head})
-    found = tuning.find_sources(AutoOptions(target=TARGET))
-    drafting = [
-        (source.name, source.method) for source in found.tried if source.method and source.method.is_head
-    ]
-    assert drafting == [
-        ("me/Model-3-8B-GGUF/eagle3-m-Q8_0.gguf", Method.DRAFT_EAGLE3),
-        ("layers of the target", Method.DRAFT_MTP),
-    ]
 
 
 def test_no_secret_is_stored_with_a_tuning() -> None:
@@ -343,25 +324,23 @@ def test_an_interrupted_start_of_the_server_measures_nothing_again(
     assert {name: len(results.load(name).runs) for name in results.ids()} == measured
 
 
-@pytest.mark.parametrize("interrupted", [False, True], ids=["at once", "killed while downloading"])
-def test_from_an_empty_cache_to_an_answering_server(
-    family: Hub, llama: Path, home: Path, interrupted: bool
+def test_from_an_empty_cache_to_an_answering_server_killed_while_it_downloads(
+    family: Hub, llama: Path, home: Path
 ) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         port = holder.getsockname()[1]
     target = hub_client.blob(home, family, "me/Model-3-8B-GGUF/m-Q4_K_M.gguf")
-    if interrupted:
-        fault = Fault(where=target.name, times=99, hold_after=4 << 20)
-        family.faults.append(fault)
-        process = _start(family, home, llama, port)
-        partial = target.with_name(f"{target.name}.incomplete")
-        shell.wait_until(lambda: partial.exists() and partial.stat().st_size >= 3 << 20, 60)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        family.faults.clear()
-        fault.release.set()
-        held = partial.stat().st_size
+    fault = Fault(where=target.name, times=99, hold_after=4 << 20)
+    family.faults.append(fault)
+    process = _start(family, home, llama, port)
+    partial = target.with_name(f"{target.name}.incomplete")
+    shell.wait_until(lambda: partial.exists() and partial.stat().st_size >= 3 << 20, 60)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    family.faults.clear()
+    fault.release.set()
+    held = partial.stat().st_size
     process = _start(family, home, llama, port)
     try:
         shell.wait_until(lambda: _is_healthy(process, port), 100)
@@ -373,9 +352,8 @@ def test_from_an_empty_cache_to_an_answering_server(
     assert last["pid"] == process.pid, err
     assert last["argv"][last["argv"].index("--port") + 1] == str(port)
     assert "--model-draft" in last["argv"]
-    if interrupted:
-        asked = {seen.headers.get("range") for seen in family.content_requests()}
-        assert f"bytes={held}-" in asked
+    asked = {seen.headers.get("range") for seen in family.content_requests()}
+    assert f"bytes={held}-" in asked
 
 
 def _start(hub: Hub, home: Path, llama: Path, port: int) -> subprocess.Popen[str]:

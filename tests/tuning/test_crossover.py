@@ -32,6 +32,7 @@ from ggufspec.report.rows.plans import CrossoverRow
 from ggufspec.report.text import crossovers
 from ggufspec.results import CrossoverAxes, ResultSet
 from ggufspec.stats import Estimate
+from ggufspec.steps import finish
 from ggufspec.tuning import CrossoverPlan, looking
 from ggufspec.tuning.budgeting import Pace
 from tests.support import crossed, fake_server, fakes, shell, values
@@ -232,13 +233,7 @@ def test_the_policy_is_a_sentence() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("gain", "policy"),
-    [
-        (1.5, "Draft with γ = 8."),
-        (0.5, "Do not draft."),
-    ],
-)
+@pytest.mark.parametrize(("gain", "policy"), [(1.5, "Draft with γ = 8."), (0.5, "Do not draft.")])
 def test_the_policy_is_short_where_it_can_be(gain: float, policy: str) -> None:
     stored = crossed.bench(ENDS, lambda users, depth, draft: gain + draft / 1000)
     found = map_crossover(stored, CrossoverAxes(users=(1, 8), depths=(0, 4096)))
@@ -354,11 +349,11 @@ def test_the_ends_are_measured_first_and_of_many_users_a_middle() -> None:
 
 
 def test_without_the_library_cells_are_interpolated_and_a_note_says_why(llama: Path) -> None:
-    plan = _finish(tuning.expect_cells(_plan()))
+    plan = finish(tuning.expect_cells(_plan()))
     assert plan.rounds == ()
     assert plan.session.notes[-1].startswith("forecasts: interpolated between measured cells, because ")
     ends = _plan(parallel=(1, 2), depth=(0,))
-    assert _finish(tuning.expect_cells(ends)) is ends  # all of its cells are measured first
+    assert finish(tuning.expect_cells(ends)) is ends  # all of its cells are measured first
 
 
 def test_what_a_crossover_expected_is_not_computed_again(llama: Path) -> None:
@@ -370,9 +365,9 @@ def test_what_a_crossover_expected_is_not_computed_again(llama: Path) -> None:
     )
     stored = crossed.bench([(1, 0), (4, 0)], _gain)
     profiles.keep_rounds(rounds, stored.folder)
-    assert _finish(tuning.expect_cells(plan, resume=stored.meta.id)).rounds == rounds
+    assert finish(tuning.expect_cells(plan, resume=stored.meta.id)).rounds == rounds
     more = _plan(parallel=(1, 2, 4, 8), depth=(0,))
-    assert _finish(tuning.expect_cells(more, resume=stored.meta.id)).rounds == ()
+    assert finish(tuning.expect_cells(more, resume=stored.meta.id)).rounds == ()
 
 
 def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,7 +420,7 @@ def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.
     monkeypatch.setattr("ggufspec.tuning.looking.measure_start", start)
     monkeypatch.setattr("ggufspec.forecast.profiles.traces", traces)
     monkeypatch.setattr("ggufspec.tuning.calibrating.curves", curves)
-    plan = _finish(tuning.expect_cells(_plan(max_time=500.0)))
+    plan = finish(tuning.expect_cells(_plan(max_time=500.0)))
     assert plan.session.notes[-1].startswith("forecasts: the server is computed for every cell")
     assert any(note.startswith("--max-time 500s: 4 cells first, 3 repeats of") for note in plan.session.notes)
     places = [(one.users, one.depth, one.draft) for one in plan.rounds]
@@ -461,36 +456,25 @@ def _plan(max_time: float | None = None, **options: Any) -> CrossoverPlan:
     return tuning.prepare_crossover(CrossoverOptions(**{**given, "max_time": max_time, **options}))
 
 
-def _finish(steps: Generator[Any, None, CrossoverPlan]) -> CrossoverPlan:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            plan: CrossoverPlan = end.value
-            return plan
-
-
 def _point(tokens: int, seconds: float) -> Point:
     return Point(tokens=tokens, depth=0, seconds=Estimate(value=seconds, lo=None, hi=None))
 
 
 def _run_steps(plan: CrossoverPlan, gain: crossed.Gain, **more: Any) -> tuple[list[Any], CrossoverMap]:
     """Answer each step with invented runs of all cells so far; return what was asked for, and the map."""
-    steps = tuning.measure_crossover(plan)
-    step = next(steps)
     done: dict[tuple[int, int], int] = {}
     asked = []
-    while True:
+
+    def measure(step: Any) -> ResultSet:
         places = [
             (block.arms[0].n_slots, block.arms[0].traffic.depth if block.arms[0].traffic else 0)
             for block in step.session.suite.blocks
         ]
         asked.append((places, step.session.suite.repeats))
-        done |= dict.fromkeys(places, step.session.suite.repeats)
-        try:
-            step = steps.send(crossed.bench(done, gain, repeats_of=done, **more))
-        except StopIteration as end:
-            return asked, end.value
+        done.update(dict.fromkeys(places, step.session.suite.repeats))
+        return crossed.bench(done, gain, repeats_of=done, **more)
+
+    return asked, finish(tuning.measure_crossover(plan), measure)
 
 
 def test_cells_in_doubt_are_measured_after_the_ends(llama: Path) -> None:

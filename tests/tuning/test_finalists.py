@@ -34,6 +34,7 @@ from ggufspec.report import frames
 from ggufspec.report.rows.plans import FinalistRow
 from ggufspec.report.text import formats, tuned as tuned_report
 from ggufspec.results import ResultSet
+from ggufspec.steps import finish
 from ggufspec.tuning import Plan, Prospect, Spent, Tuned, TuningForecast, budgeting
 from ggufspec.tuning.budgeting import Pace
 from tests.support import fake_server, fakes, scripted, values
@@ -118,11 +119,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     drafting = [_arm(size) for size in (3, 8)]
     block = replace(session.suite.blocks[0], arms=(drafting[0].baseline, *drafting))
     return Plan(
-        session=session,
-        serving=Serving(context=512),
-        blocks=(block,),
-        vram_bytes=None,
-        precision=None,
+        session=session, serving=Serving(context=512), blocks=(block,), vram_bytes=None, precision=None
     )
 
 
@@ -223,15 +220,11 @@ def _measure(session: Session, clock: Clock, slowdown: float) -> ResultSet:
 
 def _finish(steps: Any, clock: Clock, slowdown: float) -> Tuned | InconclusiveError:
     """Measure each bench of a tuning; return how it ends."""
-    bench = next(steps)
-    while True:
-        try:
-            bench = steps.send(_measure(bench.session, clock, slowdown))
-        except StopIteration as end:
-            tuned: Tuned = end.value
-            return tuned
-        except InconclusiveError as error:
-            return error
+    try:
+        tuned: Tuned = finish(steps, lambda bench: _measure(bench.session, clock, slowdown))
+    except InconclusiveError as error:
+        return error
+    return tuned
 
 
 @pytest.mark.parametrize("slowdown", [0.2, 1.0, 5.0, 20.0])
@@ -292,10 +285,7 @@ def test_fewer_finalists_are_measured_where_the_forecast_was_slow(plan: Plan) ->
             "the time was over before the target alone was measured",
         ),
         ([*_failed(Status.CRASHED)], "none of 6 runs of the target alone succeeded (crashed)"),
-        (
-            [*_apart()],
-            APART,
-        ),
+        ([*_apart()], APART),
         ([*_runs(g3=1.5)], None),
     ],
     ids=["nothing", "no target", "failed", "apart", "usable"],

@@ -20,6 +20,7 @@ from ggufspec.forecast.trace import DraftTrace
 from ggufspec.measure import Deadline, prepare_session
 from ggufspec.options import BenchOptions
 from ggufspec.stats import Estimate
+from ggufspec.steps import finish
 from ggufspec.tuning import Plan, TuningForecast, looking, planning
 from tests.support import fake_server, fakes, scripted, timed
 from tests.support.scripted import Scripted
@@ -175,11 +176,7 @@ def _look(
     limited = replace(plan, session=replace(plan.session, engine=server), deadline=deadline)
     notes: list[str] = []
     steps: Generator[Any, None, TuningForecast] = looking.forecast_configurations(limited, **more)
-    while True:
-        try:
-            notes += next(steps).notes
-        except StopIteration as end:
-            return end.value, library, notes
+    return finish(steps, lambda event: notes.extend(event.notes)), library, notes
 
 
 def test_the_forecast_takes_no_more_than_was_planned(

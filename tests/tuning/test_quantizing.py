@@ -26,12 +26,10 @@ cp "$2" "$3"
 
 
 @pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server")
-    fakes.program(folder / "llama-quantize", COPIES)
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+def llama(llama: Path) -> Path:
+    fake_server.program(llama / "llama-server")
+    fakes.program(llama / "llama-quantize", COPIES)
+    return llama
 
 
 def _calls(llama: Path) -> list[list[str]]:
@@ -123,11 +121,7 @@ def test_a_tuning_tries_the_drafters_in_every_quantization(
 ) -> None:
     monkeypatch.setattr("ggufspec.engines.check_library", lambda install: None)
     asked = TuneOptions(
-        pair="demo",
-        prompt="Hello",
-        n_predict=32,
-        method="draft-model",
-        quantize_drafter=("Q4_0",),
+        pair="demo", prompt="Hello", n_predict=32, method="draft-model", quantize_drafter=("Q4_0",)
     )
     plan = tuning.prepare_tuning(asked)
     tried = {

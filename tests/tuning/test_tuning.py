@@ -97,13 +97,11 @@ def _prospect(rate: float, arm: RunSpec, **by_category: float) -> Prospect:
 
 
 @pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def llama(llama: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A llama.cpp of fake programs; nothing is traced with its library."""
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    fake_server.program(llama / "llama-server")
     quick_look.use(monkeypatch.setattr)
-    return folder
+    return llama
 
 
 def _text(name: str) -> TracedTexts:

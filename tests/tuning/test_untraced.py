@@ -17,9 +17,11 @@ from ggufspec.errors import NoInstallError, TimeLimitError
 from ggufspec.forecast.trace import DraftTrace
 from ggufspec.measure import Deadline
 from ggufspec.options import TuneOptions
+from ggufspec.results import ResultSet
+from ggufspec.steps import finish
 from ggufspec.tuning import Plan, TuningForecast, looking, prospects
 from ggufspec.tuning.planning import prepare_tuning
-from tests.support import fake_server, fakes, scripted, values
+from tests.support import fake_server, scripted, values
 from tests.support.scripted import Scripted
 from tests.support.walks import rounds_of
 
@@ -28,12 +30,10 @@ LOAD_S, TOKEN_S = 1.0, 0.01
 
 
 @pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def llama(llama: Path) -> Path:
     """Programs alone, as a container or a package without libraries has them."""
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+    fake_server.program(llama / "llama-server")
+    return llama
 
 
 @dataclass
@@ -112,10 +112,7 @@ def _answer_in_rounds(spec: RunSpec) -> Sample:
     n_predict = spec.n_predict
     if spec.drafting is None:
         return Sample(
-            status=Status.OK,
-            program=Program.SERVER,
-            gen_tokens=n_predict,
-            gen_s=(n_predict - 1) * TOKEN_S,
+            status=Status.OK, program=Program.SERVER, gen_tokens=n_predict, gen_s=(n_predict - 1) * TOKEN_S
         )
     rounds = _walk(spec.drafting.n_max, n_predict)
     seconds = sum(_ROUND_S + _DRAFT_S * entry.drafted if entry.drafted else TOKEN_S for entry in rounds)
@@ -235,12 +232,13 @@ def test_with_a_library_only_the_edge_is_followed(llama: Path, monkeypatch: pyte
 def _measure(plan: Plan, outlook: TuningForecast) -> tuple[tuning.Tuned, list[tuning.NextBench]]:
     """Measure finalists on a machine on which a draft of ``BEST`` tokens with p-min 0.5 is the fastest."""
     steps: Generator[tuning.NextBench, Any, tuning.Tuned] = tuning.measure_finalists(plan, outlook)
-    benches = [next(steps)]
-    while True:
-        try:
-            benches.append(steps.send(values.bench(*_runs(benches[-1]))))
-        except StopIteration as end:
-            return end.value, benches
+    benches = list[tuning.NextBench]()
+
+    def measure(bench: tuning.NextBench) -> ResultSet:
+        benches.append(bench)
+        return values.bench(*_runs(bench))
+
+    return finish(steps, measure), benches
 
 
 def _arms(bench: tuning.NextBench) -> Iterator[RunSpec]:
