@@ -6,7 +6,7 @@ import click
 
 from ggufspec import api
 from ggufspec.cli.entry.command import command_of
-from ggufspec.cli.entry.output import echo, emit
+from ggufspec.cli.entry.output import echo, emit_page
 from ggufspec.cli.entry.terminal import Terminal, words_of_process
 from ggufspec.errors import GgufspecError, InconclusiveError
 from ggufspec.options import BisectOptions, CompareOptions
@@ -33,7 +33,7 @@ def compare(asked: CompareOptions) -> None:
     from ggufspec.analysis import comparing, guarding
     from ggufspec.cli import fleet
     from ggufspec.cli.steps import benches as stored
-    from ggufspec.report.text import comparison, formats, tables
+    from ggufspec.report.text import comparison
 
     if asked.per is not None:
         if len(benches) != _SIDES or asked.tuned is not None or asked.fail_slower is not None or asked.strict:
@@ -51,14 +51,14 @@ def compare(asked: CompareOptions) -> None:
     guard = None
     if asked.fail_slower is not None and guarding.is_testable(changes):
         guard = guarding.guard(changes, asked.fail_slower)
-    if asked.output in tables.FOR_PEOPLE:
-        metas = first[0].meta, (second or first)[0].meta
-        emit(comparison.comparison(changes, *metas, asked.output, guard), asked.out)
-    else:
-        from ggufspec.report import frames
-
-        rows = frames.comparison(changes, guard)
-        emit(formats.render(rows, asked.output, title="comparison", schema="comparison"), asked.out)
+    metas = first[0].meta, (second or first)[0].meta
+    emit_page(
+        lambda: comparison.comparison(changes, *metas, asked.output, guard),
+        lambda frames: frames.comparison(changes, guard),
+        *(asked.output, asked.out),
+        title="comparison",
+        schema="comparison",
+    )
     if asked.fail_slower is not None:
         guarding.raise_if_slower(guard or guarding.guard(changes, asked.fail_slower))
     if asked.strict:
@@ -93,7 +93,7 @@ def bisect(asked: BisectOptions) -> None:
     ggufspec bisect b4000 b4500 --source ~/llama.cpp --quantity acceptance --draft 8
     """
     from ggufspec.cli.steps import benches
-    from ggufspec.report.text import comparison as text, formats, tables
+    from ggufspec.report.text import comparison as text
     from ggufspec.tuning.bisect import BisectFinding, Bisection
 
     terminal = Terminal()
@@ -106,13 +106,12 @@ def bisect(asked: BisectOptions) -> None:
             echo(f"Interrupted.{benches.describe_command(command)}", err=True)
         raise
     bisection, verdict = found.bisection, found.verdict
-    if asked.output in tables.FOR_PEOPLE:
-        emit(text.bisection(bisection, verdict, asked.output), asked.out)
-    else:
-        from ggufspec.report import frames
-
-        rows = frames.bisection(bisection, verdict)
-        emit(formats.render(rows, asked.output, title="bisection"), asked.out)
+    emit_page(
+        lambda: text.bisection(bisection, verdict, asked.output),
+        lambda frames: frames.bisection(bisection, verdict),
+        *(asked.output, asked.out),
+        title="bisection",
+    )
     if verdict.finding in {BisectFinding.NO_DIFFERENCE, BisectFinding.UNDECIDED}:
         raise InconclusiveError(
             text.conclusion(bisection, verdict),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,7 +11,7 @@ from ggufspec import options
 from ggufspec.choices import Where
 from ggufspec.cli.entry import output
 from ggufspec.cli.entry.command import command_of, group_of
-from ggufspec.cli.entry.output import echo, emit
+from ggufspec.cli.entry.output import echo, emit_page
 from ggufspec.cli.entry.terminal import words_of_process
 from ggufspec.errors import GgufspecError, ResultsError
 
@@ -121,27 +121,26 @@ def tune(asked: options.FleetTuneOptions) -> None:
 def _print_plan(cluster: Cluster, order: Order, asked: options.FleetSweepOptions) -> None:
     """Print which machine would measure what: for people its blocks and time, otherwise a row per block."""
     from ggufspec import fleet, units
-    from ggufspec.report.text import formats, tables
+    from ggufspec.report.text import tables
 
     plan = fleet.plan_fleet(*fleet.prepare_nodes(cluster, order), Where(asked.where))
-    if asked.output not in tables.FOR_PEOPLE:
-        from ggufspec.report import frames
 
-        blocks = ({**job._asdict(), "host": plan.hosts[job.machine]} for job in plan.simulation.measured)
-        emit(formats.render(frames.planned_blocks(blocks), asked.output, title="blocks"), asked.out)
-        return
-    rows = []
-    for machine, host in plan.hosts.items():
-        jobs = [job for job in plan.simulation.measured if job.machine == machine]
-        time = units.format_duration(max((job.until_s for job in jobs), default=0.0))
-        rows.append((machine, host, str(len(jobs)), time))
-    lines = [
-        tables.grid(("machine", "host", "blocks", "time"), rows, asked.output),
-        "",
-        f"About {units.format_duration(plan.simulation.makespan_s)}.",
-        *(f"{host} would take no part: {reason}." for host, reason in plan.refused.items()),
-    ]
-    emit("\n".join(lines) + "\n", asked.out)
+    def page() -> str:
+        rows = []
+        for machine, host in plan.hosts.items():
+            jobs = [job for job in plan.simulation.measured if job.machine == machine]
+            time = units.format_duration(max((job.until_s for job in jobs), default=0.0))
+            rows.append((machine, host, str(len(jobs)), time))
+        lines = [
+            tables.grid(("machine", "host", "blocks", "time"), rows, asked.output),
+            "",
+            f"About {units.format_duration(plan.simulation.makespan_s)}.",
+            *(f"{host} would take no part: {reason}." for host, reason in plan.refused.items()),
+        ]
+        return "\n".join(lines) + "\n"
+
+    blocks = [{**job._asdict(), "host": plan.hosts[job.machine]} for job in plan.simulation.measured]
+    emit_page(page, lambda frames: frames.planned_blocks(blocks), asked.output, asked.out, title="blocks")
 
 
 @command_of(options.AddressOption)
@@ -206,7 +205,7 @@ def print_comparisons(before: str, after: str, *, threshold: float, output: str,
     """
     from ggufspec import fleet
     from ggufspec.analysis import comparing
-    from ggufspec.report.text import comparison, formats, tables
+    from ggufspec.report.text import comparison
 
     first, second = (fleet.read_benches(fleet.read_fleet(name)) for name in (before, after))
     changes = {
@@ -216,37 +215,36 @@ def print_comparisons(before: str, after: str, *, threshold: float, output: str,
     }
     if not changes:
         raise ResultsError(f"{before} and {after} have no machine in common", "see: ggufspec fleet show NAME")
-    if output not in tables.FOR_PEOPLE:
-        from ggufspec.report import frames
 
-        joined = frames.join_machines({machine: frames.comparison(one) for machine, one in changes.items()})
-        emit(formats.render(joined, output, title="comparison"), out)
-        return
-    pages = [
-        f"{machine}\n\n{comparison.comparison(one, first[machine].meta, second[machine].meta, output)}"
-        for machine, one in changes.items()
-    ]
-    others = sorted(first.keys() ^ second.keys())
-    note = f"\nin one of them only: {', '.join(others)}\n" if others else ""
-    emit("\n".join(pages) + note, out)
+    def page() -> str:
+        pages = [
+            f"{machine}\n\n{comparison.comparison(one, first[machine].meta, second[machine].meta, output)}"
+            for machine, one in changes.items()
+        ]
+        others = sorted(first.keys() ^ second.keys())
+        return "\n".join(pages) + (f"\nin one of them only: {', '.join(others)}\n" if others else "")
+
+    def rows(frames: Any) -> Any:
+        return frames.join_machines({machine: frames.comparison(one) for machine, one in changes.items()})
+
+    emit_page(page, rows, output, out, title="comparison")
 
 
 def print_fleet(name: str, output: str, out: Path | None) -> None:
     """Print the table of a fleet; for people also what was not measured, and why."""
     from ggufspec import fleet
-    from ggufspec.report.text import formats, overview, tables
+    from ggufspec.report.text import overview
 
     stored = fleet.read_fleet(name)
     benches = fleet.read_benches(stored)
-    if output in tables.FOR_PEOPLE:
+
+    def page() -> str:
         table = overview.machine_table(benches, output) or "Nothing was measured."
         lines = (table, "", *fleet.describe_unmeasured(stored), *overview.list_warnings(benches))
-        emit("\n".join(lines).rstrip("\n") + "\n", out)
-        return
-    from ggufspec.report import frames
+        return "\n".join(lines).rstrip("\n") + "\n"
 
     origin = {"fleet": stored.fleet.name, "date": stored.fleet.started_at}
-    emit(formats.render(frames.machines(benches), output, title="machines", origin=origin), out)
+    emit_page(page, lambda frames: frames.machines(benches), output, out, title="machines", origin=origin)
 
 
 _OPEN = """\

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ggufspec import api
 from ggufspec.cli.entry.command import command_of, usage_errors
-from ggufspec.cli.entry.output import echo, echo_sentence, emit
+from ggufspec.cli.entry.output import echo, echo_sentence, emit, emit_page
 from ggufspec.options import PlanOptions, WhatIfOptions
 from ggufspec.units import format_bytes, format_rate
 
@@ -36,7 +37,7 @@ def plan(asked: PlanOptions) -> None:
     """
     from ggufspec.modelfiles import memory
     from ggufspec.modelfiles.compat import mtp_layers
-    from ggufspec.report.text import formats, projections, tables
+    from ggufspec.report.text import projections
 
     with usage_errors():
         planned = api.plan(asked)
@@ -52,13 +53,13 @@ def plan(asked: PlanOptions) -> None:
             echo(f"note: the memory for the {role} is uncertain: {doubt}", err=True)
     for note in planned.notes:
         echo_sentence(note)
-    if asked.output not in tables.FOR_PEOPLE:
-        from ggufspec.report import frames
-
-        rows = frames.memory_plans(planned)
-        emit(formats.render(rows, asked.output, title="plan", schema="plan"), asked.out)
-        return
-    emit(f"{_describe_fit(planned)}\n\n{projections.memory_plan(planned, asked.output)}", asked.out)
+    emit_page(
+        lambda: f"{_describe_fit(planned)}\n\n{projections.memory_plan(planned, asked.output)}",
+        lambda frames: frames.memory_plans(planned),
+        *(asked.output, asked.out),
+        title="plan",
+        schema="plan",
+    )
 
 
 def _describe_fit(planned: planning.Planned) -> str:
@@ -131,7 +132,7 @@ def whatif(asked: WhatIfOptions) -> None:
     ggufspec whatif --url http://127.0.0.1:8081 --url http://127.0.0.1:8080
     """
     from ggufspec.forecast import costs, whatif
-    from ggufspec.report.text import formats, projections, tables
+    from ggufspec.report.text import projections
 
     if asked.machine == "list":
         lines = (f"{key:12} {whatif.describe_device(device)}\n" for key, device in costs.DEVICES.items())
@@ -143,24 +144,17 @@ def whatif(asked: WhatIfOptions) -> None:
             echo("no profile of a pair is stored yet; `ggufspec tune` measures one", err=True)
         emit(stored, asked.out)
         return
+    form = asked.output, asked.out
     if asked.names_servers:
         served = api.whatif_served(asked)
         for sentence in served.basis:
             echo_sentence(sentence)
-        if asked.output in tables.FOR_PEOPLE:
-            emit(projections.of_server(served, asked.output), asked.out)
-        else:
-            from ggufspec.report import frames
-
-            emit(formats.render(frames.served_forecasts(served), asked.output), asked.out)
+        page = partial(projections.of_server, served, asked.output)
+        emit_page(page, lambda frames: frames.served_forecasts(served), *form)
         return
     with usage_errors():
         answer = api.whatif(asked)
     for note in answer.notes:
         echo_sentence(note)
-    if asked.output in tables.FOR_PEOPLE:
-        emit(projections.surface(answer, asked.output), asked.out)
-    else:
-        from ggufspec.report import frames
-
-        emit(formats.render(frames.outlooks(answer), asked.output), asked.out)
+    page = partial(projections.surface, answer, asked.output)
+    emit_page(page, lambda frames: frames.outlooks(answer), *form)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 _NUMBER = r"\d*\.?\d+"
 _RANGE = re.compile(rf"(?P<first>{_NUMBER})-(?P<last>{_NUMBER})(?:\+(?P<step>{_NUMBER}))?")
@@ -24,14 +25,10 @@ class Steady:
     """Every token is accepted with the same chance α, whatever came before: the model of Leviathan et al."""
 
     alpha: float
+    most: ClassVar[int | None] = None  # it says something about drafts of any length
 
     def __post_init__(self) -> None:
         _check_share(self.alpha)
-
-    @property
-    def most(self) -> int | None:
-        """The longest draft that this says something about: any."""
-        return None
 
     def accepted(self, n_max: int) -> float:
         """Return the accepted tokens of a draft of ``n_max``, on average."""
@@ -59,14 +56,10 @@ class AcceptanceRate:
     """
 
     rate: float
+    most: ClassVar[int | None] = None  # as above
 
     def __post_init__(self) -> None:
         _check_share(self.rate)
-
-    @property
-    def most(self) -> int | None:
-        """The longest draft that this says something about: any."""
-        return None
 
     def accepted(self, n_max: int) -> float:
         """Return the accepted tokens of a draft of ``n_max``, on average."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 UNKNOWN = "\0"
@@ -99,6 +99,11 @@ def split_words(text: str, variables: Mapping[str, str] | None = None) -> list[s
     return _ShellReader(joined, dict(variables or {})).read_command().words
 
 
+def _continue(parts: list[str], words: Sequence[str]) -> None:
+    """Add words: the first one goes on where the last part ends."""
+    parts[-1:] = [parts[-1] + "".join(words[:1]), *words[1:]]
+
+
 class _ShellReader:
     """Reads a text from left to right; ``place`` is the next character."""
 
@@ -176,10 +181,7 @@ class _ShellReader:
                 self.place += 2
             elif character in "$`":
                 words = self._expand()
-                pieces = [piece for word in words for piece in (word.split() if splits else [word])]
-                if pieces:
-                    parts[-1] += pieces[0]
-                    parts += pieces[1:]
+                _continue(parts, [piece for word in words for piece in (word.split() if splits else [word])])
             else:
                 parts[-1] += character
                 self.place += 1
@@ -197,9 +199,7 @@ class _ShellReader:
             elif character in "$`":
                 words = self._expand()
                 was_empty_array = not words
-                if words:
-                    parts[-1] += words[0]
-                    parts += words[1:]
+                _continue(parts, words)
             else:
                 parts[-1] += character
                 self.place += 1

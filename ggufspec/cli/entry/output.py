@@ -125,6 +125,32 @@ def echo_rows(row: type[columns.Row], items: Sequence[Any], output: str, *names:
     echo_table([column.head for column in shown], [[column.text(item) for column in shown] for item in items])
 
 
+def emit_page(
+    page: Callable[[], str],
+    rows: Callable[[Any], Any],
+    output: str,
+    out: Path | None,
+    **about: Any,
+) -> None:
+    """Print or write a page for people, or its rows in another format.
+
+    Args:
+        page: makes the page.
+        rows: makes the rows with ``report.frames``, which a page does not need.
+        output: the format.
+        out: the file; None for standard output.
+        **about: what ``formats.render`` is told of the rows.
+    """
+    from ggufspec.report.text import formats, tables
+
+    if output in tables.FOR_PEOPLE:
+        emit(page(), out)
+        return
+    from ggufspec.report import frames
+
+    emit(formats.render(rows(frames), output, **about), out)
+
+
 def terminal_width() -> int | None:
     """Return the columns of the terminal on standard output; None where that is no terminal."""
     if sys.stdout is None or not sys.stdout.isatty():

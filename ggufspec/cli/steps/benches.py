@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ggufspec import results
-from ggufspec.cli.entry.output import echo, emit
+from ggufspec.cli.entry.output import echo, emit_page
 from ggufspec.cli.entry.parameters import FieldOption
 from ggufspec.cli.entry.terminal import Terminal, words_of_process
 from ggufspec.domain import RunResult, Status
@@ -89,15 +90,11 @@ def find_tuned(name: str) -> str:
 def print_list(output: str, out: Path | None) -> None:
     """Print or write the list of stored benches."""
     from ggufspec.analysis import listing
-    from ggufspec.report.text import formats, overview, tables
+    from ggufspec.report.text import overview
 
     benches = listing.stored_benches()
-    if output in tables.FOR_PEOPLE:
-        emit(overview.bench_list(benches, output), out)
-    else:
-        from ggufspec.report import frames
-
-        emit(formats.render(frames.benches(benches), output, title="benches"), out)
+    page = partial(overview.bench_list, benches, output)
+    emit_page(page, lambda frames: frames.benches(benches), output, out, title="benches")
 
 
 def delete_bench(run: str, *, yes: bool) -> None:
