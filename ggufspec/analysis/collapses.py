@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -64,12 +63,15 @@ def find_common(runs: Runs) -> dict[RunSpec, tuple[int, int]]:
     """
     specs, spec_of = runs.by_spec()
     arms, arm_of = _arms(specs)
-    numbers = [arm_of[number] for number in spec_of]
-    total, collapsed = Counter(numbers), Counter(numbers[index] for index in find_collapses(runs))
+    numbers = np.array(arm_of, dtype=np.intp)[spec_of]
+    collapsed = np.array(find_collapses(runs), dtype=np.intp)
+    total, counts = (
+        np.bincount(some, minlength=len(arms)).tolist() for some in (numbers, numbers[collapsed])
+    )
     return {
-        arms[number]: (count, total[number])
-        for number, count in sorted(collapsed.items())
-        if count >= _LEAST_COMMON and count > _COMMON * total[number]
+        arm: (count, of)
+        for arm, count, of in zip(arms, counts, total, strict=True)
+        if count >= _LEAST_COMMON and count > _COMMON * of
     }
 
 

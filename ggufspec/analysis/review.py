@@ -196,7 +196,7 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
     unknown = int(np.isnan(windows.prompt_in_window(results.current)).sum())
     if unknown:
         yield _warn(MeasurementWarning.PROMPT_IN_WINDOW, f"{unknown} of {len(results.current)} runs")
-    drafted = texts.summarize_by_role(results.current).get(Role.DRAFTING)
+    drafted = texts.summarize_role(results.current, Role.DRAFTING)
     if drafted is not None and drafted.p_value is not None and drafted.p_value < texts.UNLIKELY:
         yield _warn(MeasurementWarning.SAMPLED_OTHERWISE, f"{drafted.tokens} tokens")
     if results.damage:

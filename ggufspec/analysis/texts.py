@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ggufspec import stats
 from ggufspec.domain import Role, TextAudit
 from ggufspec.results import Runs
@@ -93,15 +95,16 @@ def summarize_audits(runs: Runs) -> AuditSummary | None:
     )
 
 
+def summarize_role(runs: Runs, role: Role) -> AuditSummary | None:
+    """Return what the audits of the runs of a role say together; None where nothing was audited."""
+    specs, spec_of = runs.by_spec()
+    has_role = np.array([spec.role is role for spec in specs], dtype=np.bool_)
+    return summarize_audits(runs.select(np.flatnonzero(has_role[spec_of])))
+
+
 def summarize_by_role(runs: Runs) -> dict[Role, AuditSummary]:
     """Return the summaries of what drafted and of the target alone, which is the control."""
-    roles = [spec.role for spec in runs.specs]
-    summaries = {
-        role: summarize_audits(
-            runs.select([index for index, run_role in enumerate(roles) if run_role is role])
-        )
-        for role in (Role.DRAFTING, Role.TARGET)
-    }
+    summaries = {role: summarize_role(runs, role) for role in (Role.DRAFTING, Role.TARGET)}
     return {role: summary for role, summary in summaries.items() if summary is not None}
 
 

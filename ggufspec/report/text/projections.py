@@ -22,6 +22,7 @@ from ggufspec.forecast.whatif import (
     WhatIf,
     WhatIfProjection,
 )
+from ggufspec.llama.command import flags
 from ggufspec.measure import Blocks, RunPlan, refuse_endless, runplan, sizes
 from ggufspec.modelfiles.memory import MemoryPlan, ModelMemory
 from ggufspec.report.columns import TableLayout
@@ -63,7 +64,7 @@ def _better(served: ServedForecast) -> str:
     now, best, gain = served.now, served.best, served.gain
     size = best.drafting.n_max
     own, is_best = f"The server's γ {served.n_max}", size == served.n_max or gain.value <= 1
-    restart = f"restart with --spec-draft-n-max {size}"
+    restart = f"restart with {flags.SPELLINGS['draft_max'][0]} {size}"
     if not served.has_baseline:
         found = f"{own} is as fast as any smaller one"
         if not is_best:
