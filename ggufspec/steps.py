@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ggufspec.errors import ConsentNeededError
 
@@ -115,8 +114,7 @@ class BuildStep(StrEnum):
     CONVERT = "convert"
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildProgress:
+class BuildProgress(NamedTuple):
     """How far a step has come; ``total`` is None where it is not known, and units are the step's own.
 
     ``notice`` marks the few lines that a user should read even where no progress is shown.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -179,7 +178,8 @@ def _write_charts(stored: list[ResultSet], folder: Path, form: str) -> None:
         for name, content in pictures.drawn.items():
             emit(content, folder / name)
             _print_path(folder / name)
-        undrawn = replace(pictures, failures={**undrawn.failures, **pictures.failures})
+        failures = {**undrawn.failures, **pictures.failures}
+        undrawn = plot.Pictures(drawn={}, failures=failures, hint=pictures.hint)
     undrawn.check()
 
 
