@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # `as` says to type checkers that a name is public
     from ggufspec.modelfiles.api import check as check, convert as convert, fetch as fetch, suggest as suggest
     from ggufspec.pasting import paste as paste
     from ggufspec.publishing.api import board as board, publish as publish, verify as verify
+    from ggufspec.publishing.upstream import issue as issue
     from ggufspec.tuning import (
         auto as auto,
         crossover as crossover,

@@ -141,6 +141,16 @@ class Backend(StrEnum):
     HIP = "hip"
 
 
+class FindingKind(StrEnum):
+    """What can be wrong with a llama.cpp, the gravest first."""
+
+    CRASH = "crash"
+    TEXT = "text"
+    OFF = "off"
+    SLOWER = "slower"
+    ACCEPTANCE = "acceptance"
+
+
 class Quantity(StrEnum):
     """What is compared between versions; more of it is better."""
 

@@ -189,3 +189,7 @@ class ChartError(GgufspecError, exit_code=42):
 
 class BrokenDrafterError(GgufspecError, exit_code=43):
     """A drafter's file, or the llama.cpp that runs it, is broken."""
+
+
+class NothingToReportError(GgufspecError, exit_code=44):
+    """A bench has no finding about llama.cpp, or the finding does not show any more."""

@@ -14,7 +14,7 @@ from ggufspec.units import counted, format_factor, format_number
 
 if TYPE_CHECKING:
     from ggufspec.domain import Estimate
-    from ggufspec.forecast.policies import PolicyComparison, PolicyGain
+    from ggufspec.forecast.policies import PolicyComparison, PolicyGain, ScheduleComparison
 
 
 @command_of(PolicyOptions)
@@ -23,8 +23,9 @@ def policy(asked: PolicyOptions) -> None:
 
     BENCH is a bench of a draft model with llama-server at several draft sizes. The rounds of the largest tell
     what shorter drafts would have done; the times of all tell what a round costs. Built in are "follow" (one
-    token more than were accepted), "mean" (more than eight rounds accepted on average), "epsilon-greedy" (the
-    fastest size so far, and now and then another), each fixed γ, and the oracle, which knows the text.
+    token more than were accepted), "mean" (more than eight rounds accepted on average), the open proposals of
+    llama.cpp (#25726, #27210), ik_llama.cpp's autotune, each fixed γ, and the oracle, which knows the text.
+    With a p-min measured at the largest size, smaller sizes with it are replayed, too.
 
     A rule of your own is a function in a Python file, named with --rule:
 
@@ -38,10 +39,20 @@ def policy(asked: PolicyOptions) -> None:
     \b
     ggufspec bench --engine server --draft 1,4,16 && ggufspec policy
     ggufspec policy b9102 --rule mine.py
+
+    Of a bench with several numbers of users, a schedule is compared, as vLLM and TensorRT-LLM have them:
+
+    \b
+    ggufspec bench --engine server --parallel 1,4,16 --draft 1,4,8 && ggufspec policy --schedule 4:8,16:1
     """
+    from ggufspec.forecast.policies import ScheduleComparison
+
     compared = api.policy(asked, sink=Terminal())
     if asked.output == "json":
         echo_json(asdict(compared))
+        return
+    if isinstance(compared, ScheduleComparison):
+        _print_schedule(compared)
         return
     for group in dict.fromkeys(gain.category for gain in compared.gains):
         rows = [
@@ -54,7 +65,32 @@ def policy(asked: PolicyOptions) -> None:
             if gain.category == group
         ]
         echo_table([group or "rule", "mean γ", "speed-up", "over best γ", "of the oracle"], rows)
+    if compared.checks:
+        replayed = (f"{check.rule} {format_factor(check.ratio)}" for check in compared.checks)
+        echo(f"Replayed over measured speed: {', '.join(replayed)}.")
     echo(_conclude(compared))
+
+
+def _print_schedule(compared: ScheduleComparison) -> None:
+    rows = [
+        [
+            str(gain.users),
+            *([str(gain.depth)] if any(one.depth for one in compared.gains) else []),
+            str(gain.size) if gain.size else "none",
+            *map(_format_ratio, (gain.gain, gain.over_fixed, gain.of_oracle)),
+        ]
+        for gain in compared.gains
+    ]
+    depth = ["depth"] if any(gain.depth for gain in compared.gains) else []
+    fixed = f"over γ {compared.best_fixed}"
+    echo_table(["users", *depth, "γ", "speed-up", fixed, "of the best here"], rows)
+    echo(
+        f"Over these numbers of users, the schedule is {format_factor(compared.over_fixed)} as fast as γ "
+        f"{compared.best_fixed}, the best fixed γ, which the same runs chose."
+    )
+    lists = [list(part) for part in compared.schedule.parts]
+    pairs = {last: size for _, last, size in compared.schedule.parts}
+    echo(f"vLLM: num_speculative_tokens_per_batch_size = {lists}; TensorRT-LLM: draft_len_schedule = {pairs}")
 
 
 def _format_ratio(ratio: Estimate) -> str:

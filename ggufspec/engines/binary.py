@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,43 +35,70 @@ class BinaryEngine(Engine):
     def measure(self, spec: RunSpec, log: Path) -> Measurement:
         """Run once in an empty folder, without the user's llama.cpp settings."""
         program = self._program(spec)
-        out, err = log.with_suffix(".out"), log.with_suffix(".err")
         with temporary.folder() as scratch:
             prompt_file = None
             if commands.needs_file(spec.prompt.text):
                 prompt_file = scratch / "prompt.txt"
                 prompt_file.write_bytes(f"{spec.prompt.text}\n".encode())
             argv = commands.argv(spec, self.install, program=program, prompt_file=prompt_file)
-            try:
-                workers.require_workers(spec)
-                completed = proc.run(
-                    argv,
-                    stdout=out,
-                    stderr=err,
-                    env=program_environment(scratch) | flush_variables(self.install.library),
-                    cwd=scratch,
-                    timeout_s=self.timeout_s,
-                    most_file_bytes=MOST_LOG_BYTES,
-                )
-            except Failure as failure:
-                sample = Sample(status=failure.status, program=program)
-                return Measurement(sample=sample, argv=argv, wall_s=0.0, error=failure.reason)
-            except ChildCrashedError as failure:
-                sample = Sample(status=Status.FAILED, program=program)
-                return Measurement(sample=sample, argv=argv, wall_s=0.0, error=failure.message)
-        sample = read_log(err.read_bytes(), program)
-        status, error = judge_run(completed, sample, err)
-        text = generated_text(out.read_bytes().decode(errors="replace"), spec.prompt.text)
-        return Measurement(
-            sample=replace(sample, status=status, text=text if status is Status.OK else None),
-            argv=argv,
-            wall_s=completed.wall_s,
-            peak_rss_bytes=completed.peak_rss_bytes,
-            error=error,
-        )
+            return run_program(
+                argv, spec, self.install, log, program=program, scratch=scratch, timeout_s=self.timeout_s
+            )
 
     def _program(self, spec: RunSpec) -> Program:
         return Program.PLAIN if spec.drafting is None else self.drafting_program
+
+
+def run_program(
+    argv: Sequence[str],
+    spec: RunSpec,
+    install: Install,
+    log: Path,
+    *,
+    program: Program,
+    scratch: Path,
+    timeout_s: float | None,
+) -> Measurement:
+    """Run a program once by its complete command, and read what it wrote to ``log``.
+
+    Args:
+        argv: the command.
+        spec: what it measures.
+        install: whose program it is.
+        log: where its output goes, without ending.
+        program: which program.
+        scratch: the folder in which it runs.
+        timeout_s: its time limit.
+    """
+    out, err = log.with_suffix(".out"), log.with_suffix(".err")
+    argv = tuple(argv)
+    try:
+        workers.require_workers(spec)
+        completed = proc.run(
+            argv,
+            stdout=out,
+            stderr=err,
+            env=program_environment(scratch) | flush_variables(install.library),
+            cwd=scratch,
+            timeout_s=timeout_s,
+            most_file_bytes=MOST_LOG_BYTES,
+        )
+    except Failure as failure:
+        sample = Sample(status=failure.status, program=program)
+        return Measurement(sample=sample, argv=argv, wall_s=0.0, error=failure.reason)
+    except ChildCrashedError as failure:
+        sample = Sample(status=Status.FAILED, program=program)
+        return Measurement(sample=sample, argv=argv, wall_s=0.0, error=failure.message)
+    sample = read_log(err.read_bytes(), program)
+    status, error = judge_run(completed, sample, err)
+    text = generated_text(out.read_bytes().decode(errors="replace"), spec.prompt.text)
+    return Measurement(
+        sample=replace(sample, status=status, text=text if status is Status.OK else None),
+        argv=argv,
+        wall_s=completed.wall_s,
+        peak_rss_bytes=completed.peak_rss_bytes,
+        error=error,
+    )
 
 
 def judge_run(completed: proc.Completed, sample: Sample, err: Path) -> tuple[Status, str | None]:

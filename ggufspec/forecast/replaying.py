@@ -25,7 +25,7 @@ _SURE = 1000.0  # the weight of a time that is given
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsRun:
-    """The rounds of one run of a draft model with greedy drafts and no p-min.
+    """The rounds of one run of a draft model with greedy drafts.
 
     Attributes:
         prompt_id: of the run's prompt; runs of one prompt have different ones.
@@ -34,6 +34,7 @@ class RoundsRun:
         category: of the prompt.
         n_prompt: its tokens.
         ended: whether the text ended by itself.
+        size: γ as asked for, which a p-min need not reach; 0 where it does not matter.
     """
 
     prompt_id: str
@@ -42,6 +43,7 @@ class RoundsRun:
     category: str | None = None
     n_prompt: int = 1
     ended: bool = False
+    size: int = 0
 
     @property
     def n_max(self) -> int:

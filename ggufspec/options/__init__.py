@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         CompareOptions,
         CompletionOptions,
         DoctorOptions,
+        IssueOptions,
         KeyArgument,
         LoadedBench,
         ParseOptions,

@@ -197,6 +197,7 @@ class CheckOptions(
     groups.LlamaOption,
     groups.DraftOption,
     groups.LayerOptions,
+    groups.RpcOption,
     groups.ThreadsOption,
     groups.TextOptions,
     groups.LengthOption,

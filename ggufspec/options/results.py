@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from ggufspec.choices import StorageKind
+from ggufspec.choices import FindingKind, StorageKind
 from ggufspec.errors import GgufspecError
 from ggufspec.options import groups, kinds
 from ggufspec.options.fields import Options, option
@@ -82,6 +82,12 @@ class PolicyOptions(BenchArgument, groups.AnswerOption, section="Drafting"):
         repeated=True,
         help="Python file with rules of your own, which is run; can be repeated.",
     )
+    schedule: str | None = option(
+        "--schedule",
+        metavar="SIZES",
+        help="Draft sizes by users at once, as 4:8,16:2 (up to so many users), or vLLM's list of lists.",
+        shown="the best at each number of users",
+    )
 
 
 class ReportOptions(groups.StrictOption, section="Output"):
@@ -144,7 +150,17 @@ class WhyOptions(groups.PastedOptions, groups.LlamaOption):
     run: str = option("run", "last", metavar="[BENCH]", complete="runs")
 
 
-class PublishOptions(groups.HubOptions, section="Publishing"):
+class WithTextsOption(Options, section="Publishing"):
+    """Whether private texts are published."""
+
+    with_texts: bool = option(
+        "--with-texts",
+        False,
+        help="Also publish prompts that are not built into ggufspec, and the answers to them.",
+    )
+
+
+class PublishOptions(groups.HubOptions, WithTextsOption, section="Publishing"):
     """Which benches to publish, and where."""
 
     benches: tuple[str | LoadedBench, ...] = option(
@@ -155,11 +171,6 @@ class PublishOptions(groups.HubOptions, section="Publishing"):
         kind=FilePath("FOLDER"),
         help="Folder for the bundle; the zip gets the same name.",
         shown="ID-bundle",
-    )
-    with_texts: bool = option(
-        "--with-texts",
-        False,
-        help="Also publish prompts that are not built into ggufspec, and the answers to them.",
     )
     author: str | None = option("--author", metavar="NAMES", help="Author of the BibTeX entry.")
     to_hub: str | None = option(
@@ -182,6 +193,21 @@ class PublishOptions(groups.HubOptions, section="Publishing"):
             raise GgufspecError(f"{needing} needs --to-hub", "name a dataset with --to-hub")
         if self.to_hub is not None and self.offline:
             raise GgufspecError("use either --to-hub or --offline", "leave one of them out")
+
+
+class IssueOptions(groups.HubOptions, WithTextsOption, section="Publishing"):
+    """What to report to llama.cpp's project."""
+
+    benches: tuple[str | LoadedBench, ...] = option(
+        "benches", (), repeated=True, metavar="[BENCH]...", complete="runs"
+    )
+    finding: str | None = option(
+        "--finding",
+        kind=Word(*FindingKind),
+        help="What to report: a crash, another text, drafting that is off, a lower speed, or low acceptance.",
+        shown="the first of these that shows",
+    )
+    out: Path | None = option("--out", kind=FilePath(), help="File for the report.", shown="standard output")
 
 
 class VerifyOptions(Options):

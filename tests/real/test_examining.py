@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from ggufspec import paths, prompts
 from ggufspec.doctor.drafters import DrafterVerdict, ExaminedDrafter
 from ggufspec.errors import BrokenDrafterError
 from ggufspec.llama.install.installs import Install
-from tests.support import altered
+from ggufspec.llama.rpc import lending
+from ggufspec.llama.rpc.lending import WorkerSettings
+from tests.support import altered, rpc_workers
 
 DEMO = paths.models_dir() / "demo"
 TEXTS = tuple(
@@ -23,8 +26,9 @@ TEXTS = tuple(
 pytestmark = pytest.mark.takes(10)
 
 
-def _examine(folder: Path, drafter: Path) -> ExaminedDrafter:
+def _examine(folder: Path, drafter: Path, **options: object) -> ExaminedDrafter:
     asked: dict[str, object] = {"llama": folder, "prompt": TEXTS, "n_predict": 48, "draft": 6, "threads": 1}
+    asked |= options
     return ggufspec.examine(model=str(DEMO / "target.gguf"), drafter=str(drafter), run=True, **asked)
 
 
@@ -44,7 +48,12 @@ def test_a_damaged_file_is_broken(llama: Install, tmp_path: Path, name: str, fau
 
 
 @pytest.mark.parametrize(
-    ("where", "said"), [(altered.IN_BATCHES, "from γ 4 on"), (altered.IN_DRAFTER, "at every draft size")]
+    ("where", "said"),
+    [
+        (altered.IN_BATCHES, "from γ 4 on"),
+        (altered.IN_DRAFTER, "at every draft size"),
+        (altered.IN_PROMPTS, "with -ub 32, and not with -ub 16"),
+    ],
 )
 def test_an_altered_kernel_is_found_with_where_it_begins(
     llama: Install, tmp_path: Path, where: str, said: str
@@ -55,3 +64,17 @@ def test_an_altered_kernel_is_found_with_where_it_begins(
     assert said in " ".join(found.reasons)
     with pytest.raises(BrokenDrafterError):
         found.raise_if_broken()
+
+
+def test_a_device_whose_kernel_is_altered_is_found_by_the_layers_on_it(
+    llama: Install, tmp_path: Path
+) -> None:
+    assert llama.worker is not None
+    programs = altered.alter_rope(llama, altered.EVERYWHERE, tmp_path, llama.worker.name)
+    settings = WorkerSettings(port=rpc_workers.free_port(), threads=1, devices=("CPU",))
+    with lending.start_worker(replace(llama, worker=programs / llama.worker.name), settings):
+        asked: dict[str, object] = {"rpc": settings.own_address, "prompt": TEXTS[0], "n_predict": 16}
+        found = _examine(llama.root, DEMO / "drafter.gguf", **asked)
+    assert found.verdict is DrafterVerdict.BROKEN_BUILD
+    # the first layer that moves is the output, which has no positions
+    assert "from 2 layers of the target on a device on" in " ".join(found.reasons)

@@ -1,4 +1,4 @@
-"""A llama.cpp of which one kernel is altered: its server is started with a function of its own in front."""
+"""A llama.cpp of which one kernel is altered: a program of it starts with a function of its own in front."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ void ggml_compute_forward_rope(const void *params, struct tensor *dst) {
 """Leaves positions out of attention where a condition on ``heads`` and ``tokens`` holds."""
 
 IN_BATCHES = "tokens >= 5 && tokens <= 16"  # those that verify drafts of 4 to 15 tokens
+IN_PROMPTS = "tokens >= 17"
+EVERYWHERE = "1"
 IN_DRAFTER = "heads == 3"  # of the embedded drafter; the embedded target has 8
 
 
-def alter_rope(llama: Install, where: str, folder: Path) -> Path:
-    """Return the folder of a llama-server that computes no rotary positions where a condition holds."""
+def alter_rope(llama: Install, where: str, folder: Path, program: str = "llama-server") -> Path:
+    """Return the folder of a program that computes no rotary positions where a condition holds."""
     (folder / "rope.c").write_text(_SOURCE % where)
     library = folder / "rope.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, folder / "rope.c"], check=True)
     programs = folder / "bin"
     programs.mkdir()
-    server = programs / "llama-server"
-    server.write_text(
-        f'#!/bin/sh\nLD_PRELOAD="{library}:$LD_PRELOAD" exec "{llama.root}/llama-server" "$@"\n'
-    )
-    server.chmod(0o755)
+    wrapper = programs / program
+    wrapper.write_text(f'#!/bin/sh\nLD_PRELOAD="{library}:$LD_PRELOAD" exec "{llama.root}/{program}" "$@"\n')
+    wrapper.chmod(0o755)
     return programs

@@ -8,13 +8,13 @@ of its rounds is compared with what the reference foretells, up to near-ties.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from ggufspec import engines, temporary
+from ggufspec import engines, temporary, units
 from ggufspec.doctor.drafters.judging import DrafterVerdict, Guesses, count_guesses, is_different, judge
 from ggufspec.domain import Build, Failure, HeadFile, Method, Program, RunSpec, Runtime, Status
 from ggufspec.engines import failure_error
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
 
 _PROMPTS = 6
+_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # tokens; the last is llama.cpp's -ub
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +109,7 @@ def examine(asked: CheckOptions, sink: Sink = SILENT) -> ExaminedDrafter:
         verdict, *reasons = judge(guesses, agreements, failure)
         if verdict is DrafterVerdict.BROKEN_BUILD and failure is None:
             worst = max(range(len(runs)), key=lambda number: len(agreements[number].differing))
-            reasons += _find_limits(examined, reference, runs[worst])
+            reasons += _find_limits(examined, reference, runs[worst], checked)
     return ExaminedDrafter(
         verdict=verdict,
         reasons=tuple(reasons),
@@ -223,8 +224,10 @@ class _DrafterUnderTest:
         return trace.compare_rounds(view, walked, sample.rounds, sample.tokens, margin=TIE_MARGIN)
 
 
-def _find_limits(examined: _DrafterUnderTest, reference: InprocessEngine, run: RunSpec) -> Iterator[str]:
-    """Yield from which draft size on runs differ: found by halving."""
+def _find_limits(
+    examined: _DrafterUnderTest, reference: InprocessEngine, run: RunSpec, checked: CheckedPair
+) -> Iterator[str]:
+    """Yield from which draft size, batch and layers on a device on runs differ: found by halving."""
     view = _trace(reference, run, all_sizes=True)
 
     def differs(changed: RunSpec) -> bool:
@@ -233,13 +236,36 @@ def _find_limits(examined: _DrafterUnderTest, reference: InprocessEngine, run: R
         except Failure:
             return True
 
+    def find_first(values: Sequence[int], change: Callable[[int], RunSpec]) -> int | None:
+        place = bisect_left(values, True, key=lambda value: differs(change(value)))
+        return values[place] if place < len(values) else None
+
     drafting = run.drafting
     assert drafting is not None
-    sizes = range(1, drafting.n_max + 1)
-    first = bisect_left(
-        sizes, True, key=lambda size: differs(replace(run, drafting=replace(drafting, n_max=size)))
+    size = find_first(
+        range(1, drafting.n_max + 1), lambda size: replace(run, drafting=replace(drafting, n_max=size))
     )
-    if first == 0:
+    if size == 1:
         yield "it differs at every draft size"
-    elif first < len(sizes):
-        yield f"it differs from γ {sizes[first]} on: in batches of {sizes[first] + 1} tokens and more"
+        # prompts are evaluated in batches of -ub tokens, drafts of one token in batches of two
+        batch = find_first(_BATCHES, lambda tokens: replace(run, ubatch=tokens))
+        if batch is not None and batch > _BATCHES[0]:
+            yield f"it differs with -ub {batch}, and not with -ub {batch // 2}"
+    elif size is not None:
+        yield f"it differs from γ {size} on: in batches of {size + 1} tokens and more"
+    has_gpu = examined.session.install.gpu is not False  # without a device, -ngl moves nothing
+    layers = {
+        "target": checked.target.n_layers if has_gpu or run.offload.rpc else 0,
+        "drafter": checked.drafter.n_layers
+        if run.drafter and (has_gpu or run.offload.lends_to_drafter)
+        else 0,
+    }
+    for model, count in layers.items():
+        if not count:
+            continue
+        first = find_first(
+            range(count + 2),  # the output counts as a layer
+            lambda number, of=model: replace(run, offload=run.offload.with_layers(**{of: number})),  # type: ignore[misc]
+        )
+        if first:
+            yield f"it differs from {units.counted(first, 'layer')} of the {model} on a device on"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 
@@ -57,18 +57,11 @@ def serve_once(
         NoInstallError: the install has no server.
         GgufspecError: the server lacks a flag.
     """
-    for port in islice(find_free_ports(_PORT), _ATTEMPTS):
-        argv = commands.serving_argv(spec, install, slots=serving.slots, port=port)
-        try:
-            server = start_printed(argv, port=port, timeout_s=timeout_s)
-        except PortTakenError:  # since it was found free
-            continue
-        except Failure as failure:
-            return Launch(argv=argv, failure=failure.reason)
-        break
-    else:
-        argv = commands.serving_argv(spec, install, slots=serving.slots, port=_PORT)
-        return Launch(argv=argv, failure=f"no port from {_PORT} on is free")
+    argv, server = start_served(
+        lambda port: commands.serving_argv(spec, install, slots=serving.slots, port=port), timeout_s=timeout_s
+    )
+    if isinstance(server, Failure):
+        return Launch(argv=argv, failure=server.reason)
     slot_context: int | None = None
     answers: list[ServedRequest] = []
     switches: bool | None = None
@@ -97,6 +90,25 @@ def serve_once(
         switches=switches,
         failure=reason if reason is not None or ended is None else ended.reason,
     )
+
+
+def start_served(
+    command: Callable[[int], tuple[str, ...]], *, timeout_s: float | None = None
+) -> tuple[tuple[str, ...], Server | Failure]:
+    """Start a server by its command for a port that is free.
+
+    Returns:
+        The command, and the server, or why it does not serve.
+    """
+    for port in islice(find_free_ports(_PORT), _ATTEMPTS):
+        argv = command(port)
+        try:
+            return argv, start_printed(argv, port=port, timeout_s=timeout_s)
+        except PortTakenError:  # since it was found free
+            continue
+        except Failure as failure:
+            return argv, failure
+    return command(_PORT), Failure(Status.FAILED, f"no port from {_PORT} on is free")
 
 
 class _ShortAnswer(msgspec.Struct):

@@ -2,5 +2,22 @@
 
 from __future__ import annotations
 
-from ggufspec.forecast.policies.comparing import ORACLE, PolicyComparison, PolicyGain, compare_rules, policy
-from ggufspec.forecast.policies.rules import RULES, Rule, best_sizes, fixed, read_rules, replay
+from ggufspec.forecast.policies.comparing import (
+    ORACLE,
+    PolicyComparison,
+    PolicyGain,
+    ReplayCheck,
+    compare_rules,
+    policy,
+)
+from ggufspec.forecast.policies.rules import (
+    RULES,
+    Rule,
+    best_sizes,
+    fixed,
+    from_rounds,
+    read_rules,
+    replay,
+    replay_p_min,
+)
+from ggufspec.forecast.policies.schedules import Schedule, ScheduleComparison, ScheduleGain, compare_schedule

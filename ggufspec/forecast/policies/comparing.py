@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 from ggufspec import results
 from ggufspec.domain import NO_PROMPT, Drafting, Role, Round, RunResult, RunSpec, Status
 from ggufspec.errors import GgufspecError
-from ggufspec.forecast.policies.rules import RULES, Rule, best_sizes, fixed, read_rules, replay
+from ggufspec.forecast.policies.rules import (
+    RULES,
+    Rule,
+    Seconds,
+    best_sizes,
+    fixed,
+    read_rules,
+    replay,
+    replay_p_min,
+)
+from ggufspec.forecast.policies.schedules import Schedule, ScheduleComparison, compare_schedule
 from ggufspec.forecast.replaying import SIZE_ERROR, RoundsRun, time_rounds
 from ggufspec.forecast.trace import chance_behind
 from ggufspec.options import PolicyOptions, takes
@@ -55,6 +65,14 @@ class PolicyGain:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReplayCheck:
+    """A rule that the bench measured, too: its replayed speed over the measured one."""
+
+    rule: str
+    ratio: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class PolicyComparison:
     """All rules, over all prompts and by category.
 
@@ -64,6 +82,7 @@ class PolicyComparison:
         best_fixed: the draft size that is the fastest fixed one.
         gains: the rules, the fastest first; fixed sizes beside the best one are left out.
         prompts: how many there are.
+        checks: of the sizes and p-mins that the bench measured.
     """
 
     bench: str
@@ -71,6 +90,7 @@ class PolicyComparison:
     best_fixed: int
     gains: tuple[PolicyGain, ...]
     prompts: int
+    checks: tuple[ReplayCheck, ...] = ()
 
     @property
     def rules(self) -> tuple[PolicyGain, ...]:
@@ -80,49 +100,59 @@ class PolicyComparison:
 
 
 @takes(PolicyOptions)
-def policy(asked: PolicyOptions, sink: Sink = SILENT) -> PolicyComparison:
+def policy(asked: PolicyOptions, sink: Sink = SILENT) -> PolicyComparison | ScheduleComparison:
     """Replay rules for the draft size over a stored bench, as ``ggufspec policy`` does.
+
+    Returns:
+        The rules; of a bench with several numbers of users, a schedule.
 
     Raises:
         ResultsError: there is no such bench.
         GgufspecError: it has no rounds of a draft model at two sizes, or a rule of the user's fails.
     """
     bench = results.load_each([asked.bench], sink)[0]
+    users = {spec.traffic.users for spec in bench.current.specs if spec.traffic is not None}
+    if asked.schedule is not None or len(users) > 1:
+        schedule = None if asked.schedule is None else Schedule.parse(asked.schedule)
+        return compare_schedule(bench.current, schedule, bench.meta.id)
     own = {name: rule for file in asked.rule or () for name, rule in read_rules(file).items()}
     runs, token_s = _read_runs(bench.current)
-    n_max = max(run.n_max for run in runs)
-    return compare_rules(
-        [run for run in runs if run.n_max == n_max], _times(runs, token_s), {**RULES, **own}, bench.meta.id
-    )
+    return compare_rules(runs, _times(runs[0.0], token_s), {**RULES, **own}, bench.meta.id)
 
 
-def _read_runs(stored: Sequence[RunResult]) -> tuple[list[RoundsRun], float]:
-    """Return the runs of a draft model that tell their rounds, and seconds of a token of the target alone.
+def _read_runs(stored: Sequence[RunResult]) -> tuple[dict[float, list[RoundsRun]], float]:
+    """Return the runs of a draft model that tell their rounds by p-min, and seconds of a token alone.
 
     Raises:
         GgufspecError: there are none, or of one draft size alone, or of several drafters or settings.
     """
-    runs, alone, arms = [], [], set[RunSpec]()
+    runs: dict[float, list[RoundsRun]] = {0.0: []}
+    alone, arms = [], set[RunSpec]()
     for run in stored:
         sample, drafting = run.sample, run.spec.drafting
-        if sample.status is not Status.OK or not sample.gen_s:
+        if sample.status is not Status.OK or not sample.gen_s or run.spec.traffic is not None:
             continue
         if run.spec.role is Role.TARGET and sample.decode_tps:
             alone.append(1 / sample.decode_tps)
-        elif drafting == Drafting(n_max=drafting.n_max if drafting else 1) and sample.rounds:
+        elif (
+            drafting is not None
+            and drafting == Drafting(n_max=drafting.n_max, p_min=drafting.p_min)
+            and sample.rounds
+        ):
             arms.add(replace(run.spec, prompt=NO_PROMPT, drafting=None))
-            runs.append(
+            runs.setdefault(drafting.p_min, []).append(
                 RoundsRun(
                     prompt_id=run.spec.prompt.id,
                     rounds=sample.rounds,
                     seconds=sample.gen_s,
                     category=run.spec.prompt.category,
+                    size=drafting.n_max,
                 )
             )
-    if len({run.n_max for run in runs}) < _SEVERAL or not alone:
+    if len({run.n_max for run in runs[0.0]}) < _SEVERAL or not alone:
         raise GgufspecError(
-            "the bench has no rounds of a draft model at two draft sizes beside the target alone: rounds "
-            "with a p-min, of heads and of n-grams do not tell what other drafts would do",
+            "the bench has no rounds of a draft model at two draft sizes beside the target alone, without a "
+            "p-min: rounds of heads and of n-grams do not tell what other drafts would do",
             _NEEDED,
         )
     if len(arms) > 1:
@@ -138,39 +168,56 @@ def _times(runs: Sequence[RoundsRun], token_s: float) -> dict[int, float]:
     return {point.tokens - 1: point.seconds.value for point in curve.verify}
 
 
+_Play = Callable[[Sequence[bool], int, Seconds, random.Random], tuple[Sequence[Round], float]]
+"""Returns the rounds over a text, which has a number among the prompts, and their seconds."""
+
+
 def compare_rules(
-    runs: Sequence[RoundsRun], times: Mapping[int, float], rules: Mapping[str, Rule], bench: str = ""
+    measured: Mapping[float, Sequence[RoundsRun]],
+    times: Mapping[int, float],
+    rules: Mapping[str, Rule],
+    bench: str = "",
 ) -> PolicyComparison:
-    """Replay rules, the fixed draft sizes and the oracle over runs of one draft size.
+    """Replay rules, the fixed draft sizes, p-min and the oracle over the runs of the largest draft size.
 
     Args:
-        runs: of the largest draft size; the first of each prompt counts.
+        measured: by p-min; the first run of each prompt at the largest size counts.
         times: seconds of rounds by their drafted tokens; 0 is a token of the target alone.
         rules: by their names.
         bench: its id.
     """
-    n_max = max(run.n_max for run in runs)
-    by_prompt = {run.prompt_id: run for run in reversed(runs)}
+    n_max = max(run.n_max for run in measured[0.0])
+    by_prompt = {run.prompt_id: run for run in reversed(measured[0.0]) if run.n_max == n_max}
     chance = chance_behind([entry for run in by_prompt.values() for entry in run.rounds])
-    named = {**{f"γ {size}": fixed(size) for size in range(1, n_max + 1)}, **rules}
-    rates = {name: np.zeros((_DRAWS, len(by_prompt))) for name in (*named, ORACLE, "")}
-    sizes = {name: np.zeros_like(table) for name, table in rates.items()}
+    sizes = range(1, n_max + 1)
+    families = {
+        "": {_name(size): _play_rule(fixed(size), n_max) for size in sizes},
+        **{
+            _name(0, p_min): {_name(size, p_min): of_size(size) for size in sizes}
+            for p_min, runs in measured.items()
+            if p_min and (of_size := _play_p_min(runs, [*by_prompt], n_max)) is not None
+        },
+    }
+    plays = {name: play for family in families.values() for name, play in family.items()}
+    plays |= {name: _play_rule(rule, n_max) for name, rule in rules.items()}
+    plays[ORACLE] = _play_oracle(n_max)
+    rates = {name: np.zeros((_DRAWS, len(by_prompt))) for name in (*plays, "")}
+    drafted = {name: np.zeros_like(table) for name, table in rates.items()}
     for number in range(_DRAWS):
         draw = random.Random(number)  # noqa: S311  # not for secrets
         seconds = _draw_times(times, draw if number else None)
         for column, run in enumerate(by_prompt.values()):
             right = _draw_text(run.rounds, chance, draw)
-            replayed = {name: replay(right, rule, seconds, n_max) for name, rule in named.items()}
-            replayed[ORACLE] = tuple(Round(size, size) for size in best_sizes(right, seconds, n_max))
-            for name, rounds in replayed.items():
-                rates[name][number, column] = math.log(
-                    len(right) / sum(seconds(entry.drafted) for entry in rounds)
-                )
-                sizes[name][number, column] = fmean(entry.drafted for entry in rounds)
+            for name, play in plays.items():
+                rounds, spent_s = play(right, column, seconds, draw)
+                rates[name][number, column] = math.log(len(right) / spent_s)
+                drafted[name][number, column] = fmean(entry.drafted for entry in rounds)
             rates[""][number, column] = -math.log(seconds(0))
-    best = max((name for name in named if name[:2] == "γ "), key=lambda name: float(rates[name].mean()))
+    best, *of_p_min = (
+        max(family, key=lambda name: float(rates[name].mean())) for family in families.values()
+    )
     categories = [run.category for run in by_prompt.values()]
-    shown = sorted((best, *rules, ORACLE), key=lambda name: -float(rates[name].mean()))
+    shown = sorted((best, *of_p_min, *rules, ORACLE), key=lambda name: -float(rates[name].mean()))
     groups = [None, *dict.fromkeys(categories)] if len({*categories}) > 1 else [None]
     columns = {group: np.array([group in {None, one} for one in categories]) for group in groups}
     return PolicyComparison(
@@ -181,16 +228,102 @@ def compare_rules(
             PolicyGain(
                 rule=name,
                 category=group,
-                mean_size=float(sizes[name][:, chosen].mean()),
+                mean_size=float(drafted[name][:, chosen].mean()),
                 gain=_ratio((rates[name] - rates[""])[:, chosen]),
-                over_fixed=_ratio((rates[name] - rates[best])[:, chosen]),
-                of_oracle=_ratio((rates[name] - rates[ORACLE])[:, chosen]),
+                over_fixed=_ratio((rates[name] - rates[best])[:, chosen], least=name == ORACLE),
+                of_oracle=_ratio((rates[name] - rates[ORACLE])[:, chosen], most=True),
             )
             for group, chosen in columns.items()
             for name in shown
         ),
         prompts=len(by_prompt),
+        checks=tuple(_check_replays(measured, rates, [*by_prompt])),
     )
+
+
+def _name(size: int, p_min: float = 0.0) -> str:
+    return f"γ {size}" if not p_min else f"γ {size}, p-min {p_min:g}"
+
+
+def _play_rule(rule: Rule, n_max: int) -> _Play:
+    def play(
+        right: Sequence[bool], _: int, seconds: Seconds, __: random.Random
+    ) -> tuple[Sequence[Round], float]:
+        rounds = replay(right, rule, seconds, n_max)
+        return rounds, sum(seconds(entry.drafted) for entry in rounds)
+
+    return play
+
+
+def _play_oracle(n_max: int) -> _Play:
+    def play(
+        right: Sequence[bool], _: int, seconds: Seconds, __: random.Random
+    ) -> tuple[Sequence[Round], float]:
+        rounds = [Round(size, size) for size in best_sizes(right, seconds, n_max)]
+        return rounds, sum(seconds(entry.drafted) for entry in rounds)
+
+    return play
+
+
+def _play_p_min(
+    runs: Sequence[RoundsRun], prompts: Sequence[str], n_max: int
+) -> Callable[[int], _Play] | None:
+    """Return the play of a p-min by its draft size; None where not every prompt has a run at the largest.
+
+    Where a draft ended tells of which tokens the drafter is sure enough. The token that ends a draft costs as
+    much as one that is drafted.
+    """
+    by_prompt = {run.prompt_id: run for run in reversed(runs) if run.size == n_max}
+    if not {*prompts} <= by_prompt.keys():
+        return None
+    every = [entry for run in by_prompt.values() for entry in run.rounds]
+    tails = [entry.drafted - entry.accepted - 1 for entry in every if entry.drafted > entry.accepted] or [0]
+    sure = [
+        [known for entry in by_prompt[name].rounds for known in _read_confidence(entry, n_max)]
+        for name in prompts
+    ]
+    told = [known for text in sure for known in text if known is not None]
+    share = sum(told) / max(1, len(told))
+
+    def of_size(size: int) -> _Play:
+        def play(
+            right: Sequence[bool], column: int, seconds: Seconds, draw: random.Random
+        ) -> tuple[Sequence[Round], float]:
+            known = (*sure[column], *[None] * len(right))[: len(right)]
+            confident = [draw.random() < share if one is None else one for one in known]
+            rounds, proposals = replay_p_min(right, confident, tails, size, draw)
+            return rounds, sum(map(seconds, proposals))
+
+        return play
+
+    return of_size
+
+
+def _read_confidence(entry: Round, n_max: int) -> list[bool | None]:
+    """Return of which of a round's tokens the drafter was sure enough; None is not known."""
+    behind = None if entry.accepted == entry.drafted == n_max else entry.drafted > entry.accepted
+    return [*[True] * entry.accepted, behind]
+
+
+def _check_replays(
+    measured: Mapping[float, Sequence[RoundsRun]],
+    rates: Mapping[str, NDArray[np.float64]],
+    prompts: Sequence[str],
+) -> Iterator[ReplayCheck]:
+    """Yield how replays compare with what the bench measured of the same sizes and p-min."""
+    for p_min, runs in measured.items():
+        for size in sorted({run.size for run in runs}):
+            name = _name(size, p_min)
+            if name not in rates:
+                continue
+            logs = [
+                float(rates[name][:, prompts.index(run.prompt_id)].mean())
+                - math.log(sum(entry.accepted + 1 for entry in run.rounds) / run.seconds)
+                for run in runs
+                if run.size == size and run.prompt_id in prompts
+            ]
+            if logs:
+                yield ReplayCheck(rule=name, ratio=math.exp(fmean(logs)))
 
 
 def _draw_text(rounds: Sequence[Round], chance: float, draw: random.Random) -> list[bool]:
@@ -201,7 +334,7 @@ def _draw_text(rounds: Sequence[Round], chance: float, draw: random.Random) -> l
     return right
 
 
-def _draw_times(times: Mapping[int, float], draw: random.Random | None) -> Callable[[int], float]:
+def _draw_times(times: Mapping[int, float], draw: random.Random | None) -> Seconds:
     """Return the seconds of a round by its drafted tokens, with an error of each time that was measured."""
     known = sorted(times)
     drawn = [times[size] * (math.exp(draw.gauss(0, SIZE_ERROR)) if draw else 1.0) for size in known]
@@ -209,13 +342,21 @@ def _draw_times(times: Mapping[int, float], draw: random.Random | None) -> Calla
     return lambda size: float(largest[size])
 
 
-def _ratio(logs: NDArray[np.float64]) -> Estimate:
-    """Return a ratio of speeds from its logarithms by draw and prompt."""
+def _ratio(logs: NDArray[np.float64], *, most: bool = False, least: bool = False) -> Estimate:
+    """Return a ratio of speeds from its logarithms by draw and prompt.
+
+    A share of the fastest is at most 1, and the fastest over another is at least 1, whatever the prompts: an
+    interval is cut there, which loses no true value.
+
+    Args:
+        logs: by draw and prompt.
+        most: whether the ratio is at most 1.
+        least: whether it is at least 1.
+    """
     by_prompt = {str(place): math.exp(value) for place, value in enumerate(logs.mean(axis=0))}
     estimate = mean_over_prompts(by_prompt)
     if estimate.lo is None or estimate.hi is None:
         return estimate
     half = math.hypot(math.log(estimate.hi / estimate.value), Z95 * float(logs.mean(axis=1).std(ddof=1)))
-    return Estimate(
-        value=estimate.value, lo=estimate.value * math.exp(-half), hi=estimate.value * math.exp(half)
-    )
+    lo, hi = estimate.value * math.exp(-half), estimate.value * math.exp(half)
+    return Estimate(value=estimate.value, lo=max(lo, 1.0) if least else lo, hi=min(hi, 1.0) if most else hi)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ggufspec.publishing.publishing import Bundle
 from ggufspec.publishing.redacting import read_identity
 from ggufspec.publishing.verifying import Verification, read_bundle
 from ggufspec.report.html import board as page
-from ggufspec.results import LATEST, archive, load_each
+from ggufspec.results import LATEST, ResultSet, archive, load_each
 from ggufspec.steps import SILENT, Sink
 from ggufspec.units import counted, format_bytes
 
@@ -40,14 +41,7 @@ def publish(asked: PublishOptions, sink: Sink = SILENT) -> Bundle:
     stored = load_each(asked.benches or (LATEST,), sink)
     folder = asked.out or Path(f"{stored[0].meta.id}-bundle")
     userfiles.check_writable(folder.with_name(f"{folder.name}.zip"))
-    entries = catalog.entries().values()
-    ours = [entry.pair for entry in entries if entry.catalogue != catalog.user_file()]
-    public = {model.repo for pair in ours for model in pair.models}
-    private = tuple(
-        name
-        for name in publishing.named_repositories(stored)
-        if name not in public and not hub.is_public(name, access)
-    )
+    private = find_private(stored, access)
     if private:
         sink.say(f"names replaced, as these repositories are not known to be public: {', '.join(private)}")
     identity = read_identity()
@@ -65,6 +59,22 @@ def publish(asked: PublishOptions, sink: Sink = SILENT) -> Bundle:
         )
     sink.show(bundle)
     return bundle if repo is None else upload(bundle, repo, access, sink, public=asked.public, yes=asked.yes)
+
+
+def find_private(benches: Sequence[ResultSet], access: hub.Access) -> tuple[str, ...]:
+    """Return the repositories that benches and their logs name and that are not known to be public.
+
+    Those of ggufspec's catalogue are public. The Hub is asked for the others, without a login.
+
+    Raises:
+        CatalogError: the user's own catalogue cannot be read.
+        OSError: a log cannot be read.
+    """
+    entries = catalog.entries().values()
+    ours = [entry.pair for entry in entries if entry.catalogue != catalog.user_file()]
+    public = {model.repo for pair in ours for model in pair.models}
+    named = publishing.named_repositories(benches)
+    return tuple(name for name in named if name not in public and not hub.is_public(name, access))
 
 
 def check_upload(repo: str, access: hub.Access) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.stats import ERROR, schedule_looks
-from ggufspec.tuning.bisect.bisecting import bisect, read_trial
+from ggufspec.tuning.bisect.bisecting import BisectedBench, bisect, is_bisection, read_bisected, read_trial
 from ggufspec.tuning.bisect.decisions import (
     BisectFinding,
     Bisection,

@@ -19,6 +19,7 @@ from ggufspec.errors import (
     BuildError,
     DiskFullError,
     GgufspecError,
+    InconclusiveError,
     NoInstallError,
     ResultsError,
     SourceError,
@@ -58,6 +59,62 @@ def load_bisection(name: str) -> Bisection:
     if not file.exists():
         raise ResultsError(f"there is no bisection {name}", f"its file would be {file}")
     return results.read_stored(file, Bisection, "a bisection", newest=0, remedy="begin a new one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectedBench:
+    """The last trial of a bisection, and the step that it found.
+
+    Attributes:
+        bench: the trial's.
+        quantity: what was compared.
+        good, bad: ``RunSpec.build`` of the last good and the first bad version.
+        versions: their names.
+    """
+
+    bench: ResultSet
+    quantity: Quantity
+    good: str
+    bad: str
+    versions: tuple[str, str]
+
+
+def is_bisection(name: str) -> bool:
+    """Whether a bisection of that name is stored."""
+    return _file(name).exists()
+
+
+def read_bisected(name: str) -> BisectedBench:
+    """Return the step that a stored bisection found, from the benches of its trials.
+
+    Raises:
+        ResultsError: it has not ended, or a bench is missing.
+        InconclusiveError: it found no step.
+    """
+    bisection = load_bisection(name)
+    trials: list[Trial] = []
+    read: Measure | None = None
+    while True:
+        step = choose_next(
+            len(bisection.versions), trials, bisection.skipped_places, most_repeats=bisection.most_repeats
+        )
+        if isinstance(step, Verdict):
+            break
+        if step == read:
+            raise ResultsError(f"the bisection {name} has not ended", f"continue it with --resume {name}")
+        read, bench = step, results.load(bisection.bench(step.number, step.places))
+        trials[step.number :] = [read_trial(step.places, bench, bisection.quantity, step.repeats)]
+    if step.step is None or read is None:
+        raise InconclusiveError(f"the bisection {name} found no step: {step.finding}", "see its verdict")
+    builds = dict(zip(read.places, bench.meta.builds, strict=True))
+    ends = step.step.first, step.step.second
+    return BisectedBench(
+        bench=bench,
+        quantity=bisection.quantity,
+        good=builds[ends[0]],
+        bad=builds[ends[1]],
+        versions=(bisection.label(ends[0]), bisection.label(ends[1])),
+    )
 
 
 def prepare_trial(asked: BisectOptions, llamas: Sequence[Path], repeats: int) -> Session:

@@ -1,0 +1,167 @@
+"""``ggufspec issue``: the options that a fault needs are found; what does not show is not reported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ggufspec
+from ggufspec import prompts, results
+from ggufspec.choices import FindingKind
+from ggufspec.domain import Difference, Role, TextVerdict
+from ggufspec.engines.reduced import split_options
+from ggufspec.errors import GgufspecError, NothingToReportError
+from ggufspec.llama.install import installs
+from ggufspec.options import BenchOptions
+from ggufspec.publishing.upstream import UpstreamFinding
+from ggufspec.publishing.upstream.reproducing import Reproducer, reduce_options
+from ggufspec.results import ResultSet
+from tests.support import fake_builds, fakes, shell
+
+TEXT = prompts.suite("demo").prompts[0].text
+PLAIN, DRAFTING = fakes.AT_ONCE["plain"], fakes.AT_ONCE["drafting"]
+ASSERTION = "x.cpp:7: GGML_ASSERT(n < 3) failed"
+CRASHES = f"echo '{ASSERTION}' >&2; kill -ABRT $$"
+WRITES_OTHER = fakes.answer(fakes.drafting_log(0.01)).replace("small", "huge") + "exit"
+IS_SLOW = fakes.answer(fakes.drafting_log(0.02)) + "exit"
+
+
+def _where(flag: str, does: str) -> str:
+    """Shell commands that do something where a flag and its value are given, and else draft."""
+    return f'case " $* " in *" {flag} "*)\n{does}\n;; esac\n{DRAFTING}'
+
+
+def _measure(folder: Path, drafting: str = DRAFTING, **options: Any) -> ResultSet:
+    fakes.install(folder, plain=PLAIN, drafting=drafting)
+    asked: dict[str, Any] = {"llama": folder, "n_predict": 33, "repeats": 1, "prompt": TEXT, "threads": 2}
+    asked |= {"draft": 3, "ubatch": 32, "engine": "binary"}
+    return ggufspec.bench(BenchOptions(**asked | options))
+
+
+@pytest.mark.parametrize("needed", [set(), {3}, {0, 9}, {4, 5}, {*range(10)}])
+def test_a_reduction_leaves_what_is_needed_and_no_more(needed: set[int]) -> None:
+    names = [f"--{number}" for number in range(10)]
+    asked = list[frozenset[str]]()
+
+    def shows(dropped: frozenset[str]) -> bool:
+        asked.append(dropped)
+        return dropped.isdisjoint(names[number] for number in needed)
+
+    assert reduce_options([names[:6], names[6:]], shows) == {*names} - {names[number] for number in needed}
+    assert len(asked) < 30
+
+
+def test_a_crash_is_reported_with_the_option_that_it_needs(tmp_path: Path) -> None:
+    bench = _measure(tmp_path / "llama", _where("--ubatch-size 32", CRASHES))
+    made = ggufspec.issue(bench, offline=True)
+    assert made.finding.kind is FindingKind.CRASH
+    executable = installs.find_install(tmp_path / "llama").programs
+    words = made.command[1:]
+    listed = next(each.options for each in executable.values() if str(each.path) == made.command[0])
+    flags = {option[0]: option[1:] for option in split_options(words, listed)}
+    assert flags.pop("--ubatch-size") == ("32",)
+    assert {*flags} == {"--model", "--prompt", "--n-predict"}
+    for said in (
+        "### Name and Version\n\nversion: ",
+        "llama-speculative \\\n  --model /models",
+        "--ubatch-size 32",
+        ASSERTION,
+        "### First Bad Commit\n\nNot searched for.",
+        "SHA-256 `",
+    ):
+        assert said in made.report
+    assert made.title.startswith("Eval bug: llama-speculative: it crashes: ")
+    assert str(tmp_path) not in made.report
+
+
+def test_another_text_is_reported_with_the_option_that_it_needs(tmp_path: Path) -> None:
+    stored = _measure(tmp_path / "llama", _where("--draft-p-min 0.25", WRITES_OTHER), p_min=0.25)
+    apart = Difference(at_char=12, at_token=2, margin=3.0, verdict=TextVerdict.DIVERGENCE)
+    runs = [
+        replace(run, difference=apart, text_identical=False) if run.spec.role is Role.DRAFTING else run
+        for run in stored.runs
+    ]
+    results.write_bench(stored.folder, stored.meta, runs)
+    made = ggufspec.issue(stored.meta.id, offline=True)
+    assert made.finding.kind is FindingKind.TEXT
+    assert "--draft-p-min 0.25" in " ".join(made.command)
+    assert not {"--ubatch-size", "--threads", "--draft-min"} & {*made.command}
+    assert "--temp" in made.command  # else texts would be drawn
+    assert "target alone: once there was a small" in made.report
+
+
+def test_slowness_is_shown_with_the_option_that_it_needs(tmp_path: Path) -> None:
+    stored = _measure(tmp_path / "new", _where("--threads-draft 2", IS_SLOW))
+    old = fakes.install(tmp_path / "old", plain=PLAIN, drafting=DRAFTING)
+    found = tuple(installs.find_install(folder) for folder in (old, tmp_path / "new"))
+    spec = next(spec for spec in stored.runs.specs if spec.role is Role.DRAFTING)
+    finding = UpstreamFinding(
+        kind=FindingKind.SLOWER,
+        spec=spec,
+        builds=tuple(install.describe() for install in found),
+        engine="binary",
+        size=math.log(2),
+        summary="half as fast",
+    )
+    look = Reproducer(finding=finding, installs=found).look
+    assert "0.50× [0.50×, 0.50×]" in (look() or pytest.fail("it shows")).says
+    names = ("--threads", "--threads-draft", "--draft-min")
+    assert reduce_options([names], lambda dropped: look(dropped) is not None) == {"--threads", "--draft-min"}
+
+
+def test_a_bisection_names_the_first_bad_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = ("0.3.1", "0.3.2", "0.3.3")
+    fake_builds.serve_index(tmp_path / "index", versions, monkeypatch)
+    for version in versions:
+        fake_builds.publish(version, drafting_s=0.02 if version == "0.3.3" else 0.01)
+    words = ("--pair", "demo", "-n", "33", "-t", "1", "-p", TEXT, "--name", "b", "--max-repeats", "4")
+    shell.done("bisect", *versions[::2], *words, "--quantity", "drafting", "--backend", "cpu")
+    made = ggufspec.issue("b", offline=True)
+    assert (made.finding.kind, made.finding.first_bad) == (FindingKind.SLOWER, versions[1:])
+    assert "### First Bad Commit\n\n0.3.3 " in made.report
+    assert "the last good one is 0.3.2" in made.report
+
+
+def _keep(folder: Path) -> None:
+    pass
+
+
+def _mend(folder: Path) -> None:
+    fakes.install(folder, plain=PLAIN, drafting=DRAFTING)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "asked", "error", "says"),
+    [
+        (_mend, {}, {}, NothingToReportError, "does not show any more"),
+        (_keep, {}, {"finding": "off"}, NothingToReportError, "no finding of the kind off"),
+        (_keep, {"prompt": "Dear Mrs. Ocelot"}, {}, GgufspecError, "not built into ggufspec"),
+    ],
+)
+def test_what_cannot_be_reported_is_said(
+    tmp_path: Path,
+    change: Callable[[Path], None],
+    options: dict[str, Any],
+    asked: dict[str, Any],
+    error: type[GgufspecError],
+    says: str,
+) -> None:
+    bench = _measure(tmp_path / "llama", _where("--ubatch-size 32", CRASHES), **options)
+    change(tmp_path / "llama")
+    with pytest.raises(error, match=says):
+        ggufspec.issue(bench, offline=True, **asked)
+
+
+def test_the_command_line_prints_the_report_and_ends_with_a_code_of_its_own(tmp_path: Path) -> None:
+    _measure(tmp_path / "llama", _where("--ubatch-size 32", CRASHES))
+    done = shell.done("issue", "--offline")
+    assert done.stdout.startswith("### Name and Version\n")
+    assert "title: Eval bug: llama-speculative: it crashes" in done.stderr
+    _mend(tmp_path / "llama")
+    gone = shell.here("issue", "--offline")
+    assert (gone.returncode, gone.stdout) == (44, "")
