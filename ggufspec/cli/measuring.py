@@ -117,7 +117,7 @@ def why(asked: WhyOptions) -> None:
     if pasted is None and "llama" in pasting.typed_options():
         raise GgufspecError(
             "--llama says what measures a command, and there is none",
-            "put it behind --, or measure first: `ggufspec bench --llama FOLDER`, then `ggufspec why`",
+            "put a command behind --, or measure first: `ggufspec bench --llama FOLDER`, then `ggufspec why`",
         )
     results = benches.load_bench(asked.run) if pasted is None else measuring.run(measured)
     echo(reasons.why(results, width=terminal_width()), nl=False)
