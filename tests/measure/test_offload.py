@@ -287,12 +287,13 @@ KINDS = {
 
 
 def plainly(text: str) -> tuple[Placement, ...]:
-    """What a plain search finds in one model's part of a log, where all is the processor's or a worker's."""
+    """What a plain search finds in one model's part of a log; nothing spilled from GPUs and workers."""
     found: dict[str, dict[str, int]] = {}
-    lines = re.findall(r"\w: +(CPU|RPC\d\[\S+\])\w* +(\w*) ?buffer size = +([\d.]+) MiB", text)
+    devices = r"CPU|CUDA\d|CUDA_Host|RPC\d\[\S+\]"
+    lines = re.findall(rf"\w: +({devices})\w* +(\w*) ?buffer size = +([\d.]+) MiB", text)
     for device, kind, mib in lines:
         found.setdefault(device, {})[KINDS[kind]] = round(float(mib) * MIB)
-    spilled = {device: None if device == "CPU" else 0 for device in found}  # all that workers had was free
+    spilled = {device: None if device in {"CPU", "CUDA_Host"} else 0 for device in found}
     return tuple(
         Placement(device=device, spilled_bytes=spilled[device], **part) for device, part in found.items()
     )
@@ -309,7 +310,7 @@ def test_buffers_of_real_logs_are_those_that_a_plain_search_finds() -> None:
         assert found == [part for part in parts if part], log
 
 
-# as llama.cpp's sources spell them, of 0.2.63, 0.3.16 and 0.3.36: no log of a GPU was recorded
+# as llama.cpp's sources spell them, of 0.2.63, 0.3.16 and 0.3.36
 SPRING_2024 = """\
 llm_load_tensors: offloading 45 repeating layers to GPU
 llm_load_tensors: offloaded 45/81 layers to GPU
