@@ -110,6 +110,9 @@ def _header(shape: Shape, types: dict[Tensor, str], quant: str, seed: int) -> gg
     writer.add_feed_forward_length(shape.ff)
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.kv_heads)
+    if shape.head_width:
+        writer.add_key_length(shape.head_width)
+        writer.add_value_length(shape.head_width)
     writer.add_rope_dimension_count(shape.head_dim)
     writer.add_rope_freq_base(shape.rope_base)
     writer.add_layer_norm_rms_eps(1e-5)
@@ -160,8 +163,12 @@ def _shape(options: argparse.Namespace) -> Shape:
         raise ValueError("--experts and --experts-used go together")
     if (shape.experts_used or 0) > (shape.experts or 0):
         raise ValueError("--experts-used is more than --experts")
-    if shape.embd % (2 * shape.heads) or shape.heads % shape.kv_heads:
-        raise ValueError("--embd must be an even multiple of --heads, and --heads a multiple of --kv-heads")
+    is_uneven = not shape.head_width and shape.embd % shape.heads
+    if shape.head_dim % 2 or is_uneven or shape.heads % shape.kv_heads:
+        raise ValueError(
+            "--embd must be an even multiple of --heads without an even --head-width, and --heads a multiple "
+            "of --kv-heads"
+        )
     if shape.vocab < SMALLEST:
         raise ValueError(f"--vocab must be at least {SMALLEST}, so that it holds any text")
     return shape
@@ -194,6 +201,7 @@ def _parser() -> argparse.ArgumentParser:
         "context": "trained length",
         "experts": "experts of each layer: a mixture, and --ff is the width of one",
         "experts-used": "experts that each token uses",
+        "head-width": "width of a head, where all together are not as wide as the model",
     }
     for name, text in sizes.items():
         parser.add_argument(f"--{name}", type=int, metavar="N", help=text)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Shape:
     """The dimensions of one model; ``tied`` means that the embedding serves as output matrix too.
 
-    In a mixture ``ff`` is the width of one expert, of which each token uses ``experts_used``.
+    In a mixture ``ff`` is the width of one expert, of which each token uses ``experts_used``. Without
+    ``head_width``, the heads share the model's width.
     """
 
     layers: int
@@ -23,10 +24,11 @@ class Shape:
     tied: bool = False
     experts: int | None = None  # of each layer; None where it is no mixture
     experts_used: int | None = None
+    head_width: int | None = None
 
     @property
     def head_dim(self) -> int:
-        return self.embd // self.heads
+        return self.head_width or self.embd // self.heads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +115,7 @@ PRESETS = {
 
 def tensors(shape: Shape) -> list[Tensor]:
     """Return the tensors of a model in the order in which llama.cpp's converter writes them."""
-    kv = shape.head_dim * shape.kv_heads
+    q, kv = (shape.head_dim * heads for heads in (shape.heads, shape.kv_heads))
     suffix, experts = ("_exps", shape.experts) if shape.experts else ("", 1)
     router = {"ffn_gate_inp": (shape.embd, experts)} if shape.experts else {}
     sizes = {  # role: columns, rows
@@ -124,8 +126,8 @@ def tensors(shape: Shape) -> list[Tensor]:
         **router,
         "ffn_norm": (shape.embd, 1),
         "attn_k": (shape.embd, kv),
-        "attn_output": (shape.embd, shape.embd),
-        "attn_q": (shape.embd, shape.embd),
+        "attn_output": (q, shape.embd),
+        "attn_q": (shape.embd, q),
         "attn_v": (shape.embd, kv),
     }
     layers = [
