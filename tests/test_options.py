@@ -54,7 +54,6 @@ def _of_kind(kind: kinds.Kind) -> st.SearchStrategy[Any]:
     strategies: dict[type, st.SearchStrategy[Any]] = {
         kinds.Kind: _texts,
         kinds.Number: _numbers(1, 1),
-        kinds.LayersOf: st.integers(0, 9999) | st.just("all"),
         kinds.Fraction: st.floats(0.0001, 0.999),
         kinds.Duration: st.floats(1, 20 * 86400),
         kinds.Latency: _numbers(0, 1e6),
@@ -80,7 +79,7 @@ def _of_kind(kind: kinds.Kind) -> st.SearchStrategy[Any]:
     if type(kind) in {kinds.Axis, kinds.Switches}:
         examples = [
             number
-            for text in ("1", "0.5", "f16", "on", "all", "-1", "isolate", "greedy")
+            for text in ("1", "0.5", "f16", "on", "all", "-1", "isolate", "greedy", "row")
             if _reads(kind, text)
             for number in kind.parse(text)
         ]
@@ -102,7 +101,8 @@ def _values(field: Option, *, several: bool) -> st.SearchStrategy[Any]:
     if isinstance(field.kind, Flag):
         return st.booleans()
     single = _of_kind(field.kind)
-    if constants := [value for value, _ in field.constant.values() if value is not None]:
+    constants = [value for value, _ in field.constant.values() if value is not None]
+    if constants and not field.axis:  # those of an axis are values of its kind, too
         single |= st.sampled_from(constants)
     if field.is_argument:
         single = single.filter(lambda value: str(value)[:1] not in {"", "-"})

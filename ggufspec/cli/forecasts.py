@@ -108,6 +108,9 @@ def whatif(asked: WhatIfOptions) -> None:
     --machine gives a roofline: tokens/s are estimated from peak rates. For layers that stay on the CPU
     (--ngl, --n-cpu-moe), --host names the machine whose processor computes them.
 
+    With --vram, each γ is at the places of layers, experts and drafter that are fastest for it by roofline,
+    and is compared with the target alone at its own. --ram limits the host's memory.
+
     With --parallel, that many users draft in step on one llama-server, and share the batches of both models.
 
     With --rtt, workers on other machines hold the target (`bench --rpc`), and the drafter is here. Costs are
@@ -125,6 +128,7 @@ def whatif(asked: WhatIfOptions) -> None:
         --program speculative
     ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8
     ggufspec whatif --pair llama-3-70b --machine rtx-3090 --ngl 45 --host ryzen-7950x --alpha 0.8
+    ggufspec whatif -m big.gguf -md small.gguf --machine rtx-3090 --host ryzen-7950x --vram 24G --alpha 0.8
     ggufspec whatif --profile last --alpha 0.5-0.9
     ggufspec whatif --pair llama-3-70b --like theirs.zip --alpha 0.8
     ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8 --parallel 16 --depth 4096

@@ -31,6 +31,10 @@ def tune(asked: options.TuneOptions) -> None:
     these figures are the verdict. --forecast stops before that, after short
     runs of the target and of one draft size.
 
+    On a GPU, a mixture of experts is tried at the places that are fastest by roofline: layers, experts and
+    drafter, within --vram and --ram. Without a GPU, --forecast with --machine, --host and --vram simulates
+    one.
+
     With --parallel N, the choice is for N users at once: the forecast is of a server with N slots, and each
     run is one load of it under the requests of N clients, as `bench --parallel N` measures. Without it, one
     request follows another, and --serve-parallel only reserves memory.

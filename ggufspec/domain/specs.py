@@ -206,6 +206,19 @@ class Offload:
         return (*words, *(("-ctkd", drafter.type_k, "-ctvd", drafter.type_v) if drafter is not None else ()))
 
     @property
+    def place_words(self) -> tuple[str, ...]:
+        """The experts on the processor and the split over GPUs, as options of a bench."""
+        given = {
+            "--n-cpu-moe": self.target.cpu_moe,
+            "--n-cpu-moe-draft": self.drafter.cpu_moe,
+            "-sm": self.split_mode,
+            "-ts": ",".join(f"{share:g}" for share in self.tensor_split) or None,
+        }
+        return tuple(
+            word for name, value in given.items() if value is not None for word in (name, str(value))
+        )
+
+    @property
     def lends_to_drafter(self) -> bool:
         """Whether a worker computes for the drafter, too."""
         return bool(self.rpc) and any(map(is_remote, self.drafter.devices))
@@ -423,9 +436,10 @@ class RunSpec:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """How prompts are asked, workers, caches and llama.cpp's other settings, as options of a bench."""
-        rpc = ("--rpc", ",".join(self.offload.rpc)) if self.offload.rpc else ()
-        return (*self.asking.words, *rpc, *self.offload.cache_words, *self.runtime.words)
+        """How prompts are asked, workers, experts, caches and llama.cpp's other settings, as in a bench."""
+        offload = self.offload
+        rpc = ("--rpc", ",".join(offload.rpc)) if offload.rpc else ()
+        return (*self.asking.words, *rpc, *offload.place_words, *offload.cache_words, *self.runtime.words)
 
     @property
     def endpoint(self) -> Endpoint | None:

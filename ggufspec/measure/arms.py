@@ -60,6 +60,7 @@ def plan_arms(
             turns=read.most_turns,
         ),
         layer_counts={model: card.n_layers + 1 for model, card in cards.items()},
+        expert_layers={model: card.n_layers if card.n_experts else 0 for model, card in cards.items()},
         methods=tuple(way.method for way in models.ways if not way.first),
         chains=tuple(way for way in models.ways if way.first),
         heads=heads,
@@ -82,6 +83,7 @@ def plan_arms(
             *without_p_min,
             *_describe_unsampled_drafts(sweep),
             *_describe_same_layers(sweep),
+            *_describe_same_experts(sweep),
             *_describe_missing_drafter(sweep),
             *traffic.describe([sent for sent in sweep.traffics if sent is not None], sweep.ways),
             *traffic.describe_replay(read.recording, request.n_predict),
@@ -143,6 +145,20 @@ def _describe_same_layers(sweep: Sweep) -> Iterator[str]:
                 f"layers: {model.filename} has {count} with its output; {option} {_few(left_out)} would be "
                 f"the same as {option} {same}, which is measured"
             )
+
+
+def _describe_same_experts(sweep: Sweep) -> Iterator[str]:
+    """Yield a note for each model of which several places of experts would be the same."""
+    models = (
+        *((model, "", sweep.target_experts, sweep.target_experts_of(model)) for model in sweep.targets),
+        *((model, "-draft", sweep.draft_experts, sweep.draft_experts_of(model)) for model in sweep.drafters),
+    )
+    for model, suffix, asked, kept in models:
+        if len(kept) < len(asked):
+            count = sweep.expert_layers[model]
+            has = f"experts in {count} layers" if count else "no experts"
+            measured = _few([str(layers) for layers in kept])
+            yield f"experts: {model.filename} has {has}; of --n-cpu-moe{suffix}, {measured} is measured"
 
 
 def _describe_lowered_sizes(sweep: Sweep) -> Iterator[str]:

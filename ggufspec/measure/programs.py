@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product
 
 from ggufspec import engines, serving
-from ggufspec.domain import IMAGE, Chain, Failure, Method, Offload, Program, Runtime
+from ggufspec.domain import IMAGE, Chain, Failure, Method, Offload, Program, Runtime, SplitMode
 from ggufspec.errors import GgufspecError, ModelFileError, NoInstallError
 from ggufspec.llama.command import check_chain, check_fork, commands
 from ggufspec.llama.install import Install, installs, options as llama_options
@@ -18,7 +18,7 @@ from ggufspec.measure.configured import choose_sampling
 from ggufspec.measure.models import ChosenModels
 from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles import gguf
-from ggufspec.modelfiles.compat import judging, usable_methods
+from ggufspec.modelfiles.compat import judging, usable_methods, why_not_split_by_tensor
 from ggufspec.options import BenchOptions
 
 
@@ -385,7 +385,25 @@ def _check_abilities(
         if reports.keys() >= {*rpc}:
             lent = [reports[address] for address in rpc]
             check_devices(request.offload, workers.with_devices(install, lent))
+    if SplitMode.TENSOR in request.split_modes:
+        _refuse_tensor_split(models, install)
     _check_drafters(models, install, engine)
+
+
+def _refuse_tensor_split(models: ChosenModels, install: Install) -> None:
+    """Refuse heads with which llama.cpp aborts where models are split by tensors.
+
+    Raises:
+        GgufspecError: naming the file, and why.
+    """
+    for target, drafter in product(models.targets, (None, *models.drafters)):
+        card = None if drafter is None else models.cards[drafter]
+        why = why_not_split_by_tensor(models.cards[target], card, install.build_number)
+        if why is not None:
+            raise GgufspecError(
+                f"llama.cpp aborts with --split-mode tensor and {(drafter or target).filename}: {why}",
+                "use --split-mode layer, or draft in another way",
+            )
 
 
 def _check_drafters(models: ChosenModels, install: Install, engine: str) -> None:

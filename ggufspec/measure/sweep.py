@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from math import prod
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from ggufspec.domain import (
     NO_PROMPT,
@@ -16,6 +16,7 @@ from ggufspec.domain import (
     Chain,
     Drafting,
     DraftSampling,
+    Experts,
     Layers,
     Method,
     ModelFile,
@@ -28,12 +29,15 @@ from ggufspec.domain import (
     RunSpec,
     Runtime,
     Sampling,
+    SplitMode,
     Traffic,
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import canonical_ngram, draft_sizes
 from ggufspec.modelfiles.compat import Head, usable_methods
 from ggufspec.options import BenchOptions
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +69,15 @@ def _axes() -> dict[str, str]:
 class Sweep:
     """Axes, each with the values to try; their product is what gets measured.
 
-    ``targets`` and ``target_layers``, ``threads``, ``caches``, ``ubatches``, ``runtimes``, ``traffics``,
-    ``rpcs`` (workers, see ``Offload``) and ``askings`` change the baseline and make a block each, except
-    for what ``runtimes`` say of drafting; methods, drafters, their layers and caches, draft sizes and
-    ``p_mins`` are arms of every block. A method without a drafter knows no ``p_min``, and has an arm for
-    each draft size at which it can draft at all. No draft sizes are each method's own. Of several numbers
-    of layers that put a complete model on the GPU, by ``layer_counts``, only the first is tried. Every
-    block has its arms with each of ``builds``, so that builds are compared close together in time. With
-    traffic, drafters are not measured alone.
+    ``targets``, ``target_layers`` and ``target_experts``, ``split_modes``, ``threads``, ``caches``,
+    ``ubatches``, ``runtimes``, ``traffics``, ``rpcs`` (workers, see ``Offload``) and ``askings`` change the
+    baseline and make a block each, except for what ``runtimes`` say of drafting; methods, drafters, their
+    layers, experts and caches, draft sizes and ``p_mins`` are arms of every block. A method without a drafter
+    knows no ``p_min``, and has an arm for each draft size at which it can draft at all. No draft sizes are
+    each method's own. Of several numbers of layers that put a complete model on the GPU, by ``layer_counts``,
+    only the first is tried, and of numbers of experts that are the same, by ``expert_layers``: all are of a
+    dense model. Every block has its arms with each of ``builds``, so that builds are compared close together
+    in time. With traffic, drafters are not measured alone.
 
     ``heads`` say which of the files hold a head: a drafter with one drafts by the head's method, and a target
     with layers for MTP drafts for itself. Draft sizes beyond the most that a head drafts are that size.
@@ -86,6 +91,11 @@ class Sweep:
     context: int
     target_layers: tuple[Layers, ...] = axis(("auto",), "--ngl", "ngl")
     draft_layers: tuple[Layers, ...] = axis(("auto",), "--ngld", "ngld")
+    target_experts: tuple[Experts | None, ...] = axis((), "--n-cpu-moe", "cpu_moe")
+    draft_experts: tuple[Experts | None, ...] = axis((), "--n-cpu-moe-draft", "draft_cpu_moe")
+    """Layers whose experts stay on the processor; none are those of ``offload``, as of ``split_modes``."""
+    split_modes: tuple[SplitMode | None, ...] = axis((), "--split-mode", "split_modes")
+    expert_layers: Mapping[ModelFile, int] = field(default_factory=dict)  # 0 of a dense model
     layer_counts: Mapping[ModelFile, int] = field(
         default_factory=dict
     )  # as llama.cpp counts: with the output
@@ -134,6 +144,16 @@ class Sweep:
         """Return the numbers of a drafter's layers to try."""
         return distinct_layers(self.draft_layers, self.layer_counts.get(drafter))
 
+    def target_experts_of(self, target: ModelFile) -> tuple[Experts | None, ...]:
+        """Return the numbers of a target's layers to try whose experts stay on the processor."""
+        asked, count = self.target_experts, self.expert_layers.get(target)
+        return distinct_layers(asked or (self.offload.target.cpu_moe,), count)
+
+    def draft_experts_of(self, drafter: ModelFile) -> tuple[Experts | None, ...]:
+        """Return the same of a drafter."""
+        asked, count = self.draft_experts, self.expert_layers.get(drafter)
+        return distinct_layers(asked or (self.offload.drafter.cpu_moe,), count)
+
     @property
     def ways(self) -> tuple[Chain, ...]:
         """Everything that may draft: each method alone, then the chains."""
@@ -149,13 +169,14 @@ class Sweep:
         in_target = method is Method.DRAFT_MTP and target in self.heads
         return (None,) if in_target and not files else files
 
-    def drafting(self) -> Iterator[tuple[ModelFile, Layers]]:
-        """Yield each drafter with each number of its layers; nothing where no method needs one."""
+    def drafting(self) -> Iterator[tuple[ModelFile, ModelRun]]:
+        """Yield each drafter at each of its places; nothing where no method needs one."""
         methods = {way.method for way in self.ways}
         for drafter in self.drafters:
             if methods.intersection(usable_methods(self.heads.get(drafter))):
-                for layers in self.draft_layers_of(drafter):
-                    yield drafter, layers
+                places = product(self.draft_layers_of(drafter), self.draft_experts_of(drafter))
+                for layers, kept in places:
+                    yield drafter, replace(self.offload.drafter, layers=layers, cpu_moe=kept)
 
     def runs_alone(self, drafter: ModelFile) -> bool:
         """Whether a drafter is measured without its target: a head cannot run alone, nor see images."""
@@ -234,6 +255,8 @@ class Sweep:
         self,
         target: ModelFile,
         layers: Layers,
+        experts: Experts | None,
+        split_mode: SplitMode | None,
         runtime: Runtime,
         caches: CacheTypes | None,
         ubatch: int | None,
@@ -243,7 +266,7 @@ class Sweep:
         asking: Asking,
     ) -> RunSpec:
         """Return the run of a target alone, with a value of each axis that changes it."""
-        placed = replace(self.offload.target, layers=layers, caches=caches)
+        placed = replace(self.offload.target, layers=layers, cpu_moe=experts, caches=caches)
         return RunSpec(
             pair=Pair(name=self.name, target=target),
             role=Role.TARGET,
@@ -251,7 +274,7 @@ class Sweep:
             n_predict=self.n_predict,
             context=self.context,
             threads=threads,
-            offload=replace(self.offload.target_alone, target=placed, rpc=rpc),
+            offload=replace(self.offload.target_alone, target=placed, split_mode=split_mode, rpc=rpc),
             sampling=self.sampling,
             ubatch=ubatch,
             runtime=runtime,
@@ -263,9 +286,8 @@ class Sweep:
         """Yield a target alone, and all arms that are compared with it."""
         yield alone
         target, caches = alone.pair.target, self.caches_beside(alone.offload.target.caches)
-        for drafter, layers in self.drafting():
+        for drafter, placed in self.drafting():
             pair = Pair(name=self.name, target=target, draft=drafter)
-            placed = replace(self.offload.drafter, layers=layers)
             both = replace(alone, pair=pair, role=Role.DRAFTING)
             beside = [_with_drafter(both, replace(placed, caches=own)) for own in caches]
             if alone.traffic is None and self.runs_alone(drafter):
@@ -290,9 +312,21 @@ class Blocks(Sequence[Block]):
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        settings = (sweep.base_runtimes(), sweep.caches, sweep.ubatches, sweep.threads, sweep.traffics)
+        splits = sweep.split_modes or (sweep.offload.split_mode,)
+        settings = (
+            splits,
+            sweep.base_runtimes(),
+            sweep.caches,
+            sweep.ubatches,
+            sweep.threads,
+            sweep.traffics,
+        )
         self._axes = [
-            ((target,), sweep.target_layers_of(target), *settings, sweep.rpcs, sweep.askings)
+            (
+                (target,),
+                *(sweep.target_layers_of(target), sweep.target_experts_of(target)),
+                *(*settings, sweep.rpcs, sweep.askings),
+            )
             for target in sweep.targets
         ]
 
@@ -324,13 +358,14 @@ class Blocks(Sequence[Block]):
     def n_arms(self) -> Counter[Role]:
         """How many different arms there are; a drafter alone is the same beside every target."""
         sweep, bases = self.sweep, self.sweep.base_runtimes()
-        beside_target = prod(map(len, (sweep.ubatches, sweep.threads, sweep.askings)))
+        n_splits = max(1, len(sweep.split_modes))
+        beside_target = n_splits * prod(map(len, (sweep.ubatches, sweep.threads, sweep.askings)))
         pairs = [(target, own) for target in sweep.caches for own in sweep.caches_beside(target)]
         alone = sum(sweep.runs_alone(drafter) for drafter, _ in sweep.drafting())
         without_traffic = sum(traffic is None for traffic in sweep.traffics)
         drafting = 0
         for target in sweep.targets:
-            sources = (*sweep.drafting(), (None, "auto"))
+            sources = (*sweep.drafting(), (None, ModelRun()))
             per_base = sum(
                 len(sweep.draftings(target, way, drafter))
                 * len(sweep.drafting_runtimes(base, way.method))
@@ -338,8 +373,8 @@ class Blocks(Sequence[Block]):
                 for base, way, (drafter, _) in product(bases, sweep.ways, sources)
                 if drafter in sweep.drafters_of(target, way.method)
             )
-            per_target = len(sweep.target_layers_of(target)) * beside_target * len(sweep.traffics)
-            per_target *= len(sweep.rpcs)
+            places = len(sweep.target_layers_of(target)) * len(sweep.target_experts_of(target))
+            per_target = places * beside_target * len(sweep.traffics) * len(sweep.rpcs)
             drafting += per_base * per_target
         counts = {
             Role.TARGET: len(self),
@@ -358,14 +393,14 @@ def _with_drafter(spec: RunSpec, drafter: ModelRun) -> RunSpec:
     return replace(spec, offload=replace(spec.offload, drafter=drafter))
 
 
-def distinct_layers(asked: Sequence[Layers], count: int | None) -> tuple[Layers, ...]:
+def distinct_layers(asked: Sequence[T], count: int | None) -> tuple[T, ...]:
     """Return the numbers of layers without those that mean the same as an earlier one.
 
     Args:
-        asked: numbers of layers, ``all`` or ``auto``.
+        asked: numbers of layers, or of those with experts on the processor; ``all``, ``auto`` or None.
         count: how many there are; None where nobody knows.
     """
-    first: dict[Layers, Layers] = {}
+    first: dict[object, T] = {}
     for layers in asked:
         is_all = count is not None and isinstance(layers, int) and layers >= count
         first.setdefault("all" if is_all else layers, layers)
@@ -412,6 +447,8 @@ def sizes(sweep: Sweep) -> dict[str, int]:
         **{option: getattr(sweep, name) for option, name in _axes().items()},
         "--ngl": max(map(sweep.target_layers_of, sweep.targets), key=len),
         "--ngld": max(map(sweep.draft_layers_of, sweep.drafters), key=len, default=()),
+        "--n-cpu-moe": max(map(sweep.target_experts_of, sweep.targets), key=len),
+        "--n-cpu-moe-draft": max(map(sweep.draft_experts_of, sweep.drafters), key=len, default=()),
         "--parallel": {traffic.users for traffic in traffics},
         "--rate": {traffic.rate for traffic in traffics},
         "--depth": {traffic.depth for traffic in traffics},

@@ -20,7 +20,7 @@ from ggufspec.choices import (
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.options import kinds
-from ggufspec.options.fields import Options, option
+from ggufspec.options.fields import Options, only, option
 from ggufspec.options.kinds import Axis, Count, FilePath, Flag, Number, Word
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _F16 = "f16"  # llama.cpp's default of each cache, in every era
 _TYPES = Axis("types", number=None, words=KV_TYPES, placeholder="TYPE")
 _LAYERS = Axis("layers", words=("all", "auto"))
-_EXPERTS = kinds.LayersOf("all")
+_EXPERTS = Axis("layers", words=("all",))
 
 TARGET = "--model -hf -hfr --hf-repo -mu --model-url"
 DRAFT_MODEL = "--model-draft --spec-draft-model -hfd -hfrd --hf-repo-draft --spec-draft-hf"
@@ -301,19 +301,19 @@ class SplitOptions(Options, section="GPUs"):
         kind=kinds.Proportions(),
         help="Proportions of the model on the GPUs, such as 3,1.",
     )
-    cpu_moe: Experts | None = option(
+    cpu_moe: tuple[Experts, ...] | None = option(
         "--n-cpu-moe -ncmoe",
         kind=_EXPERTS,
-        constant={"--cpu-moe -cmoe": ("all", "Keep all experts of the target on the CPU.")},
+        constant={"--cpu-moe -cmoe": (("all",), "Keep all experts of the target on the CPU.")},
         help="Keep the experts of the target's first N layers on the CPU.",
     )
-    draft_cpu_moe: Experts | None = option(
+    draft_cpu_moe: tuple[Experts, ...] | None = option(
         "--n-cpu-moe-draft -ncmoed",
         kind=_EXPERTS,
         hidden="--spec-draft-n-cpu-moe --spec-draft-ncmoe",
         constant={
-            "--cpu-moe-draft -cmoed": ("all", "Keep all experts of the drafter on the CPU."),
-            "--spec-draft-cpu-moe": ("all", ""),
+            "--cpu-moe-draft -cmoed": (("all",), "Keep all experts of the drafter on the CPU."),
+            "--spec-draft-cpu-moe": (("all",), ""),
         },
         help="Keep the experts of the drafter's first N layers on the CPU.",
     )
@@ -363,22 +363,29 @@ class DeviceOptions(DeviceOption, SplitOptions, RpcOption, section="GPUs"):
         help="GPUs for the drafter.",
         shown="as --device",
     )
-    split_mode: str | None = option(
-        "--split-mode -sm", kind=Word(*SplitMode), help="How to split the model across GPUs."
+    split_mode: tuple[str, ...] | None = option(
+        "--split-mode -sm",
+        kind=Axis("modes", number=None, words=tuple(SplitMode), placeholder=Word(*SplitMode).placeholder),
+        help="How to split the model across GPUs.",
     )
     main_gpu: int | None = option("--main-gpu -mg", kind=Count(0), help="GPU for --split-mode none or row.")
 
     @property
+    def split_modes(self) -> tuple[SplitMode, ...]:
+        """How to split models over GPUs."""
+        return tuple(map(SplitMode, self.split_mode or ()))
+
+    @property
     def offload(self) -> Offload:
-        """The placement, with llama.cpp's defaults for the numbers of layers."""
+        """The placement, with the first value of each axis, and llama.cpp's numbers of layers."""
         from ggufspec.domain import ModelRun, Offload
 
         return Offload(
             fit=None if self.fit is None else self.fit == "on",
-            target=ModelRun(devices=self.devices or (), cpu_moe=self.cpu_moe),
-            drafter=ModelRun(devices=self.draft_devices or (), cpu_moe=self.draft_cpu_moe),
+            target=ModelRun(devices=self.devices or (), cpu_moe=only(self.cpu_moe)),
+            drafter=ModelRun(devices=self.draft_devices or (), cpu_moe=only(self.draft_cpu_moe)),
             tensor_split=self.tensor_split or (),
-            split_mode=None if self.split_mode is None else SplitMode(self.split_mode),
+            split_mode=only(self.split_modes),
             main_gpu=self.main_gpu,
         )
 
@@ -950,6 +957,32 @@ class MachineOptions(Options, section="Costs"):
         elsewhere=_HOST_ELSEWHERE,
         metavar="NAME",
         help="Machine whose processor computes the layers that are not on a GPU, in the same forms.",
+    )
+
+
+class RamOption(Options, section="Placement"):
+    """The host's memory."""
+
+    ram: int | None = option(
+        "--ram",
+        kind=kinds.Size(),
+        help="Memory of the host to plan with, for the fastest places.",
+        shown="not limited",
+    )
+
+
+class MemoryOptions(RamOption, section="Placement"):
+    """The memory of a machine; sizes are in bytes."""
+
+    vram: tuple[int, ...] | None = option(
+        "--vram",
+        kind=kinds.Sizes(),
+        common=True,
+        help="GPU memory to plan with: 24G, or 24G,12G for two.",
+        shown="free memory",
+    )
+    reserve: int = option(
+        "--reserve", 1 << 30, kind=kinds.Size(), common=True, help="GPU memory to leave free."
     )
 
 

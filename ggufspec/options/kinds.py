@@ -174,25 +174,6 @@ class Count(Number):
         return number
 
 
-class LayersOf(Kind):
-    """A number of layers, or one of some words."""
-
-    placeholder = "LAYERS"
-
-    def __init__(self, *words: str) -> None:
-        self._accepted = words
-
-    def parse(self, text: str) -> int | str:
-        """Return the number, or the word itself."""
-        if text in self._accepted:
-            return text
-        is_count = text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_LAYERS))
-        if not is_count:
-            examples = ", ".join(("12", *self._accepted))
-            raise ValueError(f"{text!r} is not a number of layers; examples: {examples}")
-        return int(text)
-
-
 class Fraction(Kind):
     """A percentage or fraction such as ``2%`` or ``0.02``."""
 

@@ -168,6 +168,8 @@ class TuneOptions(
     groups.PastedOptions,
     MeasureOptions,
     groups.CapacityOptions,
+    groups.RamOption,
+    groups.MachineOptions,
     groups.TimeLimitOption,
     groups.FreshOption,
     groups.NameOption,
@@ -181,6 +183,10 @@ class TuneOptions(
     Without ``draft``, all sizes up to 16 are tried; without ``method``, whatever the engine's program can;
     above temperature 0 without ``draft_sampling``, both ways to choose drafts where the server has them.
     With ``parallel``, the choice is for that many users: it is forecast and measured so.
+
+    On a GPU, a mixture of experts is tried at the places that are fastest by roofline; ``machine`` and
+    ``host`` name the machine for that. Without a GPU, they and ``vram`` simulate one, and ``forecast`` says
+    what would be fast there.
     """
 
     p_min: tuple[float, ...] | None = option(default=(0.0, 0.3, 0.5, 0.7, 0.8, 0.9))

@@ -27,27 +27,12 @@ class PlanOptions(
     groups.CacheTypeOptions,
     groups.UbatchOption,
     groups.ProjectorOption,
+    groups.MemoryOptions,
     groups.TableOptions,
     section="Placement",
 ):
     """What to plan memory for; sizes are in bytes."""
 
-    vram: tuple[int, ...] | None = option(
-        "--vram",
-        kind=kinds.Sizes(),
-        common=True,
-        help="GPU memory to plan with: 24G, or 24G,12G for two.",
-        shown="free memory",
-    )
-    reserve: int = option(
-        "--reserve", 1 << 30, kind=kinds.Size(), common=True, help="GPU memory to leave free."
-    )
-    ram: int | None = option(
-        "--ram",
-        kind=kinds.Size(),
-        help="Memory of the host to plan with, for the fastest places.",
-        shown="not limited",
-    )
     ctx: int = option(
         "--ctx -c", 4096, hidden=groups.CONTEXT, kind=Count(16), common=True, help="Context size in tokens."
     )
@@ -68,6 +53,7 @@ class WhatIfOptions(
     groups.LayerOptions,
     groups.SplitOptions,
     groups.MachineOptions,
+    groups.MemoryOptions,
     groups.DepthOption,
     groups.UsersOption,
     groups.ServerOptions,
@@ -136,6 +122,13 @@ class WhatIfOptions(
         help="Forecast for the machine of a published bundle, from the costs in it.",
     )
     machine: str | None = option(default=None, common=True)
+    vram: tuple[int, ...] | None = option(
+        default=None,
+        common=False,
+        help="With --machine and --host: the fastest places for each γ that fit into this memory of the GPU.",
+        shown="the named places",
+    )
+    reserve: int = option(default=1 << 30, common=False)
     bandwidth: float | None = option(
         "--bandwidth",
         kind=kinds.PerSecond(),

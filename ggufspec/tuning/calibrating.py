@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,12 +16,14 @@ from ggufspec.analysis import warnings
 from ggufspec.domain import Conditions, Failure, HeadFile, ModelFile, Offload, RunSpec, Sample, Status
 from ggufspec.engines import Engine, Measurement
 from ggufspec.engines.library import RoundPart
-from ggufspec.forecast import Calibration, CalibrationRun, Exposure, profiles
+from ggufspec.forecast import Calibration, CalibrationRun, Exposure, costs, profiles
 from ggufspec.forecast.concurrency import most_rows
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import MeasuredCurve, TracedTexts
 from ggufspec.forecast.trace import DraftTrace
+from ggufspec.forecast.whatif import parts_of
 from ggufspec.measure import NO_DEADLINE, Deadline
+from ggufspec.modelfiles import gguf, memory
 from ggufspec.tuning import prospects
 from ggufspec.tuning.budgeting import Pace
 from ggufspec.tuning.values import CostSetup, Curves, Plan, Prospect, Stage, cost_setup
@@ -137,6 +140,33 @@ def curves(
         else:
             profiles.save(measured.curve, measured.timings, measured.verify_timings)
     return by_setup, tuple(notes)
+
+
+def simulate_curves(plan: Plan, arms: Sequence[RunSpec], texts: Sequence[TracedTexts]) -> Curves:
+    """Return the costs of configurations on the machine that is simulated: rooflines of their places."""
+    assert plan.simulated is not None
+    layout = memory.layout_for(plan.session.install.build_number)
+    deep = max(text.target_trace.n_prompt + len(text.target_trace.tokens) for text in texts)
+    users = plan.users or 1
+    made: Curves = {}
+    for arm in sorted(arms, key=lambda arm: -arm.drafts_by.n_max):
+        if (setup := cost_setup(arm)) in made:
+            continue
+        settings, drafter = memory.settings_for(arm, layout), arm.draft_source
+        card = _read(arm.model)
+        run = partial(parts_of, machines=plan.simulated, depth=deep, settings=settings)
+        made[setup] = costs.roofline_of_parts(
+            run(card, arm.offload, experts=profiles.kept_experts(card)),
+            None if drafter is None else run(_read(drafter), arm.offload.drafter_as_target),
+            most_tokens=max(arm.drafts_by.n_max + 1, most_rows(users, arm.drafts_by.n_max)),
+            depths=(0, deep),
+        )
+    return made
+
+
+def _read(model: ModelFile) -> gguf.ModelCard:
+    assert model.path is not None
+    return gguf.read_card(model.path)
 
 
 class _RoundSeconds(NamedTuple):

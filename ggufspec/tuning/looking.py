@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ggufspec import engines, forecast, machine, units
 from ggufspec.analysis import warnings
-from ggufspec.domain import Failure, ModelFile, Program, Prompt, RunSpec, Status, Traffic
+from ggufspec.domain import Failure, HeadFile, ModelFile, Program, Prompt, RunSpec, Status, Traffic
 from ggufspec.engines import failure_error
 from ggufspec.engines.library import RoundPart
 from ggufspec.errors import GgufspecError, InconclusiveError, TimeLimitError
-from ggufspec.forecast import Calibration, profiles, trace
+from ggufspec.forecast import Calibration, costs, profiles, trace
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.measure import Deadline
 from ggufspec.prompts import PromptTurns
@@ -42,6 +42,8 @@ _BEGINNING_SHARE = 0.5  # of what a run may take
 _STAGE_SLACK = 1.5  # of the planned seconds: what a stage may take before it ends with what it has
 _TRACES_SLACK = 4.0  # more for traces, up to what a run may take: a lost prompt weighs more
 _RANGED = 30  # configurations whose rounds are bounded, which takes some ms for each; as many are printed
+_COUNTED, _COUNTED_TOKENS = 4, 96  # texts whose experts are counted, and tokens of each
+_COUNTING_SHARE = 0.05  # of the time limit
 _LONGER = 4  # times the limit, which is tried next where a quarter of it was not enough for one step
 
 
@@ -73,6 +75,8 @@ def forecast_configurations(
     forecastable = [
         arm for arm in arms if prospects.can_forecast(arm, program, build, heads=heads, users=users)
     ]
+    if plan.simulated is not None:  # what a head costs does not follow from headers
+        forecastable = [arm for arm in forecastable if not isinstance(arm.draft_source, HeadFile)]
     drafters = [*dict.fromkeys(arm.draft_source for arm in forecastable if arm.draft_source is not None)]
     one_load = 1 if plan.alone.offload.rpc else None  # at once: a worker serves one program at a time
     with open_library(install, drafters, plan.alone.pair.target, capacity=one_load) as engine:
@@ -81,8 +85,7 @@ def forecast_configurations(
             begun = time.monotonic()
             offloads = (arm.offload for arm in forecastable if arm.draft_source is not None)
             first = replace(
-                plan.alone,
-                offload=next(offloads, plan.alone.offload),
+                _placed_here(plan, replace(plan.alone, offload=next(offloads, plan.alone.offload))),
                 prompt=plan.session.suite.prompts[0],
             )
             start = measure_start(engine, first, drafters, plan.deadline, program=program, users=users)
@@ -114,6 +117,9 @@ def forecast_configurations(
             timed = replace(first, prompt=_longest_text(texts))
             before_measuring = plan.deadline.reserve(budgeting.least_measuring_s(pace, wanted, plan.deadline))
             costing = before_measuring.stage(budget.costs_s * _STAGE_SLACK)
+            if plan.simulated is not None:
+                simulated = calibrating.simulate_curves(plan, forecastable, texts)
+                return _simulated(plan, forecast_all(simulated), texts, budget)
             curves, notes = yield from calibrating.curves(
                 engine, plan, timed, forecastable, texts, pace=pace, deadline=costing
             )
@@ -183,6 +189,69 @@ def forecast_configurations(
             *_texts_note(texts, calibrated),
         ),
     )
+
+
+def _simulated(
+    plan: Plan, forecasts: tuple[Prospect, ...], texts: Sequence[TracedTexts], budget: Budget
+) -> TuningForecast:
+    """Return forecasts by the costs of a simulated machine; what cannot be forecast is left out."""
+    arms = prospects.drafting_arms(plan.blocks)
+    known = {prospect.arm for prospect in forecasts}
+    return TuningForecast(
+        prospects=forecasts,
+        unknown=(),
+        prompts=tuple(text.prompt for text in texts),
+        n_predict=budget.n_predict,
+        finalists=budget.finalists,
+        spent=Spent(),
+        notes=(
+            *_shortened(texts, budget),
+            *dict.fromkeys(
+                f"simulated: {arm.drafts_by.chain} cannot be forecast and is left out"
+                for arm in arms
+                if arm not in known
+            ),
+        ),
+    )
+
+
+def has_uncounted_experts(plan: Plan) -> bool:
+    """Whether the target is a mixture, and how many experts its texts need was not counted yet."""
+    if plan.mixture is None or plan.why_untraced is not None:
+        return False
+    return plan.fresh or profiles.kept_experts(plan.mixture) is None
+
+
+def count_experts(plan: Plan) -> Generator[Stage, None, None]:
+    """Count the experts that batches of the target's own texts need, and store that; yield a Stage for each.
+
+    Nothing is stored where the time is too short, or where the texts are.
+    """
+    assert plan.mixture is not None
+    spec = replace(_placed_here(plan, plan.alone), n_predict=min(plan.alone.n_predict, _COUNTED_TOKENS))
+    chosen = budgeting.take_turns(plan.session.suite.prompts)[:_COUNTED]
+    stage = plan.deadline.stage((plan.deadline.limit_s or 0.0) * _COUNTING_SHARE)
+    texts = []
+    with open_library(plan.session.install, (), plan.alone.pair.target) as engine:
+        for number, prompt in enumerate(chosen):
+            yield Stage(name=f"counting experts · {prompt.id}", done=number, total=len(chosen))
+            engine.timeout_s = stage.timeout_s()
+            try:
+                (text,) = profiles.traces(engine, spec, [prompt], ())
+                texts.append(engine.experts(replace(spec, prompt=prompt), text.target_trace.tokens).layers)
+            except Failure as failure:
+                _LOG.info("experts were not counted: %s", failure.reason)
+                break
+            if stage.is_over():
+                break
+    use = costs.count_experts(texts, plan.mixture.n_experts)
+    if use is not None:
+        profiles.keep_experts(plan.mixture, use)
+
+
+def _placed_here(plan: Plan, spec: RunSpec) -> RunSpec:
+    """Return a run at its places, or on this machine's processor where its own machine is simulated."""
+    return spec if plan.simulated is None else replace(spec, offload=spec.offload.on_processor)
 
 
 def open_library(

@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 
 from ggufspec import machine, paths, units
 from ggufspec.analysis import warnings
 from ggufspec.domain import (
     Chain,
+    Drafting,
     DraftSampling,
     Layers,
     Method,
@@ -24,8 +26,10 @@ from ggufspec.domain import (
 )
 from ggufspec.engines import ENGINES
 from ggufspec.errors import GgufspecError
+from ggufspec.forecast import costs, profiles
 from ggufspec.forecast.concurrency import BATCH, most_rows
 from ggufspec.forecast.trace import draft_sizes
+from ggufspec.forecast.whatif import MachineMemory, Machines, PlacedPair, describe_device
 from ggufspec.llama.command import LEARNING_METHODS, check_chain, check_draft_sampling, tools
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import workers
@@ -56,27 +60,43 @@ def plan_blocks(
     *,
     layout: memory.Layout,
     vram_bytes: int | None,
+    ram_bytes: int | None = None,
+    machines: Machines | None = None,
 ) -> tuple[Block, ...]:
     """Return the configurations by the target's layers: the target alone first, then the drafting ones.
 
     Requested numbers of layers stay. "auto" becomes what the memory plan allows: the target alone gets as
     many layers as fit; a drafter is tried with all of its layers on the GPU and with none, which leaves room
-    for more of the target's.
+    for more of the target's. A mixture of experts, with its drafter, is tried at the places that are fastest
+    by roofline, see ``whatif.PlacedPair``.
 
     Args:
         requested: a sweep's blocks.
         cards: the headers of all models.
         layout: how the llama.cpp in use lays models out.
         vram_bytes: the GPU's memory; None where there is no GPU.
+        ram_bytes: the host's, for a mixture; None is not limited.
+        machines: what computes a mixture; None to place it like other models.
     """
+    asked = [arm for block in requested for arm in block.arms if arm.role is not Role.DRAFTER]
+    longest = max((arm.drafts_by.n_max for arm in asked if arm.drafting is not None), default=0)
+
+    @cache
+    def places(arm: RunSpec) -> tuple[Offload, ...]:
+        assert vram_bytes is not None
+        assert machines is not None
+        room = MachineMemory(vram_bytes=(vram_bytes,), host_bytes=ram_bytes)
+        return _places(arm, cards, memory.settings_for(arm, layout), machines, room)
+
     specs: dict[tuple[object, ...], dict[RunSpec, None]] = {}
-    for block in requested:
-        for arm in block.arms:
-            if arm.role is Role.DRAFTER:
-                continue
-            for offload in _offloads(arm, cards, layout, vram_bytes):
-                spec = replace(arm, offload=offload)
-                specs.setdefault(_baseline(spec), {})[spec] = None
+    for arm in asked:
+        if machines is not None and _has_open_experts(arm, cards):
+            offloads = places(_with_longest_draft(arm, longest))  # which all drafts of the method share
+        else:
+            offloads = _offloads(arm, cards, layout, vram_bytes)
+        for offload in offloads:
+            spec = replace(arm, offload=offload)
+            specs.setdefault(_baseline(spec), {})[spec] = None
     for arms in list(specs.values()):
         alone = next(iter(arms)).baseline
         arms.pop(alone, None)
@@ -118,6 +138,65 @@ def _offloads(
         if number == all_layers:
             break  # a drafter on the processor would leave no room that the target needs
     return tuple(offloads) or (offload.with_layers(0, 0 if draft is not None else "auto"),)
+
+
+_PLACED_SIZES = (1, 4, 16)  # γ whose fastest places are tried: where batches need few experts, some and most
+_FASTER = 10  # times the host's memory, of a GPU that is not known: places depend on the ratio alone
+
+
+def _has_open_experts(spec: RunSpec, cards: Mapping[ModelFile, ModelCard]) -> bool:
+    """Whether a target is a mixture whose places were not asked for."""
+    target = spec.offload.target
+    return bool(cards[spec.model].n_experts) and (target.layers, target.cpu_moe) == ("auto", None)
+
+
+def _with_longest_draft(spec: RunSpec, size: int) -> RunSpec:
+    drafting = spec.drafting
+    return replace(spec, drafting=drafting and Drafting(n_max=size, method=drafting.method))
+
+
+def _places(
+    spec: RunSpec,
+    cards: Mapping[ModelFile, ModelCard],
+    settings: memory.MemorySettings,
+    machines: Machines,
+    room: MachineMemory,
+) -> tuple[Offload, ...]:
+    """Return the fastest places of a mixture for some draft sizes, or those of the target alone."""
+    target = cards[spec.model]
+    pair = PlacedPair(
+        target=target,
+        draft=cards[spec.drafter] if spec.drafter else None,
+        settings=settings,
+        offload=spec.offload,
+        machines=machines,
+        room=room,
+        depth=spec.context,
+        experts=profiles.kept_experts(target),
+    )
+    found = [place.offload for place in pair.fastest(_PLACED_SIZES if spec.drafting else (0,))]
+    whole = [  # in the words of other plans
+        offload.with_layers("all") if offload.target.layers == target.n_layers + 1 else offload
+        for offload in found
+    ]
+    return tuple(dict.fromkeys(whole)) or (spec.offload.with_layers(0, 0 if spec.drafter else "auto"),)
+
+
+def _choose_machines(asked: TuneOptions, install: Install) -> Machines:
+    """Return what computes the parts of a mixture: as named, or this machine, by what is known of it.
+
+    Raises:
+        GgufspecError: no machine has such a name.
+    """
+    host = asked.host or f"{machine.read_bandwidth(machine.usable_cores()) / 1e9:.1f}G"
+    known = filter(None, (costs.match_device(gpu.name) for gpu in install.gpus))
+    try:
+        peaks = costs.find_device(host)
+        unknown = replace(peaks, name="a GPU that is not known", bandwidth=_FASTER * peaks.bandwidth)
+        gpu = asked.machine or next(known, None)
+        return Machines(gpus=(unknown if gpu is None else costs.find_device(gpu),), host=peaks)
+    except ValueError as error:
+        raise GgufspecError(str(error), "`ggufspec whatif --machine list` says more of them") from error
 
 
 _NAMED = re.compile(r"[-.](?:I?Q\d\w*|BF16|F16|F32)$", re.IGNORECASE)
@@ -275,7 +354,19 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
     context = to_serve.total_context if users is None else to_serve.context
     if context != session.suite.blocks[0].arms[0].context:
         session = checked(request.replace(ctx=context))
-    blocks = plan_blocks(session.suite.blocks, cards, layout=layout, vram_bytes=vram)
+    target = cards[session.suite.blocks[0].arms[0].model]
+    is_simulated = vram is not None and with_devices.gpu is False
+    machines = None
+    if vram is not None and (target.n_experts or is_simulated):
+        machines = _choose_machines(asked, with_devices)
+    blocks = plan_blocks(
+        session.suite.blocks,
+        cards,
+        layout=layout,
+        vram_bytes=vram,
+        ram_bytes=asked.ram,
+        machines=machines if target.n_experts else None,
+    )
     if users is not None:
         session, blocks = _one_at_a_time(session, blocks, to_serve)
     about_sampled = tuple(_describe_sampled_drafts(asked, prospects.drafting_arms(blocks)))
@@ -301,6 +392,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
                 *about_drafters,
                 *filter(None, (about_threads, why_untraced and _untraced_note(why_untraced, users))),
                 f"serving: {slots}, each with a context of {to_serve.context:,} tokens, {why} (--serve-ctx)",
+                *_describe_places(machines, target, is_simulated=is_simulated),
                 *about_users,
                 *about_sampled,
             ),
@@ -314,7 +406,21 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
         beyond=beyond,
         why_untraced=why_untraced,
         users=users,
+        mixture=target if target.n_experts else None,
+        simulated=machines if is_simulated else None,
     )
+
+
+def _describe_places(machines: Machines | None, target: ModelCard, *, is_simulated: bool) -> Iterator[str]:
+    """Yield notes on the machine for which models are placed, and on how many experts batches need."""
+    if machines is None:
+        return
+    gpu, host = (peaks and describe_device(peaks) for peaks in (machines.gpus[0], machines.host))
+    if is_simulated:
+        yield f"simulated: nothing is timed; costs are rooflines of {gpu}, beside {host}"
+    if target.n_experts:
+        yield f"places: the fastest by roofline for {gpu}, beside {host}"
+        yield costs.describe_experts(profiles.kept_experts(target))
 
 
 def _untraced_note(reason: str, users: int | None) -> str:
@@ -492,14 +598,15 @@ def _vram_bytes(asked: TuneOptions, install: Install) -> int | None:
     """Return the GPU memory to plan with, that of workers included; None where nothing can be offloaded.
 
     Raises:
-        GgufspecError: GPU memory was named for a build that uses none.
+        GgufspecError: GPU memory was named for a build that uses none, and no machine to simulate.
     """
     if install.gpu is False:
-        if asked.vram is not None:
+        if asked.vram is not None and None in {asked.machine, asked.host}:
             raise GgufspecError(
                 f"the llama.cpp in {install.root} is built for the processor alone",
-                "leave --vram out, or build one for the GPU: `ggufspec build --backend cuda`",
+                "leave --vram out, or build one for the GPU: `ggufspec build --backend cuda`; --machine, "
+                "--host and --forecast simulate one",
             )
-        return None
+        return asked.vram
     free_bytes = sum(gpu.free_bytes for gpu in machine.memory(install.gpus).gpus)
     return asked.vram or free_bytes or None

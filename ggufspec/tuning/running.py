@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ggufspec import machine, units
 from ggufspec.domain import Program, Prompt, Role, RunSpec
-from ggufspec.errors import InconclusiveError, NoInstallError
+from ggufspec.errors import GgufspecError, InconclusiveError, NoInstallError
 from ggufspec.forecast import profiles
 from ggufspec.measure import (
     RUN_SHARE,
@@ -275,12 +275,17 @@ def _begin(asked: TuneOptions, sink: Sink, *, forecast_only: bool = False) -> tu
     deadline = Deadline.start(asked.max_time, begun_s=sink.begun_s, run_share=RUN_SHARE)
     fetched, deadline = fetch_in_time(asked, deadline, sink)
     plan = prepare_tuning(fetched, deadline)
+    if plan.simulated is not None and not forecast_only:
+        raise GgufspecError("a machine that is simulated cannot be measured", "add --forecast")
+    sink.show(plan.deadline)
+    if looking.has_uncounted_experts(plan):
+        sink.finish(looking.count_experts(plan))
+        plan = prepare_tuning(fetched, plan.deadline)  # at the places that are fastest with these experts
     if forecast_only and plan.why_untraced is not None and not untraced.replayable(plan):
         raise NoInstallError(
             f"nothing can be forecast: {plan.why_untraced}",
             f"leave out --forecast to measure candidates instead; {untraced.FORECASTS_NEED}",
         )
-    sink.show(plan.deadline)
     sink.show(plan.session)
     api.say_reading(unread_files(plan.session), sink)
     plan = identify(plan)

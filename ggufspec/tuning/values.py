@@ -10,7 +10,9 @@ from ggufspec.analysis import Arm
 from ggufspec.domain import Launch, ModelFile, Offload, Prompt, RunSpec, Serving, SpeedJudgement, Traffic
 from ggufspec.forecast import Advice, Calibration, Forecast
 from ggufspec.forecast.costs import CostCurve
+from ggufspec.forecast.whatif import Machines
 from ggufspec.measure import NO_DEADLINE, Block, Deadline, Session
+from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.results import Recommendation, ResultSet
 from ggufspec.serving import plan_traffic
 from ggufspec.stats import Estimate
@@ -58,6 +60,8 @@ class Plan:
         users: who send requests at once, in what is measured to choose and to confirm; None for one request
             after another. The specifications of ``blocks`` and ``beyond`` are of one request at a time, with
             the context of all slots: costs are timed with these.
+        mixture: the target's header, where it is a mixture of experts.
+        simulated: the machine whose rooflines stand in for costs; None to time this one.
     """
 
     session: Session
@@ -70,6 +74,8 @@ class Plan:
     beyond: tuple[RunSpec, ...] = ()
     why_untraced: str | None = None
     users: int | None = None
+    mixture: ModelCard | None = None
+    simulated: Machines | None = None
 
     def plan_traffic(self, prompts: Sequence[Prompt]) -> Traffic | None:
         """Return what the users send of some prompts; None for one request after another."""

@@ -15,11 +15,12 @@ from ggufspec.domain import HeadFile, Method, ModelFile, ModelRun, Offload, RunS
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Curve, HeadDraft, RoundPart, Timing
 from ggufspec.forecast import profiles
-from ggufspec.forecast.costs import CostCurve, CurveKind
+from ggufspec.forecast.costs import CostCurve, CurveKind, ExpertUse, describe_experts
 from ggufspec.forecast.evaluations import drafting
 from ggufspec.forecast.profiles import curves
 from ggufspec.forecast.trace import DraftTrace
-from tests.support import values
+from ggufspec.modelfiles import gguf
+from tests.support import models, values
 from tests.support.walks import traced_run
 
 DRAFTER = ModelFile(filename="drafter.gguf", size_bytes=10)
@@ -303,3 +304,21 @@ def test_files_are_told_apart_by_their_size(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"x" * 9)
     about = profiles.of(values.spec(path=model.path), None, build=None, machine=None)
     assert about.target.size_bytes == 9
+
+
+def test_counted_experts_are_kept_for_a_model_in_every_quantization(tmp_path: Path) -> None:
+    use = ExpertUse(layers={0: (0.25, 0.4), 1: (0.25, 0.3)}, tokens=90)
+    cards = [
+        gguf.read_card(models.write_model(tmp_path / name, *models.llama(n_experts=experts, types=types)))
+        for name, experts, types in (
+            ("F16", 8, lambda _: "F16"),
+            ("F32", 8, lambda _: "F32"),
+            ("other", 4, lambda _: "F16"),
+            ("dense", 0, lambda _: "F16"),
+        )
+    ]
+    assert profiles.kept_experts(cards[0]) is None
+    profiles.keep_experts(cards[0], use)
+    assert [profiles.kept_experts(card) for card in cards] == [use, use, None, None]
+    assert "90 tokens" in describe_experts(use)
+    assert "ρ = 0.2" in describe_experts(None)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -217,6 +219,36 @@ def test_where_knowledge_ends_the_table_ends() -> None:
     assert "no acceptance or cost is known for drafts of more than 2 tokens" in result.stderr
     costs_end = _run(*NOTEBOOK, "--accept", "0.9", "--verify-cost", "1,1.2,1.4,1.6")
     assert "no acceptance or cost is known for drafts of more than 3 tokens" in costs_end.stderr
+
+
+def test_places_are_searched_before_a_download(tmp_path: Path) -> None:
+    """With room for everything the figures are those of all layers on the GPU; with less, of what fits."""
+    shape = models.llama(n_layers=12, n_embd=1024, n_ff=1024, n_heads=8, n_experts=16, context=4096)
+    small = models.llama(n_layers=2, n_embd=512, n_ff=512, n_heads=8)
+    target, drafter = (
+        str(models.write_model(tmp_path / name, *model))
+        for name, model in (("target.gguf", shape), ("drafter.gguf", small))
+    )
+    words = f"-m {target} -md {drafter} --machine rtx-3090 --host 60G --alpha 0.8 --draft 1,8 --reserve 0"
+    pair = words.split()
+
+    def rows(*words: str) -> list[dict[str, Any]]:
+        return list(json.loads(_run(*pair, "-o", "json", *words).stdout))
+
+    whole, named = rows("--vram", "24G"), rows()
+    assert [row["places"] for row in whole] == ["-ngl 13 -ngld 999"] * 2
+    assert [row["places"] for row in named] == [None, None]
+    for name in ("tokens_per_s", "speedup", "verify_ratio"):
+        assert [float(row[name]) for row in whole] == pytest.approx([float(row[name]) for row in named])
+    half = rows("--vram", "800M")
+    assert all("--n-cpu-moe" in row["places"] for row in half)
+    assert all(float(a["tokens_per_s"]) < float(b["tokens_per_s"]) for a, b in zip(half, whole, strict=True))
+    shown = _run(*pair, "--vram", "800M")
+    assert "the target alone, where it is fastest: " in shown.stderr
+    assert "published measurements of routers" in shown.stderr
+    assert "is -ot 'blk" in shown.stdout
+    assert _run(*pair, "--vram", "10M", "--ram", "10M").exit_code == 2
+    assert "leave out --ngl" in _run(*pair, "--vram", "800M", "--ngl", "3").stderr
 
 
 def test_other_formats_have_every_figure() -> None:

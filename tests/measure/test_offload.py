@@ -252,7 +252,7 @@ def test_what_is_asked_for_reaches_every_program(llama: Path) -> None:
         (("-ts", "0,0"), "is not a list of proportions"),
         (("--device", "CUDA0,,CUDA1"), "is not a list of devices; examples: CUDA0"),
         (("--device", "none,CUDA0"), "is not a list of devices"),
-        (("--n-cpu-moe", "some"), "'some' is not a number of layers"),
+        (("--n-cpu-moe", "some"), "'some' is not a number, a list or a range"),
         (("--fit", "maybe"), "maybe"),
     ],
 )

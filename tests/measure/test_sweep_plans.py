@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ggufspec import paths, results, tuning
-from ggufspec.domain import CacheTypes, Layers, Method, ModelFile, Prompt, Role, RunSpec
+from ggufspec.domain import CacheTypes, Layers, Method, ModelFile, Prompt, Role, RunSpec, SplitMode
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import api, prepare_session, runplan
 from ggufspec.measure.runplan import RunPlan, refuse_endless
@@ -17,6 +17,7 @@ from ggufspec.measure.sweep import Blocks, Sweep, distinct_layers, sizes
 from ggufspec.options import BenchOptions, TuneOptions
 from tests.support import fakes, shell
 
+MIXTURE = Path(__file__).parents[1] / "models" / "mixture.gguf"
 DEMO = paths.models_dir() / "demo"
 QUICK = ("--pair", "demo", "-p", "Once upon a time", "-n", "32")
 MILLIONS = ("-t", "1-999", "-ub", "1-1000", "--draft", "1-8")
@@ -61,6 +62,12 @@ def _sweep(**axes: Any) -> Sweep:
         {"methods": (Method.DRAFT_MODEL, Method.NGRAM_MOD, Method.NGRAM_SIMPLE), "draft_sizes": (3, 16)},
         {"methods": (Method.NGRAM_MOD,), "draft_sizes": ()},
         {"drafters": (), "threads": (1, 2)},
+        {
+            "target_experts": (0, 4, "all"),
+            "draft_experts": (0, 2),
+            "split_modes": (None, SplitMode.ROW),
+            "expert_layers": {TARGETS[0]: 8, TARGETS[1]: 0, DRAFTERS[0]: 2, DRAFTERS[1]: 0},
+        },
     ],
     ids=str,
 )
@@ -128,6 +135,19 @@ def test_layers_beyond_those_of_the_model_collapse_with_a_note(llama: Path) -> N
     one = prepare_session(BenchOptions(pair="demo", ngl=45))
     assert not [note for note in one.notes if note.startswith("layers: ")]
     assert one.suite.blocks[0].arms[0].offload.target.layers == 45
+
+
+def test_places_of_experts_are_an_axis_of_mixtures_alone(llama: Path) -> None:
+    asked = {"cpu_moe": (0, 2, 4, 9), "draft_model": DEMO / "drafter.gguf", "draft_cpu_moe": (0, 1)}
+    mixture = prepare_session(BenchOptions(target=MIXTURE, **asked))
+    assert [block.arms[0].offload.target.cpu_moe for block in mixture.suite.blocks] == [0, 2, 4]
+    assert {arm.offload.drafter.cpu_moe for arm in mixture.suite.blocks[0].arms if arm.drafter} == {0}
+    assert [note for note in mixture.notes if note.startswith("experts: ")] == [
+        "experts: mixture.gguf has experts in 4 layers; of --n-cpu-moe, 0, 2, 4 is measured",
+        "experts: drafter.gguf has no experts; of --n-cpu-moe-draft, 0 is measured",
+    ]
+    dense = prepare_session(BenchOptions(pair="demo", cpu_moe=(0, 2)))
+    assert len(dense.suite.blocks) == 1
 
 
 def test_a_plan_of_millions_makes_few_arms(llama: Path, made: list[RunSpec]) -> None:

@@ -331,6 +331,31 @@ def test_a_head_belongs_to_a_target_or_a_reason_says_why_not(
     assert verdict.helps
 
 
+@pytest.mark.parametrize(
+    ("head", "build", "reason"),
+    [
+        (models.eagle3(), 9553, "proportions that are gone"),
+        (models.eagle3(), 11434, None),
+        (models.dflash(), 9831, "proportions that are gone"),
+        (models.dflash(), None, None),
+        (models.dflash(markov=True), 11434, "#27833"),
+        (models.dflash(selector_top_k=8), None, "#27833"),
+        (models.llama(), 9553, None),  # a draft model
+        (None, 9553, "#24309"),
+        (None, 11434, None),
+    ],
+)
+def test_known_crashes_of_a_split_by_tensors(
+    tmp_path: Path, head: Any, build: int | None, reason: str | None
+) -> None:
+    metadata, specs = models.with_mtp() if head is None else models.llama()
+    metadata = {key.replace("llama.", "glm4moe.", 1): value for key, value in metadata.items()}
+    target = _card(tmp_path, (metadata | {"general.architecture": "glm4moe"}, specs), "target")
+    drafter = None if head is None else _card(tmp_path, head, "head")
+    why = heads.why_not_split_by_tensor(target, drafter, build)
+    assert why is None if reason is None else reason in str(why)
+
+
 def test_a_target_whose_layers_cannot_be_read_is_named(tmp_path: Path) -> None:
     metadata, specs = models.llama()
     metadata = {key.replace("llama.", "gemma.", 1): value for key, value in metadata.items()}

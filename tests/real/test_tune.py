@@ -26,6 +26,7 @@ from ggufspec.report.text import exports
 from tests.support import imagined_times, rpc_workers, served, shell
 from tests.support.imagined_times import PATIENT
 
+MIXTURE = ("-m", str(Path(__file__).parents[1] / "models" / "mixture.gguf"), "-md", "demo:drafter")
 QUICK = (
     "--pair",
     "demo",
@@ -233,6 +234,26 @@ def test_the_forecast_alone_measures_nothing_and_costs_once(embedded: Install) -
     assert rates == sorted(rates, reverse=True)
     fresh = CliRunner().invoke(cli, [*words, "--method", "draft-model", "--fresh"])
     assert "costs: as measured at" not in fresh.stderr
+
+
+def test_a_machine_that_is_not_here_is_simulated_with_the_texts_and_experts_of_this_one(
+    embedded: Install,
+) -> None:
+    words = ["tune", *MIXTURE, "-t", "1", "-n", "32", "--per-category", "1", "--draft", "1,4"]
+    words += ["--p-min", "0", "--method", "draft-model", "--serve-ctx", "512", "--max-time", "5m"]
+    words += ["--vram", "1040M", "--machine", "rtx-3090", "--host", "60G"]
+    refused = CliRunner().invoke(cli, words)
+    assert "a machine that is simulated cannot be measured" in str(refused.exception)
+    first = CliRunner().invoke(cli, [*words, "--forecast", "-o", "json"])
+    assert first.exit_code == 0, first.output
+    overall = [row for row in json.loads(first.stdout) if row["category"] is None]
+    assert {row["draft"] for row in overall} == {1, 4}
+    assert {(row["requested_ngl"], row["settings"]) for row in overall} == {("all", "--n-cpu-moe 1")}
+    assert results.ids() == ()
+    assert "simulated: nothing is timed" in first.stderr
+    assert "counted in" in first.stderr
+    planned = CliRunner().invoke(cli, ["plan", *MIXTURE, *words[-6:], "-c", "512"])
+    assert "counted in" in planned.stderr
 
 
 @pytest.mark.takes(15)

@@ -80,6 +80,8 @@ def read(page: Path, env: dict[str, str]) -> None:
     """Shell blocks first, in order; then all Python blocks as one program, as a notebook's cells are."""
     folder = ROOT if page.parent == ROOT else Path(env["HOME"], "folder")  # the README is read in the clone
     folder.mkdir(exist_ok=True)
+    if folder != ROOT:
+        (folder / "tests").symlink_to(ROOT / "tests")  # as in a clone
     chosen = [block for block in blocks(page) if block.is_run]
     for block in chosen:
         if block.language == "sh":

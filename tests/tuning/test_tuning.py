@@ -29,6 +29,7 @@ from ggufspec.forecast import Forecast, RoundRange, concurrency
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.forecast.trace import DraftTrace, TracedRun
+from ggufspec.forecast.whatif import Machines
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
@@ -202,6 +203,40 @@ def test_layers_that_were_asked_for_stay(cards: dict[ModelFile, object]) -> None
     asked = Offload(target=ModelRun(layers=7), drafter=ModelRun(layers=3))
     (block,) = _blocks(cards, 6 * GIB, asked)
     assert {arm.offload for arm in block.arms if arm.drafter} == {asked}
+
+
+def test_a_mixture_is_tried_at_the_fastest_places_of_short_and_long_drafts(tmp_path: Path) -> None:
+    shape = models.llama(n_layers=24, n_embd=2048, n_ff=2048, n_heads=16, n_experts=16, context=4096)
+    small = models.llama(n_layers=8, n_embd=2048, n_ff=8192, n_heads=16)
+    arms = [_arm(size, p_min=p_min) for size in (1, 4, 16) for p_min in (0.0, 0.5)]
+    cards = {
+        arms[0].pair.target: read_card(models.write_model(tmp_path / "target.gguf", *shape)),
+        ModelFile(filename="drafter.gguf"): read_card(models.write_model(tmp_path / "drafter.gguf", *small)),
+    }
+    blocks = planning.plan_blocks(
+        (Block(arms=(arms[0].baseline, *arms)),),
+        cards,
+        layout=memory.TODAY,
+        vram_bytes=4 * GIB,
+        machines=Machines.named("rtx-3090", "60G", n_gpus=0),
+    )
+    alone = blocks[0].arms[0].offload
+    assert alone.target.layers == "all"
+    kept = alone.target.cpu_moe
+    assert isinstance(kept, int)
+    assert 0 < kept < 24
+    for block in blocks:
+        for arm in block.arms:
+            settings = memory.settings_for(arm, memory.TODAY)
+            draft = None if arm.drafter is None else cards[arm.drafter]
+            plan = memory.plan(cards[arm.model], draft, arm.offload, settings)
+            assert plan.gpu_bytes <= 3 * GIB  # one is left free
+    drafting = [arm for block in blocks for arm in block.arms if arm.drafting]
+    assert {(arm.drafts_by.n_max, arm.drafts_by.p_min) for arm in drafting} == {
+        (arm.drafts_by.n_max, arm.drafts_by.p_min) for arm in arms
+    }
+    assert len({arm.offload for arm in drafting}) <= 3
+    assert {arm.offload.target.cpu_moe for arm in drafting} <= {*range(kept + 1, 25)}  # beside a drafter
 
 
 def test_the_leader_comes_first_and_every_kind_has_its_leader() -> None:

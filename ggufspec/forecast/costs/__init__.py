@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from ggufspec.forecast.costs.curve import CostCurve, CurveKind, MeasuredOn, Point, flat_curve
-from ggufspec.forecast.costs.experts import PERSISTENCE, ExpertUse, count_experts, needed_share
+from ggufspec.forecast.costs.experts import (
+    PERSISTENCE,
+    ExpertUse,
+    count_experts,
+    describe_experts,
+    needed_share,
+)
 from ggufspec.forecast.costs.roofline import (
     DEVICES,
     DevicePeaks,

@@ -59,6 +59,18 @@ class ExpertUse:
         return tuple(sum(column) / total for column in zip(*rows, strict=True))
 
 
+def describe_experts(use: ExpertUse | None) -> str:
+    """Return where the number of experts that a batch needs comes from, as a sentence."""
+    if use is not None:
+        return (
+            f"experts: batches need as many as were counted in {use.tokens:,} tokens of the model's own text"
+        )
+    return (
+        "experts: how many a batch needs is taken from published measurements of routers "
+        f"(ρ = {PERSISTENCE}); `ggufspec tune` counts those of your texts, once for a model"
+    )
+
+
 def count_experts(texts: Sequence[Mapping[int, Sequence[Sequence[int]]]], n_experts: int) -> ExpertUse | None:
     """Count the experts of all batches that could begin at some token of the texts.
 

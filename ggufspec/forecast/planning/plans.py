@@ -9,7 +9,7 @@ from enum import StrEnum
 from ggufspec import machine
 from ggufspec.domain import CacheTypes, Chain, ModelRun, Offload, Pair
 from ggufspec.errors import GgufspecError, NetworkError
-from ggufspec.forecast import costs
+from ggufspec.forecast import costs, profiles
 from ggufspec.forecast.whatif import MachineMemory, Machines, PlacedPair, Places, parts_of, roofline_rate
 from ggufspec.llama.install import installs
 from ggufspec.llama.rpc import workers
@@ -111,8 +111,8 @@ def plan(asked: PlanOptions) -> Planned:
         )
         target_caches, draft_caches = _caches(asked)
         offload = Offload(
-            target=ModelRun(layers=only(asked.ngl), cpu_moe=asked.cpu_moe, caches=target_caches),
-            drafter=ModelRun(layers=only(asked.ngld), cpu_moe=asked.draft_cpu_moe, caches=draft_caches),
+            target=ModelRun(layers=only(asked.ngl), cpu_moe=only(asked.cpu_moe), caches=target_caches),
+            drafter=ModelRun(layers=only(asked.ngld), cpu_moe=only(asked.draft_cpu_moe), caches=draft_caches),
             tensor_split=asked.tensor_split or (),
             rpc=asked.rpcs[0],
         )
@@ -128,6 +128,8 @@ def plan(asked: PlanOptions) -> Planned:
         host=asked.host,
     )
     places = _fastest_places(asked, planned, offload, settings)
+    if places and planned.target.n_experts:
+        notes = (*notes, costs.describe_experts(profiles.kept_experts(planned.target)))
     return replace(planned, places=places, notes=(*notes, *planned.notes))
 
 
@@ -149,6 +151,7 @@ def _fastest_places(
             vram_bytes=planned.vram_bytes, host_bytes=asked.ram, reserve_bytes=planned.reserve_bytes
         ),
         depth=settings.context,
+        experts=profiles.kept_experts(planned.target),
     ).fastest(PLACED_SIZES if planned.draft is not None else PLACED_SIZES[:1])
 
 

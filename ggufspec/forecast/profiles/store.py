@@ -19,8 +19,9 @@ from ggufspec import paths
 from ggufspec.engines.library import Timing
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
-from ggufspec.forecast.costs import CostCurve, MeasuredOn, Shape
+from ggufspec.forecast.costs import CostCurve, ExpertUse, MeasuredOn, Shape
 from ggufspec.forecast.profiles.curves import MeasuredCurve
+from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.results import decode_hook, disk, read_object, read_value, write_object
 
 SHARED = "costs.json"
@@ -111,6 +112,33 @@ def _id(measured_on: MeasuredOn) -> str:
 
 def _folder() -> Path:
     return paths.data_dir() / "profiles"
+
+
+class _StoredExperts(msgspec.Struct):
+    use: ExpertUse
+
+
+def keep_experts(card: ModelCard, use: ExpertUse) -> None:
+    """Store how many experts batches of a mixture need.
+
+    Raises:
+        ResultsError: it cannot be written; DiskFullError where there is no room left.
+    """
+    file = _experts_file(card)
+    with disk(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_object(file, _StoredExperts(use=use))
+
+
+def kept_experts(card: ModelCard) -> ExpertUse | None:
+    """Return how many experts batches of a mixture need, where that was traced; in any quantization."""
+    stored = read_value(_experts_file(card), _StoredExperts) if card.n_experts else None
+    return None if stored is None else stored.use
+
+
+def _experts_file(card: ModelCard) -> Path:
+    facts = (card.architecture, card.name, card.n_layers, card.n_embd, card.n_experts, card.n_experts_used)
+    return _folder() / "experts" / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}.json"
 
 
 class _Forecasts(msgspec.Struct):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ggufspec import units
 from ggufspec.domain import Acceptance, AcceptanceRate, ModelRun, Offload, Program, parse_acceptances
 from ggufspec.forecast.costs import CostCurve
+from ggufspec.forecast.profiles import kept_experts
 from ggufspec.forecast.whatif.cost_sources import (
     Costs,
     CostSource,
@@ -15,10 +16,14 @@ from ggufspec.forecast.whatif.cost_sources import (
     compute_costs,
     costs_like,
     costs_of_rates,
+    describe_experts,
     load_profile,
+    read_two_cards,
+    roofline_of_pair,
 )
 from ggufspec.forecast.whatif.outlooks import Network, WhatIfProjection, best as fastest, outlook
-from ggufspec.modelfiles import hub
+from ggufspec.forecast.whatif.places import MachineMemory, PlacedPair
+from ggufspec.modelfiles import choosing, hub, memory
 from ggufspec.options import WhatIfOptions, only, takes
 
 
@@ -65,6 +70,8 @@ def whatif(asked: WhatIfOptions) -> WhatIf:
     ]
     if not covered:
         raise ValueError("no acceptance or cost is known for drafts of these sizes")
+    if asked.vram is not None:
+        return _at_fastest_places(asked, covered, acceptances, depth=in_context)
     made = _find_costs(asked, covered, acceptances, users=users, depth=in_context)
     covered = [size for size in covered if users * (size + 1) <= made.curve.most_tokens]
     if not covered:
@@ -104,6 +111,77 @@ def whatif(asked: WhatIfOptions) -> WhatIf:
     )
 
 
+def _at_fastest_places(
+    asked: WhatIfOptions, sizes: Sequence[int], acceptances: Sequence[Acceptance], *, depth: int
+) -> WhatIf:
+    """Return projections of each draft size at its fastest places, beside the target alone at its own.
+
+    Raises:
+        ValueError: the options contradict that, or the pair fits nowhere.
+    """
+    places_asked = only(asked.ngl) != "auto" or only(asked.ngld) != "auto" or asked.cpu_moe is not None
+    if places_asked or asked.rtt is not None or asked.parallel != (1,):
+        raise ValueError(
+            "--vram searches the places for one user: leave out --ngl, --ngld, --n-cpu-moe, --rtt"
+        )
+    assert asked.vram is not None
+    access, split = hub.Access.of(asked), asked.tensor_split or ()
+    n_gpus = len(asked.vram) if len(asked.vram) > 1 else len(split)
+    machines = choose_machines(asked.machine, asked.host, asked.bandwidth, asked.flops, n_gpus=n_gpus)
+    names = asked.pair, only(asked.target), only(asked.draft_model)
+    target, draft = cards = read_two_cards(choosing.choose_pair(*names, access), access)
+    pair = PlacedPair(
+        target=target,
+        draft=draft,
+        settings=memory.MemorySettings(context=max(depth, _LEAST_CONTEXT), n_draft=max(sizes)),
+        offload=Offload(tensor_split=split),
+        machines=machines,
+        room=MachineMemory(vram_bytes=asked.vram, host_bytes=asked.ram, reserve_bytes=asked.reserve),
+        depth=depth,
+        experts=kept_experts(target),
+    )
+    alone, *places = pair.fastest((0, *sizes)) or (None,)
+    if alone is None or alone.n_max or not places:
+        raise ValueError("the pair does not fit into this memory: name more with --vram and --ram")
+    overhead_s, program = asked.overhead / 1000, Program(asked.program)
+    rate = units.format_rate(1 / alone.round_s)
+    curves = {
+        place.n_max: roofline_of_pair(
+            cards,
+            place.offload,
+            machines,
+            most_tokens=place.n_max + 1,
+            depths=(depth,),
+            overhead_s=overhead_s,
+        )
+        for place in places
+    }
+    return WhatIf(
+        projections=tuple(
+            outlook(
+                curves[place.n_max],
+                acceptance,
+                n_max=place.n_max,
+                depth=depth,
+                program=program,
+                places=place,
+                apart_s=alone.round_s,
+            )
+            for acceptance in acceptances
+            for place in places
+        ),
+        costs=CostSource.ROOFLINE,
+        notes=(
+            *machines.notes,
+            *describe_experts(target),
+            f"the target alone, where it is fastest: {rate} tokens/s with {alone.words}",
+        ),
+    )
+
+
+_LEAST_CONTEXT = 256  # tokens, of what is planned
+
+
 def _find_costs(
     asked: WhatIfOptions,
     sizes: Sequence[int],
@@ -118,8 +196,8 @@ def _find_costs(
         ValueError: they name none, or two.
     """
     offload = Offload(
-        target=ModelRun(layers=only(asked.ngl), cpu_moe=asked.cpu_moe),
-        drafter=ModelRun(layers=only(asked.ngld), cpu_moe=asked.draft_cpu_moe),
+        target=ModelRun(layers=only(asked.ngl), cpu_moe=only(asked.cpu_moe)),
+        drafter=ModelRun(layers=only(asked.ngld), cpu_moe=only(asked.draft_cpu_moe)),
         tensor_split=asked.tensor_split or (),
     )
     if asked.rtt is not None and asked.flops:

@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from ggufspec import units
@@ -171,7 +172,7 @@ def costs_like(bundle: Path, names: ModelNames, access: hub.Access) -> Costs:
     if not shared:
         raise ValueError(f"{bundle} has no cost curves: only bundles of tuned pairs have some")
     pair = choosing.choose_pair(*names, access)
-    target, draft = (shape(card, depth=0) for card in _read_two_cards(pair, access))
+    target, draft = (shape(card, depth=0) for card in read_two_cards(pair, access))
     profile = choose_profile(shared, target, draft)
     is_same = (profile.target, profile.drafter) == (target, draft)
     notes = [
@@ -222,23 +223,50 @@ def compute_costs(
 
     For several users it has the shallowest depth, too: each of them reads a context of its own.
     """
-    target, draft = _read_two_cards(choosing.choose_pair(*names, access), access)
-    curve = costs.roofline_of_parts(
-        parts_of(target, offload, machines, depth=depth),
-        parts_of(draft, offload.drafter_as_target, machines, depth=depth),
-        most_tokens=most_tokens,
-        depths=(depth,) if users == 1 else tuple(sorted({0, depth})),
-        overhead_s=overhead_s,
-    )
+    target, draft = read_two_cards(choosing.choose_pair(*names, access), access)
     return Costs(
-        curve=curve,
+        curve=roofline_of_pair(
+            (target, draft),
+            offload,
+            machines,
+            most_tokens=most_tokens,
+            depths=(depth,) if users == 1 else tuple(sorted({0, depth})),
+            overhead_s=overhead_s,
+        ),
         source=CostSource.ROOFLINE,
-        notes=machines.notes,
+        notes=(*machines.notes, *describe_experts(target)),
         token_bytes=bytes_of_token(target.n_embd, target.vocabulary.n_tokens),
     )
 
 
-def _read_two_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard]:
+def roofline_of_pair(
+    cards: tuple[ModelCard, ModelCard],
+    offload: Offload,
+    machines: Machines,
+    *,
+    most_tokens: int,
+    depths: tuple[int, ...],
+    overhead_s: float = 0.0,
+) -> CostCurve:
+    """Return the roofline of a pair at its places; a mixture's experts are as counted, where they were."""
+    target, draft = cards
+    parts = partial(parts_of, machines=machines, depth=depths[-1])
+    return costs.roofline_of_parts(
+        parts(target, offload, experts=profiles.kept_experts(target)),
+        parts(draft, offload.drafter_as_target),
+        most_tokens=most_tokens,
+        depths=depths,
+        overhead_s=overhead_s,
+    )
+
+
+def describe_experts(target: ModelCard) -> Iterator[str]:
+    """Yield where the number of experts that batches need comes from; nothing for a dense model."""
+    if target.n_experts:
+        yield costs.describe_experts(profiles.kept_experts(target))
+
+
+def read_two_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard]:
     """Return the headers of target and drafter.
 
     Raises:

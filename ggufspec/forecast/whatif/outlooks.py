@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ggufspec.domain import Acceptance, Program, Steady
 from ggufspec.forecast.concurrency import ServerCosts, equal_round_seconds
 from ggufspec.forecast.costs import CostCurve, CurveKind
+from ggufspec.forecast.whatif.places import Places
 
 _FLOAT = 4  # bytes of a value of hidden states and logits
 
@@ -70,6 +71,7 @@ class WhatIfProjection:
         verify_ratio: the target's time for a round over its time for one token of each user.
         draft_share: the drafter's share of the time.
         users: who are served at once.
+        places: where the parts of both models are, where that was searched.
     """
 
     n_max: int
@@ -83,6 +85,7 @@ class WhatIfProjection:
     verify_ratio: float
     draft_share: float
     users: int = 1
+    places: Places | None = None
 
 
 def outlook(
@@ -94,6 +97,8 @@ def outlook(
     program: Program = Program.SERVER,
     users: int = 1,
     network: Network | None = None,
+    places: Places | None = None,
+    apart_s: float | None = None,
 ) -> WhatIfProjection:
     """Return what drafts of ``n_max`` tokens would do.
 
@@ -109,6 +114,8 @@ def outlook(
             whole verified batch.
         users: who are served at once; several need the server, and a curve with its drafter's batches.
         network: to workers that evaluate the target; None where it is on this machine, as in the curve.
+        places: of the curve, where they were searched.
+        apart_s: seconds of a token of the target alone at places of its own; None for those of the curve.
 
     Raises:
         ValueError: the curve knows no such batch, or the acceptance no such position.
@@ -122,7 +129,7 @@ def outlook(
     if network is not None:
         alone_s += network.pass_s(users)
         verify_s += network.pass_s(users * (n_max + 1))
-    target_s = alone_s + curve.plain_overhead_s.value + users * curve.choose_s.value
+    target_s = (apart_s or alone_s) + curve.plain_overhead_s.value + users * curve.choose_s.value
     accepted = acceptance.accepted(n_max)
     round_s = verify_s + draft_s + curve.overhead_s.value + users * (1 + accepted) * curve.choose_s.value
     even = (round_s / target_s - 1) / n_max
@@ -138,6 +145,7 @@ def outlook(
         verify_ratio=verify_s / alone_s,
         draft_share=draft_s / round_s,
         users=users,
+        places=places,
     )
 
 

@@ -22,7 +22,7 @@ from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory import MemoryPlan, MemorySettings
 
 _STEPS = 12  # numbers of layers that are tried: batches that need most experts read them as often as layers
-_ALL_LAYERS = 999  # more than any model has, which every build takes for all
+_ALL_LAYERS = "999"  # more than any model has, which every build takes for all
 _BOUNDARIES = 12  # between the layers of two GPUs
 
 _Planner = Callable[[int, Experts | None], tuple[Offload, MemoryPlan]]
@@ -61,25 +61,16 @@ class Places:
     @property
     def words(self) -> str:
         """The options of llama.cpp and of a bench for these places, ready to paste."""
-        words = [*_words(self.offload.target, "-ngl", "--n-cpu-moe")]
-        if self.plan.draft is not None:
-            words += _words(self.offload.drafter, "-ngld", "--n-cpu-moe-draft")
-        if self.offload.tensor_split:
-            words += ["-ts", ",".join(f"{share:g}" for share in self.offload.tensor_split)]
-        return shlex.join(words)
+        layers = {"-ngl": self.offload.target, **({"-ngld": self.offload.drafter} if self.plan.draft else {})}
+        placed = self.offload if self.plan.draft else self.offload.target_alone
+        words = [word for name, run in layers.items() for word in (name, str(run.layers))]
+        return shlex.join(_ALL_LAYERS if word == "all" else word for word in (*words, *placed.place_words))
 
     @property
     def override(self) -> str | None:
         """What ``-ot`` takes for the same experts of the target; None where all are with their layers."""
         kept = self.offload.target.cpu_moe
         return expert_pattern(range(kept)) if isinstance(kept, int) else None
-
-
-def _words(run: ModelRun, layers: str, experts: str) -> Iterator[str]:
-    number = _ALL_LAYERS if run.layers == "all" else run.layers
-    yield from (layers, str(number))
-    if run.cpu_moe is not None:
-        yield from (experts, str(_ALL_LAYERS if run.cpu_moe == "all" else run.cpu_moe))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,14 +103,17 @@ class PlacedPair:
         Raises:
             ValueError: the host is needed, and its speed is not known.
         """
-        beside = [*self._candidates(self.draft)]
-        alone = [*self._candidates(None)] if 0 in sizes else []
-        found = []
-        for size in sizes:
-            places = [self._timed(size, offload, plan) for offload, plan in (beside if size else alone)]
-            if places:
-                found.append(min(places, key=lambda place: place.round_s))
-        return tuple(found)
+        found: dict[int, Places] = {}
+        drafted = [size for size in sizes if size and self.draft is not None]
+        others = [size for size in sizes if size not in drafted]
+        for draft, wanted in ((self.draft, drafted), (None, others)):
+            for offload, plan in self._candidates(draft) if wanted else ():
+                seconds = self.round_seconds(offload)
+                for size in wanted:
+                    round_s = seconds(size)
+                    if size not in found or round_s < found[size].round_s:
+                        found[size] = Places(n_max=size, offload=offload, plan=plan, round_s=round_s)
+        return tuple(found[size] for size in sizes if size in found)
 
     def _candidates(self, draft: ModelCard | None) -> Iterator[tuple[Offload, MemoryPlan]]:
         """Yield for each place of the drafter those of the target that may be the fastest."""
@@ -170,19 +164,28 @@ class PlacedPair:
         else:
             yield tuple(map(float, self.room.vram_bytes))
 
-    def _timed(self, size: int, offload: Offload, plan: MemoryPlan) -> Places:
-        def parts(card: ModelCard, placed: Offload, experts: ExpertUse | None) -> tuple[ModelPart, ...]:
+    def round_seconds(self, offload: Offload) -> Callable[[int], float]:
+        """Return what tells the seconds of a round by roofline, for each γ; 0 is the target alone."""
+
+        def parts(
+            card: ModelCard, placed: Offload, experts: ExpertUse | None = None
+        ) -> tuple[ModelPart, ...]:
             return parts_of(
                 card, placed, self.machines, depth=self.depth, settings=self.settings, experts=experts
             )
 
-        seconds = costs.seconds_of_parts(parts(self.target, offload, self.experts), size + 1, self.depth)
-        if size and self.draft is not None:
-            drafter = parts(self.draft, offload.drafter_as_target, None)
+        target = parts(self.target, offload, self.experts)
+        drafter = () if self.draft is None else parts(self.draft, offload.drafter_as_target)
+
+        def seconds(size: int) -> float:
+            verifying_s = costs.seconds_of_parts(target, size + 1, self.depth)
+            if not size:
+                return verifying_s
             # a drafter reads what was verified again, as llama-server's and the simple program's do
-            seconds += size * costs.seconds_of_parts(drafter, 1, self.depth)
-            seconds += costs.seconds_of_parts(drafter, size + 1, self.depth)
-        return Places(n_max=size, offload=offload, plan=plan, round_s=seconds)
+            drafting_s = size * costs.seconds_of_parts(drafter, 1, self.depth)
+            return verifying_s + drafting_s + costs.seconds_of_parts(drafter, size + 1, self.depth)
+
+        return seconds
 
 
 def _drafter_places(draft: ModelCard | None, run: ModelRun) -> tuple[ModelRun, ...]:

@@ -53,6 +53,34 @@ class Head:
     knows_p_min: bool = True
 
 
+_SELECTOR = "dflash.selector_top_k"  # of DFlash 2
+_LAST_STALE_SPLIT = 9831
+"""The last build of which it was reported that heads, and layers for MTP that nothing uses, abort in a split
+by tensors. In the source of 0.3.36, a model keeps its proportions, and such layers have no cache."""
+
+
+def why_not_split_by_tensor(target: ModelCard, drafter: ModelCard | None, build: int | None) -> str | None:
+    """Return why llama.cpp aborts where a target and its head are split by tensors; None where none is known.
+
+    Args:
+        target: the target.
+        drafter: what drafts, if that is another file.
+        build: the number of the build; None for a recent one.
+    """
+    head = None if drafter is None else read_head(drafter)
+    if drafter is not None and head is not None:
+        chooses = head.method is Method.DRAFT_DSPARK or _SELECTOR in drafter.metadata
+        if chooses:  # as in the source of b11434
+            return "it chooses among logits, and these are split (llama.cpp#27819, #27833)"
+    if build is None or build > _LAST_STALE_SPLIT:
+        return None
+    if head is not None:
+        return "it reads proportions that are gone when its graph is made (llama.cpp#24814)"
+    if target.architecture == "glm4moe" and mtp_layers(target):
+        return "the cache of its layers for MTP has no weights beside it (llama.cpp#24309)"
+    return None
+
+
 def read_head(card: ModelCard) -> Head | None:
     """Return what a header says of the head in this file; None for a model without one."""
     match card.architecture:

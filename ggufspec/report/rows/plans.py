@@ -78,8 +78,9 @@ def tokens_per_round(forecast: Forecast) -> str:
 
 
 def _layers(item: Mapping[str, Any]) -> str:
-    layers = item["prospect"].arm.offload.target.layers
-    return "" if layers == "auto" else str(layers)
+    target = item["prospect"].arm.offload.target
+    kept = "" if target.cpu_moe is None else f", --n-cpu-moe {target.cpu_moe}"
+    return "" if target.layers == "auto" else f"{target.layers}{kept}"
 
 
 class ProspectRow(Row):
@@ -113,6 +114,9 @@ class OutlookRow(Row):
     verify_ratio: float = column("verification", units.format_factor, of="projection.verify_ratio")
     draft_share: float = column("drafter's share", units.format_percent, of="projection.draft_share")
     users: int = column(of="projection.users")
+    places: str | None = column(
+        of="projection.places.words", help="Options for the fastest places at this γ; null without --vram."
+    )
     costs: str = column(of="costs")
 
 

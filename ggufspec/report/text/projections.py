@@ -17,6 +17,7 @@ from ggufspec.forecast.whatif import (
     Acceptance,
     AcceptanceRate,
     CostSource,
+    Places,
     ServedForecast,
     Steady,
     WhatIf,
@@ -41,7 +42,7 @@ _OUTLOOKS = TableLayout(
     row=OutlookRow,
     names=(
         *("draft", "accept_rate", "mean_accepted_length", "verify_ratio", "draft_share", "tokens_per_s"),
-        *("speedup", "break_even_accept_rate"),
+        *("speedup", "break_even_accept_rate", "places"),
     ),
 )
 
@@ -96,7 +97,8 @@ def surface(answer: WhatIf, output: str = "md") -> str:
     acceptances = list(dict.fromkeys(outlook.acceptance for outlook in outlooks))
     if len(acceptances) == 1:
         items = ({"projection": outlook, "costs": answer.costs} for outlook in outlooks)
-        table, verdict = tables.render(_OUTLOOKS.fill(items), output), _best(outlooks)
+        layout = _OUTLOOKS.without("places") if outlooks[0].places is None else _OUTLOOKS
+        table, verdict = tables.render(layout.fill(items), output), _best(outlooks)
     else:
         table, verdict = _over_both(outlooks, acceptances, output), _best_each(outlooks, acceptances)
     verdict = f"{verdict}\n{_reading(acceptances[0])}"
@@ -107,12 +109,12 @@ def surface(answer: WhatIf, output: str = "md") -> str:
     if answer.costs is CostSource.ROOFLINE:
         verdict += "\nRoofline: tokens/s are estimated from peak rates, not measured."
     first, second = (verdict, table) if output == tables.TERMINAL else (table, verdict)
-    return f"{first}\n\n{second}\n"
+    return f"{first}\n\n{second}\n{_patterns([found.places for found in outlooks if found.places])}"
 
 
 def _over_both(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Acceptance], output: str) -> str:
     rows = []
-    is_rate = isinstance(acceptances[0], AcceptanceRate)
+    is_rate, places = isinstance(acceptances[0], AcceptanceRate), outlooks[0].places
     for size in dict.fromkeys(outlook.n_max for outlook in outlooks):
         row = [outlook for outlook in outlooks if outlook.n_max == size]
         cells = {outlook.acceptance: units.format_factor(outlook.speedup) for outlook in row}
@@ -123,9 +125,11 @@ def _over_both(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Accep
                 str(size),
                 *(cells.get(acceptance, "") for acceptance in acceptances),
                 break_even(row[0].break_even_accept_rate) if is_rate else alpha,
+                *((row[0].places.words,) if row[0].places else ()),
             ]
         )
-    return tables.grid(["speed-up at γ", *map(_name, acceptances), "break-even"], rows, output)
+    header = ["speed-up at γ", *map(_name, acceptances), "break-even", *(("places",) if places else ())]
+    return tables.grid(header, rows, output)
 
 
 def _best(outlooks: Sequence[WhatIfProjection]) -> str:
@@ -249,10 +253,14 @@ def _places(planned: Planned, output: str) -> str:
     """Return the fastest places for each draft size, and their experts as patterns; nothing where unknown."""
     if not planned.places:
         return ""
-    patterns = {place.offload.target.cpu_moe: place.override for place in planned.places if place.override}
-    same = "".join(f"\n--n-cpu-moe {kept} is -ot '{pattern}'\n" for kept, pattern in patterns.items())
     table = tables.render(_PLACES.fill(planned.places), output)
-    return f"\nThe fastest places that fit, by roofline:\n\n{table}\n{same}"
+    return f"\nThe fastest places that fit, by roofline:\n\n{table}\n{_patterns(planned.places)}"
+
+
+def _patterns(places: Sequence[Places]) -> str:
+    """Return the experts of some places as patterns."""
+    patterns = {place.offload.target.cpu_moe: place.override for place in places if place.override}
+    return "".join(f"\n--n-cpu-moe {kept} is -ot '{pattern}'\n" for kept, pattern in patterns.items())
 
 
 def _devices(plan: MemoryPlan) -> Iterator[Mapping[str, object]]:

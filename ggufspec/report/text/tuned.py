@@ -281,7 +281,7 @@ def _model(model: ModelFile) -> str:
 
 def table(outlook: TuningForecast, engine: str, output: str = "md") -> str:
     """Return a table of the fastest configurations over all prompts, in Markdown or for the terminal."""
-    ranked = sorted(outlook.prospects, key=lambda prospect: -prospect.overall.speedup.value)
+    ranked = sorted(outlook.prospects, key=lambda prospect: -prospect.overall.tokens_per_s.value)
     if not ranked:
         return "No configuration could be forecast.\n"
     fastest, hidden = ranked[:_MOST_ROWS], len(ranked) - _MOST_ROWS
