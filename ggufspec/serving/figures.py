@@ -191,6 +191,10 @@ class _Tally:
         first = record.arrivals[0] if record.arrivals else None
         duration_s = record.arrivals[-1] - record.arrivals[0] if record.arrivals else 0.0
         counts = record.timings or Timings()
+        if (
+            counts.predicted_ms and len(record.arrivals) < record.tokens - 1
+        ):  # a call, parts of which never came
+            duration_s = counts.predicted_ms / 1000
         request = domain.UserRequest(
             prompt=record.prompt,
             outcome=record.outcome,

@@ -269,6 +269,26 @@ def test_each_request_keeps_what_the_server_counted_of_it() -> None:
     assert told == [(3, 4, 6, 2), (None, None, None, None)]
 
 
+@pytest.mark.parametrize(("n_arrived", "token_s"), [(7, 0.1), (6, 0.1), (3, 0.2)])
+def test_tokens_of_a_call_that_never_come_take_the_time_that_the_server_tells(
+    n_arrived: int, token_s: float
+) -> None:
+    spec = _spec(Endpoint(url="http://x", model="m", software="llama-server"))
+    record = RequestRecord(
+        number=0,
+        user=0,
+        prompt=0,
+        sent_s=0.0,
+        end_s=2.0,
+        cpu_s=0.0,
+        outcome=RequestOutcome.OK,
+        arrivals=tuple(0.5 + 0.6 * place / (n_arrived - 1) for place in range(n_arrived)),
+        timings=Timings(prompt_n=3, predicted_n=7, predicted_ms=1200.0),
+    )
+    (request,) = serving.summarize(spec, lambda: [record]).sample.traffic.requests
+    assert request.token_s == pytest.approx(token_s)
+
+
 # Requests and answers
 
 
