@@ -20,29 +20,18 @@ from tests.support.imagined_times import PATIENT
 
 BODY = {"prompt": "Once upon a time", "n_predict": 8, "ignore_eos": True}
 QUICK = (*PATIENT, "-t", "1", "--serve-ctx", "512", "-p", "Once upon a time", "-p", "The cat sat on")
-HEADS = {
-    "beside": ("target.gguf", {"eagle3-m-Q8_0.gguf": "eagle3.gguf"}, Method.DRAFT_EAGLE3),
-    "inside": ("mtp.gguf", {}, Method.DRAFT_MTP),
-}
+FILES = {"m-Q4_K_M.gguf": "target.gguf", "eagle3-m-Q8_0.gguf": "eagle3.gguf"}
 
 
 @pytest.mark.takes(25)
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("place", HEADS)
 def test_from_a_name_with_a_head_to_a_server_that_answers(
-    loopback: Hub,
-    llama: Install,
-    run: Run,
-    imagined: None,
-    monkeypatch: pytest.MonkeyPatch,
-    place: str,
+    loopback: Hub, llama: Install, run: Run, imagined: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The Hub has a target with a head, a drafter of the target, and one with another vocabulary."""
-    target, heads, method = HEADS[place]
-    files = {"m-Q4_K_M.gguf": target, **heads}
     base = {"cardData": {"base_model": "acme/Model-3-8B-Instruct"}}
     loopback.add(
-        "me/Model-3-8B-GGUF", {name: (DEMO / file).read_bytes() for name, file in files.items()}, info=base
+        "me/Model-3-8B-GGUF", {name: (DEMO / file).read_bytes() for name, file in FILES.items()}, info=base
     )
     drafter = (DEMO / "drafter.gguf").read_bytes()
     for repo, body in (("a/Model-3-1B-GGUF", drafter), ("c/Model-3-1B-b-GGUF", _other_vocabulary(drafter))):
@@ -60,7 +49,7 @@ def test_from_a_name_with_a_head_to_a_server_that_answers(
         code, _, said = run(*words)
     assert code == 130, said
     found = {Method(word) for word in re.findall(r"  (draft-\w+)", said)}
-    assert found == ({method} if place == "inside" else {method, Method.DRAFT_MODEL})
+    assert found == {Method.DRAFT_EAGLE3, Method.DRAFT_MODEL}
     (begun,) = results.ids()
     kept = [run.log for run in results.load(begun).runs]
     assert kept

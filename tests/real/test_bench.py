@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import platform
 import re
 from collections.abc import Sequence
@@ -11,16 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import machine
+from ggufspec import machine, results
 from ggufspec.analysis import arms
-from ggufspec.domain import Offload, Program, Prompt, Role, RunResult, Status
+from ggufspec.domain import Offload, Program, Prompt, Role, RunResult, Status, TextVerdict
 from ggufspec.engines import InprocessEngine
 from ggufspec.engines.binary import BinaryEngine
 from ggufspec.forecast import profiles, trace
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import api
 from ggufspec.results import ResultSet
-from tests.support import embedded
+from tests.support import embedded, shell
+from tests.support.hub_client import PAIR, Run
+from tests.support.hub_server import Hub
 from tests.support.walks import traced_run
 
 TOKENS = 48
@@ -137,3 +140,68 @@ def _sure_counts(llama: Install, suite: Sequence[Prompt]) -> set[tuple[str, int]
                 if known is not None and known.is_sure:
                     sure.add((texts.prompt.id, size))
     return sure
+
+
+# The five-minute path on real programs: fetch a pair from a Hub, then bench what was fetched
+
+
+def test_a_fetched_pair_is_the_next_benchs_pair(hub: Hub, run: Run, llama: Install) -> None:
+    assert run("fetch", "--quiet", *PAIR)[0] == 0
+    quick = (
+        "-p",
+        "Q: Who is Anna?\nA:",
+        "-n",
+        "24",
+        "-r",
+        "1",
+        "-t",
+        "1",
+        "--warmup",
+        "0",
+        "--llama",
+        str(llama.root),
+    )
+    code, out, err = run("bench", *quick, "-o", "json")
+    assert code == 0, err
+    assert "the last fetched pair" in err
+    rows = json.loads(out)
+    assert [(row["role"], row["status"]) for row in rows] == [
+        (role, Status.OK.value) for role in ("target", "drafter", "drafting")
+    ]
+    # this Hub's target and drafter are one model under two names: only near-ties reject or change tokens
+    assert rows[2]["accept_rate"] > 0.5
+    (drafting,) = (run for run in results.load(results.ids()[0]).current if run.spec.role is Role.DRAFTING)
+    assert drafting.text_identical or (
+        drafting.difference is not None and drafting.difference.verdict is TextVerdict.NEAR_TIE
+    )
+
+
+# A pasted command on real programs: it drafts as it says, and is judged beside the target alone
+
+
+DEMO = Path(__file__).parents[2] / "models" / "demo"
+
+
+def test_a_server_in_a_compose_file_is_measured_with_and_without_its_drafter(
+    llama: Install, tmp_path: Path
+) -> None:
+    file = tmp_path / "compose.yaml"
+    file.write_text(f"""\
+services:
+  llama:
+    image: ghcr.io/ggml-org/llama.cpp:server
+    command: -m /models/target.gguf -md /models/drafter.gguf --draft-max 5 -c 1024 -fa
+    volumes: ["{DEMO}:/models:ro"]
+    environment: [LLAMA_ARG_THREADS=1, HF_TOKEN=hf_SEEDEDSEEDEDSEEDED123]
+""")
+    texts = ("-p", "Once upon a time", "-n", "48", "-r", "1", "--warmup", "0")
+    done = shell.ggufspec("bench", *texts, "--name", "mine", "--from", str(file), llama=llama.root)
+    assert done.returncode == 0, done.stderr
+    bench = results.load("mine")
+    assert bench.meta.engine == "server"
+    assert {run.spec.role for run in bench.current} == {Role.TARGET, Role.DRAFTER, Role.DRAFTING}
+    (drafting,) = (run for run in bench.current if run.spec.drafting is not None)
+    assert (drafting.spec.drafting.n_max, drafting.spec.context, drafting.spec.threads) == (5, 1024, 1)
+    assert (drafting.sample.n_accepted or 0) > 0
+    assert "translated: --draft-max 5 is --spec-draft-n-max 5" in done.stderr
+    assert "SEEDED" not in done.stdout + done.stderr

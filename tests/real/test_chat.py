@@ -264,12 +264,7 @@ def test_one_answer_goes_through_pipes(llama: Install) -> None:
     assert re.fullmatch(r"30 tokens · [\d.]+ tokens/s · \d+% of \d+ drafted accepted · .*\n", text.stderr)
     whole = json.loads(_once(llama, "-n", "30", "-o", "json", "--once", "-", stdin=f"{_STORY}\n").stdout)
     assert whole["text"].rstrip("\n") == text.stdout.rstrip("\n")
-    assert (whole["said"], whole["gen_tokens"], whole["draft"], whole["ending"]) == (
-        _STORY,
-        30,
-        3,
-        "length",
-    )
+    assert (whole["said"], whole["gen_tokens"], whole["draft"], whole["ending"]) == (_STORY, 30, 3, "length")
     assert whole["accept_rate"] == whole["n_accepted"] / whole["n_drafted"]
 
 

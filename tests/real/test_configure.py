@@ -26,6 +26,7 @@ from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import environment
 from ggufspec.llama.source import sources
+from ggufspec.steps import finish
 
 CACHE = paths.cache_dir()  # the user's: each test gets a home of its own later
 ARCHIVES = sorted(CACHE.glob("sources/*/llama_cpp_python-*.tar.gz"))
@@ -63,13 +64,7 @@ def toolkit(monkeypatch: pytest.MonkeyPatch, work: Path) -> Toolkit:
         if cuda.find_wheels() is None and cuda.find_wheels(kept) is None:
             pytest.skip("no CUDA toolkit was found, nor its wheels: pip install 'ggufspec[cuda-build]'")
         monkeypatch.setenv("GGUFSPEC_CACHE", str(CACHE))
-    making = cuda_toolkit.provide(("90",), work, work / "log")
-    while True:
-        try:
-            next(making)
-        except StopIteration as end:
-            found: Toolkit = end.value
-            return found
+    return finish(cuda_toolkit.provide(("90",), work, work / "log"))
 
 
 def configure(tree: Path, settings: CompileSettings, work: Path) -> tuple[int, str, str]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from ggufspec import results
+from ggufspec import engines, results
 from ggufspec.cli import cli
-from ggufspec.domain import Status
+from ggufspec.domain import Role, Status
 from ggufspec.llama.install.installs import Install
-from ggufspec.tuning import budgeting, crossing
+from ggufspec.measure import find_drafters, prepare_session
+from ggufspec.modelfiles import gguf
+from ggufspec.options import BenchOptions, TuneOptions
+from ggufspec.tuning import budgeting, crossing, planning
 from tests.support.schemas import validate
 
 _REPEATS, _TOKENS = 2, 8
@@ -39,3 +43,25 @@ def test_a_crossover_maps_users_and_depth(llama: Install, monkeypatch: pytest.Mo
     assert drafting
     assert all(run.sample.n_accepted for run in drafting)
     assert all(run.text_identical is not None for run in drafting)
+
+
+# Quantizations that the real llama-quantize makes: they load, draft, and are what their name says
+
+
+@pytest.mark.parametrize("pair", ["demo", "demo-eagle3"])
+def test_a_quantized_drafter_drafts(
+    llama: Install, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pair: str
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_CACHE", str(home / "cache"))
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
+    asked, _ = planning.add_quantized(TuneOptions(pair=pair, n_predict=40, quantize_drafter="Q4_0"), llama)
+    original, made = find_drafters(asked)
+    assert gguf.validate_file(made.path).quant == "Q4_0"
+    assert made.path.stat().st_size < original.path.stat().st_size
+    session = prepare_session(BenchOptions(pair=pair, draft_model=asked.draft_model, n_predict=40))
+    arms = session.suite.blocks[0].on(session.suite.prompts[0])
+    [spec] = [arm for arm in arms if arm.role is Role.DRAFTING and arm.drafter == made]
+    with engines.make("server", llama, timeout_s=200) as engine:
+        sample = engine.measure(spec, tmp_path / "run").sample
+    assert sample.status is Status.OK
+    assert sample.n_accepted

@@ -91,10 +91,7 @@ def _attend(h: Array, part: dict[str, Array]) -> Array:
 
     def rotate(a: Array) -> Array:
         even, odd = a[..., 0::2], a[..., 1::2]
-        turned = (
-            even * np.cos(angles) - odd * np.sin(angles),
-            even * np.sin(angles) + odd * np.cos(angles),
-        )
+        turned = (even * np.cos(angles) - odd * np.sin(angles), even * np.sin(angles) + odd * np.cos(angles))
         return np.stack(turned, axis=-1).reshape(a.shape)
 
     scores = rotate(q) @ rotate(k).swapaxes(-1, -2) / np.sqrt(width)

@@ -13,17 +13,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import engines, paths, prompts
-from ggufspec.domain import (
-    Drafting,
-    Method,
-    ModelFile,
-    Offload,
-    Program,
-    Role,
-    RunSpec,
-    Sample,
-    Status,
-)
+from ggufspec.domain import Drafting, Method, ModelFile, Offload, Program, Role, RunSpec, Sample, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import DraftLimits, RoundPart
 from ggufspec.forecast import profiles, trace
@@ -33,15 +23,11 @@ from ggufspec.modelfiles import catalog, hub
 from tests.support import embedded
 from tests.support.walks import traced_run
 
-PAIRS = {
-    "demo-eagle3": Method.DRAFT_EAGLE3,
-    "demo-mtp": Method.DRAFT_MTP,
-    "demo-dflash": Method.DRAFT_DFLASH,
-}
+PAIRS = {"demo-eagle3": Method.DRAFT_EAGLE3, "demo-mtp": Method.DRAFT_MTP, "demo-dflash": Method.DRAFT_DFLASH}
 PROMPTS = ("story-lantern", "list-recipe", "qa-teacher")
 TOKENS = 60
 LONGEST = 7
-SIZES = (1, 2, 4, LONGEST)
+SIZES = (1, 4, LONGEST)
 P_MINS = (0.5, 0.8)
 TRACED = [pytest.param(pair, marks=pytest.mark.takes(8, together=f"traces of {pair}")) for pair in PAIRS]
 LIMITS = DraftLimits(sizes=SIZES, p_mins=(0.0, *P_MINS), starts=(0, 1, TOKENS))
@@ -191,8 +177,11 @@ def test_a_trace_foretells_how_dspark_judges_its_own_drafts(
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_a_head_costs_time_in_every_part_of_a_round(library: InprocessEngine, pair: str) -> None:
+def test_a_head_costs_time_in_every_part_of_a_round_and_leaves_the_text_of_the_target(
+    library: InprocessEngine, tmp_path: Path, pair: str
+) -> None:
     spec = _spec(pair)
+    before = library.measure(spec.baseline, tmp_path / "run").sample
     assert spec.draft_source is not None
     curve = library.curve(spec.baseline, [spec.draft_source], batches=(1, 2, 5), depths=(32, 128), repeats=2)
     for part, sizes in (
@@ -203,15 +192,7 @@ def test_a_head_costs_time_in_every_part_of_a_round(library: InprocessEngine, pa
         here = [one for one in curve.timings if one.part is part and one.drafter == 0]
         assert {one.tokens for one in here} == sizes
         assert min(one.seconds for one in here) > 0
-
-
-@pytest.mark.parametrize("pair", PAIRS)
-def test_the_target_alone_writes_the_same_after_a_head(
-    library: InprocessEngine, tmp_path: Path, pair: str
-) -> None:
-    spec = _spec(pair).baseline
-    before = library.measure(spec, tmp_path / "run").sample
     _trace(library, pair, PROMPTS[0])
-    after = library.measure(spec, tmp_path / "run").sample
+    after = library.measure(spec.baseline, tmp_path / "run").sample
     assert before.status is after.status is Status.OK
     assert before.text == after.text

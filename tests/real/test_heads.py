@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import engines, paths, proc, results
+from ggufspec import engines, paths, results
 from ggufspec.domain import (
     Drafting,
     Method,
@@ -19,22 +19,20 @@ from ggufspec.domain import (
     NgramSettings,
     Offload,
     Pair,
-    Program,
     Prompt,
     Role,
     RunSpec,
     Sample,
     Status,
 )
-from ggufspec.llama.install import installs, program_environment
+from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
-from ggufspec.modelfiles.compat import heads, judging, read_head
+from ggufspec.modelfiles.compat import read_head
 from ggufspec.modelfiles.gguf import validate_file
 from tests.support import embedded, shell
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 TARGET = paths.models_dir() / "demo" / "target.gguf"
-SIZES = ("--layers", "3", "--embd", "256", "--ff", "512", "--heads", "4", "--vocab", "1000")
 NGRAM = NgramSettings(size_n=4, size_m=8, n_min=1)
 DRAFTED = {
     "eagle3": Drafting(n_max=3, method=Method.DRAFT_EAGLE3),
@@ -49,11 +47,6 @@ DRAFTED = {
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for models, of which each is made once for all tests."""
     return tmp_path_factory.mktemp("models")
-
-
-def _model(file: Path, *words: str) -> Path:
-    """Return a random model of some sizes, which is made unless it is there."""
-    return _make(file, "make_random_gguf", *SIZES, *words, "--quant", "F16")
 
 
 def _head(file: Path, kind: str, *words: str, target: Path = TARGET) -> Path:
@@ -162,46 +155,6 @@ def test_what_check_says_of_heads_is_what_the_program_does(llama: Install) -> No
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith(" heads, 0 disagreements\n")
-
-
-@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
-@pytest.mark.parametrize(
-    ("other", "runs", "belongs"),
-    [
-        ((), True, True),
-        (("--seed", "3"), True, True),
-        (("--embd", "128"), False, False),
-        (("--vocab", "1100"), True, False),  # llama.cpp compares no vocabularies, and drafts other words
-    ],
-    ids=str,
-)
-def test_headers_say_what_a_program_does_with_a_head(
-    llama: Install,
-    made: Path,
-    tmp_path: Path,
-    kind: str,
-    other: tuple[str, ...],
-    *,
-    runs: bool,
-    belongs: bool,
-) -> None:
-    target, second = _model(made / "target.gguf"), _model(made / f"target{'='.join(other)}.gguf", *other)
-    head = _head(tmp_path / "head.gguf", kind, target=second)
-    words = ("--spec-type", f"draft-{kind}", "-n", "4", "-c", "128", "-t", "1", "--temp", "0", "-p", "hello")
-    program = llama.executable(Program.SIMPLE).path
-    completed = proc.run(
-        (str(program), "-m", str(target), "-md", str(head), *words, "--fit", "off"),
-        stdout=tmp_path / "log",
-        cwd=tmp_path,
-        env=program_environment(tmp_path) | {"GGML_NO_BACKTRACE": "1"},
-        timeout_s=100,
-    )
-    assert (completed.returncode == 0) == runs
-    faults = heads.find_faults(validate_file(target), validate_file(head))
-    assert (not faults) == belongs
-    rule = judging.rule_of(llama, Program.SIMPLE)
-    verdict = judging.check_pair(validate_file(target), validate_file(head), rule)
-    assert (verdict.outcome is judging.CompatOutcome.ACCEPTED) == belongs
 
 
 @pytest.mark.parametrize("pair", ["demo-eagle3", "demo-mtp", "demo-dflash"])

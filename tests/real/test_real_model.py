@@ -81,10 +81,7 @@ def test_the_traced_text_is_the_one_that_a_server_writes(model: Path, llama: Ins
                     continue  # yet another near-tie
                 found = [
                     trace.count(
-                        trace.ngram_steps(
-                            text,
-                            traced_run(method=method, n_max=size, n_predict=TOKENS),
-                        )
+                        trace.ngram_steps(text, traced_run(method=method, n_max=size, n_predict=TOKENS))
                     )
                     for text in texts_of.target_trace.texts
                     if text.tokens == sample.tokens

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import tarfile
 from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from ggufspec.domain import Request
 from ggufspec.prompts import sandbox
 
 _CACHE = paths.cache_dir()  # at import, as in conftest.py
+_FOLDER = "/models/templates/"
 _ELSEWHERE = {
     "CohereForAI-c4ai-command-r-plus-tool_use": "every parameter of its tools needs a description",
     "Kimi-K2-Instruct": "it changes a list, which Jinja's sandbox forbids and llama.cpp allows",
@@ -35,11 +38,10 @@ def _templates() -> Iterator[tuple[str, str]]:
     if archive is None:
         pytest.skip(f"{name} is not in the cache: `ggufspec build` leaves it there")
     with tarfile.open(archive) as tar:
-        for member in tar:
-            if "/models/templates/" in member.name and member.name.endswith(".jinja"):
-                file = tar.extractfile(member)
-                assert file is not None
-                yield member.name.rpartition("/")[2].removesuffix(".jinja"), file.read().decode()
+        others = itertools.dropwhile(lambda member: _FOLDER not in member.name, tar)
+        for member in itertools.takewhile(lambda member: _FOLDER in member.name, others):
+            if member.name.endswith(".jinja"):
+                yield Path(member.name).stem, tar.extractfile(member).read().decode()
 
 
 def _decoded(message: dict[str, Any]) -> dict[str, Any]:

@@ -44,16 +44,9 @@ class RayNodes:
     names: list[str] = field(default_factory=list)
     """The nodes that are there beside the head."""
 
-    def add(self, name: str, *, blocks_at_once: int = 1, env: Mapping[str, str] | None = None) -> None:
-        """Add a node that may measure.
-
-        Args:
-            name: of the node.
-            blocks_at_once: how many drivers may use it.
-            env: what its environment has more than others.
-        """
-        whole = {**os.environ, **(env or {})}
-        self._send(add=name, bench=blocks_at_once, env=whole)
+    def add(self, name: str, env: Mapping[str, str]) -> None:
+        """Add a node that may measure; ``env`` is what its environment has more than others."""
+        self._send(add=name, env={**os.environ, **env})
         self.names.append(name)
 
     def add_machine(self, name: str, folder: Path, **env: str) -> None:
@@ -61,7 +54,7 @@ class RayNodes:
         folder.mkdir()
         (folder / "sitecustomize.py").write_text(_PRETEND.format(name=name))
         path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-        self.add(name, env={"PYTHONPATH": path, "GGUFSPEC_DATA": str(folder / "data"), **env})
+        self.add(name, {"PYTHONPATH": path, "GGUFSPEC_DATA": str(folder / "data"), **env})
 
     def kill(self, name: str) -> None:
         """Kill all processes of a node at once."""
@@ -129,11 +122,11 @@ def main() -> None:
     inherited = dict(os.environ)
     for line in sys.stdin:
         match json.loads(line):
-            case {"add": name, "bench": bench, "env": env}:
+            case {"add": name, "env": env}:
                 settings = {key: text for key, text in inherited.items() if key.startswith("RAY_")}
                 os.environ.clear()
                 os.environ.update(env | settings)
-                nodes[name] = cluster.add_node(num_cpus=1, resources={"bench": bench})
+                nodes[name] = cluster.add_node(num_cpus=1, resources={"bench": 1})
                 os.environ.clear()
                 os.environ.update(inherited)
             case {"remove": name, "gently": gently}:
