@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -78,15 +76,6 @@ def test_every_bit_of_a_bench_counts() -> None:
             assert loaded.runs == list(stored.runs)[: len(loaded.runs)]
         file.write_bytes(content)
     assert results.load("mine") == stored
-
-
-def test_a_script_flips_bits_anywhere() -> None:
-    script = Path(__file__).parents[2] / "scripts" / "fuzz_store.py"
-    done = subprocess.run(
-        [sys.executable, script, "--flips", "300"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "never a wrong figure without a warning" in done.stdout
 
 
 def test_an_append_that_a_power_cut_left_torn_zeroed_or_reordered_was_never_made() -> None:

@@ -22,11 +22,7 @@ DRAFTING = [
 ROUNDS = ("n_rounds", "accepted_at", "draft_s", "verify_s")
 FIELDS = {"draft": "n_draft", "actual_ngl": "offloaded_layers"}  # column -> field of a sample
 COLUMNS = (*(FIELDS.get(column, column) for column in LogRow.names()[2:] if column not in ROUNDS), *ROUNDS)
-FAILURES = {
-    Status.LOAD_FAILED: "absent.gguf",
-    Status.PROMPT_TOO_LONG: "prompt",
-    Status.DRAFTER_REFUSED: "",
-}
+FAILURES = {Status.LOAD_FAILED: "absent.gguf", Status.PROMPT_TOO_LONG: "prompt", Status.DRAFTER_REFUSED: ""}
 FAKE = """\
 encoded    7 tokens in    0.029 seconds, speed:  240.790 t/s
 decoded   99 tokens in    0.163 seconds, speed:  607.362 t/s

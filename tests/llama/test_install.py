@@ -145,11 +145,7 @@ def test_another_program_of_that_name_is_passed_over(tmp_path: Path, monkeypatch
 
 
 def own_build(
-    name: str,
-    *,
-    version: str = "1.0.0",
-    backend: str = "cpu",
-    at: str = "2026-01-01T00:00:00+00:00",
+    name: str, *, version: str = "1.0.0", backend: str = "cpu", at: str = "2026-01-01T00:00:00+00:00"
 ) -> Built:
     """Publish a build of fake programs."""
     built = Built(

@@ -228,19 +228,6 @@ def test_a_fake_does_not_stand_in_for_a_lost_summary(fake: str) -> None:
     assert sample.gen_tokens is None
 
 
-@UNHURRIED
-@given(cut=st.integers(0, 10_000))
-def test_a_torn_log_never_gives_a_wrong_number(cut: int) -> None:
-    whole = HEAD + TEXT + summary(answer=3456, n_drafted=3900, n_accept=2000)
-    log = whole[: max(len(HEAD), len(whole) - cut)]
-    sample = parse(log)
-    assert sample.status in {Status.OK, Status.SUMMARY_LOST}
-    assert sample.gen_tokens in {None, 3456}
-    assert sample.n_drafted in {None, 3900}
-    assert sample.n_accepted in {None, 2000}
-    assert (sample.status is Status.OK) == ("accept    = 51.282%" in log)
-
-
 def test_nothing_evaluated_is_absent_and_not_infinite() -> None:
     log = block(runs=1, eval_ms=1.0).splitlines()
     log[2] = PERF + EMPTY_EVAL
@@ -262,12 +249,6 @@ def test_the_outer_sampling_time_counts() -> None:
         "common_perf_print:    samplers time =       0.94 ms /    39 tokens\n"
     )
     assert parse(sampling + block().replace(PERF, "common_perf_print: ")).sampling_s == pytest.approx(0.00157)
-
-
-def test_claimed_offload_is_told_from_where_the_weights_are() -> None:
-    head = HEAD.replace("CUDA0 model buffer", "CPU model buffer")
-    sample = parse(head + TEXT + summary())
-    assert (sample.target.offloaded_layers, sample.devices) == (9, ("CPU",))
 
 
 def test_host_memory_of_a_device_is_the_cpu() -> None:
@@ -417,8 +398,3 @@ def test_time_grows_with_the_length_and_not_faster(piece: str) -> None:
 
     small = min(seconds(1 << 16) for _ in range(3))
     assert min(seconds(1 << 19) for _ in range(2)) < 8 * 4 * small + 0.1
-
-
-def test_logs_come_as_text_or_bytes() -> None:
-    log = HEAD + TEXT + summary()
-    assert parse(log) == parse(log.encode())

@@ -86,9 +86,7 @@ def test_a_worker_says_its_version_and_the_memory_of_its_devices() -> None:
 
 
 @pytest.mark.parametrize("version", [(2, 0, 0), (3, 1, 0), (6, 0, 2)])
-def test_workers_of_other_versions_are_understood_as_far_as_possible(
-    version: tuple[int, int, int],
-) -> None:
+def test_workers_of_other_versions_are_understood_as_far_as_possible(version: tuple[int, int, int]) -> None:
     with rpc_workers.worker(version=version) as fake:
         report = workers.measure_worker(fake.address)
     assert report.version == version
@@ -115,10 +113,7 @@ def test_the_round_trip_is_measured_with_the_delay_of_the_network() -> None:
 
 def test_the_bandwidth_is_measured_without_the_round_trips() -> None:
     rate = 4e6  # bytes/s
-    with (
-        rpc_workers.worker() as fake,
-        slow_network(fake.address, delay_s=0.005, bytes_per_s=rate) as network,
-    ):
+    with rpc_workers.worker() as fake, slow_network(fake.address, delay_s=0.005, bytes_per_s=rate) as network:
         report = workers.measure_worker(network.address)
     assert fake.received_bytes >= MIB
     assert report.bytes_per_s < 1.3 * rate  # a busy machine may be slower, never faster

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import ggufspec
 from ggufspec import engines, paths
 from ggufspec.console import talk
 from ggufspec.domain import Chain, Drafting, Method, Pair, Program, Role
-from ggufspec.errors import CatalogError, GgufspecError, NoInstallError, UnsupportedMethodError
+from ggufspec.errors import CatalogError, GgufspecError, NoInstallError
 from ggufspec.llama.install import Install
 from ggufspec.measure import Session, prepare_session
 from ggufspec.modelfiles import catalog
@@ -163,13 +162,6 @@ def test_a_method_that_is_not_supported_is_refused_by_name(words: tuple[str, ...
         "error: the pair medusa drafts by draft-medusa, which ggufspec does not support yet"
     )
     assert done.stderr.splitlines()[1].startswith("hint: name its target alone with --target, or ")
-
-
-def test_notebooks_get_the_same_refusal() -> None:
-    with pytest.raises(UnsupportedMethodError):
-        ggufspec.bench(pair="medusa")
-    with pytest.raises(UnsupportedMethodError):
-        ggufspec.tune(pair="medusa")
 
 
 @pytest.mark.parametrize(

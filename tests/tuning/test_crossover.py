@@ -548,18 +548,6 @@ def test_a_crossover_is_one_stored_bench_that_can_be_continued(llama: Path) -> N
     assert shell.here("crossover", *words, "--name", "a", "--resume", "b").returncode == 2
 
 
-def test_a_crossover_is_a_call_for_notebooks(llama: Path) -> None:
-    found = ggufspec.crossover(
-        pair="demo", parallel=(1, 2), draft=2, n_predict=16, prompt=("one", "two"), threads=1, max_time=0.5
-    )
-    assert isinstance(found, CrossoverMap)
-    assert results.read_crossover_axes(ggufspec.load(found.bench).folder) == CrossoverAxes(
-        users=(1, 2), depths=(0,)
-    )
-    with pytest.raises(TypeError, match="did you mean 'parallel'"):
-        ggufspec.crossover(paralel=3)
-
-
 @pytest.mark.parametrize(
     ("text", "depths"),
     [
