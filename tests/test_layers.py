@@ -20,17 +20,7 @@ PACKAGE = Path(__file__).parent.parent / "ggufspec"
 PATHS = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 MODULES = {
-    *{
-        "choices",
-        "digests",
-        "errors",
-        "harmless",
-        "lazy",
-        "notebooks",
-        "paths",
-        "proc",
-        "redaction",
-    },
+    *{"choices", "digests", "errors", "harmless", "lazy", "notebooks", "paths", "proc", "redaction"},
     *{"steps", "temporary", "units", "userfiles"},
 }
 """At the bottom, beside ``__init__`` and ``__main__``, which are at the top."""

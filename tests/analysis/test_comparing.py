@@ -94,10 +94,7 @@ def test_the_tables_of_a_bench_and_of_compare_answer_one_question() -> None:
     whole = _in_turn(0.97, repeats=5)
     gains = {prompt: chance.gauss(1, 0.1) for prompt in PROMPTS}
     runs = [
-        replace(
-            run,
-            sample=replace(run.sample, gen_s=(run.sample.gen_s or 1) / gains[run.spec.prompt.id]),
-        )
+        replace(run, sample=replace(run.sample, gen_s=(run.sample.gen_s or 1) / gains[run.spec.prompt.id]))
         if run.spec.build == "new"
         else run
         for run in whole.runs

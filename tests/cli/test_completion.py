@@ -23,11 +23,7 @@ def complete(line: str, folder: Path | None = None) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-m", "ggufspec"],
         env=os.environ
-        | {
-            "_GGUFSPEC_COMPLETE": "bash_complete",
-            "COMP_WORDS": line,
-            "COMP_CWORD": str(len(words) - 1),
-        },
+        | {"_GGUFSPEC_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
         cwd=folder,
         capture_output=True,
         text=True,

@@ -91,10 +91,7 @@ def run(*words: str) -> Result:
 
 def test_everything_has_a_name_and_a_size(kept: dict[StorageKind, Path]) -> None:
     rows = {row["name"]: row for row in json.loads(run("list", "-o", "json").stdout)}
-    assert rows.keys() == {
-        *NAMES.values(),
-        "other/flush-log-x86_64-0a1b2c3d.so",
-    }
+    assert rows.keys() == {*NAMES.values(), "other/flush-log-x86_64-0a1b2c3d.so"}
     assert {StorageKind(row["kind"]) for row in rows.values()} == set(StorageKind)
     for kind, name in NAMES.items():
         assert Path(rows[name]["path"]) == kept[kind]

@@ -131,13 +131,7 @@ def install(tmp_path: Path) -> Install:
     """An install of an unknown llama.cpp, with something that is called a library beside its programs."""
     (tmp_path / "libllama.so").write_bytes(b"no library")
     return Install(
-        root=tmp_path,
-        origin="test",
-        programs={},
-        version=None,
-        build_number=None,
-        commit=None,
-        backend="cpu",
+        root=tmp_path, origin="test", programs={}, version=None, build_number=None, commit=None, backend="cpu"
     )
 
 

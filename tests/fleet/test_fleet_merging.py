@@ -32,8 +32,7 @@ def made(
 ) -> ResultSet:
     """Return a stored bench of two prompts, two repeats, the target alone and drafting."""
     stored = results.create(
-        replace(META, engine=engine, build=replace(BUILD, version=version), machine=machine),
-        name,
+        replace(META, engine=engine, build=replace(BUILD, version=version), machine=machine), name
     )
     for repeat in range(2):
         for prompt, tps in (("p1", 40.0), ("p2", 60.0)):

@@ -35,12 +35,7 @@ def test_equal_drafts_are_one_pass() -> None:
 
 
 def test_unequal_drafts_take_several_passes() -> None:
-    assert _passes(_rows(5, 2, 5, 1)) == [
-        {0: 1, 1: 1, 2: 1, 3: 1},
-        {0: 1, 1: 1, 2: 1},
-        {0: 3},
-        {2: 3},
-    ]
+    assert _passes(_rows(5, 2, 5, 1)) == [{0: 1, 1: 1, 2: 1, 3: 1}, {0: 1, 1: 1, 2: 1}, {0: 3}, {2: 3}]
 
 
 def test_slots_that_are_not_neighbours_have_passes_of_their_own() -> None:
@@ -408,13 +403,7 @@ def test_leaving_out_shows_how_far_off_values_between_are() -> None:
     assert concurrency.leave_one_out(known) == {TrafficPoint(3, 0): pytest.approx(4 / 3 - 1)}
 
 
-@given(
-    st.floats(0.1, 10),
-    st.floats(0, 1),
-    st.floats(0, 0.01),
-    st.integers(1, 16),
-    st.integers(0, 4096),
-)
+@given(st.floats(0.1, 10), st.floats(0, 1), st.floats(0, 0.01), st.integers(1, 16), st.integers(0, 4096))
 def test_what_is_linear_is_found_again(
     first: float, by_users: float, by_depth: float, users: int, depth: int
 ) -> None:

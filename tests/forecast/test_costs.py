@@ -14,9 +14,7 @@ from ggufspec.stats import Estimate
 
 def _point(tokens: int, depth: int, seconds: float, spread: float = 0.0) -> Point:
     return Point(
-        tokens=tokens,
-        depth=depth,
-        seconds=Estimate(value=seconds, lo=seconds - spread, hi=seconds + spread),
+        tokens=tokens, depth=depth, seconds=Estimate(value=seconds, lo=seconds - spread, hi=seconds + spread)
     )
 
 

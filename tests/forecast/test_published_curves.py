@@ -230,8 +230,7 @@ def test_whatif_forecasts_for_the_machine_of_a_bundle(bundle: Bundle) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"profile": "last"}, {"machine": "h100"}, {"target_tps": 2.0, "drafter_tps": 9.0}, {"ngl": 3}],
+    "options", [{"profile": "last"}, {"machine": "h100"}, {"target_tps": 2.0, "drafter_tps": 9.0}, {"ngl": 3}]
 )
 def test_what_a_bundle_decides_cannot_be_given(bundle: Bundle, options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="--like takes rates, machine and placement from the bundle"):

@@ -158,7 +158,7 @@ def test_runs_tell_what_their_gpus_did() -> None:
 def test_the_page_has_a_table_of_energy() -> None:
     page = section(bench(*_runs(300.0, 40.0))).energy
     assert [column.head for column in page.columns] == [
-        *("", "model", "γ", "device", "J/token", "over the target alone", "runs"),
+        *("", "model", "γ", "device", "J/token", "over the target alone", "runs")
     ]
     assert [row[3].text for row in page.rows] == ["GPU", "CPU", "GPU", "CPU"]
     assert page.rows[0][4].text.startswith("6.3 [")
@@ -183,9 +183,7 @@ def _sized(
         drafts = made.spec.role is Role.DRAFTING
         seen = Conditions(gpu_used_bytes=1000 * MIB, gpu_peak_bytes=(1500 if drafts else 1300) * MIB)
         sample = replace(
-            made.sample,
-            target=TARGET if logged else None,
-            drafter=DRAFTER if logged and drafts else None,
+            made.sample, target=TARGET if logged else None, drafter=DRAFTER if logged and drafts else None
         )
         stored = results.append(
             stored,

@@ -159,11 +159,7 @@ CLEAN, BAD = (TextAudit(tokens=9, near_ties=1, divergent=count) for count in (0,
         (TIED, BAD, (MeasurementWarning.TEXT_DIFFERS,)),  # later on it leaves the target for good
         (APART, CLEAN, (MeasurementWarning.TEXT_DIFFERS,)),
         (UNJUDGED, None, (MeasurementWarning.NOT_JUDGED,)),
-        (
-            UNJUDGED,
-            TextAudit(tokens=0, unjudged="no library"),
-            (MeasurementWarning.NOT_JUDGED,),
-        ),
+        (UNJUDGED, TextAudit(tokens=0, unjudged="no library"), (MeasurementWarning.NOT_JUDGED,)),
         (UNJUDGED, CLEAN, (MeasurementWarning.NEAR_TIES,)),
         (UNJUDGED, BAD, (MeasurementWarning.TEXT_DIFFERS,)),
     ],

@@ -10,16 +10,7 @@ import pytest
 
 from ggufspec import machine, results
 from ggufspec.analysis import arms, review, warnings
-from ggufspec.domain import (
-    NO_PROMPT,
-    Conditions,
-    ModelFile,
-    Prompt,
-    Role,
-    RunSpec,
-    Sample,
-    Status,
-)
+from ggufspec.domain import NO_PROMPT, Conditions, ModelFile, Prompt, Role, RunSpec, Sample, Status
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.prompts.chat import Message
@@ -133,11 +124,7 @@ def test_failing_runs_are_rows_and_the_bench_goes_on() -> None:
 
     bench = _record(Scripted(answer=answer))
     statuses = {(run.spec.role, run.sample.status) for run in bench.current}
-    assert statuses == {
-        (Role.TARGET, Status.OK),
-        (Role.DRAFTER, Status.OK),
-        (Role.DRAFTING, Status.CRASHED),
-    }
+    assert statuses == {(Role.TARGET, Status.OK), (Role.DRAFTER, Status.OK), (Role.DRAFTING, Status.CRASHED)}
     assert len(bench.current) == 12
 
 

@@ -83,11 +83,7 @@ def _listed(*paths: str) -> list[RepoFile]:
             "t-Q5_K_M.gguf",
             ["mtp-t-Q4_0.gguf"],
         ),
-        (
-            ("t-Q4_K_M.gguf", "mtp-t-Q4_0.gguf", "mtp-t-Q4_K_M.gguf"),
-            "t-Q4_K_M.gguf",
-            ["mtp-t-Q4_K_M.gguf"],
-        ),
+        (("t-Q4_K_M.gguf", "mtp-t-Q4_0.gguf", "mtp-t-Q4_K_M.gguf"), "t-Q4_K_M.gguf", ["mtp-t-Q4_K_M.gguf"]),
         (
             ("a/t-Q8_0.gguf", "mtp-t-Q8_0.gguf", "a/mtp-t-Q4_0.gguf", "b/mtp-t-Q8_0.gguf"),
             "a/t-Q8_0.gguf",

@@ -119,13 +119,7 @@ MARKED = {
         "K|</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
         "P|\nWait.",
     ],
-    "a list of calls": [
-        'K|[TOOL_CALLS][{"name": "',
-        "N|add",
-        'K|", "arguments": {"a": ',
-        "V|1",
-        "K|}}]",
-    ],
+    "a list of calls": ['K|[TOOL_CALLS][{"name": "', "N|add", 'K|", "arguments": {"a": ', "V|1", "K|}}]"],
     "two calls by name": [
         "K|[TOOL_CALLS]",
         "N|add",
@@ -135,11 +129,7 @@ MARKED = {
         "N|stop",
         "K|[ARGS]{}",
     ],
-    "code between prose": [
-        "P|Like this:\n\n",
-        "C|```python\nx = {'a': [1]}\n\n```",
-        "P|\nThat is all.",
-    ],
+    "code between prose": ["P|Like this:\n\n", "C|```python\nx = {'a': [1]}\n\n```", "P|\nThat is all."],
     "JSON between fences": ['K|```json\n{"a": "', "V|b", 'K|"}\n```', "P|\nOK"],
     "code that was cut": ["C|```\nfor a in b:\n    pri"],
 }

@@ -169,8 +169,7 @@ RUN_CHANGES: dict[str, Callable[[RunResult], RunResult]] = {
     "name the content": lambda run: replace(
         run,
         spec=replace(
-            run.spec,
-            pair=replace(run.spec.pair, target=replace(run.spec.pair.target, content="c3" * 32)),
+            run.spec, pair=replace(run.spec.pair, target=replace(run.spec.pair.target, content="c3" * 32))
         ),
     ),
     "two runs have the same log": lambda run: replace(run, log=f"0001-drafting-{published.BUILT_IN.id}-r0"),
@@ -444,17 +443,7 @@ def _link(name: str) -> zipfile.ZipInfo:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "../evil",
-        "/etc/evil",
-        "a/../../evil",
-        "a//b",
-        "C:\\evil",
-        "..\\evil",
-        "a/\x1b[31m",
-        ".hidden",
-        "a/ b",
-    ],
+    ["../evil", "/etc/evil", "a/../../evil", "a//b", "C:\\evil", "..\\evil", "a/\x1b[31m", ".hidden", "a/ b"],
 )
 def test_a_path_that_leads_out_of_a_zip_is_refused(tmp_path: Path, name: str) -> None:
     file = _zip(tmp_path / "x.zip", ("b/verify.txt", b""), (name, b"x"))

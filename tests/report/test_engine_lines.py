@@ -130,12 +130,7 @@ def _read(command: str) -> BenchOptions:
             "mlock": True,
             "prio": 1,
         },
-        {
-            "pair": "demo",
-            "cache_type_k_draft": "f16",
-            "cache_type_v_draft": "q8_0",
-            "args": ("--no-repack",),
-        },
+        {"pair": "demo", "cache_type_k_draft": "f16", "cache_type_v_draft": "q8_0", "args": ("--no-repack",)},
         {"pair": "demo", "temp": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.05},
         {"pair": "demo", "ngl": (3, "all"), "ngld": (0, "all"), "force": True},
         {

@@ -179,12 +179,7 @@ def _alternating(ratio: float, off: float) -> ResultSet:
         (1.5, 0.002, "faster", "Drafting with drafter.gguf at γ = 3 is faster"),
         (0.8, 0.002, "slower", "Drafting with drafter.gguf at γ = 3 is slower"),
         (1.0, 0.002, "same", "Drafting with drafter.gguf at γ = 3 is as fast as the target alone"),
-        (
-            1.02,
-            0.2,
-            "undecided",
-            "Undecided whether drafting with drafter.gguf at γ = 3 is faster",
-        ),
+        (1.02, 0.2, "undecided", "Undecided whether drafting with drafter.gguf at γ = 3 is faster"),
     ],
 )
 def test_the_card_has_one_verdict(ratio: float, off: float, verdict: str, headline: str) -> None:

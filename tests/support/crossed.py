@@ -100,8 +100,7 @@ def _run(users: int, depth: int, rate: float, draft: int | None, repeat: int, *,
     if not fails:
         rounds = 100 if draft else None
         made = replace(
-            made,
-            sample=replace(made.sample, gen_s=1e7 / rate, n_rounds=rounds, traffic=sample, text=None),
+            made, sample=replace(made.sample, gen_s=1e7 / rate, n_rounds=rounds, traffic=sample, text=None)
         )
     return replace(
         made,

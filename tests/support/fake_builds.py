@@ -42,10 +42,7 @@ def publish(
 
 
 def serve_index(
-    folder: Path,
-    versions: Iterable[str],
-    monkeypatch: pytest.MonkeyPatch,
-    package: str = "llama-cpp-python",
+    folder: Path, versions: Iterable[str], monkeypatch: pytest.MonkeyPatch, package: str = "llama-cpp-python"
 ) -> None:
     """Let a folder be the package index; its archives are no archives, so nothing in it can be built."""
     folder.mkdir(exist_ok=True)

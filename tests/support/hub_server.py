@@ -112,14 +112,7 @@ class Hub:
         self._servers = [self._server("hub"), self._server("content")]
         self.url, self.content_url = (f"http://127.0.0.1:{s.server_address[1]}" for s in self._servers)
 
-    def add(
-        self,
-        name: str,
-        files: Mapping[str, bytes | Path],
-        *,
-        lfs: bool = True,
-        **settings: Any,
-    ) -> Repo:
+    def add(self, name: str, files: Mapping[str, bytes | Path], *, lfs: bool = True, **settings: Any) -> Repo:
         """Put files into a repository, which is made if it is not there."""
         repo = self.repos.setdefault(
             name, Repo(name=name, files={}, commit=hashlib.sha1(name.encode()).hexdigest(), **settings)

@@ -35,12 +35,7 @@ def compile_library(folder: Path, *, has_gpu: bool = False) -> bytes:
     return compile_source(library_source(more=more), folder).read_bytes()
 
 
-def write_package(
-    site: Path,
-    libraries: Mapping[str, bytes],
-    *,
-    version: str = "0.3.36",
-) -> Path:
+def write_package(site: Path, libraries: Mapping[str, bytes], *, version: str = "0.3.36") -> Path:
     """Install llama-cpp-python into a folder; return the package's own.
 
     Args:

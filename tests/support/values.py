@@ -146,14 +146,7 @@ def bench(
 ) -> ResultSet:
     """A stored bench with these runs."""
     stored = results.create(
-        replace(
-            META,
-            doubts=doubts or {},
-            planned_runs=planned_runs,
-            builds=builds or {},
-            files=files,
-        ),
-        name,
+        replace(META, doubts=doubts or {}, planned_runs=planned_runs, builds=builds or {}, files=files), name
     )
     for one in runs:
         stored = results.append(stored, one)

@@ -105,7 +105,7 @@ ARMS = {
     "placement": {
         "offload": Offload(
             target=ModelRun(layers=5, devices=("CUDA0",)), drafter=ModelRun(layers="all"), fit=False
-        ),
+        )
     },
     "a method without a drafter": {
         "drafter": None,

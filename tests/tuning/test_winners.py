@@ -168,10 +168,7 @@ def test_a_category_has_a_choice_of_its_own_only_where_its_prompts_show_it() -> 
         else:
             gains[12][prompt] = 0.9
     selection = tuning.select_arms(_bench(gains, noise=0.02))
-    assert {name: _size(spec) for name, spec in selection.by_category.items()} in (
-        {"code": 12},
-        {"prose": 4},
-    )
+    assert {name: _size(spec) for name, spec in selection.by_category.items()} in ({"code": 12}, {"prose": 4})
     tuned = _judged(selection, _bench(gains, noise=0.02, seed=2))
     assert {choice.category: choice.arm.draft_size for choice in tuned.by_category} == {
         "code": 12,
