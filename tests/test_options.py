@@ -131,7 +131,7 @@ def _options(draw: st.DrawFn, cls: type[Options]) -> Options:
 
 
 @pytest.mark.parametrize("path", ALL)
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_words_are_read_as_the_options_that_they_were_made_of(path: str, data: st.DataObject) -> None:
     asked = data.draw(_options(ALL[path].options))
