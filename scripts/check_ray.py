@@ -67,7 +67,7 @@ def main() -> int:
 def measure_in_fleet(request: BenchOptions, name: str) -> ResultSet:
     """Measure a request on a fleet of this machine alone."""
     with start_cluster() as nodes:
-        nodes.add("node")
+        nodes.add("node", {})
         with fleet.RayCluster(address=nodes.address) as cluster:
             order = fleet.make_order(name, request.to(FleetBenchOptions), command=tuple(sys.argv))
             for _ in fleet.Drive(cluster=cluster, order=order, where=Where.EACH).run():

@@ -45,7 +45,7 @@ def _changed(value: Any) -> Iterator[Any]:
     elif isinstance(value, bool):
         yield not value
     elif value is not None:
-        yield f"{value}, another" if isinstance(value, str) else value + 1
+        yield value + 1 if isinstance(value, (int, float)) else f"{value}, another"
 
 
 def test_whatever_is_asked_of_a_run_is_part_of_its_key() -> None:
