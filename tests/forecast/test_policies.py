@@ -16,9 +16,9 @@ from ggufspec.errors import GgufspecError
 from ggufspec.forecast import RoundsRun
 from ggufspec.forecast.policies import (
     RULES,
+    DraftSchedule,
     PolicyComparison,
     PolicyGain,
-    Schedule,
     best_sizes,
     compare_rules,
     compare_schedule,
@@ -190,7 +190,7 @@ def test_a_p_min_of_smaller_sizes_follows_from_one_run_at_the_largest() -> None:
 
 @pytest.mark.parametrize("text", ["4:8,16:1", "[[1, 4, 8], [5, 16, 1]]"])
 def test_a_schedule_is_read_in_both_forms(text: str) -> None:
-    schedule = Schedule.parse(text)
+    schedule = DraftSchedule.parse(text)
     assert [schedule.size(users) for users in (1, 4, 5, 16)] == [8, 8, 1, 1]
     if schedule.beyond is None:
         with pytest.raises(GgufspecError, match="says nothing of 17 users"):
@@ -202,7 +202,7 @@ def test_a_schedule_is_read_in_both_forms(text: str) -> None:
 @pytest.mark.parametrize("text", ["four", "4", "[[1, 4]]", "{}", "[1]"])
 def test_what_is_no_schedule_is_refused(text: str) -> None:
     with pytest.raises(GgufspecError, match="is not a schedule"):
-        Schedule.parse(text)
+        DraftSchedule.parse(text)
 
 
 def test_a_schedule_is_compared_with_the_best_fixed_size_by_users() -> None:
@@ -218,10 +218,10 @@ def test_a_schedule_is_compared_with_the_best_fixed_size_by_users() -> None:
     assert [gain.over_fixed.value for gain in compared.gains] == pytest.approx([2.0, 1.0])
     assert compared.over_fixed == pytest.approx(2**0.5)
     assert [part[2] for part in compared.schedule.parts] == [8, 2]
-    asked = compare_schedule(runs, Schedule.parse("1:8"))
+    asked = compare_schedule(runs, DraftSchedule.parse("1:8"))
     assert [gain.size for gain in asked.gains] == [8, 0]  # more users do not draft
     with pytest.raises(GgufspecError, match="no γ 4 at 16 users"):
-        compare_schedule(runs, Schedule.parse("1:8,16:4"))
+        compare_schedule(runs, DraftSchedule.parse("1:8,16:4"))
 
 
 def _run_of_users(users: int, size: int, rate: float, repeat: int) -> RunResult:

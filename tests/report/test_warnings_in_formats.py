@@ -233,5 +233,6 @@ def test_notes_put_no_verdict_in_doubt() -> None:
         MeasurementWarning.CLIPPED,
         MeasurementWarning.WIDENED,
         MeasurementWarning.CACHE_LOST,
+        MeasurementWarning.READS_ZEROS,
     }
     assert warnings.doubtful(["near-ties", "a-name-of-a-newer-version"]) == ("a-name-of-a-newer-version",)

@@ -20,4 +20,9 @@ from ggufspec.forecast.policies.rules import (
     replay,
     replay_p_min,
 )
-from ggufspec.forecast.policies.schedules import Schedule, ScheduleComparison, ScheduleGain, compare_schedule
+from ggufspec.forecast.policies.schedules import (
+    DraftSchedule,
+    ScheduleComparison,
+    ScheduleGain,
+    compare_schedule,
+)

@@ -30,7 +30,7 @@ from ggufspec.forecast.policies.rules import (
     replay,
     replay_p_min,
 )
-from ggufspec.forecast.policies.schedules import Schedule, ScheduleComparison, compare_schedule
+from ggufspec.forecast.policies.schedules import DraftSchedule, ScheduleComparison, compare_schedule
 from ggufspec.forecast.replaying import SIZE_ERROR, RoundsRun, time_rounds
 from ggufspec.forecast.trace import chance_behind
 from ggufspec.options import PolicyOptions, takes
@@ -113,7 +113,7 @@ def policy(asked: PolicyOptions, sink: Sink = SILENT) -> PolicyComparison | Sche
     bench = results.load_each([asked.bench], sink)[0]
     users = {spec.traffic.users for spec in bench.current.specs if spec.traffic is not None}
     if asked.schedule is not None or len(users) > 1:
-        schedule = None if asked.schedule is None else Schedule.parse(asked.schedule)
+        schedule = None if asked.schedule is None else DraftSchedule.parse(asked.schedule)
         return compare_schedule(bench.current, schedule, bench.meta.id)
     own = {name: rule for file in asked.rule or () for name, rule in read_rules(file).items()}
     runs, token_s = _read_runs(bench.current)

@@ -23,7 +23,7 @@ _SEVERAL = 2
 
 
 @dataclass(frozen=True)
-class Schedule:
+class DraftSchedule:
     """Draft sizes by the number of users: from, to, and γ.
 
     ``beyond`` is γ for more users than it names; None where it says nothing of them.
@@ -33,7 +33,7 @@ class Schedule:
     beyond: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Schedule:
+    def parse(cls, text: str) -> DraftSchedule:
         """Read TensorRT-LLM's form, as 4:4,8:2 (up to so many users; 0 for more), or vLLM's list of lists.
 
         Raises:
@@ -98,7 +98,7 @@ class ScheduleComparison:
     """
 
     bench: str
-    schedule: Schedule
+    schedule: DraftSchedule
     best_fixed: int
     gains: tuple[ScheduleGain, ...]
     over_fixed: float
@@ -109,7 +109,7 @@ _Cells = Mapping[tuple[int, int], Mapping[int, Mapping[int, float]]]
 
 
 def compare_schedule(
-    stored: Sequence[RunResult], schedule: Schedule | None, bench: str = ""
+    stored: Sequence[RunResult], schedule: DraftSchedule | None, bench: str = ""
 ) -> ScheduleComparison:
     """Compare a schedule with the best fixed draft size, and with the best one for each number of users.
 
@@ -137,7 +137,7 @@ def compare_schedule(
         numbers = sorted({users for users, _ in cells})
         firsts = (1, *(users + 1 for users in numbers))
         sizes = [_best_at(means, users, shared) for users in numbers]
-        schedule = Schedule(tuple(zip(firsts, numbers, sizes, strict=False)))
+        schedule = DraftSchedule(tuple(zip(firsts, numbers, sizes, strict=False)))
     gains = []
     for cell, by_size in sorted(cells.items()):
         size = schedule.size(cell[0])
