@@ -246,7 +246,7 @@ def test_one_bench_has_one_writer(llama: Fakes) -> None:
     lines = [
         line
         for line in second.stderr.splitlines()
-        if not line.startswith(("pair: ", "llama.cpp: ", "warning "))
+        if not line.startswith(("pair: ", "llama.cpp: ", "processor: ", "warning "))
     ]
     assert lines == [
         f"error: the bench {NAME} is already being written",

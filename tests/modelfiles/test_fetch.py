@@ -127,7 +127,7 @@ def test_large_downloads_need_consent(hub: Hub, run: Run, monkeypatch: pytest.Mo
             (
                 # three pairs have this target, and its head has the fewest bytes of their drafters
                 "demo-dflash is the largest pair that fits: "
-                "121 MiB with a context of 4096 tokens, of 2 GiB free on the GPU"
+                "122 MiB with a context of 4096 tokens, of 2 GiB free on the GPU"
             ),
         ),
         (1000, 11, "error: no pair of the catalogue fits into 1000 MiB free on the GPU"),

@@ -30,6 +30,8 @@ from ggufspec.llama.server import AnswerEvent, Count, answers, event_text
 NO_DRAFTS = {"speculative.n_max": 0}
 """What asks a llama-server that drafts for an answer without drafts, where it takes draft sizes."""
 
+_LONGEST = 1 << 20  # tokens of an answer that no limit was asked for: more than contexts hold
+
 
 def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> dict[str, Any]:
     """Return the request that measures a specification; samplers it does not name keep their defaults.
@@ -206,7 +208,7 @@ def parse_response(record: str) -> Parsed:
         return Parsed(sample=empty, remark="; ".join(filter(None, ("the answer has no end", broken))))
     if broken is not None:
         return Parsed(sample=replace(empty, status=Status.FAILED), remark=broken)
-    sample = _sample(empty, chunks, request.prompt)
+    sample = _sample(empty, chunks, request.prompt, most=request.n_predict or _LONGEST)
     if sample is None:
         return Parsed(sample=empty, remark="the answer has no usable timings")
     if _was_truncated(chunks, sample.gen_tokens, request.n_predict):
@@ -222,8 +224,15 @@ def parse_response(record: str) -> Parsed:
     return _checked(sample, counters)
 
 
-def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent], prompt: str) -> Sample | None:
-    """Return the figures of a finished answer; None if the token count or the time is not a number."""
+def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent], prompt: str, *, most: int) -> Sample | None:
+    """Return the figures of a finished answer; None if the token count or the time is not a number.
+
+    Args:
+        empty: what is known of the run before.
+        chunks: the events of the answer.
+        prompt: what the answer continues.
+        most: tokens of the longest answer that is shared out among segments; a count beyond it is not true.
+    """
     final = chunks[-1].event
     timings = final.figures
     arrived = [chunk for chunk in chunks[:-1] if chunk.event.is_token]
@@ -242,7 +251,7 @@ def _sample(empty: Sample, chunks: Sequence[_ArrivedEvent], prompt: str) -> Samp
     segments = _SegmentTable()
     if is_complete and arrived and (rounds is not None or not drafted):
         segments = _count_segments(arrived, [1] * len(arrived), rounds, prompt)
-    elif not is_complete:
+    elif not is_complete and n <= most:
         segments = _share_segments([*arrived, chunks[-1]], empty.n_draft, prompt)
     return replace(
         empty,
