@@ -169,7 +169,7 @@ def create(meta: Meta, name: str | None = None) -> ResultSet:
     now = datetime.now(UTC)
     meta = replace(
         meta,
-        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}" if name is None else check_name(name),
+        id=_free_id(now) if name is None else check_name(name),
         started_at=now.isoformat(timespec="microseconds"),
         number=next_number(),
     )
@@ -185,6 +185,13 @@ def create(meta: Meta, name: str | None = None) -> ResultSet:
             paths.sync(folder.parent)
             writer = Writer(file=file, ledger=Ledger(), lock=lock, checksum=seals.start(meta.id))
     return _view(meta, folder, writer)
+
+
+def _free_id(now: datetime) -> str:
+    """Return the time with a random ending: of benches that begin in one second, two may draw the same."""
+    while (paths.runs_dir() / (drawn := f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}")).exists():
+        pass
+    return drawn
 
 
 def reopen(

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import datetime, tzinfo
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,21 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(ResultsError, match="cannot be the name"):
         values.bench(name=name)
     assert not results.ids()
+
+
+class _OneSecond(datetime):
+    """A clock that stands still."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> _OneSecond:
+        return cls(2026, 1, 2, 3, 4, 5, tzinfo=tz)
+
+
+def test_two_benches_of_one_second_never_share_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = iter(["aaaa", "aaaa", "bbbb"])
+    monkeypatch.setattr("ggufspec.results.store.secrets.token_hex", lambda _: next(drawn))
+    monkeypatch.setattr("ggufspec.results.store.datetime", _OneSecond)
+    assert [values.bench().meta.id[-4:] for _ in range(2)] == ["aaaa", "bbbb"]
 
 
 @pytest.mark.parametrize("runs", [(), (values.run(),)])
