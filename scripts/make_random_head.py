@@ -13,7 +13,7 @@ last one, a mixture of two experts, is for MTP.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import gguf
@@ -151,8 +151,13 @@ def write(path: Path, target: Target, kind: str, *, block: int, seed: int) -> No
         writer.add_uint32(f"{arch}.target_hidden_size", target.embd)
         writer.add_uint32(f"{arch}.block_size", block)
     add_tokenizer(writer, target, needs_mask=arch == "dflash")
+    write_tensors(writer, tensors(target), seed)
+
+
+def write_tensors(writer: gguf.GGUFWriter, tensors: Iterable[tuple[str, TensorShape]], seed: int) -> None:
+    """Add random tensors of these names and shapes, and write the whole file."""
     rng = np.random.default_rng(seed)
-    for name, shape in tensors(target):
+    for name, shape in tensors:
         writer.add_tensor(name, weights(name, shape, rng))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

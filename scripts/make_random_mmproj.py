@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
-import numpy as np
-from make_random_head import Target, TensorShape, weights
+from make_random_head import Target, TensorShape, write_tensors
 
 IMAGE, PATCH, EMBD, FF, HEADS, LAYERS = 28, 14, 32, 64, 2, 2
 
@@ -49,13 +48,7 @@ def write(path: Path, target: Target, *, seed: int) -> None:
     writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-5)
     for key in ("image_mean", "image_std"):
         writer.add_array(f"clip.vision.{key}", [0.5, 0.5, 0.5])
-    rng = np.random.default_rng(seed)
-    for name, shape in tensors(target):
-        writer.add_tensor(name, weights(name, shape, rng))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_tensors(writer, tensors(target), seed)
 
 
 def main() -> None:

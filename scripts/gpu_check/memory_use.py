@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ggufspec.domain import Role, RunResult
 from ggufspec.llama.install import installs
@@ -46,17 +46,16 @@ def measure(bench: Bench, placement: Placement, seconds: float, small: ResultSet
     return Section(
         rows=[{"placed": placement.name, "CUDA's own (MiB)": round(own / _MIB), **row}],
         benches=[found.meta.id],
-        bars=list(bars(planned.gpu_bytes, used - own)),
+        bars=[bar(planned.gpu_bytes, used - own)],
     )
 
 
-def bars(planned: int, used: int) -> Iterator[Bar]:
-    """Yield the bar of a plan: in per cent for a large one, in MiB where 3 % of it are less than 200 MiB."""
+def bar(planned: int, used: int) -> Bar:
+    """Return the bar of a plan: in per cent for a large one, in MiB where 3 % of it are less than 200 MiB."""
     off = used - planned
     if planned * _LIMIT / 100 > _LIMIT_MIB * _MIB:
-        yield Bar(name="memory plan against NVML", value=round(100 * off / planned, 2), limit=_LIMIT)
-    else:
-        yield Bar(name="memory plan against NVML", value=round(off / _MIB, 1), limit=_LIMIT_MIB, unit="MiB")
+        return Bar(name="memory plan against NVML", value=round(100 * off / planned, 2), limit=_LIMIT)
+    return Bar(name="memory plan against NVML", value=round(off / _MIB, 1), limit=_LIMIT_MIB, unit="MiB")
 
 
 def used_bytes(runs: Iterable[RunResult]) -> int | None:

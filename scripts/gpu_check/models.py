@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,16 +44,20 @@ class Models:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         lines = [
-            f'"$0" {_SCRIPTS / model.script} {" ".join(self._words(model))} && "$0" -c \'{_DIGEST}\' {path}'
-            for model, path in ((each, self.path(each)) for each in wanted)
+            shlex.join([sys.executable, *map(str, words)])
+            for model in wanted
+            for words in (
+                [_SCRIPTS / model.script, *self._words(model)],
+                ["-c", _DIGEST, self.path(model)],
+            )
         ]
         with (self.folder / f"{wanted[0].name}.log").open("wb") as log:
-            argv = ["bash", "-ec", "\n".join(lines), sys.executable]
+            argv = ["bash", "-ec", "\n".join(lines)]
             writer = self.children.enter_context(proc.spawn(argv, stdout=log, stderr=subprocess.STDOUT))
         self.running.update({each.name: writer for each in wanted})
 
-    def write(self, *models: Model, seconds: float) -> Iterator[Path]:
-        """Yield the models' files, when they are complete.
+    def write(self, *models: Model, seconds: float) -> list[Path]:
+        """Return the models' files, when these and all that were begun with them are complete.
 
         Raises:
             NotRunError: the disk has no room for them.
@@ -69,7 +73,7 @@ class Models:
                 if writer is None or writer.poll() is not None:
                     raise self._failure(path)
                 time.sleep(0.1)
-            yield path
+        return [self.path(model) for model in models]
 
     def _words(self, model: Model) -> list[str]:
         target = [str(self.path(model.of))] if model.of is not None else []

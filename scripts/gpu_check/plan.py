@@ -146,25 +146,21 @@ def _of_memory(bench: Bench, reports: Mapping[str, Report]) -> Iterator[Step]:
 
 
 def _memory(bench: Bench, reports: Mapping[str, Report], placement: Placement, seconds: float) -> Section:
-    for _ in bench.models.write(placement.target, placement.drafter, seconds=seconds):
-        pass
+    bench.models.write(*placement.models, seconds=seconds)
     small = _bench(reports, "demo-server") if bench.gpu else None
     return memory_use.measure(bench, placement, seconds, small)
 
 
 def _mixture(bench: Bench, placement: Placement, seconds: float) -> Section:
-    for _ in bench.models.write(placement.target, placement.drafter, seconds=seconds):
-        pass
+    bench.models.write(*placement.models, seconds=seconds)
     return placing.measure_experts(bench, placement, seconds)
 
 
 def models_of(preset: Preset, call: str) -> tuple[Model, ...]:
     """Return the random models of a call, in the order in which its steps need them."""
     first, *others = preset.pairings
-    memory = [model for each in preset.placements for model in (each.target, each.drafter)]
-    late = [model for each in preset.mixtures for model in (each.target, each.drafter)]
-    pairs = [model for each in others for model in (each.target, each.drafter)]
-    one, two = [*memory, first.target, first.drafter], [*preset.cut, *pairs, *late]
+    one = [model for each in (*preset.placements, first) for model in each.models]
+    two = [*preset.cut, *(model for each in (*others, *preset.mixtures) for model in each.models)]
     return tuple(dict.fromkeys({"part1": one, "part2": two}.get(call, [*one, *two])))
 
 
@@ -258,7 +254,7 @@ def _of_pair(bench: Bench, pairing: Pairing, reports: Mapping[str, Report]) -> I
 
 
 def _written(bench: Bench, pairing: Pairing, seconds: float) -> Section:
-    files = bench.models.write(pairing.target, pairing.drafter, seconds=seconds)
+    files = bench.models.write(*pairing.models, seconds=seconds)
     return Section(rows=[{"file": path.name, "GB": round(path.stat().st_size / 1e9, 3)} for path in files])
 
 

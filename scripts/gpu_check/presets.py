@@ -33,23 +33,30 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
-    """Where a pair runs and what its caches are: what the memory plan is compared for, and its options."""
+class RandomPair:
+    """A random target and its drafter."""
 
     name: str
     target: Model
     drafter: Model
+
+    @property
+    def models(self) -> tuple[Model, Model]:
+        return self.target, self.drafter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement(RandomPair):
+    """Where a pair runs and what its caches are: what the memory plan is compared for, and its options."""
+
     options: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairing:
-    """A random target and its drafter, and in which call they are measured."""
+class Pairing(RandomPair):
+    """A pair of which every γ is measured, and in which call."""
 
-    name: str
     title: str
-    target: Model
-    drafter: Model
     layers: tuple[Layers, ...]  # in the order of their worth
     part: int
     n_predict: int
