@@ -71,10 +71,9 @@ GROUPS = {
 """Title -> command name -> help."""
 
 _FILES = {
-    "comparing": "compare bisect",
+    "comparing": "compare bisect issue",
     "fleet": "fleet",
     "forecasts": "plan whatif",
-    "issues": "issue",
     "measuring": "bench sweep demo why",
     "models": "models fetch convert suggest check",
     "pairs": "pairs prompts",

