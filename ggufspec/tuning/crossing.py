@@ -316,7 +316,8 @@ def _check_arms(plan: CrossoverPlan) -> None:
     drafts = [arm.drafting.n_max for arm in blocks[0].arms if arm.drafting is not None]
     if not drafts:
         raise GgufspecError(
-            "nothing drafts, so there is nothing to compare", "name a drafter with --draft-model"
+            "nothing drafts, so there is nothing to compare",
+            "name a drafter with --draft-model, or a method without one, such as --method ngram-simple",
         )
     if len(blocks) != len(plan.axes.users) * len(plan.axes.depths) or len({*drafts}) < len(drafts):
         raise GgufspecError(

@@ -275,7 +275,7 @@ def _longest_text(texts: Sequence[TracedTexts]) -> Prompt:
 
 def _timed_without(alone: RunSpec) -> Iterator[str]:
     """Say that costs are timed with llama.cpp's default settings, where others were requested."""
-    words = shlex.join(alone.runtime.words)
+    words = shlex.join(alone.runtime.of_texts.words)
     if words:
         yield f"costs: timed without {words}, which the library cannot apply; calibration corrects for them"
 

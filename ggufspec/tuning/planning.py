@@ -427,9 +427,7 @@ def _untraced_note(reason: str, users: int | None) -> str:
     how = "measured rounds of draft models forecast their other draft sizes, and everything else is measured"
     if users is not None:
         how = "for several users, everything is measured"
-    return (
-        f"forecast: without a trace, because {reason}; {how}, which takes longer. {untraced.FORECASTS_NEED}"
-    )
+    return f"forecast: without a trace, because {reason}; {how}, which takes longer"
 
 
 Threads = tuple[int, ...] | None

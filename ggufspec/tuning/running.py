@@ -284,7 +284,7 @@ def _begin(asked: TuneOptions, sink: Sink, *, forecast_only: bool = False) -> tu
     if forecast_only and plan.why_untraced is not None and not untraced.replayable(plan):
         raise NoInstallError(
             f"nothing can be forecast: {plan.why_untraced}",
-            f"leave out --forecast to measure candidates instead; {untraced.FORECASTS_NEED}",
+            "leave out --forecast to measure candidates instead",
         )
     sink.show(plan.session)
     api.say_reading(unread_files(plan.session), sink)

@@ -24,7 +24,7 @@ from ggufspec.tuning import budgeting, prospects
 from ggufspec.tuning.budgeting import Pace, Wanted
 from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, TuningForecast
 
-FORECASTS_NEED = "`ggufspec build` makes a llama.cpp whose library can trace texts"
+_NEEDED = "`ggufspec build` makes a llama.cpp whose library can trace texts"
 _SIZES_EACH = 3  # draft sizes of a source that are measured first: its own one, and those farthest from it
 _BY_ROUNDS = 3  # configurations that are measured of those that were forecast
 _COST_SIZES = (1, 4)  # draft sizes beside the largest that are run for what their rounds cost
@@ -41,7 +41,7 @@ def why_untraced(session: Session) -> str | None:
     try:
         engines.check_library(session.install)
     except NoInstallError as error:
-        return error.message
+        return f"{error.message} ({_NEEDED})"
     return None
 
 
