@@ -22,7 +22,12 @@ class _Noted(msgspec.Struct, frozen=True):
 
 
 class _NotedLine(msgspec.Struct, frozen=True):
-    run: _Noted | None = None
+    run: _Noted = _Noted()
+    reads_zeros: bool | None = None
+
+
+_NOTES = ('{"run":', '{"reads_zeros":')
+"""How the lines about a run begin, which are the first ones and the last one of a record."""
 
 
 def reread_run(run: RunResult, out: bytes, err: bytes) -> Sample:
@@ -54,10 +59,15 @@ def read_server_record(spec: RunSpec, read_lines: Callable[[], TextIO]) -> Parse
 
     Args:
         spec: the run.
-        read_lines: opens the record. Its first lines say the draft size, which a head may have lowered.
+        read_lines: opens the record. Lines of its own say the draft size, which a head may have lowered, and
+            whether the drafter was given zeros for images.
     """
+    n_draft: int | None = None
+    reads_zeros: bool | None = None
     with read_lines() as lines:
-        first = next((line for line in lines if line.startswith('{"run":')), None)
-    noted = None if first is None else msgspec.json.decode(first, type=_NotedLine).run
+        for line in lines:
+            if line.startswith(_NOTES):
+                noted = msgspec.json.decode(line, type=_NotedLine)
+                n_draft, reads_zeros = noted.run.n_draft or n_draft, noted.reads_zeros or reads_zeros
     parsed = summarize(spec, lambda: read_records(read_lines))
-    return replace(parsed, sample=replace(parsed.sample, n_draft=None if noted is None else noted.n_draft))
+    return replace(parsed, sample=replace(parsed.sample, n_draft=n_draft, reads_zeros=reads_zeros))

@@ -29,6 +29,7 @@ from ggufspec.domain import (
     Method,
     Prompt,
     PromptAnswer,
+    Request,
     RequestOutcome,
     Role,
     RunResult,
@@ -55,6 +56,7 @@ from ggufspec.options.kinds import LatencyLimits
 from ggufspec.report import frames
 from ggufspec.report.text import overview
 from ggufspec.serving import RequestRecord
+from ggufspec.serving.rereading import read_server_record
 from tests.support import fake_server, fakes, values
 
 PROMPTS = tuple(Prompt(id=name, text=f"Text of {name}", followups=("more",)) for name in "abc")
@@ -363,6 +365,23 @@ def test_users_are_served_at_once_by_one_load(folder: Path, tmp_path: Path) -> N
     asked = [each for each in fake_server.requests(folder) if each["prompt"] in {"one", "two"}]
     assert not any("timings_per_token" in each or "return_tokens" in each for each in asked)
     assert not any(each["cache_prompt"] for each in asked)
+
+
+def test_a_drafter_that_reads_zeros_for_images_is_named_under_several_users(
+    folder: Path, tmp_path: Path
+) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    asked = Request.of({"messages": [{"role": "user", "content": [image]}]})
+    told = "echo target embeddings of size 8 do not fit the draft input width 4 >&2"
+    with _engine(folder, at_load=told) as engine:
+        for name, request, zeros in (("told", None, None), ("seen", asked, True)):
+            prompts = (Prompt(id="one", text="one", request=request), Prompt(id="two", text="two"))
+            traffic_sent = Traffic(users=2, prompts=prompts, n_requests=4)
+            spec = replace(_spec(draft=3), traffic=traffic_sent)
+            sample = engine.measure(spec, tmp_path / name).sample
+            assert (sample.status, sample.n_draft, sample.reads_zeros) == (Status.OK, 3, zeros)
+            reread = read_server_record(spec, (tmp_path / f"{name}.out").open)
+            assert (reread.sample.n_draft, reread.sample.reads_zeros) == (3, zeros)
 
 
 def test_requests_that_arrive_are_all_recorded(folder: Path, tmp_path: Path) -> None:

@@ -182,7 +182,8 @@ class ServerEngine(Engine):
         logged = loaded.server.read_log(until=b"" if failed else self._last_words(spec))
         err.write_bytes(logged)
         loaded.gives_zeros = loaded.gives_zeros or parsing.gives_zeros(logged)
-        if loaded.gives_zeros and spec.drafting is not None and IMAGE in spec.prompt.needs:
+        is_seen = any(IMAGE in prompt.needs for prompt in spec.prompts)
+        if loaded.gives_zeros and spec.drafting is not None and is_seen:
             with out.open("a", encoding="utf-8", newline="\n") as record:
                 note(record, reads_zeros=True)
         parsed = self._parse(spec, out)
