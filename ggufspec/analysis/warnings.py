@@ -172,8 +172,8 @@ ADVICE = {
         " not a fair comparison"
     ),
     MeasurementWarning.NOT_JUDGED: (
-        "texts differ, and whether a near-tie explains it was not judged: fix the cause and continue the "
-        "bench with `--resume`"
+        "texts differ, and whether a near-tie explains it was not judged: where the cause can be "
+        "mended, do so and continue the bench with `--resume`"
     ),
     MeasurementWarning.NEAR_TIES: (
         "the text with drafting differs from the target's own where two tokens are almost equally likely; "
@@ -406,6 +406,8 @@ def why_unjudged(run: RunResult) -> str:
         return run.difference.unjudged
     if run.audit is not None and run.audit.unjudged is not None:
         return run.audit.unjudged
+    if run.spec.asks:
+        return "answers to requests are not, because only the server knows what its template made of them"
     if run.audit is None:
         return "the bench ended before texts were audited"
     return "the target did not find its own text again where both part"

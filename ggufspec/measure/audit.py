@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ggufspec import engines
+from ggufspec.analysis import validity
 from ggufspec.domain import (
+    CONSTRAINTS,
     Difference,
     Failure,
     Program,
@@ -230,7 +232,8 @@ def judge_texts(
     Of several users, the worst verdict on an answer counts; they are asked about where no library can score
     them, see ``scoring``.
 
-    Answers to requests stay without one: what the target read and what a grammar allowed is not known.
+    Answers to requests stay without one, because what the target read is not known; except that no near-tie
+    explains an answer that its own grammar or schema does not allow.
 
     The target is loaded once for all runs that load it alike, and the same question is asked once. Without a
     server in the install, or where it fails, differences stay without a verdict, and say why.
@@ -249,7 +252,11 @@ def judge_texts(
     for run in runs:
         is_judged = run.difference is not None and run.difference.verdict is not None
         own = target_runs.get(run.spec.baseline.key)
-        if is_judged or own is None or run.spec.role is Role.DRAFTER or run.spec.asks:
+        if is_judged or own is None or run.spec.role is Role.DRAFTER:
+            continue
+        if run.spec.asks:
+            if run.difference is not None and _breaks_schema(run, own):
+                yield replace(run, difference=replace(run.difference, verdict=TextVerdict.DIVERGENCE))
             continue
         partings = [*_partings(run, own, judge)]
         if any(parting.question is not None for parting in partings):
@@ -264,6 +271,18 @@ def judge_texts(
             difference = max((parting.judge(answers, failure) for parting in partings), key=_severity)
             if difference != run.difference:
                 yield replace(run, difference=difference)
+
+
+def _breaks_schema(run: RunResult, own: Sample) -> bool:
+    """Whether an answer that is complete does not satisfy its schema, and the target's own one does.
+
+    Masks that are applied to the draft and not to the token behind it do that.
+    """
+    request, sample = run.spec.request, run.sample
+    if request is None or CONSTRAINTS.isdisjoint(request.fields) or sample.text is None or own.text is None:
+        return False
+    own_is_valid, is_valid = (validity.is_valid(request, text) for text in (own.text, sample.text))
+    return was_cut(sample, run.spec.n_predict) is False and own_is_valid is True and is_valid is False
 
 
 @dataclass(frozen=True, kw_only=True)

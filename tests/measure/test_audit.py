@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from ggufspec.analysis import warnings
+import ggufspec
+from ggufspec.analysis import review, warnings
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     Difference,
@@ -308,6 +309,31 @@ def test_without_a_library_answers_to_several_users_are_judged_where_they_part(
     prompts = [asked["prompt"] for asked in fake_server.requests(folder)]
     assert prompts == [f"Text of p{number}well" for number in (1, 2) if drafted[number - 1] in ASKED][:places]
     assert list(_judge((own, *judged), llama)) == []
+
+
+@pytest.mark.parametrize("masks_bonus", [True, False])
+def test_a_grammar_that_does_not_hold_the_token_behind_a_draft_is_found(
+    masks_bonus: bool, folder: Path, tmp_path: Path
+) -> None:
+    fake_server.program(folder / "llama-server", Behaviour(masks_bonus=masks_bonus))
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    results = ggufspec.bench(
+        pair="demo",
+        prompt=(ggufspec.Prompt(id="order", text="An order:", json_schema=schema),),
+        engine="server",
+        llama=(folder,),
+        draft=3,
+        n_predict=24,
+        repeats=2,
+        warmup=0,
+        threads=1,
+    )
+    table = ggufspec.summary(results).set_index("role")
+    assert table["valid"].loc[["target", "drafting"]].tolist() == [1.0, float(masks_bonus)]
+    assert table.loc["drafting", "text_identical"] == masks_bonus
+    named = review.warnings(results)
+    assert "texts-not-judged" not in named
+    assert ("text-differs" in named) != masks_bonus
 
 
 ASKED = ("well no", "well maybe")

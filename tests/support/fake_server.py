@@ -86,6 +86,7 @@ class Behaviour:
     ranks: str | None = None  # what is answered in place of a ranking
     answers: dict[str, str] = field(default_factory=dict)  # what paths answer in place of what they should
     hangs: str = ""  # a path that does not answer
+    masks_bonus: bool = True  # a grammar holds the token behind a draft, too
 
 
 SPRING_2026 = Behaviour(per_request=True, counts_ahead=True, remembers=True, counts_places=False)
@@ -324,6 +325,7 @@ class _ProgramHandler(_Handler):
 
     def _complete(self, body: dict[str, Any]) -> None:
         prompt, n = body["prompt"], body["n_predict"]
+        n = min(n, 20) if "json_schema" in body else n  # such an answer ends by itself
         if body.get("n_probs"):
             self._answer(200, self.server.behaviour.ranks or _ranked(prompt))
             return
@@ -384,15 +386,18 @@ class _ProgramHandler(_Handler):
                 own_places[place] += 1
                 self.server.places += [0] * (place + 1 - len(self.server.places))
                 self.server.places[place] += 1 + self.server.behaviour.miscounts
-            for _ in range(1 if behaviour.counts_ahead and done >= n else match + 1):
+            for place in range(1 if behaviour.counts_ahead and done >= n else match + 1):
                 written += 1
                 done += not behaviour.counts_ahead
                 word = "\u2028" if "@wide" in prompt else WORDS[(written - 1) % len(WORDS)]
+                is_masked = "json_schema" in body and (behaviour.masks_bonus or not draft or place < match)
+                if is_masked:
+                    word = '{"n": 1' if written == 1 else "}" if written == n else "1"
                 if "messages" in body:
                     delta = {"reasoning_content" if written <= 2 else "content": word}
                     self._event({"choices": [{"delta": delta}], "timings": timings()})
                     continue
-                told = {} if behaviour.stages else {"tokens": [written], "timings": timings()}
+                told = {} if behaviour.stages else {"tokens": [written + is_masked], "timings": timings()}
                 self._event({"content": word, "stop": False, **told})
             for word, number in (("@die", signal.SIGSEGV), ("@kill", signal.SIGKILL)):
                 if done >= 3 and word in prompt:
