@@ -202,7 +202,8 @@ def begin(asked: TalkOptions) -> Talk:
     most = min((card.context_length for card in cards if card.context_length), default=None)
     if request.ctx is None:
         session = prepare_session(bare.replace(ctx=min(most or _CONTEXT, _CONTEXT)))
-    uses_template = chat.has_template(cards[0]) and request.chat is not False
+    card = chat.with_template(cards[0], request.chat_template_file)
+    uses_template = chat.has_template(card) and request.chat is not False
     if request.system and not uses_template:
         raise GgufspecError("a system prompt needs a chat template", "remove --system")
     if request.system:
@@ -217,7 +218,7 @@ def begin(asked: TalkOptions) -> Talk:
             capacity=min(_MOST_LOADS, engine.capacity or _MOST_LOADS),
             timeout_s=engine.timeout_s,
         ),
-        card=cards[0],
+        card=card,
         most_context=most,
         uses_template=uses_template,
         settings=ChatSettings(

@@ -270,7 +270,8 @@ class Runtime:
     ``batch`` is in tokens; ``mmap`` False does not map the file. ``override_tensor``, ``numa``, ``cpu_mask``,
     ``prio`` and ``poll`` are values of llama.cpp's options of these names. ``draft_backend_sampling`` says
     whether draft tokens are sampled where the drafter is evaluated. ``mmproj`` reads images for the target.
-    ``args`` are passed to every program as they are, ``draft_args`` only in runs that draft.
+    ``chat_template_file`` takes the place of the target's own template. ``args`` are passed to every program
+    as they are, ``draft_args`` only in runs that draft.
     """
 
     draft_backend_sampling: str | None = _setting("--draft-backend-sampling")
@@ -284,6 +285,7 @@ class Runtime:
     prio: int | None = _setting("--prio")
     poll: int | None = _setting("--poll")
     mmproj: Path | None = field(default=None, metadata={"option": "--mmproj"})
+    chat_template_file: Path | None = field(default=None, metadata={"option": "--chat-template-file"})
     args: tuple[str, ...] = ()
     draft_args: tuple[str, ...] = ()
 
@@ -296,6 +298,16 @@ class Runtime:
     def without_drafting(self) -> Runtime:
         """The settings of a run that loads one model."""
         return replace(self, draft_backend_sampling=None, draft_args=())
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What is read beside the models."""
+        return tuple(file for file in (self.mmproj, self.chat_template_file) if file is not None)
+
+    @property
+    def of_texts(self) -> Runtime:
+        """The settings of a program that gets complete texts: a server alone puts chats into a template."""
+        return replace(self, chat_template_file=None)
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -344,7 +344,7 @@ class InprocessEngine(Engine):
                 f"the engine {self.name} cannot fit layers to memory: llama.cpp's library lacks that",
                 "leave --fit out, or use another --engine",
             )
-        if others := (*spec.offload.cache_words, *spec.runtime.words):
+        if others := (*spec.offload.cache_words, *spec.runtime.of_texts.words):
             raise GgufspecError(
                 f"the engine {self.name} cannot apply {shlex.join(others)}",
                 "leave that out, or use another --engine",

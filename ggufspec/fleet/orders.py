@@ -229,6 +229,7 @@ def _with_absolute_paths(request: T) -> T:
         draft_model=tuple(map(absolute, request.draft_model or ())),
         llama=tuple(path.absolute() for path in request.llama or ()),
         mmproj=tuple(path.absolute() for path in request.mmproj or ()),
+        chat_template_file=request.chat_template_file and request.chat_template_file.absolute(),
     )
 
 

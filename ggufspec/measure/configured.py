@@ -87,14 +87,15 @@ def verify_models(configuration: Configuration) -> Pair:
     for file in configuration.files or ():
         if file.use is FileUse.MODEL:
             known.setdefault(file.name, set()).add(file.sha256)
-    for model in (pair.target, pair.draft):
-        for part in gguf.part_paths(model.path) if model is not None and model.path is not None else ():
-            try:
-                sha256 = digests.of_file(part).sha256
-            except OSError as error:
-                raise ModelFileError(f"cannot read {part}: {error.strerror}", "check the file") from error
-            if sha256 not in known.get(part.name, {sha256}):
-                raise choosing.changed_file(part)
+    paths = (model.path for model in (pair.target, pair.draft) if model is not None)
+    parts = [part for path in paths if path is not None for part in gguf.part_paths(path)]
+    for part in (*parts, *configuration.spec.runtime.files):
+        try:
+            sha256 = digests.of_file(part).sha256
+        except OSError as error:
+            raise ModelFileError(f"cannot read {part}: {error.strerror}", "check the file") from error
+        if sha256 not in known.get(part.name, {sha256}):
+            raise choosing.changed_file(part)
     return pair
 
 

@@ -23,16 +23,18 @@ from ggufspec.modelfiles import gguf
 
 
 def models(blocks: Iterable[Block]) -> tuple[ModelFile, ...]:
-    """Return the models of all arms that lie on this machine, and what reads images for them, each once."""
+    """Return the models of all arms that lie on this machine, and the files beside them, each once."""
     named = (
-        model for block in blocks for arm in block.arms for model in (arm.model, arm.drafter, _projector(arm))
+        model
+        for block in blocks
+        for arm in block.arms
+        for model in (arm.model, arm.drafter, *map(_beside, arm.runtime.files))
     )
     return tuple(dict.fromkeys(model for model in named if model is not None and model.path is not None))
 
 
-def _projector(arm: RunSpec) -> ModelFile | None:
-    path = arm.runtime.mmproj
-    return None if path is None else ModelFile(filename=path.name, path=path)
+def _beside(path: Path) -> ModelFile:
+    return ModelFile(filename=path.name, path=path)
 
 
 def unread(of: Iterable[ModelFile]) -> dict[Path, int]:

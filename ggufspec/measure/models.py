@@ -14,6 +14,7 @@ from ggufspec.measure.deadline import Deadline
 from ggufspec.modelfiles import catalog, choosing, gguf, hub
 from ggufspec.modelfiles.compat import Head, read_head, usable_methods
 from ggufspec.options import BenchOptions, RunOptions
+from ggufspec.prompts import chat
 from ggufspec.steps import SILENT, Sink
 
 T = TypeVar("T", bound=RunOptions)
@@ -186,6 +187,8 @@ def choose_models(request: RunOptions) -> ChosenModels:
             )
         models = replace(models, drafters=())
     cards = {model: hub.validate_model(model, models.pair) for model in models.files if model.path}
+    of_targets = [target for target in models.targets if target in cards]
+    cards |= {target: chat.with_template(cards[target], request.chat_template_file) for target in of_targets}
     heads = _heads(cards)
     ways = stated or _infer_ways(models.drafters, heads)
     models = replace(models, ways=ways, cards=cards, heads=heads)

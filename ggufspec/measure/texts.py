@@ -206,7 +206,8 @@ def read_texts(
         for (place, prompt), text in zip(texts.items(), rendered, strict=True):
             everything[place] = replace(prompt, text=text, message=prompt.text)
         render = partial(_render, target, asked.system)
-        notes.append("prompts: in the target's own chat template")
+        template = asked.chat_template_file or "the target's own chat template"
+        notes.append(f"prompts: in {template}")
     if len(texts) < len(everything):
         notes.append("prompts: requests, which llama-server puts into the chat template")
         if any("tools" in prompt.needs for prompt in everything) and "tools" not in (

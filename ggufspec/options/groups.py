@@ -555,7 +555,18 @@ class ProjectorOption(Options, section="Models"):
     )
 
 
-class RuntimeOptions(CacheOptions, ProcessorOptions, ArgumentOptions, ProjectorOption):
+class TemplateOption(Options, section="Text"):
+    """What makes one text of a chat."""
+
+    chat_template_file: Path | None = option(
+        "--chat-template-file",
+        kind=FilePath(),
+        help="Chat template in Jinja.",
+        shown="the target's own",
+    )
+
+
+class RuntimeOptions(CacheOptions, ProcessorOptions, ArgumentOptions, ProjectorOption, TemplateOption):
     """llama.cpp's settings besides placement."""
 
     def check(self) -> None:
@@ -595,6 +606,8 @@ class RuntimeOptions(CacheOptions, ProcessorOptions, ArgumentOptions, ProjectorO
         names = (*Runtime.settings(), "args", "draft_args")
         given = {name: getattr(self, name) for name in names}
         given["mmproj"] = tuple(file.absolute() for file in self.mmproj or ())
+        template = self.chat_template_file
+        given["chat_template_file"] = None if template is None else (template.absolute(),)
         combinations = product(*(given[name] or (getattr(usual, name),) for name in names))
         runtimes = (replace(usual, **dict(zip(names, values, strict=True))) for values in combinations)
         return tuple(dict.fromkeys(runtimes))
@@ -613,7 +626,7 @@ def _pair_types(
     return tuple(CacheTypes(*types) for types in product(k or (_F16,), v or (_F16,)))
 
 
-class ChatOptions(Options, section="Text"):
+class ChatOptions(TemplateOption, section="Text"):
     """How a chat template is applied."""
 
     chat: bool | None = option(
@@ -675,7 +688,7 @@ class AskingOptions(Options, section="Text"):
     )
     reasoning: tuple[Reasoning, ...] | None = option(
         "--reasoning",
-        hidden="-rea",
+        hidden="-rea --reasoning-budget",
         kind=Axis("tokens", words=("auto", "on", "off"), most=1 << 24),
         metavar="on|off|BUDGET",
         help="Let chats think, with --engine server; a number is the most tokens for that.",

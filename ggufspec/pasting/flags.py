@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -70,9 +71,8 @@ _LEFT_OUT = {
             --system-prompt -sysf --system-prompt-file
         """,
         "the form of answers": """
-            --jinja --no-jinja --chat-template --chat-template-file --chat-template-kwargs
-            --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant -rea
-            --reasoning --reasoning-format --reasoning-budget --reasoning-budget-message --reasoning-effort
+            --jinja --no-jinja --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant
+            --no-prefill-assistant --reasoning-format --reasoning-budget-message --reasoning-effort
             --reasoning-preserve --no-reasoning-preserve --grammar --grammar-file -j --json-schema -jf
             --json-schema-file -e --escape --no-escape -sp --special -co --color -r --reverse-prompt -i
             --interactive -if --interactive-first -cnv --conversation -no-cnv --no-conversation -st
@@ -80,6 +80,8 @@ _LEFT_OUT = {
             --in-suffix -mli --multiline-input --ignore-eos --spm-infill --keep -ins --instruct -cml
             --chatml
         """,
+        "the template is the target's own, or that of --chat-template-file": "--chat-template",
+        "a prompt says it: chat_template_kwargs": "--chat-template-kwargs",
         "memory between requests": """
             -cb --cont-batching -nocb --no-cont-batching --context-shift --no-context-shift -cram
             --cache-ram --cache-reuse --cache-prompt --no-cache-prompt --cache-idle-slots
@@ -179,6 +181,7 @@ DRAFTERS: Mapping[str, str] = MappingProxyType(
 """Option of the target -> the flag that says the same of the drafter."""
 LOAD_MODE = frozenset({"-lm", "--load-mode"})
 SPEC_TYPE = frozenset({"--spec-type"})
+TEMPLATE_WORDS = frozenset({"--chat-template-kwargs"})
 ON_HUB = _words("-hf -hfr --hf-repo -hfd -hfrd --hf-repo-draft --spec-draft-hf")
 
 _VARIABLES = {
@@ -240,6 +243,12 @@ def words_of_setting(flag: str, value: str) -> tuple[str, ...]:
         return (flag,)
     opposite = f"--{flag.removeprefix('--no-')}" if flag.startswith("--no-") else f"--no-{flag[2:]}"
     return (opposite,) if is_known(opposite) else ()
+
+
+def read_thinking(value: str) -> str | None:
+    """Return what words for a template say of thinking, on or off; None where they say more, or nothing."""
+    match = re.fullmatch(r"\s*\{\s*\"enable_thinking\"\s*:\s*\"?(true|false)\"?\s*\}\s*", value)
+    return None if match is None else "on" if match[1] == "true" else "off"
 
 
 _YES = frozenset({"1", "true", "on", "enabled", ""})

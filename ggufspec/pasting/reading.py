@@ -32,6 +32,8 @@ _SETTABLE = re.compile(
 )
 """Variables that may change a speed and name neither a program nor a library."""
 
+_ESCAPE = re.compile(r"\\([nrt'\"\\])")  # in prompts of programs: string_process_escapes, common/common.cpp
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _PLAIN_VALUE = re.compile(r"[\w.,:-]{0,64}")
 
 
@@ -244,10 +246,15 @@ class _WordReader:
             self._take_load_mode(flag, value)
         elif flag in flags.SPEC_TYPE and value is not None and (stage := read_stage(value)) is not None:
             self.stages.append(stage)
+        elif flag in flags.TEMPLATE_WORDS and (thinks := flags.read_thinking(value or "")) is not None:
+            self.notes.append(f"translated: {flag} {value} is --reasoning {thinks}")
+            self._take("--reasoning", thinks)
         elif flag in flags.FIELDS:
             self._note_translation(flag, value)
             name = flags.FIELDS[flag].python_name
-            if name == "draft_min" and self.program is Program.TREE:
+            if name == "reasoning" and self.program is not Program.SERVER:
+                self._leave_out(flag, "a text to continue does not think")
+            elif name == "draft_min" and self.program is Program.TREE:
                 self._leave_out(flag, "the program verifies drafts of every length")
             elif name == "parallel" and self.program is not Program.SERVER:
                 self._leave_out(flag, "one text at a time is measured")
@@ -349,10 +356,10 @@ class _WordReader:
                 return meant
             return "all" if number > kinds.MOST_LAYERS else value
         if (
-            name in {"ctx", "n_predict", "seed", "threads", "parallel", "top_k", "prio"}
+            name in {"ctx", "n_predict", "seed", "threads", "parallel", "top_k", "prio", "reasoning"}
             and number is not None
         ):
-            is_default = number < 0 if name in {"top_k", "seed"} else number <= 0
+            is_default = number < 0 if name in {"top_k", "seed", "reasoning"} else number <= 0
             if name != "prio" and is_default:
                 self._leave_out(flag, "the default of llama.cpp")
                 return None
@@ -369,6 +376,8 @@ class _WordReader:
             return None
         if name == "tensor_split":
             return value.replace("/", ",")
+        if name == "prompt" and "--no-escape" not in self.command.words:
+            return _ESCAPE.sub(lambda match: _ESCAPES.get(match[1], match[1]), value)
         return value
 
     def _locate(self, text: str) -> str:
@@ -441,7 +450,8 @@ def _spellings(*names: str) -> frozenset[str]:
     return frozenset(flag for flag, option in flags.FIELDS.items() if option.python_name in names)
 
 
-_OF_FILES = (flags.FILES | _spellings("target", "draft_model", "mmproj", "prompt_file")) - flags.ON_HUB
+_OF_FILES = flags.FILES | _spellings("mmproj", "prompt_file", "chat_template_file")
+_OF_FILES |= _spellings("target", "draft_model") - flags.ON_HUB
 """Flags that name a file that a measurement reads."""
 
 

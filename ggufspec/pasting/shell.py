@@ -16,7 +16,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _DEFAULT = re.compile(r"([A-Za-z_]\w*)(?::?[-=])(.*)", re.DOTALL)
 _ARRAY = re.compile(r"([A-Za-z_]\w*)\[[@*]\]")
 _CONTINUED = re.compile(r"(?:[\\^`])[ \t]*\n")  # of POSIX shells, of cmd and of PowerShell
-_WINDOWS = re.compile(r"(?:^|[\s\"'=])[A-Za-z]:\\|\.exe\b|^\s*@echo off", re.MULTILINE | re.IGNORECASE)
+_WINDOWS = re.compile(
+    r"(?:^|[\s\"'=])[A-Za-z]:\\|(?:^|\s)\.\\\w|\.exe\b|^\s*@echo off", re.MULTILINE | re.IGNORECASE
+)
 _PROMPT = re.compile(
     r"^[ \t]*(?:\([\w.-]+\)[ \t]+)?(?:\S+@\S+[:~]\S*)?[$%>❯][ \t]+(?=\S)"
     r"|^(?:PS )?[A-Za-z]:\\[^\n>\"]*>[ \t]*",

@@ -93,6 +93,7 @@ def program_of_image(image: str) -> FoundProgram | None:
 
 
 _UNIT = re.compile(r"^\s*(?:ExecStart|Exec)\s*=", re.MULTILINE)
+_STATUS = re.compile(r"^\s*Process: \d+ ExecStart=", re.MULTILINE)  # of systemctl status
 _YAML = re.compile(r"^\s*(?:[\w\"'.${}/-]+\s*:(?:\s|$)|-\s)")
 _SECTION = re.compile(r"^\s*\[([^\]\n]+)\]\s*$")
 _PRESET_VALUE = re.compile(r"^\s*([A-Za-z][\w-]*)\s*=\s*(.*?)\s*$")
@@ -164,6 +165,7 @@ def _find(text: str, folder: Path | None) -> Iterator[FoundCommand]:
     if _SECTION.match(first) or first.replace(" ", "").startswith("version=1"):
         yield from _of_preset(text)
         return
+    text = _STATUS.sub("", text)
     commands = [command for words in shell.read_commands(text) for command in _of_words("", words)]
     if not commands and _VARIABLE_LINE.search(text):
         yield from _of_variables(text)
@@ -333,6 +335,8 @@ def _of_node(
             node, name, {**macros, **(own_macros if isinstance(own_macros, dict) else {})}
         )
         return
+    if isinstance(node.get("content"), str):  # a file that a Compose file makes
+        yield from _of_yaml(node["content"], folder)
     if any(key in node for key in ("image", "command", "args", "entrypoint")):
         found = [*_of_container(node, name, folder)]
         if found:

@@ -13,14 +13,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from ggufspec import proc, temporary
+from ggufspec import proc, temporary, userfiles
 from ggufspec.domain import Prompt, Request
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles.compat import effective
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.prompts.bodies import shown_text
 
-__all__ = ["Message", "Render", "has_template", "render"]
+__all__ = ["Message", "Render", "has_template", "render", "with_template"]
 
 _SANDBOX = Path(__file__).with_name("sandbox.py")
 _MEMORY_BYTES = 1 << 30
@@ -46,6 +46,23 @@ Render = Callable[[Sequence[Message]], str]
 def has_template(card: ModelCard) -> bool:
     """Whether the model has a chat template."""
     return bool(card.chat_template and card.chat_template.strip())
+
+
+def with_template(card: ModelCard, file: Path | None) -> ModelCard:
+    """Return a model with the chat template of a file in place of its own.
+
+    Raises:
+        GgufspecError: the file cannot be read.
+    """
+    if file is None:
+        return card
+    try:
+        return replace(card, chat_template=userfiles.read_text(file))
+    except OSError as error:
+        raise GgufspecError(
+            f"cannot read the chat template {file}: {error.strerror}",
+            "name a file with a template in Jinja, such as those in llama.cpp's models/templates",
+        ) from error
 
 
 def render(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.domain import Chain, Method, ModelRun, Offload, Program, Role
+from ggufspec.domain import Chain, Method, ModelRun, Offload, Program, Role, Runtime
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command import commands
 from ggufspec.llama.server import PortTakenError, find_free_ports, start_printed
@@ -64,6 +64,17 @@ def test_a_server_of_one_model(build: str) -> None:
     install = recorded_install(build, "cuda")
     words = commands.server_argv(PLAIN, install, port=4711, key_file=Path("K"), slots_dir=None)
     assert " ".join(words) == ALONE[build]
+
+
+def test_servers_alone_put_chats_into_a_template() -> None:
+    spec = replace(PLAIN, runtime=Runtime(chat_template_file=Path("own.jinja")))
+    install = recorded_install("0.3.36", "cpu")
+    words = commands.server_argv(spec, install, port=4711, key_file=Path("K"), slots_dir=None)
+    assert words[-3:] == ("--jinja", "--chat-template-file", "own.jinja")
+    assert words[-3:] == commands.serving_argv(spec, install, slots=1, port=8080)[-3:]
+    assert "own.jinja" not in commands.argv(spec, install, program=Program.PLAIN)
+    with pytest.raises(GgufspecError, match="has no --chat-template-file"):
+        commands.serving_argv(spec, recorded_install("0.2.90", "cpu"), slots=1, port=8080)
 
 
 @pytest.mark.parametrize("build", ["0.2.63", "0.2.90", "0.3.2"])

@@ -84,6 +84,19 @@ def test_a_target_needs_no_drafter() -> None:
     assert [arm.role.value for arm in session.suite.blocks[0].arms] == ["target"]
 
 
+def test_messages_go_into_the_template_that_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "own.jinja"
+    asked = BenchOptions(pair="demo", prompt=("Hello",), chat=True, chat_template_file=file)
+    with pytest.raises(GgufspecError, match=r"cannot read the chat template .*own\.jinja"):
+        prepare_session(asked)
+    file.write_text("{% for m in messages %}<{{ m.role }}> {{ m.content }}{% endfor %}<bot>")
+    session = prepare_session(asked)
+    (prompt,) = session.suite.prompts
+    assert prompt.text == "<user> Hello<bot>"
+    assert {arm.runtime.chat_template_file for arm in session.suite.blocks[0].arms} == {file}
+    assert f"prompts: in {file}" in session.notes
+
+
 @pytest.mark.parametrize(("tokens", "context"), [(32, 256), (248, 256), (249, 512), (600, 768)])
 def test_context_is_what_is_needed(tokens: int, context: int) -> None:
     assert _context(BenchOptions(prompt=("A" * 200,), n_predict=tokens, draft=(8,))) >= tokens + 208

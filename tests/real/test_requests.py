@@ -52,8 +52,12 @@ def _bench(tmp_path: Path, llama: Install, *rows: dict[str, Any], **options: Any
 
 def test_answers_satisfy_their_schema_and_drafting_changes_none(tmp_path: Path, llama: Install) -> None:
     asked = {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}}
-    results = _bench(tmp_path, llama, BESIDE, {"id": "chat", **CHAT, **asked})
+    template = tmp_path / "own.jinja"
+    template.write_text("{% for message in messages %}{{ message.content }}\n{% endfor %}")
+    results = _bench(tmp_path, llama, BESIDE, {"id": "chat", **CHAT, **asked}, chat_template_file=template)
     assert results.meta.engine == "server"
+    assert "own.jinja" in {file.name for file in results.meta.files or ()}
+    assert all("--chat-template-file" in run.argv for run in results.runs)
     runs = [run for run in results.runs if run.spec.role is not Role.DRAFTER]
     assert {run.sample.status for run in runs} == {Status.OK}
     table = ggufspec.summary(results)

@@ -245,7 +245,7 @@ def server_argv(
     arguments.add(*([page] if page else []))
     if slots_dir is not None:
         arguments.add_flag("slots_dir", slots_dir)
-    add_runtime(arguments, spec)
+    add_runtime(arguments, spec, serves=True)
     return arguments.to_argv()
 
 
@@ -302,7 +302,7 @@ def _add_measured(arguments: Arguments, spec: RunSpec, install: Install, program
     add_placement(arguments, spec, install)
     add_drafting(arguments, spec, install, program=program)
     add_fitting(arguments, spec, install)
-    add_runtime(arguments, spec)
+    add_runtime(arguments, spec, serves=program is Program.SERVER)
 
 
 def run_command(spec: RunSpec, install: Install) -> tuple[str, ...] | None:

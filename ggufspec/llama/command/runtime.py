@@ -22,6 +22,7 @@ _SET = (
     *("draft_sampling", "draft_min"),
     *("synthetic_accept", "flash_attn", "cache_type_k", "cache_type_v", "cache_type_k_draft"),
     *("cache_type_v_draft", "batch", "ubatch", "ngl", "ngld", "mmproj"),
+    "chat_template_file",
 )
 """Options whose flags a measurement sets itself."""
 
@@ -73,8 +74,13 @@ def check_arguments(arguments: Sequence[str]) -> None:
             )
 
 
-def add_runtime(arguments: Arguments, spec: RunSpec) -> None:
+def add_runtime(arguments: Arguments, spec: RunSpec, *, serves: bool = False) -> None:
     """Add the requested settings of the processor and of loading, and the arguments that are passed on.
+
+    Args:
+        arguments: of the program.
+        spec: what to run.
+        serves: whether the program is a server, which puts chats into a template.
 
     Raises:
         GgufspecError: the program lacks a flag.
@@ -90,6 +96,9 @@ def add_runtime(arguments: Arguments, spec: RunSpec) -> None:
     }.items():
         if value is not None:
             arguments.require_flag(meaning, value)
+    if serves and runtime.chat_template_file is not None:
+        arguments.add_switches("--jinja")  # until the end of 2025, no server took every template without it
+        arguments.require_flag("chat_template_file", runtime.chat_template_file)
     _add_loading(arguments, locked=bool(runtime.mlock), mapped=runtime.mmap is not False)
     arguments.add(*runtime.args, *(runtime.draft_args if spec.drafting is not None else ()))
 
