@@ -148,6 +148,11 @@ class Prompt:
     history: int = 0
 
     @property
+    def n_turns(self) -> int:
+        """How many requests a prompt of a suite makes: one, and one for each later turn."""
+        return 1 + len(self.followups)
+
+    @property
     def turn_before(self) -> str | None:
         """The id of the turn before, as ``prompts.PromptTurns`` names turns; None for a first one."""
         first = self.id.removesuffix(f"#{self.turn}")

@@ -146,6 +146,7 @@ class _CellRunner:
         loads = {
             engine.load_key(cell.spec) for cell in cells if not cell.warmup and not self._is_finished(cell)
         } - {None}
+        waiting = {_arm(cell) for cell in cells if not cell.warmup and not self._is_finished(cell)}
         for cell in cells:
             is_cold = cell.warmup and engine.load_key(cell.spec) in loads
             if self._is_finished(cell) and not is_cold:
@@ -156,24 +157,33 @@ class _CellRunner:
             if self.announces:
                 yield replace(self.recorder.results, upcoming=cell.spec)
             is_stored = False
+            arm = _arm(cell)
+            if not cell.warmup:
+                waiting.discard(arm)
             for run in self.recorder.measure(cell):
                 is_stored = True
                 self._prompts.add(run.spec.prompt.id)
-                arm = replace(run.spec, prompt=NO_PROMPT)
                 self._seconds[arm] = max(run.wall_s, self._seconds.get(arm, 0.0))
                 yield self.recorder.results
+                if not self._fits(cell, waiting=len(waiting)):
+                    break
             if not is_stored:
                 self.is_over = True
                 return
             self._newest[_key(cell)] = len(self.recorder.results.runs) - 1
 
-    def _fits(self, cell: Cell) -> bool:
-        """Whether a run ends in time, if it takes as long as the longest of its arm, or else of any arm."""
+    def _fits(self, cell: Cell, *, waiting: int = 0) -> bool:
+        """Whether a run ends in time, if it takes as long as the longest of its arm, or else of any arm.
+
+        Args:
+            cell: the run.
+            waiting: arms that have no run yet; measuring a cell again leaves time for one of each.
+        """
         if self.recorder.deadline.is_over():
             return False
         longest_s = max(self._seconds.values(), default=0.0)
-        run_s = self._seconds.get(replace(cell.spec, prompt=NO_PROMPT), longest_s)
-        return self.recorder.deadline.fits(run_s + self._judging_s(longest_s))
+        run_s = self._seconds.get(_arm(cell), longest_s)
+        return self.recorder.deadline.fits(run_s + waiting * longest_s + self._judging_s(longest_s))
 
     def _judging_s(self, run_s: float) -> float:
         """Return the seconds to keep for judging the texts, of runs that take ``run_s`` at most."""
@@ -212,6 +222,10 @@ class _CellRunner:
         return place is not None and (not cell.remeasured or self.recorder.results.runs[place].remeasured)
 
 
+def _arm(cell: Cell) -> RunSpec:
+    return replace(cell.spec, prompt=NO_PROMPT)
+
+
 def _key(cell: Cell) -> results.CellKey:
     return results.cell(cell.spec, cell.repeat, warmup=cell.warmup, anchor=cell.anchor)
 
@@ -233,11 +247,15 @@ def _enough(suite: RunPlan, block: Block, repeat: int, so_far: ResultSet) -> boo
 def _turns(
     suite: RunPlan, runner: _CellRunner, render: Render | None
 ) -> Generator[ResultSet, None, tuple[Prompt, ...]]:
-    """Return each turn of the suite's conversations as a prompt; the target's answers stand between turns."""
+    """Return each turn of the suite's conversations as a prompt; the target's answers stand between turns.
+
+    Recorded answers need no run.
+    """
     target_alone = suite.blocks[0].arms[0]
     prompts: list[Prompt] = []
     for prompt in suite.prompts:
         turns = PromptTurns(prompt, render, warm=suite.warm_turns)
+        turns.add_recorded()
         while not turns.is_complete:
             spec = replace(target_alone, prompt=turns.made[-1])
             yield from runner.run([Cell(spec=spec, repeat=0, warmup=True)])
@@ -245,6 +263,7 @@ def _turns(
             if answer is None:
                 break  # the failed run is stored; the conversation ends here
             turns.add_answer(answer)
+            turns.add_recorded()
         prompts += turns.made
     return tuple(prompts)
 
@@ -262,6 +281,8 @@ def _served_turns(suite: RunPlan, runner: _CellRunner) -> Generator[ResultSet, N
         sent = block.arms[0].traffic
         assert sent is not None
         talks = [PromptTurns(prompt, None, warm=suite.warm_turns) for prompt in sent.prompts]
+        for talk in talks:
+            talk.add_recorded()
         waiting = [talk for talk in talks if not talk.is_complete]
         while waiting:
             turns = tuple(talk.made[-1] for talk in waiting)
@@ -272,6 +293,7 @@ def _served_turns(suite: RunPlan, runner: _CellRunner) -> Generator[ResultSet, N
             answers = runner.find_answers(spec)
             for place, answer in answers.items():
                 waiting[place].add_answer(answer)
+                waiting[place].add_recorded()
             # a conversation without an answer ends here, and the failed request is stored
             waiting = [waiting[place] for place in answers if not waiting[place].is_complete]
         prompts = tuple(turn for talk in talks for turn in talk.made)

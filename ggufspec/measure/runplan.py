@@ -194,7 +194,7 @@ class RunPlan:
     @property
     def n_runs(self) -> int:
         """How many runs the planned repeats make, without warm-ups and anchors."""
-        turns = sum(1 + len(prompt.followups) for prompt in self.prompts)
+        turns = sum(prompt.n_turns for prompt in self.prompts)
         return self.n_arms.total() * turns * self.most_repeats
 
     @property

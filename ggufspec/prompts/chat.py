@@ -188,6 +188,11 @@ class PromptTurns:
         """Whether all turns are made."""
         return len(self.made) > len(self._followups)
 
+    def add_recorded(self) -> None:
+        """Make the turns that are known before anything more is answered, as their answers were recorded."""
+        while not self.is_complete and isinstance(self._followups[len(self.made) - 1], Request):
+            self.add_answer("")
+
     def add_answer(self, answer: str) -> None:
         """Make the next turn from the target's answer to the last one.
 
@@ -231,8 +236,7 @@ class PromptTurns:
 def recorded_turns(prompt: Prompt) -> list[Prompt]:
     """Return the turns of a prompt that are known before anything is answered, each with all messages."""
     turns = PromptTurns(prompt, None)
-    while not turns.is_complete and isinstance(prompt.followups[len(turns.made) - 1], Request):
-        turns.add_answer("")
+    turns.add_recorded()
     return turns.made
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean
 from typing import Protocol, TypeVar
 
 from ggufspec import units
 from ggufspec.domain import Prompt
 from ggufspec.errors import TimeLimitError
 from ggufspec.measure import RUN_SHARE, Deadline
+from ggufspec.prompts import recorded_turns
 from ggufspec.serving import count_requests
 
 FINALISTS = 6  # configurations that are measured beside the target alone
@@ -453,9 +456,29 @@ def plan_cells(
 
 
 def affordable_prompts(prompts: Sequence[Prompt], budget: Budget) -> tuple[Prompt, ...]:
-    """Return as many prompts of a suite as a budget has; each later turn of a conversation counts as one."""
-    turns = sum(1 + len(prompt.followups) for prompt in prompts) / len(prompts)
-    return spread(prompts, max(1, int(budget.prompts / turns)))
+    """Return as many prompts of a suite as a budget has; each turn counts as one.
+
+    A conversation is cut short where not all of its turns fit.
+    """
+    turns = fmean(prompt.n_turns for prompt in prompts)
+    first, *others = spread(prompts, max(1, int(budget.prompts / turns)))
+    return (first, *others) if others else (replace(first, followups=first.followups[: budget.prompts - 1]),)
+
+
+def mean_reading(prompts: Sequence[Prompt], *, is_warm: bool) -> float:
+    """Return how much text a turn has to read on average, as a multiple of the first prompt.
+
+    Turns whose text depends on answers that are not known yet are left out.
+
+    Args:
+        prompts: of a suite.
+        is_warm: a later turn reads only what the turn before has not.
+    """
+    reads: list[int] = []
+    for prompt in prompts:
+        lengths = [len(turn.text) for turn in recorded_turns(prompt)]
+        reads += [lengths[0], *(after - before * is_warm for before, after in pairwise(lengths))]
+    return fmean(reads) / max(1, reads[0])
 
 
 class _Categorised(Protocol):

@@ -368,12 +368,11 @@ def _pace(plan: Plan, start: FirstTimings, forecastable: Sequence[RunSpec]) -> P
     # The finalists are not known yet. Where some configurations keep their models loaded, all are taken to do
     # so: ``running`` plans both benches again for the finalists, and leaves out what does not fit.
     reloads = all(plan.session.engine.load_key(arm) is None for arm in methods.values())
-    prompts = plan.session.suite.prompts
-    mean_prompt = fmean(len(prompt.text) for prompt in prompts) / max(1, len(prompts[0].text))
+    suite = plan.session.suite
     return replace(
         start.pace,
         load_s=load_s,
-        prompt_s=start.pace.prompt_s * mean_prompt,
+        prompt_s=start.pace.prompt_s * budgeting.mean_reading(suite.prompts, is_warm=suite.warm_turns),
         run_s=_SHORT_RUN_S + load_s * reloads,
     )
 
@@ -383,7 +382,7 @@ def _wanted(
 ) -> Wanted:
     prompts = plan.session.suite.prompts
     return Wanted(
-        prompts=sum(1 + len(prompt.followups) for prompt in prompts),
+        prompts=sum(prompt.n_turns for prompt in prompts),
         n_predict=first.n_predict,
         users=plan.users,
         finalists=budgeting.FINALISTS,
@@ -494,7 +493,7 @@ def _texts(
         yield Stage(name=f"tracing · {prompt.id}", done=number, total=len(chosen))
         begun = time.monotonic()
         engine.timeout_s = plan.deadline.timeout_s()
-        conversation = PromptTurns(prompt, plan.session.render)
+        conversation = PromptTurns(prompt, plan.session.render, warm=plan.session.suite.warm_turns)
         try:
             texts += trace_prompts(conversation.made)
             while not conversation.is_complete:

@@ -82,12 +82,13 @@ def _fitting(plan: Plan, outlook: TuningForecast) -> tuple[TuningForecast, Stage
         *((min(2, len(ranked)), prompts) for prompts in range(most - 1, min(2, most) - 1, -1)),
     ]
     for finalists, prompts in tries:
-        budget = Budget(prompts=prompts, n_predict=outlook.n_predict, finalists=finalists + n_unknown)
+        fewer = budgeting.spread(outlook.prompts, prompts)
+        turns = sum(prompt.n_turns for prompt in fewer)
+        budget = Budget(prompts=turns, n_predict=outlook.n_predict, finalists=finalists + n_unknown)
         kept = [*speedups[:finalists], *speedups[len(ranked) :]]
         stages = budgeting.plan_stages(budget, pace, plan.users, kept)
         if stages.selecting_s + stages.confirming_s <= left_s:
             break
-    fewer = budgeting.spread(outlook.prompts, prompts)
     return replace(outlook, finalists=max(1, finalists), prompts=fewer), stages
 
 
@@ -168,7 +169,7 @@ def _confirming_s(plan: Plan, outlook: TuningForecast, selected: ResultSet) -> f
     if outlook.pace is None:
         return 0.0
     budget = Budget(
-        prompts=len(_confirming_prompts(plan, outlook, selected).prompts),
+        prompts=sum(prompt.n_turns for prompt in _confirming_prompts(plan, outlook, selected).prompts),
         n_predict=outlook.n_predict,
         finalists=2,
     )
@@ -227,6 +228,7 @@ def _bench(
         repeats=repeats,
         loads=plan.session.suite.loads and repeats,
         warmups=1,
+        warm_turns=plan.session.suite.warm_turns,
         seed=plan.session.suite.seed if seed is None else seed,
         precision=precision,
     )

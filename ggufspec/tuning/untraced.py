@@ -70,7 +70,7 @@ def plan_measuring(plan: Plan, *, forecast_only: bool = False) -> Generator[Stag
     drafting = max(by_rounds[0], key=lambda arm: arm.drafts_by.n_max) if by_rounds else arms[0]
     pace = _time_requests(plan, drafting)
     wanted = Wanted(
-        prompts=sum(1 + len(prompt.followups) for prompt in suite.prompts),
+        prompts=sum(prompt.n_turns for prompt in suite.prompts),
         n_predict=plan.alone.n_predict,
         users=plan.users,
         finalists=min(len(arms), _SIZES_EACH * n_measured + (_BY_ROUNDS if by_rounds else 0)),
@@ -100,6 +100,12 @@ def plan_measuring(plan: Plan, *, forecast_only: bool = False) -> Generator[Stag
         notes=(
             *budgeting.describe_budget(budget, wanted, plan.deadline),
             *notes,
+            *(
+                f"time: only the first {chosen.n_turns} of {whole.n_turns} turns of {whole.id} are measured"
+                for chosen in prompts
+                for whole in suite.prompts
+                if chosen.id == whole.id and chosen.n_turns < whole.n_turns
+            ),
             *(
                 f"time: {_name(arm)} left out, because --max-time was too short to measure it"
                 for arm in firsts[n_unknown:]
@@ -185,7 +191,8 @@ def _time_requests(plan: Plan, drafting: RunSpec) -> Pace:
     Raises:
         Failure: a run of the target alone failed, or took too long.
     """
-    prompt, *_ = plan.session.suite.prompts
+    suite = plan.session.suite
+    prompt, *_ = suite.prompts
     with temporary.folder() as scratch, plan.session.engine as engine:
 
         def send(arm: RunSpec) -> tuple[float, Measurement]:
@@ -202,7 +209,8 @@ def _time_requests(plan: Plan, drafting: RunSpec) -> Pace:
     if not keeps_loads:
         return Pace(token_s=token_s, load_s=0.0, run_s=max(again_s, drafting_s))
     loads_s = max(0.0, first_s - again_s, drafting_s - again_s)
-    pace = Pace(token_s=token_s, load_s=loads_s, prompt_s=again_s)
+    reading = budgeting.mean_reading(suite.prompts, is_warm=suite.warm_turns)
+    pace = Pace(token_s=token_s, load_s=loads_s, prompt_s=again_s * reading)
     drafting_tps = drafted.sample.decode_tps
     return replace(pace, replay_speedup=drafting_tps * token_s) if drafting_tps else pace
 

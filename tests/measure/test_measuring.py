@@ -10,7 +10,18 @@ import pytest
 
 from ggufspec import machine, results
 from ggufspec.analysis import arms, review, warnings
-from ggufspec.domain import NO_PROMPT, Conditions, ModelFile, Prompt, Role, RunSpec, Sample, Status
+from ggufspec.domain import (
+    NO_PROMPT,
+    Conditions,
+    ModelFile,
+    Prompt,
+    Request,
+    Role,
+    RunSpec,
+    Sample,
+    Status,
+)
+from ggufspec.measure.deadline import Deadline
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
 from ggufspec.prompts.chat import Message
@@ -209,6 +220,23 @@ def test_a_machine_that_is_never_quiet_ends_the_patience(monkeypatch: pytest.Mon
     assert "(24 of 24 runs)" in review.warnings(bench)["busy-machine"]
 
 
+def test_measuring_again_leaves_time_for_a_run_of_each_arm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions(others_cores=1.5))
+    now = 0.0
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+
+    def answer(spec: RunSpec) -> Sample:
+        nonlocal now
+        now += 10.0
+        return scripted.sample(spec)
+
+    deadline = Deadline.start(60.0, clock=lambda: now)
+    suite = _suite(repeats=1, warmups=0, has_anchors=False, prompts=PROMPTS[:1])
+    *_, bench = scripted.record(suite, Scripted(answer=answer), values.bench(), deadline=deadline)
+    assert len(bench.current) == 3  # with all its reruns, the first arm would take half of the time
+    assert sum(run.rerun > 0 for run in bench.runs) == 2
+
+
 def test_precision_repeats_until_it_is_reached() -> None:
     noise = np.random.default_rng(3)
 
@@ -227,6 +255,16 @@ def test_the_time_limit_ends_a_bench() -> None:
     engine = Scripted()
     bench = _record(engine, _suite(repeats=3, max_time_s=-1.0))
     assert not bench.runs
+
+
+def test_recorded_answers_need_no_run() -> None:
+    said = [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Why?"}]
+    first = Request("{}").replace(messages=[{"role": "user", "content": "Is it?"}])
+    later = (Request("{}").replace(messages=said), "And then?")
+    talk = Prompt(id="talk", text="Is it?", request=first, followups=later)
+    *_, bench = scripted.record(_suite(prompts=(talk,), repeats=1, warmups=0), Scripted(), values.bench())
+    assert [run.spec.prompt.id for run in bench.runs if run.warmup] == ["talk#2"]  # its answer is not known
+    assert {run.spec.prompt.id for run in bench.current} == {"talk", "talk#2", "talk#3"}
 
 
 def test_warm_turns_follow_one_another_in_each_arm() -> None:

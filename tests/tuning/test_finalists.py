@@ -263,6 +263,13 @@ def test_there_is_no_time_to_measure_again_after_the_limit(
             assert _threads(steps.send(spoiled)) == {1}
 
 
+def test_turns_begin_as_the_plan_says(plan: Plan) -> None:
+    warm = replace(plan, session=replace(plan.session, suite=replace(plan.session.suite, warm_turns=True)))
+    for of_tuning in (plan, warm):
+        is_warm = of_tuning.session.suite.warm_turns
+        assert tuning.finals(of_tuning, _outlook(g3=1.4)).suite.warm_turns is is_warm
+
+
 def test_fewer_finalists_are_measured_where_the_forecast_was_slow(plan: Plan) -> None:
     clock = Clock()
     hurried = _hurried(plan, clock, 120.0)

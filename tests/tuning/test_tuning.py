@@ -21,6 +21,7 @@ from ggufspec.domain import (
     Pair,
     Program,
     Prompt,
+    Request,
     Role,
     RunSpec,
 )
@@ -136,6 +137,28 @@ def test_fewer_prompts_are_taken_from_all_categories() -> None:
     chosen = budgeting.spread(prompts, 5)
     assert [prompt.id for prompt in chosen] == ["a0", "a1", "b0", "b1", "c0"]
     assert budgeting.spread(prompts, 99) == tuple(prompts)
+
+
+def _talk(name: str, *lengths: int) -> Prompt:
+    """A recorded conversation whose turns add so many letters, and two for the space between them."""
+    later = [Request("{}").replace(messages=[{"role": "user", "content": "x" * n}]) for n in lengths[1:]]
+    first = Request("{}").replace(messages=[{"role": "user", "content": "x" * lengths[0]}])
+    return Prompt(id=name, text="x" * lengths[0], request=first, followups=tuple(later))
+
+
+@pytest.mark.parametrize(("prompts", "chosen"), [(22, [11, 11]), (21, [11]), (11, [11]), (4, [4]), (1, [1])])
+def test_a_conversation_is_cut_short_where_not_all_turns_fit(prompts: int, chosen: list[int]) -> None:
+    talks = [_talk(name, *[10] * 11) for name in "ab"]
+    budget = budgeting.Budget(prompts=prompts, n_predict=48, finalists=2)
+    assert [prompt.n_turns for prompt in budgeting.affordable_prompts(talks, budget)] == chosen
+
+
+def test_later_turns_read_what_the_cache_lacks() -> None:
+    talk = _talk("talk", 100, 98, 298)  # texts of 100, 200 and 500 letters
+    assert budgeting.mean_reading([talk], is_warm=False) == pytest.approx(800 / 3 / 100)
+    assert budgeting.mean_reading([talk], is_warm=True) == pytest.approx(500 / 3 / 100)
+    plain = [Prompt(id=str(size), text="x" * size) for size in (10, 30)]
+    assert budgeting.mean_reading(plain, is_warm=True) == 2.0
 
 
 @pytest.fixture(scope="module")
