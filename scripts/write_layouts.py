@@ -16,17 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ggufspec.engines.library.header import declared, read_header
 from ggufspec.engines.library.llama_h import LAYOUTS
 
 SOURCES = {"model": "src/llama-model.cpp", "context": "src/llama-context.cpp"}
-TYPES = {
-    "int32_t": "int32",
-    "int": "int32",
-    "uint32_t": "uint32",
-    "float": "float",
-    "bool": "bool",
-    "size_t": "size",
-}
 NUMBERS = {
     "true": True,
     "false": False,
@@ -35,7 +28,6 @@ NUMBERS = {
     "GGML_DEFAULT_N_THREADS": 4,
     "GGML_TYPE_F16": 1,  # ggml.h
 }
-_COMMENT = re.compile(r"//[^\n]*|/\*(?!\.).*?\*/", re.DOTALL)
 _ENUM = re.compile(r"enum\s+\w+\s*\{(.*?)\}", re.DOTALL)
 _DEFAULT = re.compile(r"/\*\s*\.(\w+)\s*=?\s*\*/\s*([^\n]*?),?\s*(?://[^\n]*)?\n")
 
@@ -55,35 +47,19 @@ def main() -> None:
 
 def read_layout(tree: Path) -> dict[str, list[list[Any]]]:
     """Return the fields of both structs of a source tree: name, type, default."""
-    header = _COMMENT.sub("", (tree / "include/llama.h").read_text(encoding="utf-8"))
+    header = read_header(tree / "include/llama.h")
     numbers = {**NUMBERS, **dict(_enumerators(header))}
     layout = {}
     for name, file in SOURCES.items():
         source = (tree / file).read_text(encoding="utf-8")
         body = source[source.index(f"llama_{name}_default_params()") :]
         defaults = _DEFAULT.findall(body[: body.index("return result")])  # in order; some names are misspelt
-        fields = _fields(header, f"llama_{name}_params")
+        fields = declared(header, f"llama_{name}_params")
         layout[name] = [
             [field, kind, _number(default, numbers)]
             for (field, kind), (_, default) in zip(fields, defaults, strict=True)
         ]
     return layout
-
-
-def _fields(header: str, struct: str) -> Iterator[tuple[str, str]]:
-    match = re.search(rf"struct {struct} \{{(.*?)\n    \}};", header, re.DOTALL)
-    assert match is not None, struct
-    for line in match[1].split(";"):
-        words = re.sub(r"\benum\b|\bconst\b|\bstruct\b", "", line).split()
-        if not words:
-            continue
-        type_name, names = " ".join(words[:-1]), [words[-1]]
-        if "," in line:  # bool a, b
-            type_name, names = words[0], [name.strip(" ,") for name in words[1:]]
-        for name in names:
-            is_pointer = "*" in line or type_name.endswith("callback")
-            is_enum = re.search(rf"\benum\b[^;]*\b{name}\b", line) is not None
-            yield name.lstrip("*"), "pointer" if is_pointer else "int32" if is_enum else TYPES[type_name]
 
 
 def _enumerators(header: str) -> Iterator[tuple[str, int]]:

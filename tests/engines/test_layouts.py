@@ -15,6 +15,7 @@ import pytest
 from ggufspec import engines, proc
 from ggufspec.domain import Failure
 from ggufspec.engines.library import selftest
+from ggufspec.engines.library.header import find_header
 from ggufspec.engines.library.llama_h import (
     NEEDED,
     Default,
@@ -143,6 +144,32 @@ def test_a_library_of_an_unknown_llama_is_refused_by_the_first_field(install: In
     assert "--engine server" in str(caught.value.hint)
     with pytest.raises(Failure, match="has a different n_threads"):
         load_library(install.root)
+
+
+@pytest.mark.parametrize("place", ["lib", "lib/x86_64-linux-gnu", "build/bin"])
+def test_the_header_of_a_newer_library_tells_its_layout(tmp_path: Path, place: str) -> None:
+    fields = _with(CONTEXT, "abort_callback", ("moe_cache_size_2", "size_t", 7))
+    folder = tmp_path / place
+    folder.mkdir(parents=True)
+    file = compile_source(library_source(context=fields), folder)
+    library = ctypes.CDLL(str(file))
+    assert find_header(file) is None
+    assert isinstance(find_layout(library, None), str)
+    header = tmp_path / "include" / "llama.h"
+    header.parent.mkdir()
+    header.write_text(_declared("llama_model_params", MODEL) + _declared("llama_context_params", fields))
+    found = find_layout(library, find_header(file))
+    assert isinstance(found, StructLayout)
+    assert [name for name, *_ in found.context._fields_] == [name for name, *_ in fields]
+    header.write_text(_declared("llama_model_params", MODEL) + _declared("llama_context_params", CONTEXT))
+    assert "has a different" in str(find_layout(library, header))  # of another library
+    header.write_text("no header")
+    assert "has a different" in str(find_layout(library, header))
+
+
+def _declared(struct: str, fields: Sequence[Field]) -> str:
+    lines = "".join(f"        {c_type} {name}; // its {name}, if any\n" for name, c_type, _ in fields)
+    return f"    struct {struct} {{\n{lines}    }};\n"
 
 
 def test_what_is_no_library_is_refused_in_one_line(install: Install) -> None:

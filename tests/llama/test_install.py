@@ -7,7 +7,7 @@ import pytest
 
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
-from ggufspec.llama.install import installs as install, store
+from ggufspec.llama.install import find_library, installs as install, store
 from ggufspec.llama.install.environment import program_environment, switches
 from ggufspec.llama.install.store import Built
 from ggufspec.report.text.provenance import table
@@ -27,6 +27,23 @@ def test_find_looks_where_builds_put_programs(tmp_path: Path, place: str) -> Non
     fakes.install(folder)
     named = tmp_path / place if "llama" in place else tmp_path
     assert install.find_install(named).root == folder.resolve()
+
+
+def test_the_library_of_a_systems_packages_is_the_one_that_programs_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "lib" / "x86_64-linux-gnu"
+    folder.mkdir(parents=True)
+    library = folder / "libllama.so.0.7.0"
+    library.touch()
+    (folder / "libllama.so.0").symlink_to(library.name)
+    said = f"libc.so.6 => /lib/libc.so.6 (0x7f00)\nlibllama.so.0 => {folder}/libllama.so.0 (0x7f01)"
+    fakes.script(tmp_path / "tools" / "ldd", f"echo '{said}'\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:/usr/bin:/bin")
+    fakes.program(tmp_path / "bin" / "llama-server", fakes.PLAIN, help_from="llama-server")
+    found = install.find_install(tmp_path / "bin")
+    assert found.library == folder
+    assert find_library(folder) == folder / "libllama.so.0"
 
 
 def test_deprecated_stubs_are_not_picked(tmp_path: Path) -> None:

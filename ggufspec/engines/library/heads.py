@@ -223,6 +223,12 @@ class ChainedHead(LoadedHead):
             self.wait()
             self.busy_s += perf_counter() - begun
 
+    def _set_state(self, index: int, state: Embeddings) -> None:
+        """Give a token of the batch the target's state; builds until b11434 take it as an embedding."""
+        set_state = getattr(self._lib, "llama_batch_ext_set_embd_state", None)
+        if set_state is None or not set_state(self._batch, index, state):  # MTP of v0.7.0 takes states alone
+            self._lib.llama_batch_ext_set_embd_token(self._batch, index, state)
+
     def forget(self, at: int) -> None:
         """Remove the entries of the tokens from a position on."""
         self._remove(self._place(at))
@@ -235,7 +241,7 @@ class ChainedHead(LoadedHead):
         self._lib.llama_batch_ext_clear(self._batch)
         for position, (token, state) in enumerate(zip(tokens, states, strict=True)):
             index = self._lib.llama_batch_ext_add_token(self._batch, 0, token)
-            self._lib.llama_batch_ext_set_embd_token(self._batch, index, self._embedding(state))
+            self._set_state(index, self._embedding(state))
             self._finish(index, self._place(at + position), is_output=is_output)
         self._process(_DECODE, len(tokens))
 

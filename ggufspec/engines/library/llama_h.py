@@ -3,7 +3,8 @@
 The two structs of parameters change from build to build. ``layouts.json`` has their fields in order, with the
 values that the library sets by default, as read from the headers and sources of many builds by
 ``scripts/write_layouts.py``. A library is used with the newest layout whose defaults it sets, whatever it is
-called and wherever it came from; ``find_layout`` compares them.
+called and wherever it came from; ``find_layout`` compares them. The header that was installed with a newer
+library tells its layout.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec.domain import Failure, Status
+from ggufspec.engines.library.header import declared, find_header, read_header
 from ggufspec.llama.install import find_library, library
 
 LAYOUTS = Path(__file__).with_name("layouts.json")
@@ -95,7 +97,8 @@ class StructLayout:
         since: the first build that was seen to have it.
         model: struct llama_model_params.
         context: struct llama_context_params.
-        defaults: what ``llama_model_default_params`` and ``llama_context_default_params`` set, by field.
+        defaults: what ``llama_model_default_params`` and ``llama_context_default_params`` set, by field. A
+            header tells none of a field that is new.
     """
 
     since: int
@@ -114,7 +117,7 @@ def layouts() -> tuple[StructLayout, ...]:
 def _layout(entry: Mapping[str, Any]) -> StructLayout:
     model, context = (_struct(f"llama_{name}_params", entry[name]) for name in ("model", "context"))
     defaults = {
-        struct: {field: default for field, _, default in entry[name]}
+        struct: {field: default for field, _, default in entry[name] if default is not ...}
         for name, struct in (("model", model), ("context", context))
     }
     return StructLayout(since=entry["since"], model=model, context=context, defaults=defaults)
@@ -174,6 +177,7 @@ _PROTOTYPES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_batch_ext_add_token": (_INT, (_POINTER, _INT, _INT)),
     "llama_batch_ext_add_embd": (_INT, (_POINTER, _INT, Embeddings)),
     "llama_batch_ext_set_embd_token": (_FLAG, (_POINTER, _INT, Embeddings)),
+    "llama_batch_ext_set_embd_state": (_FLAG, (_POINTER, _INT, Embeddings)),
     "llama_batch_ext_set_pos": (_FLAG, (_POINTER, _INT, _POINTER)),
     "llama_batch_ext_set_output_logits": (_FLAG, (_POINTER, _INT, _FLAG)),
     "llama_process": (_INT, (_POINTER, _INT, _POINTER)),
@@ -268,23 +272,40 @@ def _open(file: Path) -> tuple[ctypes.CDLL, StructLayout] | str:
     absent = next((name for name in (*DEFAULTS, *NEEDED) if not hasattr(functions, name)), None)
     if absent is not None:
         return f"it lacks {absent}"
-    layout = find_layout(functions)
+    layout = find_layout(functions, find_header(file))
     return (functions, layout) if isinstance(layout, StructLayout) else f"its llama.h is unknown: {layout}"
 
 
-def find_layout(functions: ctypes.CDLL) -> StructLayout | str:
+def find_layout(functions: ctypes.CDLL, header: Path | None = None) -> StructLayout | str:
     """Return the newest layout whose defaults the library sets; or how it differs from the newest one.
 
     Args:
         functions: the loaded library, with both functions of ``DEFAULTS``.
+        header: a llama.h that may be the library's own.
     """
+    of_header = None if header is None else _read_layout(header)
     differences = []
-    for layout in layouts():
+    for layout in (*layouts(), *filter(None, (of_header,))):
         difference = find_difference(functions, layout)
         if difference is None:
             return layout
         differences.append(difference)
     return differences[0]
+
+
+def _read_layout(file: Path) -> StructLayout | None:
+    """Return the layout that a header declares, with the newest known defaults; None if it is no llama.h."""
+    newest = layouts()[0]
+    entry: dict[str, Any] = {"since": newest.since}
+    try:
+        header = read_header(file)
+        for name, struct in (("model", newest.model), ("context", newest.context)):
+            known = newest.defaults[struct]
+            fields = declared(header, f"llama_{name}_params")
+            entry[name] = [(field, kind, known.get(field, ...)) for field, kind in fields]
+    except (OSError, ValueError):
+        return None
+    return _layout(entry)
 
 
 def find_difference(functions: ctypes.CDLL, layout: StructLayout) -> str | None:
@@ -294,7 +315,8 @@ def find_difference(functions: ctypes.CDLL, layout: StructLayout) -> str | None:
         for field, ctype in ((item[0], item[1]) for item in struct._fields_):
             where = getattr(struct, field)
             part = slice(where.offset, where.offset + where.size)
-            if written[part] != _bytes(ctype, layout.defaults[struct][field]):
+            defaults = layout.defaults[struct]
+            if field in defaults and written[part] != _bytes(ctype, defaults[field]):
                 return f"{name} has a different {field}"
             written[part] = bytes([_UNTOUCHED]) * where.size
         padding, after = written[: ctypes.sizeof(struct)], written[ctypes.sizeof(struct) :]

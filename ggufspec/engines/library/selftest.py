@@ -26,6 +26,7 @@ from typing import Any
 
 from ggufspec import digests, paths, proc, temporary
 from ggufspec.domain import Failure, Method, Sampling
+from ggufspec.engines.library.header import find_header
 from ggufspec.engines.library.llama_h import LAYOUTS, load_library
 from ggufspec.engines.library.messages import (
     DraftLimits,
@@ -133,9 +134,10 @@ def _examine(file: Path) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _digest(file: Path) -> str:
-    """Return what the answer depends on: the library, ggml's beside it, the known layouts, the test."""
+    """Return what the answer depends on: the library, ggml's beside it, the layouts, its header, the test."""
     beside = sorted(path for path in file.parent.iterdir() if path.name.startswith(("libggml", "ggml")))
-    files = (file, *beside, LAYOUTS, Path(__file__))
+    header = find_header(file)
+    files = (file, *beside, LAYOUTS, Path(__file__), *filter(None, (header,)))
     contents = "".join(digests.of_file(path).sha256 for path in files if path.is_file())
     return hashlib.sha256(contents.encode()).hexdigest()
 

@@ -77,7 +77,9 @@ _SWITCHES = re.compile(
 )
 _LOG = logging.getLogger("ggufspec")
 _SOURCE = Path(__file__).with_name("flush_log.c")
-_LOGGER = "libllama-common.so"
+_LOGGER = "libllama-common.so*"
+_OF_LLAMA = re.compile(r"lib(?:llama|ggml|mtmd)\b.*")
+_LOADED = re.compile(r"=> (/.+) \(0x")  # a line of ldd
 _SEPARATORS = re.compile(r"[\s:]")  # of LD_PRELOAD, which knows no quotes
 
 
@@ -96,6 +98,21 @@ def capture_program(argv: Sequence[str], *, timeout_s: float = 60.0) -> tuple[pr
     """Run a short program in this environment, in an empty folder; see ``proc.capture``."""
     with temporary.folder() as scratch:
         return proc.capture(argv, env=program_environment(scratch), cwd=scratch, timeout_s=timeout_s)
+
+
+def loaded_libraries(program: Path) -> frozenset[Path]:
+    """Return the libraries of llama.cpp that the dynamic loader finds for a program; none without ldd."""
+    ldd = shutil.which("ldd")
+    if ldd is None:
+        return frozenset()
+    _, out, _ = capture_program([ldd, str(program)])
+    found = map(Path, _LOADED.findall(out))
+    return frozenset(path.resolve() for path in found if is_of_llama(path))
+
+
+def is_of_llama(file: Path) -> bool:
+    """Whether a library is one of llama.cpp's, by its name."""
+    return _OF_LLAMA.fullmatch(file.name) is not None
 
 
 def inherited() -> dict[str, str]:
@@ -120,7 +137,7 @@ def flush_variables(libraries: Path | None) -> dict[str, str]:
     Args:
         libraries: the folder of the libraries that the programs load.
     """
-    if libraries is None or not (libraries / _LOGGER).is_file():
+    if libraries is None or not any(libraries.glob(_LOGGER)):
         return {}
     library = _library(paths.cache_dir())
     if library is None:

@@ -15,7 +15,7 @@ from ggufspec import machine, paths
 from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import options, packages, releases, store
-from ggufspec.llama.install.environment import capture_program
+from ggufspec.llama.install.environment import capture_program, loaded_libraries
 from ggufspec.llama.install.library import find_library
 from ggufspec.llama.install.options import ListedFlags, parse_help
 from ggufspec.llama.install.packages import Package
@@ -372,7 +372,7 @@ def _assemble(
         quantizer=_quantizer(paths_by_name, programs),
         worker=(worker := next((paths_by_name[name] for name in _WORKERS if name in paths_by_name), None)),
         has_rpc=built.has_rpc if built else True if worker else None,
-        library=library.parent if (library := find_library(root)) else None,
+        library=_library_folder(root, first.path),
         release=built.version if built and built.source.startswith("sdist ") else None,
         fork=fork,
         note=built.note if built else None,
@@ -380,6 +380,15 @@ def _assemble(
         flags=(*(built.options if built else ()), *(f"{name}={value}" for name, value in variables.items())),
         added=built.added if built else (),
     )
+
+
+def _library_folder(root: Path, program: Path) -> Path | None:
+    """Return the folder of the library beside programs, or of the one that a program loads."""
+    file = find_library(root)
+    if file is None:  # a system's packages have programs and libraries in different places
+        loaded = loaded_libraries(program)
+        file = next((path for path in loaded if path.name.startswith("libllama.")), None)
+    return file.parent if file else None
 
 
 @cache

@@ -14,25 +14,34 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-LIBRARIES = ("libllama.so", "libllama.dylib")
 _CPU = 0  # GGML_BACKEND_DEVICE_TYPE_CPU, ggml-backend.h
 
 
 def find_library(root: Path) -> Path | None:
     """Return the shared library beside programs, or in the library folder of an installation."""
     folders = (root, root.parent / "lib", root.parent / "lib64")
-    candidates = (folder / name for folder in folders for name in LIBRARIES)
-    return next((path for path in candidates if path.exists()), None)
+    return next(filter(None, (in_folder(folder, "libllama") for folder in folders)), None)
+
+
+def in_folder(folder: Path, name: str) -> Path | None:
+    """Return a library; a system's packages have it with the version of its ABI alone: libllama.so.0."""
+    plain = (folder / f"{name}{ending}" for ending in (".so", ".dylib"))
+    return next((path for path in (*plain, *sorted(folder.glob(f"{name}.so.*"))) if path.exists()), None)
 
 
 def load_plugins(folder: Path) -> None:
-    """Load plug-in backends; ggml alone looks for them beside the executable, which is Python here."""
-    file = next((path for end in ("so", "dylib") if (path := folder / f"libggml.{end}").exists()), None)
+    """Load plug-in backends; ggml alone looks for them beside the executable, which is Python here.
+
+    A system's packages have them in a folder that their ggml knows.
+    """
+    file = in_folder(folder, "libggml")
     ggml = ctypes.CDLL(str(file)) if file else None
     if ggml is not None and hasattr(ggml, "ggml_backend_load_all_from_path"):
         ggml.ggml_backend_reg_count.restype = ctypes.c_size_t
         if not ggml.ggml_backend_reg_count():  # built-in backends are registered by now
             ggml.ggml_backend_load_all_from_path(os.fsencode(folder))
+        if not ggml.ggml_backend_reg_count():
+            ggml.ggml_backend_load_all()
 
 
 def list_devices(file: Path) -> Iterator[str]:

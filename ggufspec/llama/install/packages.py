@@ -88,7 +88,7 @@ def _examine(folder: Path, distribution: metadata.Distribution | None) -> Packag
     absent = next((name for name in recorded if not (folder.parent / name).exists()), None)
     if absent is not None:
         return refuse(f" is only half installed: {absent} is missing")
-    file = next((path for name in library.LIBRARIES if (path := folder / _FOLDER / name).exists()), None)
+    file = library.in_folder(folder / _FOLDER, "libllama")
     if file is None:
         return refuse(" was installed without its library")
     damage = contents.find_cut_short(file.parent)
