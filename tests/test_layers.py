@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).parent.parent / "ggufspec"
 PATHS = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 MODULES = {
-    *{"choices", "digests", "errors", "harmless", "lazy", "notebooks", "paths", "proc", "redaction"},
+    *{"choices", "digests", "errors", "harmless", "hosts", "lazy", "notebooks", "paths", "proc", "redaction"},
     *{"steps", "temporary", "units", "userfiles"},
 }
 """At the bottom, beside ``__init__`` and ``__main__``, which are at the top."""
@@ -61,7 +61,7 @@ OWNERS = {
         *("engines", "fleet", "forecast/profiles", "llama", "modelfiles/hub", "publishing", "report"),
         *("results", "serving"),
     },
-    "httpx2": {"llama/build", "llama/server"},
+    "httpx2": {"llama/build", "llama/server", "modelfiles/hub"},
     "llama_cpp": {"engines/library"},
     "jinja2": {"prompts", "report/html"},
     "tomlkit": {"options/settings"},

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ggufspec import paths, results, units
+from ggufspec import hosts, paths, results, units
 from ggufspec.doctor.finding import Finding, ok, remark
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import catalog, hub
@@ -37,7 +37,7 @@ class HubRequest:
 
     def _ask(self) -> None:
         try:
-            self._answers.append(limits.within(lambda: _describe_login(self._access), limits.ANSWER_S))
+            self._answers.append(limits.within(lambda: _describe_login(self._access), hosts.ANSWER_S))
         except Exception as error:  # noqa: BLE001  # any failure of the network is a remark
             self._answers.append(error)
 
@@ -108,7 +108,7 @@ def _describe_login(access: hub.Access) -> str:
         return f"logged in at {access.host} as {api.whoami()['name']}"
     try:
         api.model_info(_EXAMPLE_REPO, timeout=PATIENCE_S)  # any answer will do, even that it does not exist
-    except client.http_error() as error:
+    except client.failures() as error:
         if getattr(error, "response", None) is None:
             raise
     return f"{access.host} answers; not logged in: public models only"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ggufspec import hosts
 from ggufspec.errors import GgufspecError, HubServerError, NetworkError
 from ggufspec.modelfiles import hub as hub_package
 from ggufspec.modelfiles.hub import client, limits
@@ -27,7 +28,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(limits, "ANSWER_S", 1.0)
+    monkeypatch.setattr(hosts, "ANSWER_S", 1.0)
     monkeypatch.setattr(limits, "SLOW_S", 0.5)
 
 
@@ -65,7 +66,7 @@ def _dribbling(head: bytes, drop: bytes, pause_s: float) -> Iterator[str]:
 def test_an_answer_that_comes_byte_by_byte_ends(
     monkeypatch: pytest.MonkeyPatch, head: bytes, drop: bytes
 ) -> None:
-    monkeypatch.setattr(limits, "ANSWER_S", 0.4)
+    monkeypatch.setattr(hosts, "ANSWER_S", 0.4)
     with _dribbling(head, drop, 0.05) as url:
         access = hub_package.Access(endpoint=url)
         with pytest.raises(NetworkError, match=r"too slowly: no complete answer within 0\.40 s, twice"):
@@ -73,11 +74,20 @@ def test_an_answer_that_comes_byte_by_byte_ends(
         assert not client.is_public("me/T-GGUF", access)
 
 
+def test_a_hub_that_says_nothing_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "SILENT_S", 0.2)
+    with (
+        _dribbling(b"", b"", 0.05) as url,
+        pytest.raises(NetworkError, match=r"too slowly: nothing for 0\.20 s, twice in a row"),
+    ):
+        client.listing("me/T-GGUF", None, hub_package.Access(endpoint=url))
+
+
 @pytest.mark.parametrize("length", [b"Content-Length: 3000000000", b"Connection: close"])
 def test_an_answer_without_end_does_not_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch, length: bytes
 ) -> None:
-    monkeypatch.setattr(limits, "ANSWER_S", 30.0)
+    monkeypatch.setattr(hosts, "ANSWER_S", 30.0)
     monkeypatch.setattr(limits, "MOST_ANSWER_BYTES", 1 << 20)
     with _dribbling(HEAD + length + b"\r\n\r\n[", b"0," * (1 << 16), 0.0) as url:
         access = hub_package.Access(endpoint=url)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import platform
+import socket
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ggufspec import hosts
 from ggufspec.choices import Backend
 from ggufspec.errors import BuildError, GgufspecError, SourceError
 from ggufspec.llama import cuda
@@ -127,6 +130,21 @@ def test_nothing_that_differs_from_its_sha_256_is_kept(releases: Releases, tmp_p
     releases.alter = lambda path, content: b"{}"
     assert refuse().endswith("does not describe a release of llama.cpp")
     assert not list((tmp_path / "home").rglob("llama-completion"))
+
+
+def test_a_host_that_says_nothing_is_not_waited_for(
+    releases: Releases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv(prebuilt.ADDRESS, address)
+        monkeypatch.setattr(hosts, "SILENT_S", 0.2)
+        assert refuse() == f"{address}/tags/{TAG} did not begin: nothing for 0.20 s"
+        monkeypatch.setattr(hosts, "CONNECT_S", 0.1)
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait())  # no answer for the name
+        assert refuse() == f"{address}/tags/{TAG} did not begin: no connection within 0.10 s"
+    ended.set()
 
 
 def test_programs_that_do_not_run_here_are_no_build(releases: Releases, tmp_path: Path) -> None:

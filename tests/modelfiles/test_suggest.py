@@ -10,7 +10,8 @@ from typing import NoReturn
 
 import pytest
 
-from ggufspec.modelfiles.hub import client, limits
+from ggufspec import hosts
+from ggufspec.modelfiles.hub import client
 from tests.support import hub_client
 from tests.support.hub_client import Run
 from tests.support.hub_server import Hub
@@ -142,7 +143,7 @@ def test_suggest_looks_beside_a_file_with_and_without_a_network(
         assert ("only files beside the target" in err) is said
         monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")  # whose name nobody answers for
         monkeypatch.setattr(socket, "getaddrinfo", look_up)
-        monkeypatch.setattr(limits, "CONNECT_S", 0.3)
+        monkeypatch.setattr(hosts, "CONNECT_S", 0.3)
         monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.0)
     ended.set()
     assert looked_up == ["hub.invalid"] * 2

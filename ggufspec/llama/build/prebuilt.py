@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Annotated
 
 import msgspec
 
-from ggufspec import digests
+from ggufspec import digests, hosts
 from ggufspec.choices import Backend
 from ggufspec.errors import BuildError, SourceError
 from ggufspec.llama import cuda
@@ -54,7 +55,6 @@ _PLAIN = "llama-completion"
 _WORKER = "rpc-server"
 _MOST_ANSWER_BYTES = 16 << 20  # a release has some 40 archives, 2 kB each
 _MOST_ARCHIVE_BYTES = 4 << 30  # CUDA's libraries are the largest, with 0.6 GB
-_PATIENCE_S = 30.0  # for the next bytes
 _CHUNK_BYTES = 1 << 20
 _COMPILE = "`ggufspec build` compiles it for this machine"
 _AGAIN = "try again; a mirror is named by GGUFSPEC_RELEASES"
@@ -229,8 +229,14 @@ def _read(url: str, most_bytes: int, name: str) -> Iterator[bytes]:
     import httpx2  # slow to import
 
     done = 0
+    hooks = {"request": [hosts.watch]}
+    client = httpx2.Client(follow_redirects=True, timeout=hosts.SILENT_S, event_hooks=hooks)
+
+    def ask() -> httpx2.Response:
+        return client.send(client.build_request("GET", url), stream=True)
+
     try:
-        with httpx2.stream("GET", url, follow_redirects=True, timeout=_PATIENCE_S) as response:
+        with closing(client), closing(hosts.within(ask, hosts.ANSWER_S)) as response:
             if response.status_code == httpx2.codes.NOT_FOUND:
                 raise SourceError(f"there is no {name} at {redact(url)}", "name another one with --version")
             response.raise_for_status()
@@ -239,8 +245,9 @@ def _read(url: str, most_bytes: int, name: str) -> Iterator[bytes]:
                 if done > most_bytes:
                     raise SourceError(f"{name} is larger than it can be", _AGAIN)
                 yield chunk
-    except httpx2.HTTPError as error:
-        raise SourceError(f"{name} ended after {done} bytes: {redact(str(error))}", _AGAIN) from error
+    except (httpx2.HTTPError, ConnectionError) as error:
+        ended = f"ended after {done} bytes" if done else "did not begin"
+        raise SourceError(f"{redact(url)} {ended}: {redact(str(error))}", _AGAIN) from error
 
 
 def _unpack(archive: Path, into: Path) -> None:

@@ -13,17 +13,17 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import huggingface_hub
 
-from ggufspec import errors
+from ggufspec import errors, hosts
+from ggufspec.hosts import BrokenAnswerError, NoConnectionError, SlowAnswerError
 from ggufspec.modelfiles.hub import limits
 from ggufspec.modelfiles.hub.choice import RepoFile
-from ggufspec.modelfiles.hub.limits import BrokenAnswerError, NoConnectionError, SlowAnswerError
 from ggufspec.options import HubOptions
 from ggufspec.redaction import Redacting, redact
 from ggufspec.units import format_duration
@@ -46,8 +46,6 @@ ATTEMPTS = 5
 FIRST_PAUSE_S = 1.0
 """Before the second attempt; each further pause is twice as long, up to eight times this."""
 LONGEST_WAIT_S = 300.0
-PATIENCE_S = 30.0
-"""How long the Hub's API may be silent."""
 
 WITHOUT_HUB = (
     "Without the Hub, the embedded pair works (ggufspec demo), and so do files on this machine and, with "
@@ -77,19 +75,11 @@ for _handler in logging.getLogger("huggingface_hub").handlers:  # it writes to s
     _handler.addFilter(Redacting())
 
 
-@cache
-def http_error() -> type[Exception]:
-    """Return the base of all errors of the HTTP library that huggingface_hub uses: httpx, in 2.x httpx2."""
-    from huggingface_hub import errors as hub_errors
-
-    base: type[Exception] = hub_errors.HfHubHTTPError.__mro__[1]
-    return base
-
-
-@cache
 def failures() -> tuple[type[Exception], type[Exception]]:
     """Return the errors with which a request can fail."""
-    return OSError, http_error()
+    import httpx2
+
+    return OSError, httpx2.HTTPError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +216,7 @@ def listing(repo: str, revision: str | None, access: Access, kind: str = "model"
     """
     api, subject = access.api(), Subject.of(repo, kind, revision=revision)
     ask = api.model_info if kind == "model" else api.dataset_info
-    info = call(lambda: ask(repo, revision=revision, timeout=PATIENCE_S), subject, access)
+    info = call(lambda: ask(repo, revision=revision, timeout=hosts.SILENT_S), subject, access)
     commit = info.sha
     if commit is None or not re.fullmatch(r"[\w-]+", commit):  # it becomes the name of a folder
         raise errors.HubServerError(f"{access.host} returned no commit for {repo}", "is HF_ENDPOINT a Hub?")
@@ -249,7 +239,7 @@ def is_public(repo: str, access: Access) -> bool:
         return False
     try:
         api = huggingface_hub.HfApi(endpoint=access.endpoint, token=False, library_name="ggufspec")
-        info = limits.within(lambda: api.model_info(repo, timeout=PATIENCE_S), limits.ANSWER_S)
+        info = limits.within(lambda: api.model_info(repo, timeout=hosts.SILENT_S), hosts.ANSWER_S)
     except (*failures(), errors.GgufspecError, ValueError, KeyError, TypeError, AttributeError):
         return False
     return info.private is False
@@ -287,7 +277,7 @@ def get(address: str, access: Access, query: Mapping[str, str | int | list[str]]
         f"{access.endpoint}/api/{address}",
         params=query,
         headers=access.headers(),
-        timeout=PATIENCE_S,
+        timeout=hosts.SILENT_S,
         follow_redirects=True,
     )
     utils.hf_raise_for_status(response)
@@ -316,7 +306,7 @@ def call(
         is_transfer: it sends or receives files, which may be large and take long.
         more_s: seconds for its body, beside those for an answer of the API.
     """
-    limited = action if is_transfer else partial(limits.within, action, limits.ANSWER_S + more_s)
+    limited = action if is_transfer else partial(limits.within, action, hosts.ANSWER_S + more_s)
     attempt = 1
     while True:
         try:
@@ -370,7 +360,7 @@ def pause_before_retry(error: Exception, attempt: int) -> float | None:
         return backoff if attempt == 1 else None
     if isinstance(error, BrokenAnswerError):
         return backoff
-    if isinstance(error, hub_errors.OfflineModeIsEnabled) or not isinstance(error, http_error()):
+    if isinstance(error, hub_errors.OfflineModeIsEnabled) or not isinstance(error, failures()[1]):
         return None
     cannot_connect = "Connect" in type(error).__name__
     return None if cannot_connect and attempt > 1 else backoff

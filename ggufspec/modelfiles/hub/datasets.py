@@ -12,10 +12,10 @@ from typing import TypeVar
 import huggingface_hub
 from huggingface_hub import utils
 
-from ggufspec import digests, errors
+from ggufspec import digests, errors, hosts
 from ggufspec.modelfiles.catalog import is_repo
 from ggufspec.modelfiles.hub.choice import RepoFile
-from ggufspec.modelfiles.hub.client import PATIENCE_S, Access, Listing, Subject, call, failures, reason
+from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, failures, reason
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ def _fetch(listing: Listing, file: RepoFile, access: Access) -> Path:
                 cache_dir=access.cache_dir,
                 endpoint=access.endpoint,
                 token=access.token,
-                etag_timeout=PATIENCE_S,
+                etag_timeout=hosts.SILENT_S,
                 local_files_only=access.is_offline,
             )
 
@@ -138,7 +138,7 @@ def upload_dataset(
     """
     api = access.api()
     _write(lambda: api.create_repo(repo, repo_type=DATASET, private=not public, exist_ok=True), repo, access)
-    info = call(lambda: api.dataset_info(repo, timeout=PATIENCE_S), Subject.of(repo, DATASET), access)
+    info = call(lambda: api.dataset_info(repo, timeout=hosts.SILENT_S), Subject.of(repo, DATASET), access)
     present = {sibling.rfilename for sibling in info.siblings or ()} - _OF_THE_HUB
     if present:
         raise errors.GgufspecError(f"the dataset {repo} has files already", "name a new one")

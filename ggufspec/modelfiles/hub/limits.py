@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeVar
 
 from huggingface_hub import utils
 
+from ggufspec import hosts
 from ggufspec.errors import HubServerError
 from ggufspec.units import format_bytes, format_duration
 
 T = TypeVar("T")
 
-CONNECT_S = 4.0
-"""For a connection, the look-up of the host's name included, which the HTTP library's own limit leaves out. A
-packet that is lost is sent again after 1 and 3 s."""
-ANSWER_S = 60.0
-"""For a complete answer of the API, from the request to its last byte."""
 MOST_ANSWER_BYTES = 64 << 20
 """Of an answer of the API. The longest, a page of a repository's files, has about 1 MB."""
 SLOW_S = 60.0
@@ -28,20 +22,6 @@ LEAST_BYTES_PER_S = 1 << 10
 """The least rate of a body over ``SLOW_S`` seconds: a model of 1 GB would take eleven days."""
 
 _MOST_COMPRESSED_BYTES = 1 << 20  # not asked for; gzip expands a thousandfold at most
-_connected: ContextVar[threading.Event | None] = ContextVar("connected", default=None)
-"""Of a request that is limited: set once there is a connection for it."""
-
-
-class NoConnectionError(ConnectionError):
-    """There was no connection in time."""
-
-
-class BrokenAnswerError(ConnectionError):
-    """An answer ended too early; the HTTP library notices that only where it knows the length."""
-
-
-class SlowAnswerError(BrokenAnswerError):
-    """An answer took too long, or its body came too slowly."""
 
 
 class LeastRate:
@@ -61,41 +41,19 @@ class LeastRate:
         elapsed_s = time.monotonic() - self._began_s
         if elapsed_s >= SLOW_S:
             if self._bytes < LEAST_BYTES_PER_S * elapsed_s:
-                raise SlowAnswerError(f"{self._bytes} bytes in {format_duration(elapsed_s)}")
+                raise hosts.SlowAnswerError(f"{self._bytes} bytes in {format_duration(elapsed_s)}")
             self._began_s, self._bytes = time.monotonic(), 0
 
 
 def within(action: Callable[[], T], answer_s: float) -> T:
-    """Return what ``action`` returns, which asks the API; headers, too, may come a byte at a time.
+    """Return what ``action`` returns, which asks the API; see ``hosts.within``.
 
     Raises:
-        NoConnectionError: the host, or the proxy, did not even take the connection.
-        SlowAnswerError: it took longer. The request goes on in the background, and its answer is not used.
+        NoConnectionError, SlowAnswerError: there was no connection, or no complete answer, in time.
         HubServerError: the answer is too large.
     """
-    results: list[T] = []
-    errors: list[BaseException] = []
-    connected = threading.Event()
-
-    def run() -> None:
-        _watch_session()
-        _connected.set(connected)
-        try:
-            results.append(action())
-        except BaseException as error:  # noqa: BLE001  # it is raised in the caller's thread
-            errors.append(error)
-        connected.set()  # or needed no more
-
-    thread = threading.Thread(target=run, daemon=True)  # so that a command can end without it
-    thread.start()
-    if not connected.wait(CONNECT_S):
-        raise NoConnectionError(f"no connection within {format_duration(CONNECT_S)}")
-    thread.join(answer_s)
-    if errors:
-        raise errors[0]
-    if not results:
-        raise SlowAnswerError(f"no complete answer within {format_duration(answer_s)}")
-    return results[0]
+    _watch_session()
+    return hosts.within(action, answer_s)
 
 
 def _watch_session() -> None:
@@ -113,18 +71,12 @@ def _watch_session() -> None:
 
 
 def _limit_request(request: Any) -> None:
-    if (connected := _connected.get()) is not None:
-
-        def note(event: str, _: object) -> None:
-            if event.startswith("http"):  # what follows TCP and TLS: http11.send_request_headers.started
-                connected.set()
-
+    if hosts.watch(request):
         request.headers["Accept-Encoding"] = "identity"
-        request.extensions["trace"] = note
 
 
 def _limit_answer(response: Any) -> None:
-    if _connected.get() is not None:
+    if hosts.connected.get() is not None:
         is_plain = response.headers.get("Content-Encoding", "identity") == "identity"
         most_bytes = MOST_ANSWER_BYTES if is_plain else _MOST_COMPRESSED_BYTES
         response.stream = _stream_class()(response.stream, most_bytes, response.url.host)
@@ -132,13 +84,11 @@ def _limit_answer(response: Any) -> None:
 
 @cache
 def _stream_class() -> Any:
-    """Return the class of a limited body, made from the HTTP library that huggingface_hub uses."""
-    from huggingface_hub import errors
+    """Return the class of a limited body."""
+    import httpx2  # slow to import
 
-    library = __import__(errors.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])
-
-    class LimitedStream(library.SyncByteStream):  # type: ignore[misc,name-defined]
-        def __init__(self, stream: Any, most_bytes: int, host: str) -> None:
+    class LimitedStream(httpx2.SyncByteStream):
+        def __init__(self, stream: httpx2.SyncByteStream, most_bytes: int, host: str) -> None:
             self._stream, self._most_bytes, self._host = stream, most_bytes, host
 
         def __iter__(self) -> Iterator[bytes]:

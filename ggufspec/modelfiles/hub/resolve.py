@@ -15,12 +15,13 @@ from huggingface_hub import constants, utils
 
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import CorruptDownloadError, ModelFileError, NotCachedError
+from ggufspec.hosts import BrokenAnswerError
 from ggufspec.modelfiles.gguf import HeaderSource, ModelCard, open_parts, parse_complete
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.cache import refuse_damage
 from ggufspec.modelfiles.hub.choice import split_names
 from ggufspec.modelfiles.hub.client import Access, Subject, call, file_size
-from ggufspec.modelfiles.hub.limits import LEAST_BYTES_PER_S, BrokenAnswerError, LeastRate
+from ggufspec.modelfiles.hub.limits import LEAST_BYTES_PER_S, LeastRate
 
 _FIRST_BYTES = 1 << 20
 _FETCH_IT = "fetch the file, then give its path"

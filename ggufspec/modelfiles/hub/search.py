@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ggufspec import hosts
 from ggufspec.domain import ModelFile
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.choice import heads, models, quant_of
-from ggufspec.modelfiles.hub.client import PATIENCE_S, Access, Subject, call, get, listing
+from ggufspec.modelfiles.hub.client import Access, Subject, call, get, listing
 
 LARGEST_RATIO = 0.5
 """A drafter larger than this part of its target cannot pay."""
@@ -71,7 +72,7 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
     api = access.api()
     if target.repo is not None:
         subject = Subject(repo=target.repo)
-        card = call(lambda: api.model_info(base, timeout=PATIENCE_S), subject, access).card_data
+        card = call(lambda: api.model_info(base, timeout=hosts.SILENT_S), subject, access).card_data
         stated = getattr(card, "base_model", None)
         base = stated[0] if isinstance(stated, list) and stated else stated or base
     size = parameters_in(base) or parameters_in(target.filename) or math.inf

@@ -23,11 +23,12 @@ from huggingface_hub import constants, utils
 
 from ggufspec import digests, paths
 from ggufspec.errors import CorruptDownloadError, ModelFileError
+from ggufspec.hosts import BrokenAnswerError, SlowAnswerError
 from ggufspec.modelfiles.gguf import FileSource
 from ggufspec.modelfiles.gguf.reader import MAGIC, read_header
 from ggufspec.modelfiles.hub import cache, client, pieces
 from ggufspec.modelfiles.hub.choice import RepoFile
-from ggufspec.modelfiles.hub.limits import BrokenAnswerError, LeastRate, SlowAnswerError
+from ggufspec.modelfiles.hub.limits import LeastRate
 from ggufspec.modelfiles.hub.resolve import ContentRange, read_content_range
 from ggufspec.modelfiles.hub.survey import FetchItem
 from ggufspec.units import format_bytes, format_duration
