@@ -5,9 +5,9 @@ roll-back. A library whose parameters agree with a layout may still have other f
 Then each kind of head drafts for the target, as the functions that feed heads may be there and return
 something else.
 
-Run as a program, this loads the library and prints what it found line by line; a crash ends that process
-alone, and what was printed before it counts. The answer is kept in the cache folder, under the digest of the
-library's files and of what it was compared with.
+Run as a program, this loads the library and prints what it does and finds line by line; a crash ends that
+process alone, and what was printed before it counts. The answer is kept in the cache folder, under the
+digest of the library's files and of what it was compared with.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -48,6 +48,9 @@ _BUILD = f"`ggufspec build` makes one that fits; {_SERVER}"
 PROGRAM = (sys.executable, "-P", "-m", "ggufspec.engines.library.selftest")
 MARK = "self-test: "
 """Begins each line of the answer."""
+
+STEP = "self-test step: "
+"""Begins each line that says what is done next."""
 
 PASSED = "passed"
 """The first line if the library can be used, otherwise why it cannot. The methods of heads follow."""
@@ -123,10 +126,11 @@ def _examine(file: Path) -> tuple[str | None, tuple[str, ...]]:
         )
     marked = [line for line in out.splitlines() if line.startswith(MARK)]  # a library prints, too
     answer, *heads = [line.removeprefix(MARK) for line in marked] or [""]
-    if not answer and completed.timed_out:
-        return f"its test did not end within {_TIMEOUT_S:.0f} s", ()
     if not answer:
-        return f"its test ended with {completed.signal or f'exit code {completed.returncode}'}", ()
+        step = next((line for line in reversed(out.splitlines()) if line.startswith(STEP)), f"{STEP}starting")
+        code = completed.signal or f"exit code {completed.returncode}"
+        end = f"did not end within {_TIMEOUT_S:.0f} s" if completed.timed_out else f"ended with {code}"
+        return f"its test {end} while {step.removeprefix(STEP)}", ()
     problem = None if answer == PASSED else answer
     with suppress(OSError):  # without a cache, the test is made again
         paths.write_atomically(kept, json.dumps([problem, heads]))
@@ -143,31 +147,37 @@ def _digest(file: Path) -> str:
 
 
 def check(folder: Path) -> Iterator[str]:
-    """Yield ``PASSED`` and the methods of the heads that a library feeds, or why it cannot be used."""
+    """Yield each step after ``STEP``, and the answer after ``MARK``.
+
+    The answer is ``PASSED`` and the methods of the heads that a library feeds, or why it cannot be used.
+    """
     try:
+        yield f"{STEP}loading it and comparing its parameters"
         library = load_library(folder)
+        yield f"{STEP}loading the embedded model"
         model = Model(library, Threadpools(library), _load("target.gguf"), threads=1)
         prompt, answer = model.vocabulary.tokens(_PROMPT), model.vocabulary.continuation(_ANSWER.encode())
-        problem = _compare(model, prompt, answer or [])
+        problem = yield from _compare(model, prompt, answer or [])
     except Failure as failure:
         file = str(find_library(folder))  # the answer is kept for all copies of a library: it names no place
         problem = failure.reason.removeprefix(f"{file} cannot be used: ").replace(file, Path(file).name)
-    yield problem or PASSED
+    yield f"{MARK}{problem or PASSED}"
     if problem is None:
         worker = Worker(folder)
         for method, (target, head, least) in _HEADS.items():
             inside = target == head
             loads = _load(target, with_mtp=inside), _load(head, head=method)
             if _accepted(worker, *loads) >= least:
-                yield method.value
+                yield f"{MARK}{method.value}"
 
 
 def _load(name: str, **how: Any) -> ModelLoad:
     return ModelLoad(path=str(_DEMO / name), context_tokens=_CONTEXT, gpu_layers=0, **how)
 
 
-def _compare(model: Model, prompt: Sequence[int], answer: Sequence[int]) -> str | None:
-    """Return how the likeliest tokens differ from the answer's; None if they do not."""
+def _compare(model: Model, prompt: Sequence[int], answer: Sequence[int]) -> Generator[str, None, str | None]:
+    """Yield steps; return how the likeliest tokens differ from the answer's, None if they do not."""
+    yield f"{STEP}writing a text"
     start = len(prompt)
     model.evaluate(prompt, 0, outputs=1)
     written = [_likeliest(model.rows(1)[0])]
@@ -178,6 +188,7 @@ def _compare(model: Model, prompt: Sequence[int], answer: Sequence[int]) -> str 
     if not model.rolls_back:
         return "its cache cannot be rolled back"
     for at in (0, len(answer) - _ROLLED_BACK):  # the answer as one batch, then its end once more
+        yield f"{STEP}evaluating a batch{' after a roll-back' if at else ''}"
         model.forget(start + at)
         batch = answer[at:-1]
         model.evaluate(batch, start + at, outputs=len(batch))
@@ -212,6 +223,6 @@ def _accepted(worker: Worker, target: ModelLoad, head: ModelLoad) -> float:
 
 if __name__ == "__main__":
     for line in check(Path(sys.argv[1])):
-        sys.stdout.write(f"{MARK}{line}\n")
+        sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
     os._exit(0)  # skip unloading, in which libraries have crashed
