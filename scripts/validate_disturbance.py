@@ -146,7 +146,7 @@ def record(options: argparse.Namespace) -> int:
     session = replace(session, suite=suite)
     lock = options.file.with_suffix(".lock")
     with session.engine, busy_loops(PATTERNS[options.pattern], lock):
-        store = api.begin(session, command=tuple(sys.argv), warnings={})
+        store = api.begin(session, command=tuple(sys.argv))
         known = 0
         for bench in api.record(session, store):
             with options.file.open("a") as file:

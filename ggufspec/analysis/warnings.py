@@ -8,7 +8,6 @@ from itertools import pairwise
 
 from ggufspec.domain import (
     Conditions,
-    Machine,
     RequestOutcome,
     Role,
     RunOutcome,
@@ -285,12 +284,12 @@ _BUSY_CORES = 0.2  # a fifth of a core: about ten times what an idle desktop use
 _SWAPPED_BYTES = 16 << 20  # more than a desktop's background moves now and then
 
 
-def before(machine: Machine, *, threads: int, busy_cores: float) -> tuple[MeasurementWarning, ...]:
+def before(cores: int, *, threads: int, busy_cores: float) -> tuple[MeasurementWarning, ...]:
     """Return the warnings that hold before anything was measured."""
     return _raised(
         {
             MeasurementWarning.THREADS_ABOVE_FREE_CORES: is_crowded(
-                machine.cores, threads=threads, busy_cores=busy_cores
+                cores, threads=threads, busy_cores=busy_cores
             ),
             MeasurementWarning.BUSY_MACHINE: busy_cores > _BUSY_CORES,
         }

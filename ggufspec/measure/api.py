@@ -28,7 +28,6 @@ from ggufspec.steps import SILENT, Sink
 _DEMO_DRAFT_SIZES = (3, 8)
 _READ_BYTES_PER_S = 1e9  # and computing the digest
 _LONG_BYTES = 1 << 30
-_BUSY_NOW = "processor: other programs use it now: stop them for narrower intervals"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +53,8 @@ def bench(asked: BenchOptions, sink: Sink = SILENT) -> ResultSet:
     """
     session = plan_bench(asked, sink=sink)
     refuse_endless(session.suite)  # before reading large models
-    session, warnings = identify_here(session, sink)
-    command = sink.command("bench", asked)
-    opened = begin(session, command=command, name=asked.name, resume=asked.resume, warnings=warnings)
+    session = identify_here(session, sink)
+    opened = begin(session, command=sink.command("bench", asked), name=asked.name, resume=asked.resume)
     return run(session, opened, sink)
 
 
@@ -137,11 +135,12 @@ def defer_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def identify_here(session: Session, sink: Sink) -> tuple[Session, Mapping[str, str]]:
-    """Return a session whose files are known by their content, and the warnings about this machine now."""
+def identify_here(session: Session, sink: Sink) -> Session:
+    """Return a session whose files are known by their content, and say what this machine does now."""
     say_reading(unread_files(session), sink)
     session = identify(session)
-    return session, check_machine(session, sink)
+    check_machine(session, sink)
+    return session
 
 
 def say_reading(sizes: Mapping[Path, int], sink: Sink) -> None:
@@ -153,22 +152,20 @@ def say_reading(sizes: Mapping[Path, int], sink: Sink) -> None:
         sink.say(f"reading {files} once to compute checksums: about {seconds}")
 
 
-def check_machine(session: Session, sink: Sink) -> Mapping[str, str]:
-    """Return the warnings about this machine now, and say those that the session does not have."""
-    advice, said = look_around(session), measurement_warnings.warning_advice(session.doubts)
-    for name, text in advice.items():
-        if name not in said:
-            is_busy = name == measurement_warnings.MeasurementWarning.BUSY_MACHINE
-            sink.say(_BUSY_NOW if is_busy else f"warning {name}: {text}")
-    return advice
+def check_machine(session: Session, sink: Sink) -> None:
+    """Say whether other programs use the processor now; takes up to 0.3 s.
 
-
-def look_around(session: Session) -> dict[str, str]:
-    """Return the named warnings about this machine as it is now, with advice; takes up to 0.3 s."""
-    here, threads = machine.snapshot(session.devices), session.suite.threads
+    It is not stored: each run has what they used while it was measured.
+    """
+    crowded = measurement_warnings.MeasurementWarning.THREADS_ABOVE_FREE_CORES
     busy_cores = machine.busy_cores(session.load_watch)
-    warnings = measurement_warnings.before(here, threads=threads, busy_cores=busy_cores)
-    return measurement_warnings.warning_advice(warnings)
+    found = measurement_warnings.before(
+        machine.usable_cores(), threads=session.suite.threads, busy_cores=busy_cores
+    )
+    if crowded in found and crowded not in session.doubts:
+        sink.say(f"processor: {measurement_warnings.ADVICE[crowded]}")
+    elif measurement_warnings.MeasurementWarning.BUSY_MACHINE in found:
+        sink.say("processor: other programs use it now: stop them for narrower intervals")
 
 
 def begin(
@@ -177,7 +174,6 @@ def begin(
     command: tuple[str, ...],
     name: str | None = None,
     resume: str | None = None,
-    warnings: Mapping[str, str] | None = None,
 ) -> ResultSet:
     """Open the store of a bench: a new one, under its own or a given name, or one that was cut off.
 
@@ -186,7 +182,6 @@ def begin(
         command: the command line that asked for it, stored with the results.
         name: what to call a new bench.
         resume: the name or id of a stored one to go on with.
-        warnings: what ``look_around`` has found; None looks now.
 
     Raises:
         ResultsError: no such bench, one that another process writes to, or one of another build or machine.
@@ -209,7 +204,6 @@ def begin(
         except ResultsError:
             results.close(store)
             raise
-    looked = look_around(session) if warnings is None else warnings
     meta = Meta(
         id="",
         started_at="",
@@ -217,7 +211,7 @@ def begin(
         command=command,
         build=build,
         machine=here,
-        doubts={**measurement_warnings.warning_advice(session.doubts), **looked},
+        doubts=measurement_warnings.warning_advice(session.doubts),
         planned_runs=session.suite.n_runs,
         files=session.files,
         environment=switches(),

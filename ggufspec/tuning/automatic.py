@@ -174,7 +174,7 @@ def auto(asked: AutoOptions, sink: Sink = SILENT) -> Configuration:
     sink.say(f"looking for what may draft for {asked.target}")
     sources = find_sources(asked)
     sink.show(sources)
-    # a Hub that cannot be reached is tried again for most of a minute
+    # a Hub that cannot be reached is waited for
     deadline = deadline.without_network(since_s, sink, "search for drafters")
     deadline = _fetch(sources, asked, deadline, sink)
     benches.say_reading(identity.unread(sources.models), sink)
@@ -184,7 +184,7 @@ def auto(asked: AutoOptions, sink: Sink = SILENT) -> Configuration:
         return finished
     plan, outlook = attempt.plan, attempt.outlook
     sink.show(plan.session)
-    warnings = benches.check_machine(plan.session, sink)
+    benches.check_machine(plan.session, sink)
     if outlook is None:
         outlook = sink.finish(looking.forecast_configurations(plan))
         attempt.keep_outlook(outlook)
@@ -192,12 +192,7 @@ def auto(asked: AutoOptions, sink: Sink = SILENT) -> Configuration:
         sink.say("going on with the forecasts and the runs of an earlier attempt")
     sink.show(outlook)
     tuned = running.measure_and_keep(
-        plan,
-        outlook,
-        sink,
-        place=attempt.place_bench,
-        command=sink.command("auto", asked),
-        warnings=warnings,
+        plan, outlook, sink, place=attempt.place_bench, command=sink.command("auto", asked)
     )
     attempt.discard_outlook()
     return read_configuration(tuned.results.meta.id)

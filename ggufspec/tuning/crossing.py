@@ -11,7 +11,7 @@ Everything is one stored bench, which can be continued.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
 from ggufspec.analysis import LOOKS, CellSource, CrossoverCell, CrossoverMap, map_crossover
@@ -189,7 +189,6 @@ def begin_crossover(
     command: tuple[str, ...],
     name: str | None = None,
     resume: str | None = None,
-    warnings: Mapping[str, str] | None = None,
 ) -> ResultSet:
     """Open the bench of a step, and store the axes of the map in it; see ``measure.api.begin``.
 
@@ -200,7 +199,7 @@ def begin_crossover(
     """
     if step.resume is not None:
         name, resume = None, step.resume
-    opened = api.begin(step.session, command=command, name=name, resume=resume, warnings=warnings)
+    opened = api.begin(step.session, command=command, name=name, resume=resume)
     write_crossover_axes(plan.axes, opened.folder)
     if plan.rounds:
         profiles.keep_rounds(plan.rounds, opened.folder)
@@ -341,7 +340,7 @@ def crossover(asked: CrossoverOptions, sink: Sink = SILENT) -> CrossoverMap:
     plan = prepare_crossover(fetched, deadline)
     sink.show(plan.deadline)
     sink.show(plan.session)
-    session, warnings = api.identify_here(plan.session, sink)
+    session = api.identify_here(plan.session, sink)
     known = len(session.notes)
     plan = sink.finish(expect_cells(replace(plan, session=session), resume=asked.resume))
     for note in plan.session.notes[known:]:
@@ -350,9 +349,7 @@ def crossover(asked: CrossoverOptions, sink: Sink = SILENT) -> CrossoverMap:
 
     def measure(step: CrossoverStep) -> ResultSet:
         sink.say(f"{step.note} · {plan.deadline.describe_left()}")
-        opened = begin_crossover(
-            plan, step, command=command, name=asked.name, resume=asked.resume, warnings=warnings
-        )
+        opened = begin_crossover(plan, step, command=command, name=asked.name, resume=asked.resume)
         return api.run(step.session, opened, sink)
 
     return finish(measure_crossover(plan), measure)

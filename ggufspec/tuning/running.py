@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Mapping, Set
+from collections.abc import Callable, Generator, Set
 from dataclasses import dataclass, replace
 
 from ggufspec import machine, units
@@ -248,7 +248,7 @@ def tune(asked: TuneOptions, sink: Sink = SILENT) -> Tuned:
         InconclusiveError: nothing that was measured can be used.
         GgufspecError: something cannot work; failing runs of finalists are rows instead.
     """
-    plan, warnings = _begin(asked, sink)
+    plan = _begin(asked, sink)
     outlook = _look(plan, sink)
     names = iter((asked.name,) if asked.name is not None else ())
 
@@ -256,7 +256,7 @@ def tune(asked: TuneOptions, sink: Sink = SILENT) -> Tuned:
         return (next(names, None) if bench.confirms else None), bench.resume
 
     command = sink.command("tune", asked)
-    return measure_and_keep(plan, outlook, sink, place=place, command=command, warnings=warnings)
+    return measure_and_keep(plan, outlook, sink, place=place, command=command)
 
 
 @takes(TuneOptions)
@@ -268,11 +268,11 @@ def forecast_tuning(asked: TuneOptions, sink: Sink = SILENT) -> TuningForecast:
         NoInstallError: no library can trace, and no rounds forecast anything.
         GgufspecError: something cannot work.
     """
-    plan, _ = _begin(asked, sink, forecast_only=True)
+    plan = _begin(asked, sink, forecast_only=True)
     return _look(plan, sink, forecast_only=True)
 
 
-def _begin(asked: TuneOptions, sink: Sink, *, forecast_only: bool = False) -> tuple[Plan, Mapping[str, str]]:
+def _begin(asked: TuneOptions, sink: Sink, *, forecast_only: bool = False) -> Plan:
     """Download models, check what was asked for, know all files by their content, and look at the machine."""
     deadline = Deadline.start(asked.max_time, begun_s=sink.begun_s, run_share=RUN_SHARE)
     fetched, deadline = fetch_in_time(asked, deadline, sink)
@@ -291,7 +291,8 @@ def _begin(asked: TuneOptions, sink: Sink, *, forecast_only: bool = False) -> tu
     sink.show(plan.session)
     api.say_reading(unread_files(plan.session), sink)
     plan = identify(plan)
-    return plan, api.check_machine(plan.session, sink)
+    api.check_machine(plan.session, sink)
+    return plan
 
 
 def _look(plan: Plan, sink: Sink, *, forecast_only: bool = False) -> TuningForecast:
@@ -307,7 +308,6 @@ def measure_and_keep(
     *,
     place: Callable[[NextBench], tuple[str | None, str | None]],
     command: tuple[str, ...],
-    warnings: Mapping[str, str],
 ) -> Tuned:
     """Measure the finalists, start llama-server once with the choice, and store the configuration.
 
@@ -317,7 +317,6 @@ def measure_and_keep(
         sink: gets what is measured next, and the growing benches.
         place: returns the name of a new bench, and that of a stored one to go on with; each or None.
         command: stored with each bench.
-        warnings: about this machine, likewise.
 
     Raises:
         InconclusiveError: nothing that was measured can be used.
@@ -329,7 +328,7 @@ def measure_and_keep(
             sink.say(bench.note)
         sink.say(f"{_describe_bench(bench)} · {plan.deadline.describe_left()}")
         name, resume = place(bench)
-        opened = api.begin(bench.session, command=command, name=name, resume=resume, warnings=warnings)
+        opened = api.begin(bench.session, command=command, name=name, resume=resume)
         return api.run(bench.session, opened, sink)
 
     tuned = finish(measure_finalists(plan, outlook), measure)

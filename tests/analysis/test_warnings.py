@@ -62,7 +62,7 @@ def test_every_warning_has_advice() -> None:
     ],
 )
 def test_before(threads: int, busy: float, found: tuple[MeasurementWarning, ...]) -> None:
-    assert warnings.before(values.MACHINE, threads=threads, busy_cores=busy) == found
+    assert warnings.before(values.MACHINE.cores, threads=threads, busy_cores=busy) == found
 
 
 @pytest.mark.parametrize(

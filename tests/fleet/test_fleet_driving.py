@@ -68,7 +68,7 @@ def benches_of_hosts() -> dict[str, ResultSet]:
 def local_cells() -> Counter[CellKey]:
     """Return the cells of the same plan on one machine."""
     session = FakeNode(host="local").session
-    *_, bench = api.record(session, api.begin(session, command=(), name="local", warnings={}))
+    *_, bench = api.record(session, api.begin(session, command=(), name="local"))
     return cells(bench)
 
 

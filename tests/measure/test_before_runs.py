@@ -157,6 +157,15 @@ def test_more_threads_than_cores_are_warned_of_before_the_first_run(llama: Path)
     assert name in _warned("sweep", *words[1:-1], "-t", f"1,{machine.usable_cores() + 1}", "--dry-run")
 
 
+def test_what_other_programs_do_before_the_first_run_is_said_and_not_stored(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "busy_cores", lambda watch: 1.0)
+    done = shell.here(*QUICK)
+    assert "processor: " in done.stderr
+    assert MeasurementWarning.BUSY_MACHINE.value not in results.load().meta.doubts
+
+
 def test_models_that_may_be_swapped_are_asked_about(llama: Path) -> None:
     swapped = _warned("bench", "-m", DRAFTER, "-md", TARGET, *SHORT)
     assert (

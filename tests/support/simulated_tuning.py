@@ -39,4 +39,4 @@ def simulate_tuning(
     forecast = lambda plan, forecast_only: finished(tuned.outlook)  # noqa: E731
     monkeypatch.setattr(looking, "forecast_configurations", forecast)
     monkeypatch.setattr(launching, "serve", lambda plan, tuned: serve(tuned))
-    monkeypatch.setattr(api, "check_machine", lambda session, sink: {})
+    monkeypatch.setattr(api, "check_machine", lambda session, sink: None)

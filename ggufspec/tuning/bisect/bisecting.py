@@ -310,7 +310,6 @@ def _measure(asked: BisectOptions, bisection: Bisection, step: Measure, builds: 
             command=sink.command("bisect", asked),
             name=name if is_new else None,
             resume=None if is_new else name,
-            warnings={},
         )
         bench = api.run(session, opened, sink)
         return read_trial(step.places, bench, bisection.quantity, step.repeats)
