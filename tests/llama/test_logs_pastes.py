@@ -111,16 +111,13 @@ SOURCE_PASTES = LOGS / "pastes"
 TOKENS = 34
 
 
-def test_a_path_a_text_bytes_and_open_files_are_the_same_log() -> None:
+def test_sources_of_one_or_more_runs() -> None:
     text = LOG.read_text()
     with LOG.open() as as_text, LOG.open("rb") as as_bytes:
         sources: list[Source] = [LOG, str(LOG), text, text.encode(), as_text, as_bytes, io.StringIO(text)]
         samples = [ggufspec.parse(source) for source in sources]
     assert samples == [samples[0]] * len(sources)
     assert samples[0].gen_tokens == TOKENS
-
-
-def test_a_list_gives_a_sample_of_each_run() -> None:
     paste = SOURCE_PASTES / "two-blocks.txt"
     assert [sample.n_draft for sample in ggufspec.parse([LOG, paste])] == [4, 3, 8]
     assert ggufspec.parse([]) == []
@@ -129,12 +126,9 @@ def test_a_list_gives_a_sample_of_each_run() -> None:
     assert "list" in caught.value.hint
 
 
-def test_a_warning_says_where_uncertain_figures_are_from() -> None:
+def test_uncertain_figures_and_failures_are_told() -> None:
     with pytest.warns(UserWarning, match="lines 1-8"):
         assert ggufspec.parse((SOURCE_PASTES / "block-hello.txt").read_text()).gen_tps == pytest.approx(2.576)
-
-
-def test_a_failed_run_has_its_status() -> None:
     log = LOGS / "0.3.36" / "plain-missing-model.log"
     assert ggufspec.parse(log).status is Status.LOAD_FAILED
 
@@ -177,7 +171,7 @@ FIGURES = (
     *("n_draft", "n_drafted", "n_accepted", "n_rounds", "load_ms", "target"),
 )
 WITH_FIGURES = [
-    log for log in sorted(LOGS.glob("*/*.log")) if json.loads(log.with_suffix(".json").read_text())["gen_tps"]
+    log for log in sorted(LOGS.glob("*/*.log")) if "gen_tps" in log.with_suffix(".json").read_text()
 ]
 UNHURRIED = settings(deadline=None, max_examples=25)  # busy machines are no failures
 

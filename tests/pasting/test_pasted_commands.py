@@ -13,15 +13,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import ggufspec
+from ggufspec.domain import Program
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.install.options import parse_help
 from ggufspec.options import BenchOptions, TuneOptions
 from ggufspec.pasting import PastedCommand, command_of_words, find_commands, flags, read_command
-from tests.support import command_lines
+from tests.support import command_lines, fakes
 
-TESTS = Path(__file__).parents[1]
-COMMANDS = tomllib.loads((TESTS / "pasting" / "commands.toml").read_text())["command"]
-TODAY = parse_help((TESTS / "help" / "0.3.36" / "llama-server.txt").read_text(), plain=False)
+COMMANDS = tomllib.loads(Path(__file__).with_name("commands.toml").read_text())["command"]
+TODAY = fakes.recorded_install("0.3.36").programs[Program.SERVER].options
 SEEDED = "SECRET"
 
 
@@ -136,17 +135,8 @@ def test_variables_that_name_programs_or_libraries_are_never_set(name: str) -> N
 _PIECES = st.sampled_from(
     [
         *(
-            "llama-server",
-            "main",
-            "docker run",
-            "-m a.gguf",
-            "--api-key",
-            "-fa",
-            "-ngl",
-            "-1",
-            "--",
-            "=",
-            "\0",
+            *("llama-server", "main", "docker run", "-m a.gguf", "--api-key", "-fa", "-ngl", "-1", "--"),
+            *("=", "\0"),
         ),
         *(
             "'",
@@ -169,16 +159,8 @@ _PIECES = st.sampled_from(
             "&",
         ),
         *(
-            "\n",
-            " ",
-            "cmd: ",
-            "command:\n  - ",
-            "image: x/llama.cpp:server\n",
-            "- ",
-            "&a [*a]",
-            "*a",
-            "{",
-            "]",
+            *("\n", " ", "cmd: ", "command:\n  - ", "image: x/llama.cpp:server\n", "- ", "&a [*a]", "*a"),
+            *("{", "]"),
         ),
         *("ExecStart=", "Environment=", "[Service]\n", "[*]\n", "%h", "%", "sh -c '", "-v", "a:b", "cd ~\n"),
         *("volumes: 3\n", "env: x\n", "macros: 1\n", "LLAMA_ARG_CTX_SIZE=8\n", "~nobody", "\u2028", "\t"),
@@ -202,13 +184,10 @@ def test_aliases_of_yaml_do_not_grow() -> None:
     assert read_command(command).values == {"target": "a.gguf"}
 
 
-def test_every_flag_of_todays_server_is_known() -> None:
+def test_every_flag_and_variable_of_todays_server_is_known() -> None:
     models = re.compile(r"--(?:fim|gpt-oss|embd|vision)-.+|-dr|--docker-repo")  # that llama.cpp chooses
     unknown = {flag for flag in TODAY.help if not flags.is_known(flag) and not models.fullmatch(flag)}
     assert unknown == {"--spec-synth-len"}
-
-
-def test_every_variable_of_todays_server_is_known() -> None:
     variables = {variable for flag in TODAY.help if (variable := TODAY.variable(flag))}
     listed = {name for name in variables if name.startswith("LLAMA_ARG_")}
     assert len(listed) > 100
@@ -223,11 +202,12 @@ def test_a_translated_flag_is_gone_and_its_translation_is_there(flag: str) -> No
     assert today is None or today.split()[0] in TODAY.help
 
 
-@pytest.mark.parametrize(
-    "era", ["0.2.63/speculative", "0.3.2/llama-speculative", "0.3.16/llama-server", "0.3.24/llama-server"]
-)
-def test_what_an_era_called_its_drafting_is_read(era: str) -> None:
-    listed = parse_help((TESTS / "help" / f"{era}.txt").read_text(), plain=False)
+ERAS = {"0.2.63": Program.TREE, "0.3.2": Program.TREE, "0.3.16": Program.SERVER, "0.3.24": Program.SERVER}
+
+
+@pytest.mark.parametrize(("build", "program"), ERAS.items())
+def test_what_an_era_called_its_drafting_is_read(build: str, program: Program) -> None:
+    listed = fakes.recorded_install(build).programs[program].options
     named = {flag for flag in listed.help if "draft" in flag}
     assert named
     assert all(flags.is_known(flag) for flag in named)

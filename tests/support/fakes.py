@@ -115,12 +115,11 @@ def program(
     devices: str = NO_DEVICE,
 ) -> Path:
     """Write one executable: it answers --version, --help and --list-devices, and else runs ``body``."""
-    help_text = HELP / "0.3.36" / f"{help_from}.txt"
     return script(
         path,
         f"""case "$1" in
   --version) printf %s {shlex.quote(version)} >&2; exit 0;;
-  --help) cat {shlex.quote(str(help_text))}; exit 0;;
+  --help) cat {shlex.quote(str(recorded_help("0.3.36", help_from)))}; exit 0;;
   --list-devices) printf 'Available devices:\\n%s\\n' {shlex.quote(devices)}; exit 0;;
 esac
 {body}""",
@@ -135,15 +134,21 @@ def install(folder: Path, *, plain: str = PLAIN, drafting: str = DRAFTING, devic
     return folder
 
 
+def recorded_help(build: str, program: str) -> Path | None:
+    """The recorded --help of a build's program; its file has the names of all programs that list the same."""
+    return next((file for file in (HELP / build).iterdir() if program in file.stem.split("+")), None)
+
+
 @functools.cache  # reading its helps takes 5 ms
 def recorded_install(build: str, backend: str | None = "cpu") -> Install:
     """The install whose programs have the options of a recorded build; nothing can be started."""
     programs = {}
     for program, names in NAMES.items():
         for name in names:  # "llama serve" is not recorded: it prints what llama-server does
-            file = HELP / build / f"{name}.txt"
-            if file.is_file() and not (program is Program.PLAIN and "--show-timings" in file.read_text()):
-                options = parse_help(file.read_text(), plain=program is Program.PLAIN)
+            file = recorded_help(build, name)
+            text = file.read_text() if file else ""
+            if text and not (program is Program.PLAIN and "--show-timings" in text):
+                options = parse_help(text, plain=program is Program.PLAIN)
                 programs[program] = Executable(path=Path(name), options=options)
                 break
     return Install(
