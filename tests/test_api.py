@@ -18,10 +18,7 @@ from ggufspec.errors import GgufspecError
 from tests.support import fakes, hub_client, published, swept, values
 from tests.support.hub_server import Hub
 
-
-@pytest.fixture(autouse=True)
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama")))
+pytestmark = pytest.mark.usefixtures("llama")
 
 
 def test_bench_load_summary_and_runs() -> None:
@@ -37,12 +34,9 @@ def test_bench_load_summary_and_runs() -> None:
     assert len(ggufspec.runs(results)) == len(results.runs)
 
 
-def test_bench_takes_a_request_too() -> None:
+def test_calls_take_requests_and_text() -> None:
     request = ggufspec.BenchOptions(pair="demo", prompt=("Once",), n_predict=32, repeats=1, warmup=0)
     assert len(ggufspec.bench(request).current) == 3
-
-
-def test_parse_reads_text() -> None:
     sample = ggufspec.parse(fakes.DRAFTING_LOG)
     assert isinstance(sample, ggufspec.Sample)
     assert (sample.n_drafted, sample.n_accepted, sample.accept_rate) == (24, 18, 0.75)
@@ -127,9 +121,7 @@ def test_plan_check_and_whatif_answer_with_values() -> None:
         ("board", {"bundles": "x", "verfiy": True}, "did you mean 'verify'"),
     ],
 )
-def test_an_unknown_option_is_a_type_error_with_the_nearest_name(
-    name: str, options: dict[str, object], message: str
-) -> None:
+def test_an_unknown_option_is_a_type_error(name: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         getattr(ggufspec, name)(**options)
 

@@ -75,9 +75,7 @@ def test_a_damaged_database_costs_time_and_nothing_else(tmp_path: Path, content:
     assert digests.of_file(file).sha256 == _sha256(b"one")
 
 
-def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_cache_costs_time_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "occupied").write_text("a file where the folder should be")
     monkeypatch.setenv("GGUFSPEC_CACHE", str(tmp_path / "occupied" / "cache"))
     file = tmp_path / "model.gguf"

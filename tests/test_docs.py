@@ -133,12 +133,9 @@ def test_the_readme_is_one_screen_of_narrow_blocks() -> None:
     assert max(map(len, shown)) <= 100
 
 
-def test_every_outcome_is_explained() -> None:
+def test_outcomes_and_citation_are_current() -> None:
     page = (DOCS / "measuring.md").read_text(encoding="utf-8")
     assert not [outcome for outcome in (*Status, *RunProblem) if f"`{outcome.value}`" not in page]
-
-
-def test_the_citation_names_this_version() -> None:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {importlib.metadata.version('ggufspec')}\n" in citation
 
@@ -250,9 +247,7 @@ def test_what_follows_from_another_speed_is_like_what_is_shown() -> None:
         (PLANNED, "5 arms with 2 baselines", "5 rows, 2 blocks", None),
     ],
 )
-def test_another_text_is_found_whatever_the_speed(
-    shown: tuple[str, ...], old: str, new: str, missing: int | None
-) -> None:
+def test_another_text_is_found(shown: tuple[str, ...], old: str, new: str, missing: int | None) -> None:
     printed = "\n".join(shown)
     assert old in printed
     changed = unlike(shown, printed.replace(old, new))

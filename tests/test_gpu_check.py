@@ -15,18 +15,9 @@ import numpy as np
 import pytest
 
 from ggufspec.errors import ModelFileError, OutOfMemoryError
+from tests.support.scripted import Clock
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
-
-
-class Clock:
-    """Seconds that pass only where a step says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

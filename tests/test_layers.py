@@ -29,16 +29,8 @@ ROOMS = (
     *("domain", "options", "pasting", "stats", "machine", "llama", "modelfiles", "prompts", "engines"),
     "serving",
     *(
-        "results",
-        "forecast",
-        "analysis",
-        "measure",
-        "tuning",
-        "report",
-        "console",
-        "doctor",
-        "publishing",
-        "fleet",
+        *("results", "forecast", "analysis", "measure", "tuning", "report", "console", "doctor"),
+        *("publishing", "fleet"),
     ),
     "api",
     "cli",
@@ -148,12 +140,9 @@ def exports(name: str) -> set[str]:
     return {imported.name for imported in imports_of(FILES[name]) if imported.name}
 
 
-def test_every_room_and_module_has_its_place() -> None:
+def test_rooms_have_places_and_imports_point_down() -> None:
     assert {path.parts[0] for path in PATHS if len(path.parts) > 1} == {*ROOMS} - {"api"}
     assert {path.stem for path in PATHS if len(path.parts) == 1} == MODULES | {"__init__", "__main__", "api"}
-
-
-def test_imports_point_down() -> None:
     assert not {str(path): above for path in PATHS if (above := upward(path, imports_of(path)))}
 
 
@@ -230,14 +219,7 @@ COMMANDS = "from ggufspec import cli; [cli.cli.get_command(None, name) for name 
 @pytest.mark.parametrize("words", ["import ggufspec", "import ggufspec.cli", COMMANDS])
 def test_start_up_is_light(words: str) -> None:
     heavy = (
-        "ggufspec.domain",
-        "pandas",
-        "numpy",
-        "rich",
-        "huggingface_hub",
-        "httpx2",
-        "jinja2",
-        "llama_cpp",
+        *("ggufspec.domain", "pandas", "numpy", "rich", "huggingface_hub", "httpx2", "jinja2", "llama_cpp"),
         "unearth",
     )
     code = f"{words}; import sys; print(*sys.modules)"

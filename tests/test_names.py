@@ -41,14 +41,11 @@ def _options() -> Iterator[tuple[str, click.Option]]:
                 yield path, param
 
 
-def test_an_option_has_one_name_in_all_commands() -> None:
+def test_an_option_has_one_name_and_a_name_one_option() -> None:
     names: dict[str, set[tuple[str, ...]]] = {}
     for _, option in _options():
         names.setdefault(option.name or "", set()).add((*option.opts, *option.secondary_opts))
     assert {name for name, forms in names.items() if len(forms) > 1} <= SHORTHANDS
-
-
-def test_a_name_is_one_option_in_all_commands() -> None:
     meanings: dict[str, set[str | None]] = {}
     for _, option in _options():
         for name in (*option.opts, *option.secondary_opts):

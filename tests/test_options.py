@@ -139,9 +139,7 @@ def test_words_are_read_as_the_options_that_they_were_made_of(path: str, data: s
 
 
 @pytest.mark.parametrize("path", ALL)
-def test_a_short_help_has_what_most_people_need_and_the_long_one_everything(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_short_help_has_what_most_people_need(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     short, complete = (
         CliRunner().invoke(cli, [*path.split(), flag]).output for flag in ("--help", "--help-all")
@@ -288,9 +286,7 @@ def test_the_functions_of_notebooks_have_the_options_of_their_commands(name: str
     assert all(f"    {key}: " in function.__doc__ for key, field in fields.items() if field.python)
 
 
-def test_a_configuration_becomes_the_options_that_measure_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_configurations_become_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fakes.install(tmp_path / "llama")
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
     asked = BenchOptions(pair="demo", ngl=3, kv_type="q8_0", flash_attn="on", threads=2, prompt="Hi")
@@ -324,9 +320,7 @@ def test_commands_are_listed_by_group() -> None:
 
 
 @pytest.mark.parametrize(("columns", "longest"), [(80, 80), (100, 100), (110, 110), (200, 110)])
-def test_help_uses_the_terminal_up_to_110_columns(
-    monkeypatch: pytest.MonkeyPatch, columns: int, longest: int
-) -> None:
+def test_help_uses_up_to_110_columns(monkeypatch: pytest.MonkeyPatch, columns: int, longest: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     lines = shell.here("bench", "--help-all").stdout.splitlines()
     assert longest - 12 < max(map(len, lines)) <= longest

@@ -199,9 +199,7 @@ def test_capture_gives_up_after_its_time() -> None:
 @pytest.mark.parametrize(
     ("word", "reason"), [("x" * 200_000, "Argument list too long"), ("a\0b", "embedded null byte")]
 )
-def test_a_child_that_cannot_be_started_is_an_error_with_a_reason(
-    tmp_path: Path, word: str, reason: str
-) -> None:
+def test_a_child_that_cannot_start_is_an_error_with_a_reason(tmp_path: Path, word: str, reason: str) -> None:
     n_open = len(psutil.Process().open_files())
     with pytest.raises(ChildCrashedError, match=f"cannot start echo: .*{reason}"):
         proc.run(["echo", word], stdout=tmp_path / "out")

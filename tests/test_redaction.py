@@ -69,12 +69,8 @@ def test_published_texts_keep_their_words(text: str, shown: str | None) -> None:
 
 
 AROUND = (
-    "{}",
-    "the key is {}, said nobody",
-    "/srv/models/{}/t.gguf",
-    "/srv/my_{}.gguf",
-    "https://example.org/{}/x?key={}",
-    "https://example.org/?next=%2F{}",
+    *("{}", "the key is {}, said nobody", "/srv/models/{}/t.gguf", "/srv/my_{}.gguf"),
+    *("https://example.org/{}/x?key={}", "https://example.org/?next=%2F{}"),
     '{{"text": "one\\n{}"}}',
     "\x1b[32m{}\x1b[0m",
     "NAME={}",
@@ -148,9 +144,7 @@ def test_no_command_shows_a_login_or_a_signature(guarded: Hub, home: Path, flag:
         assert [secret for secret in SECRETS if secret.encode() in text] == []
 
 
-def test_a_traceback_in_a_notebook_shows_none_either(
-    hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notebooks_traceback_shows_none(hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ggufspec.modelfiles.hub.client.FIRST_PAUSE_S", 0)
     hub.faults = [Fault(where="file=t", status=503, headers={"Retry-After": "0"}, times=99)]
     reference = hub_package.parse_reference(TARGET, {})
@@ -194,9 +188,7 @@ def test_a_token_that_cannot_be_sent_is_refused_without_it(token: str) -> None:
 @pytest.mark.parametrize(
     "endpoint", ["host", "bob:s3cr3t@host", "http://bob:pa/ss@host", "http://host:pass", "ftp://a"]
 )
-def test_an_endpoint_that_is_no_address_is_refused_without_it(
-    monkeypatch: pytest.MonkeyPatch, endpoint: str
-) -> None:
+def test_a_wrong_endpoint_is_refused_without_it(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
     access = hub_package.Access()
     assert (access.host, access.site) == ("HF_ENDPOINT", "HF_ENDPOINT")
@@ -246,24 +238,10 @@ TOKEN_OF_A_CHILD = "hf_" + "a1B2c3D4" * 4
 @pytest.mark.parametrize(
     "name",
     [
-        "HF_TOKEN",
-        "HUGGING_FACE_HUB_TOKEN",
-        "hf_token",
-        "HFTOKEN",
-        "GITHUB_PAT",
-        "OPENAI_API_KEY",
-        "OPENAI_APIKEY",
-        "AWS_SECRET_ACCESS_KEY",
-        "AWS_ACCESS_KEY_ID",
-        "PGPASSWORD",
-        "MYSQL_PWD",
-        "SMTP_PASS",
-        "GPG_PASSPHRASE",
-        "npm_config_//registry.example/:_authToken",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "PIP_CLIENT_SECRET",
-        "SESSION_COOKIE",
-        "SENTRY_DSN",
+        *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "hf_token", "HFTOKEN", "GITHUB_PAT", "OPENAI_API_KEY"),
+        *("OPENAI_APIKEY", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "PGPASSWORD", "MYSQL_PWD"),
+        *("SMTP_PASS", "GPG_PASSPHRASE", "npm_config_//registry.example/:_authToken"),
+        *("GOOGLE_APPLICATION_CREDENTIALS", "PIP_CLIENT_SECRET", "SESSION_COOKIE", "SENTRY_DSN"),
     ],
 )
 def test_names_of_secrets_are_recognized(name: str) -> None:

@@ -45,13 +45,10 @@ def test_each_setting_has_its_variable(line: str, variable: str, value: str) -> 
     assert translate(f"{line}\n")[variable] == value
 
 
-def test_the_environment_wins_over_the_command_and_the_command_over_the_file() -> None:
+def test_settings_of_pip_are_read() -> None:
     lines = [":env:.index-url='https://c'", "install.index-url='https://b'", "global.index-url='https://a'"]
     assert translate("\n".join(lines))["UV_DEFAULT_INDEX"] == "https://c"
     assert translate("\n".join(lines[1:]))["UV_DEFAULT_INDEX"] == "https://b"
-
-
-def test_settings_of_other_commands_and_unrelated_ones_are_left_out() -> None:
     lines = ["download.index-url='https://other'", "global.disable-pip-version-check='1'"]
     assert translate("\n".join(lines)) == translate("")
 

@@ -69,27 +69,18 @@ def test_counts_are_added_before_they_are_divided() -> None:
     )
 
 
-def test_the_mean_length_is_what_the_positions_add_up_to() -> None:
+def test_shares_by_position_are_of_all_drafts() -> None:
     found = acceptance.of([RUN, SHORT, TRACED])
     assert found.mean_accepted_length == pytest.approx(1 + sum(found.by_position))
-
-
-def test_conditional_shares_multiply_to_the_unconditional_ones() -> None:
     found = acceptance.of([TRACED])
     product = 1.0
     for share, conditional in zip(found.by_position, found.conditional, strict=True):
         product *= conditional
         assert share == pytest.approx(product)
-
-
-def test_a_draft_that_nobody_got_through_has_no_conditional_share_behind_it() -> None:
     run = replace(RUN, n_drafted=20, n_accepted=3, gen_tokens=8, n_rounds=5, accepted_at=(2, 1, 0, 0))
     found = acceptance.of([run])
     assert found.by_position == (2 / 5, 1 / 5, 0.0, 0.0)
     assert found.conditional == (2 / 5, 1 / 2, 0.0)
-
-
-def test_all_drafts_in_vain() -> None:
     run = replace(RUN, n_accepted=0, gen_tokens=4, accepted_at=(0, 0, 0))
     found = acceptance.of([run])
     assert (found.accept_rate, found.mean_accepted_length, found.coverage) == (0.0, 1.0, 0.0)
@@ -137,23 +128,17 @@ def test_nothing_drafted_is_nothing_to_accept(runs: list[Sample]) -> None:
     assert acceptance.of(runs) is None
 
 
-def test_positions_follow_from_rounds_of_different_lengths() -> None:
+def test_rounds_without_a_draft_are_rounds_but_no_drafts() -> None:
     rounds = (Round(4, 4), Round(1, 1), Round(0, 0), Round(3, 0))
     run = Sample(status=Status.OK, gen_tokens=9, n_drafted=8, n_accepted=5, rounds=rounds)
     assert acceptance.accepted_at_of(run) == (2, 1, 1, 1)
     found = acceptance.of([run])
     assert found.n_rounds == 4
-
-
-def test_rounds_without_a_draft_are_rounds_but_no_drafts() -> None:
-    """Some servers of 2025 evaluate the target alone after every draft."""
+    # some servers of 2025 evaluate the target alone after every draft
     every_other = tuple(each for one in ROUNDS for each in (one, Round(0, 0)))
     found, without = (acceptance.of([replace(TRACED, rounds=rounds)]) for rounds in (every_other, ROUNDS))
     assert (found.n_rounds, found.n_drafts, found.mean_accepted_length) == (8, 4, 2.0)
     assert (found.by_position, found.conditional) == (without.by_position, without.conditional)
-
-
-def test_tokens_per_round_and_per_draft_differ_where_rounds_have_no_draft() -> None:
     idle = replace(TRACED, rounds=(*ROUNDS, Round(0, 0), Round(0, 0)))
     counts = acceptance.of([idle])
     assert counts.mean_accepted_length == pytest.approx(1 + 8 / 6)
@@ -214,26 +199,17 @@ def _arm(gains: Mapping[str, float], categories: Mapping[str, str | None], repea
     return _drafting(_bench(gains, categories, repeats))
 
 
-def test_categories_that_differ_are_named_with_their_gains() -> None:
+def test_categories_that_differ_are_named() -> None:
     gains = {"c1": 1.55, "c2": 1.55, "p1": 1.05, "p2": 1.05}
     arm = _arm(gains, {"c1": "code", "c2": "code", "p1": "prose", "p2": "prose"})
     found = differing_gains(arm)
     assert [gain.name for gain in found] == ["code", "prose"]
     assert [gain.ratio for gain in found] == pytest.approx([1.55, 1.05], rel=0.02)
-
-
-def test_each_file_is_a_category_of_its_own_name() -> None:
     found = differing_gains(_arm({"code.txt": 1.55, "prose.txt": 1.05}, {}))
     assert [gain.name for gain in found] == ["code.txt", "prose.txt"]
-
-
-def test_files_stand_beside_the_categories_of_a_suite() -> None:
     gains = {"c1": 1.5, "c2": 1.5, "s1": 1.4, "mine.txt": 1.0}
     found = differing_gains(_arm(gains, {"c1": "code", "c2": "code", "s1": "story"}))
     assert [gain.name for gain in found] == ["code", "story", "mine.txt"]
-
-
-def test_prompts_of_a_single_category_are_compared_themselves() -> None:
     found = differing_gains(_arm({"a": 1.5, "b": 1.0}, {"a": "code", "b": "code"}))
     assert [gain.name for gain in found] == ["a", "b"]
 
@@ -275,9 +251,7 @@ def test_a_sentence_names_the_files_that_differ() -> None:
         ({"code": 1.9, "prose": 1.5}, None),
     ],
 )
-def test_what_was_found_of_categories_is_a_policy_where_it_differs(
-    gains: dict[str, float], said: str | None
-) -> None:
+def test_categories_that_differ_are_a_policy(gains: dict[str, float], said: str | None) -> None:
     named = {f"{category}{number}": category for category in gains for number in range(3)}
     found = overview(_bench({prompt: gains[category] for prompt, category in named.items()}, named, 4))
     rounded = re.sub(r"(\d\.\d)\d×", r"\g<1>0×", found)

@@ -300,16 +300,13 @@ def test_answers_of_very_unequal_length_are_warned_of() -> None:
     assert drafting.work_gain == pytest.approx(1.5, rel=0.02)
 
 
-def test_drafting_without_its_baseline_has_no_speedup() -> None:
+def test_baselines_and_reruns_are_found() -> None:
     other = values.run(Role.DRAFTING, draft=3)
     other = replace(other, spec=replace(other.spec, threads=1))
     bench = values.bench(values.run(), other)
     *_, arm = arms.group(bench)
     assert (arm.baseline, arm.gain) == (None, None)
     assert arm.rate is not None
-
-
-def test_a_rerun_replaces_the_disturbed_run() -> None:
     disturbed = replace(values.run(tps=20.0), doubts=("busy-machine",))
     (arm,) = arms.group(values.bench(disturbed, replace(values.run(tps=50.0), rerun=1)))
     assert arm.rates == {("p1", 0): pytest.approx(50.0)}

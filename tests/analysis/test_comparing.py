@@ -140,17 +140,11 @@ def test_both_directions_mirror_each_other() -> None:
     a, b = _bench(), _bench(0.9)
     there, back = comparing.compare(a, b).rows[1].change, comparing.compare(b, a).rows[1].change
     assert there.ratio.value * back.ratio.value == pytest.approx(1.0)
-
-
-def test_one_repeat_gives_the_ratio_alone() -> None:
     (target, _) = comparing.compare(_in_turn(0.9, repeats=1)).rows
     assert target.change.ratio.lo is None
     assert target.change.verdict is SpeedVerdict.UNDECIDED
     with pytest.raises(InconclusiveError, match="one repeat"):
         guarding.guard(comparing.compare(_in_turn(0.9, repeats=1)), 0.02)
-
-
-def test_a_bench_of_one_build_is_not_compared_with_itself() -> None:
     with pytest.raises(ResultsError, match=r"has 1 llama\.cpp, and two are compared"):
         comparing.compare(_bench())
 
@@ -248,16 +242,13 @@ def test_few_guards_fail_without_a_loss() -> None:
     assert slower["failed"] >= 57
 
 
-def test_what_differs_is_said() -> None:
+def test_what_differs_and_what_is_missing_is_said() -> None:
     other = _bench(change=lambda run: replace(run, spec=replace(run.spec, threads=1)))
     compared = comparing.compare(_bench(), other)
     assert compared.differences == {"threads": ("2", "1")}
     text = comparison(compared, _bench().meta, other.meta)
     assert "threads: 2 → 1" in text
     assert "overall" not in text
-
-
-def test_arms_that_one_bench_lacks_are_named() -> None:
     more = values.bench(*_bench().runs, *(values.run(Role.DRAFTER, prompt=p, tps=900.0) for p in PROMPTS))
     compared = comparing.compare(_bench(), more)
     assert len(compared.rows) == 2

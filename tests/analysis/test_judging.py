@@ -120,26 +120,17 @@ SLOWER, SAME = values.judgement(0.7), values.judgement(1.0, 0.005)
 OPEN = values.judgement(1.2, 0.4)
 
 
-def test_only_what_was_found_to_be_faster_is_drafted_with() -> None:
+def test_only_what_was_found_is_said() -> None:
     ranking = _ranked(FASTER, OPEN, FASTEST, SLOWER)
     assert (ranking.drafts, ranking.best) == (True, 2)
     assert ranking.judgement.family == 4
     assert _ranked(values.judgement(3.0, 2.5), FASTER).best == 1
-
-
-def test_one_undecided_arm_keeps_everything_open() -> None:
     ranking = _ranked(SLOWER, OPEN, SAME)
     assert (ranking.verdict, ranking.drafts, ranking.best) == (SpeedVerdict.UNDECIDED, False, 1)
-
-
-def test_only_where_all_are_decided_it_is_said_not_to_draft() -> None:
     both = _ranked(SLOWER, SAME)
     assert (both.verdict, both.best) == (SpeedVerdict.SAME, 1)
     assert _ranked(SLOWER).verdict is SpeedVerdict.SLOWER
     assert _ranked().verdict is SpeedVerdict.UNDECIDED
-
-
-def test_another_text_is_never_recommended() -> None:
     other = values.judgement(1.6, text_differs=True)
     assert not other.pays
     assert _ranked(other) == Ranking(verdict=SpeedVerdict.UNDECIDED, best=None, judgement=None)
@@ -170,19 +161,13 @@ def _improvable(bench: ResultSet, wished: float) -> bool:
     return review.improvable(groups, [arm.spec for arm in groups], wished)
 
 
-def test_precise_speedups_want_nothing() -> None:
+def test_repeats_help_against_noise_alone() -> None:
     groups = arms.group(_bench(noise=0.001, between=0.0))
     assert review.wanting(groups, 0.02) == {}
-
-
-def test_noise_can_be_repeated_away() -> None:
     bench = _bench(noise=0.05, between=0.0)
     (needed,) = review.wanting(arms.group(bench), 0.01).values()
     assert needed.repeats > 3
     assert _improvable(bench, 0.01)
-
-
-def test_differences_between_prompts_cannot() -> None:
     bench = _bench(noise=0.001, between=0.2)
     (needed,) = review.wanting(arms.group(bench), 0.02).values()
     assert needed.repeats is None

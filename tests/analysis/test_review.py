@@ -77,9 +77,7 @@ def test_failures_and_texts_are_counted() -> None:
         (Difference(at_char=5, at_token=1), TextAudit(tokens=9), "did not find its own text again"),
     ],
 )
-def test_texts_that_nobody_judged_name_the_cause(
-    difference: Difference, audit: TextAudit | None, cause: str
-) -> None:
+def test_texts_not_judged_name_the_cause(difference: Difference, audit: TextAudit | None, cause: str) -> None:
     drafting = values.run(Role.DRAFTING, draft=3)
     unjudged = replace(drafting, text_identical=False, difference=difference, audit=audit)
     found = review.warnings(values.bench(values.run(), unjudged))

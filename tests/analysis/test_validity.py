@@ -40,9 +40,7 @@ def _call(arguments: str, name: str = "count") -> str:
         (CHAT | {"tools": [TOOL]}, _call('{"n": 3}', "add"), False),
     ],
 )
-def test_an_answer_has_the_form_that_was_asked_for(
-    asked: dict[str, Any], text: str, valid: bool | None
-) -> None:
+def test_an_answer_has_the_requested_form(asked: dict[str, Any], text: str, valid: bool | None) -> None:
     request = Request.of(asked)
     assert request is not None
     assert validity.is_valid(request, text) is valid

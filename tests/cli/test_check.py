@@ -45,18 +45,12 @@ def _check(*words: str) -> Result:
     return CliRunner().invoke(cli, ["check", *words])
 
 
-def test_a_pair_is_checked_by_name() -> None:
+def test_a_pair_is_named_in_any_way() -> None:
     result = _check("demo")
     assert (result.stdout, result.exit_code) == (ACCEPTED, 0)
-
-
-def test_models_are_named_as_for_a_bench() -> None:
     for words in (("--pair", "demo"), ("-m", "demo:target", "-md", "demo:drafter"), ()):
         result = _check(*words)
         assert (result.stdout, result.exit_code) == (ACCEPTED, 0)
-
-
-def test_halves_of_pairs_and_paths_are_models() -> None:
     assert _check("demo:target", "demo:drafter").stdout == ACCEPTED
     assert "2048 tokens" in _check("demo:drafter", "demo:target").stdout
 

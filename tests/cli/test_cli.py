@@ -236,9 +236,7 @@ def test_a_prompt_file_with_a_nul_is_refused_by_its_name(
     ("ending", "code"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -signal.SIGKILL)],
 )
-def test_an_interrupted_bench_loses_nothing_and_leaves_nothing(
-    tmp_path: Path, ending: signal.Signals, code: int, scratch: Path
-) -> None:
+def test_an_interrupt_loses_no_run(tmp_path: Path, ending: signal.Signals, code: int, scratch: Path) -> None:
     pids = tmp_path / "pids"
     hangs = f"{shell.note(pids)}exec sleep 600\n"
     slow = fakes.install(tmp_path / "slow", **fakes.AT_ONCE | {"drafting": hangs})
@@ -276,9 +274,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("ending", "again"), [(signal.SIGINT, False), (signal.SIGHUP, True)])
-def test_an_interrupt_takes_servers_and_their_files_along(
-    llama: Path, scratch: Path, ending: signal.Signals, again: bool
-) -> None:
+def test_an_interrupt_ends_servers(llama: Path, scratch: Path, ending: signal.Signals, again: bool) -> None:
     fake_server.program(llama / "llama-server")
     words = ("bench", "--pair", "demo", "-p", "@hang", "-n", "32", "-t", "1", "--engine", "server")
     bench = shell.start(*words, "--draft", "3,5", "--name", "n")
@@ -362,19 +358,8 @@ def test_the_command_that_is_printed_goes_on(tmp_path: Path) -> None:
     waits = f"{shell.note(pids)}while ! [ -e {go_on} ]; do sleep 0.01; done\n"
     slow = fakes.install(tmp_path / "slow", **fakes.AT_ONCE | {"drafting": waits + fakes.AT_ONCE["drafting"]})
     words = (
-        "bench",
-        "--pair",
-        "demo",
-        "-p",
-        "it's $HOME; `x`",
-        "-n",
-        "32",
-        "-r",
-        "2",
-        "-t",
-        "1",
-        "--name",
-        "n",
+        *("bench", "--pair", "demo", "-p", "it's $HOME; `x`", "-n", "32", "-r", "2", "-t", "1"),
+        *("--name", "n"),
     )
     bench = shell.start(*words, "--warmup", "0", llama=slow)
     shell.wait_until(lambda: shell.alive(pids))
@@ -412,9 +397,7 @@ def test_threads_without_a_core_are_said_before_the_first_run(
     assert (CROWDED in again.stderr) is warned
 
 
-def test_a_run_beside_which_too_little_is_free_is_said_at_once_and_once(
-    llama: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_free_is_said_once(llama: Path, quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions(others_cores=1.0))
     done = shell.done(*QUICK, "-t", "2")
     assert done.stderr.count(CROWDED) == 1

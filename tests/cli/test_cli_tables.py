@@ -107,9 +107,7 @@ def test_compare_of_single_sessions_gives_ratios_and_no_verdict(tmp_path: Path) 
     assert _rows("compare", "before", "same", "-o", "json")[0]["texts_equal"] == 2
 
 
-def test_compare_of_three_sessions_a_side_tells_what_became_slower(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compare_tells_what_became_slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_start = psutil.cpu_times()  # else other programs widen the intervals
     monkeypatch.setattr(psutil, "cpu_times", lambda *_args, **_options: at_start)
     before, after = ({f"{name}{n}": ms + n / 10 for n in range(3)} for name, ms in (("b", 19.0), ("a", 38.0)))
@@ -149,9 +147,7 @@ def test_show_has_a_row_per_whatever_is_asked_for(tmp_path: Path) -> None:
         assert all(tuple(row) == columns[per] for row in read)
 
 
-def test_parquet_goes_to_a_file_and_not_to_a_terminal(
-    llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parquet_goes_to_a_file_alone(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "table.parquet"
     assert shell.here(*QUICK, "-o", "parquet", "--out", str(out)).returncode == 0
     table = pyarrow.parquet.read_table(out)

@@ -116,11 +116,8 @@ def test_help_imports_at_most_twice_what_click_does(words: tuple[str, ...]) -> N
     assert _imported("-m", "ggufspec", *words, "--help") < 2 * _imported("-c", "import click")
 
 
-def test_the_help_names_every_suite() -> None:
+def test_help_names_suites_and_version_the_version() -> None:
     assert all(name in CliRunner().invoke(cli, ["bench", "--help-all"]).output for name in prompts.BUILT_IN)
-
-
-def test_version() -> None:
     assert re.fullmatch(r"ggufspec, version \d+\.\d+\.\d+\S*\n", shell.here("--version").stdout)
 
 

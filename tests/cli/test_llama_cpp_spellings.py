@@ -105,9 +105,7 @@ def test_a_name_of_llama_cpp_is_neither_shown_nor_printed() -> None:
         (("bench", "--spec-type", "none"), "leave the drafter and the method out"),
     ],
 )
-def test_what_a_name_means_in_llama_cpp_is_said_where_it_is_refused(
-    words: tuple[str, ...], message: str
-) -> None:
+def test_a_refused_name_says_what_it_means_in_llama_cpp(words: tuple[str, ...], message: str) -> None:
     done = shell.here(*words)
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())

@@ -90,9 +90,7 @@ def test_secrets_after_the_dashes_are_neither_stored_nor_printed(llama: Path, mo
     assert not [secret for secret in SECRETS if secret in everything]
 
 
-def test_options_of_this_command_line_win_and_dashes_before_options_pass_them_on(
-    llama: Path, models: Path
-) -> None:
+def test_own_options_win_and_dashes_pass_options_on(llama: Path, models: Path) -> None:
     words = ("-m", str(models / "target.gguf"), "--threads", "7")
     done = shell.done("bench", *TEXT, "--dry-run", "--", "llama-completion", *words)
     assert "--threads 1" in done.stdout
@@ -161,16 +159,13 @@ def _named() -> list[str]:
     return [path for path, command in COMMANDS.items() if "target" in command.options.options]
 
 
-def test_every_command_with_a_target_takes_it_without_its_name() -> None:
+def test_a_target_needs_no_name() -> None:
     unnamed = {path for path in _named() if path not in WITH_OTHER_ARGUMENTS}
     assert {"bench", "sweep", "tune", "plan", "whatif", "chat", "crossover", "fleet bench"} <= unnamed
     for path in unnamed:
         asked = command_lines.read(path, "big.gguf", "--offline")
         assert asked.target == ("big.gguf",), path
         assert asked == command_lines.read(path, "--offline", "-m", "big.gguf"), path
-
-
-def test_a_sweep_takes_several_and_a_bench_one() -> None:
     asked = command_lines.read("sweep", "a.gguf", "-m", "b.gguf", "c.gguf")
     assert asked == SweepOptions(target=("b.gguf", "a.gguf", "c.gguf"))
     done = CliRunner().invoke(cli, ["bench", "a.gguf", "-m", "b.gguf"])
@@ -178,9 +173,7 @@ def test_a_sweep_takes_several_and_a_bench_one() -> None:
     assert "two models are named, b.gguf and a.gguf" in " ".join(done.output.split())
 
 
-def test_a_model_without_its_name_wins_over_the_pair_of_the_settings(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_pasted_model_wins_over_the_set_pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GGUFSPEC_PAIR", "llama-3-70b")
     missing = tmp_path / "missing.gguf"
     done = CliRunner().invoke(cli, ["plan", str(missing)])

@@ -206,9 +206,7 @@ def test_a_key_file_is_named_by_its_absolute_path(tmp_path: Path, monkeypatch: p
     assert argv[-4:] == ("--api-key-file", str(tmp_path / "keys"), "--alias", "keys")
 
 
-def test_a_model_that_moved_is_served_from_its_new_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_moved_model_is_served_from_its_new_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configuration = _store(tmp_path)
     moved = tmp_path / "elsewhere" / "target.gguf"
     moved.parent.mkdir()
@@ -235,9 +233,7 @@ def test_a_model_that_moved_is_served_from_its_new_place(
     ],
     ids=["context", "drafter", "no value", "no number", "no option"],
 )
-def test_options_that_cannot_be_passed_on_are_refused(
-    tmp_path: Path, words: tuple[str, ...], reason: str
-) -> None:
+def test_options_not_passed_on_are_refused(tmp_path: Path, words: tuple[str, ...], reason: str) -> None:
     configuration = _store(tmp_path)
     with pytest.raises(GgufspecError, match=re.escape(reason)):
         tuning.prepare_server(configuration, words)

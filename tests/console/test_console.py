@@ -112,12 +112,9 @@ def test_what_cannot_be_read_is_met_with_advice(line: str, hint: str) -> None:
     assert hint in (error.value.hint or "")
 
 
-def test_what_the_help_shows_can_be_typed() -> None:
+def test_what_the_help_shows_is_typed_and_completed() -> None:
     for usage in COMMANDS.values():
         parse_line(usage.words.replace("on|off", "on").replace(" N", " 3").replace("PATH", "a.md"))
-
-
-def test_commands_are_completed() -> None:
     assert [word for word, _ in complete("/")] == [f"/{name}" for name in COMMANDS]
     assert [word for word, _ in complete("/s")] == ["/sampler", "/system", "/save", "/stats"]
     assert [word for word, _ in complete("/draft o")] == ["on", "off"]
@@ -269,11 +266,8 @@ def test_a_transcript_can_be_read_by_programs() -> None:
     assert comparison["text"] == "same as the target's"
 
 
-def test_an_empty_transcript_is_one_too() -> None:
+def test_transcripts_may_be_empty_and_are_harmless() -> None:
     assert views.render(Conversation(), {"pair": "tiny"}, as_json=False).endswith("- pair: `tiny`\n")
-
-
-def test_what_models_write_does_not_reach_into_the_terminal() -> None:
     assert harmless("\x1b[2J\x07a\tb\r\nc\x9b1m\u202e") == "\ufffd[2J\ufffda\tb\nc\ufffd1m\ufffd"
 
 
@@ -407,9 +401,7 @@ def test_an_answer_can_be_stopped_and_another_one_asked_for(folder: Path) -> Non
         ("@busy", Status.FAILED),
     ],
 )
-def test_a_failing_server_is_said_so_and_the_next_answer_comes(
-    folder: Path, word: str, status: Status
-) -> None:
+def test_a_server_failure_is_said_and_the_next_answer_comes(folder: Path, word: str, status: Status) -> None:
     with _engine(folder) as engine:
         spec = values.spec(Role.DRAFTING, prompt=word, draft=3)
         with pytest.raises(Failure) as failure:

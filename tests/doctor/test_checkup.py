@@ -96,9 +96,7 @@ def cuda(toolkit: tuple[int, int] | None, supports: tuple[int, int] | None, *cap
         ),
     ],
 )
-def test_toolkit_driver_and_gpu_fit_or_not(
-    found: Cuda, status: FindingStatus, said: str, mend: str | None
-) -> None:
+def test_toolkit_driver_and_gpu_fit(found: Cuda, status: FindingStatus, said: str, mend: str | None) -> None:
     finding = programs.nvidia(found)
     assert finding.status is status
     assert said in finding.text
@@ -203,9 +201,7 @@ def test_installs_and_their_abilities(tmp_path: Path) -> None:
     assert programs.library(()).text == "no --engine inprocess: no llama.cpp was found"
 
 
-def test_tools_that_are_missing_come_with_what_mends_them(
-    bare: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_tools_come_with_what_mends_them(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = programs.compiler()
     assert (found.status, found.text) == (FindingStatus.MISSING, "no C++ compiler was found")
     assert found.fix == "install g++"
@@ -284,15 +280,7 @@ def test_the_whole_report_on_this_machine(tmp_path: Path, home: Path) -> None:
     assert report["can_run"] is True
     assert {*found} == {
         *(
-            "settings",
-            "Python",
-            "threads",
-            "governor",
-            "heat",
-            "memory",
-            "GPU",
-            "builds",
-            "data",
+            *("settings", "Python", "threads", "governor", "heat", "memory", "GPU", "builds", "data"),
             "Hub cache",
         ),
         *("compiler", "CMake", "Ninja", "CUDA", "llama.cpp", "library", "Hub", "models", "pairs", "results"),
@@ -304,9 +292,7 @@ def test_the_whole_report_on_this_machine(tmp_path: Path, home: Path) -> None:
     assert "none yet" in found["results"]["text"]
 
 
-def test_text_has_a_line_per_finding_and_stays_on_standard_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_findings_are_lines_on_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama", **fakes.AT_ONCE)))
     done = shell.here("doctor", "--offline")
     lines = [line for line in done.stdout.splitlines() if not line.strip().startswith("→")]
@@ -326,9 +312,7 @@ def test_no_llama_but_a_way_to_build_one_is_exit_code_0() -> None:
     assert (done.returncode, done.stderr) == (0, "a bench can run after: ggufspec build\n")
 
 
-def test_an_install_that_is_named_and_is_none(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_named_install_that_is_none(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(tmp_path))
     done = shell.here("doctor", "--offline")
     assert done.returncode == 1

@@ -31,16 +31,13 @@ def _compare(rounds: tuple[Round, ...], tokens: tuple[int, ...] = TEXT.tokens) -
     return trace.compare_rounds(TEXT, traced_run(**RUN), rounds, tokens, margin=0.25)
 
 
-def test_a_run_as_foretold_differs_nowhere() -> None:
+def test_rounds_are_compared_where_they_begin() -> None:
     rounds = rounds_of(TEXT, **RUN)
     agreement = _compare(rounds)
     assert agreement.compared == sum(entry.drafted > 0 for entry in rounds) > 4
     assert agreement.accepted == agreement.foretold == sum(entry.accepted for entry in rounds)
     assert (agreement.differing, agreement.parted_at) == ((), None)
-
-
-def test_rounds_are_compared_where_they_begin() -> None:
-    """One that accepts nothing does not shift those behind it."""
+    # one that accepts nothing does not shift those behind it
     _, _, *rest = rounds_of(TEXT, **RUN)
     assert _compare((Round(3, 0), Round(3, 3), *rest)).differing == (1,)
     assert (

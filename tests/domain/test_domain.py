@@ -48,15 +48,12 @@ def _changed(value: Any) -> Iterator[Any]:
         yield value + 1 if isinstance(value, (int, float)) else f"{value}, another"
 
 
-def test_whatever_is_asked_of_a_run_is_part_of_its_key() -> None:
+def test_a_key_is_of_all_that_is_asked_and_of_nothing_else() -> None:
     spec = values.filled(RunSpec)
     keys = [spec.key, *(other.key for other in _changed(spec))]
     assert len({*keys}) == len(keys) > 100
     assert spec.key == replace(spec).key
     assert len(spec.key) == 12
-
-
-def test_what_a_request_computed_does_not_change_what_is_measured() -> None:
     request = Request.of({"stop": "."})
     assert request is not None
     spec = replace(values.spec(), prompt=Prompt(id="a", text="Go", request=request))
@@ -94,9 +91,7 @@ def test_decode_tps_is_one_definition(
 @pytest.mark.parametrize(
     ("drafted", "accepted", "rate"), [(243, 172, 172 / 243), (0, 0, None), (None, None, None)]
 )
-def test_accept_rate_is_a_fraction_or_absent(
-    drafted: int | None, accepted: int | None, rate: float | None
-) -> None:
+def test_accept_rate_is_a_fraction(drafted: int | None, accepted: int | None, rate: float | None) -> None:
     assert Sample(status=Status.OK, n_drafted=drafted, n_accepted=accepted).accept_rate == rate
 
 

@@ -140,9 +140,7 @@ while True:
 
 
 @pytest.mark.parametrize("slow", ["slow", "slow and endless"])
-def test_after_an_interrupt_answers_belong_to_their_requests(
-    install: Install, tmp_path: Path, slow: str
-) -> None:
+def test_answers_match_requests_after_an_interrupt(install: Install, tmp_path: Path, slow: str) -> None:
     busy, text = tmp_path / "busy", values.spec().prompt.text
     before = shell.children()
     command = (sys.executable, "-c", ECHO, str(busy))
@@ -225,9 +223,7 @@ def test_no_worker_outlives_its_engines_process(
 
 
 @pytest.mark.parametrize(("library", "reason"), [(False, "no shared library"), (True, "it does not load")])
-def test_a_library_that_is_of_no_use_is_said_so(
-    install: Install, tmp_path: Path, library: bool, reason: str
-) -> None:
+def test_a_useless_library_is_named(install: Install, tmp_path: Path, library: bool, reason: str) -> None:
     if not library:
         (install.root / "libllama.so").unlink()
     with InprocessEngine(install=install, timeout_s=20) as engine:
@@ -381,9 +377,7 @@ def test_a_draft_has_as_many_tokens_as_it_may_have(size: int) -> None:
         ([], 0, [9]),
     ],
 )
-def test_rounds_end_with_the_text_as_in_the_simple_program(
-    drafted: list[int], accepted: int, expected: list[int]
-) -> None:
+def test_rounds_end_as_in_the_simple_program(drafted: list[int], accepted: int, expected: list[int]) -> None:
     draft = ProposedDraft(tokens=drafted, probabilities=[], distributions=[])
     one = PlayedRound(draft, accepted, 9, 0.0, 0.0, 0.0, 0.0)
     assert kept_tokens(one, lambda token: token == 0) == expected

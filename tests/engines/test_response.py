@@ -157,15 +157,12 @@ def test_rounds_are_read_exactly_from_the_stream(rounds: list[Round], data: st.D
     assert (sample.gen_tokens, len(sample.tokens or ())) == (sent + counted, sent)
 
 
-def test_a_token_inside_of_a_character_leaves_counts_without_rounds() -> None:
+def test_odd_streams_leave_counts_without_rounds() -> None:
     lines = _stream([Round(3, 2), Round(3, 3)])
     del lines[3]
     sample = _parse(lines).sample
     assert (sample.rounds, sample.tokens, sample.itl_s, sample.accepted_at) == (None,) * 4
     assert (sample.status, sample.n_accepted, sample.n_rounds) == (Status.OK, 5, 2)
-
-
-def test_streams_without_timings_per_token_leave_counts_without_rounds() -> None:
     lines = _stream([Round(3, 2)])
     for line in lines[1:-1]:
         line["chunk"].pop("timings", None)  # chunks of one round are one object
@@ -224,9 +221,7 @@ def test_any_bytes_can_be_read(data: bytes) -> None:
         ("ngram-mod", 0.0, Status.OK),
     ],
 )
-def test_nothing_drafted_is_no_failure_without_repetition_or_confidence(
-    method: str, p_min: float, status: Status
-) -> None:
+def test_nothing_to_draft_is_no_failure_of_the_method(method: str, p_min: float, status: Status) -> None:
     head, *lines = _stream([Round(0, 0)] * 5)
     sample = _parse([{"run": head["run"] | {"method": method, "p_min": p_min}}, *lines]).sample
     assert (sample.status, sample.n_drafted, sample.n_accepted, sample.n_rounds) == (status, 0, 0, 5)

@@ -106,9 +106,7 @@ def test_today_every_draft_size_needs_a_load_of_its_own(folder: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("era", [SPRING_2026, SUMMER_2025])
-def test_one_load_serves_every_draft_size_where_requests_may_say_it(
-    folder: Path, tmp_path: Path, era: Behaviour
-) -> None:
+def test_one_load_serves_all_draft_sizes_of_requests(folder: Path, tmp_path: Path, era: Behaviour) -> None:
     alone = values.spec()
     with _engine(folder, era) as engine:
         before = [engine.load_key(spec) for spec in (alone, DRAFTING, LONGER)]
@@ -185,9 +183,7 @@ def test_a_repeated_prompt_is_drafted_anew(folder: Path, tmp_path: Path, era: Be
 
 
 @pytest.mark.parametrize("era", [SPRING_2026, SUMMER_2025])
-def test_an_end_inside_of_a_round_costs_text_and_no_count(
-    folder: Path, tmp_path: Path, era: Behaviour
-) -> None:
+def test_an_end_within_a_round_costs_only_text(folder: Path, tmp_path: Path, era: Behaviour) -> None:
     lengths = range(9, 17)
     with _engine(folder, era) as engine:
         specs = [replace(spec, n_predict=n) for n in lengths for spec in (values.spec(), LONGER)]
@@ -207,9 +203,7 @@ def test_an_end_inside_of_a_round_costs_text_and_no_count(
     assert max(unsent) <= 5
 
 
-def test_a_shared_load_that_had_to_go_is_not_mistaken_for_the_target_alone(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_shared_load_that_ended_is_not_taken_for_the_target_alone(folder: Path, tmp_path: Path) -> None:
     alone, drafter = values.spec(), values.spec(Role.DRAFTER)
     order = (DRAFTING, alone, drafter, alone, LONGER, alone, DRAFTING)
     with _engine(folder, Behaviour(per_request=True), capacity=1) as engine:
@@ -251,9 +245,7 @@ def test_a_silently_idle_drafter_is_found_before_anything_is_measured(folder: Pa
     assert "Text of p1" not in {asked["prompt"] for asked in fake_server.requests(folder)}
 
 
-def test_a_server_that_tells_nothing_of_its_slots_is_judged_by_its_counts(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_server_that_hides_its_slots_is_judged_by_its_counts(folder: Path, tmp_path: Path) -> None:
     with _engine(folder, Behaviour(slots=False, counts_places=False)) as engine:
         sample = engine.measure(DRAFTING, tmp_path / "log").sample
     assert (sample.status, sample.accepted_at) == (Status.OK, (11, 6, 3))
@@ -371,9 +363,7 @@ def test_bytes_without_an_end_are_cut_off(folder: Path, tmp_path: Path) -> None:
     assert (measured.error or "").startswith("killed after ")
 
 
-def test_the_key_is_removed_once_it_was_read(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_is_removed_once_read(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with _engine(folder) as engine:
         engine.measure(values.spec(), tmp_path / "log")

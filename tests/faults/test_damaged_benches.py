@@ -133,9 +133,7 @@ def test_damage_between_the_last_two_appends_costs_both_with_a_warning() -> None
         lambda lines: lines[1:],
     ],
 )
-def test_lines_that_are_missing_doubled_or_moved_are_noticed(
-    change: Callable[[list[bytes]], list[bytes]],
-) -> None:
+def test_missing_doubled_or_moved_lines_are_noticed(change: Callable[[list[bytes]], list[bytes]]) -> None:
     stored = _bench()
     lines = _file(stored).read_bytes().splitlines(keepends=True)
     _file(stored).write_bytes(b"".join(change(lines)))

@@ -81,9 +81,7 @@ def test_a_spoiled_file_of_the_cache_is_named_with_its_repair(
     assert shell.here(*DRY).returncode == 0
 
 
-def test_the_repair_of_a_pair_of_the_catalogue_is_its_name(
-    hub: Hub, home: Path, run: Run, tmp_path: Path
-) -> None:
+def test_a_pair_of_the_catalogue_is_repaired_by_name(hub: Hub, home: Path, run: Run, tmp_path: Path) -> None:
     (tmp_path / "pairs.toml").write_text(
         "[pairs.mine]\ntarget = { repo = 'me/T-GGUF', file = 't-Q4_K_M.gguf' }\n"
         "drafter = { repo = 'me/D-GGUF', file = 'd-Q8_0.gguf' }\n"
@@ -111,9 +109,7 @@ def test_the_repair_of_a_single_file_is_a_fetch_of_its_commit(hub: Hub, home: Pa
 
 
 @pytest.mark.parametrize("spoil", [truncate, damage])
-def test_a_folder_of_ones_own_is_repaired_there(
-    hub: Hub, run: Run, tmp_path: Path, spoil: Callable[[Path], None]
-) -> None:
+def test_an_own_folder_is_repaired(hub: Hub, run: Run, tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     folder = tmp_path / "my models"
     run("fetch", "-q", "--local-dir", str(folder), *PAIR)
     spoil(folder / "t-Q4_K_M.gguf")

@@ -39,9 +39,7 @@ def cuts(count: int, after: int) -> list[Fault]:
 
 
 @pytest.mark.parametrize("here", [0, 1 << 20, len(BODY), len(BODY) + 1, 2 * len(BODY)])
-def test_a_body_that_does_not_end_is_kept_up_to_the_listed_size(
-    hub: Hub, home: Path, run: Run, here: int
-) -> None:
+def test_an_endless_body_is_kept_up_to_the_listed_size(hub: Hub, home: Path, run: Run, here: int) -> None:
     if here:
         partial(home, hub).write_bytes((2 * BODY)[:here])
     hub.faults = [Fault(where="file=t", times=9, chunked=True, extra=bytes(64 << 20))]
@@ -253,9 +251,7 @@ def test_a_verified_download_is_not_read_again(
     assert run("fetch", "-q", "--target", TARGET)[0] == 0
 
 
-def test_a_name_is_given_after_the_bytes_are_on_the_disk(
-    hub: Hub, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_name_follows_the_bytes(hub: Hub, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     place, steps = hub_client.blob(home, hub), []
     sync, rename = os.fsync, Path.replace
 

@@ -57,9 +57,7 @@ def temporary_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("small_disk", ["size=256k", "nr_inodes=60"], indirect=True)
 @pytest.mark.usefixtures("llama")
-def test_a_full_disk_ends_a_sweep_and_room_lets_it_go_on(
-    small_disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_goes_on_after_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_DATA", str(small_disk))
     texts = [word for number in range(20) for word in ("-p", f"Story number {number}")]
     words = ("sweep", *QUICK, "--warmup", "0", *texts)
@@ -124,9 +122,7 @@ def test_a_full_temporary_folder_ends_a_bench_with_its_name(temporary_disk: Path
 # -- downloads
 
 
-def test_a_disk_without_room_for_a_model_is_named_before_anything_travels(
-    hub: Hub, home: Path, run: Run
-) -> None:
+def test_a_disk_without_room_is_named_before_a_download(hub: Hub, home: Path, run: Run) -> None:
     hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size = 1 << 60
     code, _, err = run("fetch", "-q", "--yes", "--target", TARGET)
     assert code == 12
@@ -302,9 +298,7 @@ def test_a_pipe_in_place_of_the_pairs_is_left_out(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.timeout(60)
-def test_a_pipe_in_place_of_the_settings_ends_a_command_with_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_pipe_as_settings_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
     os.mkfifo(paths.config_file())
     done = shell.here("pairs")

@@ -89,9 +89,7 @@ def test_a_name_ends_neither_its_cell_nor_its_line(bench: str) -> None:
     assert len({line.replace("\\|", "").count("|") for line in rows}) == 1
 
 
-def test_errors_and_names_of_files_are_shown_without_control_characters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_characters_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     name = "run\x1b]0;owned\x07\x9b1m\u202e.log"
     Path(name).write_text("no log of llama.cpp\n")
@@ -129,9 +127,7 @@ def test_csv_of_a_stranger_has_no_formula_and_numbers_stay_numbers(bench: str) -
 
 
 @pytest.mark.parametrize(("form", "several"), [("svg", True), ("png", False)])
-def test_pictures_stay_in_their_folder_whatever_a_bench_is_called(
-    bench: str, tmp_path: Path, form: str, several: bool
-) -> None:
+def test_pictures_stay_in_their_folder(bench: str, tmp_path: Path, form: str, several: bool) -> None:
     place = tmp_path / "a" / "b" / "pictures"
     before = {path for path in tmp_path.rglob("*") if paths.data_dir() not in path.parents}
     done = shell.done("report", bench, *((bench,) if several else ()), "-o", form, "--out", str(place))
@@ -256,9 +252,7 @@ def test_a_link_with_another_name_is_used(folder: Path, tmp_path: Path) -> None:
     assert out.startswith("accepted")
 
 
-def test_a_relative_path_in_such_a_folder_is_refused_where_it_would_be_stored(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_relative_path_in_such_a_folder_is_not_stored(folder: Path, tmp_path: Path) -> None:
     llama = fakes.install(tmp_path / "llama")
     code, out, err = ggufspec("bench", "-m", "target.gguf", cwd=folder, env={"GGUFSPEC_LLAMA": str(llama)})
     assert (code, out) == (6, "")

@@ -63,9 +63,7 @@ def _dribbling(head: bytes, drop: bytes, pause_s: float) -> Iterator[str]:
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
     ],
 )
-def test_an_answer_that_comes_byte_by_byte_ends(
-    monkeypatch: pytest.MonkeyPatch, head: bytes, drop: bytes
-) -> None:
+def test_an_answer_byte_by_byte_ends(monkeypatch: pytest.MonkeyPatch, head: bytes, drop: bytes) -> None:
     monkeypatch.setattr(hosts, "ANSWER_S", 0.4)
     with _dribbling(head, drop, 0.05) as url:
         access = hub_package.Access(endpoint=url)
@@ -84,9 +82,7 @@ def test_a_hub_that_says_nothing_is_asked_twice(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("length", [b"Content-Length: 3000000000", b"Connection: close"])
-def test_an_answer_without_end_does_not_fill_the_memory(
-    monkeypatch: pytest.MonkeyPatch, length: bytes
-) -> None:
+def test_an_endless_answer_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch, length: bytes) -> None:
     monkeypatch.setattr(hosts, "ANSWER_S", 30.0)
     monkeypatch.setattr(limits, "MOST_ANSWER_BYTES", 1 << 20)
     with _dribbling(HEAD + length + b"\r\n\r\n[", b"0," * (1 << 16), 0.0) as url:

@@ -76,9 +76,7 @@ def measured(node: FakeNode) -> Counter[RunSpec]:
     return Counter(node.seen())
 
 
-def test_every_cell_is_measured_once_as_by_a_local_sweep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_cell_is_measured_as_by_a_local_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machines = cluster(tmp_path, monkeypatch, *(FakeNode(host=host) for host in ("a", "b", "c")))
     *_, last = drive(machines)
     assert last.n_ended == last.n_blocks == N_BLOCKS
@@ -133,9 +131,7 @@ def test_a_drafter_counts_where_most_of_its_cells_were_measured(
     assert cells(*stored().values()) == local_cells()
 
 
-def test_a_killed_driver_goes_on_without_repeating_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_driver_repeats_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [FakeNode(host="a"), FakeNode(host="b")]
     machines = cluster(tmp_path, monkeypatch, *nodes)
     running = Drive(cluster=machines, order=order(), where=Where.SAME).run()
@@ -160,9 +156,7 @@ def test_a_killed_driver_goes_on_without_repeating_a_run(
         assert seen[run.spec] <= repeats + anchors_and_warmups + 1  # warm-ups of a block that goes on
 
 
-def test_a_driver_that_lost_its_machines_goes_on_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_goes_on_with_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     *_, last = drive(cluster(tmp_path, monkeypatch, FakeNode(host="a", lost_after=40)))
     assert any("no machine is left" in line for line in last.lines)
     unplaced = [
@@ -176,9 +170,7 @@ def test_a_driver_that_lost_its_machines_goes_on_elsewhere(
     ]
 
 
-def test_a_fleet_has_no_runs_of_an_earlier_one_of_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fleet_has_no_runs_of_an_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drive(cluster(tmp_path, monkeypatch, FakeNode(host="a")))
     shutil.rmtree(os.environ["GGUFSPEC_DATA"])  # the driver's; the machine has kept its copy
     again = FakeNode(host="a")
@@ -196,9 +188,7 @@ def test_each_machine_measures_everything(tmp_path: Path, monkeypatch: pytest.Mo
     assert [cells(bench) for bench in benches.values()] == [local_cells()] * 2
 
 
-def test_two_nodes_of_one_host_share_a_bench_and_take_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nodes_of_one_host_share_a_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     progress = drive(cluster(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="a")))
     assert max(step.n_measuring for step in progress) == 1
     (bench,) = stored().values()
@@ -355,18 +345,14 @@ def test_two_nodes_of_one_host_never_measure_at_once(tmp_path: Path, monkeypatch
     assert max(end.waited_s for end in ends) > min(end.waited_s for end in ends)
 
 
-def test_a_machine_that_is_not_ready_does_not_hold_up_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unready_machine_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = FakeNode(host="b", prepares=False)
     drive(cluster(tmp_path, monkeypatch, FakeNode(host="a"), slow))
     assert set(benches_of_hosts()) == {"a"}
     assert cells(*stored().values()) == local_cells()
 
 
-def test_a_fleet_in_which_no_machine_takes_part_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fleet_without_machines_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"nightly.{fleet.identify_machine(FakeNode(host='a').machine)}"
     results.close(values.bench(name=name))
     with pytest.raises(GgufspecError, match=r"no machine of the fleet can measure: a: .* already exists"):

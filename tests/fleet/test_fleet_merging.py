@@ -168,20 +168,14 @@ def test_two_fleets_are_compared_machine_by_machine() -> None:
     assert machines == {"box", "other"}
 
 
-def test_a_fleet_that_is_not_stored_is_named() -> None:
+def test_names_of_fleets_and_machines_are_checked() -> None:
     with pytest.raises(ResultsError, match="'nightly'"):
         fleet.read_fleet("nightly")
-
-
-def test_the_name_of_a_fleet_leaves_room_for_that_of_a_machine() -> None:
     longest = "n" * 50
     create_fleet(longest, command=(), where=Where.EACH).close()
     results.check_name(f"{longest}.{fleet.identify_machine(replace(MACHINE, hostname='h' * 99))}")
     with pytest.raises(ResultsError, match="51 characters"):
         create_fleet("n" * 51, command=(), where=Where.EACH)
-
-
-def test_the_id_of_a_machine_is_stable_and_a_name() -> None:
     one = fleet.identify_machine(MACHINE)
     assert one == fleet.identify_machine(replace(MACHINE, system="Linux 7.0", memory_bytes=(24 << 30) - 4096))
     assert one != fleet.identify_machine(replace(MACHINE, hostname="box2"))

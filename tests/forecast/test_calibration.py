@@ -187,17 +187,11 @@ def test_disturbed_runs_widen_speed_ups() -> None:
         _speedup(forecast.calibrate(CURVE, runs, disturbance=share).curve, 4) for share in (0.0, 0.2)
     )
     assert disturbed.hi / disturbed.lo > 1.01 * quiet.hi / quiet.lo
-
-
-def test_what_is_forecast_is_disturbed_anew_however_many_runs_there_were() -> None:
     runs = _runs(CURVE, noise=0.01, loads=30)
     forecasts = [_speedup(forecast.calibrate(CURVE, runs, disturbance=sd).curve, 1) for sd in (0.0, 0.2)]
-    quiet, disturbed = (math.log(value.hi / value.lo) for value in forecasts if value.hi and value.lo)
-    assert disturbed > 1.5 * quiet
-
-
-def test_all_times_stay_positive_however_much_runs_were_disturbed() -> None:
-    """Other programs ran while costs were timed, so that drafting seems to take hardly any time."""
+    narrow, wide = (math.log(value.hi / value.lo) for value in forecasts if value.hi and value.lo)
+    assert wide > 1.5 * narrow
+    # other programs ran while costs were timed, so that drafting seems to take hardly any time
     runs = _runs(_true(drafter=0.01, batch=0.1))
     corrected = forecast.calibrate(CURVE, runs, disturbance=1.0).curve
     assert all(point.seconds.value > 0 for point in (*corrected.verify, *corrected.draft, *corrected.absorb))
@@ -226,30 +220,18 @@ def _machine_error(share: float) -> tuple[float, ...]:
     return tuple(share * point.seconds.value for point in CURVE.points)
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+def test_intervals_hold_the_truth() -> None:
     """Engines drawn from the prior, runs with the noise that is assumed: the costs' part of the interval."""
     assert 0.88 <= _coverage(noise=0.03) <= 1.0
-
-
-def test_intervals_are_wide_where_loads_differ() -> None:
-    """Loads that differ by 8 %, as on a shared host, are taken for what they are once there are several."""
+    # loads that differ by 8 %, as on a shared host, are taken for what they are once there are several
     one, three = (_coverage(noise=0.02, loads=loads, between=0.12) for loads in (1, 3))
     assert one < 0.75
     assert three >= 0.88
-
-
-def test_intervals_hold_what_has_drifted_since_the_calibration() -> None:
     assert _coverage(noise=0.02, loads=3, drift=0.08) >= 0.9
-
-
-def test_what_drifts_is_not_taken_for_known_however_many_runs_there_are() -> None:
     few, many = (forecast.calibrate(CURVE, _runs(_true(), loads=loads)).curve for loads in (3, 12))
     halves = [_speedup_error(curve) for curve in (few, many)]
     assert halves[1] == pytest.approx(halves[0], rel=0.25)
-
-
-def test_intervals_are_wide_where_loads_of_the_target_alone_differ_most() -> None:
-    """Its short steps suffer most from others on a shared host."""
+    # its short steps suffer most from others on a shared host
     assert _coverage(noise=0.02, loads=3, between=0.02, alone=0.12) >= 0.85
 
 

@@ -30,24 +30,12 @@ def _passes(batch: Sequence[SlotRows], ubatch: int = 512) -> list[dict[int, int]
 # Passes
 
 
-def test_equal_drafts_are_one_pass() -> None:
+def test_passes_hold_neighbours_of_equal_length() -> None:
     assert _passes(_rows(5, 5, 5, 5)) == [{0: 5, 1: 5, 2: 5, 3: 5}]
-
-
-def test_unequal_drafts_take_several_passes() -> None:
     assert _passes(_rows(5, 2, 5, 1)) == [{0: 1, 1: 1, 2: 1, 3: 1}, {0: 1, 1: 1, 2: 1}, {0: 3}, {2: 3}]
-
-
-def test_slots_that_are_not_neighbours_have_passes_of_their_own() -> None:
     assert _passes([SlotRows(0, 3), SlotRows(2, 3), SlotRows(3, 3)]) == [{0: 3}, {2: 3, 3: 3}]
-
-
-def test_a_prompt_that_waits_shares_the_first_pass_and_is_read_behind_the_drafts() -> None:
-    """Slots 0 and 1 generate; slot 2 has a prompt of 9 tokens, of which a pass of 12 takes 3, then 6."""
+    # slots 0 and 1 generate; slot 2 has a prompt of 9 tokens, of which a pass of 12 takes 3, then 6
     assert _passes(_rows(3, 3, 9), ubatch=12) == [{0: 3, 1: 3, 2: 3}, {2: 6}]
-
-
-def test_a_pass_has_no_more_tokens_than_allowed() -> None:
     assert _passes(_rows(10, 10), ubatch=8) == [{0: 4, 1: 4}, {0: 4, 1: 4}, {0: 2, 1: 2}]
 
 
@@ -148,29 +136,17 @@ def test_a_context_that_takes_long_to_read_counts_for_each_sequence() -> None:
     assert costs.target_s([SequenceRows(3, 96)] * 4) == pytest.approx(10 + 12 + 4 * 2.0)
 
 
-def test_a_curve_of_single_tokens_at_two_depths_is_enough() -> None:
+def test_curves_say_what_passes_cost() -> None:
     costs = ServerCosts(_curve(most=1, deep_s=0.5))
     assert costs.target_s([SequenceRows(1, 96)] * 2) == pytest.approx(2 * 11 + 2 * 0.5)
-
-
-def test_a_step_of_the_drafter_is_one_batch() -> None:
     costs = ServerCosts(_curve())
     assert costs.draft_s([0]) == pytest.approx(1.3)  # one slot: as it was timed
     assert costs.draft_s([0] * 4) == pytest.approx(1.0 + 4 * 0.1 + 4 * 0.2)
     assert costs.draft_s([]) == 0
-
-
-def test_larger_passes_than_timed_take_longer_in_proportion() -> None:
     costs = ServerCosts(_curve(most=4))
     assert costs.target_s([SequenceRows(8, 0)]) == pytest.approx(2 * 14)
-
-
-def test_depths_beyond_the_curve_cost_what_its_end_costs() -> None:
     costs = ServerCosts(_curve(deep_s=1.0))
     assert costs.target_s([SequenceRows(2, 999)]) == costs.target_s([SequenceRows(2, 96)])
-
-
-def test_a_drafter_whose_batches_were_not_timed_has_no_cost() -> None:
     bare = CostCurve(verify=_curve().verify, draft=_curve().draft)
     with pytest.raises(ValueError, match="were not timed"):
         ServerCosts(bare).draft_s([0])
@@ -200,17 +176,14 @@ def test_one_user_by_hand() -> None:
     assert (served.n_drafted, served.n_accepted) == (4, 4)
 
 
-def test_two_equal_users_share_every_batch() -> None:
+def test_users_share_batches() -> None:
     served = concurrency.serve([_request(2, (2, 2))], 2, ServerCosts(_curve()), n_requests=4)
     prompt_s = (10 + 4) + (1 + 0.4)
     round_s = 2 * (1 + 0.2 + 0.4) + (10 + 6) + (1 + 0.6)
     assert served.seconds == pytest.approx(prompt_s + round_s)
     assert served.tokens == 8
     assert served.passes == served.steps
-
-
-def test_users_out_of_step_have_batches_with_drafts_and_prompts() -> None:
-    """One request has one round, the other two: then one user's prompt is read beside the other's draft."""
+    # one request has one round, the other two: then one user's prompt is read beside the other's draft
     requests = [_request(4, (2, 0)), _request(4, (2, 0), (2, 0))]
     served = concurrency.serve(requests, 2, ServerCosts(_curve()), n_requests=4)
     assert served.passes > served.steps  # 3 tokens of one slot, 4 of the other
@@ -226,12 +199,9 @@ def test_overheads_are_those_of_drafting_or_of_the_target_alone() -> None:
     assert alone.seconds == pytest.approx(12 + 2 * 11 + 2 * 3 + 2 * 0.5)
 
 
-def test_a_long_prompt_is_read_in_several_batches() -> None:
+def test_batches_have_a_size() -> None:
     served = concurrency.serve([_request(50, (1, 1))], 1, ServerCosts(_curve()), n_requests=2, batch=20)
     assert served.steps == 2 * (3 + 1)
-
-
-def test_drafts_that_do_not_fit_into_a_batch_are_refused() -> None:
     assert concurrency.most_rows(4, 7) == 32
     with pytest.raises(ValueError, match="4 slots do not fit into a batch of 16 tokens"):
         concurrency.serve([_request(2, (7, 0))], 4, ServerCosts(_curve()), n_requests=8, batch=16)
@@ -344,14 +314,11 @@ def test_equal_slots_take_a_round_of_one_step() -> None:
     assert alone_s.total_s == pytest.approx(12 + 1)
 
 
-def test_drafts_of_unequal_length_cost_passes() -> None:
+def test_unequal_drafts_and_depth_take_time() -> None:
     """Drafts that end early by p_min differ between slots."""
     traces = [_trace("1" * 24, [0.9, 0.9, 0.2, 0.9] * 6), _trace("1" * 24)]
     short, whole = (_forecast(*traces, users=2, p_min=p_min) for p_min in (0.5, 0.0))
     assert short.served.passes / short.served.steps > whole.served.passes / whole.served.steps
-
-
-def test_text_before_the_prompts_takes_time() -> None:
     trace = _trace("1101" * 6)
     assert _forecast(trace, users=2, depth=200).tokens_per_s < _forecast(trace, users=2).tokens_per_s
 
@@ -391,14 +358,11 @@ def test_what_is_expected_bends_the_lines() -> None:
     }
 
 
-def test_nothing_is_extrapolated() -> None:
+def test_between_measurements_alone_is_interpolated() -> None:
     known = {TrafficPoint(2, 0): 1.0, TrafficPoint(4, 0): 2.0}
     for place in (TrafficPoint(1, 0), TrafficPoint(8, 0), TrafficPoint(3, 10)):
         assert concurrency.between(known, place) is None
     assert concurrency.between({}, TrafficPoint(1, 0)) is None
-
-
-def test_leaving_out_shows_how_far_off_values_between_are() -> None:
     known = {TrafficPoint(1, 0): 1.0, TrafficPoint(3, 0): 4.0, TrafficPoint(5, 0): 5.0}
     assert concurrency.leave_one_out(known) == {TrafficPoint(3, 0): pytest.approx(4 / 3 - 1)}
 

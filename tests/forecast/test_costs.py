@@ -65,27 +65,18 @@ def test_a_time_is_the_weighted_sum_of_points() -> None:
     assert GRID.weights(CurveKind.PLAIN) == {6: 1.0}
 
 
-def test_errors_are_a_quarter_of_the_intervals() -> None:
+def test_curves_come_from_measurements_and_rates() -> None:
     assert GRID.errors_s[0] == pytest.approx(0.1 / 1.96, rel=1e-4)
     assert GRID.errors_s[-1] == 0.0
-
-
-def test_impossible_curves_are_refused() -> None:
     with pytest.raises(ValueError, match="one token"):
         CostCurve(verify=(_point(2, 0, 1.0),))
     with pytest.raises(ValueError, match="positive"):
         CostCurve(verify=(_point(1, 0, 0.0),))
-
-
-def test_two_rates_make_a_curve() -> None:
     curve = costs.flat_curve(2.0, 80.0, ratios=(1.0, 1.5, 2.0), overhead_s=0.01)
     assert curve.seconds(CurveKind.VERIFY, 1).value == 0.5
     assert curve.seconds(CurveKind.VERIFY, 3, 1234).value == 1.0
     assert curve.seconds(CurveKind.DRAFT).value == curve.seconds(CurveKind.ABSORB, 3).value == 1 / 80
     assert curve.most_tokens == 3
-
-
-def test_a_dense_model_is_bound_by_bandwidth_until_its_arithmetic_takes_longer() -> None:
     dense = Shape(weight_bytes=1e9, active_bytes=1e9, kv_bytes=1e3, flops=2e11)
     assert costs.seconds(dense, DEVICE, 1, 0) == pytest.approx(1.0)
     assert costs.seconds(dense, DEVICE, 5, 0) == pytest.approx(1.0)

@@ -309,9 +309,7 @@ bits = st.text("01", min_size=30, max_size=60)
 
 
 @given(match=bits, n_max=st.integers(1, 8), faster=st.floats(0.1, 0.99), dear=st.floats(0.0, 0.5))
-def test_a_faster_drafter_and_cheaper_batches_never_hurt(
-    match: str, n_max: int, faster: float, dear: float
-) -> None:
+def test_faster_drafters_and_batches_never_hurt(match: str, n_max: int, faster: float, dear: float) -> None:
     verify = tuple(1 + dear * n for n in range(n_max + 1))
     here = _one([_trace(match)], _curve(verify), n_max).speedup.value
     assert _one([_trace(match)], _curve(verify, 0.1 * faster), n_max).speedup.value > here

@@ -221,14 +221,11 @@ def test_no_cost_is_negative_where_few_samples_are_disturbed(seed: int) -> None:
         assert plain_s > 0
 
 
-def test_of_two_samples_that_differ_much_the_shorter_one_counts() -> None:
+def test_samples_make_a_curve() -> None:
     timings = [Timing(RoundPart.VERIFY, None, 1, 10, seconds) for seconds in (0.02, 0.1)]
     measured_on = curves.of(values.spec(), None, build=None, machine=None)
     curve = curves.fit(timings, measured_on)
     assert curve.seconds(CurveKind.VERIFY, 1, 10).value == pytest.approx(0.02)
-
-
-def test_runs_pay_means_and_the_curve_knows_them() -> None:
     order = random.Random(3)
     skewed = _curve(lambda: order.choice((1.0, 1.0, 1.0, 1.4)), repeats=1000)
     mean = 1.1

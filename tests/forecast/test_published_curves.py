@@ -63,9 +63,7 @@ def bundle(original: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return replace(original, folder=folder, zip=Path(shutil.copy(original.zip, tmp_path)))
 
 
-def test_a_head_that_drafts_blocks_is_like_no_draft_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_head_of_blocks_is_like_no_draft_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time of its drafts does not grow with each token, as the formulas have it."""
     published.leave_out_pages(monkeypatch)
     bench = published.bench()

@@ -114,9 +114,7 @@ def test_counters_tell_it_with_wider_intervals(servers: ExitStack) -> None:
     assert "counted by position" in served.basis[0]
 
 
-def test_without_the_target_alone_draft_sizes_are_compared_with_the_servers_own(
-    servers: ExitStack, tmp_path: Path
-) -> None:
+def test_without_the_target_alone_the_servers_size_is_the_measure(servers: ExitStack, tmp_path: Path) -> None:
     url = _start(servers, gamma=LARGEST)
     shown = shell.done("whatif", "--url", url, "--server-log", str(_log(tmp_path)), "-o", "md")
     assert "speed-up" not in shown.stdout.splitlines()[0]

@@ -242,9 +242,7 @@ def test_greedy_is_the_expectation_of_certain_overlaps(match: str, n_max: int, p
 @given(
     match=bits, n_max=st.integers(1, 12), program=st.sampled_from(GREEDY), p_min=st.sampled_from((0.0, 0.5))
 )
-def test_rounds_add_up_to_the_tokens_asked_for(
-    match: str, n_max: int, program: Program, p_min: float
-) -> None:
+def test_rounds_add_up_to_the_tokens_wanted(match: str, n_max: int, program: Program, p_min: float) -> None:
     asked = 30 - n_max - 1
     sure = tuple(0.3 + 0.1 * (place % 5) for place in range(len(match)))
     taken = trace.steps(
@@ -354,9 +352,7 @@ def test_behind_a_heads_miss_that_is_a_near_tie_anything_may_follow() -> None:
 
 
 @pytest.mark.parametrize(("program", "accepted", "sure"), [(Program.SERVER, 0, 7), (Program.SIMPLE, 1, 5)])
-def test_a_server_begins_from_the_state_of_another_request(
-    program: Program, accepted: int, sure: int
-) -> None:
+def test_a_server_begins_from_another_requests_state(program: Program, accepted: int, sure: int) -> None:
     right, wrong = HeadDraft(1, (1.0, 1.0), (CLEAR, CLEAR)), HeadDraft(0, (1.0,), (-CLEAR,))
     traced = replace(_tied_trace([CLEAR] * 12, [CLEAR] * 12), drafts=(right,) * 12, leads=None)
     traced = replace(traced, served_drafts=(wrong,) * 12)

@@ -205,14 +205,11 @@ def test_users_see_a_surface_for_a_range() -> None:
     assert "never" in result.stdout  # one token more for two and a half times the time
 
 
-def test_users_hear_when_not_to_draft() -> None:
+def test_a_table_of_users_ends_where_drafting_does() -> None:
     slow = _run("--target-tps", "10", "--drafter-tps", "9", "--accept", "0.9", "--draft", "1-4")
     assert "drafting would not pay: at these costs no acceptance rate is high enough." in slow.stdout
     low = _run("--target-tps", "10", "--drafter-tps", "50", "--alpha", "0.1", "--draft", "1-4")
     assert "drafting would not pay: γ = 1 comes closest with 0.79×. γ = 4 would pay above" in low.stdout
-
-
-def test_where_knowledge_ends_the_table_ends() -> None:
     result = _run(*NOTEBOOK, "--accept", "0.9,0.8", "--verify-ratio", "1.5")
     assert "|   2 |" in result.stdout
     assert "|   3 |" not in result.stdout
@@ -335,9 +332,7 @@ def test_a_network_is_paid_once_a_pass() -> None:
 
 
 @given(st.floats(0.01, 1.0), st.integers(1, 8), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
-def test_drafting_gains_more_the_longer_a_round_trip_takes(
-    alpha: float, n_max: int, first: float, second: float
-) -> None:
+def test_longer_round_trips_favour_drafting(alpha: float, n_max: int, first: float, second: float) -> None:
     """Drafting pays it once for all tokens of a round, and the target alone for each of them."""
     curve = costs.flat_curve(2.0, 20.0, ratios=(1.0,) * 9)
     near, far = sorted((first, second))

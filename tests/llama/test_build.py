@@ -134,9 +134,7 @@ def run(tree: Path) -> tuple[Built, list[BuildProgress]]:
 
 
 @pytest.mark.parametrize("words", [("-DFAKE=2",), ("-DFAKE=2", "-DGGML_NATIVE=OFF")], ids=str)
-def test_options_of_cmake_reach_the_tree_and_make_another_build(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_options_of_cmake_make_another_build(tmp_path: Path, words: tuple[str, ...]) -> None:
     seen = tmp_path / "seen"
     tree = scripts(tmp_path / "tree", cmake=f'file(APPEND {seen} "${{FAKE}} ${{GGML_NATIVE}};")\n')
     common = ["--backend", "cpu", "--source", str(tree)]
@@ -277,9 +275,7 @@ def test_the_era_of_make(tmp_path: Path) -> None:
         ({"cmake": 'message(FATAL_ERROR "Could NOT find CURL")'}, "did not configure", "libcurl"),
     ],
 )
-def test_a_failed_build_leaves_its_log_and_nothing_else(
-    tmp_path: Path, tree: dict[str, str], message: str, hint: str
-) -> None:
+def test_a_failed_build_leaves_its_log(tmp_path: Path, tree: dict[str, str], message: str, hint: str) -> None:
     with pytest.raises(BuildError, match=message) as caught:
         run(scripts(tmp_path / "tree", **tree))
     assert hint in str(caught.value.hint)
@@ -375,9 +371,7 @@ def test_an_architecture_is_for_cuda(tmp_path: Path) -> None:
     assert "--cuda-arch needs --backend cuda" in refused.stderr
 
 
-def test_a_build_for_cuda_is_made_with_wheels_and_tested_on_the_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_for_cuda_takes_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if toolchain.nvidia() is not None:
         pytest.skip("a GPU is here")
     monkeypatch.setattr(toolchain, "nvcc", lambda: None)  # this machine may have one
@@ -399,11 +393,7 @@ def test_progress_elsewhere_than_in_a_terminal_is_a_few_lines(tmp_path: Path) ->
     result = CliRunner().invoke(command, ["--backend", "cpu", "--source", str(tree)], catch_exceptions=False)
     assert result.stderr.splitlines() == [
         "unpack",
-        "configure",
-        "compile",
-        "compile 100 %",
-        "test",
-        "built: llama.cpp local-tree (cpu)",
+        *("configure", "compile", "compile 100 %", "test", "built: llama.cpp local-tree (cpu)"),
     ]
 
 
@@ -422,9 +412,7 @@ def test_auto_says_what_it_chose_and_why(tmp_path: Path) -> None:
 
 
 @needs_compiler
-def test_a_compiler_cache_stands_before_the_compiler_and_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiler_cache_is_used_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tools, calls = tmp_path / "tools", tmp_path / "calls"
     cache = fakes.script(tools / "ccache", f'echo "$@" >>{calls}\nexec "$@"\n')
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")

@@ -24,15 +24,12 @@ def edit(built: Built, **changes: object) -> None:
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | changes))
 
 
-def test_a_published_build_is_found_again() -> None:
+def test_a_published_build_is_whole() -> None:
     built = make_build("a")
     assert store.find_build("a") == built
     assert store.installed() == [built]
     assert built.programs == ("llama-completion", "llama-server")
     assert (built.path / "build.log").read_text() == "all went well\n"
-
-
-def test_nothing_but_the_build_is_left() -> None:
     make_build("a")
     files = [path for path in paths.builds_dir().rglob("*") if path.is_file()]
     assert {path.parent.name for path in files} == {"a", "bin", ".locks"}
@@ -55,10 +52,7 @@ def test_newest_first() -> None:
 @pytest.mark.parametrize(
     "manifest",
     [
-        "",
-        "{",
-        "[]",
-        "{}",
+        *("", "{", "[]", "{}"),
         '{"schema": 1}',
         '{"schema": 99}',
         '{"schema": 1, "x": 2}',

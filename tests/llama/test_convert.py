@@ -92,9 +92,7 @@ def test_the_environment_gets_what_the_source_pins(place: Path, run: Run) -> Non
     assert "example.org" not in install
 
 
-def test_the_environment_gets_the_users_own_pytorch_and_indices(
-    place: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_pytorch_is_installed(place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / WHEEL).write_bytes(b"wheel")
     monkeypatch.setenv("PIP_INDEX_URL", "https://first.example/simple")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://second.example/simple")
@@ -240,9 +238,7 @@ def test_without_uv_nothing_is_installed(place: Path, run: Run, monkeypatch: pyt
     assert "hint: pip install 'ggufspec[convert]'" in err
 
 
-def test_too_little_disk_space_is_known_before_the_installation(
-    place: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_space_is_known_before(place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = SimpleNamespace(total=1 << 40, used=1 << 40, free=1000)
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     code, _, err = _convert(run)
@@ -349,9 +345,7 @@ def test_a_target_is_named_as_it_was_published(
         assert "hint: it was made from https://huggingface.co/me/Original" in err
 
 
-def test_the_converter_is_that_of_the_llama_in_use(
-    place: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_converter_is_the_builds_own(place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("convert", "./My head {x}", "--target", "target", "--dry-run")
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(place / "llama")))
     code, _, err = run(*words)
@@ -381,9 +375,7 @@ def test_the_converter_is_that_of_the_llama_in_use(
         ({"architectures": ["Qwen3DSparkModel"], "dflash_config": {}}, Method.DRAFT_DSPARK),
     ],
 )
-def test_a_configuration_says_how_a_head_drafts(
-    tmp_path: Path, config: dict[str, object], method: Method
-) -> None:
+def test_a_configuration_tells_the_method(tmp_path: Path, config: dict[str, object], method: Method) -> None:
     from ggufspec.modelfiles.api import converting
 
     checkpoints.write_config(tmp_path, config)

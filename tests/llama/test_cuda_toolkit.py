@@ -141,9 +141,7 @@ def test_minor_versions_go_together(tool: Tool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("architecture", "way"), [("61", "an older"), ("130", "a newer")])
-def test_an_architecture_that_nvcc_does_not_know(
-    tool: Tool, tmp_path: Path, architecture: str, way: str
-) -> None:
+def test_architectures_unknown_to_nvcc(tool: Tool, tmp_path: Path, architecture: str, way: str) -> None:
     said, mend = refusal(tmp_path, "90", architecture)
     assert said == (
         f"CUDA 13.0 does not compile for architecture {architecture}; it knows 75, 80, 86, 90, 120"
@@ -168,9 +166,7 @@ def test_gcc_newer_than_the_toolkit_allows(tool: Tool, tmp_path: Path) -> None:
     assert refusal(tmp_path, "90")[1] == f"set CUDAHOSTCXX={older}"
 
 
-def test_the_compiler_that_cudahostcxx_names_counts(
-    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cudahostcxx_names_the_compiler(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool("g++", "echo 16.1.0")
     tool("g++-13", "echo 13.3.0")
     monkeypatch.setenv("CUDAHOSTCXX", "g++-13")
@@ -297,9 +293,7 @@ def test_wheels_of_two_releases_do_not_go_together(tmp_path: Path) -> None:
     ("supports", "served"),
     [(None, True), ((13, 0), True), ((13, 4), True), ((12, 9), False), ((14, 0), True)],
 )
-def test_wheels_serve_drivers_of_their_release_and_newer(
-    supports: tuple[int, int] | None, *, served: bool
-) -> None:
+def test_wheels_serve_drivers_as_new_or_newer(supports: tuple[int, int] | None, *, served: bool) -> None:
     assert wheels_suit(Driver(version=None, supports=supports) if supports else None) is served
 
 
@@ -358,9 +352,7 @@ def test_damaged_wheels_in_the_cache_are_brought_again(
     assert (home / name).read_text() == content
 
 
-def test_damaged_wheels_of_the_environment_are_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_wheels_installed_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = cuda_parts.install(tmp_path)
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     (site / CUBLAS).write_text("")
@@ -370,9 +362,7 @@ def test_damaged_wheels_of_the_environment_are_an_error(
 
 
 @in_environment
-def test_wheels_are_on_the_disk_before_they_get_their_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wheels_are_written_before_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not Path("/dev/fd").is_dir():
         pytest.skip("this system does not tell which file a descriptor belongs to")
     offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
@@ -390,9 +380,7 @@ def test_wheels_are_on_the_disk_before_they_get_their_name(
 
 
 @in_environment
-def test_pip_gets_what_is_set_for_it_and_no_other_secret(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pip_gets_its_settings_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
     seen = tmp_path / "seen"
     python = fakes.script(tmp_path / "python", f"env > {seen}\nexec '{sys.executable}' \"$@\"\n")
@@ -409,9 +397,7 @@ def test_pip_gets_what_is_set_for_it_and_no_other_secret(
 
 
 @in_environment
-def test_what_cannot_be_had_leaves_nothing_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_leaves_nothing_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty").mkdir()
     offline(monkeypatch, tmp_path / "empty")
     with pytest.raises(

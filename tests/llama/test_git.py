@@ -124,26 +124,12 @@ def _prepare(source: Source, into: Path, log: Path) -> tuple[Tree, list[BuildPro
 @pytest.mark.parametrize(
     "address",
     [
-        "--upload-pack=touch hit; git-upload-pack",
-        "--upload-pack=touch${IFS}hit",
-        "-u",
-        "ext::sh -c 'touch hit'",
-        "ext::sh% -c% touch% hit",
-        "fd::0",
-        "ext://host/path",
-        "git-remote-ext::touch hit",
-        "ssh://-oProxyCommand=touch hit/x",
-        "ssh://-oProxyCommand=hit/x",
-        "ssh://me@-oProxyCommand=hit/x",
-        "-oProxyCommand=hit:x",
-        "me@-oProxyCommand=hit:x",
-        "https://host.example/a b",
-        "https://host.example/a\nhost=other.example",
-        "https:///path",
-        "javascript://host.example/x",
-        "ftp://host.example/x",
-        "nowhere",
-        "",
+        *("--upload-pack=touch hit; git-upload-pack", "--upload-pack=touch${IFS}hit", "-u"),
+        *("ext::sh -c 'touch hit'", "ext::sh% -c% touch% hit", "fd::0", "ext://host/path"),
+        *("git-remote-ext::touch hit", "ssh://-oProxyCommand=touch hit/x", "ssh://-oProxyCommand=hit/x"),
+        *("ssh://me@-oProxyCommand=hit/x", "-oProxyCommand=hit:x", "me@-oProxyCommand=hit:x"),
+        *("https://host.example/a b", "https://host.example/a\nhost=other.example", "https:///path"),
+        *("javascript://host.example/x", "ftp://host.example/x", "nowhere", ""),
     ],
 )
 def test_addresses_that_are_none_never_reach_git(
@@ -163,19 +149,8 @@ def test_addresses_that_are_none_never_reach_git(
 @pytest.mark.parametrize(
     "ref",
     [
-        "--upload-pack=touch hit",
-        "-b",
-        "",
-        "a b",
-        "a\nb",
-        "a..b",
-        "HEAD~1",
-        "a^{commit}",
-        "a:b",
-        "0.*",
-        "a@{1}",
-        "/a",
-        "a/",
+        *("--upload-pack=touch hit", "-b", "", "a b", "a\nb", "a..b", "HEAD~1", "a^{commit}", "a:b", "0.*"),
+        *("a@{1}", "/a", "a/"),
     ],
 )
 def test_refs_that_are_none_never_reach_git(fake_git: Path, ref: str) -> None:
@@ -187,16 +162,9 @@ def test_refs_that_are_none_never_reach_git(fake_git: Path, ref: str) -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        "https://host.example/x.git",
-        "http://host.example:8080/x",
-        "https://[::1]:8443/x",
-        "ssh://git@host.example:2222/x.git",
-        "ssh://host.example/x.git",
-        "git://host.example/x.git",
-        "file:///srv/llama.cpp",
-        "/srv/llama.cpp",
-        "git@host.example:group/x.git",
-        "host.example:x.git",
+        *("https://host.example/x.git", "http://host.example:8080/x", "https://[::1]:8443/x"),
+        *("ssh://git@host.example:2222/x.git", "ssh://host.example/x.git", "git://host.example/x.git"),
+        *("file:///srv/llama.cpp", "/srv/llama.cpp", "git@host.example:group/x.git", "host.example:x.git"),
     ],
 )
 def test_addresses_of_repositories_reach_git_after_all_options(fake_git: Path, address: str) -> None:
@@ -206,9 +174,7 @@ def test_addresses_of_repositories_reach_git_after_all_options(fake_git: Path, a
     assert words == ["ls-remote", "--", address, "feature/x-1.0+y"]
 
 
-def test_a_folder_is_named_as_users_write_it(
-    repository: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_named_as_written(repository: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository.parent)
     assert choose_source("git+repository", "side") == Git("side", str(repository))
     shutil.move(repository, home / "-dash")
@@ -238,9 +204,7 @@ def test_a_transport_that_git_is_configured_to_use_instead_is_refused(
         ("https://me:a@b:c@host.example/x.git", "me", "a@b:c"),
     ],
 )
-def test_credentials_reach_git_through_its_environment_alone(
-    fake_git: Path, address: str, user: str, password: str
-) -> None:
+def test_credentials_are_in_gits_environment(fake_git: Path, address: str, user: str, password: str) -> None:
     source = choose_source(f"git+{address}", "master")
     identity = source.identity()
     ((words, environment),) = _calls(fake_git)
@@ -284,9 +248,7 @@ def test_git_logs_in_with_the_credentials(served: Served, tmp_path: Path) -> Non
         assert TOKEN not in text
 
 
-def test_the_credentials_go_to_their_host_alone_and_no_helper_stores_them(
-    served: Served, home: Path, tmp_path: Path
-) -> None:
+def test_credentials_go_to_their_host_alone(served: Served, home: Path, tmp_path: Path) -> None:
     stored = tmp_path / "stored"
     (home / ".gitconfig").write_text(f"[credential]\n\thelper = store --file={stored}\n")
     other = Git("side", f"http://{served.url}", git.Login(user="me", password=TOKEN))

@@ -79,9 +79,7 @@ def test_order_of_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [found.origin for found in install.survey_installs()[0]] == ["GGUFSPEC_LLAMA", "PATH"]
 
 
-def test_the_settings_file_names_one_for_every_search(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_settings_name_the_install(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = {name: fakes.install(tmp_path / name) for name in ("file", "variable", "path")}
     monkeypatch.setenv("PATH", f"{places['path']}:/usr/bin:/bin")
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(home))
@@ -143,9 +141,7 @@ def test_the_official_program_serves_and_completes(tmp_path: Path) -> None:
     assert "`--engine server` drafts without it" in str(caught.value.hint)
 
 
-def test_the_official_program_is_found_where_its_installer_puts_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_official_program_is_found_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = unified(tmp_path)
     (tmp_path / ".local").mkdir()
     program.parent.rename(tmp_path / ".local" / "bin")

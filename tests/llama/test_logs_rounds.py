@@ -112,9 +112,7 @@ def test_without_a_program_nobody_knows_the_rounds() -> None:
         (None, None),
     ],
 )
-def test_verification_is_the_targets_time_without_the_prompts(
-    target: Clock | None, verify_s: float | None
-) -> None:
+def test_verification_is_time_without_prompts(target: Clock | None, verify_s: float | None) -> None:
     drafter = Clock(tokens=50, seconds=0.3, complete=True)  # holds waits for the target: of no use
     sample = with_rounds(TREE, [], target, drafter)
     assert sample.verify_s == (None if verify_s is None else pytest.approx(verify_s))
@@ -158,9 +156,7 @@ def test_drafting_is_timed_by_statistics_or_by_the_drafter(
         (statistics(judged=9), None),
     ],
 )
-def test_rates_become_counts_if_just_one_count_makes_them(
-    line: Statistics, counts: tuple[int, ...] | None
-) -> None:
+def test_rates_become_counts_if_one_makes_them(line: Statistics, counts: tuple[int, ...] | None) -> None:
     assert with_rounds(SIMPLE, [line], None, None).accepted_at == counts
 
 
@@ -191,9 +187,7 @@ def served(drafting: list[int], accepted: list[int]) -> list[Statistics]:
         ([9, 6], [32, 32], 16),  # both: their sums would hide it
     ],
 )
-def test_rounds_of_a_server_are_known_request_by_request(
-    drafting: list[int], answers: list[int], rounds: int
-) -> None:
+def test_a_servers_rounds_are_known_by_request(drafting: list[int], answers: list[int], rounds: int) -> None:
     sample = with_requests(SERVER, served(drafting, [23, 24]), answers, [23, 24])
     assert (sample.n_rounds, sample.draft_s) == (rounds, 0.1)
 

@@ -73,9 +73,7 @@ def test_its_gpus_are_those_that_the_library_lists(site: Path, tmp_path: Path) -
     assert (install.version, install.commit) == ("0.3.36", None)
 
 
-def test_the_doctor_and_the_list_of_builds_show_it(
-    site: Path, library: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_and_builds_show_it(site: Path, library: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     package = write_package(site, {"libllama.so": library})
     monkeypatch.setattr(selftest, "_examine", lambda file: (None, ()))
     usable, skipped = installs.survey_installs()

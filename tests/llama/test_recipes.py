@@ -119,9 +119,7 @@ def test_a_tree_without_rpc_is_built_without(tmp_path: Path) -> None:
         (Backend.CPU, "GGML_AVX512=OFF", "GGML_AVX512 has no effect where"),
     ],
 )
-def test_an_option_that_contradicts_the_build_is_refused(
-    tmp_path: Path, backend: Backend, added: str, reason: str
-) -> None:
+def test_contradicting_options_are_refused(tmp_path: Path, backend: Backend, added: str, reason: str) -> None:
     root = plant(tmp_path, "0.3.36")
     with (root / "CMakeLists.txt").open("a") as file:
         file.write("option(GGML_RPC it OFF)\noption(GGML_STATIC it OFF)\n")
@@ -186,16 +184,13 @@ def test_make_of_2024(tmp_path: Path, backend: Backend, variables: tuple[str, ..
     )
 
 
-def test_make_builds_no_worker(tmp_path: Path) -> None:
+def test_old_makefiles_lack_workers_and_cuda(tmp_path: Path) -> None:
     root = plant(tmp_path, "b2699")
     with (root / "Makefile").open("a") as file:
         file.write("ifdef LLAMA_RPC\nrpc-server: rpc-server.o\nendif\n")  # as of b3078
     _, targets = recipes.make_words(root, CompileSettings(backend=Backend.CPU))
     assert "main" in targets
     assert "rpc-server" not in targets
-
-
-def test_make_before_cuda_got_its_name(tmp_path: Path) -> None:
     words, _ = recipes.make_words(plant(tmp_path, "b2500"), CompileSettings(backend=Backend.CUDA))
     assert words == ("LLAMA_CUBLAS=1", "CUDA_DOCKER_ARCH=all-major")
 
@@ -349,9 +344,7 @@ def test_make_looks_for_libraries_beside_its_programs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("backend", "languages"), [(Backend.CPU, {"C", "CXX"}), (Backend.CUDA, {"C", "CXX", "CUDA"})]
 )
-def test_the_compiler_cache_is_put_before_every_compiler(
-    tmp_path: Path, backend: Backend, languages: set[str]
-) -> None:
+def test_the_cache_precedes_every_compiler(tmp_path: Path, backend: Backend, languages: set[str]) -> None:
     root = plant(tmp_path, "0.3.36")
     chosen = options(root, backend, cpu=CPU, compiler_cache=Path("/usr/bin/ccache"))
     launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": "/usr/bin/ccache" for language in languages}

@@ -44,20 +44,8 @@ def test_addresses_are_read(text: str, addresses: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "a",
-        "a:",
-        ":1",
-        "a:0",
-        "a:65536",
-        "a:1,",
-        "a:1,none",
-        "a:1,a:1",
-        "a:1;b:2",
-        "-x:1",
-        "[::1]:1",
-        "a:1e3",
-        "::1:50052",
+        *("", "a", "a:", ":1", "a:0", "a:65536", "a:1,", "a:1,none", "a:1,a:1", "a:1;b:2", "-x:1"),
+        *("[::1]:1", "a:1e3", "::1:50052"),
     ],
 )
 def test_other_texts_are_refused(text: str) -> None:
@@ -104,22 +92,16 @@ def test_a_worker_serves_others_after_it_was_asked() -> None:
 # The network ------------------------------------------------------------------------------------------------
 
 
-def test_the_round_trip_is_measured_with_the_delay_of_the_network() -> None:
+def test_times_and_bandwidth_are_measured_apart() -> None:
     with rpc_workers.worker() as fake, slow_network(fake.address, delay_s=0.01) as network:
         near, far = workers.measure_worker(fake.address), workers.measure_worker(network.address)
     assert far.rtt_s >= 0.02
     assert near.rtt_s < far.rtt_s
-
-
-def test_the_bandwidth_is_measured_without_the_round_trips() -> None:
     rate = 4e6  # bytes/s
     with rpc_workers.worker() as fake, slow_network(fake.address, delay_s=0.005, bytes_per_s=rate) as network:
         report = workers.measure_worker(network.address)
     assert fake.received_bytes >= MIB
     assert report.bytes_per_s < 1.3 * rate  # a busy machine may be slower, never faster
-
-
-def test_a_worker_without_room_has_no_bandwidth() -> None:
     with rpc_workers.worker(room_bytes=0) as fake:
         report = workers.measure_worker(fake.address)
     assert report.rtt_s is not None
@@ -139,15 +121,12 @@ def test_the_proxy_counts_round_trips_and_bytes() -> None:
 # What goes wrong --------------------------------------------------------------------------------------------
 
 
-def test_nothing_listens() -> None:
+def test_nothing_answers() -> None:
     address = rpc_workers.nobody()
     error = problem(address)
     assert error.status is Status.WORKER_UNREACHABLE
     assert address in error.reason
     assert "ggufspec fleet worker" in (workers.failure_error(error).hint or "")
-
-
-def test_a_name_that_nobody_knows() -> None:
     assert problem("nowhere.invalid:50052").status is Status.WORKER_UNREACHABLE
 
 
@@ -232,9 +211,7 @@ def listing(folder: Path, answer: str) -> Install:
         "/src/ggml-rpc.cpp:35: Remote RPC server crashed or returned malformed response",  # at the greeting
     ],
 )
-def test_a_llama_that_speaks_another_version_says_so_before_anything_is_measured(
-    tmp_path: Path, message: str
-) -> None:
+def test_another_version_is_named_before_anything_is_measured(tmp_path: Path, message: str) -> None:
     install = listing(tmp_path, f"echo '{message}' >&2; kill -ABRT $$")
     with rpc_workers.worker() as fake, pytest.raises(Failure) as caught:
         workers.check_versions(install, (fake.address,))

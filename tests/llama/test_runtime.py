@@ -89,19 +89,13 @@ def test_what_a_build_lacks_is_refused_by_name(build: str, runtime: Runtime, nam
         _argv(build, runtime)
 
 
-def test_both_caches_have_types_of_their_own() -> None:
+def test_caches_have_types_of_their_own() -> None:
     line = _argv("0.3.36", None, "q8_0,q4_0")
     assert " --cache-type-k q8_0 --cache-type-v q4_0 " in line
     assert " --flash-attn on " in line
-
-
-def test_a_quantised_v_cache_needs_flash_attention() -> None:
     with pytest.raises(GgufspecError, match="needs flash attention"):
         _argv("0.3.36", Runtime(flash_attn="off"), "f16,q8_0")
     assert "--flash-attn off" in _argv("0.3.36", Runtime(flash_attn="off"), "q8_0,f16")
-
-
-def test_the_drafter_has_caches_of_its_own() -> None:
     line = _argv("0.3.36", None, "q8_0", "f16", drafts=True)
     assert " --cache-type-k q8_0 --cache-type-v q8_0 " in line
     assert " --spec-draft-type-k f16 --spec-draft-type-v f16 " in line
@@ -199,12 +193,9 @@ def _sweep(
     return blocks
 
 
-def test_settings_of_the_target_make_a_block_each() -> None:
+def test_settings_make_blocks() -> None:
     blocks = _sweep(Runtime(flash_attn="on"), Runtime(flash_attn="off"))
     assert [[arm.runtime.flash_attn for arm in block] for block in blocks] == [["on"] * 3, ["off"] * 3]
-
-
-def test_settings_of_the_drafter_share_the_target_alone() -> None:
     (block,) = _sweep(draft_caches=(None, Q8))
     assert [arm.role for arm in block] == [Role.TARGET, *[Role.DRAFTER] * 2, *[Role.DRAFTING] * 2]
     assert all(arm.baseline == block[0] for arm in block[3:])

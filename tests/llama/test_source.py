@@ -152,9 +152,7 @@ def test_an_archive_without_llama_is_an_error(tmp_path: Path) -> None:
         ("git+file:///srv/llama.cpp", "b1", Git("b1", "file:///srv/llama.cpp")),
     ],
 )
-def test_source_and_version_say_what_is_meant(
-    text: str | None, version: str, expected: sources.Source
-) -> None:
+def test_source_and_version_are_understood(text: str | None, version: str, expected: sources.Source) -> None:
     assert choose_source(text, version) == expected
 
 
@@ -173,26 +171,18 @@ def test_source_and_version_say_what_is_meant(
     ],
 )
 @pytest.mark.parametrize("text", [None, "sdist"])
-def test_what_is_no_version_is_refused_with_the_next_command(
-    text: str | None, version: str, hint: str
-) -> None:
+def test_no_version_is_refused_with_the_next_command(text: str | None, version: str, hint: str) -> None:
     with pytest.raises(SourceError, match="is not a version of llama-cpp-python") as caught:
         choose_source(text, version)
     assert hint in str(caught.value.hint)
     assert "build --source git --version 0" not in str(caught.value.hint)
 
 
-def test_a_version_is_known_however_it_is_spelled() -> None:
+def test_a_version_is_chosen() -> None:
     assert choose_source(None, "v0.3.036") == Sdist("0.3.36")
-
-
-def test_the_installed_release_decides_by_default() -> None:
     from importlib.metadata import version
 
     assert choose_source(None, None) == Sdist(version("llama-cpp-python"))
-
-
-def test_git_needs_a_tag() -> None:
     with pytest.raises(SourceError, match="tag or commit"):
         choose_source("git", None)
 

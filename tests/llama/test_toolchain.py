@@ -99,9 +99,7 @@ def test_cudaarchs_wins_over_the_gpus_that_are_here(tool: Tool, monkeypatch: pyt
         ("all-major", ("all-major",)),
     ],
 )
-def test_architectures_as_users_write_them(
-    monkeypatch: pytest.MonkeyPatch, text: str, found: tuple[str, ...]
-) -> None:
+def test_architectures_as_written(monkeypatch: pytest.MonkeyPatch, text: str, found: tuple[str, ...]) -> None:
     assert toolchain.cuda_architectures(text) == found
     monkeypatch.setenv("CUDAARCHS", text)
     assert toolchain.cuda_architectures() == found
@@ -158,11 +156,8 @@ def test_processor_features(line: str, features: set[str]) -> None:
     assert cpu_features(f"processor : 0\n{line}\npower management:\n") == features
 
 
-def test_jobs_fit_the_machine() -> None:
+def test_jobs_and_git_fit_the_machine() -> None:
     assert 1 <= toolchain.default_jobs() <= (os.cpu_count() or 1)
-
-
-def test_git_finds_no_foreign_history() -> None:
     assert toolchain.environment(Backend.CPU, history=False)["GIT_DIR"] == os.devnull
     assert toolchain.environment(Backend.CPU, history=True).get("GIT_DIR") == os.environ.get("GIT_DIR")
 
@@ -241,9 +236,7 @@ def test_the_compiler_cache_forgets_where_a_build_lay(tool: Tool, tmp_path: Path
     assert plain.get("CCACHE_BASEDIR") == os.environ.get("CCACHE_BASEDIR")
 
 
-def test_the_toolkit_behind_a_wrapper_is_found(
-    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrapped_toolkit_is_found(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool("nvcc", 'exec /somewhere/else/nvcc "$@"')
     assert toolchain.cuda_home() is None
     header = tmp_path / "cuda" / "include" / "cuda_runtime.h"

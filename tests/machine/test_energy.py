@@ -128,15 +128,12 @@ def test_runs_that_loaded_are_left_out(loading_s: float, counts: bool) -> None:
     assert ("GPU" in target.energy) is counts
 
 
-def test_the_prompt_s_evaluation_belongs_to_the_request() -> None:
+def test_only_what_was_measured_is_shown() -> None:
     runs = [
         replace(each, sample=replace(each.sample, prompt_tokens=500, prompt_tps=1000.0))
         for each in _runs(loading_s=0.5)
     ]
     assert [set(arm.energy) for arm in arms.group(bench(*runs))] == [{"GPU"}, {"GPU"}]
-
-
-def test_what_was_not_measured_is_not_shown() -> None:
     stored = bench(*_runs(None), run(Role.TARGET, prompt="p3"))
     assert all(not arm.energy for arm in arms.group(stored))
     assert frames.summary(stored)[list(EnergyRow.names())].isna().all(axis=None)
@@ -208,9 +205,7 @@ def _sized(
         (("binary", "cpu", True, True), "peak resident memory on the host", [800, 900]),
     ],
 )
-def test_speed_is_drawn_over_the_gpu_s_memory(
-    stored: tuple[str, str, bool, bool], of: str, sizes: list[int]
-) -> None:
+def test_speed_is_drawn_over_memory(stored: tuple[str, str, bool, bool], of: str, sizes: list[int]) -> None:
     engine, backend, nvml, logged = stored
     results = _sized(engine, backend, nvml=nvml, logged=logged)
     rows = pareto_rows(results)

@@ -66,9 +66,7 @@ def _known(conditions: Conditions) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", ["no driver", "no GPU", "hidden"])
-def test_without_gpus_there_is_no_thread_and_nothing_known(
-    install: Install, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_without_gpus_nothing_is_known(install: Install, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     install(*([] if kind == "no GPU" else [FakeGpu()]))
     if kind == "no driver":
         monkeypatch.setattr(sys.modules["pynvml"], "nvmlInit", _no_driver)
@@ -239,13 +237,10 @@ def _moments(*each: Reading, step_s: float = 0.5) -> list[Moment]:
     return [Moment(10 + place * step_s, (reading,)) for place, reading in enumerate(each)]
 
 
-def test_clocks_are_those_while_it_runs() -> None:
+def test_what_counts_is_while_it_runs() -> None:
     found = summary(_moments(IDLE, BUSY, BUSY._replace(sm_mhz=1900.0), IDLE), [None], [None])
     assert (found.gpu_mhz, found.gpu_memory_mhz) == (1940.0, 3201.0)
     assert summary(_moments(IDLE, BUSY), [None], [None]).gpu_mhz == (345 + 1980) / 2
-
-
-def test_what_slows_a_gpu_down_counts_while_it_runs() -> None:
     cap, hot = BUSY._replace(reasons=("sw-power-cap",)), BUSY._replace(reasons=("hw-thermal", "hw-slowdown"))
     assert summary(_moments(hot, BUSY, cap, hot), [None], [None]).gpu_throttled == ("sw-power-cap",)
     assert summary(_moments(IDLE, hot, cap, IDLE), [None], [None]).gpu_throttled == (
@@ -274,15 +269,12 @@ def test_energy_is_counted_or_else_summed_up(
     assert found.gpu_c == 61.0
 
 
-def test_gpus_are_added_up_each_in_its_own_way() -> None:
+def test_gpus_are_added_up() -> None:
     moments = [Moment(float(second), (BUSY, BUSY._replace(watts=100.0))) for second in range(3)]
     found = summary(moments, [0.0, None], [30_000.0, None])
     assert (found.gpu_j, found.gpu_peak_w, found.gpu_peak_bytes) == (230.0, 400.0, 40 * GIB)
     silent = [moment._replace(gpus=(BUSY, BUSY._replace(watts=None))) for moment in moments]
     assert summary(silent, [0.0, None], [30_000.0, None]).gpu_j is None
-
-
-def test_a_moment_without_an_answer_is_left_out() -> None:
     lost = Reading(None, None, None, None, None, None)
     found = summary(_moments(IDLE, lost, BUSY, IDLE), [None], [None])
     assert (found.gpu_mhz, found.gpu_peak_bytes, found.gpu_throttled) == (1980.0, 20 * GIB, ())

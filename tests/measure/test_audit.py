@@ -269,9 +269,7 @@ def test_what_is_judged_is_not_judged_again(llama: Install) -> None:
         (Behaviour(ranks='{"completion_probabilities": [{"probs": [{"bytes": [256]}]}]}'), "cannot be read"),
     ],
 )
-def test_without_a_working_server_there_is_a_reason_in_place_of_a_verdict(
-    behaviour: Behaviour | None, reason: str, folder: Path
-) -> None:
+def test_without_a_server_a_reason_is_given(behaviour: Behaviour | None, reason: str, folder: Path) -> None:
     if behaviour is not None:
         fake_server.program(folder / "llama-server", behaviour)
     without = installs.find_install(folder)

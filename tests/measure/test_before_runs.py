@@ -46,9 +46,7 @@ def _refused(llama: Path, *words: str, code: int = 1) -> str:
 
 
 @pytest.mark.parametrize("command", ["bench", "sweep", "tune"])
-def test_a_folder_that_is_not_there_is_refused_with_the_command_that_makes_it(
-    llama: Path, tmp_path: Path, command: str
-) -> None:
+def test_a_missing_folder_is_refused_with_its_command(llama: Path, tmp_path: Path, command: str) -> None:
     said = _refused(llama, command, "--pair", "demo", "--out", str(tmp_path / "no where" / "table.csv"))
     assert f"there is no folder {tmp_path / 'no where'}" in said
     assert f"mkdir -p '{tmp_path / 'no where'}'" in said
@@ -129,9 +127,7 @@ def _warned(*words: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("layers", [("--ngl", "45"), ("--ngl", "all"), ("--ngld", "all"), ("--ngld", "1")])
-def test_layers_without_a_gpu_are_warned_of_before_the_first_run(
-    llama: Path, layers: tuple[str, ...]
-) -> None:
+def test_layers_without_a_gpu_are_warned_of_first(llama: Path, layers: tuple[str, ...]) -> None:
     name = MeasurementWarning.GPU_LESS_BUILD.value
     assert _warned(*QUICK, *layers, "--dry-run")[name] == ADVICE[MeasurementWarning.GPU_LESS_BUILD]
     done = shell.here(*QUICK, *layers)
@@ -142,9 +138,7 @@ def test_layers_without_a_gpu_are_warned_of_before_the_first_run(
         assert name not in _warned(*QUICK, *none, "--dry-run")
 
 
-def test_layers_on_a_build_for_gpus_are_no_reason_to_warn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_on_a_build_for_gpus_need_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama", devices=fakes.TWO_GPUS)))
     assert not _warned(*QUICK, "--ngl", "45", "--dry-run")
 

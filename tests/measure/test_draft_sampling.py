@@ -117,19 +117,13 @@ def test_it_is_an_axis_of_the_methods_that_have_it() -> None:
     assert sweep.blocks().n_arms[Role.DRAFTING] == len(draftings)
 
 
-def test_llama_cpps_name_is_read() -> None:
+def test_its_names_are_read_and_said() -> None:
     read = command_lines.read("bench", "--spec-draft-sampling", "greedy,probabilistic", "--temp", "1")
     assert read == BenchOptions(draft_sampling=tuple(DraftSampling), temp=1.0)
     assert command_lines.read("bench", *read.to_argv()) == read
     assert "--draft-sampling" in read.to_argv()
-
-
-def test_another_way_is_refused_in_a_call_too() -> None:
     with pytest.raises(GgufspecError, match="draft_sampling: 'nucleus'"):
         BenchOptions(draft_sampling="nucleus").draft_samplings  # noqa: B018  # read for its check
-
-
-def test_results_and_configurations_say_it() -> None:
     assert SettingsRow.record(_spec())["draft_sampling"] == "probabilistic"
     assert SettingsRow.record(_spec(Drafting(n_max=3)))["draft_sampling"] is None
     assert configuration.name(_spec()) == "drafter.gguf, γ = 3, probabilistic drafts"
@@ -164,8 +158,6 @@ def test_a_program_samples_exactly_where_it_rejects(
         (replace(SAMPLED, sampling=DraftSampling.GREEDY, p_min=0.5), 2, True),
     ],
 )
-def test_sampled_drafts_are_forecast_where_their_overlaps_are_traced(
-    drafting: Drafting, users: int, known: bool
-) -> None:
+def test_traced_overlaps_forecast_sampled_drafts(drafting: Drafting, users: int, known: bool) -> None:
     arm, heads = replace(values.spec(Role.DRAFTING, draft=3), drafting=drafting), frozenset(Method)
     assert prospects.can_forecast(arm, Program.SERVER, 11434, heads=heads, users=users) is known

@@ -432,9 +432,7 @@ SECRETS = {
 }
 
 
-def test_variables_that_may_change_a_speed_are_recorded_and_named(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_that_change_speeds_are_recorded(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SPEEDS:
         monkeypatch.delenv(name, raising=False)
     first = _measure(setup, "-r", "2", name="first")

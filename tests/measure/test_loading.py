@@ -88,12 +88,9 @@ def test_three_repeats_are_planned_where_a_load_takes_long(monkeypatch: pytest.M
     assert "--repeats 5 finds smaller differences" in notes[0]
 
 
-def test_loads_that_make_one_run_each_are_as_good_as_processes() -> None:
+def test_loads_and_repeats_fit() -> None:
     suite, notes = plan_loads(_suite(prompts=1, repeats=2), None, engine="server")
     assert (suite.loads, notes) == (2, ())
-
-
-def test_more_loads_than_repeats_are_refused() -> None:
     with pytest.raises(GgufspecError, match="6 loads of each arm need at least 6 repeats, not 5") as refused:
         plan_loads(_suite(), 6, engine="server")
     assert "raise --repeats to 6" in (refused.value.hint or "")

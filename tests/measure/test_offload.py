@@ -140,9 +140,7 @@ def test_a_drafter_alone_is_placed_as_it_is_beside_the_target() -> None:
         ("0.2.90", Offload(main_gpu=0), "--main-gpu"),
     ],
 )
-def test_a_flag_that_a_program_does_not_list_is_refused_in_one_line(
-    build: str, offload: Offload, flag: str
-) -> None:
+def test_an_unlisted_flag_is_refused_in_one_line(build: str, offload: Offload, flag: str) -> None:
     with pytest.raises(GgufspecError, match=f"has no {flag}: its --help does not list it") as caught:
         argv(build, Program.PLAIN, offload)
     assert "\n" not in str(caught.value)
@@ -198,19 +196,8 @@ def test_a_worker_is_told_all_of_it(experts: Experts | None) -> None:
 # On the command line ---------------------------------------------------------------------------------------
 
 BENCH = (
-    "bench",
-    "--pair",
-    "demo",
-    "-p",
-    "Once upon a time",
-    "-n",
-    "32",
-    "-r",
-    "1",
-    "-t",
-    "1",
-    "--warmup",
-    "0",
+    *("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "1", "-t", "1"),
+    *("--warmup", "0"),
 )
 
 
@@ -223,18 +210,8 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_is_asked_for_reaches_every_program(llama: Path) -> None:
     words = (
-        "-dev",
-        "CUDA0,CUDA1",
-        "-ts",
-        "3,1",
-        "-sm",
-        "layer",
-        "-mg",
-        "0",
-        "--n-cpu-moe",
-        "2",
-        "--fit",
-        "off",
+        *("-dev", "CUDA0,CUDA1", "-ts", "3,1", "-sm", "layer", "-mg", "0", "--n-cpu-moe", "2"),
+        *("--fit", "off"),
     )
     done = shell.done(*BENCH, "--dry-run", *words, "-cmoed")
     target, drafter, both = done.stdout.splitlines()

@@ -17,7 +17,7 @@ from ggufspec.measure import Session, prepare_session
 from ggufspec.modelfiles import catalog
 from ggufspec.options import BenchOptions, TalkOptions, TuneOptions
 from ggufspec.tuning import planning
-from tests.support import fake_server, fakes, hub_client, models, shell
+from tests.support import fake_server, hub_client, models, shell
 from tests.support.fakes import numbered_install
 from tests.support.hub_client import Run
 from tests.support.hub_server import Hub
@@ -69,13 +69,11 @@ drafter = {{ repo = "me/D-GGUF", file = "d-Q8_0.gguf" }}
 
 
 @pytest.fixture(autouse=True)
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def llama(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "pairs.toml").write_text(PAIRS)
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+    fake_server.program(llama / "llama-server")
+    return llama
 
 
 def drafting(asked: BenchOptions) -> list[Drafting]:
@@ -172,9 +170,7 @@ def test_a_method_that_is_not_supported_is_refused_by_name(words: tuple[str, ...
     ],
 )
 @pytest.mark.parametrize("engine", ["binary", "binary-simple", "server"])
-def test_a_head_that_is_not_in_the_files_is_not_left_out_in_silence(
-    name: str, problem: str, engine: str
-) -> None:
+def test_a_head_not_in_the_files_is_not_left_out_in_silence(name: str, problem: str, engine: str) -> None:
     with pytest.raises(GgufspecError, match=problem):
         prepare_session(BenchOptions(pair=name, engine=engine))
     with pytest.raises(GgufspecError, match=problem):
@@ -417,9 +413,7 @@ def test_the_default_engine_is_the_first_one_whose_programs_are_there(
         prepare_session(BenchOptions(pair=pair, engine="binary"))
 
 
-def test_where_no_engine_can_measure_the_first_one_says_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_no_engine_can_measure_the_first_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     install = numbered_install("0.3.36")
     plain = {Program.PLAIN: install.programs[Program.PLAIN]}
     _use_install(replace(install, programs=plain), monkeypatch)

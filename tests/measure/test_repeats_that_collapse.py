@@ -49,9 +49,7 @@ def _collapsed(runs: Sequence[RunResult]) -> list[int]:
         ((50,), []),
     ],
 )
-def test_repeats_that_differ_by_more_than_a_factor_of_two_have_collapsed(
-    rates: tuple[float, ...], collapsed: list[int]
-) -> None:
+def test_repeats_that_halve_have_collapsed(rates: tuple[float, ...], collapsed: list[int]) -> None:
     assert _collapsed(_repeats(*rates)) == collapsed
 
 
@@ -136,9 +134,7 @@ def _record(engine: Scripted, suite: RunPlan, store: ResultSet | None = None) ->
 
 @pytest.mark.parametrize("factor", [20.0, 0.05])
 @pytest.mark.parametrize(("keeps_loads", "capacity"), [(False, None), (True, None), (True, 1)])
-def test_all_arms_of_a_prompt_and_repeat_are_measured_again_where_a_run_collapsed(
-    factor: float, keeps_loads: bool, capacity: int | None
-) -> None:
+def test_a_collapsed_run_repeats_all_arms(factor: float, keeps_loads: bool, capacity: int | None) -> None:
     engine = Scripted(answer=_collapsing(1, factor=factor), keeps_loads=keeps_loads, capacity=capacity)
     bench = results.load(_record(engine, _suite()).meta.id)
     again = [run for run in bench.runs if run.remeasured]

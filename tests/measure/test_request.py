@@ -17,11 +17,9 @@ TEN_TOKENS = "echo '[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]'\n"
 
 
 @pytest.fixture(autouse=True)
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama")
-    fakes.program(folder / "llama-tokenize", TEN_TOKENS)
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+def llama(llama: Path) -> Path:
+    fakes.program(llama / "llama-tokenize", TEN_TOKENS)
+    return llama
 
 
 def _context(asked: BenchOptions) -> int:
@@ -71,9 +69,7 @@ def test_named_files_are_a_pair_of_their_own() -> None:
     ],
     ids=str,
 )
-def test_a_sampler_without_a_temperature_samples_at_one(
-    asked: dict[str, Any], temperature: float, top_k: int
-) -> None:
+def test_samplers_alone_sample_at_one(asked: dict[str, Any], temperature: float, top_k: int) -> None:
     session = prepare_session(BenchOptions(pair="demo", **asked))
     sampling = session.suite.blocks[0].arms[0].sampling
     assert (sampling.temperature, sampling.top_k) == (temperature, top_k)

@@ -93,9 +93,7 @@ def test_workers_are_named_before_any_device() -> None:
         (replace(SPREAD, drafter=replace(SPREAD.drafter, devices=("RPC1",))), ("CUDA0: NVIDIA A",), "RPC1"),
     ],
 )
-def test_the_drafter_stays_here_unless_its_devices_are_named(
-    offload: Offload, listed: tuple[str, ...], drafter: str
-) -> None:
+def test_the_drafter_stays_here_by_default(offload: Offload, listed: tuple[str, ...], drafter: str) -> None:
     words = argv(offload, backend="cuda" if listed else "cpu", devices=listed).split()
     assert words[words.index("--spec-draft-device") + 1] == drafter
 
@@ -171,12 +169,10 @@ def test_each_value_has_a_baseline_of_its_own(draft_devices: tuple[str, ...]) ->
 
 
 @pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fakes.program(folder / "llama-tokenize", "echo '[1, 2, 3]'\n")
-    fakes.program(folder / "ggml-rpc-server", "")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+def llama(llama: Path) -> Path:
+    fakes.program(llama / "llama-tokenize", "echo '[1, 2, 3]'\n")
+    fakes.program(llama / "ggml-rpc-server", "")
+    return llama
 
 
 @pytest.fixture
@@ -219,9 +215,7 @@ def test_the_memory_of_workers_counts() -> None:
 
 
 @pytest.mark.usefixtures("llama")
-def test_a_worker_that_cannot_be_used_stops_a_bench_only_where_nothing_else_is_measured(
-    two: tuple[str, str],
-) -> None:
+def test_a_useless_worker_stops_a_bench_only_if_nothing_else_is_measured(two: tuple[str, str]) -> None:
     gone = rpc_workers.nobody()
     with pytest.raises(WorkerError, match=f"cannot connect to the worker {gone}"):
         prepared(rpc=(gone, f"{two[0]},{gone}"))
@@ -230,9 +224,7 @@ def test_a_worker_that_cannot_be_used_stops_a_bench_only_where_nothing_else_is_m
     assert any(gone in note and note.endswith("its runs will fail") for note in notes)
 
 
-def test_a_plan_counts_the_memory_of_workers_and_keeps_the_drafter_here(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_counts_memory_of_workers(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installs, "detect_gpus", tuple)
     with rpc_workers.worker(devices=((40 * MIB, 64 * MIB),)) as fake:
         planned = planning.plan("demo", rpc=fake.address, reserve=0)
@@ -375,9 +367,7 @@ def test_what_a_log_says_of_a_worker_is_a_status(line: str, status: Status) -> N
 
 
 @pytest.mark.parametrize("name", ["binary-simple", "server"])
-def test_a_run_whose_worker_is_gone_is_a_row_and_no_program_starts(
-    llama: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_run_without_its_worker_starts_no_program(llama: Path, tmp_path: Path, name: str) -> None:
     started = tmp_path / "started"
     fakes.program(llama / "llama-completion", f"touch {started}\n")
     fakes.program(llama / "llama-server", f"touch {started}\n", help_from="llama-server")

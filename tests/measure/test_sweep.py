@@ -58,15 +58,12 @@ def test_arms_are_the_target_each_drafter_and_every_combination() -> None:
     assert len({arm.key for arm in block.arms}) == 21
 
 
-def test_what_changes_the_baseline_makes_a_block_of_its_own() -> None:
+def test_keys_and_blocks_follow_from_what_matters() -> None:
     sweep = _sweep(target_layers=(0, 20), threads=(1, 2), caches=(None, CacheTypes("q8_0", "q8_0")))
     blocks = sweep.blocks()
     assert len(blocks) == 8
     assert [block.arms[0].offload.target.layers for block in blocks] == [0] * 4 + [20] * 4
     assert all(arm.baseline.key == block.arms[0].key for block in blocks for arm in block.arms[2:])
-
-
-def test_runs_that_ignore_a_setting_have_one_key() -> None:
     a, b = _sweep(draft_layers=(0, "all")).blocks()[0], _sweep(draft_layers=("all",)).blocks()[0]
     assert a.arms[0].key == b.arms[0].key
     here, there = _sweep(target_layers=(0, 20)).blocks()
@@ -88,12 +85,9 @@ def test_each_repeat_has_every_run_once_in_an_order_of_its_own() -> None:
     assert _once(suite) != _once(_suite(seed=2))
 
 
-def test_arms_of_one_prompt_are_neighbours_in_time() -> None:
+def test_arms_are_neighbours_and_anchors_come_back() -> None:
     prompts = [cell.spec.prompt.id for cell in _once(_suite()) if not cell.anchor]
     assert [len(set(prompts[start : start + 4])) for start in range(0, 32, 4)] == [1] * 8
-
-
-def test_an_anchor_is_looked_at_again_and_again() -> None:
     cells = _once(_suite())
     anchors = [number for number, cell in enumerate(cells) if cell.anchor]
     assert anchors == [0, 25]
@@ -202,12 +196,9 @@ def test_methods_without_a_drafter_are_arms_at_the_sizes_at_which_they_draft() -
     assert len({arm.key for arm in block.arms}) == len(block.arms) == 2 + 6 + 5
 
 
-def test_without_draft_sizes_each_method_has_its_own() -> None:
+def test_methods_have_sizes_and_drafters_of_their_own() -> None:
     (block,) = _sweep(methods=(Method.DRAFT_MODEL, Method.NGRAM_MOD), draft_sizes=()).blocks()
     assert [arm.drafting.n_max for arm in block.arms if arm.drafting] == [3, 64]
-
-
-def test_no_drafter_is_loaded_where_no_method_needs_one() -> None:
     (block,) = _sweep(methods=(Method.NGRAM_MAP_K,)).blocks()
     assert [(arm.role, arm.pair.draft) for arm in block.arms] == [
         (Role.TARGET, None),

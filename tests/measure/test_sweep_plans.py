@@ -15,7 +15,7 @@ from ggufspec.measure import api, prepare_session, runplan
 from ggufspec.measure.runplan import RunPlan, refuse_endless
 from ggufspec.measure.sweep import Blocks, Sweep, distinct_layers, sizes
 from ggufspec.options import BenchOptions, TuneOptions
-from tests.support import fakes, shell
+from tests.support import shell
 
 MIXTURE = Path(__file__).parents[1] / "models" / "mixture.gguf"
 DEMO = paths.models_dir() / "demo"
@@ -24,13 +24,6 @@ MILLIONS = ("-t", "1-999", "-ub", "1-1000", "--draft", "1-8")
 TARGETS = (ModelFile(filename="t"), ModelFile(filename="u"))
 DRAFTERS = (ModelFile(filename="d"), ModelFile(filename="e"))
 COUNTS = {TARGETS[0]: 9, TARGETS[1]: 3, DRAFTERS[0]: 3, DRAFTERS[1]: 5}
-
-
-@pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
 
 
 @pytest.fixture
@@ -167,9 +160,7 @@ def test_a_plan_of_millions_makes_few_arms(llama: Path, made: list[RunSpec]) -> 
 
 
 @pytest.mark.parametrize("words", [(), ("-o", "csv"), ("-o", "json")])
-def test_what_never_ends_is_refused_before_it_begins(
-    llama: Path, made: list[RunSpec], words: tuple[str, ...]
-) -> None:
+def test_an_endless_sweep_is_refused(llama: Path, made: list[RunSpec], words: tuple[str, ...]) -> None:
     done = shell.here("sweep", *QUICK, *MILLIONS, *words, *(("--dry-run",) if words else ()))
     assert (done.returncode, done.stdout) == (1, "")
     assert len(made) < 2000

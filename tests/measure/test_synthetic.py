@@ -201,23 +201,17 @@ def test_every_table_says_it() -> None:
         assert "synthetic" not in said.replace("synthetic_accept", "")
 
 
-def test_its_texts_are_no_verdict() -> None:
+def test_it_is_no_verdict() -> None:
     (_, drafting) = arms.group(_bench(synthetic=True))
     assert drafting.synthetic
     assert drafting.compared == {}
     assert "text-differs" not in review.of_arm(drafting)
-
-
-def test_it_is_never_compared_with_what_the_target_accepted() -> None:
     dice, real = _bench(synthetic=True), _bench(synthetic=False)
     compared = comparing.compare(real, dice)
     assert [row.before.role for row in compared.rows] == [Role.TARGET]
     assert any("synthetic=0.7,0.49,0.343" in arm for arm in compared.unmatched)
     both = comparing.compare(dice, dice)
     assert [row.texts_equal for row in both.rows] == [2, None]
-
-
-def test_a_tuning_has_no_such_option() -> None:
     with pytest.raises(TypeError, match="no option 'synthetic_accept'"):
         tuning.tune(synthetic_accept=0.7)
 

@@ -88,9 +88,7 @@ def test_one_build_is_stored_and_shown_as_ever(builds: tuple[Path, Path]) -> Non
     assert {spec.build for spec in bench.runs.specs} == {None}
 
 
-def test_a_bench_of_two_builds_goes_on_with_the_same_two(
-    both: tuple[str, ...], builds: tuple[Path, Path]
-) -> None:
+def test_a_bench_of_two_builds_goes_on_with_both(both: tuple[str, ...], builds: tuple[Path, Path]) -> None:
     shell.here(*QUICK, *both, "-r", "1", "--name", "ab")
     refused = shell.here(*QUICK, "--llama", str(builds[0]), "-r", "2", "--resume", "ab")
     assert refused.returncode == 13

@@ -254,16 +254,12 @@ def test_the_command_stores_its_looks_and_resumes_by_the_same_options(llama: Pat
         ({"until": "decided", "engine": "server", "parallel": 2}, "one request after another"),
     ],
 )
-def test_a_request_that_contradicts_itself_is_refused(
-    llama: Path, fields: dict[str, Any], problem: str
-) -> None:
+def test_a_contradiction_in_a_request_is_refused(llama: Path, fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(GgufspecError, match=problem):
         prepare_session(BenchOptions(pair="demo", prompt=("A cat",), threads=1, **fields))
 
 
-def test_several_llama_cpps_and_a_target_alone_have_no_verdict_to_wait_for(
-    llama: Path, tmp_path: Path
-) -> None:
+def test_llama_cpps_and_a_target_alone_have_no_verdict_to_wait_for(llama: Path, tmp_path: Path) -> None:
     other = fakes.install(tmp_path / "other", **fakes.AT_ONCE)
     two = BenchOptions(pair="demo", prompt=("A cat",), threads=1, until="decided", llama=(llama, other))
     with pytest.raises(GgufspecError, match="--until decided measures one llama"):

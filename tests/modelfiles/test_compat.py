@@ -90,13 +90,10 @@ def test_rules(draft: ModelCard, program: Program, build: int | None, outcome: C
     assert bool(verdict.reasons) is (outcome is not ACCEPTED)
 
 
-def test_ids_of_tokens_that_are_not_added() -> None:
+def test_types_and_added_tokens_are_compared_as_llama_cpp_does() -> None:
     target, draft = _card(add_bos_token=False), _card(add_bos_token=False, bos_token_id=9)
     assert check_pair(target, draft, rule_for(TREE, 8931)).outcome is REFUSED
     assert check_pair(target, draft, rule_for(TREE, 8932)).outcome is ACCEPTED
-
-
-def test_types_are_told_apart_by_name_only_where_llama_cpp_does() -> None:
     target, draft = _card(add_bos_token=False), _card(model="rwkv", bos_token_id=1, eos_token_id=2)
     assert check_pair(target, draft, rule_for(SIMPLE, 9547)).outcome is ACCEPTED
     verdict = check_pair(target, draft, rule_for(SIMPLE, 9548))
@@ -121,17 +118,11 @@ def test_the_first_differences_and_their_number_are_named() -> None:
 def test_texts_are_compared_as_c_strings() -> None:
     assert check_pair(_card(text={7: "a\0b"}), _card(text={7: "a\0c"}), rule_for(TREE)).outcome is ACCEPTED
     assert check_pair(_card(text={7: ""}), _card(text={7: "[EMPTY_7]"}), rule_for(TREE)).outcome is ACCEPTED
-
-
-def test_a_wrong_flag_comes_with_the_command_that_corrects_it() -> None:
     wrong = check_pair(_card(add_bos_token=True), _card(add_bos_token=False), rule_for(TREE))
     assert wrong.reasons == ("tokenizer.ggml.add_bos_token is true in the target and false in the drafter",)
     assert wrong.helps[0].endswith("gguf-set-metadata FILE tokenizer.ggml.add_bos_token true")
     absent = check_pair(_card(add_bos_token=True), _card(), rule_for(TREE, 2697))
     assert "--override-kv tokenizer.ggml.add_bos_token=bool:true" in absent.helps[0]
-
-
-def test_models_without_vocabulary_are_refused_by_every_rule() -> None:
     bare = _parsed({"tokenizer.ggml.model": "none", "tokenizer.ggml.tokens": []})
     for rule in RULES:
         assert check_pair(_card(), bare, rule).outcome is REFUSED

@@ -198,9 +198,7 @@ def test_the_next_command_keeps_what_else_was_given(hub: Hub, run: Run, tmp_path
 @pytest.mark.parametrize(
     "words", [("me/A-GGUF",), ("--target", "me/A-GGUF"), ("--target", "me/A-GGUF:iq1_s")]
 )
-def test_models_of_the_same_quant_are_told_apart_by_their_files(
-    hub: Hub, run: Run, words: tuple[str, ...]
-) -> None:
+def test_models_of_one_quant_are_told_apart_by_file(hub: Hub, run: Run, words: tuple[str, ...]) -> None:
     hub.add("me/A-GGUF", {"a-IQ1_S.gguf": hub_client.gguf(), "b-IQ1_S.gguf": hub_client.gguf(1)})
     code, _, err = run("fetch", "-q", *words)
     assert code == 22

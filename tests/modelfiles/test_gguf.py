@@ -69,13 +69,10 @@ def test_a_card_says_what_the_header_says(tmp_path: Path) -> None:
     )
 
 
-def test_values_may_differ_from_layer_to_layer(tmp_path: Path) -> None:
+def test_layers_may_differ(tmp_path: Path) -> None:
     metadata, tensors = models.llama(n_layers=2)
     metadata["llama.attention.head_count_kv"] = [4, 0]
     assert read_card(models.write_model(tmp_path / "m.gguf", metadata, tensors)).n_heads_kv == (4, 0)
-
-
-def test_what_weighs_most_names_a_model_without_file_type(tmp_path: Path) -> None:
     metadata, tensors = models.llama(types=lambda name: "F32" if "attn_k" in name else "Q8_0")
     assert read_card(models.write_model(tmp_path / "m.gguf", metadata, tensors)).quant == "Q8_0"
 
@@ -271,9 +268,7 @@ def _many(count: int, item: Callable[[int], bytes]) -> bytes:
     ],
     ids=["keys", "empty arrays", "tensors", "texts", "numbers", "long key", "long text"],
 )
-def test_headers_larger_than_any_models_are_refused_at_their_beginning(
-    write: Callable[[], bytes], what: str
-) -> None:
+def test_headers_larger_than_any_models_are_refused(write: Callable[[], bytes], what: str) -> None:
     source = models.Memory(write())
     with pytest.raises(ModelFileError, match=rf"(?m)has .*{what} in its header; models have at most [\d,]+$"):
         parse_header(source, name="m.gguf")

@@ -211,24 +211,18 @@ def test_what_is_no_chain_is_refused(text: str, problem: str) -> None:
 # settings of n-grams
 
 
-def test_settings_that_change_nothing_have_one_form() -> None:
+def test_chains_have_settings_and_lengths() -> None:
     mod, simple = Chain(Method.NGRAM_MOD), Chain(Method.NGRAM_SIMPLE)
     assert canonical_ngram(mod, NgramSettings(size_n=24, size_m=32, min_hits=3)) == NgramSettings()
     assert canonical_ngram(simple, NgramSettings(size_n=24)) == NgramSettings(size_n=24)
     chain = Chain(Method.DRAFT_MTP, (Method.NGRAM_MOD,))
     assert canonical_ngram(chain, NgramSettings(size_m=32)) == NgramSettings(size_m=32)
     assert canonical_ngram(Chain(Method.DRAFT_MTP), NgramSettings(size_n=8)) == NgramSettings()
-
-
-def test_the_longest_draft_of_a_chain_is_that_of_its_n_grams() -> None:
     first = (Method.NGRAM_SIMPLE, Method.NGRAM_MOD)
     assert longest_draft(Drafting(n_max=3, method=Method.DRAFT_MTP, first=first)) == 64
     ngram = NgramSettings(size_m=16)
     assert longest_draft(Drafting(n_max=3, method=Method.DRAFT_MTP, first=first, ngram=ngram)) == 16
     assert longest_draft(Drafting(n_max=3)) == 3
-
-
-def test_a_longer_n_gram_needs_longer_drafts() -> None:
     assert draft_sizes(Method.NGRAM_SIMPLE, (8, 16), NgramSettings(size_n=4)) == (8, 16)
     assert draft_sizes(Method.NGRAM_SIMPLE, (8, 16), NgramSettings(size_n=20)) == ()
     assert draft_sizes(Method.NGRAM_MOD, (8, 16), NgramSettings(size_m=32)) == (32,)
@@ -318,9 +312,7 @@ def test_a_header_says_what_drafts_and_how_far(tmp_path: Path, model: Any, head:
         (models.with_mtp(alone=True, n_embd=32), "states of width 32"),
     ],
 )
-def test_a_head_belongs_to_a_target_or_a_reason_says_why_not(
-    tmp_path: Path, model: Any, fault: str | None
-) -> None:
+def test_a_head_belongs_to_a_target_or_says_why_not(tmp_path: Path, model: Any, fault: str | None) -> None:
     target, head = _card(tmp_path, models.llama(), "target"), _card(tmp_path, model, "head")
     verdict = judging.check_pair(target, head, judging.rule_for(Program.SERVER), build=11312)
     if fault is None:

@@ -275,9 +275,7 @@ def test_scores_prefer_the_small_and_the_popular() -> None:
     assert search.parameters_in("x/y") is None
 
 
-def test_a_repository_is_public_if_the_hub_shows_it_without_a_login(
-    loopback: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_shown_without_a_login_is_public(loopback: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     for name in ("me/open", "me/closed"):
         loopback.add(name, {"README.md": b"# T"})

@@ -57,11 +57,9 @@ def served(loopback: Hub, tmp_path: Path) -> Hub:
 
 
 @pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
-    fake_server.program(folder / "llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+def llama(llama: Path) -> Path:
+    fake_server.program(llama / "llama-server")
+    return llama
 
 
 def _listed(*paths: str) -> list[RepoFile]:
@@ -96,9 +94,7 @@ def _listed(*paths: str) -> list[RepoFile]:
         ),
     ],
 )
-def test_a_sidecar_is_chosen_as_llama_cpp_does(
-    files: tuple[str, ...], target: str, expected: list[str]
-) -> None:
+def test_a_sidecar_is_llama_cpps_choice(files: tuple[str, ...], target: str, expected: list[str]) -> None:
     listed = _listed(*files)
     model = choice.choose_files(listed, repo="me/T", filename=target)
     assert [head.filename for head in choice.sidecars(listed, model)] == expected
@@ -159,9 +155,7 @@ def test_a_drafter_can_be_a_repository_of_heads(served: Hub, run: Run, llama: Pa
     assert "eagle3-d-Q8_0.gguf" in out
 
 
-def test_a_head_of_another_target_is_refused_before_it_is_downloaded(
-    served: Hub, run: Run, home: Path
-) -> None:
+def test_another_targets_head_is_refused_before_it_is_downloaded(served: Hub, run: Run, home: Path) -> None:
     code, _, err = run("fetch", "--target", TARGET, "--draft-model", "b/Model-3-8B-other-GGUF")
     assert code == 7
     assert "reads states of width 128" in err
@@ -277,9 +271,7 @@ def test_auto_is_the_head_beside_the_target(served: Hub, run: Run, llama: Path) 
     assert served.seen == []
 
 
-def test_a_bench_drafts_with_a_head_beside_the_target_only_where_asked(
-    served: Hub, run: Run, llama: Path
-) -> None:
+def test_a_bench_drafts_with_a_head_beside_it_if_asked(served: Hub, run: Run, llama: Path) -> None:
     run("fetch", "-q", "--target", TARGET, "-md", "auto")
     assert ggufspec.plan(target=TARGET, vram="24G").draft is None
     assert "eagle3" not in run("bench", "--dry-run", "-m", TARGET, "-p", "Hi", "-n", "32")[1]
@@ -299,9 +291,7 @@ def test_auto_finds_the_head_in_the_folder_of_a_file(tmp_path: Path, run: Run, l
     assert "eagle3-t.gguf" in out
 
 
-def test_auto_without_a_head_that_belongs_to_the_target_is_refused(
-    served: Hub, tmp_path: Path, run: Run, llama: Path
-) -> None:
+def test_auto_without_a_fitting_head_is_refused(served: Hub, tmp_path: Path, run: Run, llama: Path) -> None:
     target = models.write_model(tmp_path / "t.gguf", *models.llama(n_ff=4096))
     code, _, err = run("bench", "-m", str(target), "-md", "auto")
     assert code == 7

@@ -69,9 +69,7 @@ def test_models_are_found_where_programs_keep_them(home: Path) -> None:
     ]
 
 
-def test_variables_of_other_programs_move_their_folders(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_move_other_folders(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / ".ollama/models").rename(tmp_path / "ollama")
     (home / ".cache/llama.cpp").rename(tmp_path / "llama")
     assert [model.place for model in found()] == ["LM Studio"]
@@ -164,9 +162,7 @@ def test_a_folder_with_several_models_takes_a_quant(tmp_path: Path) -> None:
     assert "name one of them: big-Q4_K_M.gguf" in (caught.value.hint or "")
 
 
-def test_a_machine_without_models_is_told_how_to_get_some(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_models_the_way_to_some_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     done = shell.here("models")
     assert (done.returncode, done.stdout) == (0, "")

@@ -189,9 +189,7 @@ def test_the_output_copied_for_long_prompts_counts(llama3: tuple[ModelCard, Mode
     assert partly.target.gpu.compute / MIB == pytest.approx(1088.45, rel=0.02)
 
 
-def test_every_layer_more_takes_more_of_the_gpu_and_less_of_the_host(
-    llama3: tuple[ModelCard, ModelCard],
-) -> None:
+def test_each_layer_takes_more_of_the_gpu_and_less_of_the_host(llama3: tuple[ModelCard, ModelCard]) -> None:
     target, draft = llama3
     for layout in (memory.TODAY, APRIL_2024):
         plans = memory.plan_each_offload(target, draft, _settings(2048, layout=layout))
@@ -230,15 +228,12 @@ def test_nothing_fits_where_even_the_drafter_does_not(llama3: tuple[ModelCard, M
     assert without_layers.target.gpu_layers == 0
 
 
-def test_quantized_caches_shrink_by_their_type() -> None:
+def test_caches_shrink_by_type_and_grow_by_cells() -> None:
     card = _card(models.llama(n_layers=1, n_embd=256, n_heads=4))
     (full,) = cache_bytes(card, _settings(1024))
     (mixed,) = cache_bytes(card, _settings(1024, caches=CacheTypes("q8_0", "q4_0")))
     assert full == 1024 * 256 * 2 * 2
     assert mixed == 1024 * (256 * 34 // 32 + 256 * 18 // 32)
-
-
-def test_contexts_are_rounded_up_to_256_cells() -> None:
     card = _card(models.llama(n_layers=1))
     assert cache_bytes(card, _settings(257)) == cache_bytes(card, _settings(512))
 
@@ -264,24 +259,18 @@ def test_windows(arch: str, changes: dict[str, models.Value], expected: tuple[in
     assert windows(_card((renamed, tensors), **{"general.architecture": arch})) == expected
 
 
-def test_windows_save_nothing_in_old_builds() -> None:
+def test_architectures_cache_differently() -> None:
     card = _card(shapes.measured(WINDOWS))
     now, then = (
         sum(cache_bytes(card, _settings(8192, layout=layout))) for layout in (memory.TODAY, APRIL_2024)
     )
     assert then == 26 * 8192 * 256 * 2 * 2
     assert now == (4 * 8192 + 22 * 1024) * 256 * 2 * 2
-
-
-def test_latent_attention_caches_one_vector() -> None:
     card = _card(
         models.llama(n_layers=1, n_heads=4, n_heads_kv=1),
         **{"llama.attention.key_length": 576, "llama.attention.key_length_mla": 192},
     )
     assert cache_bytes(card, _settings(256)) == (256 * 576 * 2,)
-
-
-def test_layers_that_share_a_cache_have_none() -> None:
     card = _card(models.llama(n_layers=4), **{"llama.attention.shared_kv_layers": 1})
     assert [bool(size) for size in cache_bytes(card, _settings())] == [True, True, True, False]
 
@@ -403,15 +392,12 @@ def test_verdicts_say_what_is_needed_and_what_is_there(
     assert (found.hint is None) == (fit is MemoryFit.FITS)
 
 
-def test_several_gpus_count_as_one() -> None:
+def test_gpus_and_host_share_models() -> None:
     fits = memory.verdict(_plan(23.5), Room(total_bytes=64 * GIB, free_bytes=48 * GIB, gpus=TWO))
     there = "2 GPUs (RTX 4090) have 48 GiB, of which 24 GiB are free now"
     assert fits.reason == (
         f"0 layers of the target need 23.5 GiB on the GPU, {there}; {ALL} 0 B on the host, {HOST}"
     )
-
-
-def test_a_drafter_that_does_not_fit_may_stay_on_the_host() -> None:
     one = _plan(13, layers=33)
     pair = memory.MemoryPlan(target=one.target, draft=one.target)
     found = memory.verdict(pair, Room(total_bytes=64 * GIB, free_bytes=48 * GIB, gpus=ONE))
@@ -433,11 +419,7 @@ TRADE = tuple(_plan(layers + 2, layers=layers, weights=80 - layers) for layers i
         (80, True, 23, 64, MemoryFit.FITS, None),
         (
             80,
-            True,
-            23,
-            50,
-            MemoryFit.TIGHT,
-            "use a smaller --ctx",
+            *(True, 23, 50, MemoryFit.TIGHT, "use a smaller --ctx"),
         ),  # what does not fit there lies on the host
         (80, True, 1, 99, MemoryFit.TIGHT, SMALLER),
         (3, False, 23, 50, MemoryFit.TIGHT, "use a smaller --ctx, or put more layers on the GPU (--ngl)"),

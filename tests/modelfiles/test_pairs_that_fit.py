@@ -143,9 +143,7 @@ def test_the_table_and_the_json_say_the_same(hub: Hub, catalogue: None, run: Run
     assert (fit["pair"], fit["quant"], fit["fits"], fit["fetched"]) == ("mine", "Q8_0", True, "no")
 
 
-def test_a_pair_that_cannot_be_asked_about_is_a_row_without_figures(
-    hub: Hub, catalogue: None, run: Run
-) -> None:
+def test_a_pair_without_an_answer_is_a_row_without_figures(hub: Hub, catalogue: None, run: Run) -> None:
     words = ("--fits", "--vram", "24G", "--host", "60G")
     code, out, err = run("pairs", "gone", *words)
     assert code == 0

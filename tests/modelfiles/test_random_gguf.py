@@ -20,33 +20,14 @@ from tests.support import shell
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "make_random_gguf.py"
 SMALL = (
-    "--layers",
-    "3",
-    "--embd",
-    "256",
-    "--ff",
-    "512",
-    "--heads",
-    "4",
-    "--kv-heads",
-    "2",
-    "--vocab",
-    "1000",
+    *("--layers", "3", "--embd", "256", "--ff", "512", "--heads", "4"),
+    *("--kv-heads", "2", "--vocab", "1000"),
 )
 # one file type for every tensor type that the script knows
 QUANTS: tuple[str, ...] = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 QUANTS += ("Q2_K", "Q3_K_S", "Q4_K_S", "Q5_K_S", "Q6_K")
 QUANTS += (
-    "IQ1_S",
-    "IQ1_M",
-    "IQ2_XXS",
-    "IQ2_XS",
-    "IQ2_M",
-    "IQ3_XXS",
-    "IQ3_S",
-    "IQ4_NL",
-    "IQ4_XS",
-    "TQ1_0",
+    *("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_M", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "TQ1_0"),
     "TQ2_0",
 )
 
@@ -77,9 +58,7 @@ def write(path: Path, *arguments: str) -> Path:
         ("mixtral-8x7b", "Q4_K_M", 28.45, 323),
     ],
 )
-def test_presets_are_as_large_as_the_published_files(
-    preset: str, quant: str, published_gb: float, n_tensors: int
-) -> None:
+def test_presets_have_published_sizes(preset: str, quant: str, published_gb: float, n_tensors: int) -> None:
     done = run("--preset", preset, "--quant", quant, "--dry-run")
     weights = re.search(r"([\d.]+) GB of weights", done.stderr)
     # a vocabulary of 128,256 tokens is 8 MB; published sizes have two decimals
@@ -179,9 +158,7 @@ def test_files_of_one_vocabulary_may_draft_for_each_other(tmp_path: Path) -> Non
         ((*SMALL, "--embd", str(1 << 20), "--ff", str(1 << 20)), "GB are free"),
     ],
 )
-def test_what_cannot_be_written_is_said_and_leaves_nothing(
-    tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
+def test_a_failed_write_leaves_nothing(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     done = run(*arguments, "-o", tmp_path / "m.gguf")
     assert done.returncode == 2
     assert message in done.stderr

@@ -11,17 +11,13 @@ from ggufspec import errors, redaction, results
 from ggufspec.measure import prepare_session
 from ggufspec.modelfiles import hub as modelhub
 from ggufspec.options import BenchOptions
-from tests.support import fakes, hub_client
+from tests.support import hub_client
 from tests.support.hub_client import Run
 from tests.support.hub_server import Hub
 
 QUICK = ("-p", "Once", "-n", "32", "-r", "1", "--warmup", "0", "-t", "1")
+pytestmark = pytest.mark.usefixtures("llama")
 PAIR = ("-m", "me/T-GGUF:Q4_K_M", "-md", "me/D-GGUF:q8_0")
-
-
-@pytest.fixture(autouse=True)
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama", **fakes.AT_ONCE)))
 
 
 def test_a_bench_fetches_what_it_names(hub: Hub, run: Run, home: Path) -> None:

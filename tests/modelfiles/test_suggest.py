@@ -17,9 +17,7 @@ from tests.support.hub_client import Run
 from tests.support.hub_server import Hub
 
 
-def test_pairs_are_verified_by_asking(
-    hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pairs_are_verified(hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
     (tmp_path / "pairs.toml").write_text(
         '[pairs.mine]\ntarget = { repo = "me/T-GGUF", file = "t-Q8_0.gguf" }\n'
@@ -49,9 +47,7 @@ def test_pairs_are_verified_by_asking(
     assert "verified   no; check with --verify\n" in out
 
 
-def test_fit_takes_the_largest_that_fits(
-    hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fit_takes_the_largest(hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
     hub.add("me/Fits-GGUF", {"f-Q4_0.gguf": hub_client.gguf(48 << 20)})
     hub.add("me/Huge-GGUF", {"h-Q4_0.gguf": hub_client.gguf()})

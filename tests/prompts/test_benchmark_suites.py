@@ -107,9 +107,7 @@ def test_a_throughput_split_says_how_long_its_prompts_are(ending: str, tmp_path:
         ([{"id": "a", "prompt": "x"}] * 2, "row 2: the id a is already used in .*row 1"),
     ],
 )
-def test_bad_rows_are_refused_by_their_number(
-    rows: list[dict[str, Any]], message: str, tmp_path: Path
-) -> None:
+def test_bad_rows_are_refused_by_number(rows: list[dict[str, Any]], message: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.parquet"
     file.write_bytes(_parquet(rows))
     with pytest.raises(GgufspecError, match=message):
@@ -124,9 +122,7 @@ def test_placeholders_are_refused_in_parquet_as_well(tmp_path: Path) -> None:
         prompts.load(file)
 
 
-def test_without_pyarrow_the_install_command_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyarrow_its_installation_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "mine.parquet"
     file.write_bytes(_parquet(QUALITATIVE))
     real = builtins.__import__

@@ -138,9 +138,7 @@ def test_an_image_is_a_data_url_or_in_toml_the_path_of_a_file(tmp_path: Path) ->
         ({"type": "input_audio"}, "input_audio of message 1 is not measured"),
     ],
 )
-def test_what_a_server_would_download_or_hear_is_refused(
-    tmp_path: Path, part: dict[str, Any], reason: str
-) -> None:
+def test_what_a_server_would_download_is_refused(tmp_path: Path, part: dict[str, Any], reason: str) -> None:
     with pytest.raises(GgufspecError, match=reason):
         _load(tmp_path, {"messages": [{"role": "user", "content": [part]}], "stop": "."})
 

@@ -99,31 +99,22 @@ def refusal(template: str, system: str | None = None) -> GgufspecError:
     return caught.value
 
 
-def test_chatml() -> None:
+def test_known_templates() -> None:
     (rendered,) = chat.render(card(CHATML), [TALK], system="Be brief.")
     assert rendered == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello, you<|im_end|>\n"
         "<|im_start|>assistant\nGood day.<|im_end|>\n<|im_start|>user\nAnd now?<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-
-
-def test_llama_3_gets_the_same_date_every_day() -> None:
     (rendered,) = chat.render(byte_pair(LLAMA_3, pre="llama-bpe"), [HELLO])
     assert rendered == (
         "<|start_header_id|>system<|end_header_id|>\n\nToday Date: 26 Jul 2024\n\n<|eot_id|>"
         "<|start_header_id|>user<|end_header_id|>\n\nHello, you<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n"
     )
-
-
-def test_mistral() -> None:
     assert chat.render(card(MISTRAL), [TALK]) == (
         "[INST] Hello, you [/INST] Good day.</s>[INST] And now? [/INST]",
     )
-
-
-def test_gemma_names_the_assistant_its_own_way() -> None:
     assert chat.render(card(GEMMA), [TALK])[0].endswith(
         "<start_of_turn>model\nGood day.<end_of_turn>\n"
         "<start_of_turn>user\nAnd now?<end_of_turn>\n<start_of_turn>model\n"
@@ -139,9 +130,7 @@ def test_gemma_names_the_assistant_its_own_way() -> None:
     ],
     ids=["refused", "out of order", "left out"],
 )
-def test_a_system_prompt_that_finds_no_place_goes_before_the_first_message(
-    template: str, begins: str
-) -> None:
+def test_a_system_prompt_without_a_place_goes_before_the_first_message(template: str, begins: str) -> None:
     assert chat.render(card(template), [TALK], system="Be brief.")[0].startswith(begins)
 
 
@@ -209,13 +198,10 @@ def test_a_model_without_a_template_is_told_from_one_with() -> None:
 @pytest.mark.parametrize(
     "template",
     [
-        "{{ ''.__class__.__mro__ }}",
-        "{{ messages.__class__.__base__.__subclasses__() }}",
-        "{{ raise_exception.__globals__.os }}",
-        "{{ cycler.__init__.__globals__.os.system('true') }}",
+        *("{{ ''.__class__.__mro__ }}", "{{ messages.__class__.__base__.__subclasses__() }}"),
+        *("{{ raise_exception.__globals__.os }}", "{{ cycler.__init__.__globals__.os.system('true') }}"),
         "{{ '{0.__class__.__mro__}'.format('') }}",
-        "{% set f = '{0.__class__.__mro__}'.format %}{{ f('') }}",
-        "{{ messages.append(1) }}",
+        *("{% set f = '{0.__class__.__mro__}'.format %}{{ f('') }}", "{{ messages.append(1) }}"),
     ],
 )
 def test_the_sandbox_stays_shut(template: str) -> None:
@@ -238,12 +224,8 @@ def test_what_the_sandbox_hides_is_nothing(template: str) -> None:
 @pytest.mark.parametrize(
     "template",
     [
-        "{% import 'os' as os %}{{ os }}",
-        "{% include '/etc/passwd' %}",
-        "{% extends '/etc/passwd' %}",
-        "{{ open('/etc/passwd').read() }}",
-        "{{ undefined.thing }}",
-        "{{ 1 / 0 }}",
+        *("{% import 'os' as os %}{{ os }}", "{% include '/etc/passwd' %}", "{% extends '/etc/passwd' %}"),
+        *("{{ open('/etc/passwd').read() }}", "{{ undefined.thing }}", "{{ 1 / 0 }}"),
         "{{ messages[0].content }}{{ '\\ud800' }}",
     ],
 )
@@ -254,11 +236,8 @@ def test_what_is_not_there_ends_in_one_line(template: str) -> None:
 @pytest.mark.parametrize(
     "template",
     [
-        "{{ 'a' * 10**12 }}",
-        "{{ '%01000000000000d' % 1 }}",
-        "{{ 'a'.ljust(10**12) }}",
-        "{% set kept = 'a' * (2 * 10**9) %}",
-        "{% for i in range(9999) %}{{ 'a' * 10**6 }}{% endfor %}",
+        *("{{ 'a' * 10**12 }}", "{{ '%01000000000000d' % 1 }}", "{{ 'a'.ljust(10**12) }}"),
+        *("{% set kept = 'a' * (2 * 10**9) %}", "{% for i in range(9999) %}{{ 'a' * 10**6 }}{% endfor %}"),
     ],
 )
 def test_giant_texts_do_not_fill_the_memory(template: str) -> None:

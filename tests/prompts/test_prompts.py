@@ -289,9 +289,7 @@ TABLE = '[[prompt]]\nid = "x"\ntext = "a"\n'
         ("a.parquet", b"PAR1", "as Parquet"),
     ],
 )
-def test_bad_files_are_refused_in_one_line(
-    tmp_path: Path, name: str, content: str | bytes, message: str
-) -> None:
+def test_bad_files_are_refused(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
     file = tmp_path / name
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(GgufspecError, match=message) as caught:
@@ -327,9 +325,7 @@ def test_the_hint_converts_a_file_of_another_encoding(tmp_path: Path, content: b
         (("chat", "--once", ""), "the prompt is empty"),
     ],
 )
-def test_texts_that_no_program_takes_are_refused_before_anything_runs(
-    tmp_path: Path, words: tuple[str, ...], message: str
-) -> None:
+def test_texts_no_program_takes_are_refused(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     llama = fakes.install(tmp_path / "llama")
     fake_server.program(llama / "llama-server")
     done = shell.here(*words, "--pair", "demo", "--llama", str(llama))

@@ -142,12 +142,9 @@ def test_the_parts_of_an_answer_are_those_that_a_reader_marks(name: str) -> None
     assert label_text("".join(text for _, text in parts)) == marked
 
 
-def test_a_prompt_may_end_where_thinking_begins() -> None:
+def test_segments_at_edges() -> None:
     assert set(label_text("It may rain", "user\nRain?\nassistant\n<think>\n")) == {Segment.THINKING}
     assert set(label_text("It may rain", "user\n<think> Rain?\nassistant\n")) == {Segment.PROSE}
-
-
-def test_a_token_belongs_where_most_of_it_stands() -> None:
     pieces = ['{"', "city", '":', ' "Os', "lo", '"}', "", "\n", "Yes"]
     keys, values, prose = Segment.KEYS, Segment.VALUES, Segment.PROSE
     assert label_tokens(pieces) == [keys, keys, keys, values, values, keys, prose, prose, prose]

@@ -182,9 +182,7 @@ def test_the_name_of_a_bench_does_not_lead_out_of_the_bundle(make: Make, name: s
         publishing.read_bundle(bundle)
 
 
-def test_the_command_verifies_and_says_what_does_not_follow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_verifies_and_says_what_does_not_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     published.leave_out_pages(monkeypatch)
     published.bench(name="mine")

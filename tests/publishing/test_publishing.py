@@ -86,9 +86,7 @@ def test_no_secret_is_published_and_no_figure_changes(
 
 
 @pytest.mark.usefixtures("without_pages")
-def test_a_token_in_the_name_of_a_folder_hides_neither_itself_nor_the_folders_behind_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_in_a_path_hides_no_other_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = (*TOKENS.values(), published.PROJECT)
     monkeypatch.setattr(published, "PROJECT", "/".join(secrets))
     bench = published.bench()
@@ -128,9 +126,7 @@ def test_requests_are_published_like_texts(with_texts: bool, tmp_path: Path) -> 
 
 @pytest.mark.usefixtures("without_pages")
 @pytest.mark.parametrize("with_texts", [False, True])
-def test_the_checksum_of_prompts_is_published_with_their_texts_alone(
-    with_texts: bool, tmp_path: Path
-) -> None:
+def test_prompts_checksum_is_published_with_their_texts_alone(with_texts: bool, tmp_path: Path) -> None:
     published.bench(name="plain")
     results.close(results.amend(results.reopen("plain"), suite_sha256="5" * 64))
     bundle = publish(results.load("plain"), folder=tmp_path / "bundle", with_texts=with_texts)
@@ -240,36 +236,20 @@ def test_an_existing_folder_is_not_replaced(tmp_path: Path) -> None:
 PIECES = st.sampled_from(
     [
         *(
-            "/home/wilhelmina/",
-            "/data/client-zebra/models/",
-            "wilhelmina",
-            "quillbox",
+            *("/home/wilhelmina/", "/data/client-zebra/models/", "wilhelmina", "quillbox"),
             "https://10.1.2.3:80/",
         ),
         *(
-            "https://a:b@host/",
-            "?x=",
-            "&",
-            "=",
-            ":",
-            " ",
-            "\n",
+            *("https://a:b@host/", "?x=", "&", "=", ":", " ", "\n"),
             '"',
-            "%2F",
-            "\\n",
-            "-m",
-            "word",
-            "_",
-            "\x1b[1m",
+            *("%2F", "\\n", "-m", "word", "_", "\x1b[1m"),
         ),
     ]
 )
 
 
 @given(before=st.lists(PIECES), after=st.lists(PIECES), form=st.sampled_from(sorted(TOKENS)))
-def test_no_token_survives_between_whatever_stands_around_it(
-    before: list[str], after: list[str], form: str
-) -> None:
+def test_no_token_survives_whatever_is_around_it(before: list[str], after: list[str], form: str) -> None:
     redact = redacting.make_redactor([], (), IDENTITY, (PRIVATE,))
     assert TOKENS[form] not in redact("".join((*before, TOKENS[form], *after)))
 
@@ -279,9 +259,7 @@ def test_no_token_survives_between_whatever_stands_around_it(
     after=st.lists(PIECES),
     secret=st.text(alphabet="aB1/+=&<>'\"\\ %äwilhelmina", min_size=8),
 )
-def test_a_value_of_the_environment_does_not_survive_however_it_is_written(
-    before: list[str], after: list[str], secret: str
-) -> None:
+def test_no_value_of_the_environment_survives(before: list[str], after: list[str], secret: str) -> None:
     redact = redacting.Redactor(patterns=(("wilhelmina", "user-1"), ("/home/[a-z]+", "~")), secrets=(secret,))
     forms = (
         secret,
@@ -295,9 +273,7 @@ def test_a_value_of_the_environment_does_not_survive_however_it_is_written(
         assert written not in redact("".join((*before, written, *after)))
 
 
-def test_the_identity_of_a_user_has_the_values_that_give_access(
-    monkeypatch: pytest.MonkeyPatch, home: Path
-) -> None:
+def test_a_users_identity_has_values_for_access(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     identity = publishing.read_identity(
         {"USER": "wilhelmina", "API_KEY": "0123456789", "LEVEL": "debug-level", "PIN_TOKEN": "1234"}
     )

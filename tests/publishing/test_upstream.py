@@ -67,12 +67,8 @@ def test_a_crash_is_reported_with_the_option_that_it_needs(tmp_path: Path) -> No
     assert flags.pop("--ubatch-size") == ("32",)
     assert {*flags} == {"--model", "--prompt", "--n-predict"}
     for said in (
-        "### Name and Version\n\nversion: ",
-        "llama-speculative \\\n  --model /models",
-        "--ubatch-size 32",
-        ASSERTION,
-        "### First Bad Commit\n\nNot searched for.",
-        "SHA-256 `",
+        *("### Name and Version\n\nversion: ", "llama-speculative \\\n  --model /models"),
+        *("--ubatch-size 32", ASSERTION, "### First Bad Commit\n\nNot searched for.", "SHA-256 `"),
     ):
         assert said in made.report
     assert made.title.startswith("Eval bug: llama-speculative: it crashes: ")

@@ -473,9 +473,7 @@ def test_links_and_names_twice_are_refused(tmp_path: Path) -> None:
         publishing.verify(_zip(tmp_path / "y.zip", ("b/verify.txt", b""), ("b/VERIFY.txt", b"")))
 
 
-def test_too_many_files_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: Published
-) -> None:
+def test_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: Published) -> None:
     monkeypatch.setattr(archive, "MOST_FILES", 3)
     with pytest.raises(ResultsError, match="more than 3 files"):
         publishing.verify(bundle.folder)
@@ -506,9 +504,7 @@ def test_what_is_not_a_bundle_is_an_error(tmp_path: Path, content: bytes) -> Non
 # -- the command line
 
 
-def test_publish_and_verify_on_the_command_line(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_publish_and_verify_commands(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("USER", published.USER)
     monkeypatch.setenv("API_TOKEN", published.PASSWORD)

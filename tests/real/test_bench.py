@@ -148,18 +148,8 @@ def _sure_counts(llama: Install, suite: Sequence[Prompt]) -> set[tuple[str, int]
 def test_a_fetched_pair_is_the_next_benchs_pair(hub: Hub, run: Run, llama: Install) -> None:
     assert run("fetch", "--quiet", *PAIR)[0] == 0
     quick = (
-        "-p",
-        "Q: Who is Anna?\nA:",
-        "-n",
-        "24",
-        "-r",
-        "1",
-        "-t",
-        "1",
-        "--warmup",
-        "0",
-        "--llama",
-        str(llama.root),
+        *("-p", "Q: Who is Anna?\nA:", "-n", "24", "-r", "1", "-t", "1", "--warmup", "0"),
+        *("--llama", str(llama.root)),
     )
     code, out, err = run("bench", *quick, "-o", "json")
     assert code == 0, err
@@ -182,9 +172,7 @@ def test_a_fetched_pair_is_the_next_benchs_pair(hub: Hub, run: Run, llama: Insta
 DEMO = Path(__file__).parents[2] / "models" / "demo"
 
 
-def test_a_server_in_a_compose_file_is_measured_with_and_without_its_drafter(
-    llama: Install, tmp_path: Path
-) -> None:
+def test_a_compose_files_server_is_measured_with_and_without_drafter(llama: Install, tmp_path: Path) -> None:
     file = tmp_path / "compose.yaml"
     file.write_text(f"""\
 services:

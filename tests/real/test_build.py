@@ -64,9 +64,7 @@ def test_what_is_built_is_not_built_again() -> None:
 # An archive as upstream packs it, of real programs: fetched, tested, and measured with its server
 
 
-def test_an_official_archive_drafts_with_its_server(
-    llama: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_official_archive_drafts(llama: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     libc, version = platform.libc_ver()
     if (sys.platform, platform.machine(), libc) != ("linux", "x86_64", "glibc") or version < "2.35":
         pytest.skip("official archives of CPU programs are for x86-64 with glibc 2.35 and newer")

@@ -278,9 +278,7 @@ def test_one_answer_goes_through_pipes(llama: Install) -> None:
         (("--once", "x", "--system", "y"), 1, "needs a chat template"),
     ],
 )
-def test_what_cannot_be_answered_is_said_so(
-    llama: Install, words: tuple[str, ...], code: int, said: str
-) -> None:
+def test_what_has_no_answer_says_so(llama: Install, words: tuple[str, ...], code: int, said: str) -> None:
     ended = shell.here(*_CHAT, *_pair(words), "--llama", str(llama.root), *words)
     assert (ended.returncode, ended.stdout) == (code, "")
     assert said in ended.stderr

@@ -55,9 +55,7 @@ def test_a_damaged_file_is_broken(llama: Install, tmp_path: Path, name: str, fau
         (altered.IN_PROMPTS, "with -ub 32, and not with -ub 16"),
     ],
 )
-def test_an_altered_kernel_is_found_with_where_it_begins(
-    llama: Install, tmp_path: Path, where: str, said: str
-) -> None:
+def test_an_altered_kernel_is_found_by_place(llama: Install, tmp_path: Path, where: str, said: str) -> None:
     programs = altered.alter_rope(llama, where, tmp_path)
     found = _examine(programs, DEMO / "drafter.gguf")
     assert found.verdict is DrafterVerdict.BROKEN_BUILD
@@ -66,9 +64,7 @@ def test_an_altered_kernel_is_found_with_where_it_begins(
         found.raise_if_broken()
 
 
-def test_a_device_whose_kernel_is_altered_is_found_by_the_layers_on_it(
-    llama: Install, tmp_path: Path
-) -> None:
+def test_a_device_with_an_altered_kernel_is_found_by_its_layers(llama: Install, tmp_path: Path) -> None:
     assert llama.worker is not None
     programs = altered.alter_rope(llama, altered.EVERYWHERE, tmp_path, llama.worker.name)
     settings = WorkerSettings(port=rpc_workers.free_port(), threads=1, devices=("CPU",))

@@ -111,9 +111,7 @@ def count_machines(name: str) -> dict[str, int]:
 
 @pytest.mark.takes(45, together=HOST_LOCK)
 @pytest.mark.timeout(900)
-def test_every_cell_is_measured_once_after_a_killed_driver_and_node(
-    cluster: RayNodes, llama: Install, tmp_path: Path
-) -> None:
+def test_each_cell_is_measured_once_after_kills(cluster: RayNodes, llama: Install, tmp_path: Path) -> None:
     for name in ("a", "b"):
         cluster.add_machine(name, tmp_path / name)
     driver = shell.start(*words(cluster, "--name", "cells"))
@@ -201,9 +199,7 @@ def test_the_commands_of_the_page_do_what_it_shows(head: RayNodes, llama: Instal
 
 
 @pytest.mark.takes(5, together=HOST_LOCK)
-def test_a_driver_without_the_token_of_the_cluster_is_refused(
-    head: RayNodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_without_the_token_is_refused(head: RayNodes, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("fleet", "doctor", "--address", head.address)
     with_token = shell.ggufspec(*asked)
     for name in TOKEN:

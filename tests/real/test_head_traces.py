@@ -67,9 +67,7 @@ def _traces(root: Path, pair: str) -> tuple[profiles.TracedTexts, ...]:
 
 @pytest.mark.parametrize("pair", TRACED)
 @pytest.mark.parametrize("name", ["server", "binary-simple"])
-def test_a_trace_foretells_the_rounds_of_every_draft_size(
-    llama: Install, tmp_path: Path, pair: str, name: str
-) -> None:
+def test_traces_foretell_all_draft_sizes(llama: Install, tmp_path: Path, pair: str, name: str) -> None:
     accepted = sure = 0
     with engines.make(name, llama, timeout_s=120) as engine:
         for texts in _traces(llama.root, pair):
@@ -148,9 +146,7 @@ def test_counts_of_mtp_do_not_depend_on_the_request_before(llama: Install, tmp_p
     assert {len(counts) for counts in by_run.values()} == {1}
 
 
-def test_a_trace_foretells_how_dspark_judges_its_own_drafts(
-    llama: Install, library: InprocessEngine, tmp_path: Path
-) -> None:
+def test_a_trace_foretells_dsparks_choices(llama: Install, library: InprocessEngine, tmp_path: Path) -> None:
     """Its confidence head says how likely each token is accepted; with random weights that is near a half."""
     file = tmp_path / "dspark.gguf"
     script = Path(__file__).parents[2] / "scripts" / "make_random_head.py"
@@ -177,9 +173,7 @@ def test_a_trace_foretells_how_dspark_judges_its_own_drafts(
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_a_head_costs_time_in_every_part_of_a_round_and_leaves_the_text_of_the_target(
-    library: InprocessEngine, tmp_path: Path, pair: str
-) -> None:
+def test_a_head_costs_time_and_leaves_the_text(library: InprocessEngine, tmp_path: Path, pair: str) -> None:
     spec = _spec(pair)
     before = library.measure(spec.baseline, tmp_path / "run").sample
     assert spec.draft_source is not None

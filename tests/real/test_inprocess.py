@@ -118,9 +118,7 @@ def _pid(engine: InprocessEngine) -> int:
     return hosted.pid
 
 
-def test_drafting_writes_the_targets_own_tokens_at_every_draft_size(
-    fresh: InprocessEngine, tmp_path: Path
-) -> None:
+def test_drafting_writes_the_targets_tokens_at_each_size(fresh: InprocessEngine, tmp_path: Path) -> None:
     loads, lengths = 0, []
     for name in CHOSEN:
         alone = fresh.measure(_spec(Role.TARGET, name, tokens=TOKENS + 9), tmp_path / "alone").sample
@@ -178,11 +176,7 @@ def test_counts_are_those_of_the_simple_program(
             equal += 1
             for field in (
                 "n_drafted",
-                "n_accepted",
-                "gen_tokens",
-                "n_rounds",
-                "accepted_at",
-                "prompt_tokens",
+                *("n_accepted", "gen_tokens", "n_rounds", "accepted_at", "prompt_tokens"),
             ):
                 assert getattr(ours, field) == getattr(theirs, field), field
             assert (ours.text or "").rstrip("\n") == theirs.text

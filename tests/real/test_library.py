@@ -137,9 +137,7 @@ def test_a_library_that_computes_something_else_is_refused(
         engines.check_library(copied)
 
 
-def test_only_heads_that_a_library_feeds_are_forecast(
-    copied: Install, tested_by: Callable[[str], None]
-) -> None:
+def test_heads_that_a_library_feeds_are_forecast(copied: Install, tested_by: Callable[[str], None]) -> None:
     assert engines.check_library(copied).heads == {*selftest._HEADS}
     selftest._examine.cache_clear()
     tested_by(FEEDS_NOTHING)

@@ -94,9 +94,7 @@ NOWHERE = Offload(
 
 
 @pytest.mark.parametrize("name", engines.ENGINES)
-def test_every_engine_places_models_and_reads_back_where_they_are(
-    llama: Install, tmp_path: Path, name: str
-) -> None:
+def test_each_engine_places_models_and_says_where(llama: Install, tmp_path: Path, name: str) -> None:
     with engines.make(name, llama, timeout_s=120) as engine:
         for offload in (replace(NOWHERE, target=replace(NOWHERE.target, devices=())), NOWHERE):
             both = embedded.measured(engine, embedded.spec(Role.DRAFTING, offload), tmp_path / "both")

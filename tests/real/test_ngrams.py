@@ -74,9 +74,7 @@ def _measured(name: str, llama: Install, log: Path) -> Iterator[tuple[Drafting, 
 
 @pytest.mark.takes(10, together="ngrams")
 @pytest.mark.parametrize(("name", "program"), [("binary-simple", Program.SIMPLE), ("server", Program.SERVER)])
-def test_a_trace_forecasts_every_count_of_every_method(
-    llama: Install, tmp_path: Path, name: str, program: Program
-) -> None:
+def test_a_trace_forecasts_each_count(llama: Install, tmp_path: Path, name: str, program: Program) -> None:
     """Drafts follow from the text, so counts are equal wherever the text is; near-ties may change it."""
     traced, kept, unknown = _traced(llama.root), 0, 0
     for drafting, sample in _measured(name, llama, tmp_path / "run"):
@@ -123,9 +121,7 @@ def _written(traced: TracedTexts, sample: Sample) -> DraftTrace | None:
     return None
 
 
-def test_a_prompt_that_comes_again_is_not_drafted_from_its_last_answer(
-    llama: Install, tmp_path: Path
-) -> None:
+def test_a_repeated_prompt_is_not_drafted_from_its_last_answer(llama: Install, tmp_path: Path) -> None:
     """A server that went on would draft all of it: ngram-mod keeps what it saw in earlier requests."""
     spec = replace(_spec(Drafting(n_max=16, method=Method.NGRAM_MOD)), n_predict=100)
     with engines.make("server", llama, timeout_s=120) as engine:

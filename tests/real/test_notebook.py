@@ -26,7 +26,13 @@ PROMPTS = ("Once upon a time", "The cat sat on")
 ggufspec.tune = functools.partial(ggufspec.tune, prompt=PROMPTS, method="draft-model", draft=(2, 4))
 """
 """Without n-grams, of which each run starts a server, and with few draft sizes and prompts."""
-SMALL = f"{QUICK}N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 1800\n"
+SMALL = f"""\
+{QUICK}
+def few(bench, **asked):
+    return bench(**asked if "suite" in asked else {{"prompt": PROMPTS}} | asked)
+ggufspec.bench = functools.partial(few, ggufspec.bench)
+N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 1800
+"""
 SHORT = f"{QUICK}N_PREDICT, TUNE_S = 16, 1800\n"
 NAMES = ("native_and_assisted", "layers_and_gain", "drafts_kept", "comparison", "per_prompt")
 TABLES = (

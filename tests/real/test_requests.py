@@ -85,16 +85,12 @@ def test_programs_take_schemas_beside_texts(tmp_path: Path, llama: Install) -> N
 
 
 @pytest.mark.parametrize("engine", ["binary", "binary-simple", "inprocess"])
-def test_engines_that_cannot_ask_refuse_before_anything_runs(
-    tmp_path: Path, llama: Install, engine: str
-) -> None:
+def test_engines_that_cannot_ask_refuse_before_runs(tmp_path: Path, llama: Install, engine: str) -> None:
     with pytest.raises(GgufspecError, match=f"the engine {engine} cannot ask for .*tools"):
         _bench(tmp_path, llama, CHAT | {"tools": [TOOL]}, engine=engine)
 
 
-def test_drafting_goes_on_behind_an_image_which_a_narrower_drafter_does_not_see(
-    tmp_path: Path, llama: Install
-) -> None:
+def test_drafting_goes_on_behind_an_image_no_narrow_drafter_sees(tmp_path: Path, llama: Install) -> None:
     projector = tmp_path / "mmproj.gguf"
     target = paths.models_dir() / "demo" / "target.gguf"
     assert shell.script("make_random_mmproj", target, "-o", projector).returncode == 0

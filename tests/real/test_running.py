@@ -50,9 +50,7 @@ def servers(llama: Install) -> Iterator[tuple[str, str]]:
         yield alone, drafting
 
 
-def test_running_servers_are_measured_as_they_describe_themselves(
-    llama: Install, servers: tuple[str, str]
-) -> None:
+def test_servers_are_measured_as_they_describe_themselves(llama: Install, servers: tuple[str, str]) -> None:
     alone, drafting = (server.describe_server(url, None) for url in servers)
     assert (alone.software, alone.drafts, drafting.drafts) == ("llama-server", False, True)
     assert alone.n_params == drafting.n_params

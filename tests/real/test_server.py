@@ -149,9 +149,7 @@ def _simple(spec: RunSpec, llama: Install, log: Path) -> Sample:
 
 
 @pytest.mark.parametrize("size", [3, 8])
-def test_the_server_accepts_what_the_simple_program_accepts(
-    llama: Install, tmp_path: Path, size: int
-) -> None:
+def test_a_server_accepts_what_the_simple_program_accepts(llama: Install, tmp_path: Path, size: int) -> None:
     """Counts differ by the end alone, at most one draft: rounds of both are made to begin at the same token.
 
     The simple program drafts for the very first token, which the server takes from the prompt's evaluation;
@@ -186,9 +184,7 @@ def _pieces(record: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [3, 8])
-def test_each_draft_is_the_one_that_the_simple_program_makes_there(
-    server: Install, tmp_path: Path, size: int
-) -> None:
+def test_each_draft_is_that_of_the_simple_program(server: Install, tmp_path: Path, size: int) -> None:
     """Counts of both need not agree: servers such as b6170 draft for every other evaluation only."""
     prompt = next(prompt for prompt in _prompts() if prompt.id == "list-recipe")
     spec = _spec(Role.DRAFTING, prompt, draft=size)

@@ -98,9 +98,7 @@ def test_loads_that_several_repeats_share_are_measured_anew(words: tuple[str, ..
         (("-r", "4"), 4, 4),
     ],
 )
-def test_a_disturbed_bench_is_measured_again_with_repeats_that_can_decide(
-    words: tuple[str, ...], repeats: int, wanted: int
-) -> None:
+def test_a_disturbed_bench_is_measured_again(words: tuple[str, ...], repeats: int, wanted: int) -> None:
     bench = _bench("bench", "--draft", "3", "--name", "mine", *words, repeats=repeats, busy=True)
     options = _parsed(_command(bench))
     assert (options["repeats"], options["name"], options["resume"]) == (wanted, None, None)
@@ -171,13 +169,10 @@ def test_checks_show_the_speedup_by_other_means() -> None:
     assert row["tokens/round"] == row["tokens/draft"]  # every round has a draft here
 
 
-def test_a_bench_without_drafting_has_nothing_to_examine() -> None:
+def test_pages_show_what_there_is() -> None:
     bench = values.bench(values.run())
     assert details.variance(bench) == details.checks(bench)
     assert "no speed-up" in details.checks(bench)
-
-
-def test_show_prints_both_pages() -> None:
     _precise_bench(by_load=0.05)
     shown = CliRunner().invoke(cli.cli, ["show", "--all", "--variance", "-o", "md"])
     assert shown.exit_code == 0, shown.output

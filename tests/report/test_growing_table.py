@@ -156,13 +156,10 @@ def test_the_table_is_narrow_and_names_models_only_where_they_differ(monkeypatch
         assert text.count("tokens/s") == 1
 
 
-def test_a_bench_that_may_end_earlier_says_so() -> None:
+def test_a_growing_table_says_what_is_left() -> None:
     state = growing.describe_state(Progress(n_done=3, n_planned=60, is_most=True, left_s=30.4))
     assert state == "3 of at most 60 runs, at most 30 s left"
     assert growing.describe_state(Progress(n_done=1, n_planned=1, left_s=5.0)) == "1 of 1 run"
-
-
-def test_before_the_first_run_there_is_no_table() -> None:
     progress = Progress(n_done=0, n_planned=6, running=values.spec())
     assert growing.growing_table((), progress, height=24) == (
         "0 of 6 runs, running target alone on the prompt p1"
@@ -187,9 +184,6 @@ def test_a_line_names_the_largest_speed_ups() -> None:
     assert line.startswith("4 of 9 runs; draft-model γ=7: ")
     assert line.endswith("4 more")
     assert "\n" not in line
-
-
-def test_names_from_prompts_stay_on_one_line() -> None:
     spec = values.spec(prompt="a\nb\x1b[31m")
     assert "\n" not in growing.describe_run(spec)
     assert "\x1b" not in growing.describe_run(spec)

@@ -60,14 +60,11 @@ def test_the_curve_shows_the_summary() -> None:
     assert {row["series"] for row in drawn} == {"small", "large"}
 
 
-def test_the_curve_names_the_target_alone_and_the_fastest() -> None:
+def test_a_curve_has_bounds_and_forecasts() -> None:
     results = swept(sizes=(1, 2, 4))
     alone, *_, best = map(units.format_rate, frames.summary(results).gen_tps)
     texts = [row["text"] for row in _rows(plot.curve(results), "text")]
     assert texts == [f"target alone: {alone}", f"γ = 4: {best}"]
-
-
-def test_forecasts_are_drawn_beside_what_was_measured() -> None:
     results = swept(sizes=(2, 4, 8))
     drawn = _rows(plot.curve(results, [_forecast(n_max=6), _forecast(n_max=7, category="code")]), "gamma")
     foretold = [row for row in drawn if row.get("kind") == "forecast"]
@@ -175,9 +172,6 @@ def test_the_parts_of_a_round_add_up() -> None:
     columns = ["draft_ms_per_round", "verify_ms_per_round", "rest_ms_per_round"]
     assert [row["ms"] for row in parts] == [ms for row in expected[columns].to_numpy().tolist() for ms in row]
     assert sum(row["share"] for row in parts) == pytest.approx(len(expected))
-
-
-def test_other_engines_tell_nothing_of_rounds() -> None:
     assert plot.rounds(swept(engine="binary")) is None
 
 
@@ -388,9 +382,7 @@ def test_whole_commands_end_with_little_address_space(tmp_path: Path) -> None:
     assert "hint: " in said
 
 
-def test_a_chart_that_ends_the_program_costs_only_itself(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_chart_that_crashes_costs_only_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     deadly = tmp_path / "vega.py"
     deadly.write_text(
         "import json, os, pathlib, sys\n"

@@ -229,22 +229,16 @@ def test_a_stored_bench_is_read_and_shown(home: Path, tmp_path: Path) -> None:
     validate("summary", rows)
 
 
-def test_a_stored_bench_is_valid_by_its_schema() -> None:
+def test_stored_values_are_valid_by_their_schemas() -> None:
     meta = validator("results", f"meta-{results.SCHEMA_VERSION}")
     meta.validate(json.loads((STORED / "meta.json").read_bytes()))
     run = validator("results", f"run-{results.SCHEMA_VERSION}")
     for line in (STORED / "runs.jsonl").read_bytes().splitlines():
         run.validate(json.loads(line))
-
-
-def test_a_stored_configuration_is_read_and_valid() -> None:
     file = STORED / "configuration.json"
     content = json.loads(file.read_bytes())
     validator("results", f"configuration-{results.CONFIGURATION_VERSION}").validate(content)
     assert results.read_configuration(str(file)).schema_version == results.CONFIGURATION_VERSION
-
-
-def test_the_schemas_in_the_package_are_those_of_the_outputs() -> None:
     for name, content in outputs.output_schemas().items():
         assert json.loads((PACKAGE / "report" / "schemas" / name).read_text()) == content, (
             "write them with scripts/write_schemas.py; once a version was released, and where a field and "

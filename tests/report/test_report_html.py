@@ -76,11 +76,7 @@ def test_every_chart_has_words_and_data() -> None:
     found = section(swept(sizes=(1, 2, 4)))
     assert [figure.name for figure in found.figures] == [
         "curve",
-        "heatmap",
-        "positions",
-        "rounds",
-        "pareto",
-        "drift",
+        *("heatmap", "positions", "rounds", "pareto", "drift"),
     ]
     for figure in found.figures:
         assert figure.alternative
@@ -101,15 +97,12 @@ def test_the_summary_shows_only_what_says_something() -> None:
     assert drafting[-2:] == ["75.0 %", "2 of 2"]
 
 
-def test_failures_are_rows() -> None:
+def test_failures_and_empty_benches_have_pages() -> None:
     failed = section(bench(run(), run(Role.DRAFTING, draft=3, status=Status.OUT_OF_MEMORY)))
     assert [row[-1].text for row in failed.summary.rows] == ["ok", "out of memory"]
     assert "runs-failed" in failed.warnings
     assert failed.card.verdict == "no verdict"
     assert failed.card.headline == "No drafting run succeeded, so there is no verdict"
-
-
-def test_a_bench_without_runs_is_a_page_too() -> None:
     assert "Nothing was measured" in Page(html(bench())).words
 
 
@@ -227,23 +220,17 @@ def test_loads_are_named_in_every_row_and_command() -> None:
     assert "verdict" not in heads  # the map's are the only ones
 
 
-def test_a_crossover_s_card_is_its_policy() -> None:
+def test_pages_of_crossovers_and_servers() -> None:
     card = section(crossed.crossover()).card
     assert card.verdict == "faster"
     assert card.headline.startswith("Draft with γ = 2 for 1 user")
     assert (card.speedup, card.readings[0].value) == ("1.80×", "180.0")
     assert card.interval.endswith("for 1 user, depth 0")
-
-
-def test_a_crossover_without_a_measured_cell_has_no_verdict() -> None:
     stored = bench()
     results.write_crossover_axes(results.CrossoverAxes(users=(1, 2), depths=(0,)), stored.folder)
     card = section(stored).card
     assert (card.verdict, card.headline) == ("no verdict", "No cell was measured, so there is no verdict")
     assert (card.speedup, card.readings) == ("", ())
-
-
-def test_running_servers_have_a_page() -> None:
     page = Page(html(running()))
     assert "Drafting at http://127.0.0.1:8002" in page.words
     assert "None" not in page.words
@@ -268,12 +255,9 @@ def test_equal_arms_of_two_benches_are_compared() -> None:
     assert {"bench-1", "bench-2", "compared"} <= {about.get("id") for _, about in page.elements}
 
 
-def test_what_must_not_be_compared_says_why() -> None:
+def test_commands_and_refusals_are_as_they_stand() -> None:
     page = Page(html([swept(name="before"), swept(name="after", target="another.gguf", sizes=(7,))]))
     assert "before and after have no arm in common." in page.words
-
-
-def test_commands_can_be_run_as_they_stand() -> None:
     commands = dict(section(swept("a drafter.gguf")).commands)
     assert commands["target: target.gguf"] == "llama -m target.gguf --prompt ''"
     assert "drafting: target.gguf + a drafter.gguf, γ = 4" in commands
@@ -309,14 +293,11 @@ def test_the_command_writes_a_page_or_pictures(tmp_path: Path) -> None:
     assert sorted(file.name for file in pictures.iterdir()) == ["curve.svg", "drift.svg"]
 
 
-def test_a_page_can_be_piped() -> None:
+def test_formats_of_reports() -> None:
     whole_bench()
     piped = CliRunner().invoke(command, ["--out", "-"])
     assert piped.stdout.startswith("<!doctype html>")
     assert piped.stderr == ""
-
-
-def test_a_format_that_a_report_does_not_have_is_refused() -> None:
     refused = CliRunner().invoke(command, ["-o", "pgn"])
     assert refused.exit_code == 2
     assert "'pgn' is not one of 'html', 'png', 'svg'" in refused.stderr

@@ -64,13 +64,10 @@ def test_hostile_names_stay_text(kind: str) -> None:
     assert f"odd{HARMFUL}" in page.words
 
 
-def test_names_with_dollars_are_no_formulas() -> None:
+def test_names_are_neither_formulas_nor_colours() -> None:
     tag, about = _shown(swept("$x$.gguf")).elements[0]
     assert tag == "div"
     assert (about["class"] or "").split() == ["tex2jax_ignore", "mathjax_ignore"]
-
-
-def test_nothing_is_coloured() -> None:
     assert "color" not in swept()._repr_html_()
     assert "background" not in swept()._repr_html_()
 
@@ -96,29 +93,20 @@ def test_a_bench_is_its_verdict_a_table_and_its_basis() -> None:
     assert shown.meta.id in Page(page).words
 
 
-def test_an_empty_bench_says_so() -> None:
-    page = _shown(bench())
-    assert "Nothing was measured." in page.words
-    assert "table" not in {tag for tag, _ in page.elements}
-
-
-def test_a_failed_bench_shows_how_it_ended() -> None:
+def test_empty_failed_and_long_benches_are_shown() -> None:
+    empty = _shown(bench())
+    assert "Nothing was measured." in empty.words
+    assert "table" not in {tag for tag, _ in empty.elements}
     failed = bench(run(), run(Role.DRAFTING, draft=3, status=Status.OUT_OF_MEMORY))
     page = failed._repr_html_()
     head, *rows = _table(page)
     assert [row[head.index("status")] for row in rows] == ["ok", "out of memory"]
     assert "1 warning: runs-failed" in Page(page).words
     assert "some runs failed and are missing from the means" in Page(page).words
-
-
-def test_a_bench_of_failures_alone_is_shown_too() -> None:
     failed = bench(run(status=Status.LOAD_FAILED), run(Role.DRAFTING, draft=3, status=Status.CRASHED))
     page = failed._repr_html_()
     assert "No drafting run succeeded" in Page(page).words
     assert [row[-1] for row in _table(page)] == ["status", "load failed", "crashed"]
-
-
-def test_a_long_table_is_cut_and_says_so() -> None:
     sizes = range(1, notebook._MOST_ROWS + 3)
     page = swept(sizes=sizes)._repr_html_()
     assert len(_table(page)) == 1 + notebook._MOST_ROWS
@@ -192,22 +180,16 @@ def test_a_comparison_is_its_verdict_a_row_for_each_arm_and_what_differs() -> No
     assert rows[1][5].startswith("1.100")
 
 
-def test_hostile_names_stay_text_side_by_side() -> None:
+def test_names_stay_text_and_one_is_said_as_one() -> None:
     before = swept(HARMFUL, target=HARMFUL, tag=HARMFUL, name="before")
     machine = replace(before.meta.machine, cpu=f"new{HARMFUL}")
     page = _shown(comparing.compare(before, replace(before, meta=replace(before.meta, machine=machine))))
     assert {tag for tag, _ in page.elements} <= PLAIN
     assert {name for _, about in page.elements for name in about} <= {"class", "style", "scope"}
     assert f"new{HARMFUL}" in page.words
-
-
-def test_one_of_a_thing_is_said_as_one() -> None:
     alone = run()
     shown = _shown(bench(replace(alone, spec=replace(alone.spec, threads=1))))
     assert "1 prompt × 1 repeat, 32 tokens each, 1 thread, greedy" in shown.words
-
-
-def test_results_are_read_without_what_shows_them() -> None:
     code = "import ggufspec.results, sys; print('ggufspec.report' in sys.modules, 'jinja2' in sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == ["False", "False"]

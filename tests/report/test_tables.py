@@ -69,25 +69,20 @@ def test_a_table_fits_the_terminal_and_breaks_no_number(monkeypatch: pytest.Monk
     assert "…" not in text
 
 
-def test_a_wide_terminal_shows_each_row_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminals_are_wide_or_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     head, rule, *rows = _terminal(monkeypatch, 200).splitlines()
     assert set(rule) == {"─"}
     assert head.split()[-2:] == ["text", "unchanged"]
     assert [row.split()[0] for row in rows] == ["target", "drafter", "drafting"]
     assert head.index("tokens/s") + len("tokens/s") == rows[0].index("240.9]") + len("240.9]")
-
-
-def test_a_heading_of_two_lines_leaves_the_rows_close(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
-    rows = [["llama-3.3-70b", "12.5"], ["qwen3-32b", "31.0"]]
-    *head, first, last = tables.grid(["pair", "estimated tokens/s"], rows, "table").splitlines()
-    assert len(head) > 2  # the rule, and more than one line of headings
-    assert (first.split(), last.split()) == (rows[0], rows[1])
+    pairs = [["llama-3.3-70b", "12.5"], ["qwen3-32b", "31.0"]]
+    *heads, first, last = tables.grid(["pair", "estimated tokens/s"], pairs, "table").splitlines()
+    assert len(heads) > 2  # the rule, and more than one line of headings
+    assert [first.split(), last.split()] == pairs
 
 
-def test_columns_without_room_follow_below_with_what_tells_rows_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_columns_without_room_follow_with_what_tells_rows_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = re.split(r"\n\n(?= +γ)", _terminal(monkeypatch, 80))
     assert len(parts) == 2
     assert all(re.search(r"^drafting .*\b3\b", part, re.MULTILINE) for part in parts)
@@ -127,10 +122,7 @@ def test_a_terminal_of_ascii_gets_ascii_lines(monkeypatch: pytest.MonkeyPatch) -
 
 DRAFTERS = (
     (
-        "TheBloke/Model-3-1B-Instruct-GGUF/model-3-1b-instruct.Q8_0.gguf",
-        "1.74 MiB",
-        "1/24",
-        "90,000",
+        *("TheBloke/Model-3-1B-Instruct-GGUF/model-3-1b-instruct.Q8_0.gguf", "1.74 MiB", "1/24", "90,000"),
         "accepted",
     ),
     ("c/Model-3-0.5B-GGUF/d-Q8_0.gguf", "873 KiB", "1/7", "", "refused: 1 token differs in the drafter"),
@@ -268,9 +260,7 @@ def test_whole_numbers_have_commas_and_identifiers_have_none() -> None:
         (None, None, "of unknown version"),
     ],
 )
-def test_a_version_is_llama_cpps_own_with_the_package_beside_it(
-    version: str | None, commit: str | None, text: str
-) -> None:
+def test_a_version_has_the_package_beside_it(version: str | None, commit: str | None, text: str) -> None:
     build = Build(version=version, commit=commit, backend="cpu", path="/opt/llama.cpp")
     assert str(releases.identify(build)) == text
 
@@ -292,9 +282,7 @@ def _bench(*runs: RunResult, engine: str = "binary") -> None:
     ("engine", "other"), [("binary", "server"), ("binary-simple", "server"), ("server", "inprocess")]
 )
 @pytest.mark.parametrize(("per", "what"), [("position", "draft positions"), ("round", "rounds")])
-def test_what_an_engine_does_not_tell_comes_with_one_that_does(
-    per: str, what: str, engine: str, other: str
-) -> None:
+def test_what_an_engine_hides_names_one_that_tells(per: str, what: str, engine: str, other: str) -> None:
     _bench(values.run(), values.run(Role.DRAFTING, draft=3), engine=engine)
     done = shell.here("show", "--per", per)
     assert (done.returncode, done.stdout) == (0, "")
@@ -412,20 +400,14 @@ FAST = SimpleNamespace(
 ABSENT = {"file": None, "speed": None, "note": "slow", "others": ()}
 
 
-def test_an_estimate_is_three_columns_and_a_row_within_is_all_of_its_columns() -> None:
+def test_values_become_columns_and_objects() -> None:
     assert SpeedOfFileRow.names() == ("size", "rate", "rate_lo", "rate_hi", "note", "others")
     values = SpeedOfFileRow.record(FAST)
     assert [values[name] for name in ("size", "rate", "rate_lo", "rate_hi")] == [3, 74.0, 73.1, 74.9]
     assert SpeedOfFileRow.description == "How fast a file is read.\n\nHow large a file is."
-
-
-def test_what_is_absent_on_the_way_to_a_value_is_none_and_no_text() -> None:
     values = SpeedOfFileRow.record(ABSENT)
     assert [values[name] for name in ("size", "rate", "rate_lo", "rate_hi")] == [None] * 4
     assert SpeedOfFileRow.columns["name"].text(ABSENT) == ""
-
-
-def test_json_has_objects_within_and_nothing_that_only_people_see() -> None:
     assert SpeedOfFileRow.to_json(FAST) == {
         "size": 3,
         "rate": {"value": 74.0, "lo": 73.1, "hi": 74.9, "assumed_spread": None},

@@ -224,15 +224,9 @@ def test_strict_accepts_a_bench_without_such_warnings() -> None:
 def test_notes_put_no_verdict_in_doubt() -> None:
     notes = {warning for warning in MeasurementWarning if not warnings.doubtful([warning])}
     assert notes == {
-        MeasurementWarning.NEAR_TIES,
-        MeasurementWarning.SUMMARY_RETRIED,
-        MeasurementWarning.BEST_AT_EDGE,
-        MeasurementWarning.SYNTHETIC,
-        MeasurementWarning.BEYOND_LENGTH,
-        MeasurementWarning.FEW_BEYOND,
-        MeasurementWarning.CLIPPED,
-        MeasurementWarning.WIDENED,
-        MeasurementWarning.CACHE_LOST,
+        *(MeasurementWarning.NEAR_TIES, MeasurementWarning.SUMMARY_RETRIED, MeasurementWarning.BEST_AT_EDGE),
+        *(MeasurementWarning.SYNTHETIC, MeasurementWarning.BEYOND_LENGTH, MeasurementWarning.FEW_BEYOND),
+        *(MeasurementWarning.CLIPPED, MeasurementWarning.WIDENED, MeasurementWarning.CACHE_LOST),
         MeasurementWarning.READS_ZEROS,
     }
     assert warnings.doubtful(["near-ties", "a-name-of-a-newer-version"]) == ("a-name-of-a-newer-version",)

@@ -76,15 +76,12 @@ def test_current_has_the_newest_run_of_each_cell_in_the_order_of_the_first() -> 
         assert len(stored.runs) == 6
 
 
-def test_what_was_first_measured_stays_beside_what_replaced_it() -> None:
+def test_runs_keep_what_they_replace_and_their_load() -> None:
     collapsed, other = values.run(tps=1, repeat=0), values.run(repeat=1, tps=20)
     again = replace(collapsed, remeasured=True, rerun=1, load=7)
     bench = results.load(values.bench(collapsed, other, again).meta.id)
     assert bench.current == (again, other)
     assert bench.first_measured == (collapsed, other)
-
-
-def test_a_run_knows_its_load() -> None:
     bench = results.load(values.bench(replace(values.run(), load=0), values.run(repeat=1)).meta.id)
     assert bench.runs.column("load") == [0, None]
 
@@ -118,16 +115,13 @@ def test_columns_say_what_the_runs_say() -> None:
         bench.runs.column("colour")
 
 
-def test_runs_are_a_sequence() -> None:
+def test_runs_are_a_sequence_that_load_finds() -> None:
     bench = values.whole_bench()
     assert bench.runs[-1] == list(bench.runs)[-1]
     assert bench.runs[2:5] == list(bench.runs)[2:5] != list(bench.runs)[3:6]
     assert bench.runs[0] in bench.runs
     with pytest.raises(IndexError):
         bench.runs[13]
-
-
-def test_load_finds_last_prefix_and_folder() -> None:
     stored = values.bench(values.run())
     for name in ("last", stored.meta.id, stored.meta.id[:-2], stored.folder):
         assert results.load(name).meta.id == stored.meta.id

@@ -102,16 +102,13 @@ def test_a_configuration_is_read_back_as_it_was_written() -> None:
     assert results.has_configuration(bench.folder)
 
 
-def test_the_last_configuration_is_that_of_the_newest_tuning() -> None:
+def test_a_configuration_is_that_of_the_newest_tuning() -> None:
     with pytest.raises(ResultsError, match="nothing is tuned yet"):
         results.read_configuration()
     _stored("first")
     _stored("second")
     values.bench(name="third")
     assert results.read_configuration().id == "second"
-
-
-def test_a_bench_without_a_configuration_is_refused() -> None:
     values.bench(name="plain")
     with pytest.raises(ResultsError, match="the bench plain has no tuned configuration"):
         results.read_configuration("plain")

@@ -41,11 +41,7 @@ def test_the_list_says_what_was_measured_how_fast_it_was_and_whether_it_is_compl
     rows = [line.split("|")[1:-1] for line in bench_list(listed.values()).splitlines()[2:]]
     assert [row[5].strip() for row in rows] == [
         "0 of 4 runs",
-        "yes",
-        "3 of 9 runs",
-        "not recorded",
-        "2 of 3 runs, damaged",
-        "damaged",
+        *("yes", "3 of 9 runs", "not recorded", "2 of 3 runs, damaged", "damaged"),
     ]
     assert [cell.strip() for cell in rows[1][2:5]] == [
         "target.gguf + drafter.gguf",

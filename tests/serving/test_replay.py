@@ -21,7 +21,7 @@ from ggufspec.prompts import Message, RecordedRequest
 from ggufspec.report import frames
 from ggufspec.report.text import overview
 from ggufspec.units import format_duration
-from tests.support import fake_server, fakes
+from tests.support import fake_server
 from tests.support.fake_server import FakeServer
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -255,9 +255,7 @@ def test_other_json_is_no_conversation(tmp_path: Path, content: str) -> None:
         (8, [("user", "a b c"), ("assistant", "d e f g"), ("user", "h\n\nAsk")]),
     ],
 )
-def test_a_conversation_stands_before_each_prompt(
-    tmp_path: Path, depth: int, before: list[tuple[str, str]]
-) -> None:
+def test_conversations_precede_prompts(tmp_path: Path, depth: int, before: list[tuple[str, str]]) -> None:
     file = tmp_path / "chat.jsonl"
     file.write_text(json.dumps({"messages": CHAT}))
     with fake_server.serve(FakeServer()) as fake:
@@ -355,11 +353,9 @@ def test_more_slots_than_requests_still_have_a_window(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama")
-    fake_server.program(folder / "llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+def llama(llama: Path) -> Path:
+    fake_server.program(llama / "llama-server")
+    return llama
 
 
 def test_our_own_server_gets_recorded_texts(llama: Path, tmp_path: Path) -> None:
@@ -378,13 +374,10 @@ def test_our_own_server_gets_recorded_texts(llama: Path, tmp_path: Path) -> None
     assert {body["n_predict"] for body in asked_for} == {9}
 
 
-def test_chats_need_the_targets_template(llama: Path, tmp_path: Path) -> None:
+def test_a_replay_needs_the_server_and_chats_its_template(llama: Path, tmp_path: Path) -> None:
     asked = BenchOptions(engine="server", replay=_write(tmp_path, *_rows(3)))
     with pytest.raises(GgufspecError, match="has no chat template"):
         prepare_session(asked)
-
-
-def test_a_replay_needs_the_server(llama: Path, tmp_path: Path) -> None:
     with pytest.raises(GgufspecError, match="neither several users"):
         prepare_session(BenchOptions(replay=_write(tmp_path, {"timestamp": 1, "prompt": "x"})))
 
@@ -396,9 +389,7 @@ def test_a_replay_needs_the_server(llama: Path, tmp_path: Path) -> None:
         *(("chat", True), ("system", "x"), ("rate", 2.0), ("depth", 10)),
     ],
 )
-def test_what_the_recording_decides_is_refused_by_name(
-    llama: Path, tmp_path: Path, field: str, value: Any
-) -> None:
+def test_what_a_recording_decides_is_refused(llama: Path, tmp_path: Path, field: str, value: Any) -> None:
     asked = BenchOptions(engine="server", replay=_write(tmp_path, {"timestamp": 1, "prompt": "x"}))
     with pytest.raises(GgufspecError, match=f"recorded requests decide --{field.replace('_', '-')}"):
         prepare_session(asked.replace(**{field: value}))

@@ -122,13 +122,7 @@ def test_an_address_is_of_the_server(text: str, address: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "127.0.0.1:8080",
-        "ftp://x",
-        "http://",
-        "http://x:99999",
-        "http://x:0",
-        "http://x/?a=b",
+        *("", "127.0.0.1:8080", "ftp://x", "http://", "http://x:99999", "http://x:0", "http://x/?a=b"),
         "file:///x",
     ],
 )
@@ -144,9 +138,7 @@ def test_an_address_must_not_hold_a_password() -> None:
     assert "--api-key-file" in (caught.value.hint or "")
 
 
-def test_a_key_is_read_from_a_file_or_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_are_read_from_files_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "key"
     file.write_text(f"{KEY}\n")
     assert server.read_key(None) is None
@@ -172,14 +164,11 @@ def test_a_key_in_the_clear_is_recognised() -> None:
 # What servers count
 
 
-def test_counters_of_vllm_are_read_by_name() -> None:
+def test_counters_are_read_by_name() -> None:
     assert server.read_counters(VLLM) == ServerCounters(
         rounds=100, drafted=300, accepted=150, accepted_at=(80, 50, 20), generated=260
     )
     assert server.read_counters(VLLM.replace("_total", "")) == server.read_counters(VLLM)
-
-
-def test_counters_of_sglang_are_read_by_name() -> None:
     assert server.read_counters(SGLANG) == ServerCounters(rounds=100, generated=260, requests=10)
 
 
@@ -270,9 +259,7 @@ def test_each_request_keeps_what_the_server_counted_of_it() -> None:
 
 
 @pytest.mark.parametrize(("n_arrived", "token_s"), [(7, 0.1), (6, 0.1), (3, 0.2)])
-def test_tokens_of_a_call_that_never_come_take_the_time_that_the_server_tells(
-    n_arrived: int, token_s: float
-) -> None:
+def test_tokens_that_never_come_take_the_time_the_server_tells(n_arrived: int, token_s: float) -> None:
     spec = _spec(Endpoint(url="http://x", model="m", software="llama-server"))
     record = RequestRecord(
         number=0,
@@ -588,9 +575,7 @@ def test_messages_and_continuations_go_to_their_paths(servers: ExitStack) -> Non
 
 
 @pytest.mark.parametrize("sees", [True, False, None])
-def test_images_are_sent_unless_the_server_says_that_it_reads_none(
-    servers: ExitStack, sees: bool | None
-) -> None:
+def test_images_are_sent_unless_the_server_reads_none(servers: ExitStack, sees: bool | None) -> None:
     told = {} if sees is None else {"/props": json.dumps({"modalities": {"vision": sees}})}
     alone = _start(servers, FakeServer(software="llama-server", answers=told))
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
@@ -698,21 +683,15 @@ def test_fewer_slots_than_users_are_named(servers: ExitStack) -> None:
     assert f"server: {alone.url} answers 2 requests at once, so 3 of 5 users wait" in notes
 
 
-def test_a_server_without_token_counts_is_a_failed_run(servers: ExitStack) -> None:
+def test_servers_that_say_other_than_they_do_are_failed_runs(servers: ExitStack) -> None:
     alone = _start(servers, FakeServer(software="other", counts=False))
     runs = _measure(_request(alone).replace(repeats=1)).current
     assert [run.sample.status for run in runs] == [Status.FAILED]
     assert "does not report how many tokens" in (runs[0].error or "")
-
-
-def test_a_target_alone_that_drafts_is_a_failed_run(servers: ExitStack) -> None:
     alone = _start(servers, FakeServer(software="llama-server", gamma=3, answers={"/slots": "hidden"}))
     runs = _measure(_request(alone).replace(repeats=1)).current
     assert [run.sample.status for run in runs] == [Status.FAILED]
     assert "the server drafts" in (runs[0].error or "")
-
-
-def test_a_server_that_drafted_nothing_is_a_failed_run(servers: ExitStack) -> None:
     alone = _start(servers, FakeServer(software="llama-server"))
     drafting = _start(servers, FakeServer(software="llama-server", answers={"/slots": "hidden"}))
     runs = _measure(_request(alone, drafting).replace(repeats=1)).current

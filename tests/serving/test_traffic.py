@@ -75,14 +75,11 @@ def test_every_prompt_is_dealt_equally_often_and_often_enough(n_prompts: int, us
     assert dealt.n_requests >= serving.REQUESTS_PER_USER * users
 
 
-def test_the_order_is_that_of_the_seed_for_any_number_of_users() -> None:
+def test_the_order_is_that_of_the_seed() -> None:
     prompts = [Prompt(id=str(number), text="") for number in range(30)]
     orders = {serving.plan_traffic(prompts, users, seed=1).prompts for users in (1, 4, 8)}
     assert len(orders) == 1
     assert serving.plan_traffic(prompts, 4, seed=2).prompts not in orders
-
-
-def test_later_turns_are_left_out() -> None:
     assert all(not prompt.followups for prompt in serving.plan_traffic(PROMPTS, 2, seed=1).prompts)
 
 
@@ -180,16 +177,10 @@ def test_acceptance_is_of_the_requests_that_count() -> None:
     assert (sample.n_drafted, sample.n_accepted, sample.n_rounds) == (36, 18, 6)
     assert sample.prompt_tokens == 48
     assert sample.prompt_tps == pytest.approx(80.0)
-
-
-def test_nothing_drafted_is_said() -> None:
     spec = _spec(draft=3)
     assert serving.summarize(spec, lambda: RECORDS).sample.status is Status.DRAFTING_INACTIVE
     unsure = replace(spec, drafting=replace(spec.drafting, p_min=0.7))
     assert serving.summarize(unsure, lambda: RECORDS).sample.status is Status.OK
-
-
-def test_failed_requests_are_counted_by_outcome_and_the_rest_goes_on() -> None:
     busy = {"outcome": RequestOutcome.UNAVAILABLE, "reason": "HTTP 503: no slot", "arrivals": ()}
     records = [replace_record(record, **busy) if record.number == 3 else record for record in RECORDS]
     parsed = serving.summarize(_spec(), lambda: records)
@@ -208,13 +199,10 @@ def test_a_run_without_an_answer_or_a_window_has_failed() -> None:
     assert "no steady window" in (parsed.remark or "")
 
 
-def test_tokens_that_arrive_together_are_bursts() -> None:
+def test_bursts_and_torn_records_are_read() -> None:
     together = [replace_record(record, arrivals=(1.0, 1.0001, 1.5, 1.5002)) for record in RECORDS]
     sample = serving.summarize(_spec(), lambda: together).sample
     assert sample.traffic.burst_share == pytest.approx(2 / 3)
-
-
-def test_records_survive_their_file_and_a_torn_end() -> None:
     lines = [serving.encode_record(record) for record in RECORDS]
     assert [*serving.decode_records(lines)] == RECORDS
     assert [*serving.decode_records(['{"run": {}}\n', *lines[:2], lines[2][:30]])] == RECORDS[:2]
@@ -246,9 +234,6 @@ def test_requests_arrive_as_often_as_asked_for() -> None:
     assert gaps.std() == pytest.approx(0.25, rel=0.1)  # exponential
     assert times[:9] == [*islice(serving.arrival_times(4.0, seed=1), 9)]
     assert times[1] != next(islice(serving.arrival_times(4.0, seed=2), 1, None))
-
-
-def test_enough_requests_arrive() -> None:
     assert serving.plan_traffic(PROMPTS, 1, seed=1, rate=2.0).n_requests >= serving.LEAST_ARRIVALS
 
 
@@ -282,18 +267,14 @@ def test_goodput_is_what_keeps_the_limits() -> None:
 # Percentiles
 
 
-def test_a_percentile_needs_ten_values_beyond_it() -> None:
+def test_percentiles_need_values_beyond_them() -> None:
     loads = [np.linspace(1.0, 2.0, 100), np.linspace(1.0, 2.1, 99)]
     assert stats.percentile_over_loads(loads, 95) is None
     estimate = stats.percentile_over_loads([*loads, [1.5]], 95)
     assert estimate.value == pytest.approx(1.99, abs=0.02)
     assert stats.percentile_over_loads([np.ones(19)], 50) is None
     assert stats.percentile_over_loads([], 50) is None
-
-
-def test_a_percentile_that_is_zero_without_a_load_has_no_interval() -> None:
-    loads = [[0.0] * 30, [0.0] * 30, [1.0] * 100]
-    estimate = stats.percentile_over_loads(loads, 50)
+    estimate = stats.percentile_over_loads([[0.0] * 30, [0.0] * 30, [1.0] * 100], 50)
     assert (estimate.value, estimate.lo, estimate.hi) == (1.0, None, None)
 
 
@@ -536,11 +517,9 @@ def test_memory_is_planned_for_all_slots() -> None:
 
 
 @pytest.fixture
-def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama")
-    fake_server.program(folder / "llama-server")
-    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    return folder
+def llama(llama: Path) -> Path:
+    fake_server.program(llama / "llama-server")
+    return llama
 
 
 def test_several_users_need_the_server(llama: Path) -> None:

@@ -207,11 +207,8 @@ def test_speedup_with_a_free_drafter_is_the_papers_table_1(alpha: float, gamma: 
     assert sampling.closed_form_speedup(alpha, gamma, 0.0) == pytest.approx(speed, abs=0.005)
 
 
-def test_speedup_is_theorem_3_8() -> None:
+def test_speedups_follow_from_theorem_3_8() -> None:
     assert sampling.closed_form_speedup(0.75, 3, 0.05) == pytest.approx((1 - 0.75**4) / (0.25 * 1.15))
-
-
-def test_a_dearer_verification_takes_its_part() -> None:
     free = sampling.closed_form_speedup(0.8, 4, 0.1)
     assert sampling.closed_form_speedup(0.8, 4, 0.1, verify_ratio=1.4) == pytest.approx(free * 1.4 / 1.8)
     assert sampling.closed_form_speedup(0.8, 0, 0.1) == 1.0
@@ -291,12 +288,9 @@ def test_a_number_of_exactly_zero_chooses_nothing_impossible() -> None:
     assert sampling.verify(p, q, [3], zeros) == Verified(1, 1)
 
 
-def test_rows_that_sum_to_a_little_more_overlap_by_one_at_most() -> None:
+def test_rounds_at_the_edges_of_sampling() -> None:
     p = _rows([1, 2, 3], [1, 1, 1]) * (1 + 1e-12)
     assert sampling.overlap(p, p).tolist() == [1.0, 1.0]
-
-
-def test_without_drafts_a_round_is_plain_sampling() -> None:
     verified = sampling.verify(np.array([[0.0, 1.0]]), np.empty((0, 2)), [], np.random.default_rng(0))
     assert verified == Verified(0, 1)
 

@@ -12,31 +12,19 @@ from tests.support import simulated
 from tests.support.simulated import Rates, bench, flat, grid, known
 
 
-def test_mean_rate_is_geometric_over_cells() -> None:
+def test_rates_are_geometric_means() -> None:
     estimate = stats.mean_rate({("a", 0): 10.0, ("a", 1): 1.0, ("b", 0): 10.0, ("b", 1): 100.0})
     assert estimate.value == pytest.approx(10.0)
-
-
-def test_per_prompt_is_geometric_over_repeats() -> None:
     rates = {("a", 0): 3.0, ("a", 1): 1.0, ("a", 2): 9.0, ("b", 0): 10.0, ("b", 1): 40.0}
     assert stats.per_prompt(rates) == pytest.approx({"a": 3.0, "b": 20.0})
-
-
-def test_tokens_per_second_without_repeats_have_no_interval_because_drift_cannot_be_seen() -> None:
     estimate = stats.mean_rate(bench(1, 8, 1))
     assert (estimate.lo, estimate.hi) == (None, None)
-
-
-def test_tokens_per_second_include_what_repeats_differ_by() -> None:
     alike = np.random.default_rng(1).normal(0, 0.01, (8, 3))
     drifting = alike + np.array([-0.1, 0.0, 0.1])
     narrow, wide = (known(stats.mean_rate(grid(logs))) for logs in (alike, drifting))
     # the three repeats' means: Student's t with 2 degrees of freedom, 4.303 · 0.1 / √3
     assert math.log(wide[2] / wide[1]) == pytest.approx(4.303 * 0.1 / math.sqrt(3), rel=0.1)
     assert math.log(narrow[2] / narrow[1]) < 0.02
-
-
-def test_nothing_measured_on_both_sides_is_none() -> None:
     a, b = {("a", 0): 1.0}, {("b", 0): 1.0}
     assert stats.mean_rate({}) is None
     assert stats.paired_effect(a, b) is None
@@ -105,29 +93,21 @@ def test_whatever_was_measured_gives_finite_ordered_numbers(a: Rates, b: Rates) 
     assert size.repeats is None or size.prompts is None
 
 
-def test_a_ratio_of_prompts_of_one_size_has_students_interval_of_their_mean() -> None:
+def test_ratios_and_shares_have_intervals() -> None:
     ratio = stats.ratio_of_sums({"a": 3, "b": 5, "c": 4}, dict.fromkeys("abc", 10))
     half = 4.303 * 0.1 / math.sqrt(3)  # the standard deviation of 0.3, 0.5 and 0.4; 2 degrees of freedom
     assert (ratio.value, ratio.lo, ratio.hi) == pytest.approx((0.4, 0.4 - half, 0.4 + half), rel=1e-3)
-
-
-def test_a_share_near_one_has_an_interval_that_reaches_further_down() -> None:
-    """Few prompts that accept nearly everything say little of those that do not."""
+    # few prompts that accept nearly everything say little of those that do not
     share = stats.ratio_of_sums({"a": 100, "b": 99, "c": 92}, dict.fromkeys("abc", 100), highest=1.0)
     assert 0 < share.lo < share.value - 3 * (share.hi - share.value)
     assert share.value == pytest.approx(0.97)
     assert share.hi < 1
-
-
-def test_all_prompts_that_accept_everything_show_no_spread() -> None:
     share = stats.ratio_of_sums({"a": 50, "b": 80}, {"a": 50, "b": 80}, highest=1.0)
     assert share == stats.Estimate(value=1.0, lo=None, hi=None)
 
 
 @given(st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=2, max_size=12), st.floats(-5, 5))
-def test_the_f_test_of_two_groups_is_the_paired_t_test(
-    pairs: list[tuple[float, float]], shift: float
-) -> None:
+def test_an_f_test_of_two_groups_is_the_paired_t_test(pairs: list[tuple[float, float]], shift: float) -> None:
     """So is it after a change of all groups of a repeat alike."""
     from scipy import special
 
@@ -165,32 +145,23 @@ def _gaps(seed: int) -> dict[stats.Cell, float]:
     return {cell: rate for cell, rate in rates.items() if cell[0] != f"p{seed}" and random.random() > 0.1}
 
 
-def test_a_table_is_the_mapping_that_it_was_made_of() -> None:
+def test_a_table_of_rates_is_its_mapping() -> None:
     rates = _gaps(1)
     table = stats.Rates.of(rates)
     assert dict(table) == rates
     assert (len(table), ("p1", 0) in table, ("p9", 0) in table) == (len(rates), False, False)
     assert stats.Rates.of(table) is table
-
-
-def test_rows_and_cells_without_any_rate_are_absent() -> None:
     table = stats.Rates(["a", "b"], [0, 1], np.array([[50.0, np.nan], [np.nan, np.nan]]))
     assert dict(table) == {("a", 0): 50.0}
     assert stats.per_prompt(table) == {"a": pytest.approx(50.0)}
     with pytest.raises(KeyError):
         table["a", 1]
-
-
-def test_a_table_and_a_dict_have_the_same_figures() -> None:
     ours, theirs = _gaps(1), _gaps(2)
     a, b = stats.Rates.of(ours), stats.Rates.of(theirs)
     assert stats.mean_rate(a) == stats.mean_rate(ours)
     assert stats.paired_effect(a, b) == stats.paired_effect(ours, theirs)
     assert stats.needed(a, b, precision=0.001) == stats.needed(ours, theirs, precision=0.001)
     assert stats.spread(a) == stats.spread(ours)
-
-
-def test_each_prompts_speedup_is_the_mean_of_its_paired_ratios() -> None:
     base = {("a", 0): 10.0, ("a", 1): 20.0, ("a", 2): 10.0, ("b", 0): 10.0}
     fast = {("a", 0): 20.0, ("a", 1): 60.0, ("a", 2): 40.0, ("b", 1): 10.0}
     assert stats.per_prompt(fast, base) == {"a": pytest.approx(24 ** (1 / 3))}
@@ -230,19 +201,16 @@ def _seeded(prompts: int, repeats: int, between: float, within: float) -> list[R
     return [bench(seed, prompts, repeats, between=between, within=within) for seed in range(100, 130)]
 
 
-def test_needed_repeats_reach_the_precision() -> None:
+def test_needed_repeats_and_prompts() -> None:
     found = [stats.needed(rates, flat(rates), precision=0.02).repeats for rates in _seeded(8, 5, 0.005, 0.06)]
     typical = int(np.median([repeats for repeats in found if repeats is not None]))
     assert typical > 5
     assert np.median([_width(rates) for rates in _seeded(8, typical, 0.005, 0.06)]) == pytest.approx(
         0.02, rel=0.2
     )
-
-
-def test_prompts_are_needed_where_prompts_differ_too_much() -> None:
-    found = [stats.needed(rates, flat(rates), precision=0.02) for rates in _seeded(8, 5, 0.06, 0.01)]
-    assert {each.repeats for each in found} == {None}
-    typical = int(np.median([each.prompts or 0 for each in found]))
+    wide = [stats.needed(rates, flat(rates), precision=0.02) for rates in _seeded(8, 5, 0.06, 0.01)]
+    assert {each.repeats for each in wide} == {None}
+    typical = int(np.median([each.prompts or 0 for each in wide]))
     assert np.median([_width(rates) for rates in _seeded(typical, 5, 0.06, 0.01)]) == pytest.approx(
         0.02, rel=0.2
     )
@@ -259,12 +227,9 @@ def test_a_single_prompt_can_only_be_repeated() -> None:
     assert stats.needed(rates, flat(rates), precision=1e-6) == stats.Needed(repeats=None, prompts=None)
 
 
-def test_a_bench_that_is_precise_enough_needs_no_more() -> None:
+def test_precision_needs_two_repeats() -> None:
     rates = bench(1, 8, 3, within=0.001)
     assert stats.needed(rates, flat(rates), precision=0.02) == stats.Needed(repeats=3, prompts=None)
-
-
-def test_one_repeat_cannot_tell_what_repeats_would_bring() -> None:
     rates = bench(1, 8, 1, within=0.05)
     found = stats.needed(rates, flat(rates), precision=0.02)
     assert found.repeats is None
@@ -281,13 +246,10 @@ def test_drift_is_the_change_over_the_whole_bench() -> None:
     )
 
 
-def test_drift_ignores_one_slow_run() -> None:
+def test_drift_is_bounded() -> None:
     found = stats.drift(range(9), [100.0] * 4 + [50.0] + [100.0] * 4)
     assert found.value == 0.0
     assert found.relative_half_width is None
-
-
-def test_five_measurements_bound_drift_by_their_extreme_slopes() -> None:
     logs = [0.0, 0.01, -0.01, 0.02, 0.0]
     slopes = [(logs[j] - logs[i]) / (j - i) for i in range(5) for j in range(i + 1, 5)]
     expected = [math.expm1(4 * f) for f in (min(slopes), np.median(slopes), max(slopes))]

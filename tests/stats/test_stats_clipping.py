@@ -33,15 +33,12 @@ def test_a_slow_run_counts_as_predicted_whatever_its_prompts_speed(prompts: int,
     assert (clipped.table[others] == rates.table[others]).all()
 
 
-def test_a_slow_load_is_no_far_run() -> None:
+def test_loads_and_gains_are_no_far_runs() -> None:
     rates = _rates(7, 8, 5)
     loads = np.tile(np.arange(5.0), (8, 1))
     table = rates.table * np.where(loads == 2, 0.7, 1.0)
     loaded = Rates(list(rates.rows), list(rates.columns), table, loads=loads)
     assert stats.clip([loaded])[0].runs_clipped == 0
-
-
-def test_a_prompt_that_gains_much_more_is_no_far_run() -> None:
     rates = _rates(7, 8, 5)
     assert stats.clip([_slowed(rates, *((0, r) for r in range(5)), by=3)])[0].runs_clipped == 0
 
@@ -51,17 +48,11 @@ def test_too_few_runs_show_no_far_one(prompts: int, repeats: int) -> None:
     assert not stats.find_far(_slowed(_rates(7, prompts, repeats), (0, 0), by=0.5)).any()
 
 
-def test_a_quarter_of_the_runs_are_no_exceptions() -> None:
+def test_many_or_lonely_far_runs_are_kept() -> None:
     slow = _slowed(_rates(7, 8, 4), *((prompt, prompt % 4) for prompt in range(8)))
     assert not stats.find_far(slow).any()
-
-
-def test_equal_rates_have_no_scale() -> None:
     rates = _slowed(Rates.of(flat(bench(1, 4, 5))), (0, 0))
     assert not stats.find_far(rates).any()
-
-
-def test_far_runs_that_one_arm_has_alone_count_as_measured() -> None:
     places = [(prompt, prompt % 5) for prompt in range(7)]
     one, other = _slowed(_rates(1, 8, 5), *places), _rates(2, 8, 5)
     assert sum(rates.runs_clipped for rates in stats.clip([one, other])) == 0

@@ -24,25 +24,16 @@ def _width(one: Rates, other: Rates) -> float:
     return effect.half_width() or 0.0
 
 
-def test_a_busy_core_of_two_is_expected_to_halve_the_speed() -> None:
+def test_intervals_grow_with_other_programs() -> None:
     taken = np.array([0.0, 1.0, 2.0])
     assert stats.expected_slowdown(taken, 2) == pytest.approx([0.0, math.log(2), math.log(10)])
-
-
-def test_a_quiet_bench_is_not_widened() -> None:
     assert stats.disturbance_error(_rates(1), _rates(2)) == 0
     assert stats.disturbance_error(bench(1, 8, 5), bench(2, 8, 5)) == 0
-
-
-def test_an_interval_grows_with_the_load_and_most_where_one_arm_had_it_alone() -> None:
     quiet, little, much, one_sided = (
         _width(_rates(1, cores_taken=first), _rates(2, cores_taken=second))
         for first, second in ((0, 0), (0.3, 0.3), (1, 1), (1, 0))
     )
     assert quiet < little < much < one_sided
-
-
-def test_a_ratio_of_one_and_a_half_is_still_found_beside_a_busy_core_and_a_twentieth_is_not() -> None:
     alone = _rates(2, cores_taken=1)
     for gain, found in ((1.5, True), (1.05, False)):
         arm = _rates(1, cores_taken=1)
@@ -63,16 +54,13 @@ def test_a_sequence_is_widened_too() -> None:
     assert widths[1] > 1.2 * widths[0]
 
 
-def test_more_units_do_not_take_a_disturbance_away() -> None:
+def test_disturbance_is_no_noise() -> None:
     units = stats.LogEffect(value=0.0, error=0.1, degrees=4, units=5, disturbance=0.2)
     lo, hi = units.with_units(100_000).interval(0.025, 0.025)
     assert (lo, hi) == pytest.approx((-0.392, 0.392), abs=0.002)
     (test,) = stats.judge_limits([units], math.log(0.98), fail_error=0.005, pass_error=0.01)
     assert test.units is None
     assert not test.is_above
-
-
-def test_kinds_of_work_lose_more_unequally_where_threads_have_no_core_of_their_own() -> None:
     free, waiting = (stats.unequal_slowdown(1.0, 2, threads) for threads in (1, 2))
     assert 0 < free < waiting < math.log(2)
     assert stats.unequal_slowdown(0.0, 2, 2) == 0

@@ -189,14 +189,11 @@ def test_a_load_of_one_arm_joins_repeats() -> None:
     assert (effect.components.loads, effect.cells) == (3, 8)
 
 
-def test_equal_values_say_nothing_of_their_spread() -> None:
+def test_few_values_have_no_spread() -> None:
     rates = bench(1, 8, 3)
     effect = stats.paired_effect({cell: 2 * rate for cell, rate in rates.items()}, rates)
     assert effect.ratio.value == pytest.approx(2.0)
     assert (effect.gap, effect.p_value, effect.ratio.lo) == (Gap.EQUAL, None, None)
-
-
-def test_a_single_cell_has_no_interval() -> None:
     effect = stats.paired_effect({("a", 0): 30.0, ("b", 0): 99.0}, {("a", 0): 10.0})
     assert effect.ratio.value == pytest.approx(3.0)
     assert (effect.gap, effect.ratio.lo, effect.cells) == (Gap.SINGLE, None, 1)
@@ -216,10 +213,7 @@ def test_p_and_interval_agree() -> None:
         effect = stats.paired_effect(bench(seed, 8, 3), bench(5000 + seed, 8, 3))
         lo, _, hi = known(effect.ratio)
         assert (effect.p_value < 0.05) == (lo > 1 or hi < 1)
-
-
-def test_the_same_thing_is_rarely_found_different() -> None:
-    """In a wide band; scripts/validate_intervals.py is the real check."""
+    # in a wide band; scripts/validate_intervals.py is the real check
     effects = [stats.paired_effect(bench(seed, 8, 3), bench(5000 + seed, 8, 3)) for seed in range(300)]
     assert np.mean([effect is not None and (effect.p_value or 1) < 0.05 for effect in effects]) < 0.09
 
@@ -349,8 +343,5 @@ def test_what_a_choice_leaves_open_says_what_would_decide_it() -> None:
     assert ranking.verdict is SpeedVerdict.UNDECIDED
     assert ranking.judgement.missing
     assert ranking.judgement.needed_repeats is None or ranking.judgement.needed_repeats > 3
-
-
-def test_intervals_of_a_sequence_of_looks_account_for_all_arms_already() -> None:
     judged = [(number, values.judgement(1.05 + number / 100, family=3)) for number in range(3)]
     assert judge_family(judged) == judged

@@ -56,12 +56,9 @@ def _p_value(generator: np.random.Generator, tokens: int, drawn: Sampling, judge
     return p_value
 
 
-def test_texts_of_the_target_are_doubted_as_often_as_the_level_says() -> None:
+def test_texts_of_another_temperature_are_found() -> None:
     generator = np.random.default_rng(16)
     p_values = np.array([_p_value(generator, 80, HOT, HOT) for _ in range(300)])
     for level in (0.05, 0.2, 0.5):  # within four standard errors
         assert (p_values < level).mean() == pytest.approx(level, abs=4 * (level * (1 - level) / 300) ** 0.5)
-
-
-def test_texts_of_another_temperature_are_found() -> None:
     assert _p_value(np.random.default_rng(3), 4000, COLD, HOT) < 0.001

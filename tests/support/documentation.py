@@ -31,10 +31,7 @@ _MARK = re.compile(r"run(?:: exit (?P<code>\d+)(?: or (?P<other>\d+))?)?|not run
 _CHANCE = (
     *("warning ", "Speed-ups are within ", "costs: not kept"),
     *(
-        "About ",
-        "More runs ",
-        "Stop other programs ",
-        "It is too close to 1 ",
+        *("About ", "More runs ", "Stop other programs ", "It is too close to 1 "),
         "The speed-up differs too much ",
     ),
 )

@@ -42,6 +42,17 @@ def sample(spec: RunSpec, *, tps: float = 50.0, text: str = TEXT) -> Sample:
     )
 
 
+@dataclass
+class Clock:
+    """A clock that a test, or an engine, moves."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds."""
+        return self.now
+
+
 @dataclass(kw_only=True)
 class Scripted:
     """Answers each run with what ``answer`` says; ``seen`` are the specifications in their order."""

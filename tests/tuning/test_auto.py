@@ -125,9 +125,7 @@ def test_heads_are_judged_by_their_headers(loopback: Hub, llama: Path, tmp_path:
     assert {*asked.method} >= {"draft-eagle3", "draft-mtp", "ngram-simple"}
 
 
-def test_a_head_beside_the_target_and_layers_in_it_are_found(
-    loopback: Hub, llama: Path, tmp_path: Path
-) -> None:
+def test_heads_beside_and_layers_inside_are_found(loopback: Hub, llama: Path, tmp_path: Path) -> None:
     target = models.write_model(tmp_path / "target.gguf", *models.with_mtp(n_layers=5))
     head = models.write_model(tmp_path / "eagle3.gguf", *models.eagle3(target_layers=(1, 2, 3)))
     loopback.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": target, "eagle3-m-Q4_K_M.gguf": head})
@@ -307,9 +305,7 @@ def test_an_interrupted_tuning_goes_on(
     assert configuration.overall.drafts
 
 
-def test_an_interrupted_start_of_the_server_measures_nothing_again(
-    family: Hub, llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_start_is_resumed(family: Hub, llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -324,9 +320,7 @@ def test_an_interrupted_start_of_the_server_measures_nothing_again(
     assert {name: len(results.load(name).runs) for name in results.ids()} == measured
 
 
-def test_from_an_empty_cache_to_an_answering_server_killed_while_it_downloads(
-    family: Hub, llama: Path, home: Path
-) -> None:
+def test_from_nothing_to_a_server_killed_while_it_downloads(family: Hub, llama: Path, home: Path) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         port = holder.getsockname()[1]

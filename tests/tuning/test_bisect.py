@@ -137,9 +137,7 @@ def test_an_end_that_cannot_be_built_is_an_error() -> None:
     assert done.returncode == 5
 
 
-def test_releases_come_in_the_order_of_their_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_releases_are_in_order_of_their_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_builds.serve_index(tmp_path / "more", ("0.2.90", "0.3.9", "0.3.10", "0.3.10rc1"), monkeypatch)
     assert releases_between("0.2.90", "0.3.10") == ("0.2.90", "0.3.9", "0.3.10")
     with pytest.raises(SourceError, match="not newer"):
@@ -236,12 +234,9 @@ def test_two_steps_and_there_and_back_are_named() -> None:
     assert back.finding is BisectFinding.NOT_MONOTONIC
 
 
-def test_ends_are_compared_first() -> None:
+def test_versions_are_compared_from_the_ends() -> None:
     assert measure([0.0] * 5).finding is BisectFinding.NO_DIFFERENCE
     assert measure([0.0] * 4 + [0.1]).finding is BisectFinding.REVERSED
-
-
-def test_skipped_versions_are_passed_over() -> None:
     verdict = measure([0.0] * 4 + [-0.1] * 5, frozenset({3, 4, 5}))
     assert (verdict.step.first, verdict.step.second) == (2, 6)
     nothing_left = measure([0.0, 0.0, -0.1], frozenset({1}))

@@ -129,16 +129,13 @@ def test_forecasts_are_less_certain_than_measurements() -> None:
     assert found.forecast_errors == ()
 
 
-def test_measured_cells_among_others_show_how_far_off_forecasts_are() -> None:
+def test_spreads_and_errors_are_of_all_cells() -> None:
     near = _map([*ENDS, (4, 0)])
     assert len(near.forecast_errors) == 2  # of both draft sizes
     far = map_crossover(
         crossed.bench([*ENDS, (4, 0)], lambda users, depth, draft: 3.0 if users == 4 else 1.0), AXES
     )
     assert far.forecast_sd > near.forecast_sd
-
-
-def test_the_spread_of_runs_is_that_of_all_cells() -> None:
     calm, noisy = _map(noise=0.01), _map(noise=0.2)
     assert noisy.run_sd > calm.run_sd
     three, five = (_map(repeats=repeats, noise=0.05).by_point[TrafficPoint(1, 0)].best for repeats in (3, 5))
@@ -263,16 +260,13 @@ def test_the_map_is_a_table_with_signs(output: str) -> None:
     assert (text.index(crossovers.policy(found)) < text.index("γ 8, 1.80×")) == (output == "table")
 
 
-def test_the_json_has_its_schema() -> None:
+def test_the_map_as_json_and_frame() -> None:
     stored = crossed.bench(ENDS, _gain)
     content = json.loads(crossovers.as_json(map_crossover(stored, AXES), stored))
     validate("crossover", content)
     assert content["schema"] == schemas.schema_name("crossover")
     assert content["users_limits"][0] == {"depth": 0, "users": 8}
     assert [cell["source"] for cell in content["cells"]].count("forecast") == 4
-
-
-def test_the_frame_has_a_row_for_each_cell() -> None:
     table = frames.crossover(_map())
     assert list(table.columns) == list(CrossoverRow.names())
     assert table[["users", "depth"]].to_numpy().tolist() == [[u, d] for u in AXES.users for d in AXES.depths]
@@ -489,20 +483,14 @@ def test_cells_in_doubt_are_measured_after_the_ends(llama: Path) -> None:
     assert found.users_limit(0) == 8
 
 
-def test_nothing_more_is_measured_where_all_is_decided(llama: Path) -> None:
+def test_measuring_ends_where_all_is_decided_or_the_time_is_over(llama: Path) -> None:
     asked, found = _run_steps(_plan(), lambda users, depth, draft: 2.0)
     assert len(asked) == 2
     assert not found.undecided
     assert crossovers.policy(found) == "Draft with γ = 2."
-
-
-def test_a_cell_that_stays_in_doubt_is_not_measured_for_ever(llama: Path) -> None:
     asked, found = _run_steps(_plan(), lambda users, depth, draft: 1.0099, noise=0.01)  # 1 % is what matters
     assert sorted({repeats for _, repeats in asked}) == [1, *LOOKS]
     assert found.undecided
-
-
-def test_without_time_only_the_ends_are_measured(llama: Path) -> None:
     asked, _ = _run_steps(_plan(max_time=3600), lambda users, depth, draft: 1.0, wall_s=1e6)
     assert len(asked) == 2
     asked, _ = _run_steps(_plan(max_time=0.0), lambda users, depth, draft: 1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from ggufspec.tuning import Plan, Prospect, Spent, Tuned, TuningForecast, budget
 from ggufspec.tuning.budgeting import Pace
 from tests.support import fake_server, fakes, scripted, values
 from tests.support.schemas import validate
-from tests.support.scripted import Scripted
+from tests.support.scripted import Clock, Scripted
 from tests.support.walks import traced_run
 
 PROMPTS = (Prompt(id="p1", text="x"), Prompt(id="p2", text="a longer text"))
@@ -187,16 +187,6 @@ def test_without_usable_runs_the_cause_and_the_forecast_are_named(
     assert "stop other programs" in str(caught.value.hint)
 
 
-@dataclass
-class Clock:
-    """A clock that a test moves."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 PACE = Pace(token_s=0.02, load_s=1.0, prompt_s=0.05)
 
 
@@ -245,9 +235,7 @@ def test_runs_that_take_longer_than_forecast_end_in_time(
     assert clock.now <= 120.0 + PACE.answer(32) * slowdown
 
 
-def test_there_is_no_time_to_measure_again_after_the_limit(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_there_is_no_time_to_repeat_after_the_limit(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     _beside(monkeypatch, busy=3.9)
     clock = Clock()
     for late_s, is_refused in ((50.0, False), (99.9, True)):
@@ -354,9 +342,7 @@ def test_the_choice_is_started_before_it_is_printed(plan: Plan, monkeypatch: pyt
     assert stored.measured_argv == ("llama", "-m", "target.gguf")
 
 
-def test_where_it_cannot_be_served_the_next_best_is_taken(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_served_is_passed_over(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned = _tuned(g3=1.5, g8=1.3)
     second = _serve(plan, tuned, monkeypatch, working={8, 0})
     assert second.overall.arm.draft_size == 8
@@ -369,9 +355,7 @@ def test_where_it_cannot_be_served_the_next_best_is_taken(
     assert len(alone.passed_over) == 2
 
 
-def test_where_nothing_can_be_served_the_choice_stays_without_a_command(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_choice_that_cannot_be_served_stays(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     served = _serve(plan, _tuned(g3=1.5), monkeypatch, working=set())
     assert served.overall.arm.draft_size == 3
     assert served.passed_over == ()

@@ -23,20 +23,10 @@ from ggufspec.stats import Estimate
 from ggufspec.steps import finish
 from ggufspec.tuning import Plan, TuningForecast, looking, planning
 from tests.support import fake_server, fakes, scripted, timed
-from tests.support.scripted import Scripted
+from tests.support.scripted import Clock, Scripted
 
 TOKEN_S, LOAD_S = 0.01, 1.0
 LIMIT_S = 120.0
-
-
-@dataclass
-class Clock:
-    """A clock that a test moves."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass(kw_only=True)
@@ -179,9 +169,7 @@ def _look(
     return finish(steps, lambda event: notes.extend(event.notes)), library, notes
 
 
-def test_the_forecast_takes_no_more_than_was_planned(
-    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_forecast_keeps_to_its_plan(plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     outlook, library, notes = _look(plan, clock, 1.0, monkeypatch)
     assert outlook.prospects
     assert clock.now < LIMIT_S / 2
@@ -203,9 +191,7 @@ def test_a_machine_that_became_slower_gets_a_smaller_forecast(
     assert library.longest_s <= LIMIT_S / 4
 
 
-def test_costs_that_take_too_long_leave_time_for_the_runs_and_not_for_a_calibration(
-    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_costs_leave_time_for_runs(plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     usual, library, _ = _look(plan, clock, 1.0, monkeypatch, limit_s=60.0)
     assert usual.calibration.runs
     assert "run" in library.seen
@@ -229,18 +215,14 @@ def test_a_model_that_is_too_slow_is_refused_by_the_name_of_the_limit(
     assert clock.now <= LIMIT_S
 
 
-def test_a_forecast_alone_measures_the_target_twice_and_one_draft_size(
-    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forecast_alone_measures_little(plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     outlook, library, _ = _look(plan, clock, 1.0, monkeypatch, forecast_only=True)
     assert library.seen.count("run") == 3 * 3  # of each three, the first of which warms up
     assert outlook.prospects
     assert outlook.calibration.runs == 3 * 2
 
 
-def test_a_forecast_alone_is_refused_where_threads_have_no_cores_of_their_own(
-    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forecast_alone_needs_free_cores(plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     _make_busy(monkeypatch, 6.0)
     crowded = plan.with_threads(4)
     with pytest.raises(InconclusiveError, match=r"other programs used 6\.0 of 8 cores"):
@@ -270,9 +252,7 @@ def _half_width(estimate: Estimate) -> float:
     return estimate.hi / estimate.lo
 
 
-def test_categories_take_turns_so_that_none_is_left_out(
-    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_category_is_left_out(plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = tuple(
         Prompt(id=f"{kind}{number}", text="x", category=kind) for kind in "abc" for number in range(4)
     )

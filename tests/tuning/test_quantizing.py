@@ -116,9 +116,7 @@ def test_what_cannot_be_made_leaves_nothing_behind(llama: Path) -> None:
         )
 
 
-def test_a_tuning_tries_the_drafters_in_every_quantization(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tuning_tries_drafters_in_every_quant(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ggufspec.engines.check_library", lambda install: None)
     asked = TuneOptions(
         pair="demo", prompt="Hello", n_predict=32, method="draft-model", quantize_drafter=("Q4_0",)

@@ -70,9 +70,7 @@ def test_models_that_were_trained_for_little_are_served_with_that(tmp_path: Path
     assert _choose(_cards(tmp_path, trained=32_768, drafter_trained=2048)).context == 2048
 
 
-def test_the_largest_context_that_fits_into_half_of_the_host_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_largest_context_in_half_the_host_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cards = _cards(tmp_path, trained=131_072)
     contexts = []
     for free in (4 * GIB, 34 * GIB, 40 * GIB, 500 * GIB):

@@ -187,9 +187,7 @@ def test_notebooks_take_it_and_get_the_same_refusal() -> None:
             ggufspec.bench(tuned="tuned", **other)
 
 
-def test_the_llama_cpp_that_was_tuned_is_used_where_it_is_still_there(
-    tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tuned_llama_cpp_is_used(tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned = fakes.install(tmp_path / "other", **fakes.AT_ONCE)
     fake_server.program(tuned / "llama-server")
     _store(_spec(), build=replace(values.BUILD, path=str(tuned)))

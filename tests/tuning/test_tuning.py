@@ -216,13 +216,10 @@ def test_a_drafter_beside_the_gpu_leaves_room_for_the_target(cards: dict[ModelFi
         assert {arm.baseline for arm in block.arms} == {block.arms[0]}
 
 
-def test_what_fits_wholly_is_placed_wholly(cards: dict[ModelFile, object]) -> None:
+def test_what_fits_and_what_was_asked_for_is_placed(cards: dict[ModelFile, object]) -> None:
     (block,) = _blocks(cards, 80 * GIB)
     assert {arm.offload.target.layers for arm in block.arms} == {"all"}
     assert {arm.offload.drafter.layers for arm in block.arms if arm.drafter} == {"all"}
-
-
-def test_layers_that_were_asked_for_stay(cards: dict[ModelFile, object]) -> None:
     asked = Offload(target=ModelRun(layers=7), drafter=ModelRun(layers=3))
     (block,) = _blocks(cards, 6 * GIB, asked)
     assert {arm.offload for arm in block.arms if arm.drafter} == {asked}
@@ -303,9 +300,7 @@ def test_a_p_min_that_changes_nothing_is_not_measured_twice() -> None:
         ({"parallel": 4, "method": "ngram-mod"}, "nothing to choose from"),
     ],
 )
-def test_what_no_tuning_for_users_can_measure_is_refused(
-    options: dict[str, Any], message: str, llama: Path
-) -> None:
+def test_impossible_tunings_for_users_are_refused(options: dict[str, Any], message: str, llama: Path) -> None:
     with pytest.raises(GgufspecError, match=message):
         tuning.tune(pair="demo", **options)
 
@@ -509,9 +504,7 @@ def test_a_gain_that_may_be_chance_is_undecided_whatever_was_forecast(foretold: 
     assert 'note = "undecided' in tuned_report.pair_entry(tuned)
 
 
-def test_a_strict_tuning_ends_with_a_code_of_its_own_after_the_output(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_strict_tuning_ends_with_its_own_code_after_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned = _bench(g3=1.4)
     doubts = {"memory-tight": "little is left"}
     tuned = replace(tuned, results=replace(tuned.results, meta=replace(tuned.results.meta, doubts=doubts)))

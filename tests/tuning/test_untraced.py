@@ -22,7 +22,7 @@ from ggufspec.steps import finish
 from ggufspec.tuning import Plan, TuningForecast, looking, prospects
 from ggufspec.tuning.planning import prepare_tuning
 from tests.support import fake_server, scripted, values
-from tests.support.scripted import Scripted
+from tests.support.scripted import Clock, Scripted
 from tests.support.walks import rounds_of
 
 BEST = 6  # draft size
@@ -34,16 +34,6 @@ def llama(llama: Path) -> Path:
     """Programs alone, as a container or a package without libraries has them."""
     fake_server.program(llama / "llama-server")
     return llama
-
-
-@dataclass
-class Clock:
-    """A clock that runs move."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass(kw_only=True)
@@ -153,9 +143,7 @@ def test_rounds_at_the_largest_size_forecast_every_other_one(
     assert "by its rounds at γ 16" in note
 
 
-def test_every_source_is_measured_before_a_second_size_of_a_forecast_one(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_source_comes_before_second_sizes(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}._answer", _answer_in_rounds)
     outlook = _look(_plan(n_predict=300), 90.0, monkeypatch)
     assert outlook.finalists == 1
@@ -163,9 +151,7 @@ def test_every_source_is_measured_before_a_second_size_of_a_forecast_one(
     assert not unknown.drafts_by.method.drafts_with_model
 
 
-def test_a_forecast_alone_needs_no_library_for_a_draft_model(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forecast_needs_no_library_for_a_draft_model(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}._answer", _answer_in_rounds)
     plan = _plan(method=("draft-model",))
     outlook = _look(plan, 60.0, monkeypatch, forecast_only=True)
@@ -173,9 +159,7 @@ def test_a_forecast_alone_needs_no_library_for_a_draft_model(
     assert outlook.prospects[0].overall.draft_share is None
 
 
-def test_every_source_comes_first_then_the_farthest_sizes(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sources_come_first_then_the_farthest_sizes(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outlook = _look(_plan(), None, monkeypatch)
     assert outlook.prospects == ()
     assert _sizes(outlook, Method.DRAFT_MODEL)[:3] == [3, 16, 1]
@@ -207,9 +191,7 @@ def test_a_target_that_does_not_run_is_an_error(llama: Path, monkeypatch: pytest
         _look(plan, None, monkeypatch)
 
 
-def test_sizes_beside_the_fastest_are_measured_until_none_is_left(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sizes_beside_the_fastest_are_measured(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes from the first three sizes to the best one, without measuring all."""
     plan = _plan(draft=tuple(range(1, 17)), method=("draft-model",), p_min=(0.0, 0.5))
     outlook = _look(plan, None, monkeypatch)

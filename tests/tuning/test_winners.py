@@ -106,9 +106,7 @@ def test_the_verdict_has_the_figures_of_the_confirmation_alone() -> None:
 
 
 @pytest.mark.parametrize(("confirmed_gain", "chosen"), [(1.605, 4), (1.9, 8)])
-def test_the_runner_up_wins_only_where_new_runs_show_it_to_be_faster(
-    confirmed_gain: float, chosen: int
-) -> None:
+def test_the_runner_up_wins_only_if_new_runs_show_it_is_faster(confirmed_gain: float, chosen: int) -> None:
     prompts = _prompts(6)
     selection = tuning.select_arms(_bench(_gains(prompts, g4=1.7, g8=1.5)))
     assert _size(selection.winner) == 4
