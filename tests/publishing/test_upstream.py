@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import ggufspec
@@ -18,7 +19,7 @@ from ggufspec.engines.reduced import split_options
 from ggufspec.errors import GgufspecError, NothingToReportError
 from ggufspec.llama.install import installs
 from ggufspec.options import BenchOptions
-from ggufspec.publishing.upstream import UpstreamFinding
+from ggufspec.publishing.upstream import UpstreamFinding, UpstreamIssue
 from ggufspec.publishing.upstream.reproducing import Reproducer, reduce_options
 from ggufspec.results import ResultSet
 from tests.support import fake_builds, fakes, shell
@@ -31,9 +32,27 @@ WRITES_OTHER = fakes.answer(fakes.drafting_log(0.01)).replace("small", "huge") +
 IS_SLOW = fakes.answer(fakes.drafting_log(0.02)) + "exit"
 
 
+def _counting(drafted: int, accepted: int, rate: str, decode_s: float = 0.01) -> str:
+    """Shell commands that write the text, and a log with other counts of drafts."""
+    log = fakes.drafting_log(decode_s)
+    for before, now in (("= 24", f"= {drafted}"), ("= 18", f"= {accepted}"), ("75.000%", rate)):
+        log = log.replace(before, now)
+    return fakes.answer(log) + "exit"
+
+
+LOST = _counting(93, 1, "1.075%")
+
+
 def _where(flag: str, does: str) -> str:
     """Shell commands that do something where a flag and its value are given, and else draft."""
     return f'case " $* " in *" {flag} "*)\n{does}\n;; esac\n{DRAFTING}'
+
+
+def _flags(made: UpstreamIssue) -> dict[str, tuple[str, ...]]:
+    """The options of the command of a report, with their values."""
+    programs = installs.find_install(Path(made.command[0]).parent).programs.values()
+    listed = next(each.options for each in programs if str(each.path) == made.command[0])
+    return {option[0]: option[1:] for option in split_options(made.command[1:], listed)}
 
 
 def _measure(folder: Path, drafting: str = DRAFTING, **options: Any) -> ResultSet:
@@ -60,10 +79,7 @@ def test_a_crash_is_reported_with_the_option_that_it_needs(tmp_path: Path) -> No
     bench = _measure(tmp_path / "llama", _where("--ubatch-size 32", CRASHES))
     made = ggufspec.issue(bench, offline=True)
     assert made.finding.kind is FindingKind.CRASH
-    executable = installs.find_install(tmp_path / "llama").programs
-    words = made.command[1:]
-    listed = next(each.options for each in executable.values() if str(each.path) == made.command[0])
-    flags = {option[0]: option[1:] for option in split_options(words, listed)}
+    flags = _flags(made)
     assert flags.pop("--ubatch-size") == ("32",)
     assert {*flags} == {"--model", "--prompt", "--n-predict"}
     for said in (
@@ -108,6 +124,53 @@ def test_slowness_is_shown_with_the_option_that_it_needs(tmp_path: Path) -> None
     assert "0.50× [0.50×, 0.50×]" in (look() or pytest.fail("it shows")).says
     names = ("--threads", "--threads-draft", "--draft-min")
     assert reduce_options([names], lambda dropped: look(dropped) is not None) == {"--threads", "--draft-min"}
+
+
+@pytest.mark.parametrize(
+    ("does", "kind", "says"),
+    [
+        (_counting(0, 0, "-nan%"), FindingKind.OFF, "it is started to draft, and drafts nothing"),
+        (LOST, FindingKind.ACCEPTANCE, "1.1% of the drafted tokens are accepted"),
+    ],
+)
+def test_drafts_that_are_lost_are_reported_with_the_option_that_loses_them(
+    tmp_path: Path, does: str, kind: FindingKind, says: str
+) -> None:
+    made = ggufspec.issue(
+        _measure(tmp_path / "llama", _where("--ubatch-size 32", does), repeats=2), offline=True
+    )
+    assert made.finding.kind is kind
+    assert says in made.report
+    flags = _flags(made)
+    assert flags["--ubatch-size"] == ("32",)
+    assert "--model-draft" in flags  # without it nobody asked for drafts
+    assert not {"--threads", "--draft-min", "--draft-max"} & {*flags}
+
+
+@pytest.mark.parametrize(("finding", "benches"), [("slower", 1), ("slower", 2), ("acceptance", 2)])
+def test_what_a_comparison_found_is_reported_of_the_second_llama_cpp(
+    tmp_path: Path, finding: str, benches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_start = psutil.cpu_times()  # else other programs widen the intervals
+    monkeypatch.setattr(psutil, "cpu_times", lambda *_args, **_options: at_start)
+    old = fakes.install(tmp_path / "old", plain=PLAIN, drafting=DRAFTING)
+    speeds = (_counting(93, 1, "1.075%", decode_s=seconds) for seconds in (0.02, 0.021))
+    in_turn = 'echo >> "$0.runs"\nif [ $(($(wc -l < "$0.runs") % 2)) = 0 ]; then\n{}\nfi\n{}'
+    worse = _where("--threads-draft 2", in_turn.format(*speeds))  # runs that are all alike have no interval
+    if benches == 1:
+        compared = [_measure(tmp_path / "new", worse, llama=(old, tmp_path / "new"), repeats=3)]
+    else:
+        compared = [
+            _measure(folder, does, repeats=3) for folder, does in ((old, DRAFTING), (tmp_path / "new", worse))
+        ]
+    made = ggufspec.issue(tuple(compared), finding=finding, offline=True)
+    assert made.finding.kind == finding
+    assert {build.path for build in made.finding.builds} == {str(old), str(tmp_path / "new")}
+    flags = _flags(made)
+    assert flags["--threads-draft"] == ("2",)
+    assert not {"--threads", "--draft-min"} & {*flags}
+    assert "Not bisected: it shows with" in made.report
+    assert made.report.count("| ok |") == 2  # a row for each llama.cpp
 
 
 def test_a_bisection_names_the_first_bad_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Sequence, Set
@@ -147,6 +148,7 @@ def reduce_options(
         groups: the options that may be dropped; those of a group are tried together first.
         shows: whether it shows without some of them.
     """
+    shows = functools.cache(shows)  # a last round often asks again what the one before it found
     dropped, left = frozenset[str](), list[str]()
     for group in groups:
         if group and shows(dropped | {*group}):

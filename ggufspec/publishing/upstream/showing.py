@@ -59,9 +59,10 @@ def list_findings(benches: Sequence[ResultSet], bisected: BisectedBench | None) 
         compared = comparing.compare(benches[0], benches[1] if len(benches) > 1 else None)
         for row in compared.rows:
             if row.before.build != row.after.build:  # else other settings were measured, not another build
-                found += _of_change(
-                    row.before, row.after, is_slower=row.change.verdict is SpeedVerdict.SLOWER
-                )
+                change = row.change  # of two benches an estimate: the runs in turn will tell
+                seems_slower = change.verdict is SpeedVerdict.ESTIMATE and (change.ratio.hi or 1) < 1
+                is_slower = change.verdict is SpeedVerdict.SLOWER or seems_slower
+                found += _of_change(row.before, row.after, is_slower=is_slower)
     found += _of_acceptance(bench)
     order = [*FindingKind]
     return sorted(found, key=lambda finding: order.index(finding.kind))
