@@ -135,6 +135,7 @@ def test_show_has_a_row_per_whatever_is_asked_for(tmp_path: Path) -> None:
     keys = {per: tuple(dict.fromkeys((*origin, *names))) for per, names in columns.items()}
     keys["arm"] = ("schema", *keys["arm"])
     assert all(tuple(row) == keys[per] for per, rows in tables.items() for row in rows)
+    assert "verdict" in tables["prompt"][0]
     assert tables["run"] == _rows("show", bench, "--runs", "-o", "json")
     assert len(tables["run"]) > 3 * 3
     drafting = [run for run in results.load().current if run.spec.drafting]

@@ -478,6 +478,16 @@ def test_what_gains_nothing_is_not_drafted_with_and_the_reason_is_named() -> Non
     assert tuned.refusal.needs is not None
 
 
+def test_every_drafter_has_its_line_and_the_entry_names_what_is_used() -> None:
+    tuned = _bench(g3=0.8)
+    named = _prospect(25, _arm(drafter="q2_k.gguf"))
+    tuned = replace(tuned, outlook=_outlook(*tuned.outlook.prospects, named))
+    assert "Drafter q2_k.gguf: 0.50× by forecast at γ = 3, not worth it." in [*tuned_report.verdict(tuned)]
+    entry = tuned_report.pair_entry(tuned)
+    assert entry.startswith('[pairs."target-alone-tuned"]\n')
+    assert "drafter =" not in entry
+
+
 @pytest.mark.parametrize("foretold", [0.6, 1.2])
 def test_a_gain_that_may_be_chance_is_undecided_whatever_was_forecast(foretold: float) -> None:
     runs = [
