@@ -119,8 +119,8 @@ def whatif(asked: WhatIfOptions) -> None:
 
     With --url, smaller draft sizes of a llama-server that runs and drafts with a draft model are forecast.
     Its traffic so far tells what would be accepted: the rounds in its log (LLAMA_TRACE=1, --server-log), or
-    its counters (--metrics), with wider intervals. A few short requests tell what rounds cost. It is not
-    started again. Beside a server with the target alone, the speed-up is known, too.
+    its counters (--metrics, or any log), with wider intervals. A few short requests tell what rounds cost. It
+    is not started again. Beside a server with the target alone, the speed-up is known, too.
 
     \b
     ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --alpha 0.5-0.9 --verify-ratio 1.5

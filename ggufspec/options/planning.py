@@ -181,7 +181,7 @@ class WhatIfOptions(
         "--server-log",
         kind=FilePath(),
         section="Running servers",
-        help="Log of that server, started with LLAMA_TRACE=1: its rounds in their order, not only counted.",
+        help="Log of that server; if started with LLAMA_TRACE=1, with its rounds in order, not only counted.",
     )
 
 

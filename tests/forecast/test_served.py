@@ -55,6 +55,20 @@ def _log(folder: Path) -> Path:
     return folder / "server.log"
 
 
+def _usual_log(folder: Path) -> Path:
+    """The log of a server without LLAMA_TRACE, whose last line says what was accepted at each position."""
+    steps = [step for request in _steps(LARGEST) for step in request if step.drafted]
+    rates = (sum(step.accepted > place for step in steps) / len(steps) for place in range(LARGEST))
+    (folder / "server.log").write_text(
+        f"spec common_specu: statistics     draft-simple: #calls(b,g,a) =   24 {len(steps)} {len(steps)}, "
+        f"#gen drafts = {len(steps):6}, #acc drafts =    676, #gen tokens = "
+        f"{sum(step.drafted for step in steps)}, #acc tokens = {sum(step.accepted for step in steps)}, "
+        f"#mean acc len = 3.38, #acc rate/pos = ({', '.join(f'{rate:.3f}' for rate in rates)}), "
+        "dur(b,g,a) = 0.005, 967.169, 0.045 ms\n"
+    )
+    return folder / "server.log"
+
+
 def _metrics() -> str:
     steps = [step for request in _steps(LARGEST) for step in request if step.drafted]
     counted = {
@@ -106,10 +120,11 @@ def test_a_log_tells_what_each_smaller_draft_size_would_do(servers: ExitStack, t
     assert f"The server's γ {LARGEST} gives about {served.now.speedup.value:.2f}×" in text
 
 
-def test_counters_tell_it_with_wider_intervals(servers: ExitStack) -> None:
-    answers = {"/metrics": _metrics()}
+@pytest.mark.parametrize("logs", [False, True])
+def test_counters_tell_it_with_wider_intervals(servers: ExitStack, tmp_path: Path, logs: bool) -> None:
+    answers = {} if logs else {"/metrics": _metrics()}
     urls = _start(servers, gamma=LARGEST, answers=answers), _start(servers)
-    served = ggufspec.whatif_served(url=urls)
+    served = ggufspec.whatif_served(url=urls, server_log=_usual_log(tmp_path) if logs else None)
     _check(served, within=0.06)
     assert "counted by position" in served.basis[0]
 
@@ -132,16 +147,19 @@ def test_without_the_target_alone_the_servers_size_is_the_measure(servers: ExitS
         ({"software": "vLLM", "gamma": 3}, "is not llama-server", "bench --url"),
         ({}, "0 servers of 1 drafts", "name the one that drafts"),
         ({"gamma": LARGEST, "has_metrics": False}, "does not tell its rounds", "--metrics"),
-        (
-            {
-                "gamma": LARGEST,
-                "answers": {
-                    "/metrics": _metrics(),
-                    "/slots": [{"speculative": True, "params": {"speculative.types": "none,draft-eagle3"}}],
+        *(
+            (
+                {
+                    "gamma": LARGEST,
+                    "answers": {
+                        "/metrics": _metrics(),
+                        "/slots": [{"speculative": True, "params": {"speculative.types": f"none,{method}"}}],
+                    },
                 },
-            },
-            "drafts with draft-eagle3",
-            "ggufspec tune",
+                f"drafts with {method}",
+                "ggufspec tune",
+            )
+            for method in ("draft-eagle3", "draft-mtp", "ngram-mod")
         ),
     ],
 )
@@ -151,6 +169,11 @@ def test_what_tells_too_little_is_refused_by_name(
     with pytest.raises(GgufspecError, match=message) as caught:
         ggufspec.whatif_served(url=(_start(servers, **settings),))
     assert hint in (caught.value.hint or "")
+
+
+def test_the_log_of_another_start_is_refused(servers: ExitStack, tmp_path: Path) -> None:
+    with pytest.raises(GgufspecError, match="up to 5 tokens now, and up to 8 in its traffic so far"):
+        ggufspec.whatif_served(url=(_start(servers, gamma=5),), server_log=_log(tmp_path))
 
 
 def test_drafts_that_a_p_min_ends_are_refused(servers: ExitStack, tmp_path: Path) -> None:

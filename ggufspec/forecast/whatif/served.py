@@ -8,6 +8,7 @@ left to write, so short requests show rounds of every size up to its own.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from ggufspec.forecast.forecasting import Forecast
 from ggufspec.forecast.replaying import RoundsRun, replays, time_rounds
 from ggufspec.forecast.trace import from_counts
 from ggufspec.llama import server
-from ggufspec.llama.logs import find_rounds
+from ggufspec.llama.logs import find_rounds, find_statistics
 from ggufspec.options import WhatIfOptions, takes
 from ggufspec.stats import Estimate
 
@@ -113,6 +114,12 @@ def whatif_served(asked: WhatIfOptions) -> ServedForecast:
                 "measure its draft sizes with `ggufspec tune` or `ggufspec bench --draft`",
             )
         runs, token_s = _time(drafter, others, [*(size for size in _SIZES if size < n_max), n_max])
+    if (own := max(run.n_max for run in runs)) != n_max:
+        raise GgufspecError(
+            f"the server at {drafting.url} drafts up to {own} tokens now, and up to {n_max} in its traffic "
+            "so far",
+            "name the log of this start, and let it answer more",
+        )
     curve = time_rounds(runs, resizes=True)
     if token_s is not None:
         without_s = curve.verify[0].seconds.value
@@ -167,29 +174,34 @@ def _read_rounds(
     Raises:
         GgufspecError: neither a log nor counters tell them.
     """
+    told: tuple[float | None, Sequence[float] | None, float | None] | None
     if log is not None:
         try:
-            by_task = find_rounds(userfiles.read(log, most_bytes=_LONGEST_LOG))
+            content = userfiles.read(log, most_bytes=_LONGEST_LOG)
         except OSError as error:
             raise GgufspecError(f"{log} cannot be read: {error.strerror}", "check its path") from error
-        if not by_task:
-            raise GgufspecError(f"{log} has no lines about rounds", _NEEDED)
-        rounds = tuple(chain.from_iterable(by_task))
-        requests = units.counted(len(by_task), "request")
-        return (
-            rounds,
-            f"acceptance: {len(rounds):,} rounds of {requests}, in their order, from the server's log",
-        )
-    with server.connect(drafting.url, keys.get(drafting.url)) as client:
-        counters = server.read_counters(server.read_metrics(client) or "")
-    if counters is None or not counters.rounds or not counters.accepted_at:
-        raise GgufspecError(f"the server at {drafting.url} does not tell its rounds", _NEEDED)
-    n_rounds, size = round(counters.rounds), len(counters.accepted_at)
-    if (counters.drafted or 0.0) < _WHOLE * n_rounds * size:
+        if by_task := find_rounds(content):
+            rounds = tuple(chain.from_iterable(by_task))
+            requests = units.counted(len(by_task), "request")
+            said = f"acceptance: {len(rounds):,} rounds of {requests}, in their order, from the server's log"
+            return rounds, said
+        where, last = str(log), next(reversed(find_statistics(content)), None)  # counts since the start
+        told = last and (last.judged, [last.judged * float(rate) for rate in last.rates], last.drafted)
+    else:
+        with server.connect(drafting.url, keys.get(drafting.url)) as client:
+            counters = server.read_counters(server.read_metrics(client) or "")
+        where = f"the server at {drafting.url}"
+        told = None if counters is None else (counters.rounds, counters.accepted_at, counters.drafted)
+    n_rounds, accepted_at, drafted = told or (None, None, None)
+    if not n_rounds or not accepted_at:
+        raise GgufspecError(f"{where} does not tell its rounds: totals say too little", _NEEDED)
+    size = max(len(accepted_at), math.ceil((drafted or 0) / n_rounds))  # where nothing came as far as that
+    if (drafted or 0) < _WHOLE * n_rounds * size:
         raise _ended_early(drafting)
-    rounds = from_counts([round(count) for count in counters.accepted_at], n_rounds)
-    return rounds, (
-        f"acceptance: {n_rounds:,} rounds counted by position, without their order: intervals allow for it"
+    accepted_at = (*accepted_at, *[0] * (size - len(accepted_at)))
+    return from_counts([round(count) for count in accepted_at], round(n_rounds)), (
+        f"acceptance: {round(n_rounds):,} rounds counted by position, without their order: intervals allow "
+        "for it"
     )
 
 
