@@ -13,7 +13,6 @@ from ggufspec.options import PolicyOptions
 from ggufspec.units import counted, format_factor, format_number
 
 if TYPE_CHECKING:
-    from ggufspec.domain import Estimate
     from ggufspec.forecast.policies import PolicyComparison, PolicyGain, ScheduleComparison
 
 
@@ -44,6 +43,9 @@ def policy(asked: PolicyOptions) -> None:
 
     \b
     ggufspec bench --engine server --parallel 1,4,16 --draft 1,4,8 && ggufspec policy --schedule 4:8,16:1
+
+    With --times, rules are also compared by what rounds take in such a bench, at each number of users and
+    depth.
     """
     from ggufspec.forecast.policies import ScheduleComparison
 
@@ -54,12 +56,21 @@ def policy(asked: PolicyOptions) -> None:
     if isinstance(compared, ScheduleComparison):
         _print_schedule(compared)
         return
+    _print_rules(compared)
+    for cell in compared.cells:
+        echo(f"\n{counted(cell.users, 'user')} at once, {counted(cell.depth, 'token')} before each prompt:\n")
+        _print_rules(cell)
+
+
+def _print_rules(compared: PolicyComparison) -> None:
+    from ggufspec.report.text import figures
+
     for group in dict.fromkeys(gain.category for gain in compared.gains):
         rows = [
             [
                 gain.rule,
                 format_number(round(gain.mean_size, 1)),
-                *map(_format_ratio, (gain.gain, gain.over_fixed, gain.of_oracle)),
+                *map(figures.factor, (gain.gain, gain.over_fixed, gain.of_oracle)),
             ]
             for gain in compared.gains
             if gain.category == group
@@ -72,44 +83,46 @@ def policy(asked: PolicyOptions) -> None:
 
 
 def _print_schedule(compared: ScheduleComparison) -> None:
+    from ggufspec.analysis import judge_ratio
+    from ggufspec.domain import SpeedVerdict
+    from ggufspec.report.text import figures
+
     rows = [
         [
             str(gain.users),
             *([str(gain.depth)] if any(one.depth for one in compared.gains) else []),
             str(gain.size) if gain.size else "none",
-            *map(_format_ratio, (gain.gain, gain.over_fixed, gain.of_oracle)),
+            *map(figures.factor, (gain.gain, gain.over_fixed, gain.of_oracle)),
         ]
         for gain in compared.gains
     ]
     depth = ["depth"] if any(gain.depth for gain in compared.gains) else []
     fixed = f"over γ {compared.best_fixed}"
     echo_table(["users", *depth, "γ", "speed-up", fixed, "of the best here"], rows)
+    found = {
+        SpeedVerdict.FASTER: "",
+        SpeedVerdict.UNDECIDED: " More repeats would decide whether it is faster.",
+    }.get(judge_ratio(compared.over_fixed), " A fixed γ is as good.")
     echo(
-        f"Over these numbers of users, the schedule is {format_factor(compared.over_fixed)} as fast as γ "
-        f"{compared.best_fixed}, the best fixed γ, which the same runs chose."
+        f"Over these numbers of users, the schedule is {figures.factor(compared.over_fixed)} as fast as γ "
+        f"{compared.best_fixed}, the best fixed γ, which the same runs chose.{found}"
     )
     lists = [list(part) for part in compared.schedule.parts]
     pairs = {last: size for _, last, size in compared.schedule.parts}
     echo(f"vLLM: num_speculative_tokens_per_batch_size = {lists}; TensorRT-LLM: draft_len_schedule = {pairs}")
 
 
-def _format_ratio(ratio: Estimate) -> str:
-    text = format_factor(ratio.value)
-    if ratio.lo is None or ratio.hi is None:
-        return text
-    return f"{text} [{format_factor(ratio.lo)}, {format_factor(ratio.hi)}]"
-
-
 def _conclude(compared: PolicyComparison) -> str:
     from ggufspec.analysis import judge_ratio
     from ggufspec.domain import SpeedVerdict
+    from ggufspec.report.text import figures
 
     prompts, fixed = counted(compared.prompts, "prompt"), f"γ {compared.best_fixed}"
     by_verdict: dict[SpeedVerdict, list[PolicyGain]] = {}
     for gain in compared.rules:
         by_verdict.setdefault(judge_ratio(gain.over_fixed), []).append(gain)
     if faster := by_verdict.get(SpeedVerdict.FASTER):
-        times = _format_ratio(faster[0].over_fixed)
+        times = figures.factor(faster[0].over_fixed)
         return f"{faster[0].rule} is {times} as fast as {fixed}, the best fixed γ, on {prompts}."
     if undecided := by_verdict.get(SpeedVerdict.UNDECIDED):
         names = ", ".join(gain.rule for gain in undecided)

@@ -88,6 +88,13 @@ class PolicyOptions(BenchArgument, groups.AnswerOption, section="Drafting"):
         help="Draft sizes by users at once, as 4:8,16:2 (up to so many users), or vLLM's list of lists.",
         shown="the best at each number of users",
     )
+    times: str | None = option(
+        "--times",
+        metavar="BENCH",
+        complete="runs",
+        help="Bench of the same prompts and draft sizes with --parallel or --depth: rules are also compared "
+        "by what rounds take there.",
+    )
 
 
 class ReportOptions(groups.StrictOption, section="Output"):

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ggufspec.cli.policies import _conclude
-from ggufspec.domain import Estimate, Role, Round, RunResult, Traffic, TrafficSample
+from ggufspec.cli.policies import _print_rules
+from ggufspec.domain import (
+    Estimate,
+    RequestOutcome,
+    Role,
+    Round,
+    RunResult,
+    Traffic,
+    TrafficSample,
+    UserRequest,
+)
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import RoundsRun
 from ggufspec.forecast.policies import (
@@ -20,6 +29,7 @@ from ggufspec.forecast.policies import (
     PolicyComparison,
     PolicyGain,
     best_sizes,
+    compare_cells,
     compare_rules,
     compare_schedule,
     fixed,
@@ -28,7 +38,7 @@ from ggufspec.forecast.policies import (
     replay,
     replay_p_min,
 )
-from tests.support import values
+from tests.support import shell, values
 
 LARGEST = 8
 
@@ -49,11 +59,20 @@ def _runs(*chances: float) -> dict[float, list[RoundsRun]]:
     return {0.0: runs}
 
 
-def _run(number: int, rounds: Sequence[Round], category: str | None = None) -> RoundsRun:
+def _run(number: int, rounds: Sequence[Round], category: str | None = None, size: int = LARGEST) -> RoundsRun:
     seconds = sum(_seconds(entry.drafted) for entry in rounds)
     return RoundsRun(
-        prompt_id=f"{number}", rounds=tuple(rounds), seconds=seconds, category=category, size=LARGEST
+        prompt_id=f"{number}", rounds=tuple(rounds), seconds=seconds, category=category, size=size
     )
+
+
+def _measure(size: int) -> Iterator[RoundsRun]:
+    """Runs at a size over texts that are easy in one category, and hard in the other."""
+    draw = random.Random(7)
+    for number in range(8):
+        text = [draw.random() < (0.95, 0.2)[number % 2] for _ in range(80)]
+        rounds = replay(text, fixed(size), _seconds, LARGEST)
+        yield _run(number, rounds, category=("easy", "hard")[number % 2], size=size)
 
 
 TIMES = {0: 1.0, 2: _seconds(2), LARGEST: _seconds(LARGEST)}
@@ -85,7 +104,7 @@ def test_a_rule_that_follows_the_text_beats_every_fixed_size_where_the_text_chan
 
 def test_a_fixed_size_is_as_good_where_all_tokens_are_as_easy() -> None:
     compared = compare_rules(_runs(0.7), TIMES, RULES)
-    assert {gain.rule for gain in compared.rules} == {*RULES}
+    assert {gain.rule for gain in compared.rules} == {*RULES, "γ by category"}
     assert all((gain.over_fixed.lo or 0) < 1 for gain in compared.rules)
     assert all((gain.of_oracle.hi or 0) <= 1 for gain in compared.gains)  # a share of what is possible
     assert [check.rule for check in compared.checks] == [f"γ {LARGEST}"]
@@ -93,6 +112,64 @@ def test_a_fixed_size_is_as_good_where_all_tokens_are_as_easy() -> None:
     assert {gain.category for gain in compared.gains} == {None, "even", "odd"}
     best = next(gain for gain in compared.gains if gain.rule == f"γ {compared.best_fixed}")
     assert (best.over_fixed.value, best.over_fixed.lo, best.over_fixed.hi) == (1.0, 1.0, 1.0)
+
+
+def test_a_size_for_each_category_is_chosen_by_its_other_prompts() -> None:
+    measured = [run for size in range(1, LARGEST + 1) for run in _measure(size)]
+    compared = compare_rules({0.0: measured}, {0: 1.0} | {n: _seconds(n) for n in range(1, LARGEST + 1)}, {})
+    (gain,) = compared.rules
+    assert gain.rule == "γ by category"
+    assert (gain.over_fixed.lo or 0) > 1
+    assert compared.checks[-1].rule == gain.rule
+    assert compared.checks[-1].ratio == pytest.approx(1, abs=0.05)
+
+
+SIZES = (2, LARGEST)
+
+
+def _timed() -> Iterator[RunResult]:
+    """Runs with more users and behind other text, where rounds take longer."""
+    for users, depth in ((1, 0), (1, 256), (16, 0)):
+        for size in (0, *SIZES):
+            round_s = (1.0 + depth / 256) * (1.0 + (0.2 if users == 1 else 3.0) * size)
+            token_s = [
+                round_s * len(run.rounds) / sum(entry.accepted + 1 for entry in run.rounds)
+                if size
+                else round_s
+                for run in _measure(size or 1)
+            ]
+            yield _run_of_users(users, size, 1.0, 0, depth=depth, token_s=token_s)
+
+
+def test_rules_are_compared_by_what_rounds_take_with_more_users_and_depth() -> None:
+    measured = [run for size in SIZES for run in _measure(size)]
+    timed = [*_timed()]
+    cells = [*compare_cells(measured, timed, RULES)]
+    assert [(cell.users, cell.depth) for cell in cells] == [(1, 0), (1, 256), (16, 0)]
+    alone, deep, many = cells
+    assert alone.best_fixed > many.best_fixed == 1
+    assert [gain.rule for gain in deep.gains] == [gain.rule for gain in alone.gains]  # twice as slow
+    for cell in cells:
+        assert [check.ratio for check in cell.checks] == pytest.approx([1.0, 1.0], abs=0.05)
+    with pytest.raises(GgufspecError, match="has no times of the target alone"):
+        [*compare_cells(measured, [run for run in timed if run.spec.drafting], RULES)]
+
+
+def test_the_command_prints_a_table_for_all_and_one_for_each_number_of_users() -> None:
+    stored = []
+    for size in (0, *SIZES):
+        for run in _measure(size or 1):
+            plain = values.run(
+                Role.DRAFTING if size else Role.TARGET, prompt=run.prompt_id, tps=1.0, draft=size or None
+            )
+            told = replace(plain.sample, rounds=run.rounds, gen_s=run.seconds) if size else plain.sample
+            stored.append(replace(plain, sample=told))
+    bench, timed = values.bench(*stored).meta.id, values.bench(*_timed()).meta.id
+    shown = shell.done("policy", bench, "--times", timed).stdout
+    assert shown.count("over best γ") == 4
+    assert "Replayed over measured speed: γ 2 " in shown
+    assert "\n16 users at once, 0 tokens before each prompt:\n" in shown
+    assert shown.count("best fixed γ") + shown.count("a fixed γ is as good") + shown.count("Keep γ") == 4
 
 
 @pytest.mark.parametrize(
@@ -103,7 +180,9 @@ def test_a_fixed_size_is_as_good_where_all_tokens_are_as_easy() -> None:
         ((0.9, 0.7, 1.1), "Undecided on 4 prompts whether a rule (follow) is faster than γ 8: "),
     ],
 )
-def test_undecided_is_said_and_no_finding(over_fixed: tuple[float, ...], says: str) -> None:
+def test_undecided_is_said_and_no_finding(
+    over_fixed: tuple[float, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     value, lo, hi = over_fixed
     ratio = Estimate(value=value, lo=lo, hi=hi)
     one = Estimate(value=1.0, lo=1.0, hi=1.0)
@@ -112,7 +191,18 @@ def test_undecided_is_said_and_no_finding(over_fixed: tuple[float, ...], says: s
         for rule, change in (("follow", ratio), ("oracle", Estimate(value=2.0, lo=1.9, hi=2.1)), ("γ 8", one))
     ]
     compared = PolicyComparison(bench="b1", n_max=8, best_fixed=8, gains=tuple(gains), prompts=4)
-    assert _conclude(compared).startswith(says)
+    _print_rules(compared)
+    *_, concluded = capsys.readouterr().out.splitlines()
+    assert concluded.startswith(says)
+
+
+def test_an_interval_over_orders_of_magnitude_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    wide = Estimate(value=1.34, lo=0.01, hi=169.8)
+    gain = PolicyGain(rule="mean", category=None, mean_size=9, gain=wide, over_fixed=wide, of_oracle=wide)
+    _print_rules(PolicyComparison(bench="b1", n_max=8, best_fixed=8, gains=(gain,), prompts=2))
+    shown = capsys.readouterr().out
+    assert shown.count("1.34× [needs more runs]") == 3
+    assert "169" not in shown
 
 
 @pytest.mark.parametrize(
@@ -182,8 +272,7 @@ def test_a_p_min_of_smaller_sizes_follows_from_one_run_at_the_largest() -> None:
         rounds, _ = replay_p_min(right, right, [0], LARGEST, random.Random(0))  # it doubts what is wrong
         measured[0.5].append(_run(number, rounds))
     compared = compare_rules(measured, TIMES, {})
-    (gain,) = compared.rules
-    assert gain.rule.endswith("p-min 0.5")
+    gain = next(gain for gain in compared.rules if gain.rule.endswith("p-min 0.5"))
     assert (gain.over_fixed.lo or 0) > 1
     assert [check.rule for check in compared.checks] == ["γ 8", "γ 8, p-min 0.5"]
 
@@ -216,7 +305,8 @@ def test_a_schedule_is_compared_with_the_best_fixed_size_by_users() -> None:
     assert compared.best_fixed == 2
     assert [(gain.users, gain.size) for gain in compared.gains] == [(1, 8), (16, 2)]
     assert [gain.over_fixed.value for gain in compared.gains] == pytest.approx([2.0, 1.0])
-    assert compared.over_fixed == pytest.approx(2**0.5)
+    over = compared.over_fixed
+    assert [over.value, over.lo, over.hi] == pytest.approx([2**0.5] * 3)  # repeats are alike
     assert [part[2] for part in compared.schedule.parts] == [8, 2]
     asked = compare_schedule(runs, DraftSchedule.parse("1:8"))
     assert [gain.size for gain in asked.gains] == [8, 0]  # more users do not draft
@@ -224,10 +314,16 @@ def test_a_schedule_is_compared_with_the_best_fixed_size_by_users() -> None:
         compare_schedule(runs, DraftSchedule.parse("1:8,16:4"))
 
 
-def _run_of_users(users: int, size: int, rate: float, repeat: int) -> RunResult:
+def _run_of_users(
+    users: int, size: int, rate: float, repeat: int, *, depth: int = 0, token_s: Sequence[float] = ()
+) -> RunResult:
     run = values.run(Role.DRAFTING if size else Role.TARGET, repeat=repeat, draft=size or None)
-    traffic = Traffic(users=users, prompts=(run.spec.prompt,))
-    sample = replace(
-        run.sample, traffic=TrafficSample(requests=(), window_tokens=1000), gen_s=1000 / rate, sampling_s=None
+    prompts = tuple(replace(run.spec.prompt, id=f"{number}") for number in range(len(token_s) or 1))
+    traffic = Traffic(users=users, prompts=prompts, depth=depth)
+    requests = tuple(
+        UserRequest(prompt=number, outcome=RequestOutcome.OK, is_steady=True, tokens=9, token_s=seconds)
+        for number, seconds in enumerate(token_s)
     )
+    answered = TrafficSample(requests=requests, window_tokens=1000)
+    sample = replace(run.sample, traffic=answered, gen_s=1000 / rate, sampling_s=None)
     return replace(run, spec=replace(run.spec, traffic=traffic), sample=sample)

@@ -7,6 +7,7 @@ from ggufspec.forecast.policies.comparing import (
     PolicyComparison,
     PolicyGain,
     ReplayCheck,
+    compare_cells,
     compare_rules,
     policy,
 )

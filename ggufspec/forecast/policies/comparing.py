@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean
 
 import numpy as np
@@ -37,7 +38,7 @@ from ggufspec.options import PolicyOptions, takes
 from ggufspec.stats import Z95, Estimate, mean_over_prompts
 from ggufspec.steps import SILENT, Sink
 
-ORACLE = "oracle"
+ORACLE, BY_CATEGORY = "oracle", "γ by category"
 _DRAWS = 20
 _SEVERAL = 2  # draft sizes, at least: one tells no cost of another
 _NEEDED = "measure them with `ggufspec bench --engine server --draft 1,4,16`"
@@ -83,6 +84,9 @@ class PolicyComparison:
         gains: the rules, the fastest first; fixed sizes beside the best one are left out.
         prompts: how many there are.
         checks: of the sizes and p-mins that the bench measured.
+        users: who were answered at once where the times were measured.
+        depth: tokens before each prompt there.
+        cells: the same by users and depth, with the times of another bench.
     """
 
     bench: str
@@ -91,6 +95,9 @@ class PolicyComparison:
     gains: tuple[PolicyGain, ...]
     prompts: int
     checks: tuple[ReplayCheck, ...] = ()
+    users: int = 1
+    depth: int = 0
+    cells: tuple[PolicyComparison, ...] = ()
 
     @property
     def rules(self) -> tuple[PolicyGain, ...]:
@@ -108,7 +115,8 @@ def policy(asked: PolicyOptions, sink: Sink = SILENT) -> PolicyComparison | Sche
 
     Raises:
         ResultsError: there is no such bench.
-        GgufspecError: it has no rounds of a draft model at two sizes, or a rule of the user's fails.
+        GgufspecError: it has no rounds of a draft model at two sizes, the other bench does not fit, or a rule
+            of the user's fails.
     """
     bench = results.load_each([asked.bench], sink)[0]
     users = {spec.traffic.users for spec in bench.current.specs if spec.traffic is not None}
@@ -116,8 +124,62 @@ def policy(asked: PolicyOptions, sink: Sink = SILENT) -> PolicyComparison | Sche
         schedule = None if asked.schedule is None else DraftSchedule.parse(asked.schedule)
         return compare_schedule(bench.current, schedule, bench.meta.id)
     own = {name: rule for file in asked.rule or () for name, rule in read_rules(file).items()}
+    rules = {**RULES, **own}
     runs, token_s = _read_runs(bench.current)
-    return compare_rules(runs, _times(runs[0.0], token_s), {**RULES, **own}, bench.meta.id)
+    compared = compare_rules(runs, _times(runs[0.0], token_s), rules, bench.meta.id)
+    if asked.times is None:
+        return compared
+    timed = results.load_each([asked.times], sink)[0]
+    pairs = {spec.pair for part in (bench, timed) for spec in part.current.specs if spec.drafting is not None}
+    if len(pairs) > 1:
+        raise GgufspecError(f"{timed.meta.id} has other models than {bench.meta.id}", _NEEDED)
+    cells = compare_cells(runs[0.0], timed.current, rules, timed.meta.id)
+    return replace(compared, cells=tuple(cells))
+
+
+def compare_cells(
+    runs: Sequence[RoundsRun], timed: Sequence[RunResult], rules: Mapping[str, Rule], bench: str = ""
+) -> Iterator[PolicyComparison]:
+    """Yield the comparison of rules at each number of users and depth of another bench, by its times.
+
+    Users who are answered at once share each round, whose time is a straight line in all that they draft. So
+    one of them is replayed, as all follow the same rule. What is accepted is taken from the rounds of one
+    request after another.
+
+    Args:
+        runs: of one request after another, at several draft sizes.
+        timed: runs of several users, or behind other text.
+        rules: by their names.
+        bench: the id of the second one.
+
+    Raises:
+        GgufspecError: it lacks the target alone, or two draft sizes that have rounds.
+    """
+    cells: dict[tuple[int, int], dict[tuple[int, str], list[float]]] = {}
+    for run in timed:
+        traffic, drafting = run.spec.traffic, run.spec.drafting
+        if run.sample.traffic is None or traffic is None or run.sample.status is not Status.OK:
+            continue
+        token_s = cells.setdefault((traffic.users, traffic.depth), {})
+        for request in run.sample.traffic.requests:
+            if request.is_steady and request.token_s:
+                key = 0 if drafting is None else drafting.n_max, traffic.prompts[request.prompt].id
+                token_s.setdefault(key, []).append(request.token_s)
+    for (users, depth), token_s in sorted(cells.items()):
+        there = [
+            replace(run, seconds=fmean(found) * sum(entry.accepted + 1 for entry in run.rounds))
+            for run in runs
+            if (found := token_s.get((run.size, run.prompt_id))) is not None
+        ]
+        alone = [fmean(found) for (size, _), found in token_s.items() if not size]
+        if len({run.size for run in there}) < _SEVERAL or not alone:
+            raise GgufspecError(
+                f"{bench} has no times of the target alone and of two draft sizes on the same prompts, with "
+                f"{users} users at depth {depth}",
+                "measure both benches with the same prompts and sizes, the second with --parallel or --depth",
+            )
+        compared = compare_rules({0.0: there}, _times(there, fmean(alone)), rules, bench)
+        yield replace(compared, users=users, depth=depth)
 
 
 def _read_runs(stored: Sequence[RunResult]) -> tuple[dict[float, list[RoundsRun]], float]:
@@ -217,7 +279,11 @@ def compare_rules(
         max(family, key=lambda name: float(rates[name].mean())) for family in families.values()
     )
     categories = [run.category for run in by_prompt.values()]
-    shown = sorted((best, *of_p_min, *rules, ORACLE), key=lambda name: -float(rates[name].mean()))
+    by_category = _choose_by_category({name: rates[name] for name in families[""]}, categories)
+    for table in (rates, drafted) if by_category else ():
+        table[BY_CATEGORY] = np.stack([table[name][:, at] for at, name in enumerate(by_category)], axis=1)
+    own = [best, *of_p_min, *rules, ORACLE, *([BY_CATEGORY] if by_category else [])]
+    shown = sorted(own, key=lambda name: -float(rates[name].mean()))
     groups = [None, *dict.fromkeys(categories)] if len({*categories}) > 1 else [None]
     columns = {group: np.array([group in {None, one} for one in categories]) for group in groups}
     return PolicyComparison(
@@ -237,8 +303,25 @@ def compare_rules(
             for name in shown
         ),
         prompts=len(by_prompt),
-        checks=tuple(_check_replays(measured, rates, [*by_prompt])),
+        checks=tuple(_check_replays(measured, rates, [*by_prompt], by_category)),
     )
+
+
+def _choose_by_category(
+    rates: Mapping[str, NDArray[np.float64]], categories: Sequence[str | None]
+) -> list[str]:
+    """Return the fixed size that is best on the other prompts of each prompt's category.
+
+    A prompt that is alone in its category gets what is best on all others; with one category there is none.
+    """
+    if len({*categories}) == 1:
+        return []
+    chosen = []
+    for place, category in enumerate(categories):
+        others = [at for at in range(len(categories)) if at != place]
+        alike = [at for at in others if categories[at] == category] or others
+        chosen.append(max(rates, key=lambda name: float(rates[name][:, alike].mean())))
+    return chosen
 
 
 def _name(size: int, p_min: float = 0.0) -> str:
@@ -309,21 +392,25 @@ def _check_replays(
     measured: Mapping[float, Sequence[RoundsRun]],
     rates: Mapping[str, NDArray[np.float64]],
     prompts: Sequence[str],
+    by_category: Sequence[str],
 ) -> Iterator[ReplayCheck]:
-    """Yield how replays compare with what the bench measured of the same sizes and p-min."""
+    """Yield how replays compare with what the bench measured of the same sizes and p-min.
+
+    A server that takes the size from each request drafts with it as one that was started with it.
+    """
+    logs: dict[str, dict[str, list[float]]] = {}
     for p_min, runs in measured.items():
-        for size in sorted({run.size for run in runs}):
-            name = _name(size, p_min)
-            if name not in rates:
-                continue
-            logs = [
-                float(rates[name][:, prompts.index(run.prompt_id)].mean())
-                - math.log(sum(entry.accepted + 1 for entry in run.rounds) / run.seconds)
-                for run in runs
-                if run.size == size and run.prompt_id in prompts
-            ]
-            if logs:
-                yield ReplayCheck(rule=name, ratio=math.exp(fmean(logs)))
+        for run in sorted(runs, key=lambda run: run.size):
+            name = _name(run.size, p_min)
+            if name in rates and run.prompt_id in prompts:
+                shown = math.log(sum(entry.accepted + 1 for entry in run.rounds) / run.seconds)
+                replayed = float(rates[name][:, prompts.index(run.prompt_id)].mean())
+                logs.setdefault(name, {}).setdefault(run.prompt_id, []).append(replayed - shown)
+    for name, by_prompt in logs.items():
+        yield ReplayCheck(rule=name, ratio=math.exp(fmean(chain.from_iterable(by_prompt.values()))))
+    chosen = [logs.get(name, {}).get(prompt) for name, prompt in zip(by_category, prompts, strict=False)]
+    if chosen and None not in chosen:
+        yield ReplayCheck(rule=BY_CATEGORY, ratio=math.exp(fmean(map(fmean, filter(None, chosen)))))
 
 
 def _draw_text(rounds: Sequence[Round], chance: float, draw: random.Random) -> list[bool]:

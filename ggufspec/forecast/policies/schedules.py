@@ -94,14 +94,14 @@ class ScheduleComparison:
         schedule: the one that was asked for, or what is best at each number of users.
         best_fixed: the draft size that is best over all of them, by the mean of the logarithms.
         gains: by users and depth.
-        over_fixed: the geometric mean over them.
+        over_fixed: the geometric mean over them, with its 95 % interval over repeats.
     """
 
     bench: str
     schedule: DraftSchedule
     best_fixed: int
     gains: tuple[ScheduleGain, ...]
-    over_fixed: float
+    over_fixed: Estimate
 
 
 _Cells = Mapping[tuple[int, int], Mapping[int, Mapping[int, float]]]
@@ -138,24 +138,31 @@ def compare_schedule(
         firsts = (1, *(users + 1 for users in numbers))
         sizes = [_best_at(means, users, shared) for users in numbers]
         schedule = DraftSchedule(tuple(zip(firsts, numbers, sizes, strict=False)))
-    gains = []
+    gains, overs = [], []
     for cell, by_size in sorted(cells.items()):
         size = schedule.size(cell[0])
         if size not in by_size:
             raise GgufspecError(f"the bench has no γ {size} at {cell[0]} users", "measure it with --draft")
+        overs.append(_differences(by_size[size], by_size[fixed]))
         gains.append(
             ScheduleGain(
                 users=cell[0],
                 depth=cell[1],
                 size=size,
-                gain=_compare(by_size[size], by_size[0]),
-                over_fixed=_compare(by_size[size], by_size[fixed]),
-                of_oracle=_compare(by_size[size], by_size[best[cell]]),
+                gain=_ratio(_differences(by_size[size], by_size[0])),
+                over_fixed=_ratio(overs[-1]),
+                of_oracle=_ratio(_differences(by_size[size], by_size[best[cell]])),
             )
         )
-    over = fmean(math.log(gain.over_fixed.value) for gain in gains)
+    everywhere = set[int].intersection(*map(set, overs))
+    over = {repeat: fmean(logs[repeat] for logs in overs) for repeat in everywhere}
+    over = over or {0: fmean(fmean(logs.values()) for logs in overs)}  # runs failed in every repeat
     return ScheduleComparison(
-        bench=bench, schedule=schedule, best_fixed=fixed, gains=tuple(gains), over_fixed=math.exp(over)
+        bench=bench,
+        schedule=schedule,
+        best_fixed=fixed,
+        gains=tuple(gains),
+        over_fixed=_ratio(over),
     )
 
 
@@ -177,8 +184,11 @@ def _read_cells(stored: Sequence[RunResult]) -> _Cells:
     return cells
 
 
-def _compare(one: Mapping[int, float], other: Mapping[int, float]) -> Estimate:
-    """Return the ratio of two speeds over the repeats that both have; 1 of a speed and itself."""
-    return mean_over_prompts(
-        {str(repeat): math.exp(one[repeat] - other[repeat]) for repeat in one.keys() & other.keys()}
-    )
+def _differences(one: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
+    """Return the differences of two logarithms in the repeats that both have."""
+    return {repeat: one[repeat] - other[repeat] for repeat in one.keys() & other.keys()}
+
+
+def _ratio(logs: Mapping[int, float]) -> Estimate:
+    """Return the ratio of two speeds from its logarithms by repeat."""
+    return mean_over_prompts({str(repeat): math.exp(log) for repeat, log in logs.items()})
