@@ -106,7 +106,6 @@ class Hub:
         self.commits: list[Commit] = []
         self.uploaded: dict[str, bytes] = {}  # what the content host received, by its SHA-256
         self.bytes_served = 0
-        self.page_size = 3
         self.rate: float | None = None
         self.lock = threading.Lock()
         self._servers = [self._server("hub"), self._server("content")]
@@ -241,11 +240,9 @@ class Handler(BaseHTTPRequestHandler):
             case ["api", "models"]:
                 self._search(query)
             case ["api", "models", owner, name]:
-                self._with(f"{owner}/{name}", "main", self._info)
+                self._with(f"{owner}/{name}", "main", lambda repo: self._info(repo, query))
             case ["api", "models", owner, name, "revision", revision]:
-                self._with(f"{owner}/{name}", revision, self._info)
-            case ["api", "models", owner, name, "tree", revision, *_]:
-                self._with(f"{owner}/{name}", revision, lambda repo: self._tree(repo, query))
+                self._with(f"{owner}/{name}", revision, lambda repo: self._info(repo, query))
             case ["api", "models", owner, name, "paths-info", revision]:
                 wanted = parse_qs(posted.decode()).get("paths", [])
                 self._with(f"{owner}/{name}", revision, lambda repo: self._paths_info(repo, wanted))
@@ -257,8 +254,6 @@ class Handler(BaseHTTPRequestHandler):
                 self._with(f"datasets/{owner}/{name}", "main", lambda repo: self._info(repo, query))
             case ["api", "datasets", owner, name, "revision", revision]:
                 self._with(f"datasets/{owner}/{name}", revision, lambda repo: self._info(repo, query))
-            case ["api", "datasets", owner, name, "tree", revision, *_]:
-                self._with(f"datasets/{owner}/{name}", revision, lambda repo: self._tree(repo, query))
             case ["api", "datasets", owner, name, "preupload", revision]:
                 files = json.loads(posted)["files"]
                 self._with(f"datasets/{owner}/{name}", revision, lambda _: self._preupload(files))
@@ -294,10 +289,10 @@ class Handler(BaseHTTPRequestHandler):
         else:
             then(repo)
 
-    def _info(self, repo: Repo, query: Mapping[str, str] | None = None) -> None:
+    def _info(self, repo: Repo, query: Mapping[str, str]) -> None:
         """Describe a repository; as the Hub, with the sizes of files if they are asked for."""
         siblings = [
-            {"rfilename": path, **(_sized(file) if "blobs" in (query or {}) else {})}
+            {"rfilename": path, **(_sized(file) if "blobs" in query else {})}
             for path, file in repo.files.items()
         ]
         self._json(
@@ -311,20 +306,6 @@ class Handler(BaseHTTPRequestHandler):
                 **repo.info,
             }
         )
-
-    def _tree(self, repo: Repo, query: dict[str, str]) -> None:
-        folders = {str(Path(path).parent) for path in repo.files} - {"."}
-        entries = [
-            {"type": "directory", "oid": "0" * 40, "size": 0, "path": path} for path in sorted(folders)
-        ]
-        entries += [_listed(path, file) for path, file in repo.files.items()]
-        start = int(query.get("cursor", 0))
-        end = start + self.hub.page_size
-        headers = {}
-        if end < len(entries):
-            next_page = f"{self.hub.url}{urlsplit(self.path).path}?recursive=True&cursor={end}"
-            headers["Link"] = f'<{next_page}>; rel="next"'
-        self._json(entries[start:end], headers)
 
     def _paths_info(self, repo: Repo, wanted: list[str]) -> None:
         self._json([_listed(path, repo.files[path]) for path in wanted if path in repo.files])

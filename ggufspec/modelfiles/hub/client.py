@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 import huggingface_hub
 
@@ -53,7 +52,6 @@ WITHOUT_HUB = (
 )
 """What a first run can do without a network."""
 
-_MOST_FILES = 100_000  # of a repository
 _BUSY = (408, 429, 500, 502, 503, 504)
 _SPENT = re.compile(r"\br\s*=\s*0\s*;\s*t\s*=\s*(\d+)")  # RateLimit: "api";r=0;t=55, the draft RFC's form
 _ADDRESS = re.compile(
@@ -211,23 +209,28 @@ def file_size(repo: str, filename: str, revision: str, access: Access) -> int | 
 def listing(repo: str, revision: str | None, access: Access, kind: str = "model") -> Listing:
     """Ask the Hub for the commit and the files of a repository, of models or of a dataset.
 
+    The list is one answer; from 50,000 files on the Hub may leave some out.
+
     Raises:
         GgufspecError: the class says what went wrong, the hint what to do.
     """
     api, subject = access.api(), Subject.of(repo, kind, revision=revision)
     ask = api.model_info if kind == "model" else api.dataset_info
-    info = call(lambda: ask(repo, revision=revision, timeout=hosts.SILENT_S), subject, access)
-    commit = info.sha
-    if commit is None or not re.fullmatch(r"[\w-]+", commit):  # it becomes the name of a folder
-        raise errors.HubServerError(f"{access.host} returned no commit for {repo}", "is HF_ENDPOINT a Hub?")
-    stated = (tag.removeprefix(_LICENCE) for tag in info.tags or () if tag.startswith(_LICENCE))
-    return Listing(
-        repo=repo,
-        commit=commit,
-        gated=bool(info.gated),
-        files=tuple(_files(f"{kind}s/{repo}/tree/{commit}", subject, access)),
-        licence=next(stated, None),
-    )
+
+    def read() -> Listing:
+        info = ask(repo, revision=revision, timeout=hosts.SILENT_S, files_metadata=True)
+        if info.sha is None or not re.fullmatch(r"[\w-]+", info.sha):  # it becomes the name of a folder
+            raise TypeError(f"{info.sha!r} is not a commit")
+        stated = (tag.removeprefix(_LICENCE) for tag in info.tags or () if tag.startswith(_LICENCE))
+        return Listing(
+            repo=repo,
+            commit=info.sha,
+            gated=bool(info.gated),
+            files=tuple(map(_listed, info.siblings or ())),
+            licence=next(stated, None),
+        )
+
+    return call(read, subject, access)
 
 
 def is_public(repo: str, access: Access) -> bool:
@@ -245,32 +248,6 @@ def is_public(repo: str, access: Access) -> bool:
     return info.private is False
 
 
-def _files(tree: str, subject: Subject, access: Access) -> list[RepoFile]:
-    """Return a repository's files, page by page.
-
-    huggingface_hub's list_repo_tree has no time limit, sleeps for as long as the server asks it to, and
-    sends the login to any host that the link to the next page names. Here, only its query is used.
-    """
-    files: list[RepoFile] = []
-    query, queries = "recursive=true", set[str]()
-    while query:
-        queries.add(query)
-        listed, query = call(partial(_page, f"{tree}?{query}", access), subject, access)
-        files += listed
-        if query in queries or len(files) > _MOST_FILES:
-            raise errors.HubServerError(
-                f"{access.host} returns an endless list of files for {subject.repo}", "try again later"
-            )
-    return files
-
-
-def _page(address: str, access: Access) -> tuple[list[RepoFile], str]:
-    """Return the files on one page of a listing, and the query of the next page, if there is one."""
-    response = get(address, access)
-    files = [_listed(entry) for entry in response.json() if entry["type"] == "file"]
-    return files, urlsplit(response.links.get("next", {}).get("url", "")).query
-
-
 def get(address: str, access: Access, query: Mapping[str, str | int | list[str]] | None = None) -> Any:
     """Return what the Hub's API answers. huggingface_hub asks six times for a list, for 23 s."""
     response = utils.get_session().get(
@@ -284,13 +261,11 @@ def get(address: str, access: Access, query: Mapping[str, str | int | list[str]]
     return response
 
 
-def _listed(entry: Mapping[str, Any]) -> RepoFile:
-    lfs = entry.get("lfs")
-    path, size, digest = entry["path"], entry["size"], entry["oid"]
-    if lfs:
-        size, digest = lfs["size"], lfs["oid"]
+def _listed(file: Any) -> RepoFile:
+    lfs, path = file.lfs, file.rfilename
+    size, digest = (file.size, file.blob_id) if lfs is None else (lfs.size, lfs.sha256)
     if not (isinstance(path, str) and isinstance(digest, str) and isinstance(size, int) and size >= 0):
-        raise TypeError(f"{entry!r} is not an entry of a listing")
+        raise TypeError(f"{file!r} is not an entry of a listing")
     return RepoFile(path=path, size_bytes=size, digest=digest)
 
 

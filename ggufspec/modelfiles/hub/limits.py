@@ -16,7 +16,7 @@ from ggufspec.units import format_bytes, format_duration
 T = TypeVar("T")
 
 MOST_ANSWER_BYTES = 64 << 20
-"""Of an answer of the API. The longest, a page of a repository's files, has about 1 MB."""
+"""Of an answer of the API. The longest, a list of a repository's files, has about 1 MB."""
 SLOW_S = 60.0
 LEAST_BYTES_PER_S = 1 << 10
 """The least rate of a body over ``SLOW_S`` seconds: a model of 1 GB would take eleven days."""
