@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import results
-from ggufspec.domain import Difference, Drafting, Role, RunResult, TextVerdict
+from ggufspec.domain import Difference, Drafting, Role, RunResult, Status, TextVerdict
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast, profiles
 from ggufspec.report.html.sections import html
@@ -34,6 +34,11 @@ def _runs(count: int) -> list[RunResult]:
         replace(run, log=f"{number:04d}", sample=replace(run.sample, text=f"text {number}" * 40))
         for number, run in enumerate(plain)
     ]
+
+
+def _unjudged(bench: ResultSet) -> list[RunResult]:
+    """Return the runs without what was found out later."""
+    return [replace(run, text_identical=None, difference=None) for run in bench.runs]
 
 
 def _file(stored: ResultSet) -> Path:
@@ -62,18 +67,26 @@ def test_a_flipped_digit_is_not_believed() -> None:
 
 
 def test_every_bit_of_a_bench_counts() -> None:
-    stored = _bench(count=2)
+    first, drafting = replace(*_runs(1), warmup=True), values.run(Role.DRAFTING, draft=3)
+    failed = values.run(repeat=1, status=Status.CRASHED)
+    stored = values.bench(first, replace(drafting, text_identical=None), failed, name="mine")
+    difference = Difference(at_char=4, at_token=2, margin=0.5, verdict=TextVerdict.NEAR_TIE)
+    stored = results.judge(stored, replace(drafting, text_identical=False, difference=difference))
+    results.close(stored)
     for name in ("meta.json", "runs.jsonl"):
         file = stored.folder / name
         content = file.read_bytes()
-        for byte in range(len(content)):
+        for byte in range(0, len(content), 7):
             file.write_bytes(damage.flip(content, byte * 8 + byte % 8))
+            left = results.load("mine", salvage=True)
+            assert left.damage
+            assert all(run in _unjudged(stored) for run in _unjudged(left))
             try:
                 loaded = results.load("mine")
             except ResultsError:
                 continue
             assert loaded.damage
-            assert loaded.runs == list(stored.runs)[: len(loaded.runs)]
+            assert _unjudged(loaded) == _unjudged(stored)[: len(loaded.runs)]
         file.write_bytes(content)
     assert results.load("mine") == stored
 

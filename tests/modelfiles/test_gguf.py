@@ -12,8 +12,11 @@ import gguf
 import pytest
 
 from ggufspec import paths
+from ggufspec.domain import ModelRun, Offload, Program
 from ggufspec.errors import ModelFileError
-from ggufspec.modelfiles.gguf import parse_header, read_card, validate_file
+from ggufspec.modelfiles import memory
+from ggufspec.modelfiles.compat import judging
+from ggufspec.modelfiles.gguf import ModelCard, parse_header, read_card, validate_file
 from ggufspec.modelfiles.gguf.tensor_types import FILE_TYPES, GGML_TYPES, TYPES_BY_NAME
 from tests.support import models
 from tests.support.damage import mutate
@@ -34,8 +37,8 @@ def _tensor(name: str, shape: tuple[int, ...], kind: int = 0, offset: int = 0) -
     return struct.pack("<Q", len(name)) + name.encode() + sizes
 
 
-def _parse(content: bytes) -> None:
-    parse_header(models.Memory(content), name="m.gguf")
+def _parse(content: bytes) -> ModelCard:
+    return parse_header(models.Memory(content), name="m.gguf")
 
 
 def test_the_embedded_pair_is_read() -> None:
@@ -291,12 +294,15 @@ def test_the_largest_models_are_within_the_limits() -> None:
     assert (card.vocabulary.n_tokens, len(card.tensors)) == (262_144, 16_384)
 
 
-def test_headers_damaged_in_a_thousand_ways_give_a_card_or_a_clean_error() -> None:
+def test_headers_damaged_in_a_thousand_ways_give_a_usable_card_or_a_clean_error() -> None:
     whole, _ = models.encode(*models.llama(vocabulary=models.tokens(400)))
+    offload = Offload(target=ModelRun(layers=1), drafter=ModelRun(layers="all"))
     messages: list[str] = []
     for case in range(1000):
         try:
-            _parse(mutate(whole, random.Random(case)))
+            card = _parse(mutate(whole, random.Random(case)))
+            judging.check_pair(card, card, judging.rule_for(Program.SIMPLE))
+            memory.plan(card, card, offload, memory.MemorySettings(context=4096))
         except ModelFileError as error:
             messages.append(error.message)
     assert 200 < len(messages) < 1000

@@ -117,7 +117,7 @@ def _with_states(
     if not planned.gpu_layers:
         return replace(planned, host=replace(host, compute=host.compute + states + extra))
     gpus = list(planned.gpus)
-    last = max(index for index, share in enumerate(gpus) if share.weights)
+    last = max((index for index, share in enumerate(gpus) if share.weights), default=0)
     gpus[last] = replace(gpus[last], compute=gpus[last].compute + extra)
     return replace(
         planned,
