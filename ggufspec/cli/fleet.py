@@ -67,8 +67,8 @@ def _measure(asked: options.FleetSweepOptions) -> None:
             max_time_s=asked.max_time,
         )
         try:
-            for progress in drive.run():
-                for line in progress.lines:
+            for lines in drive.run():
+                for line in lines:
                     echo(line, err=True)
         except KeyboardInterrupt:
             echo(f"Interrupted. Continue with the same command and --resume {order.fleet}.", err=True)
@@ -128,18 +128,18 @@ def _print_plan(cluster: Cluster, order: Order, asked: options.FleetSweepOptions
     def page() -> str:
         rows = []
         for machine, host in plan.hosts.items():
-            jobs = [job for job in plan.simulation.measured if job.machine == machine]
+            jobs = [job for job in plan.measured if job.machine == machine]
             time = units.format_duration(max((job.until_s for job in jobs), default=0.0))
             rows.append((machine, host, str(len(jobs)), time))
         lines = [
             tables.grid(("machine", "host", "blocks", "time"), rows, asked.output),
             "",
-            f"About {units.format_duration(plan.simulation.makespan_s)}.",
+            f"About {units.format_duration(max((job.until_s for job in plan.measured), default=0.0))}.",
             *(f"{host} would take no part: {reason}." for host, reason in plan.refused.items()),
         ]
         return "\n".join(lines) + "\n"
 
-    blocks = [{**job._asdict(), "host": plan.hosts[job.machine]} for job in plan.simulation.measured]
+    blocks = [{**job._asdict(), "host": plan.hosts[job.machine]} for job in plan.measured]
     emit_page(page, lambda frames: frames.planned_blocks(blocks), asked.output, asked.out, title="blocks")
 
 

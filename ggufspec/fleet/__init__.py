@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.fleet.driving import Drive, FleetProgress
+from ggufspec.fleet.driving import Drive
 from ggufspec.fleet.journal import (
     BlockEnded,
     MachineJoined,
@@ -19,6 +19,7 @@ from ggufspec.fleet.journal import (
 from ggufspec.fleet.nodes import (
     START_HINT,
     Cluster,
+    MeasuredBlock,
     Reply,
     examine_nodes,
     plan_fleet,
@@ -27,6 +28,5 @@ from ggufspec.fleet.nodes import (
 )
 from ggufspec.fleet.orders import Order, identify_machine, make_order
 from ggufspec.fleet.ray_cluster import RayCluster
-from ggufspec.fleet.scheduling import AttemptEnding, Node, Schedule
-from ggufspec.fleet.simulating import Simulation, Stay, lower_bound, simulate
+from ggufspec.fleet.scheduling import AttemptEnding, BlockEnd, Job, Node, Schedule
 from ggufspec.fleet.storing import merge

@@ -26,16 +26,6 @@ PATIENCE_S = 60.0
 """How long blocks wait after the last machine was lost, and machines for one that still prepares."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FleetProgress:
-    """How far a fleet is. ``lines`` say what happened since the last one."""
-
-    n_blocks: int
-    n_ended: int
-    n_measuring: int
-    lines: tuple[str, ...] = ()
-
-
 @dataclass(kw_only=True)
 class Drive:
     """One session of a driver.
@@ -74,8 +64,8 @@ class Drive:
     def __post_init__(self) -> None:
         self._benches = FleetBenches(fleet=self.order.fleet, command=self.order.command, resumes=self.resumes)
 
-    def run(self) -> Generator[FleetProgress, None, None]:
-        """Measure until every block ended; yield the progress after each round of news.
+    def run(self) -> Generator[tuple[str, ...], None, None]:
+        """Measure until every block ended; yield what happened after each round of news, as lines.
 
         Raises:
             GgufspecError: no machine can measure.
@@ -99,7 +89,7 @@ class Drive:
                     for job in self._schedule.assign():
                         self._ask(job.node)
                 self._store_ends()
-                yield self._progress()
+                yield self._take_lines()
                 if self._schedule is not None and not self._schedule.is_still:
                     still_since = now
                 elif self._is_complete:
@@ -108,13 +98,13 @@ class Drive:
                 elif is_over:
                     self._require_machine(dict.fromkeys(self._preparing, "it was not ready in time"))
                     self._say(f"the time limit was reached; continue with --resume {self.order.fleet}")
-                    yield self._progress()
+                    yield self._take_lines()
                     break
                 elif self._preparing:
                     still_since = now
                 elif now - still_since > self.patience_s:
                     self._give_up()
-                    yield self._progress()
+                    yield self._take_lines()
                     break
         finally:
             self._benches.close()
@@ -375,18 +365,10 @@ class Drive:
         self._schedule.give_up()
         self._store_ends()
 
-    def _progress(self) -> FleetProgress:
-        schedule = self._schedule
-        n_ended = 0 if schedule is None else len(schedule.endings)
-        n_running = 0 if schedule is None else len(schedule.running)
+    def _take_lines(self) -> tuple[str, ...]:
         lines = tuple(self._lines)
         self._lines.clear()
-        return FleetProgress(
-            n_blocks=n_ended + n_running + (0 if schedule is None else schedule.n_waiting),
-            n_ended=n_ended,
-            n_measuring=n_running,
-            lines=lines,
-        )
+        return lines
 
     def _say(self, line: str) -> None:
         self._lines.append(line)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -15,7 +16,6 @@ from ggufspec.errors import GgufspecError
 from ggufspec.fleet import orders
 from ggufspec.fleet.journal import Journal, MachineJoined, MachineRefused, create_fleet
 from ggufspec.fleet.scheduling import Node, Schedule
-from ggufspec.fleet.simulating import Simulation, Stay, simulate
 from ggufspec.fleet.storing import store_copy
 from ggufspec.results import Configuration, ResultSet
 
@@ -68,17 +68,26 @@ _POLL_S = 1.0
 _MOST_S = 600.0  # large models are read for their checksums
 
 
+class MeasuredBlock(NamedTuple):
+    """A block that a machine measures to its end, in seconds from the start."""
+
+    machine: str
+    block: int
+    from_s: float
+    until_s: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class FleetPlan:
     """The blocks of each machine, and why other machines have none.
 
     Attributes:
-        simulation: when each block would be measured, by the expected times.
+        measured: when each block would be measured, by the expected times.
         hosts: machine -> name of its host.
         refused: name of a host -> why it would take no part.
     """
 
-    simulation: Simulation
+    measured: tuple[MeasuredBlock, ...]
     hosts: Mapping[str, str]
     refused: Mapping[str, str]
 
@@ -95,20 +104,40 @@ def plan_fleet(
     """
     chosen = orders.choose_plan(prepared.values(), where)
     unfit = dict(refused)
-    stays: list[Stay] = []
+    nodes: list[Node] = []
     for name, ready in prepared.items():
         reason = orders.explain_difference(chosen, ready.plan, where)
         if reason is None:
-            node = Node(id=name, machine=ready.machine_id, hardware=ready.plan.hardware)
-            stays.append(Stay(node=node))
+            nodes.append(Node(id=name, machine=ready.machine_id, hardware=ready.plan.hardware))
         else:
             unfit[ready.machine.hostname] = reason
     schedule = Schedule(where=where, hardware=chosen.hardware if where is Where.SAME else None)
     return FleetPlan(
-        simulation=simulate(schedule, stays, lambda node: prepared[node.id].expected_s),
-        hosts={stay.node.machine: prepared[stay.node.id].machine.hostname for stay in stays},
+        measured=tuple(_run_schedule(schedule, nodes, lambda node: prepared[node.id].expected_s)),
+        hosts={node.machine: prepared[node.id].machine.hostname for node in nodes},
         refused=unfit,
     )
+
+
+def _run_schedule(
+    schedule: Schedule, nodes: Iterable[Node], expected_s: Callable[[Node], Sequence[float]]
+) -> Iterator[MeasuredBlock]:
+    """Yield when blocks would be measured if each took what is expected, and no machine were lost."""
+    known = {node.id: node for node in nodes}
+    for node in known.values():
+        schedule.join(node, expected_s(node))
+    now_s, running = 0.0, list[tuple[float, str, MeasuredBlock]]()
+    while True:
+        for job in schedule.assign():
+            node = known[job.node]
+            until_s = now_s + expected_s(node)[job.block]
+            block = MeasuredBlock(node.machine, job.block, now_s, until_s)
+            heapq.heappush(running, (until_s, job.node, block))
+        if not running:
+            return
+        now_s, ended, block = heapq.heappop(running)
+        yield block
+        schedule.finish(ended)
 
 
 def prepare_nodes(

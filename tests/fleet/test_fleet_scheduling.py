@@ -9,9 +9,10 @@ from collections import Counter
 
 import pytest
 import simulate_fleet
+from simulate_fleet import Stay, lower_bound, simulate
 
 from ggufspec.choices import Where
-from ggufspec.fleet import AttemptEnding, Node, Schedule, Stay, lower_bound, simulate
+from ggufspec.fleet import AttemptEnding, Node, Schedule
 
 
 def node(number: int, *, machine: str | None = None, hardware: str = "equal") -> Node:

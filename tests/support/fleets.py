@@ -14,7 +14,7 @@ import pytest
 from ggufspec import machine
 from ggufspec.choices import Where
 from ggufspec.domain import Machine, Prompt, Role, RunSpec
-from ggufspec.fleet import Drive, FleetProgress, Order, Reply, benching, make_order
+from ggufspec.fleet import Drive, Order, Reply, benching, make_order
 from ggufspec.fleet.benching import Bencher, list_software
 from ggufspec.fleet.orders import Message
 from ggufspec.llama.install.installs import Install
@@ -182,7 +182,7 @@ def order(name: str = "nightly") -> Order:
 
 def drive(
     cluster: FakeCluster, where: Where = Where.SAME, *, resumes: bool = False, patience_s: float = 0.0
-) -> list[FleetProgress]:
+) -> list[tuple[str, ...]]:
     """Run a fleet to its end."""
     return list(
         Drive(cluster=cluster, order=order(), where=where, resumes=resumes, patience_s=patience_s).run()
