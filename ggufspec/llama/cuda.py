@@ -31,6 +31,7 @@ import filelock
 from ggufspec import paths, proc
 from ggufspec.errors import BuildError
 from ggufspec.llama.install import contents
+from ggufspec.llama.install.contents import FileRecord
 from ggufspec.llama.source import index
 from ggufspec.steps import BuildProgress, BuildStep, relay
 
@@ -161,25 +162,21 @@ def find_wheel_damage(folder: Path | None = None) -> str | None:
         rows = [row for row in csv.reader((wheel.read_text("RECORD") or "").splitlines()) if len(row) == 3]
         if not any(path.endswith(".dist-info/RECORD") for path, _, _ in rows):
             return f"{name}: its RECORD is cut short"  # it lists itself, near its end
-        for path, sha256, size in rows:
-            file = Path(str(wheel.locate_file(path)))
-            if path.startswith("nvidia/") and (problem := _problem(file, sha256, size)):
-                return f"{name}: {path} {problem}"
+        recorded = {
+            path: FileRecord(size_bytes=int(size), sha256=_hexadecimal(sha256))
+            for path, sha256, size in rows
+            if path.startswith("nvidia/") and size.isdecimal()
+        }
+        if damage := contents.find_damage(Path(str(wheel.locate_file(""))), recorded):
+            return f"{name}: {damage}"
     return None
 
 
-def _problem(file: Path, sha256: str, size: str) -> str | None:
-    try:
-        size_bytes = file.stat().st_size
-        if size.isdecimal() and size_bytes != int(size):
-            return f"has {size_bytes} bytes instead of {size}"
-        if sha256.startswith(_SHA256):
-            digest = base64.urlsafe_b64encode(bytes.fromhex(contents.sha256(file))).decode()
-            if digest.rstrip("=") != sha256.removeprefix(_SHA256):
-                return "has a different SHA-256 than in its RECORD"
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    return None
+def _hexadecimal(sha256: str) -> str | None:
+    """Return a hash of a RECORD, which is base64 without its padding, as ``contents`` writes it."""
+    if not sha256.startswith(_SHA256):
+        return None
+    return base64.urlsafe_b64decode(sha256.removeprefix(_SHA256) + "=").hex()
 
 
 def _wheels(folder: Path | None) -> dict[str, metadata.Distribution]:

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -17,7 +17,10 @@ from huggingface_hub import constants
 from ggufspec import paths
 from ggufspec.doctor import machines, models, programs
 from ggufspec.doctor.finding import Checkup, Finding, FindingStatus, install_command, missing, ok, render
-from ggufspec.doctor.programs import Cuda
+from ggufspec.errors import BuildError
+from ggufspec.llama import cuda
+from ggufspec.llama.build import toolchain
+from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import installs
 from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles import hub
@@ -52,68 +55,41 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def cuda(toolkit: tuple[int, int] | None, supports: tuple[int, int] | None, *capabilities: int) -> Cuda:
-    return Cuda(
-        compiler=NVCC if toolkit else None,
-        toolkit=toolkit,
-        driver="550.54" if supports else None,
-        supports=supports,
-        capabilities=capabilities,
-    )
-
-
 @pytest.mark.parametrize(
-    ("found", "status", "said", "mend"),
+    ("nvcc", "supports", "toolkit", "status", "said", "mend"),
     [
-        (cuda(None, None), FindingStatus.OK, "no NVIDIA toolkit or driver", None),
-        (cuda((12, 4), (12, 4), 90), FindingStatus.OK, "toolkit 12.4", None),
-        (cuda((12, 8), (12, 4), 90), FindingStatus.OK, "up to 12.4", None),  # minor versions are compatible
-        (cuda((13, 0), (12, 4), 90), FindingStatus.REMARK, "the driver is too old", "CUDA toolkit of 12.x"),
-        (
-            cuda(None, (12, 4), 90),
-            FindingStatus.REMARK,
-            "no toolkit",
-            "install the CUDA toolkit (up to CUDA 12.4)",
-        ),
-        (cuda((12, 4), None), FindingStatus.REMARK, "no working driver", "install NVIDIA's driver"),
-        (
-            cuda((11, 5), (12, 4), 90),
-            FindingStatus.REMARK,
-            "too old for compute capability 9.0",
-            "install CUDA 11.8",
-        ),
-        (
-            cuda((12, 4), (13, 0), 120),
-            FindingStatus.REMARK,
-            "too old for compute capability 12.0",
-            "CUDA 12.8",
-        ),
-        (
-            cuda((13, 0), (13, 0), 61),
-            FindingStatus.REMARK,
-            "too new for compute capability 6.1",
-            "install CUDA 12.x",
-        ),
+        (None, None, None, FindingStatus.OK, "no NVIDIA toolkit or driver", None),
+        (NVCC, None, None, FindingStatus.REMARK, "no working driver", "install NVIDIA's driver"),
+        (NVCC, (12, 4), (12, 8), FindingStatus.OK, f"(CUDA up to 12.4); builds use CUDA 12.8 ({NVCC})", None),
+        (None, (13, 0), None, FindingStatus.OK, "builds use the wheels of CUDA 13.0", None),
+        (NVCC, (13, 0), None, FindingStatus.OK, f"as {NVCC} does not suffice", None),
+        (None, (12, 4), BuildError("it is old", "update it"), FindingStatus.REMARK, "it is old", "update it"),
     ],
 )
-def test_toolkit_driver_and_gpu_fit(found: Cuda, status: FindingStatus, said: str, mend: str | None) -> None:
-    finding = programs.nvidia(found)
-    assert finding.status is status
+def test_the_cuda_toolkit_is_the_one_that_builds_use(
+    monkeypatch: pytest.MonkeyPatch,
+    nvcc: Path | None,
+    supports: cuda.Release | None,
+    toolkit: cuda.Release | BuildError | None,
+    status: FindingStatus,
+    said: str,
+    mend: str | None,
+) -> None:
+    def choose(architectures: Sequence[str]) -> Toolkit | None:
+        assert architectures == ("90",)
+        if isinstance(toolkit, BuildError):
+            raise toolkit
+        return None if toolkit is None else Toolkit(nvcc=NVCC, release=toolkit, home=None)
+
+    driver = None if supports is None else cuda.Driver(version="550.54", supports=supports)
+    gpus = None if supports is None else toolchain.Gpus(names=("NVIDIA H200",), architectures=("90",))
+    monkeypatch.setattr(toolchain, "nvcc", lambda: nvcc)
+    monkeypatch.setattr(toolchain, "nvidia", lambda: gpus)
+    monkeypatch.setattr(cuda, "find_driver", lambda: driver)
+    monkeypatch.setattr(programs.cuda_toolkit, "choose", choose)
+    finding = programs.nvidia()
+    assert (finding.status, finding.fix) == (status, mend)
     assert said in finding.text
-    assert (mend is None) == (finding.fix is None)
-    assert mend is None or mend in str(finding.fix)
-
-
-def test_cuda_is_asked_of_compiler_and_driver(bare: Path) -> None:
-    fakes.script(bare / "nvcc", "echo 'Cuda compilation tools, release 12.4, V12.4.131'")
-    fakes.script(
-        bare / "nvidia-smi",
-        'case "$*" in\n*compute_cap*) echo "NVIDIA H200, 9.0";;\n'
-        "*) echo '| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4     |';;\nesac",
-    )
-    found = programs.find_cuda()
-    assert (found.toolkit, found.driver, found.supports) == ((12, 4), "550.54.15", (12, 4))
-    assert found.capabilities == (90,)
 
 
 @pytest.mark.parametrize(

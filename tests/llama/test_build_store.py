@@ -97,7 +97,7 @@ def test_a_file_of_the_same_size_and_another_content_is_found() -> None:
     built = make_build("a")
     server = built.bin / "llama-server"
     server.write_text(server.read_text().replace("llama", "lxama"))
-    assert reason(built) == "llama-server has changed since it was built: its SHA-256 differs"
+    assert reason(built) == "llama-server has changed: its SHA-256 differs"
 
 
 def test_what_is_missing_or_replaced_is_found() -> None:

@@ -319,8 +319,8 @@ CICC = "nvidia/cu13/nvvm/bin/cicc"
     ("damage", "reason"),
     [
         (lambda site: (site / CUBLAS).write_text(""), f"nvidia-cublas: {CUBLAS} has 0 bytes instead of 6"),
-        (lambda site: (site / CUBLAS).write_text("cublax"), f"{CUBLAS} has a different SHA-256 than"),
-        (lambda site: (site / CICC).unlink(), f"nvidia-nvvm: {CICC} cannot be read"),
+        (lambda site: (site / CUBLAS).write_text("cublax"), f"{CUBLAS} has changed: its SHA-256"),
+        (lambda site: (site / CICC).unlink(), f"nvidia-nvvm: {CICC} is missing"),
         (lambda site: _cut(next(site.glob("nvidia_nvvm*/RECORD"))), "nvidia-nvvm: its RECORD is cut short"),
     ],
     ids=["empty", "changed", "missing", "RECORD"],

@@ -16,10 +16,10 @@ from ggufspec.llama.build import toolchain
 from ggufspec.llama.cuda import Driver, Release, Wheels, assemble, format_release
 from ggufspec.steps import BuildProgress
 
-FIRST_FOR: Mapping[int, Release] = {89: (11, 8), 90: (11, 8), 100: (12, 8), 120: (12, 8)}
+_FIRST_FOR: Mapping[int, Release] = {89: (11, 8), 90: (11, 8), 100: (12, 8), 120: (12, 8)}
 """Compute capability -> the first CUDA that compiles for it (CUDA's release notes)."""
 
-ALL_BUT_OLD: tuple[int, int] = (13, 75)
+_ALL_BUT_OLD: tuple[int, int] = (13, 75)
 """CUDA 13 compiles for nothing older than compute capability 7.5."""
 
 _FIRST_WITH_CPP17: Release = (11, 0)  # llama.cpp's CUDA code is C++17
@@ -57,11 +57,8 @@ def provide(architectures: Sequence[str], work: Path, log: Path) -> Generator[Bu
     Raises:
         BuildError: there is none, or it does not match the driver, the GPUs or the C++ compiler.
     """
-    driver = cuda.find_driver()
-    toolkit = system()
-    if toolkit is None or (not fits(toolkit.release, architectures) and fits(cuda.PINNED, architectures)):
-        if not cuda.wheels_suit(driver):
-            raise _no_wheels(driver)
+    toolkit = choose(architectures)
+    if toolkit is None:
         wheels = yield from cuda.provide_wheels(log)
         library = cuda.find_driver_library()
         home = work / "cuda"
@@ -74,9 +71,22 @@ def provide(architectures: Sequence[str], work: Path, log: Path) -> Generator[Bu
             wheels=wheels,
             links_driver=library is not None,
         )
-    _check_driver(toolkit, driver)
-    _check_architectures(toolkit, architectures, toolchain.nvidia() is not None)
-    _check_host_compiler(toolkit)
+        _check(toolkit, architectures, cuda.find_driver())
+    return toolkit
+
+
+def choose(architectures: Sequence[str]) -> Toolkit | None:
+    """Return the machine's own toolkit; None where one of wheels is made for these architectures.
+
+    Raises:
+        BuildError: neither would do.
+    """
+    driver, toolkit = cuda.find_driver(), system()
+    if toolkit is None or (not fits(toolkit.release, architectures) and fits(cuda.PINNED, architectures)):
+        if not cuda.wheels_suit(driver):
+            raise _no_wheels(driver)
+        return None
+    _check(toolkit, architectures, driver)
     return toolkit
 
 
@@ -102,14 +112,10 @@ def release_of(nvcc: Path) -> Release | None:
 def fits(release: Release, architectures: Iterable[str]) -> bool:
     """Whether a toolkit compiles for all these architectures, according to CUDA's release notes."""
     return all(
-        release >= first_for(number) and not (release[0] >= ALL_BUT_OLD[0] and number < ALL_BUT_OLD[1])
+        release >= max((first for least, first in _FIRST_FOR.items() if least <= number), default=(0, 0))
+        and not (release[0] >= _ALL_BUT_OLD[0] and number < _ALL_BUT_OLD[1])
         for number in _numbers(architectures)
     )
-
-
-def first_for(capability: int) -> Release:
-    """Return the first CUDA that compiles for a compute capability (90 is 9.0)."""
-    return max((need for least, need in FIRST_FOR.items() if least <= capability), default=(0, 0))
 
 
 def _no_wheels(driver: Driver | None) -> BuildError:
@@ -122,7 +128,8 @@ def _no_wheels(driver: Driver | None) -> BuildError:
     )
 
 
-def _check_driver(toolkit: Toolkit, driver: Driver | None) -> None:
+def _check(toolkit: Toolkit, architectures: Sequence[str], driver: Driver | None) -> None:
+    """Raise a BuildError where a toolkit does not match the driver, the GPUs or the C++ compiler."""
     if driver is not None and toolkit.release[0] > driver.supports[0]:
         raise BuildError(
             f"{driver} is older than the toolkit, CUDA {format_release(toolkit.release)}: "
@@ -130,10 +137,7 @@ def _check_driver(toolkit: Toolkit, driver: Driver | None) -> None:
             f"update the driver, or use a toolkit of CUDA {driver.supports[0]}.x, at best "
             f"{format_release(driver.supports)}",
         )
-
-
-def _check_architectures(toolkit: Toolkit, architectures: Sequence[str], has_gpu: bool) -> None:
-    if "native" in architectures and not has_gpu:
+    if "native" in architectures and toolchain.nvidia() is None:
         raise BuildError(
             'the architecture is "native", but this machine has no GPU',
             "name it: --cuda-arch 90 (H100, H200), 89 (RTX 40), 86 (RTX 30), 80 (A100)",
@@ -147,6 +151,7 @@ def _check_architectures(toolkit: Toolkit, architectures: Sequence[str], has_gpu
             f"it knows {', '.join(dict.fromkeys(listed))}",
             f"name one of them with --cuda-arch, or use {article} CUDA toolkit",
         )
+    _check_host_compiler(toolkit)
 
 
 def _check_host_compiler(toolkit: Toolkit) -> None:

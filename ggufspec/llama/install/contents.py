@@ -45,7 +45,7 @@ def find_damage(folder: Path, recorded: Mapping[str, FileRecord]) -> str | None:
     for name, entry in recorded.items():
         try:
             if entry.sha256 is not None and sha256(folder / name) != entry.sha256:
-                return f"{name} has changed since it was built: its SHA-256 differs"
+                return f"{name} has changed: its SHA-256 differs"
         except OSError as error:
             return f"{name} cannot be read: {error.strerror}"
     return None
@@ -104,7 +104,7 @@ def _entry(path: Path) -> FileRecord:
 def _obvious(path: Path, entry: FileRecord) -> str | None:
     """Return what is wrong with a file as far as the file system alone tells."""
     try:
-        status = path.lstat()
+        status = path.stat() if entry.link is None else path.lstat()
     except OSError:
         return "is missing"
     if entry.link is not None:
