@@ -150,6 +150,40 @@ def writing_error(error: OSError, message: str, hint: str) -> GgufspecError:
     return (DiskFullError if error.errno in paths.NO_ROOM else GgufspecError)(message, hint)
 
 
+@contextmanager
+def making(what: str) -> Iterator[None]:
+    """Turn the error of a disk that gets full while something is made in the cache folder into our own.
+
+    Raises:
+        DiskFullError: the disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in paths.NO_ROOM:
+            hint = "free some disk space, or set GGUFSPEC_CACHE"
+            raise DiskFullError(f"no room to {what}", hint) from error
+        raise
+
+
+def require_room(needs: str, needed_bytes: int, folder: Path, free_bytes: int, hint: str) -> None:
+    """Refuse early what would fill a disk.
+
+    Args:
+        needs: what needs the space, up to the number: "the download needs".
+        needed_bytes: how much.
+        folder: where.
+        free_bytes: how much is free there.
+        hint: what to do.
+
+    Raises:
+        DiskFullError: there is less.
+    """
+    if free_bytes < needed_bytes:
+        needed, free = map(units.format_bytes, (needed_bytes, free_bytes))
+        raise DiskFullError(f"{needs} {needed}, but {folder} has only {free} free", hint)
+
+
 def _check_kind(status: os.stat_result, path: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise UnsuitableFileError(_KINDS.get(stat.S_IFMT(status.st_mode), "it is not a regular file"), path)

@@ -18,7 +18,7 @@ from ggufspec.cli import measuring, steps
 from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.cli.steps.measuring import offer_build
-from ggufspec.llama.build import building
+from ggufspec.llama.build import ordering
 from ggufspec.llama.install import Built, installs
 from ggufspec.llama.install.installs import NAMES
 from ggufspec.steps import BuildProgress, BuildStep
@@ -45,14 +45,14 @@ def builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     made: list[str] = []
 
-    def build(request: building.BuildRequest) -> Generator[BuildProgress, None, Built]:
+    def build(request: ordering.MakeRequest) -> Generator[BuildProgress, None, Built]:
         for step in (BuildStep.FETCH, BuildStep.UNPACK, BuildStep.COMPILE):
             yield BuildProgress(step=step)
         made.append("llama.cpp")
         monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
         return mock.Mock(spec=Built, summary="llama.cpp 0.3.36 (cpu)", note=None, environment={})
 
-    monkeypatch.setattr(building, "build", build)
+    monkeypatch.setattr(ordering, "provide_build", build)
     return made
 
 

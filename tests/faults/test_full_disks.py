@@ -126,7 +126,7 @@ def test_a_disk_without_room_is_named_before_a_download(hub: Hub, home: Path, ru
     hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size = 1 << 60
     code, _, err = run("fetch", "-q", "--yes", "--target", TARGET)
     assert code == 12
-    assert err.startswith(f"error: 1,048,576 TiB must be downloaded, but {home}/hf/hub has only ")
+    assert err.startswith(f"error: the download needs 1,048,576 TiB, but {home}/hf/hub has only ")
     assert err.endswith(
         "hint: free some space, choose a smaller quant, or another disk with --local-dir or HF_HOME\n"
     )

@@ -21,8 +21,9 @@ from ggufspec.choices import Backend
 from ggufspec.cli import setup
 from ggufspec.errors import BuildError, SourceError
 from ggufspec.llama.build import toolchain
-from ggufspec.llama.build.building import BuildRequest, build
+from ggufspec.llama.build.building import BuildRequest
 from ggufspec.llama.build.compilation import FALLBACK, diagnose
+from ggufspec.llama.build.ordering import provide_build
 from ggufspec.llama.install import store
 from ggufspec.llama.install.store import Built
 from ggufspec.llama.source.sources import Local
@@ -130,7 +131,7 @@ def request(tree: Path) -> BuildRequest:
 
 def run(tree: Path) -> tuple[Built, list[BuildProgress]]:
     seen: list[BuildProgress] = []
-    return finish(build(request(tree)), seen.append), seen
+    return finish(provide_build(request(tree)), seen.append), seen
 
 
 @pytest.mark.parametrize("words", [("-DFAKE=2",), ("-DFAKE=2", "-DGGML_NATIVE=OFF")], ids=str)
@@ -379,7 +380,7 @@ def test_a_build_for_cuda_takes_wheels(tmp_path: Path, monkeypatch: pytest.Monke
     known = "".join(f'option({name} "" OFF)\n' for name in ("GGML_CUDA", "GGML_BACKEND_DL"))
     tree = scripts(tmp_path / "tree", cmake=known)
     built = finish(
-        build(BuildRequest(source=Local(tree), backend=Backend.CUDA, jobs=1, architectures=("90",)))
+        provide_build(BuildRequest(source=Local(tree), backend=Backend.CUDA, jobs=1, architectures=("90",)))
     )
     assert built.note == "tested on the CPU only: no NVIDIA driver was found"
     assert {"GGML_CUDA=ON", "GGML_BACKEND_DL=ON", "GGML_NATIVE=OFF"} <= set(built.options)

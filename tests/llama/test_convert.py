@@ -202,7 +202,7 @@ def _spoil(place: Path, what: str) -> tuple[str, ...]:
         ("raise", 40, "llama.cpp's converter failed: ValueError: EAGLE-3 d2t contains duplicate target ids"),
         ("kill", 9, "llama.cpp's converter was killed by SIGKILL"),
         ("full", 12, "no room for the converted file"),
-        ("plain", 40, "made a model without a head of LlamaForCausalLMEagle3, which drafts by draft-eagle3"),
+        ("plain", 40, "made a model without a head of My head {x}, which drafts by draft-eagle3"),
         ("nothing", 40, "llama.cpp's converter wrote no file"),
     ],
 )

@@ -16,7 +16,8 @@ from ggufspec import hosts
 from ggufspec.choices import Backend
 from ggufspec.errors import BuildError, GgufspecError, SourceError
 from ggufspec.llama import cuda
-from ggufspec.llama.build import building, prebuilt
+from ggufspec.llama.build import prebuilt
+from ggufspec.llama.build.ordering import provide_build
 from ggufspec.llama.build.prebuilt import PrebuiltRequest
 from ggufspec.llama.cuda import Driver
 from ggufspec.llama.install.releases import build_number
@@ -49,7 +50,7 @@ def programs(folder: Path, plain: str = fakes.PLAIN) -> list[Path]:
 
 
 def fetch(request: PrebuiltRequest) -> Built:
-    return finish(building.build(request))
+    return finish(provide_build(request))
 
 
 def test_the_newest_release_becomes_a_build_that_is_used_again(releases: Releases) -> None:

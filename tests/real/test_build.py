@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import paths
-from ggufspec.llama.build import prebuilt, recipes, smoke
+from ggufspec.llama.build import building, prebuilt, recipes
 from ggufspec.llama.install import store
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.install.store import Built
@@ -41,7 +41,7 @@ def test_a_build_runs_where_it_was_moved_to(built: Built, tmp_path: Path) -> Non
     scratch, log = tmp_path / "scratch", tmp_path / "log"
     scratch.mkdir()
     (plain,) = set(recipes.PROGRAMS[0]) & set(built.programs)
-    assert smoke.check_build(moved, plain=plain, gpu=False, scratch=scratch, log=log) is None
+    assert building.check_build(moved, plain=plain, gpu=False, scratch=scratch, log=log) is None
     assert "speculative" in log.read_text()
 
 

@@ -1,35 +1,41 @@
-"""Configure, compile and smoke-test one llama.cpp, and give it its place among the builds."""
+"""Compile one llama.cpp, and test it: evaluate a batch of several tokens with a quantized model.
+
+On a machine that reports AMX but does not fully support it, a native build evaluates single tokens and
+crashes with SIGSEGV at the first batch. So the test uses the embedded pair's quantized target and a real
+prompt.
+"""
 
 from __future__ import annotations
 
-import errno
-import time
-from collections.abc import Generator
+import shlex
+import sys
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
-from ggufspec import proc
+from ggufspec import domain, paths, proc
 from ggufspec.choices import Backend
-from ggufspec.errors import BuildError, DiskFullError
-from ggufspec.llama.build import compilation, recipes, smoke, toolchain, toolkit as cuda_toolkit
+from ggufspec.errors import BuildError
+from ggufspec.llama.build import compilation, recipes, toolchain, toolkit as cuda_toolkit
 from ggufspec.llama.build.compilation import Compiled, compile_tree
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
-from ggufspec.llama.install import environment, options, store
-from ggufspec.llama.install.store import Built, Skipped
+from ggufspec.llama.command import commands
+from ggufspec.llama.install import environment, installs, options, store
 from ggufspec.llama.source import sources as source
 from ggufspec.llama.source.sources import Source, Tree
 from ggufspec.steps import BuildProgress, BuildStep
 
-_POLL_S = 0.5
 _NO_GPU = "tested on the CPU only: no NVIDIA driver was found"
 _UNSEEN = "its programs find no GPU: CUDA_VISIBLE_DEVICES may be empty, or the driver too old"
 _NO_ARCHITECTURE = (
     "no GPU was found: compiling for llama.cpp's own list of GPUs, which takes long; "
     "name the ones that you need, such as --cuda-arch 90"
 )
+
+_PROMPT = domain.Prompt(id="smoke", text="The quick brown fox jumps over the lazy dog, and then")
+_TIMEOUT_S = 300.0
+_LOAD = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW | os.RTLD_GLOBAL)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,28 +47,6 @@ class Made:
     options: tuple[str, ...] = ()
     note: str | None = None
     cpu: tuple[str, ...] = ()
-
-
-class MakeRequest(Protocol):
-    """A llama.cpp to compile, or to fetch."""
-
-    @property
-    def backend(self) -> Backend:
-        """For which it is."""
-
-    @property
-    def added(self) -> tuple[str, ...]:
-        """Options of CMake that the user adds, as NAME=VALUE."""
-
-    @property
-    def origin(self) -> str:
-        """Where it comes from: a kind and what identifies it."""
-
-    def key(self) -> str:
-        """Return the name of its folder."""
-
-    def make(self, work: Path, log: Path) -> Generator[BuildProgress, None, Made]:
-        """Make it in a work folder; see the classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +79,7 @@ class BuildRequest:
         return store.key(self.source.label, self.backend.value, facts)
 
     def make(self, work: Path, log: Path) -> Generator[BuildProgress, None, Made]:
-        """Compile the source, and test what was compiled; see ``build`` for the errors."""
+        """Compile the source, and test what was compiled; see ``provide_build`` for the errors."""
         toolkit = None
         if self.backend is Backend.CUDA:
             if not self.architectures:
@@ -110,66 +94,6 @@ class BuildRequest:
             note=note,
             cpu=tuple(sorted(environment.target())),
         )
-
-
-def build(request: MakeRequest) -> Generator[BuildProgress, None, Built]:
-    """Return the requested build; build it if it does not exist.
-
-    A damaged build is built again. Close the generator to stop: no process and no incomplete build is left.
-
-    Raises:
-        SourceError: the source is not available.
-        BuildError: it does not compile, or what was compiled or fetched does not work.
-        DiskFullError: the disk is full.
-    """
-    name = request.key()
-    if built := store.find_build(name):
-        return built
-    store.sweep()
-    waiting = False
-    while True:
-        with store.try_lock(name) as is_locked:
-            if built := store.find_build(name):
-                return built
-            if is_locked:
-                damaged = store.examine(store.place(name))
-                if isinstance(damaged, Skipped):
-                    line = f"built again, because {damaged.reason}"
-                    yield BuildProgress(step=BuildStep.WAIT, line=line, notice=True)
-                return (yield from _build(request, name))
-        if not waiting:
-            yield BuildProgress(
-                step=BuildStep.WAIT, line=f"{name} is being built by another process: waiting", notice=True
-            )
-            waiting = True
-        time.sleep(_POLL_S)
-
-
-def _build(request: MakeRequest, name: str) -> Generator[BuildProgress, None, Built]:
-    work, log, environment = store.workplace(name), store.log_path(name), toolchain.shaping()
-    log.write_bytes(b"")
-    try:
-        for folder in ("source", "scratch"):
-            (work / folder).mkdir(exist_ok=True)
-        made = yield from request.make(work, log)
-        built = Built(
-            path=store.place(name),
-            backend=request.backend.value,
-            source=request.origin,
-            built_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            added=request.added,
-            environment=environment,
-            **vars(made),
-        )
-        return store.publish(name, work / "final", built, log)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            hint = "free some disk space, or set GGUFSPEC_CACHE"
-            raise DiskFullError(f"no room to build {name}", hint) from error
-        raise
-    finally:
-        if log.exists() and not log.stat().st_size:
-            log.unlink()  # no tool ran, so the log is empty
 
 
 def _compile_what_runs(
@@ -216,7 +140,7 @@ def _test(
     yield BuildProgress(step=BuildStep.TEST, line="running the embedded pair")
     is_blind = request.backend is Backend.CUDA and toolchain.nvidia() is None
     gpu = request.backend is not Backend.CPU and not is_blind
-    return smoke.check_build(folder, plain=plain, gpu=gpu, scratch=scratch, log=log)
+    return check_build(folder, plain=plain, gpu=gpu, scratch=scratch, log=log)
 
 
 def _without_gpu(compiled: Compiled, work: Path) -> str | None:
@@ -226,3 +150,79 @@ def _without_gpu(compiled: Compiled, work: Path) -> str | None:
     plain = work / "final" / "bin" / compiled.programs[0]
     _, listed, _ = proc.capture([str(plain), options.DEVICES_FLAG])
     return _UNSEEN if "Available devices" in listed and not options.parse_devices(listed) else None
+
+
+def check_build(folder: Path, *, plain: str, gpu: bool, scratch: Path, log: Path) -> str | None:
+    """Run the programs of a build on the embedded pair, and load its library.
+
+    Args:
+        folder: holds programs and libraries.
+        plain: the plain program's name.
+        gpu: whether all layers go to a GPU.
+        scratch: an empty folder to run in.
+        log: the output of the programs is appended.
+
+    Returns:
+        The name of the signal that ended a program, or None if all programs succeeded.
+
+    Raises:
+        BuildError: a program fails without a signal.
+    """
+    signal = _run_once([str(folder / plain), "--version"], scratch, log)
+    if signal:
+        return signal
+    install = installs.probe(folder, "own build")
+    if install is None or domain.Program.PLAIN not in install.programs:
+        raise BuildError(
+            f"{plain} does not print a version of llama.cpp; the log is {log}", "read the end of the log"
+        )
+    for program in (domain.Program.PLAIN, domain.Program.TREE, domain.Program.SIMPLE):
+        if program in install.programs:
+            words = commands.argv(_spec(program, gpu=gpu), install, program=program)
+            if signal := _run_once(words, scratch, log):
+                return signal
+    library = next(iter(sorted(folder.glob("libllama.*"))), None)
+    return _run_once([sys.executable, "-c", _LOAD, str(library)], scratch, log) if library else None
+
+
+def _spec(program: domain.Program, *, gpu: bool) -> domain.RunSpec:
+    demo = paths.models_dir() / "demo"
+    target, drafter = (
+        domain.ModelFile(filename=name, path=demo / name) for name in ("target.gguf", "drafter.gguf")
+    )
+    layers: domain.Layers = "all" if gpu else 0
+    drafting = program is not domain.Program.PLAIN
+    return domain.RunSpec(
+        pair=domain.Pair(name="demo", target=target, draft=drafter if drafting else None),
+        role=domain.Role.DRAFTING if drafting else domain.Role.TARGET,
+        prompt=_PROMPT,
+        n_predict=8,
+        context=256,
+        threads=1,  # on a busy machine, more threads wait for each other for minutes
+        offload=domain.Offload(target=domain.ModelRun(layers=layers), drafter=domain.ModelRun(layers=layers)),
+        sampling=domain.Sampling(),
+        drafting=domain.Drafting(n_max=3) if drafting else None,
+    )
+
+
+def _run_once(words: Sequence[str], scratch: Path, log: Path) -> str | None:
+    """Run one program; return the signal that ended it, if any did."""
+    output = scratch / "output.txt"
+    completed = proc.run(
+        words, stdout=output, env=environment.program_environment(scratch), cwd=scratch, timeout_s=_TIMEOUT_S
+    )
+    with log.open("ab") as file:
+        file.write(f"\n$ {shlex.join(words)}\n".encode() + output.read_bytes())
+        file.write(f"[exit {completed.returncode}]\n".encode())
+    name = Path(words[0]).name
+    if completed.timed_out:
+        raise BuildError(
+            f"{name} did not finish within {_TIMEOUT_S:.0f} s; the log is {log}",
+            "stop other programs, then try again",
+        )
+    if completed.returncode > 0:
+        raise BuildError(
+            f"{name} fails on the embedded pair (exit {completed.returncode}); the log is {log}",
+            "read the end of the log; another --backend may work",
+        )
+    return completed.signal

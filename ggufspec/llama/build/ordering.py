@@ -1,20 +1,28 @@
-"""``ggufspec build``: from options to one build, or to the builds that are listed and removed."""
+"""``ggufspec build``: from options to one build in its place, or to builds that are listed and removed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Generator, Sequence
+from datetime import UTC, datetime
 
+from ggufspec import userfiles
 from ggufspec.choices import Backend
-from ggufspec.llama.build import building, prebuilt, recipes, toolchain
-from ggufspec.llama.build.building import BuildRequest, MakeRequest
+from ggufspec.llama.build import prebuilt, recipes, toolchain
+from ggufspec.llama.build.building import BuildRequest
+from ggufspec.llama.build.prebuilt import PrebuiltRequest
 from ggufspec.llama.install import Install, installs, store
 from ggufspec.llama.install.store import Built, Skipped
 from ggufspec.llama.source import LEGACY, choose_source
 from ggufspec.options import BuildOptions, takes
-from ggufspec.steps import SILENT, BuildProgress, Sink, relay
+from ggufspec.steps import SILENT, BuildProgress, BuildStep, Sink, relay
 
 _AUTO = "auto"
+_POLL_S = 0.5
 _COMPILING = ("source", "cmake", "cuda_arch", "jobs")  # options that mean nothing to an archive
+
+MakeRequest = BuildRequest | PrebuiltRequest
+"""A llama.cpp to compile, or to fetch."""
 
 
 @takes(BuildOptions)
@@ -60,7 +68,7 @@ def request_build(asked: BuildOptions) -> tuple[MakeRequest, str | None]:
             if getattr(asked, name):
                 option = asked.options[name].name
                 raise ValueError(f"{option} is for compiling, and --prebuilt compiles nothing")
-        return prebuilt.PrebuiltRequest(backend=backend, wanted=asked.version), reason
+        return PrebuiltRequest(backend=backend, wanted=asked.version), reason
     request = BuildRequest(
         source=choose_source(asked.source, asked.version),
         backend=backend,
@@ -80,11 +88,65 @@ def run_build(request: MakeRequest, sink: Sink) -> Built:
             notices.add(event.line)
         return event
 
-    built = sink.finish(relay(building.build(request), note))
+    built = sink.finish(relay(provide_build(request), note))
     sink.say(f"built: {built.summary}")
     if built.note and built.note not in notices:
         sink.say(f"note: {built.note}")
     return built
+
+
+def provide_build(request: MakeRequest) -> Generator[BuildProgress, None, Built]:
+    """Return the requested build; make it if it does not exist.
+
+    A damaged build is made again. Close the generator to stop: no process and no incomplete build is left.
+
+    Raises:
+        SourceError: the source is not available.
+        BuildError: it does not compile, or what was compiled or fetched does not work.
+        DiskFullError: the disk is full.
+    """
+    name = request.key()
+    store.sweep()
+    waiting = False
+    while True:
+        with store.try_lock(name) as is_locked:
+            existing = store.examine(store.place(name))
+            if isinstance(existing, Built):
+                return existing
+            if is_locked:
+                if existing is not None:
+                    line = f"built again, because {existing.reason}"
+                    yield BuildProgress(step=BuildStep.WAIT, line=line, notice=True)
+                return (yield from _make(request, name))
+        if not waiting:
+            yield BuildProgress(
+                step=BuildStep.WAIT, line=f"{name} is being built by another process: waiting", notice=True
+            )
+            waiting = True
+        time.sleep(_POLL_S)
+
+
+def _make(request: MakeRequest, name: str) -> Generator[BuildProgress, None, Built]:
+    work, log, environment = store.workplace(name), store.log_path(name), toolchain.shaping()
+    log.write_bytes(b"")
+    try:
+        with userfiles.making(f"build {name}"):
+            for folder in ("source", "scratch"):
+                (work / folder).mkdir(exist_ok=True)
+            made = yield from request.make(work, log)
+            built = Built(
+                path=store.place(name),
+                backend=request.backend.value,
+                source=request.origin,
+                built_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                added=request.added,
+                environment=environment,
+                **vars(made),
+            )
+            return store.publish(name, work / "final", built, log)
+    finally:
+        if log.exists() and not log.stat().st_size:
+            log.unlink()  # no tool ran, so the log is empty
 
 
 def list_builds() -> tuple[tuple[Install, ...], tuple[Skipped, ...]]:

@@ -25,8 +25,8 @@ from ggufspec import digests, hosts
 from ggufspec.choices import Backend
 from ggufspec.errors import BuildError, SourceError
 from ggufspec.llama import cuda
-from ggufspec.llama.build import smoke, toolchain
-from ggufspec.llama.build.building import Made
+from ggufspec.llama.build import toolchain
+from ggufspec.llama.build.building import Made, check_build
 from ggufspec.llama.install import contents, store
 from ggufspec.llama.source.sources import unpack_archive
 from ggufspec.redaction import redact
@@ -129,7 +129,7 @@ class PrebuiltRequest:
             raise SourceError(f"the archive of {self.tag} has no {_PLAIN}", _COMPILE)
         yield BuildProgress(step=BuildStep.TEST, line="running the embedded pair")
         gpu = self.backend is not Backend.CPU
-        signal = smoke.check_build(into, plain=_PLAIN, gpu=gpu, scratch=work / "scratch", log=log)
+        signal = check_build(into, plain=_PLAIN, gpu=gpu, scratch=work / "scratch", log=log)
         if signal is not None:
             raise BuildError(
                 f"the programs of {self.tag} crash here with {signal}; the log is {log}", _COMPILE

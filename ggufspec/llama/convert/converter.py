@@ -8,7 +8,6 @@ converters/.logs/<name>.log       the output of an installation or a conversion 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -24,12 +23,11 @@ from typing import TYPE_CHECKING
 
 import filelock
 
-from ggufspec import digests, errors, paths, proc
+from ggufspec import digests, errors, paths, proc, userfiles
 from ggufspec.llama.convert.checkpoints import write_specimen
 from ggufspec.llama.source import index, sources
 from ggufspec.redaction import without_secrets
 from ggufspec.steps import BuildProgress, BuildStep, relay
-from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -203,34 +201,26 @@ def _install(request: ConverterRequest, architecture: str) -> Generator[BuildPro
     home, partial, log = root / request.key, root / f".{request.key}.partial", log_path(request.key)
     for folder in (partial, home):
         shutil.rmtree(folder, ignore_errors=True)
-    free = shutil.disk_usage(root).free
-    if free < DISK_BYTES:
-        raise errors.DiskFullError(
-            f"llama.cpp's converter needs about {format_bytes(DISK_BYTES)}, but {root} has only "
-            f"{format_bytes(free)} free",
-            "free some disk space, or set GGUFSPEC_CACHE",
-        )
+    hint = "free some disk space, or set GGUFSPEC_CACHE"
+    userfiles.require_room(
+        "llama.cpp's converter needs about", DISK_BYTES, root, paths.free_bytes(root), hint
+    )
     try:
-        partial.mkdir()
-        tree = yield from sources.prepare_tree(request.source, partial / "source", log)
-        requirements = _read_requirements(tree.root / _REQUIREMENTS, tree.version)
-        _keep_scripts(tree.root, partial / "llama.cpp", tree.version)
-        shutil.rmtree(partial / "source")
-        _check_architecture(partial / "llama.cpp", tree.version, architecture)
-        torch = yield from _install_packages(requirements, request.torch, partial / "venv", log)
-        converter = Converter(version=tree.version, torch=torch, home=partial)
-        yield from _test(converter, partial / "test", log)
-        facts = {"schema": _SCHEMA, "version": tree.version, "torch": torch}
-        (partial / _MANIFEST).write_text(json.dumps(facts) + "\n", encoding="utf-8")
-        os.sync()  # of some ten thousand files, one by one would take minutes
-        partial.rename(home)
-        paths.sync(root)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise errors.DiskFullError(
-                "no room to install llama.cpp's converter", "free some disk space, or set GGUFSPEC_CACHE"
-            ) from error
-        raise
+        with userfiles.making("install llama.cpp's converter"):
+            partial.mkdir()
+            tree = yield from sources.prepare_tree(request.source, partial / "source", log)
+            requirements = _read_requirements(tree.root / _REQUIREMENTS, tree.version)
+            _keep_scripts(tree.root, partial / "llama.cpp", tree.version)
+            shutil.rmtree(partial / "source")
+            _check_architecture(partial / "llama.cpp", tree.version, architecture)
+            torch = yield from _install_packages(requirements, request.torch, partial / "venv", log)
+            converter = Converter(version=tree.version, torch=torch, home=partial)
+            yield from _test(converter, partial / "test", log)
+            facts = {"schema": _SCHEMA, "version": tree.version, "torch": torch}
+            (partial / _MANIFEST).write_text(json.dumps(facts) + "\n", encoding="utf-8")
+            os.sync()  # of some ten thousand files, one by one would take minutes
+            partial.rename(home)
+            paths.sync(root)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     log.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ggufspec import errors, paths, steps
+from ggufspec import errors, paths, steps, userfiles
 from ggufspec.choices import Method
 from ggufspec.llama.convert import (
     DOWNLOAD_BYTES,
@@ -30,7 +30,6 @@ from ggufspec.modelfiles import gguf, hub
 from ggufspec.modelfiles.compat import Head, read_head
 from ggufspec.options import ConvertOptions, only, takes
 from ggufspec.steps import SILENT, Sink, finish
-from ggufspec.units import format_bytes
 
 _CONFIG = "config.json"
 _NAMED = {
@@ -43,23 +42,6 @@ _NAMED = {
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
 _LENGTH_BYTES = 8  # of the number before a safetensors header (its format description, section "Format")
 _LONGEST_HEADER_BYTES = 100_000_000  # the limit of the format's own reader
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """A head in Hugging Face's format.
-
-    Attributes:
-        folder: holds config.json and the weights.
-        architecture: as the configuration names it.
-        method: how the head drafts.
-        size_bytes: of all files of weights.
-    """
-
-    folder: Path
-    architecture: str
-    method: Method
-    size_bytes: int
 
 
 def read_architecture(folder: Path) -> tuple[str, Method]:
@@ -86,27 +68,19 @@ def read_architecture(folder: Path) -> tuple[str, Method]:
     return architecture, method
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
-    """Return what a folder holds; the headers of its weights are read, not the weights.
+def check_weights(folder: Path) -> int:
+    """Return the bytes of the weights in a folder; their headers are read, not the weights.
 
     Raises:
-        ModelFileError: it is not a head, has no weights in safetensors, or a file is cut short.
+        ModelFileError: there are none in safetensors, or a file is cut short.
     """
-    architecture, method = read_architecture(folder)
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise errors.ModelFileError(
             f"{folder} has no weights in safetensors",
             "choose a repository with *.safetensors; other formats may run code when they are read",
         )
-    for file in files:
-        _check_weights(file)
-    return Checkpoint(
-        folder=folder,
-        architecture=architecture,
-        method=method,
-        size_bytes=sum(file.stat().st_size for file in files),
-    )
+    return sum(map(_check_weights, files))
 
 
 def check_target(folder: Path) -> None:
@@ -138,8 +112,8 @@ def _read_config(folder: Path) -> Mapping[str, Any]:
     return config
 
 
-def _check_weights(file: Path) -> None:
-    """Refuse a file that is not complete; only its header is read.
+def _check_weights(file: Path) -> int:
+    """Return the size of a file that is complete, by its header.
 
     Raises:
         ModelFileError: it is not such a file, or its end is missing.
@@ -156,6 +130,7 @@ def _check_weights(file: Path) -> None:
         raise errors.ModelFileError(f"{file} is not a safetensors file", "fetch it again") from error
     if missing > 0:
         raise errors.ModelFileError(f"{file} is cut short: {missing} bytes are missing", "fetch it again")
+    return size
 
 
 _BASE = "general.base_model.0.repo_url"
@@ -235,17 +210,11 @@ def convert(asked: ConvertOptions, sink: Sink = SILENT) -> ConvertedHead:
     converter = sink.finish(provide_converter(request, architecture))
     for survey in models.surveys:
         sink.finish(hub.fetch_files(survey.items, access))
-    weights = read_checkpoint(models.head)
-    needed_bytes = weights.size_bytes * (_F32_PER_F16 if asked.outtype == "f32" else 1)
+    needed_bytes = check_weights(models.head) * (_F32_PER_F16 if asked.outtype == "f32" else 1)
     folder = out.absolute().parent
-    free_bytes = paths.free_bytes(folder)
-    if free_bytes < needed_bytes:
-        raise errors.DiskFullError(
-            f"{out} may need {format_bytes(needed_bytes)}, but {folder} has only "
-            f"{format_bytes(free_bytes)} free",
-            "free some disk space, or choose another --out",
-        )
-    conversion = convert_head(converter, weights, models.target, out, outtype=asked.outtype, name=models.name)
+    hint = "free some disk space, or choose another --out"
+    userfiles.require_room(f"{out} may need", needed_bytes, folder, paths.free_bytes(folder), hint)
+    conversion = convert_head(converter, models, out, outtype=asked.outtype, method=method)
     return replace(made, head=sink.finish(conversion))
 
 
@@ -332,23 +301,16 @@ def name_output(name: str, method: Method, outtype: str) -> str:
 
 
 def convert_head(
-    converter: Converter,
-    checkpoint: Checkpoint,
-    target: Path,
-    out: Path,
-    *,
-    outtype: str,
-    name: str,
+    converter: Converter, models: HeadModels, out: Path, *, outtype: str, method: Method
 ) -> Generator[steps.BuildProgress, None, Head]:
     """Convert a head into a file that gets its name when it is complete; return what its header says.
 
     Args:
         converter: of the llama.cpp that is to run the head.
-        checkpoint: the head.
-        target: the folder with the target's configuration and tokenizer.
+        models: the head and its target.
         out: the file to write.
         outtype: as the converter names types.
-        name: of the model, in the file's metadata.
+        method: how the head drafts, by its configuration.
 
     Raises:
         ConversionError: the converter fails, or its result is not the head that was expected.
@@ -359,13 +321,13 @@ def convert_head(
     partial.mkdir(parents=True)
     try:
         made = partial / "head.gguf"
-        yield from converter.convert(checkpoint.folder, target, made, log, outtype=outtype, name=name)
+        yield from converter.convert(models.head, models.target, made, log, outtype=outtype, name=models.name)
         head = read_head(gguf.validate_file(made))
-        if head is None or head.method is not checkpoint.method:
+        if head is None or head.method is not method:
             result = "a model without a head" if head is None else f"a head for {head.method}"
             raise errors.ConversionError(
-                f"the converter of llama.cpp {converter.version} made {result} of {checkpoint.architecture}, "
-                f"which drafts by {checkpoint.method}",
+                f"the converter of llama.cpp {converter.version} made {result} of {models.name}, "
+                f"which drafts by {method}",
                 "choose a newer one with --version",
             )
         paths.sync(made)

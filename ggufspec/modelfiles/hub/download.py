@@ -7,8 +7,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
+from ggufspec import userfiles
 from ggufspec.domain import ModelFile, Pair
-from ggufspec.errors import DiskFullError
 from ggufspec.modelfiles.gguf import validate_file
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.client import Access
@@ -70,14 +70,15 @@ def check_room(survey: Survey | CheckpointSurvey) -> None:
     Raises:
         DiskFullError: the free space is less than what is missing.
     """
-    if survey.missing_bytes > survey.free_bytes:
-        raise DiskFullError(
-            f"{format_bytes(survey.missing_bytes)} must be downloaded, but {survey.folder} has only "
-            f"{format_bytes(survey.free_bytes)} free",
-            "free some space, choose a smaller quant, or another disk with --local-dir or HF_HOME"
-            if isinstance(survey, Survey)
-            else "free some space, or choose another disk with HF_HOME",
-        )
+    userfiles.require_room(
+        "the download needs",
+        survey.missing_bytes,
+        survey.folder,
+        survey.free_bytes,
+        "free some space, choose a smaller quant, or another disk with --local-dir or HF_HOME"
+        if isinstance(survey, Survey)
+        else "free some space, or choose another disk with HF_HOME",
+    )
 
 
 def fetch(

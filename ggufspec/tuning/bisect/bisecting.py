@@ -370,7 +370,7 @@ class _Builds:
         request, version = self._requests[place], self._bisection.versions[place]
         try:
             existing = store.find_build(request.key())
-            if existing is not None and existing.files is not None:
+            if existing is not None:
                 return existing.bin
             self._sink.say(f"building {self._bisection.label(place)}")
             return run_build(request, self._sink).bin
