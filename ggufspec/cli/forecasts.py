@@ -9,7 +9,7 @@ from ggufspec import api
 from ggufspec.cli.entry.command import command_of, usage_errors
 from ggufspec.cli.entry.output import echo, echo_sentence, emit, emit_page
 from ggufspec.options import PlanOptions, WhatIfOptions
-from ggufspec.units import format_bytes, format_rate
+from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
     from ggufspec.forecast import planning
@@ -23,7 +23,7 @@ def plan(asked: PlanOptions) -> None:
     the embedded one.
 
     With --machine, and --host for layers on the CPU, there is a column of tokens/s of the target alone. They
-    are estimated by a roofline, from the machines' peak rates, with a full context.
+    are forecast from the machines' peak rates and what llama.cpp reaches of them, with a full context.
 
     With both machines and without --ngl, the fastest places that fit are listed for some draft sizes: layers,
     experts of a mixture, and the drafter, as options to paste. --ram limits the host's memory.
@@ -84,10 +84,12 @@ def _describe_fit(planned: planning.Planned) -> str:
 
 
 def _describe_rate(planned: planning.Planned) -> str:
+    from ggufspec.report.text import figures
+
     rate = planned.rate(planned.shown)
     if rate is None:
         return ""
-    return f"\nRoofline: about {format_rate(rate)} tokens/s without drafting, with a full context."
+    return f"\nForecast: {figures.rate(rate)} tokens/s without drafting, with a full context."
 
 
 @command_of(WhatIfOptions)
@@ -105,10 +107,10 @@ def whatif(asked: WhatIfOptions) -> None:
     if another pair was measured there, times are scaled by the bytes that models read for a token, and lie
     on the devices as there. With --observed, they come from the rate measured at one --draft.
 
-    --machine gives a roofline: tokens/s are estimated from peak rates. For layers that stay on the CPU
-    (--ngl, --n-cpu-moe), --host names the machine whose processor computes them.
+    With --machine, tokens/s are forecast from peak rates and what llama.cpp reaches of them. For layers that
+    stay on the CPU (--ngl, --n-cpu-moe), --host names the machine whose processor computes them.
 
-    With --vram, each γ is at the places of layers, experts and drafter that are fastest for it by roofline,
+    With --vram, each γ is at the places of layers, experts and drafter that are fastest for it by forecast,
     and is compared with the target alone at its own. --ram limits the host's memory.
 
     With --parallel, that many users draft in step on one llama-server, and share the batches of both models.

@@ -140,7 +140,7 @@ def _fit_cells(fit: planning.PairFit) -> dict[str, str]:
         "fits": "" if fit.fits is None else "yes" if fit.fits else "no",
         "GPU layers": "" if fit.fitting_layers is None else f"{fit.fitting_layers}/{fit.max_layers}",
         "quant that fits": quant,
-        "estimated tokens/s": "" if fit.rate is None else format_rate(fit.rate),
+        "estimated tokens/s": "" if fit.rate is None else format_rate(fit.rate.value),
     }
 
 

@@ -31,7 +31,7 @@ def tune(asked: options.TuneOptions) -> None:
     these figures are the verdict. --forecast stops before that, after short
     runs of the target and of one draft size.
 
-    On a GPU, a mixture of experts is tried at the places that are fastest by roofline: layers, experts and
+    On a GPU, a mixture of experts is tried at the places that are fastest by forecast: layers, experts and
     drafter, within --vram and --ram. Without a GPU, --forecast with --machine, --host and --vram simulates
     one.
 

@@ -143,7 +143,7 @@ def curves(
 
 
 def simulate_curves(plan: Plan, arms: Sequence[RunSpec], texts: Sequence[TracedTexts]) -> Curves:
-    """Return the costs of configurations on the machine that is simulated: rooflines of their places."""
+    """Return the costs of configurations on the machine that is simulated, from headers and their places."""
     assert plan.simulated is not None
     layout = memory.layout_for(plan.session.install.build_number)
     deep = max(text.target_trace.n_prompt + len(text.target_trace.tokens) for text in texts)

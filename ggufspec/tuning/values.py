@@ -61,7 +61,7 @@ class Plan:
             after another. The specifications of ``blocks`` and ``beyond`` are of one request at a time, with
             the context of all slots: costs are timed with these.
         mixture: the target's header, where it is a mixture of experts.
-        simulated: the machine whose rooflines stand in for costs; None to time this one.
+        simulated: the machine whose peaks stand in for costs; None to time this one.
     """
 
     session: Session

@@ -25,7 +25,8 @@ GRID = CostCurve(
     ),
     draft=(_point(1, 0, 0.25),),
 )
-DEVICE = DevicePeaks(name="made up", bandwidth=1e9, flops=1e12, source="here")
+PEAK = costs.Efficiency()
+DEVICE = DevicePeaks(name="made up", bandwidth=1e9, flops=1e12, source="here", efficiency=PEAK)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +83,39 @@ def test_curves_come_from_measurements_and_rates() -> None:
     assert costs.seconds(dense, DEVICE, 5, 0) == pytest.approx(1.0)
     assert costs.seconds(dense, DEVICE, 10, 0) == pytest.approx(2.0)
     assert costs.seconds(dense, DEVICE, 1, 1e6) == pytest.approx(2.0)
+
+
+def test_what_comes_on_top_of_reading_by_hand() -> None:
+    """1 GB of 2 at half of 1 GB/s, two layers, experts of one, three visits; a tenth for another token."""
+    pace = costs.Efficiency(
+        bandwidth_share=0.5, layer_s=0.1, experts_s=0.01, token_share=0.1, handover_s=0.001, choice_s=0.0005
+    )
+    device = replace(DEVICE, efficiency=pace)
+    shape = Shape(
+        weight_bytes=2e9,
+        active_bytes=1e9,
+        kv_bytes=0,
+        flops=1,
+        used_share=0.25,
+        needed_shares=(0.25, 0.5),
+        layers=2,
+        expert_layers=1,
+        visits=3,
+        outputs=1000,
+    )
+    assert costs.seconds(shape, device, 1, 0) == pytest.approx(2 + 0.2 + 0.01 + 0.003)
+    batch = 2e9 - (1e9 / 0.75) * 0.5  # half of the experts are idle
+    assert costs.seconds(shape, device, 2, 0) == pytest.approx(batch / 0.5e9 + 0.2 + 0.213)
+    assert costs.step_seconds([ModelPart(shape=shape, device=device)], 0) == pytest.approx(2.213 + 0.5)
+
+
+def test_a_forecast_from_headers_has_the_interval_of_published_ones() -> None:
+    for figure in costs.PublishedFigure:
+        found = costs.with_interval(10.0, figure)
+        assert found.lo is not None
+        assert found.hi is not None
+        assert found.lo < 10 < found.hi
+        assert found.lo * found.hi == pytest.approx(100)  # as likely half as fast as twice
 
 
 def test_more_tokens_wake_more_experts() -> None:

@@ -18,8 +18,9 @@ from ggufspec.modelfiles import gguf, memory
 from ggufspec.modelfiles.gguf import ModelCard
 from tests.support import models
 
-HOST = costs.DevicePeaks(name="host", bandwidth=5e10, flops=1e12, source="")
-GPU = costs.DevicePeaks(name="gpu", bandwidth=1e12, flops=1e14, source="")
+HOST = costs.DevicePeaks(name="host", bandwidth=5e9, flops=1e11, source="", efficiency=costs.ON_HOST)
+GPU = costs.DevicePeaks(name="gpu", bandwidth=1e11, flops=1e13, source="", efficiency=costs.ON_GPU)
+"""Both are a tenth as fast as real ones, since the models are smaller: reading takes most of the time."""
 MIB = 1 << 20
 
 
@@ -48,6 +49,7 @@ def _pair(cards: list[ModelCard], dice: random.Random, *, gpus: int = 1) -> Plac
     context = dice.choice((256, 1024, 4096))
     settings = memory.MemorySettings(context=context, n_ubatch=dice.choice((16, 128)))
     whole = memory.plan(target, draft, Offload(), settings)
+    settings = replace(settings, projector_bytes=dice.choice((0, whole.gpu_bytes // 5)))
     sizes = [int(whole.gpu_bytes * dice.uniform(0.1, 1.2) / gpus) for _ in range(gpus)]
     host = dice.choice((None, int((whole.gpu_bytes + whole.host_bytes) * dice.uniform(0.2, 1.5))))
     return PlacedPair(
@@ -107,7 +109,9 @@ def test_the_place_found_is_nearly_the_fastest_of_all(cards: list[ModelCard], gp
 
 def test_experts_leave_the_gpu_first_and_the_drafter_takes_their_room(cards: list[ModelCard]) -> None:
     """With little room the dense layers are on the GPU; with more, experts; with all, everything."""
+    gpu, host = (replace(device, efficiency=costs.Efficiency()) for device in (GPU, HOST))
     pair = replace(_pair(cards, random.Random(0)), target=cards[0], draft=cards[3], depth=0)
+    pair = replace(pair, machines=Machines.of((gpu,), host, n_gpus=1))
     pair = replace(pair, settings=memory.MemorySettings(context=256, n_ubatch=16))
 
     def place(mib: int, size: int) -> Places:

@@ -52,7 +52,7 @@ def test_on_a_large_gpu_everything_fits_and_the_largest_quant_is_named(hub: Hub)
     assert (fit.quant, fit.quant_bytes) == ("Q8_0", len(gguf(2 << 20)))
     assert fit.size_bytes == len(gguf(1 << 20)) + len(gguf())
     assert fit.fetched is FetchState.NO
-    assert fit.rate > 0
+    assert fit.rate.value > 0
 
 
 def _access() -> hub.Access:
@@ -72,7 +72,7 @@ def test_on_a_small_gpu_some_layers_fit_and_a_quant_that_is_too_large_is_left_ou
     short = planning.fit_pair(PAIR, _site(needed + memory.RESERVE_BYTES - 1), _access())
     assert (short.fits, short.quant) == (False, None)
     assert short.fitting_layers < short.max_layers
-    assert short.rate < exact.rate  # the rest is on the host, which is slower
+    assert short.rate.value < exact.rate.value  # the rest is on the host, which is slower
 
 
 def test_without_a_gpu_the_hosts_memory_and_bandwidth_count(hub: Hub) -> None:
@@ -81,7 +81,7 @@ def test_without_a_gpu_the_hosts_memory_and_bandwidth_count(hub: Hub) -> None:
     slower = planning.fit_pair(
         PAIR, Site(vram_bytes=(), memory_bytes=64 << 30, gpu=None, host="30G"), _access()
     )
-    assert slower.rate == pytest.approx(fit.rate / 2)
+    assert fit.rate.value / 2 < slower.rate.value < fit.rate.value  # each layer takes time besides
     crowded = planning.fit_pair(PAIR, _site(memory_bytes=MIB, gpu=None), _access())
     assert (crowded.fits, crowded.quant) == (False, None)
 

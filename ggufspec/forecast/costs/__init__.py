@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.forecast.costs.curve import CostCurve, CurveKind, MeasuredOn, Point, flat_curve
+from ggufspec.forecast.costs.efficiency import ON_GPU, ON_HOST, Efficiency, PublishedFigure, with_interval
 from ggufspec.forecast.costs.experts import (
     PERSISTENCE,
     ExpertUse,
@@ -20,4 +21,5 @@ from ggufspec.forecast.costs.roofline import (
     roofline_of_parts,
     seconds,
     seconds_of_parts,
+    step_seconds,
 )

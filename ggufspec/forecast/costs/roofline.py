@@ -1,17 +1,15 @@
-"""The roofline model: an evaluation takes as long as its bytes or its arithmetic, whichever is longer.
+"""The roofline model, with what llama.cpp takes besides: the seconds of an evaluation from headers and peaks.
 
 Williams, Waterman and Patterson 2009, "Roofline: an insightful visual performance model for multicore
-architectures", doi:10.1145/1498765.1498785.
+architectures", doi:10.1145/1498765.1498785: an evaluation takes as long as its bytes or its arithmetic,
+whichever is longer. A device's ``Efficiency`` says how much of that llama.cpp reaches, and what comes on top
+for each layer, for each further token of a batch, and for going on with what another device computed.
 
-A model that lies on several devices takes the sum of their times:
-
-    seconds = Σ over devices of max(bytes read / bandwidth, operations / arithmetic peak)
-
-as every layer needs the output of the layer before it, and llama.cpp evaluates the parts of a graph one after
-another (ggml_backend_sched_compute_splits in ggml/src/ggml-backend.cpp). Between two devices, one vector of
-the model's width is copied for each token: some 32 kB for a 70B model, microseconds on any bus. It is left
-out. This holds for batches of fewer than 32 tokens; for longer ones llama.cpp copies weights from the host to
-the GPU. A batch that verifies a draft is shorter.
+A model that lies on several devices takes the sum of their times, as every layer needs the output of the
+layer before it, and llama.cpp evaluates the parts of a graph one after another
+(ggml_backend_sched_compute_splits in ggml/src/ggml-backend.cpp). This holds for batches of fewer than 32
+tokens; for longer ones llama.cpp copies weights from the host to the GPU. A batch that verifies a draft is
+shorter.
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggufspec.forecast.costs.curve import CostCurve, MeasuredOn, Point
+from ggufspec.forecast.costs.efficiency import ON_GPU, ON_HOST, Efficiency
 from ggufspec.forecast.costs.experts import needed_share
 from ggufspec.stats import Estimate
 from ggufspec.units import parse_quantity
@@ -40,6 +39,10 @@ class Shape:
         kv_bytes: what every earlier token of the context adds to read.
         flops: floating-point operations per token, without attention over the context.
         kv_flops: those that every earlier token adds.
+        layers: whose attention is computed here.
+        expert_layers: whose experts are computed here.
+        visits: how often an evaluation comes here from another device.
+        outputs: tokens of the vocabulary, if their logits are computed here.
     """
 
     weight_bytes: float
@@ -49,6 +52,10 @@ class Shape:
     kv_flops: float = 0.0
     used_share: float = 1.0
     needed_shares: tuple[float, ...] = ()
+    layers: int = 0
+    expert_layers: int = 0
+    visits: int = 0
+    outputs: int = 0
 
     def read_bytes(self, tokens: int, depth: float) -> float:
         """Return what a batch reads: weights once, and those of all experts that its tokens are sent to."""
@@ -74,9 +81,14 @@ class Shape:
 
 
 def seconds(shape: Shape, device: DevicePeaks, tokens: int, depth: float) -> float:
-    """Return the least time that a batch can take on a device."""
-    reading = shape.read_bytes(tokens, depth) / device.bandwidth
-    return max(reading, shape.computed_flops(tokens, depth) / device.flops)
+    """Return the time of a batch on a device."""
+    pace = device.efficiency
+    bandwidth = pace.bandwidth_share * device.bandwidth
+    reading = shape.read_bytes(tokens, depth) / bandwidth
+    further = (tokens - 1) * pace.token_share * shape.active_bytes / bandwidth
+    fixed = shape.layers * pace.layer_s + shape.expert_layers * pace.experts_s
+    fixed += shape.visits * pace.handover_s
+    return max(reading + further, shape.computed_flops(tokens, depth) / device.flops) + fixed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +100,14 @@ class ModelPart:
 
 
 def seconds_of_parts(parts: Sequence[ModelPart], tokens: int, depth: float) -> float:
-    """Return the least time that a batch can take on all devices that a model lies on, one after another."""
+    """Return the time of a batch on all devices that a model lies on, one after another."""
     return sum(seconds(part.shape, part.device, tokens, depth) for part in parts)
+
+
+def step_seconds(drafter: Sequence[ModelPart], depth: float) -> float:
+    """Return the time in which a drafter proposes one token."""
+    choosing = sum(part.shape.outputs * part.device.efficiency.choice_s for part in drafter)
+    return seconds_of_parts(drafter, 1, depth) + choosing
 
 
 def roofline_of_parts(
@@ -101,10 +119,7 @@ def roofline_of_parts(
     overhead_s: float = 0.0,
     measured_on: MeasuredOn | None = None,
 ) -> CostCurve:
-    """Return the curve that the devices' peaks allow at best, without intervals; no program reaches them.
-
-    What both models reach of them in practice cancels in speed-ups as far as it is the same for both. A
-    small drafter reaches less: starting its kernels takes as long as running them.
+    """Return the curve that follows from headers and the devices' peaks.
 
     Args:
         target: the target's parts, one for each device.
@@ -115,23 +130,17 @@ def roofline_of_parts(
         measured_on: what to say that the curve is of.
     """
 
-    def points(parts: Sequence[ModelPart] | None, most: int) -> tuple[Point, ...]:
-        if parts is None:
-            return ()
-        return tuple(
-            Point(
-                tokens=n,
-                depth=depth,
-                seconds=Estimate.around(seconds_of_parts(parts, n, depth)),
-            )
-            for depth in depths
-            for n in range(1, most + 1)
-        )
+    def point(tokens: int, depth: int, seconds: float) -> Point:
+        return Point(tokens=tokens, depth=depth, seconds=Estimate.around(seconds))
+
+    def batches(parts: Sequence[ModelPart]) -> tuple[Point, ...]:
+        sizes = range(1, most_tokens + 1)
+        return tuple(point(n, depth, seconds_of_parts(parts, n, depth)) for depth in depths for n in sizes)
 
     return CostCurve(
-        verify=points(target, most_tokens),
-        draft=points(drafter, 1),
-        absorb=points(drafter, most_tokens),
+        verify=batches(target),
+        draft=tuple(point(1, depth, step_seconds(drafter, depth)) for depth in depths) if drafter else (),
+        absorb=batches(drafter) if drafter else (),
         overhead_s=Estimate.around(overhead_s),
         measured_on=measured_on,
     )
@@ -145,10 +154,19 @@ class DevicePeaks:
     bandwidth: float
     flops: float
     source: str
+    efficiency: Efficiency
 
 
-def _device(name: str, gigabytes: float, teraflops: float, source: str) -> DevicePeaks:
-    return DevicePeaks(name=name, bandwidth=gigabytes * 1e9, flops=teraflops * 1e12, source=source)
+def _device(
+    name: str, gigabytes: float, teraflops: float, source: str, efficiency: Efficiency = ON_GPU
+) -> DevicePeaks:
+    return DevicePeaks(
+        name=name,
+        bandwidth=gigabytes * 1e9,
+        flops=teraflops * 1e12,
+        source=source,
+        efficiency=efficiency,
+    )
 
 
 DEVICES = {
@@ -166,14 +184,13 @@ DEVICES = {
         "rx-7900-xtx": ("AMD Radeon RX 7900 XTX", 960, 122.8, "AMD product page: half precision"),
         "m1-max": ("Apple M1 Max, 32 GPU cores", 400, 10.4, "Apple newsroom, October 2021"),
         "m1-ultra": ("Apple M1 Ultra, 64 GPU cores", 800, 21, "Apple newsroom, March 2022"),
+    }.items()
+} | {
+    key: _device(*row, efficiency=ON_HOST)
+    for key, row in {
         "epyc-9654": ("AMD EPYC 9654, 12 × DDR5-4800", 460.8, 7.4, "AMD product page: 96 cores, 2.4 GHz"),
         "ryzen-7950x": ("AMD Ryzen 9 7950X, DDR5-5200", 83.2, 2.3, "AMD product page: 16 cores, 4.5 GHz"),
-        "core-13900k": (
-            "Intel Core i9-13900K, DDR5-5600",
-            89.6,
-            1.3,
-            "Intel ARK: 8P 3 GHz, 16E 2.2 GHz",
-        ),
+        "core-13900k": ("Intel Core i9-13900K, DDR5-5600", 89.6, 1.3, "Intel ARK: 8P 3 GHz, 16E 2.2 GHz"),
     }.items()
 }
 """What ``ggufspec whatif --machine`` knows by name: memory bandwidth, and dense arithmetic.
@@ -184,10 +201,11 @@ multiply-add), 16 for Intel's efficient cores.
 """
 
 
-def find_device(text: str) -> DevicePeaks:
+def find_device(text: str, efficiency: Efficiency = ON_GPU) -> DevicePeaks:
     """Return a machine by its name in ``DEVICES``, or by its memory bandwidth alone: ``60G``.
 
-    Of a machine given by its bandwidth, the arithmetic is not counted: its time is that of reading.
+    Of a machine given by its bandwidth, the arithmetic is not counted: its time is that of reading. Its
+    ``efficiency`` is that of a GPU, unless it is known to be a processor.
 
     Raises:
         ValueError: no machine has this name.
@@ -198,7 +216,9 @@ def find_device(text: str) -> DevicePeaks:
         bandwidth = parse_quantity(text)
     except ValueError:
         raise ValueError(f"unknown machine: {text!r}; known are {', '.join(DEVICES)}") from None
-    return DevicePeaks(name="as given", bandwidth=bandwidth, flops=math.inf, source="as given")
+    return DevicePeaks(
+        name="as given", bandwidth=bandwidth, flops=math.inf, source="as given", efficiency=efficiency
+    )
 
 
 def match_device(name: str) -> str | None:

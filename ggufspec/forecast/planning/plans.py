@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ggufspec import machine
-from ggufspec.domain import CacheTypes, Chain, ModelRun, Offload, Pair
+from ggufspec.domain import CacheTypes, Chain, Estimate, ModelRun, Offload, Pair
 from ggufspec.errors import GgufspecError, NetworkError
 from ggufspec.forecast import costs, profiles
-from ggufspec.forecast.whatif import MachineMemory, Machines, PlacedPair, Places, parts_of, roofline_rate
+from ggufspec.forecast.whatif import MachineMemory, Machines, PlacedPair, Places, forecast_rate, parts_of
 from ggufspec.llama.install import installs
 from ggufspec.llama.rpc import workers
 from ggufspec.modelfiles import choosing, gguf, hub, memory
@@ -44,11 +44,11 @@ class Planned:
         vram_bytes: the memory of the GPUs, together or of each; empty if there is no GPU.
         reserve_bytes: what is left free of it.
         gpus: the GPUs that were detected; empty if their memory was given.
-        rates: tokens/s of the target alone for each plan, with a full context, estimated by rooflines.
+        rates: tokens/s of the target alone for each plan, with a full context, forecast from headers.
             Empty without machines; None where layers stay on a CPU that is not known.
-        places: the fastest places that fit, by roofline, for each of ``PLACED_SIZES``; empty without
+        places: the fastest places that fit, by forecast, for each of ``PLACED_SIZES``; empty without
             machines or memory, and where places were asked for.
-        notes: what the rooflines are computed for, as sentences.
+        notes: what the forecasts are computed for, as sentences.
     """
 
     pair: Pair
@@ -61,7 +61,7 @@ class Planned:
     vram_bytes: tuple[int, ...]
     reserve_bytes: int
     gpus: tuple[machine.Gpu, ...] = ()
-    rates: tuple[float | None, ...] = ()
+    rates: tuple[Estimate | None, ...] = ()
     places: tuple[Places, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -74,8 +74,8 @@ class Planned:
         """Whether a plan fits; None if there is no GPU."""
         return memory.fits(plan, self.vram_bytes, self.reserve_bytes) if self.vram_bytes else None
 
-    def rate(self, plan: MemoryPlan) -> float | None:
-        """Return the estimated tokens/s with a plan; None if they are not known."""
+    def rate(self, plan: MemoryPlan) -> Estimate | None:
+        """Return the forecast tokens/s with a plan; None if they are not known."""
         return self.rates[plan.target.gpu_layers] if self.rates else None
 
 
@@ -113,7 +113,7 @@ def plan(asked: PlanOptions) -> Planned:
         offload = Offload(
             target=ModelRun(layers=only(asked.ngl), cpu_moe=only(asked.cpu_moe), caches=target_caches),
             drafter=ModelRun(layers=only(asked.ngld), cpu_moe=only(asked.draft_cpu_moe), caches=draft_caches),
-            tensor_split=asked.tensor_split or (),
+            tensor_split=only(asked.tensor_split) or (),
             rpc=asked.rpcs[0],
         )
     planned = plan_pair(
@@ -240,16 +240,16 @@ def _sizes(vram: Size | Sequence[Size]) -> tuple[int, ...]:
 
 def _rates(
     card: gguf.ModelCard, count: int, offload: Offload, machines: Machines, settings: memory.MemorySettings
-) -> tuple[float | None, ...]:
-    """Return the estimated tokens/s for each number of layers on the GPU; None where a machine is missing."""
+) -> tuple[Estimate | None, ...]:
+    """Return the forecast tokens/s for each number of layers on the GPU; None where a machine is missing."""
 
-    def rate(layers: int) -> float | None:
+    def rate(layers: int) -> Estimate | None:
         placed = offload.with_layers(layers)
         try:
             parts = parts_of(card, placed, machines, depth=settings.context, settings=settings)
         except ValueError:  # layers on a host that is not known
             return None
-        return roofline_rate(parts, settings.context)
+        return forecast_rate(parts, settings.context)
 
     return tuple(map(rate, range(count)))
 
@@ -301,7 +301,7 @@ class PairFit:
         max_layers: how many the target has, with its output.
         quant: the largest quant of the target's repository that fits completely.
         quant_bytes: the size of its files.
-        rate: tokens/s of the target alone, estimated by the machine's roofline.
+        rate: tokens/s of the target alone, forecast from headers and the machine's peaks.
         in_cache: whether the processor's cache can hold what is read for a token; there is no rate then.
         error: why anything is not known.
         is_unreachable: whether that is the network.
@@ -315,7 +315,7 @@ class PairFit:
     max_layers: int | None = None
     quant: str | None = None
     quant_bytes: int | None = None
-    rate: float | None = None
+    rate: Estimate | None = None
     in_cache: bool = False
     error: str | None = None
     is_unreachable: bool = False

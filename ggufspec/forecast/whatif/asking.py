@@ -15,15 +15,15 @@ from ggufspec.forecast.whatif.cost_sources import (
     choose_machines,
     compute_costs,
     costs_like,
+    costs_of_pair,
     costs_of_rates,
     describe_experts,
     load_profile,
     read_two_cards,
-    roofline_of_pair,
 )
 from ggufspec.forecast.whatif.outlooks import Network, WhatIfProjection, best as fastest, outlook
 from ggufspec.forecast.whatif.places import MachineMemory, PlacedPair
-from ggufspec.modelfiles import choosing, hub, memory
+from ggufspec.modelfiles import choosing, gguf, hub, memory
 from ggufspec.options import WhatIfOptions, only, takes
 
 
@@ -125,7 +125,7 @@ def _at_fastest_places(
             "--vram searches the places for one user: leave out --ngl, --ngld, --n-cpu-moe, --rtt"
         )
     assert asked.vram is not None
-    access, split = hub.Access.of(asked), asked.tensor_split or ()
+    access, split = hub.Access.of(asked), only(asked.tensor_split) or ()
     n_gpus = len(asked.vram) if len(asked.vram) > 1 else len(split)
     machines = choose_machines(asked.machine, asked.host, asked.bandwidth, asked.flops, n_gpus=n_gpus)
     names = asked.pair, only(asked.target), only(asked.draft_model)
@@ -133,7 +133,11 @@ def _at_fastest_places(
     pair = PlacedPair(
         target=target,
         draft=draft,
-        settings=memory.MemorySettings(context=max(depth, _LEAST_CONTEXT), n_draft=max(sizes)),
+        settings=memory.MemorySettings(
+            context=max(depth, _LEAST_CONTEXT),
+            n_draft=max(sizes),
+            projector_bytes=gguf.projector_bytes(only(asked.mmproj)),
+        ),
         offload=Offload(tensor_split=split),
         machines=machines,
         room=MachineMemory(vram_bytes=asked.vram, host_bytes=asked.ram, reserve_bytes=asked.reserve),
@@ -146,7 +150,7 @@ def _at_fastest_places(
     overhead_s, program = asked.overhead / 1000, Program(asked.program)
     rate = units.format_rate(1 / alone.round_s)
     curves = {
-        place.n_max: roofline_of_pair(
+        place.n_max: costs_of_pair(
             cards,
             place.offload,
             machines,
@@ -170,7 +174,7 @@ def _at_fastest_places(
             for acceptance in acceptances
             for place in places
         ),
-        costs=CostSource.ROOFLINE,
+        costs=CostSource.HEADERS,
         notes=(
             *machines.notes,
             *describe_experts(target),
@@ -198,7 +202,7 @@ def _find_costs(
     offload = Offload(
         target=ModelRun(layers=only(asked.ngl), cpu_moe=only(asked.cpu_moe)),
         drafter=ModelRun(layers=only(asked.ngld), cpu_moe=only(asked.draft_cpu_moe)),
-        tensor_split=asked.tensor_split or (),
+        tensor_split=only(asked.tensor_split) or (),
     )
     if asked.rtt is not None and asked.flops:
         raise ValueError("with --rtt, --bandwidth is that of the network: name the machine with --machine")

@@ -40,9 +40,13 @@ class CostSource(StrEnum):
     """Where the costs of a projection come from."""
 
     RATES = "rates"  # tokens/s that were given
-    ROOFLINE = "roofline"  # headers and the peaks of machines: tokens/s are estimates
+    HEADERS = "headers"  # and the peaks of machines: tokens/s are estimates
     PROFILE = "profile"  # measured by ``tune``
     BUNDLE = "bundle"  # measured by ``tune`` on the machine of a bundle
+
+    def estimate(self, value: float, figure: costs.PublishedFigure) -> Estimate:
+        """Return a figure of a projection, with an interval where published ones say how far off it is."""
+        return costs.with_interval(value, figure) if self is CostSource.HEADERS else Estimate.around(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,8 +202,15 @@ def choose_machines(
         GgufspecError: no such machine is known.
     """
     if machine is None and bandwidth and flops:
-        peaks = DevicePeaks(name="as given", bandwidth=bandwidth, flops=flops, source="the command line")
-        return Machines.of((peaks,), None if host is None else costs.find_device(host), n_gpus=n_gpus)
+        peaks = DevicePeaks(
+            name="as given",
+            bandwidth=bandwidth,
+            flops=flops,
+            source="the command line",
+            efficiency=costs.ON_GPU,
+        )
+        computer = None if host is None else costs.find_device(host, costs.ON_HOST)
+        return Machines.of((peaks,), computer, n_gpus=n_gpus)
     if machine is None or bandwidth or flops:
         raise ValueError(
             "costs are missing: use --target-tps and --drafter-tps, or --machine, or --bandwidth and --flops,"
@@ -219,13 +230,13 @@ def compute_costs(
     overhead_s: float,
     users: int,
 ) -> Costs:
-    """Return the roofline of a pair that lies on the given machines.
+    """Return the costs of a pair that lies on the given machines, from its headers.
 
     For several users it has the shallowest depth, too: each of them reads a context of its own.
     """
     target, draft = read_two_cards(choosing.choose_pair(*names, access), access)
     return Costs(
-        curve=roofline_of_pair(
+        curve=costs_of_pair(
             (target, draft),
             offload,
             machines,
@@ -233,13 +244,13 @@ def compute_costs(
             depths=(depth,) if users == 1 else tuple(sorted({0, depth})),
             overhead_s=overhead_s,
         ),
-        source=CostSource.ROOFLINE,
+        source=CostSource.HEADERS,
         notes=(*machines.notes, *describe_experts(target)),
         token_bytes=bytes_of_token(target.n_embd, target.vocabulary.n_tokens),
     )
 
 
-def roofline_of_pair(
+def costs_of_pair(
     cards: tuple[ModelCard, ModelCard],
     offload: Offload,
     machines: Machines,
@@ -248,7 +259,7 @@ def roofline_of_pair(
     depths: tuple[int, ...],
     overhead_s: float = 0.0,
 ) -> CostCurve:
-    """Return the roofline of a pair at its places; a mixture's experts are as counted, where they were."""
+    """Return the costs of a pair at its places; a mixture's experts are as counted, where they were."""
     target, draft = cards
     parts = partial(parts_of, machines=machines, depth=depths[-1])
     return costs.roofline_of_parts(

@@ -50,7 +50,7 @@ class Places:
         n_max: γ; 0 is the target alone.
         offload: the places.
         plan: the memory.
-        round_s: seconds of a round by roofline: γ tokens drafted and verified; with γ = 0 of a token.
+        round_s: forecast seconds of a round: γ tokens drafted and verified; with γ = 0 of a token.
     """
 
     n_max: int
@@ -165,7 +165,7 @@ class PlacedPair:
             yield tuple(map(float, self.room.vram_bytes))
 
     def round_seconds(self, offload: Offload) -> Callable[[int], float]:
-        """Return what tells the seconds of a round by roofline, for each γ; 0 is the target alone."""
+        """Return what forecasts the seconds of a round for each γ; 0 is the target alone."""
 
         def parts(
             card: ModelCard, placed: Offload, experts: ExpertUse | None = None
@@ -182,7 +182,7 @@ class PlacedPair:
             if not size:
                 return verifying_s
             # a drafter reads what was verified again, as llama-server's and the simple program's do
-            drafting_s = size * costs.seconds_of_parts(drafter, 1, self.depth)
+            drafting_s = size * costs.step_seconds(drafter, self.depth)
             return verifying_s + drafting_s + costs.seconds_of_parts(drafter, size + 1, self.depth)
 
         return seconds

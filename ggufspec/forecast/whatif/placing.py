@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ggufspec import units
-from ggufspec.domain import CacheTypes, Offload
+from ggufspec.domain import CacheTypes, Estimate, Offload
 from ggufspec.forecast import costs
 from ggufspec.forecast.costs import DevicePeaks, ExpertUse, ModelPart, Shape
 from ggufspec.modelfiles import memory
@@ -42,7 +42,7 @@ def shape(
         experts: how many experts batches need, where that was traced.
     """
     settings = _settings(depth, caches)
-    return _shape_of(card, _read_tensors(card), _layers(card), settings, experts)
+    return _shape_of(card, _read_tensors(card), _layers(card), settings, experts, visits=0)
 
 
 def shapes_by_device(
@@ -73,10 +73,27 @@ def shapes_by_device(
     layers: dict[int | None, list[int]] = {}
     for layer in _layers(card):
         layers.setdefault(distribution.caches[layer], []).append(layer)
+    devices = dict.fromkeys((*layers, *held))
+
+    first = next(iter(devices), None)
+
+    def visits(device: int | None) -> int:
+        """Return how often an evaluation comes from another device: once, and for experts of its layers."""
+        held_here = {expert_layer(tensor.name) for tensor in held.get(device, ())}  # None is no expert
+        of_others = held_here - {None, *layers.get(device, ())}
+        return len(of_others) + (device != first and None in held_here)
+
     return {
-        device: _shape_of(card, held.get(device, ()), layers.get(device, ()), settings, experts)
-        for device in dict.fromkeys((*layers, *held))
+        device: _shape_of(
+            card, held.get(device, ()), layers.get(device, ()), settings, experts, visits=visits(device)
+        )
+        for device in devices
     }
+
+
+def _makes_logits(tensor: Tensor) -> bool:
+    """Whether a tensor that is read is the output, or the embedding that serves for it."""
+    return tensor.name in {_OUTPUT, _EMBEDDING}
 
 
 def _settings(depth: int, caches: CacheTypes) -> MemorySettings:
@@ -107,6 +124,8 @@ def _shape_of(
     layers: Sequence[int],
     settings: MemorySettings,
     use: ExpertUse | None,
+    *,
+    visits: int,
 ) -> Shape:
     """Return the shape of some tensors, and of the caches and the attention of some layers."""
     experts = [tensor for tensor in read if expert_layer(tensor.name) is not None]
@@ -126,6 +145,10 @@ def _shape_of(
         kv_flops=sum(2 * card.n_heads[layer] * (card.key_length + card.value_length) for layer in layers),
         used_share=share if experts else 1.0,
         needed_shares=use.shares(expert_bytes) if use is not None else (),
+        layers=len(layers),
+        expert_layers=len(expert_bytes),
+        visits=visits,
+        outputs=card.vocabulary.n_tokens if any(map(_makes_logits, read)) else 0,
     )
 
 
@@ -149,7 +172,8 @@ class Machines:
             ValueError: a machine is not known, or there are several and layers are not split over as many.
         """
         peaks = tuple(costs.find_device(name.strip()) for name in gpus.split(","))
-        return cls.of(peaks, None if host is None else costs.find_device(host), n_gpus=n_gpus)
+        computer = None if host is None else costs.find_device(host, costs.ON_HOST)
+        return cls.of(peaks, computer, n_gpus=n_gpus)
 
     @classmethod
     def of(cls, gpus: tuple[DevicePeaks, ...], host: DevicePeaks | None, *, n_gpus: int) -> Machines:
@@ -165,7 +189,7 @@ class Machines:
         return (
             *(f"computed for {description}" for description in named),
             *((f"layers on the CPU: {describe_device(self.host)}",) if self.host else ()),
-            "note: tokens/s are estimated by a roofline, from the peak rates of these machines; not measured",
+            "note: tokens/s are forecast from these machines' peak rates and what llama.cpp reaches of such",
         )
 
 
@@ -216,10 +240,8 @@ def parts_of(
     return tuple(parts())
 
 
-def roofline_rate(parts: tuple[ModelPart, ...], depth: int) -> float:
-    """Return the tokens/s of a model without drafting, estimated by a roofline.
-
-    The inverse of the sum of all parts' least times for one token; the formula and its source are in
-    ``costs.roofline``.
-    """
-    return 1 / costs.seconds_of_parts(parts, 1, depth)
+def forecast_rate(parts: Sequence[ModelPart], depth: int) -> Estimate:
+    """Return the tokens/s of a model without drafting."""
+    on_host = any(part.device.efficiency == costs.ON_HOST for part in parts)
+    figure = costs.PublishedFigure.ON_HOST if on_host else costs.PublishedFigure.ON_GPU
+    return costs.with_interval(1 / costs.seconds_of_parts(parts, 1, depth), figure)

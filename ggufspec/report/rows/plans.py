@@ -9,6 +9,7 @@ from ggufspec import units
 from ggufspec.analysis import models_of
 from ggufspec.domain import Estimate
 from ggufspec.forecast import Forecast
+from ggufspec.forecast.costs import PublishedFigure
 from ggufspec.forecast.whatif import Steady
 from ggufspec.report.columns import Row, column, shown
 from ggufspec.report.rows.benches import BenchArm, SettingsRow, SummaryRow, two_digits
@@ -94,7 +95,7 @@ class ProspectRow(Row):
 
 
 class OutlookRow(Row):
-    """What drafting would do at a γ and an acceptance; with ``roofline``, tokens/s are estimates."""
+    """What drafting would do at a γ and an acceptance; costs from ``headers`` have 90 % intervals."""
 
     draft: int = column("γ", of="projection.n_max")
     alpha: float | None = column(
@@ -105,8 +106,16 @@ class OutlookRow(Row):
     )
     accept_rate: float = column("accepted", units.format_percent, of="projection.accept_rate")
     mean_accepted_length: float = column("tokens/round", two_digits, of="projection.mean_accepted_length")
-    tokens_per_s: float = column("tokens/s", units.format_rate, of="projection.tokens_per_s")
-    speedup: float = column("speed-up", units.format_factor, of="projection.speedup")
+    tokens_per_s: Estimate = column(
+        "tokens/s",
+        units.format_rate,
+        of=lambda item: item["costs"].estimate(item["projection"].tokens_per_s, PublishedFigure.DRAFTING),
+    )
+    speedup: Estimate = column(
+        "speed-up",
+        units.format_factor,
+        of=lambda item: item["costs"].estimate(item["projection"].speedup, PublishedFigure.SPEEDUP),
+    )
     break_even_accept_rate: float = column(
         "break-even", break_even, of="projection.break_even_accept_rate", help=_ACCEPTANCE
     )
@@ -162,10 +171,10 @@ class PlanRow(Row):
     gpu_bytes: int = column("GPU", units.format_bytes, of="plan.gpu_bytes")
     host_bytes: int = column("host", units.format_bytes, of="plan.host_bytes")
     fits: bool | None = column(help="Null where the GPU's memory is not known.")
-    roofline_tps: float | None = column(
-        "estimated tokens/s",
+    forecast_tps: Estimate | None = column(
+        "forecast tokens/s",
         units.format_rate,
-        help="Of the target without drafting, from peak rates; null without machines.",
+        help="Of the target without drafting, with a 90 % interval; null without machines.",
     )
     target_gpu_weights_bytes: int = column(of="plan.target.gpu.weights")
     target_gpu_cache_bytes: int = column(of="plan.target.gpu.cache")
@@ -184,7 +193,7 @@ class PlanRow(Row):
 def list_plans(planned: Planned) -> Iterator[Mapping[str, object]]:
     """Yield the plan for each number of the target's layers."""
     for plan in planned.plans:
-        yield {"plan": plan, "fits": planned.fits(plan), "roofline_tps": planned.rate(plan)}
+        yield {"plan": plan, "fits": planned.fits(plan), "forecast_tps": planned.rate(plan)}
 
 
 class PlaceRow(Row):
@@ -195,7 +204,7 @@ class PlaceRow(Row):
     gpu_bytes: int = column("GPU", units.format_bytes, of="plan.gpu_bytes")
     host_bytes: int = column("host", units.format_bytes, of="plan.host_bytes")
     round_s: float = column(
-        "a round", lambda seconds: f"{units.format_number(seconds * 1000)} ms", help="At least, by roofline."
+        "a round", lambda seconds: f"{units.format_number(seconds * 1000)} ms", help="By forecast."
     )
 
 

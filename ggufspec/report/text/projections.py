@@ -12,6 +12,7 @@ from ggufspec import units
 from ggufspec.domain import Estimate
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import whatif
+from ggufspec.forecast.costs import PublishedFigure
 from ggufspec.forecast.planning import Planned
 from ggufspec.forecast.whatif import (
     Acceptance,
@@ -90,7 +91,7 @@ def surface(answer: WhatIf, output: str = "md") -> str:
     """Return a table over γ for one acceptance, or over both for several, with the best γ and break-even.
 
     Args:
-        answer: the projections; those from a roofline are marked as such.
+        answer: the projections; those from headers are marked as such.
         output: ``md``, or ``table`` for the terminal, where the best γ comes first.
     """
     outlooks = answer.projections
@@ -98,7 +99,7 @@ def surface(answer: WhatIf, output: str = "md") -> str:
     if len(acceptances) == 1:
         items = ({"projection": outlook, "costs": answer.costs} for outlook in outlooks)
         layout = _OUTLOOKS.without("places") if outlooks[0].places is None else _OUTLOOKS
-        table, verdict = tables.render(layout.fill(items), output), _best(outlooks)
+        table, verdict = tables.render(layout.fill(items), output), _best(outlooks, answer.costs)
     else:
         table, verdict = _over_both(outlooks, acceptances, output), _best_each(outlooks, acceptances)
     verdict = f"{verdict}\n{_reading(acceptances[0])}"
@@ -106,8 +107,11 @@ def surface(answer: WhatIf, output: str = "md") -> str:
         verdict += (
             f"\nTokens/s are of all {outlooks[0].users} users together, beside as many of the target alone."
         )
-    if answer.costs is CostSource.ROOFLINE:
-        verdict += "\nRoofline: tokens/s are estimated from peak rates, not measured."
+    if answer.costs is CostSource.HEADERS:
+        verdict += (
+            "\nForecast from headers and peak rates, not measured: nine of ten such figures are within the "
+            "ranges."
+        )
     first, second = (verdict, table) if output == tables.TERMINAL else (table, verdict)
     return f"{first}\n\n{second}\n{_patterns([found.places for found in outlooks if found.places])}"
 
@@ -132,19 +136,17 @@ def _over_both(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Accep
     return tables.grid(header, rows, output)
 
 
-def _best(outlooks: Sequence[WhatIfProjection]) -> str:
+def _best(outlooks: Sequence[WhatIfProjection], source: CostSource) -> str:
     top = whatif.best(outlooks)
+    reached = _with_range(source.estimate(top.speedup, PublishedFigure.SPEEDUP))
     if top.speedup > 1:
-        return (
-            f"Best: γ = {top.n_max}, {units.format_factor(top.speedup)}. "
-            "Break-even: the acceptance rate above which drafting pays."
-        )
+        return f"Best: γ = {top.n_max}, {reached}. Break-even: the acceptance rate above which drafting pays."
     easiest = min(outlooks, key=lambda outlook: outlook.break_even_accept_rate)
     if easiest.break_even_accept_rate > 1:
         return "By this projection, drafting would not pay: at these costs no acceptance rate is high enough."
     return (
         f"By this projection, drafting would not pay: γ = {top.n_max} comes closest with "
-        f"{units.format_factor(top.speedup)}. γ = {easiest.n_max} would pay above an acceptance rate of "
+        f"{reached}. γ = {easiest.n_max} would pay above an acceptance rate of "
         f"{break_even(easiest.break_even_accept_rate)}."
     )
 
@@ -189,7 +191,7 @@ _MOST_ROWS = 20_000  # of a table for programs: a frame of more takes hundreds o
 
 _MOST_PLANS = 16  # besides the last one and the one that is asked for
 _DEVICES = TableLayout(row=DeviceRow, names=("name", "weights", "cache", "compute", "total"))
-_PLANS = TableLayout(row=PlanRow, names=("requested_ngl", "gpu_bytes", "host_bytes", "fits", "roofline_tps"))
+_PLANS = TableLayout(row=PlanRow, names=("requested_ngl", "gpu_bytes", "host_bytes", "fits", "forecast_tps"))
 _PLACES = TableLayout(row=PlaceRow, names=("draft", "words", "gpu_bytes", "host_bytes", "round_s"))
 
 
@@ -254,7 +256,7 @@ def _places(planned: Planned, output: str) -> str:
     if not planned.places:
         return ""
     table = tables.render(_PLACES.fill(planned.places), output)
-    return f"\nThe fastest places that fit, by roofline:\n\n{table}\n{_patterns(planned.places)}"
+    return f"\nThe fastest places that fit, by forecast:\n\n{table}\n{_patterns(planned.places)}"
 
 
 def _patterns(places: Sequence[Places]) -> str:
