@@ -93,9 +93,11 @@ def check_finite(name: str, value: object) -> None:
         for field, part in vars(value).items():
             check_finite(field, part)
 
-    for number in value if isinstance(value, tuple) else (value,):
-        if isinstance(number, Real) and not math.isfinite(number):
-            raise GgufspecError(f"{name} is {number}", f"give a finite number for {name}, or leave it out")
+    if isinstance(value, tuple):
+        for part in value:
+            check_finite(name, part)
+    elif isinstance(value, Real) and not math.isfinite(value):
+        raise GgufspecError(f"{name} is {value}", f"give a finite number for {name}, or leave it out")
 
 
 def check_options(function: str, options: Iterable[str], names: Collection[str]) -> None:

@@ -62,7 +62,9 @@ def _of_kind(kind: kinds.Kind) -> st.SearchStrategy[Any]:
         kinds.PerSecond: st.floats(1e3, 1e21),
         kinds.AcceptanceText: _texts,
         kinds.Numbers: st.lists(st.floats(1e-6, 1e6), min_size=1).map(tuple),
-        kinds.Proportions: st.lists(st.floats(0, 1e8), min_size=1).filter(any).map(tuple),
+        kinds.Splits: st.lists(
+            st.lists(st.floats(0, 1e8), min_size=2).filter(any).map(tuple), min_size=1, unique=True
+        ).map(tuple),
         kinds.FilePath: st.just(Path(__file__))
         if isinstance(kind, kinds.FilePath) and kind.exists
         else _words.map(lambda word: Path(f"{word}.gguf")),

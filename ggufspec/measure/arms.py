@@ -13,7 +13,7 @@ from ggufspec.measure import texts, traffic
 from ggufspec.measure.configured import choose_sampling
 from ggufspec.measure.models import ChosenModels, with_pairs_drafting
 from ggufspec.measure.programs import ChosenEngine
-from ggufspec.measure.sweep import Sweep, distinct_layers
+from ggufspec.measure.sweep import Sweep, distinct_layers, sizes
 from ggufspec.measure.texts import BenchTexts
 from ggufspec.options import BenchOptions
 
@@ -29,9 +29,16 @@ class PlannedArms:
 
 
 def plan_arms(
-    request: BenchOptions, models: ChosenModels, engine: ChosenEngine, read: BenchTexts
+    request: BenchOptions, models: ChosenModels, engine: ChosenEngine, read: BenchTexts, *, simulated: bool
 ) -> PlannedArms:
     """Combine the values of all axes, without those that nothing could run or that are the same.
+
+    Args:
+        request: the options of the bench.
+        models: what is measured.
+        engine: with what.
+        read: on what.
+        simulated: whether places are forecast for a GPU that is not here.
 
     Raises:
         GgufspecError: a method drafts at no draft size, an argument is refused, or the context is too small
@@ -74,16 +81,19 @@ def plan_arms(
         traffics=tuple(traffic.plan_traffics(request, read.sent, read.recording)) or (None,),
         askings=request.askings,
     )
+    has_gpu = any(install.gpu is not False for install in engine.installs) or any(request.rpcs)
+    placed = sweep if has_gpu or simulated else sweep.on_processor
     return PlannedArms(
-        sweep=sweep,
+        sweep=placed,
         notes=(
+            *_describe_same_places(sweep, placed),
             *never_drafting_notes,
             *_describe_lowered_sizes(sweep),
             *_describe_refused_p_mins(sweep),
             *without_p_min,
             *_describe_unsampled_drafts(sweep),
-            *_describe_same_layers(sweep),
-            *_describe_same_experts(sweep),
+            *_describe_same_layers(placed),
+            *_describe_same_experts(placed),
             *_describe_missing_drafter(sweep),
             *traffic.describe([sent for sent in sweep.traffics if sent is not None], sweep.ways),
             *traffic.describe_replay(read.recording, request.n_predict),
@@ -128,6 +138,14 @@ def _check_draft_sizes(request: BenchOptions, ways: tuple[Chain, ...]) -> tuple[
             drafting = Drafting(n_max=max(sizes), method=way.method, first=way.first, ngram=ngram)
             longest = max(longest, longest_draft(drafting))
     return longest, tuple(notes)
+
+
+def _describe_same_places(asked: Sweep, placed: Sweep) -> Iterator[str]:
+    """Yield a note where several places are one, because nothing is on a GPU."""
+    left = sizes(placed)
+    several = [name for name, count in sizes(asked).items() if count > left.get(name, 1)]
+    if several:
+        yield f"places: this llama.cpp has no GPU; all values of {', '.join(several)} are measured as one"
 
 
 def _describe_same_layers(sweep: Sweep) -> Iterator[str]:

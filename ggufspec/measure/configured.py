@@ -35,7 +35,7 @@ def options_of(spec: RunSpec) -> dict[str, Any]:
         "cpu_moe": offload.target.cpu_moe,
         "rpc": ",".join(offload.rpc) or None,
         "fit": None if offload.fit is None else "on" if offload.fit else "off",
-        "tensor_split": offload.tensor_split or None,
+        "tensor_split": (offload.tensor_split,) if offload.tensor_split else None,
         "split_mode": offload.split_mode,
         "main_gpu": offload.main_gpu,
         **_options_of_caches(offload.target.caches, ""),

@@ -385,6 +385,11 @@ def _check_abilities(
         if reports.keys() >= {*rpc}:
             lent = [reports[address] for address in rpc]
             check_devices(request.offload, workers.with_devices(install, lent))
+    if request.fit == "on" and install.gpu is False and () in request.rpcs:
+        raise NoInstallError(
+            f"--fit on: the llama.cpp in {install.root} has no GPU to fit layers to",
+            "leave --fit out, or use a llama.cpp with a GPU: `ggufspec build --backend cuda`",
+        )
     if SplitMode.TENSOR in request.split_modes:
         _refuse_tensor_split(models, install)
     _check_drafters(models, install, engine)

@@ -89,8 +89,12 @@ def describe_servers(servers: RunningServers) -> Build:
     return Build(version=version or None, commit=commit or None, backend=None, path=endpoint.url)
 
 
-def prepare_session(request: BenchOptions) -> Session:
+def prepare_session(request: BenchOptions, *, simulates_gpu: bool = False) -> Session:
     """Turn a request into something that can run, in steps that use what the earlier ones found.
+
+    Args:
+        request: what to measure.
+        simulates_gpu: places are kept apart also where there is no GPU, because one stands in for it.
 
     Raises:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
@@ -102,7 +106,7 @@ def prepare_session(request: BenchOptions) -> Session:
     asked = read_asked(request, models)
     engine = find_engine(request, models, asked.needs)
     texts = read_bench_texts(request, asked, models, engine)
-    arms = plan_arms(request, models, engine, texts)
+    arms = plan_arms(request, models, engine, texts, simulated=simulates_gpu)
     memory = plan_memory(request, models, engine, arms)
     rule = plan_stopping(request, arms)
     runs = plan_runs(request, engine, texts, arms, rule)

@@ -69,8 +69,8 @@ def _axes() -> dict[str, str]:
 class Sweep:
     """Axes, each with the values to try; their product is what gets measured.
 
-    ``targets``, ``target_layers`` and ``target_experts``, ``split_modes``, ``threads``, ``caches``,
-    ``ubatches``, ``runtimes``, ``traffics``, ``rpcs`` (workers, see ``Offload``) and ``askings`` change the
+    ``targets``, ``target_layers`` and ``target_experts``, ``splits``, ``threads``, ``caches``, ``ubatches``,
+    ``runtimes``, ``traffics``, ``rpcs`` (workers, see ``Offload``) and ``askings`` change the
     baseline and make a block each, except for what ``runtimes`` say of drafting; methods, drafters, their
     layers, experts and caches, draft sizes and ``p_mins`` are arms of every block. A method without a drafter
     knows no ``p_min``, and has an arm for each draft size at which it can draft at all. No draft sizes are
@@ -95,6 +95,7 @@ class Sweep:
     draft_experts: tuple[Experts | None, ...] = axis((), "--n-cpu-moe-draft", "draft_cpu_moe")
     """Layers whose experts stay on the processor; none are those of ``offload``, as of ``split_modes``."""
     split_modes: tuple[SplitMode | None, ...] = axis((), "--split-mode", "split_modes")
+    tensor_splits: tuple[tuple[float, ...], ...] = axis((), "--tensor-split", "tensor_split")
     expert_layers: Mapping[ModelFile, int] = field(default_factory=dict)  # 0 of a dense model
     layer_counts: Mapping[ModelFile, int] = field(
         default_factory=dict
@@ -148,6 +149,27 @@ class Sweep:
         """Return the numbers of a target's layers to try whose experts stay on the processor."""
         asked, count = self.target_experts, self.expert_layers.get(target)
         return distinct_layers(asked or (self.offload.target.cpu_moe,), count)
+
+    @property
+    def splits(self) -> tuple[tuple[SplitMode | None, tuple[float, ...]], ...]:
+        """How to split targets over GPUs: each mode with each of the proportions, where these matter."""
+        modes = self.split_modes or (self.offload.split_mode,)
+        shares = self.tensor_splits or (self.offload.tensor_split,)
+        pairs = ((mode, () if mode is SplitMode.NONE else share) for mode, share in product(modes, shares))
+        return tuple(dict.fromkeys(pairs))
+
+    @property
+    def on_processor(self) -> Sweep:
+        """The sweep of a llama.cpp without a GPU, where places are all the same: one of each, 0 if named."""
+        return replace(
+            self,
+            target_layers=_one(self.target_layers),
+            draft_layers=_one(self.draft_layers),
+            target_experts=_one(self.target_experts),
+            draft_experts=_one(self.draft_experts),
+            split_modes=self.split_modes[:1],
+            tensor_splits=self.tensor_splits[:1],
+        )
 
     def draft_experts_of(self, drafter: ModelFile) -> tuple[Experts | None, ...]:
         """Return the same of a drafter."""
@@ -256,7 +278,7 @@ class Sweep:
         target: ModelFile,
         layers: Layers,
         experts: Experts | None,
-        split_mode: SplitMode | None,
+        split: tuple[SplitMode | None, tuple[float, ...]],
         runtime: Runtime,
         caches: CacheTypes | None,
         ubatch: int | None,
@@ -274,7 +296,13 @@ class Sweep:
             n_predict=self.n_predict,
             context=self.context,
             threads=threads,
-            offload=replace(self.offload.target_alone, target=placed, split_mode=split_mode, rpc=rpc),
+            offload=replace(
+                self.offload.target_alone,
+                target=placed,
+                split_mode=split[0],
+                tensor_split=split[1],
+                rpc=rpc,
+            ),
             sampling=self.sampling,
             ubatch=ubatch,
             runtime=runtime,
@@ -312,9 +340,8 @@ class Blocks(Sequence[Block]):
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        splits = sweep.split_modes or (sweep.offload.split_mode,)
         settings = (
-            splits,
+            sweep.splits,
             sweep.base_runtimes(),
             sweep.caches,
             sweep.ubatches,
@@ -358,8 +385,7 @@ class Blocks(Sequence[Block]):
     def n_arms(self) -> Counter[Role]:
         """How many different arms there are; a drafter alone is the same beside every target."""
         sweep, bases = self.sweep, self.sweep.base_runtimes()
-        n_splits = max(1, len(sweep.split_modes))
-        beside_target = n_splits * prod(map(len, (sweep.ubatches, sweep.threads, sweep.askings)))
+        beside_target = prod(map(len, (sweep.splits, sweep.ubatches, sweep.threads, sweep.askings)))
         pairs = [(target, own) for target in sweep.caches for own in sweep.caches_beside(target)]
         alone = sum(sweep.runs_alone(drafter) for drafter, _ in sweep.drafting())
         without_traffic = sum(traffic is None for traffic in sweep.traffics)
@@ -391,6 +417,11 @@ class Blocks(Sequence[Block]):
 
 def _with_drafter(spec: RunSpec, drafter: ModelRun) -> RunSpec:
     return replace(spec, offload=replace(spec.offload, drafter=drafter))
+
+
+def _one(values: tuple[T, ...]) -> tuple[T, ...]:
+    """Return one of some places: none on a GPU, if that is among them."""
+    return tuple(value for value in values if value == 0) or values[:1]
 
 
 def distinct_layers(asked: Sequence[T], count: int | None) -> tuple[T, ...]:

@@ -296,10 +296,11 @@ class ThreadsOption(Options, section="Placement"):
 class SplitOptions(Options, section="GPUs"):
     """What changes how much memory each device needs, besides the numbers of layers."""
 
-    tensor_split: tuple[float, ...] | None = option(
+    tensor_split: tuple[tuple[float, ...], ...] | None = option(
         "--tensor-split -ts",
-        kind=kinds.Proportions(),
-        help="Proportions of the model on the GPUs, such as 3,1.",
+        kind=kinds.Splits(),
+        axis=True,
+        help="Proportions of the model on the GPUs, such as 3,1; several as 3/1,1/1.",
     )
     cpu_moe: tuple[Experts, ...] | None = option(
         "--n-cpu-moe -ncmoe",
@@ -384,7 +385,7 @@ class DeviceOptions(DeviceOption, SplitOptions, RpcOption, section="GPUs"):
             fit=None if self.fit is None else self.fit == "on",
             target=ModelRun(devices=self.devices or (), cpu_moe=only(self.cpu_moe)),
             drafter=ModelRun(devices=self.draft_devices or (), cpu_moe=only(self.draft_cpu_moe)),
-            tensor_split=self.tensor_split or (),
+            tensor_split=only(self.tensor_split) or (),
             split_mode=only(self.split_modes),
             main_gpu=self.main_gpu,
         )
@@ -957,7 +958,7 @@ class DryRunOption(Options, section="Measuring"):
 
 
 class MachineOptions(Options, section="Costs"):
-    """Machines for a forecast from rooflines."""
+    """Machines for a forecast from their peaks."""
 
     machine: str | None = option(
         "--machine",

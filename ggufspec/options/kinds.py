@@ -312,17 +312,28 @@ class Numbers(Joined):
         return numbers
 
 
-class Proportions(Numbers):
-    """Proportions of devices such as ``3,1``."""
+class Splits(Kind):
+    """Proportions of devices such as ``3,1``; several splits as in llama-bench: ``3/1,1/1``."""
 
     placeholder = "PROPORTIONS"
 
-    def parse(self, text: str) -> tuple[float, ...]:
-        """Return the numbers."""
-        numbers = _numbers(text)
-        if not numbers or not all(0 <= number < 1e9 for number in numbers) or not any(numbers):
-            raise ValueError(f"{text!r} is not a list of proportions; example: 3,1")
-        return numbers
+    def parse(self, text: str) -> tuple[tuple[float, ...], ...]:
+        """Return the numbers of each split."""
+        splits = [part.replace("/", ",") for part in text.split(",")] if "/" in text else [text]
+        values = tuple(dict.fromkeys(map(_numbers, splits)))
+        for numbers in values:
+            if not numbers or not all(0 <= number < 1e9 for number in numbers) or not any(numbers):
+                raise ValueError(f"{text!r} is not a list of proportions; examples: 3,1; 3/1,1/1")
+        return values
+
+    def format(self, value: Sequence[Sequence[float]]) -> str:
+        """Return the proportions of one split, or of several."""
+        return ",".join(("," if len(value) == 1 else "/").join(map(str, split)) for split in value)
+
+    def meant(self, value: Any) -> Any:
+        """Return several splits; numbers are one."""
+        is_one = isinstance(value, Sequence) and value and not isinstance(value[0], Sequence)
+        return (tuple(value),) if is_one else value
 
 
 class FilePath(Kind):

@@ -184,7 +184,7 @@ class TuneOptions(
     above temperature 0 without ``draft_sampling``, both ways to choose drafts where the server has them.
     With ``parallel``, the choice is for that many users: it is forecast and measured so.
 
-    On a GPU, a mixture of experts is tried at the places that are fastest by roofline; ``machine`` and
+    On a GPU, a mixture of experts is tried at the places that are fastest by forecast; ``machine`` and
     ``host`` name the machine for that. Without a GPU, they and ``vram`` simulate one, and ``forecast`` says
     what would be fast there.
     """

@@ -54,6 +54,7 @@ class WhatIfOptions(
     groups.SplitOptions,
     groups.MachineOptions,
     groups.MemoryOptions,
+    groups.ProjectorOption,
     groups.DepthOption,
     groups.UsersOption,
     groups.ServerOptions,

@@ -178,10 +178,14 @@ def auto(asked: AutoOptions, sink: Sink = SILENT) -> Configuration:
     deadline = deadline.without_network(since_s, sink, "search for drafters")
     deadline = _fetch(sources, asked, deadline, sink)
     benches.say_reading(identity.unread(sources.models), sink)
-    attempt = find_attempt(sources.tune_options(asked), deadline)
+    request = sources.tune_options(asked)
+    attempt = find_attempt(request, deadline)
     if (finished := attempt.finished) is not None:
         sink.say(f"tuned already: {finished.id}; --fresh tunes again")
         return finished
+    if attempt.outlook is None and looking.has_uncounted_experts(attempt.plan):
+        sink.finish(looking.count_experts(attempt.plan))
+        attempt = find_attempt(request, attempt.plan.deadline)  # at the places that are fastest with these
     plan, outlook = attempt.plan, attempt.outlook
     sink.show(plan.session)
     benches.check_machine(plan.session, sink)

@@ -30,7 +30,7 @@ from ggufspec.forecast import costs, profiles
 from ggufspec.forecast.concurrency import BATCH, most_rows
 from ggufspec.forecast.trace import draft_sizes
 from ggufspec.forecast.whatif import MachineMemory, Machines, PlacedPair, describe_device
-from ggufspec.llama.command import LEARNING_METHODS, check_chain, check_draft_sampling, tools
+from ggufspec.llama.command import LEARNING_METHODS, check_chain, check_draft_sampling, commands, tools
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import workers
 from ggufspec.measure import (
@@ -62,13 +62,14 @@ def plan_blocks(
     vram_bytes: int | None,
     ram_bytes: int | None = None,
     machines: Machines | None = None,
+    can_fit: bool = False,
 ) -> tuple[Block, ...]:
     """Return the configurations by the target's layers: the target alone first, then the drafting ones.
 
     Requested numbers of layers stay. "auto" becomes what the memory plan allows: the target alone gets as
     many layers as fit; a drafter is tried with all of its layers on the GPU and with none, which leaves room
     for more of the target's. A mixture of experts, with its drafter, is tried at the places that are fastest
-    by roofline, see ``whatif.PlacedPair``.
+    by forecast, see ``whatif.PlacedPair``.
 
     Args:
         requested: a sweep's blocks.
@@ -77,6 +78,7 @@ def plan_blocks(
         vram_bytes: the GPU's memory; None where there is no GPU.
         ram_bytes: the host's, for a mixture; None is not limited.
         machines: what computes a mixture; None to place it like other models.
+        can_fit: llama.cpp can place a mixture by itself (``--fit``), which is measured beside these places.
     """
     asked = [arm for block in requested for arm in block.arms if arm.role is not Role.DRAFTER]
     longest = max((arm.drafts_by.n_max for arm in asked if arm.drafting is not None), default=0)
@@ -92,6 +94,8 @@ def plan_blocks(
     for arm in asked:
         if machines is not None and _has_open_experts(arm, cards):
             offloads = places(_with_longest_draft(arm, longest))  # which all drafts of the method share
+            if can_fit and arm.offload.fit is None:
+                offloads = (*offloads, replace(arm.offload, fit=True))
         else:
             offloads = _offloads(arm, cards, layout, vram_bytes)
         for offload in offloads:
@@ -191,8 +195,13 @@ def _choose_machines(asked: TuneOptions, install: Install) -> Machines:
     host = asked.host or f"{machine.read_bandwidth(machine.usable_cores()) / 1e9:.1f}G"
     known = filter(None, (costs.match_device(gpu.name) for gpu in install.gpus))
     try:
-        peaks = costs.find_device(host)
-        unknown = replace(peaks, name="a GPU that is not known", bandwidth=_FASTER * peaks.bandwidth)
+        peaks = costs.find_device(host, costs.ON_HOST)
+        unknown = replace(
+            peaks,
+            name="a GPU that is not known",
+            bandwidth=_FASTER * peaks.bandwidth,
+            efficiency=costs.ON_GPU,
+        )
         gpu = asked.machine or next(known, None)
         return Machines(gpus=(unknown if gpu is None else costs.find_device(gpu),), host=peaks)
     except ValueError as error:
@@ -315,7 +324,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
         raise _nothing_drafts()
     if _keeps_drafter_on_processor(request, install):
         request = request.replace(ngld=0)
-    session = checked(request)
+    session = checked(request, simulates_gpu=asked.vram is not None)
     refuse_endless(session.suite)
     why_untraced = untraced.why_untraced(session)
     settings = {
@@ -353,7 +362,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
     )
     context = to_serve.total_context if users is None else to_serve.context
     if context != session.suite.blocks[0].arms[0].context:
-        session = checked(request.replace(ctx=context))
+        session = checked(request.replace(ctx=context), simulates_gpu=asked.vram is not None)
     target = cards[session.suite.blocks[0].arms[0].model]
     is_simulated = vram is not None and with_devices.gpu is False
     machines = None
@@ -366,6 +375,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
         vram_bytes=vram,
         ram_bytes=asked.ram,
         machines=machines if target.n_experts else None,
+        can_fit=not is_simulated and with_devices.gpu is not False and _can_fit(install, engine),
     )
     if users is not None:
         session, blocks = _one_at_a_time(session, blocks, to_serve)
@@ -411,15 +421,21 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
     )
 
 
+def _can_fit(install: Install, engine: str) -> bool:
+    """Whether an engine's program lowers layers and experts on the GPU by itself until they fit."""
+    program = install.programs.get(ENGINES[engine])
+    return program is not None and commands.can_adjust(program.options)
+
+
 def _describe_places(machines: Machines | None, target: ModelCard, *, is_simulated: bool) -> Iterator[str]:
     """Yield notes on the machine for which models are placed, and on how many experts batches need."""
     if machines is None:
         return
     gpu, host = (peaks and describe_device(peaks) for peaks in (machines.gpus[0], machines.host))
     if is_simulated:
-        yield f"simulated: nothing is timed; costs are rooflines of {gpu}, beside {host}"
+        yield f"simulated: nothing is timed; costs are forecast for {gpu}, beside {host}"
     if target.n_experts:
-        yield f"places: the fastest by roofline for {gpu}, beside {host}"
+        yield f"places: the fastest by forecast for {gpu}, beside {host}"
         yield costs.describe_experts(profiles.kept_experts(target))
 
 

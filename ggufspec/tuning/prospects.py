@@ -49,8 +49,8 @@ def can_forecast(
         users: at once.
     """
     drafting = arm.drafts_by
-    if drafting.first or drafting.ngram != NgramSettings():
-        return False
+    if drafting.first or drafting.ngram != NgramSettings() or arm.offload.fit:
+        return False  # the library cannot fit layers to memory, so nothing tells where they would be
     if drafting.sampling is DraftSampling.PROBABILISTIC and not _has_overlaps(drafting, users):
         return False
     if drafting.method.drafts_with_model:

@@ -49,6 +49,7 @@ def test_a_sweep_is_planned_without_running_anything(llama: Path) -> None:
 
 
 def test_a_sweep_measures_every_combination_under_its_name(llama: Path) -> None:
+    fakes.install(llama, **fakes.AT_ONCE, devices=fakes.TWO_GPUS)
     done = shell.done("sweep", *SHORT, "--draft", "2,5", "--ngl", "0-2+2", "--name", "nightly")
     assert "Stored as nightly: `ggufspec show nightly`" in done.stdout
     rows = _rows("show", "nightly", "-o", "json")

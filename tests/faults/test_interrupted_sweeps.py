@@ -64,7 +64,11 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fakes]:
 if [ -e {folder}/hang ]; then mv {folder}/hang {folder}/hung; exec sleep 600; fi
 sleep {RUN_S}
 """
-    fakes.install(folder, **{name: note + body for name, body in fakes.AT_ONCE.items()})
+    fakes.install(
+        folder,
+        **{name: note + body for name, body in fakes.AT_ONCE.items()},
+        devices=fakes.TWO_GPUS,
+    )
     (folder / "starts").touch()
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))  # what is killed leaves its scratch folder behind

@@ -127,7 +127,7 @@ def test_the_api_refuses_them(bad: float) -> None:
         with pytest.raises(GgufspecError, match=f"^{name} is "):
             BenchOptions(**{name: (0.5, bad)})
     with pytest.raises(GgufspecError, match=r"^tensor_split is "):
-        BenchOptions(tensor_split=(1.0, bad))
+        BenchOptions(tensor_split=((1.0, bad),))
     for name in ("max_time", "precision"):
         with pytest.raises(GgufspecError, match=f"^{name} is "):
             TuneOptions(**{name: bad})

@@ -15,7 +15,7 @@ from ggufspec.measure import api, prepare_session, runplan
 from ggufspec.measure.runplan import RunPlan, refuse_endless
 from ggufspec.measure.sweep import Blocks, Sweep, distinct_layers, sizes
 from ggufspec.options import BenchOptions, TuneOptions
-from tests.support import shell
+from tests.support import fakes, shell
 
 MIXTURE = Path(__file__).parents[1] / "models" / "mixture.gguf"
 DEMO = paths.models_dir() / "demo"
@@ -24,6 +24,12 @@ MILLIONS = ("-t", "1-999", "-ub", "1-1000", "--draft", "1-8")
 TARGETS = (ModelFile(filename="t"), ModelFile(filename="u"))
 DRAFTERS = (ModelFile(filename="d"), ModelFile(filename="e"))
 COUNTS = {TARGETS[0]: 9, TARGETS[1]: 3, DRAFTERS[0]: 3, DRAFTERS[1]: 5}
+
+
+@pytest.fixture
+def llama(llama: Path) -> Path:
+    """The same with two GPUs: without one, all places are measured as one."""
+    return fakes.install(llama, **fakes.AT_ONCE, devices=fakes.TWO_GPUS)
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ def _read(command: str) -> BenchOptions:
             "ngl": 2,
             "devices": ("CUDA0", "CUDA1"),
             "draft_devices": ("CUDA1",),
-            "tensor_split": (3.0, 1.0),
+            "tensor_split": ((3.0, 1.0), (1.0, 1.0)),
             "split_mode": "layer",
             "main_gpu": 1,
             "cpu_moe": 3,
