@@ -103,6 +103,13 @@ def steps(bench: Bench, reports: Mapping[str, Report], logs: Path, out: Path) ->
             most_s=90,
             run=partial(_mixture, bench, placement),
         )
+    yield step(
+        name="places",
+        title="Random mixture, experts layer by layer, forecast and --fit",
+        least_s=30,
+        most_s=100,
+        run=partial(_places, bench, preset.mixtures[0]),
+    )
     for pairing in others:
         yield from _of_pair(bench, pairing, reports)
     yield from _of_drafters(bench)
@@ -154,6 +161,11 @@ def _memory(bench: Bench, reports: Mapping[str, Report], placement: Placement, s
 def _mixture(bench: Bench, placement: Placement, seconds: float) -> Section:
     bench.models.write(*placement.models, seconds=seconds)
     return placing.measure_experts(bench, placement, seconds)
+
+
+def _places(bench: Bench, placement: Placement, seconds: float) -> Section:
+    bench.models.write(*placement.models, seconds=seconds)
+    return placing.compare_places(bench, placement, seconds)
 
 
 def models_of(preset: Preset, call: str) -> tuple[Model, ...]:
