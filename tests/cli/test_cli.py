@@ -373,7 +373,7 @@ def test_the_command_that_is_printed_goes_on(tmp_path: Path) -> None:
     assert "Incomplete" not in done.stdout + shell.here("show", "n").stdout
 
 
-CROWDED = "warning threads-above-free-cores: llama.cpp becomes many times slower"
+CROWDED = "llama.cpp becomes many times slower"
 
 
 @pytest.fixture
