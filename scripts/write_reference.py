@@ -198,7 +198,7 @@ def _llama_cpp_names() -> Iterator[str]:
         assert command is not None
         for path, inner in _all_commands(command, name):
             for option in inner.params:
-                if isinstance(option, FieldOption) and option.option.names:
+                if isinstance(option, FieldOption) and option.option.names and not option.option.is_argument:
                     fields.setdefault(option.option.name, option.option)
                     if option.option.elsewhere:
                         key = f"`{', '.join(option.option.names)}` | {option.option.elsewhere}"

@@ -256,7 +256,14 @@ class AutoOptions(
 ):
     """What to serve, what may be downloaded for it, by which texts to judge, and how long that may take."""
 
-    target: str = option("target", "", required=True, metavar="TARGET", complete="models_and_pairs")
+    target: str = option(
+        "target",
+        "",
+        hidden=f"-m --target {groups.TARGET}",
+        required=True,
+        metavar="TARGET",
+        complete="models_and_pairs",
+    )
     draft_model: tuple[str, ...] = option(
         "--draft-model -md",
         (),

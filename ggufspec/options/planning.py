@@ -316,7 +316,14 @@ class ConvertOptions(groups.HubOptions, groups.LlamaOption, groups.YesOption, se
 class SuggestOptions(groups.HubOptions, groups.AnswerOption):
     """For which target to look for drafters."""
 
-    target: str = option("target", "", required=True, metavar="TARGET", complete="models")
+    target: str = option(
+        "target",
+        "",
+        hidden=f"-m --target {groups.TARGET}",
+        required=True,
+        metavar="TARGET",
+        complete="models",
+    )
     most: int = option(
         "--most",
         6,

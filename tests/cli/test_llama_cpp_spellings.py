@@ -74,6 +74,20 @@ def test_llama_cpps_words_are_read(words: str, expected: dict[str, object]) -> N
     assert command_lines.read("bench", *words.split()) == BenchOptions(**expected)
 
 
+@pytest.mark.parametrize(
+    ("path", "words", "expected"),
+    [
+        ("auto", "-hf u/r:Q4_0", {"target": "u/r:Q4_0"}),
+        ("suggest", "--model a.gguf", {"target": "a.gguf"}),
+        ("check", "-md b.gguf -m a.gguf", {"target": ("a.gguf",), "draft_model": ("b.gguf",)}),
+    ],
+)
+def test_a_model_that_stands_without_a_name_may_have_one(
+    path: str, words: str, expected: dict[str, object]
+) -> None:
+    assert command_lines.read(path, *words.split()) == COMMANDS[path].options(**expected)
+
+
 def test_a_system_prompt_may_be_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "system.txt"
     file.write_text("You are brief.\n")
@@ -103,6 +117,9 @@ def test_a_name_of_llama_cpp_is_neither_shown_nor_printed() -> None:
         (("tune", "--draft-min", "4"), "drafts of every length are verified"),
         (("bench", "--load-mode", "none"), "say --no-mmap for none, or --mlock"),
         (("bench", "--spec-type", "none"), "leave the drafter and the method out"),
+        (("auto", "--draft-max", "8"), "'--draft-max'. `ggufspec bench` has it, as --draft."),
+        (("auto", "-m", "a.gguf", "b.gguf"), "two models are named, a.gguf and b.gguf"),
+        (("auto",), "Missing argument 'TARGET'"),
     ],
 )
 def test_a_refused_name_says_what_it_means_in_llama_cpp(words: tuple[str, ...], message: str) -> None:

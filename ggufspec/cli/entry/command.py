@@ -269,21 +269,33 @@ class _UnknownOption(click.NoSuchOption):
         likeness = {other: SequenceMatcher(a=name, b=other).ratio() for other in close}
         nearest = max(likeness.values(), default=0.0) - _AS_SIMILAR
         similar = begins or [other for other, ratio in likeness.items() if ratio >= nearest]
-        self._meant = tuple(dict.fromkeys(_name_here(options[other], other) for other in similar))
+        self._elsewhere = _name_elsewhere(name)
+        meant = () if self._elsewhere else similar
+        self._meant = tuple(dict.fromkeys(_name_here(options[other], other) for other in meant))
         self._passed_on = "--args" in options
 
     def format_message(self) -> str:
         message = self.message
         if self._meant:
             message += f" Did you mean {' or '.join(self._meant)}?"
+        if self._elsewhere:
+            message += f" `ggufspec bench` has it, as {self._elsewhere}."
         if self._passed_on:
             message += f" If it is an option of llama.cpp, add it after --: -- {self.option_name}"
         return message
 
 
+def _name_elsewhere(spelling: str) -> str | None:
+    """Return the name of an option of a bench, which has most of them; None where it has no such one."""
+    from ggufspec.options import BenchOptions
+
+    fields = BenchOptions.options.values()
+    return next((field.name for field in fields if spelling in field.spellings), None)
+
+
 def _name_here(option: click.Parameter, spelling: str) -> str:
     """Return the name of an option that the help shows, for any of its spellings."""
-    if not isinstance(option, FieldOption) or option.constant is not None:
+    if not isinstance(option, FieldOption) or option.constant is not None or option.option.is_argument:
         return spelling
     names = [*option.option.names]
     is_shown = any(spelling in name.split("/") for name in names)

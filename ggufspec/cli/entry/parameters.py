@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Options)
 
 _POSITIONAL = "positional"  # ends the name of the parameter of values without a name
+_NAMED = "named"  # ends that of an argument's value behind a name
 
 DASHES = "\0--\0"
 """What stands for ``--`` while click reads it as a value; no command line can hold this."""
@@ -85,6 +86,11 @@ class FieldOption(click.Option):
             super().__init__(names, type=kind, multiple=is_many, **(shared | {"hidden": True}))
             return
         spellings = [*option.names, *option.hidden, name]
+        if option.is_argument:
+            kind = FieldType(option.kind, option.complete)
+            names = [*option.hidden, f"{name}__{_NAMED}"]
+            super().__init__(names, type=kind, hidden=True, help="The argument, behind a name.")
+            return
         if isinstance(option.kind, kinds.Flag):
             default = None if "/" in option.names[0] else False
             super().__init__(spellings, is_flag=True, default=default, **shared)
@@ -136,7 +142,7 @@ class FieldArgument(click.Argument):
             [option.python_name if is_unnamed else f"{option.python_name}__{_POSITIONAL}"],
             type=kind,
             nargs=-1 if is_many else 1,
-            required=option.required,
+            required=option.required and not option.hidden,
             metavar=option.metavar if is_unnamed else "[MODEL]..." if is_many else "[MODEL]",
             callback=_restore_dashes if option.divided else None,
         )
@@ -171,6 +177,8 @@ def make_parameters(options: type[Options]) -> Iterator[click.Parameter]:
     for name, option in sorted(options.options.items(), key=lambda item: item[1].passed_on):
         if option.is_argument:
             yield FieldArgument(option, is_many=option.repeated)
+            if option.hidden:
+                yield FieldOption(option, is_many=False)
             continue
         is_many = option.repeated or (option.axis and (options.several is None or name in options.several))
         for constant in option.constant:
@@ -195,10 +203,13 @@ def _join_positional(named: tuple[Any, ...] | None, value: Any) -> tuple[Any, ..
     """
     if isinstance(value, tuple):
         return (*(named or ()), *value)
-    if named is not None and named != (value,):
-        models = f"{named[0]} and {value}"
-        raise click.UsageError(f"two models are named, {models}; `ggufspec sweep` takes several")
-    return (value,)
+    return (_only(named[0] if named else value, value, "; `ggufspec sweep` takes several"),)
+
+
+def _only(named: Any, value: Any, hint: str = "") -> Any:
+    if named != value:
+        raise click.UsageError(f"two models are named, {named} and {value}{hint}")
+    return value
 
 
 def _read_written(options: type[Options], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -225,12 +236,16 @@ def read_options(options: type[T], values: Mapping[str, Any]) -> T:
         is_unset = value is None or value == () or (place and value is False)  # a flag of a constant
         if is_unset or name not in options.options or place.startswith("written"):
             continue
-        if place != _POSITIONAL:
+        if place not in {_POSITIONAL, _NAMED}:
             given[name] = value
-    for name in options.options:
+    for name, option in options.options.items():
         value = values.get(f"{name}__{_POSITIONAL}")
         if value is not None and value != ():
             given[name] = _join_positional(given.get(name), value)
+        if (named := values.get(f"{name}__{_NAMED}")) is not None:
+            given[name] = _only(named, given.get(name, named))
+        if option.required and name not in given:
+            raise click.MissingParameter(param_hint=f"'{option.metavar}'", param_type="argument")
     given |= _read_written(options, values)
     try:
         return options(**given)
