@@ -281,9 +281,7 @@ def test_a_linked_file_stays_a_link_and_keeps_its_mode(config: Path, tmp_path: P
     assert config.is_symlink()
 
 
-def test_set_makes_file_and_folder_and_paths_absolute(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_set_makes_files_and_paths(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config.parent.rmdir()
     monkeypatch.chdir(tmp_path)
     assert shell.here("config", "set", "llama", "build").returncode == 0

@@ -93,9 +93,7 @@ def test_offload(offload: Offload, gpu: bool, found: tuple[MeasurementWarning, .
 @pytest.mark.parametrize(
     ("devices", "found"), [(("CPU",), (MeasurementWarning.GPU_LESS_BUILD,)), (("CPU", "CUDA0"), ()), ((), ())]
 )
-def test_a_build_of_unknown_kind_is_judged_by_its_log(
-    devices: tuple[str, ...], found: tuple[MeasurementWarning, ...]
-) -> None:
+def test_a_log_tells_unknown_builds(devices: tuple[str, ...], found: tuple[MeasurementWarning, ...]) -> None:
     run = values.run()
     run = replace(
         run,
@@ -212,9 +210,7 @@ def _bench(
     ],
 )
 @pytest.mark.parametrize("status", [Status.TIMED_OUT, Status.CRASHED])
-def test_nothing_is_found_where_one_arm_fails_more_often(
-    failing: Mapping[Role, int], is_found: bool, status: Status
-) -> None:
+def test_unequal_failures_are_no_finding(failing: Mapping[Role, int], is_found: bool, status: Status) -> None:
     bench = _bench(failing, status)
     judged = arms.group(bench)[1].judgement
     assert judged.ratio.value == pytest.approx(1.5, rel=0.02)  # is shown, whatever may be found of it

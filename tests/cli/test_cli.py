@@ -145,9 +145,7 @@ def test_dry_run_prints_commands_that_run(llama: Path) -> None:
         (("benhc",), 2, "No such command"),
     ],
 )
-def test_bad_input_is_one_line_a_hint_and_an_exit_code(
-    llama: Path, words: tuple[str, ...], code: int, message: str
-) -> None:
+def test_bad_input_has_a_hint_and_code(llama: Path, words: tuple[str, ...], code: int, message: str) -> None:
     tokenizer = fakes.program(llama / "llama-tokenize", "echo '[1, 2, 3]' | sed 's/3/" + "3, " * 99 + "3/'\n")
     assert tokenizer.exists()
     done = shell.here(*words)
@@ -220,9 +218,7 @@ def test_a_prompt_with_a_nul_is_refused_by_its_name(llama: Path, request_: Bench
         ("a.toml", '[[prompt]]\nid = "x"\ntext = "a \\u0000"\n', "the text"),
     ],
 )
-def test_a_prompt_file_with_a_nul_is_refused_by_its_name(
-    llama: Path, tmp_path: Path, file: str, content: str, name: str
-) -> None:
+def test_nul_in_a_file_is_refused(llama: Path, tmp_path: Path, file: str, content: str, name: str) -> None:
     (tmp_path / file).write_text(content)
     done = shell.here("bench", "--pair", "demo", "-f", str(tmp_path / file))
     assert done.returncode == 1
@@ -404,9 +400,7 @@ def test_too_little_free_is_said_once(llama: Path, quiet: None, monkeypatch: pyt
     assert done.stdout.count(CROWDED) == 1  # and below the table
 
 
-def test_a_time_out_of_threads_without_a_core_says_what_to_do(
-    tmp_path: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crowded_time_out_has_advice(tmp_path: Path, quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = fakes.install(tmp_path / "slow", **fakes.AT_ONCE | {"drafting": "exec sleep 600\n"})
     words = (*QUICK, "-r", "1", "--warmup", "0", "--timeout", "1s", "--llama", str(slow))
     plain = shell.here(*words)

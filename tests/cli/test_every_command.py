@@ -239,9 +239,7 @@ def test_data_goes_to_standard_output_and_everything_else_to_standard_error(
         (("bench", "--engine", "sever"), "'server'"),
     ],
 )
-def test_what_is_mistyped_is_told_what_was_meant(
-    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], meant: str
-) -> None:
+def test_typos_get_suggestions(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], meant: str) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
     done = shell.here(*words)
     assert done.returncode != 0

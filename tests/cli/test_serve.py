@@ -476,9 +476,7 @@ def test_a_preset_cannot_repeat_an_option_and_variables_need_names(tmp_path: Pat
         ("hip", None, "ghcr.io/ggml-org/llama.cpp:server-rocm"),
     ],
 )
-def test_a_container_has_the_backend_that_was_tuned(
-    tmp_path: Path, backend: str, version: str | None, image: str
-) -> None:
+def test_containers_have_the_backend(tmp_path: Path, backend: str, version: str | None, image: str) -> None:
     server = tuning.prepare_server(_store(tmp_path))
     built = replace(server, build=replace(server.build, backend=backend, version=version))
     service = yaml.safe_load(exports.export(built, ServerFormat.COMPOSE))["services"]["llama-server"]
@@ -557,9 +555,7 @@ def test_it_answers_a_short_request_and_one_that_fills_the_context(tmp_path: Pat
         (fake_server.SUMMER_2025, None),  # without its cache it does not draft, and says nothing of requests
     ],
 )
-def test_it_says_whether_a_request_turns_drafting_off(
-    tmp_path: Path, behaviour: Behaviour, switches: bool | None
-) -> None:
+def test_requests_may_turn_drafting_off(tmp_path: Path, behaviour: Behaviour, switches: bool | None) -> None:
     assert _serve(tmp_path, behaviour).switches is switches
 
 

@@ -207,9 +207,7 @@ def test_in_silence_nobody_is_asked(kept: dict[StorageKind, Path]) -> None:
 
 
 @pytest.mark.parametrize("kind", list(StorageKind))
-def test_links_out_of_our_folders_are_not_followed(
-    kept: dict[StorageKind, Path], tmp_path: Path, kind: StorageKind
-) -> None:
+def test_outward_links_are_left(kept: dict[StorageKind, Path], tmp_path: Path, kind: StorageKind) -> None:
     outside = tmp_path / "outside"
     kept[kind].rename(outside)
     kept[kind].symlink_to(outside)
@@ -223,9 +221,7 @@ def test_links_out_of_our_folders_are_not_followed(
     "kind",
     [StorageKind.BUILDS, StorageKind.SOURCES, StorageKind.CUDA, StorageKind.PROFILES, StorageKind.RESULTS],
 )
-def test_a_folder_of_ours_that_is_a_link_is_not_emptied(
-    kept: dict[StorageKind, Path], tmp_path: Path, kind: StorageKind
-) -> None:
+def test_a_linked_folder_is_kept(kept: dict[StorageKind, Path], tmp_path: Path, kind: StorageKind) -> None:
     outside = tmp_path / "outside"
     storage.root(kind).rename(outside)
     storage.root(kind).symlink_to(outside)
@@ -246,9 +242,7 @@ def test_the_folder_that_a_user_chose_may_be_a_link(
     assert {item.kind for item in storage.list_items()} == {StorageKind.MODELS}
 
 
-def test_links_inside_are_removed_and_not_what_they_lead_to(
-    kept: dict[StorageKind, Path], tmp_path: Path
-) -> None:
+def test_links_inside_are_removed_not_their_targets(kept: dict[StorageKind, Path], tmp_path: Path) -> None:
     precious = write(tmp_path / "precious" / "file")
     (kept[StorageKind.BUILDS] / "bin" / "link").symlink_to(precious.parent)
     assert paths.size_bytes(kept[StorageKind.BUILDS]) == 2000

@@ -169,9 +169,7 @@ def test_time_out(name: str, tmp_path: Path) -> None:
 
 
 @every_engine
-def test_programs_run_in_an_empty_folder_without_the_users_settings(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_get_no_user_settings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMA_ARG_N_PREDICT", "1")
     look = 'echo "files: $(ls -A | wc -l) settings: $(env | grep -c "^LLAMA_") $LC_ALL" >&2; '
     _measure(name, tmp_path, values.spec(), plain=look + fakes.PLAIN, server=Behaviour(at_load=look))
@@ -267,9 +265,7 @@ def test_a_spread_is_measured_once_per_model_at_the_first_text_that_is_long_enou
     ("n_prompt", "ends"),
     [(3, [3]), (4, [4]), (5, [1, 5]), (100, [96, 100]), (516, [512, 516]), (600, [84, 596, 600])],
 )
-def test_a_server_reads_the_last_tokens_apart_where_it_keeps_a_copy_of_the_caches(
-    n_prompt: int, ends: list[int]
-) -> None:
+def test_servers_with_copies_of_caches_read_the_last_tokens_apart(n_prompt: int, ends: list[int]) -> None:
     assert prompt_batches(n_prompt, 512, server=True) == ends
 
 

@@ -183,9 +183,7 @@ def test_a_worker_that_lets_its_channel_go_is_replaced(install: Install, tmp_pat
             assert not shell.alive(pids)
 
 
-def test_workers_run_in_an_empty_folder_without_the_users_settings(
-    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_get_no_settings(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLAMA_ARG_N_PREDICT", "1")
     look = 'echo "files: $(ls -A | wc -l) settings: $(env | grep -c "^LLAMA_") $LC_ALL" >&2; exit 1'
     with _engine(install, look) as engine:
@@ -204,9 +202,7 @@ def test_workers_get_no_secrets(install: Install, tmp_path: Path, monkeypatch: p
     assert "s3cret" not in log
 
 
-def test_no_worker_outlives_its_engines_process(
-    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_end_with_engines(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # whoever is killed cannot clean up
     code = (
         "from pathlib import Path; from ggufspec.engines.library.worker_process import start; "
@@ -338,9 +334,7 @@ def _logits(*likeliest_tokens: int) -> np.ndarray[tuple[int, int], np.dtype[np.f
         ([], (2,), 0, 2),
     ],
 )
-def test_greedy_verification_keeps_what_the_target_would_write(
-    drafted: list[int], own: tuple[int, ...], accepted: int, token: int
-) -> None:
+def test_greedy_rounds_keep_text(drafted: list[int], own: tuple[int, ...], accepted: int, token: int) -> None:
     draft = ProposedDraft(tokens=drafted, probabilities=[], distributions=[])
     assert Greedy().verify(_logits(*own), draft) == (accepted, token)
 

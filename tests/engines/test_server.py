@@ -463,9 +463,7 @@ def _lookup(method: Method, n_max: int = 16) -> RunSpec:
 @pytest.mark.parametrize(
     ("method", "starts"), [(Method.NGRAM_SIMPLE, 1), (Method.NGRAM_MOD, 3), (Method.NGRAM_MAP_K, 3)]
 )
-def test_what_a_method_remembers_ends_with_its_server(
-    folder: Path, tmp_path: Path, method: Method, starts: int
-) -> None:
+def test_methods_forget_with_their_server(folder: Path, tmp_path: Path, method: Method, starts: int) -> None:
     with _engine(folder) as engine:
         samples = [*_samples(engine, *[_lookup(method)] * 3, log=tmp_path)]
         assert len(_alive(folder)) == starts

@@ -228,9 +228,7 @@ def test_a_header_that_ends_early_is_asked_for_again_a_few_times(hub: Hub, run: 
 # -- what is kept
 
 
-def test_a_verified_download_is_not_read_again(
-    hub: Hub, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_verified_file_is_reread(hub: Hub, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "WAIT_TO_REMEMBER_BYTES", 0)
     _, out, _ = run("fetch", "-q", "--target", TARGET)
     remembered = digests.remembered(Path(out.strip()))

@@ -231,9 +231,7 @@ def commands(target: str, drafter: str) -> Sequence[Sequence[str]]:
     )
 
 
-def test_a_model_with_such_a_path_is_refused_in_one_line(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_such_a_model_path_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama")))
     for words in commands(str(folder / "target.gguf"), str(folder / "drafter.gguf")):
         done = shell.here(*words)

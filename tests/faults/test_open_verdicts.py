@@ -193,9 +193,7 @@ def test_a_tuning_drafts_and_serves_only_what_was_found_to_be_faster(home: objec
     repeats=st.integers(1, 3),
     busy=st.booleans(),
 )
-def test_a_crossover_says_what_to_do_only_where_that_was_found(
-    home: object, gain: float, noise: float, repeats: int, busy: bool
-) -> None:
+def test_crossovers_claim_no_more(home: object, gain: float, noise: float, repeats: int, busy: bool) -> None:
     bench = crossed.bench([(1, 0), (8, 0)], lambda users, depth, draft: gain, repeats=repeats, noise=noise)
     if busy:
         runs = [replace(run, doubts=("busy-machine",)) for run in bench.runs]
@@ -347,9 +345,7 @@ def test_tune_and_what_it_stores_serve_no_open_drafting(home: Path, case: Simula
 
 @settings(COMMANDS, max_examples=2)
 @given(gain=st.floats(0.5, 2.0), noise=st.sampled_from([0.1, 0.6]), repeats=st.integers(1, 3))
-def test_pages_of_an_open_crossover_say_what_is_safe(
-    home: Path, gain: float, noise: float, repeats: int
-) -> None:
+def test_open_crossovers_pages_say_what_is_safe(home: Path, gain: float, noise: float, repeats: int) -> None:
     axes = CrossoverAxes(users=(1, 8), depths=(0,))
     bench = crossed.bench([(1, 0), (8, 0)], lambda users, depth, draft: gain, repeats=repeats, noise=noise)
     if len(map_crossover(bench, axes).undecided) < 2:

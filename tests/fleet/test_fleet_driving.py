@@ -97,9 +97,7 @@ def test_runs_come_with_their_logs_and_judgements(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("lost_after", [4, 6, 8, 10, 12])  # within a block, at each of its arms
-def test_the_block_of_a_lost_node_counts_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost_after: int
-) -> None:
+def test_lost_blocks_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost_after: int) -> None:
     machines = cluster(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b", lost_after=lost_after))
     progress = drive(machines)
     assert any("b: lost: the node died" in line for lines in progress for line in lines)
@@ -112,9 +110,7 @@ def test_the_block_of_a_lost_node_counts_once(
 
 
 @pytest.mark.parametrize("lost_after", [7, 9, 12])
-def test_a_drafter_counts_where_most_of_its_cells_were_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost_after: int
-) -> None:
+def test_mostly_measured_arms_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost_after: int) -> None:
     """A disturbed run is measured again, so the lost node may have more runs of fewer cells."""
     slow = sample(values.spec(Role.DRAFTER), tps=10.0)
 

@@ -163,9 +163,7 @@ def test_the_simple_program_looks_at_what_is_left_only_while_something_is() -> N
         (Program.TREE, None, 5, 5),
     ],
 )
-def test_a_doubtful_token_ends_the_draft(
-    program: Program, build: int | None, drafted: int, proposals: int
-) -> None:
+def test_doubt_ends_a_draft(program: Program, build: int | None, drafted: int, proposals: int) -> None:
     sure = (0.9,) * 2 + (0.2, 0.9, 0.9) * 6
     traced = _trace("1" * 20, confidence=sure if program is Program.SIMPLE else (0.9, *sure[:-1]))
     first = trace.steps(traced, traced_run(n_max=5, p_min=0.5, program=program, n_predict=12, build=build))[0]
@@ -312,9 +310,7 @@ distances = st.sampled_from([CLEAR] * 4 + [-CLEAR] * 2 + [CLOSE, -CLOSE])
 
 
 @given(st.data(), st.sampled_from(PROGRAMS), st.integers(1, 4), st.sampled_from([0.0, P_MIN]))
-def test_bounds_are_what_near_ties_can_make_of_the_rounds(
-    data: st.DataObject, program: Program, n_max: int, p_min: float
-) -> None:
+def test_bounds_hold_for_near_ties(data: st.DataObject, program: Program, n_max: int, p_min: float) -> None:
     size = trace.needed(N_TIED, n_max, program)
     leads, away = (data.draw(st.lists(distances, min_size=size, max_size=size)) for _ in range(2))
     ties = [place for place, value in enumerate(leads) if abs(value) == CLOSE]

@@ -196,9 +196,7 @@ def test_builds_once_and_then_finds_it(tmp_path: Path) -> None:
     assert store.installed() == [built]
 
 
-def test_no_secret_reaches_what_is_run_and_what_shapes_a_build_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_stay_and_settings_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
     monkeypatch.setenv("CXXFLAGS", "-O1")
     tools, seen = tmp_path / "tools", tmp_path / "seen"

@@ -206,9 +206,7 @@ def _spoil(place: Path, what: str) -> tuple[str, ...]:
         ("nothing", 40, "llama.cpp's converter wrote no file"),
     ],
 )
-def test_what_cannot_be_converted_is_one_line_and_leaves_nothing(
-    place: Path, run: Run, what: str, code: int, message: str
-) -> None:
+def test_failed_conversions_leave_nothing(place: Path, run: Run, what: str, code: int, message: str) -> None:
     before = {path.name for path in place.iterdir()}
     more = _spoil(place, what)
     spoiled = {path.name for path in place.iterdir()} - before

@@ -338,9 +338,7 @@ def _cut(record: Path) -> None:
 
 @in_environment
 @pytest.mark.parametrize("name", [CUBLAS, CICC])
-def test_damaged_wheels_in_the_cache_are_brought_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_damaged_wheels_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
     home = paths.cache_dir() / "cuda" / "13.0"
     watched(provide_wheels(tmp_path / "log"))

@@ -105,8 +105,6 @@ def test_without_a_compiler_runs_are_repeated_instead(
     assert not list(paths.cache_dir().glob("*"))
 
 
-def test_a_folder_that_the_loader_cannot_name_is_not_used(
-    shared: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odd_folders_are_not_used(shared: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_CACHE", str(tmp_path / "two words"))
     assert flush_variables(shared.library) == {}

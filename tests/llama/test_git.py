@@ -181,9 +181,7 @@ def test_a_folder_is_named_as_written(repository: Path, home: Path, monkeypatch:
     assert choose_source("git+~/-dash", "side").identity().startswith(f"git {home / '-dash'} ")
 
 
-def test_a_transport_that_git_is_configured_to_use_instead_is_refused(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_transports_are_refused(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     hit = tmp_path / "hit"
     (home / ".gitconfig").write_text(
@@ -290,9 +288,7 @@ def test_git_gets_what_was_set_for_it_and_no_other_secret() -> None:
     assert {name: seen.get(name) for name in given} == given | {"HF_TOKEN": None, "GIT_DIR": None}
 
 
-def test_another_repository_in_the_environment_is_not_taken_for_ours(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_git_dir_is_ignored(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
     tree, _ = _prepare(Git("side", repository.as_uri()), tmp_path / "into", tmp_path / "log")
     assert (tree.number, tree.history) == (1, True)

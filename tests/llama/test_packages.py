@@ -132,9 +132,7 @@ REFUSED: dict[Callable[[Path, bytes], None], str] = {
 
 
 @pytest.mark.parametrize("install", REFUSED)
-def test_what_cannot_be_used_is_refused_by_name(
-    site: Path, library: bytes, install: Callable[[Path, bytes], None]
-) -> None:
+def test_bad_packages_are_refused(site: Path, library: bytes, install: Callable[[Path, bytes], None]) -> None:
     install(site, library)
     with pytest.raises(
         NoInstallError, match=rf"--llama names .*cannot be used: .*{REFUSED[install]}"
@@ -144,9 +142,7 @@ def test_what_cannot_be_used_is_refused_by_name(
 
 
 @pytest.mark.parametrize("install", [install for install in REFUSED if install is not _without_library])
-def test_what_cannot_be_used_is_named_where_there_is_nothing_else(
-    site: Path, library: bytes, install: Callable[[Path, bytes], None]
-) -> None:
+def test_bad_packages_are_named(site: Path, library: bytes, install: Callable[[Path, bytes], None]) -> None:
     install(site, library)
     with pytest.raises(NoInstallError, match=f"no llama.cpp was found; .*{REFUSED[install]}") as caught:
         installs.find_install()

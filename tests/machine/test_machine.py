@@ -117,9 +117,7 @@ def test_a_foreign_process_counts_as_others_and_our_own_does_not() -> None:
 
 
 @pytest.mark.parametrize(("ago_s", "waits_s"), [(0.0, 0.3), (0.2, 0.1), (1.0, 0.0), (60.0, 0.3)])
-def test_a_look_waits_only_for_what_a_watch_has_not_seen_yet(
-    monkeypatch: pytest.MonkeyPatch, ago_s: float, waits_s: float
-) -> None:
+def test_a_look_waits_for_the_unseen(monkeypatch: pytest.MonkeyPatch, ago_s: float, waits_s: float) -> None:
     waited: list[float] = []
     watch = LoadWatch.start()
     monkeypatch.setattr(time, "monotonic", lambda: watch.at_s)

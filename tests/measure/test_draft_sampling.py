@@ -141,9 +141,7 @@ def test_its_names_are_read_and_said() -> None:
         ("inprocess", None, True),
     ],
 )
-def test_a_program_samples_exactly_where_it_rejects(
-    engine: str, sampling: DraftSampling | None, exactly: bool
-) -> None:
+def test_rejection_samples_exactly(engine: str, sampling: DraftSampling | None, exactly: bool) -> None:
     arm = _spec(Drafting(n_max=3, sampling=sampling))
     assert prospects.samples_exactly(arm, engine, ENGINES[engine]) is exactly
 

@@ -237,9 +237,7 @@ def _add_library(llama: Path) -> None:
         (lambda llama: (llama / "libllama.so").unlink(), "was begun with llama.cpp's libllama.so"),
     ],
 )
-def test_a_llama_cpp_that_calls_itself_the_same_and_is_another_is_refused(
-    setup: Setup, change: Callable[[Path], None], words: str
-) -> None:
+def test_a_changed_llama_cpp_is_refused(setup: Setup, change: Callable[[Path], None], words: str) -> None:
     _measure(setup, "-r", "1")
     change(setup.llama)
     again = shell.here(*setup.words("-r", "2", "--resume", NAME))

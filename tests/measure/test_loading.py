@@ -99,9 +99,7 @@ def test_loads_and_repeats_fit() -> None:
 @pytest.mark.parametrize(
     ("max_time_s", "loads"), [(1000.0, 5), (140.0, 5), (139.0, 4), (100.0, 3), (60.0, 1), (59.0, 5), (1.0, 5)]
 )
-def test_a_time_limit_leaves_time_for_fewer_loads(
-    max_time_s: float, loads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_limits_mean_fewer_loads(max_time_s: float, loads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """20 runs of 2 s, and loads of 20 s."""
     monkeypatch.setattr(runplan, "experience", lambda: Experience(bytes_per_s=1.0))
     monkeypatch.setattr(Experience, "expect", lambda *_: 2.0)

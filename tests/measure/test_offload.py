@@ -486,9 +486,7 @@ BOTH = ("CUDA0", "CUDA1")
         ),
     ],
 )
-def test_what_was_asked_for_and_what_became_of_it(
-    log: str, offload: Offload, found: tuple[MeasurementWarning, ...]
-) -> None:
+def test_layers_asked_for_and_used(log: str, offload: Offload, found: tuple[MeasurementWarning, ...]) -> None:
     assert warnings.of_run(told(log, offload), gpu=True) == found
 
 

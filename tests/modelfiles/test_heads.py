@@ -337,9 +337,7 @@ def test_a_head_belongs_to_a_target_or_says_why_not(tmp_path: Path, model: Any, 
         (None, 11434, None),
     ],
 )
-def test_known_crashes_of_a_split_by_tensors(
-    tmp_path: Path, head: Any, build: int | None, reason: str | None
-) -> None:
+def test_crashes_of_tensor_splits(tmp_path: Path, head: Any, build: int | None, reason: str | None) -> None:
     metadata, specs = models.with_mtp() if head is None else models.llama()
     metadata = {key.replace("llama.", "glm4moe.", 1): value for key, value in metadata.items()}
     target = _card(tmp_path, (metadata | {"general.architecture": "glm4moe"}, specs), "target")

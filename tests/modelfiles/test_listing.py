@@ -110,9 +110,7 @@ def test_the_command_lists_models_and_pairs_and_says_how_to_go_on(home: Path) ->
     assert {model["path"] for model in listed["models"]} >= {str(target), str(drafter)}
 
 
-def test_folders_of_the_settings_are_searched_too(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_set_folders_are_searched(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path / "config"))
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

@@ -145,9 +145,7 @@ def test_pins_of_a_newer_version_are_refused(hub: Hub, config: Path, run: Run) -
     assert (code, "written by a newer ggufspec (schema 2)" in err) == (31, True)
 
 
-def test_a_disk_that_refuses_pins_is_a_warning(
-    hub: Hub, config: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_pins_are_warnings(hub: Hub, config: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 

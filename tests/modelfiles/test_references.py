@@ -72,9 +72,7 @@ def test_a_notebook_names_them_too(hub: Hub) -> None:
     assert "token" not in repr(request)
 
 
-def test_a_missing_file_is_not_looked_for_on_the_hub(
-    hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_files_are_local(hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "big.gguf").write_bytes(hub_client.gguf())

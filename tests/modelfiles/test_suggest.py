@@ -117,9 +117,7 @@ def test_suggest_offline_looks_into_the_cache(hub: Hub, run: Run) -> None:
     assert hub.seen == []
 
 
-def test_suggest_looks_beside_a_file_with_and_without_a_network(
-    hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_suggest_looks_nearby(hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in (("big.gguf", 8 << 20), ("small.gguf", 1 << 20), ("as-big.gguf", 7 << 20)):
         (tmp_path / name).write_bytes(hub_client.gguf(size))
     row = [str(tmp_path / "small.gguf"), "draft-model"]

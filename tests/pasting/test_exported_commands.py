@@ -33,9 +33,7 @@ def _option(flag: str, value: str, variable: str) -> ServerOption:
 
 @pytest.mark.parametrize("program", [("/opt/llama/llama-server",), ("/opt/llama/llama", "serve")])
 @pytest.mark.parametrize("form", ServerFormat)
-def test_an_exported_command_is_read_again(
-    form: ServerFormat, program: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_exported_commands_can_be_read(form: ServerFormat, program: tuple[str, ...], tmp_path: Path) -> None:
     target, drafter = (tmp_path / FOLDERS[form] / name for name in ("big.gguf", "small.gguf"))
     command = ServerCommand(
         name="mine",

@@ -232,9 +232,7 @@ def test_a_file_that_is_not_what_the_hub_lists_is_refused(loopback: Hub) -> None
         prompts.suite("hf:me/broken")
 
 
-def test_a_bench_measures_a_suite_of_the_hub_and_its_hash_knows_the_commit(
-    speed_bench: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hub_suites_are_measured(speed_bench: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     fake_server.program(folder / "llama-server")
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))

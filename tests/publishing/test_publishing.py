@@ -56,9 +56,7 @@ def figures(sample: Sample) -> Sample:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_no_secret_is_published_and_no_figure_changes(
-    engine: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_secrets_go_and_figures_stay(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if engine != "binary":  # pages are made of the copies, whose words are compared below
         request.getfixturevalue("without_pages")
     bench = published.bench(engine)

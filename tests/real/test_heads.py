@@ -155,9 +155,7 @@ def test_what_check_says_of_heads_is_what_the_program_does(llama: Install) -> No
 
 
 @pytest.mark.parametrize("pair", ["demo-eagle3", "demo-mtp", "demo-dflash"])
-def test_the_embedded_heads_are_measured_offline(
-    llama: Install, monkeypatch: pytest.MonkeyPatch, pair: str
-) -> None:
+def test_own_heads_are_measured_offline(llama: Install, monkeypatch: pytest.MonkeyPatch, pair: str) -> None:
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
     prompt = "Story: Mira and the brass lantern"
     words = ("bench", "--pair", pair, "--offline", "-n", "40", "-r", "1", "-p", prompt, "-t", "1")

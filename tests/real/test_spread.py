@@ -67,9 +67,7 @@ def _spec(role: Role, rpc: tuple[str, ...]) -> RunSpec:
 
 
 @pytest.mark.parametrize("name", engines.ENGINES)
-def test_weights_are_on_both_workers_and_the_text_is_the_same(
-    llama: Install, two: tuple[str, str], tmp_path: Path, name: str
-) -> None:
+def test_workers_keep_the_text(llama: Install, two: tuple[str, str], tmp_path: Path, name: str) -> None:
     sure = embedded.sure_text(llama, _spec(Role.TARGET, ()))
     for rpc in ((), two):
         with engines.make(name, llama, timeout_s=120, capacity=1) as engine:

@@ -245,9 +245,7 @@ def test_another_machine_is_simulated_with_texts_and_experts_of_this_one(embedde
 
 @pytest.mark.takes(15)
 @pytest.mark.timeout(1800)
-def test_a_drafter_as_large_as_the_target_is_not_worth_it(
-    embedded: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_drafter_loses(embedded: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imagined_times.use(monkeypatch.setattr, drafted_s=2 * imagined_times.TOKEN_S)  # clearly too slow
     target = hub.resolve(catalog.find_pair("demo"), offline=True).target
     copy = tmp_path / "copy.gguf"

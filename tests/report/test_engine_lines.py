@@ -163,9 +163,7 @@ def test_the_command_that_repeats_a_choice_measures_it(llama: Path, asked: dict[
             assert arm.key in {each.key for each in repeated.suite.blocks[0].arms}
 
 
-def test_files_and_builds_are_named_by_paths_that_hold_everywhere(
-    llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_hold_everywhere(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a prompt.txt").write_text("Once")
     wanted = BenchOptions(

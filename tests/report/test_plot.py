@@ -408,9 +408,7 @@ def test_a_chart_that_vega_refuses_costs_only_itself() -> None:
     assert "Unexpected end of input" in pictures.failures["one"]
 
 
-def test_without_the_library_pictures_are_refused_in_one_line_and_the_report_has_its_charts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_the_library_pictures_fail_and_reports_have_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     chart = plot.curve(swept())
     assert chart is not None

@@ -590,9 +590,7 @@ def test_images_are_sent_unless_the_server_reads_none(servers: ExitStack, sees: 
 
 
 @pytest.mark.parametrize(("turns", "forgets"), [("warm", False), ("warm", True), ("cold", False)])
-def test_later_turns_of_a_single_user_go_on_in_the_servers_cache(
-    servers: ExitStack, tmp_path: Path, turns: str, forgets: bool
-) -> None:
+def test_later_turns_are_cached(servers: ExitStack, tmp_path: Path, turns: str, forgets: bool) -> None:
     talk = tmp_path / "talk.toml"
     talk.write_text(
         'kind = "messages"\n'

@@ -118,9 +118,7 @@ def _answered(record: RequestRecord, **changed: Any) -> RequestRecord:
         ),
     ],
 )
-def test_one_answer_that_cannot_be_true_spoils_the_run(
-    liar: Callable[[RequestRecord], RequestRecord], words: str
-) -> None:
+def test_impossible_answers_spoil_a_run(liar: Callable[[RequestRecord], RequestRecord], words: str) -> None:
     honest = [_answered(record, predicted_ms=1000 * (record.end_s - record.sent_s)) for record in RECORDS]
     assert serving.summarize(_spec(), lambda: honest).sample.status is Status.OK
     parsed = serving.summarize(_spec(), lambda: [*honest[:2], liar(RECORDS[2]), *honest[3:]])
@@ -392,9 +390,7 @@ def test_requests_that_arrive_are_all_recorded(folder: Path, tmp_path: Path) -> 
         ("@string", RequestOutcome.SERVER_ERROR),
     ],
 )
-def test_a_request_that_fails_has_an_outcome_and_the_others_go_on(
-    folder: Path, tmp_path: Path, fault: str, outcome: RequestOutcome
-) -> None:
+def test_failed_requests_end_alone(folder: Path, tmp_path: Path, fault: str, outcome: RequestOutcome) -> None:
     with _engine(folder) as engine:
         measured = engine.measure(_sent(2, "fine", fault, "good", n_requests=9), tmp_path / "log")
         again = engine.measure(_sent(2, "fine", "good"), tmp_path / "again")
@@ -424,9 +420,7 @@ def test_nobody_waits_for_a_slot_that_hangs(folder: Path, tmp_path: Path) -> Non
     assert outcomes.total() == 6
 
 
-def test_ctrl_c_ends_all_servers_in_one_grace_with_every_request_on_the_disk(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_all_at_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three servers that ignore SIGTERM are waited for together, not one after another."""
     assert proc._GRACE_S == 1  # so that Ctrl-C ends within two seconds
     grace_s = 3.0  # long beside a busy machine's delays

@@ -242,9 +242,7 @@ WEIGHTS = st.lists(st.one_of(st.just(0.0), st.floats(1e-300, 1.0)), min_size=4, 
 @given(
     st.lists(WEIGHTS, min_size=3, max_size=3), st.lists(WEIGHTS, min_size=2, max_size=2), st.integers(0, 99)
 )
-def test_a_round_never_leaves_what_p_allows(
-    above: list[list[float]], below: list[list[float]], seed: int
-) -> None:
+def test_rounds_stay_in_what_p_allows(above: list[list[float]], below: list[list[float]], seed: int) -> None:
     p, q, random = _rows(*above), _rows(*below), np.random.default_rng(seed)
     drafted = [sampling.draw(row, random) for row in q]
     verified = sampling.verify(p, q, drafted, random)
@@ -269,7 +267,7 @@ def test_greedy_models_keep_drafts_while_their_choices_agree(gamma: int) -> None
         assert verified == Verified(agreed, int(own[agreed]))
 
 
-def test_refused_where_rounding_leaves_no_excess_the_target_decides() -> None:
+def test_without_excess_p_decides() -> None:
     # p is nowhere above q, and the drafted token is impossible in p
     p, q = np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 1e-13]])
     assert sampling.verify(p, q, [1], np.random.default_rng(0)) == Verified(0, 0)

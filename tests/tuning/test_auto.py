@@ -138,9 +138,7 @@ def test_heads_beside_and_layers_inside_are_found(loopback: Hub, llama: Path, tm
     assert Method.DRAFT_MODEL not in {source.method for source in found.tried}  # the target is no drafter
 
 
-def test_a_build_that_is_older_than_a_method_leaves_it_out(
-    loopback: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_builds_leave_methods_out(loopback: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     fake_server.program(folder / "llama-server", version="0.3.16")
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
@@ -167,9 +165,7 @@ def test_without_a_hub_the_text_so_far_is_left(family: Hub, llama: Path, run: Ru
     assert not [source for source in found.tried if source.method.drafts_with_model]
 
 
-def test_what_cannot_run_is_refused_before_a_download(
-    family: Hub, llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_misfits_are_not_downloaded(family: Hub, llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def verdict(*_: object, **__: object) -> memory.MemoryVerdict:
         return memory.MemoryVerdict(
             outcome=memory.MemoryFit.IMPOSSIBLE, reason="too large", hint="a smaller one"

@@ -145,9 +145,7 @@ def test_usable_runs_are_measured_once(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("at", ["selection", "confirmation"])
-def test_unusable_runs_are_measured_again_with_a_thread_fewer_than_free_cores(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
+def test_bad_runs_are_repeated_on_free_cores(plan: Plan, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     _beside(monkeypatch, busy=0.7)
     steps = tuning.measure_finalists(plan, _outlook(g3=1.4, g8=1.5))
     next(steps)
@@ -169,9 +167,7 @@ def test_unusable_runs_are_measured_again_with_a_thread_fewer_than_free_cores(
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_without_usable_runs_the_cause_and_the_forecast_are_named(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, threads: int
-) -> None:
+def test_unusable_runs_name_their_cause(plan: Plan, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     _beside(monkeypatch, busy=3.9)
     steps = tuning.measure_finalists(plan.with_threads(threads), _outlook(g3=1.4, g8=1.52))
     next(steps)
@@ -371,9 +367,7 @@ def test_the_choice_for_another_engine_stays(plan: Plan, monkeypatch: pytest.Mon
     assert served.overall.arm.draft_size == 3
 
 
-def test_without_a_server_program_nothing_is_started(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_runs_without_a_server(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install = installs.find_install(fakes.install(tmp_path / "without", **fakes.AT_ONCE))
     session = replace(plan.session, llama=install)
     served = _serve(replace(plan, session=session), _tuned(g3=1.5), monkeypatch, working={3})

@@ -203,9 +203,7 @@ def test_slow_costs_leave_time_for_runs(plan: Plan, clock: Clock, monkeypatch: p
     assert clock.now < 60.0 * 0.8
 
 
-def test_a_model_that_is_too_slow_is_refused_by_the_name_of_the_limit(
-    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_models_are_refused(plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TimeLimitError) as caught:
         _look(plan, clock, 10_000.0, monkeypatch)
     assert caught.value.message.startswith("--max-time 2m is too short for this model on this machine")
@@ -231,9 +229,7 @@ def test_a_forecast_alone_needs_free_cores(plan: Plan, clock: Clock, monkeypatch
     assert outlook.prospects
 
 
-def test_a_forecast_beside_other_programs_is_wider_and_says_so(
-    plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_busy_machines_widen_forecasts(plan: Plan, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     quiet, _, _ = _look(plan, clock, 1.0, monkeypatch, forecast_only=True)
     _make_busy(monkeypatch, 4.0)
     busy, _, _ = _look(plan, Clock(), 1.0, monkeypatch, forecast_only=True)

@@ -603,9 +603,7 @@ def test_a_head_at_its_longest_draft_is_not_at_the_edge_of_a_search(tmp_path: Pa
         (False, {"rope__dimension_sections": [8, 0, 0, 0]}, False),
     ],
 )
-def test_blocks_are_forecast_where_they_are_those_of_the_paper(
-    tmp_path: Path, markov: bool, extra: dict[str, Any], known: bool
-) -> None:
+def test_known_blocks_are_forecast(tmp_path: Path, markov: bool, extra: dict[str, Any], known: bool) -> None:
     """DFlash 2 and DSpark for DeepSeek 4 compute otherwise, and are measured; so are several users."""
     keys = {key.replace("__", "."): value for key, value in extra.items()}
     made = models.dflash(markov=markov, **keys)
