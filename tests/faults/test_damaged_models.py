@@ -14,8 +14,9 @@ from ggufspec.domain import ModelFile
 from ggufspec.errors import ModelFileError, NotCachedError
 from ggufspec.modelfiles import catalog, hub as hub_package
 from tests.support import fakes, hub_client, models, shell
-from tests.support.hub_client import PAIR, Run
+from tests.support.hub_client import PAIR
 from tests.support.hub_server import Hub
+from tests.support.shell import run
 
 DEMO = paths.models_dir() / "demo"
 DRY = ("bench", "--dry-run", "-p", "Once", "-n", "8")
@@ -38,7 +39,7 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-def repair(hint: str, run: Run) -> int:
+def repair(hint: str) -> int:
     """Do what a hint says: remove a file if it says so, then fetch."""
     command = hint.removeprefix("hint: ").removeprefix("restore it: ").partition(";")[0]
     removing, both, fetching = command.rpartition(" && ")
@@ -64,7 +65,7 @@ def hint_of(*words: str, code: int, what: str) -> str:
 )
 @pytest.mark.parametrize("name", ["me/T-GGUF/t-Q4_K_M.gguf", "me/D-GGUF/d-Q8_0.gguf"])
 def test_a_spoiled_file_of_the_cache_is_named_with_its_repair(
-    hub: Hub, home: Path, run: Run, spoil: Callable[[Path], None], what: str, name: str
+    hub: Hub, home: Path, spoil: Callable[[Path], None], what: str, name: str
 ) -> None:
     run("fetch", "-q", *PAIR)
     assert shell.here(*DRY).returncode == 0
@@ -73,7 +74,7 @@ def test_a_spoiled_file_of_the_cache_is_named_with_its_repair(
     if spoil is truncate:  # headers are all that these commands read
         assert hint_of("plan", code=6, what=what) == hint
         assert hint_of("check", "me/T-GGUF:Q4_K_M", "me/D-GGUF", code=6, what=what) == hint
-    assert repair(hint, run) == 0
+    assert repair(hint) == 0
     assert (
         hub_client.blob(home, hub, name).stat().st_size
         == hub.repos[name.rpartition("/")[0]].files[name.rpartition("/")[2]].size
@@ -81,7 +82,7 @@ def test_a_spoiled_file_of_the_cache_is_named_with_its_repair(
     assert shell.here(*DRY).returncode == 0
 
 
-def test_a_pair_of_the_catalogue_is_repaired_by_name(hub: Hub, home: Path, run: Run, tmp_path: Path) -> None:
+def test_a_pair_of_the_catalogue_is_repaired_by_name(hub: Hub, home: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.toml").write_text(
         "[pairs.mine]\ntarget = { repo = 'me/T-GGUF', file = 't-Q4_K_M.gguf' }\n"
         "drafter = { repo = 'me/D-GGUF', file = 'd-Q8_0.gguf' }\n"
@@ -92,11 +93,11 @@ def test_a_pair_of_the_catalogue_is_repaired_by_name(hub: Hub, home: Path, run: 
     for words in (DRY, (*DRY, "--pair", "mine")):
         hint = hint_of(*words, code=6, what=" is damaged: ")
         assert hint == f"hint: restore it: rm {blob} && ggufspec fetch mine"
-    assert repair(hint, run) == 0
+    assert repair(hint) == 0
     assert shell.here(*DRY).returncode == 0
 
 
-def test_the_repair_of_a_single_file_is_a_fetch_of_its_commit(hub: Hub, home: Path, run: Run) -> None:
+def test_the_repair_of_a_single_file_is_a_fetch_of_its_commit(hub: Hub, home: Path) -> None:
     _, out, _ = run("fetch", "-q", *PAIR)
     target, drafter = out.splitlines()
     blob = hub_client.blob(home, hub)
@@ -104,22 +105,22 @@ def test_the_repair_of_a_single_file_is_a_fetch_of_its_commit(hub: Hub, home: Pa
     hint = hint_of(*DRY, "-m", target, "-md", drafter, code=6, what=f"{target} is damaged")
     commit = hub.repos["me/T-GGUF"].commit
     assert hint.endswith(f"rm {blob} && ggufspec fetch --target me/T-GGUF@{commit}/t-Q4_K_M.gguf")
-    assert repair(hint, run) == 0
+    assert repair(hint) == 0
     assert shell.here(*DRY, "-m", target, "-md", drafter).returncode == 0
 
 
 @pytest.mark.parametrize("spoil", [truncate, damage])
-def test_an_own_folder_is_repaired(hub: Hub, run: Run, tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+def test_an_own_folder_is_repaired(hub: Hub, tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     folder = tmp_path / "my models"
     run("fetch", "-q", "--local-dir", str(folder), *PAIR)
     spoil(folder / "t-Q4_K_M.gguf")
     hint = hint_of(*DRY, code=6, what=f"{folder}/t-Q4_K_M.gguf is ")
     assert f"--local-dir '{folder}'" in hint
-    assert repair(hint, run) == 0
+    assert repair(hint) == 0
     assert shell.here(*DRY).returncode == 0
 
 
-def test_only_the_spoiled_part_of_a_model_is_removed(hub: Hub, home: Path, run: Run) -> None:
+def test_only_the_spoiled_part_of_a_model_is_removed(hub: Hub, home: Path) -> None:
     names = [f"t-F16-0000{no}-of-00003.gguf" for no in (1, 2, 3)]
     hub.add("me/S-GGUF", {name: hub_client.gguf(no) for no, name in enumerate(names)})
     run("fetch", "-q", "--target", "me/S-GGUF")
@@ -128,15 +129,15 @@ def test_only_the_spoiled_part_of_a_model_is_removed(hub: Hub, home: Path, run: 
     hint = hint_of(*DRY, code=6, what=f"{names[1]} is damaged")
     assert f"rm {blobs[1]} && " in hint
     served = hub.bytes_served
-    assert repair(hint, run) == 0
+    assert repair(hint) == 0
     assert hub.bytes_served == served + len(hub_client.gguf(1))
     blobs[2].unlink()
     hint = hint_of(*DRY, code=6, what=f"there is no file {home}")
-    assert repair(hint, run) == 0
+    assert repair(hint) == 0
     assert shell.here(*DRY).returncode == 0
 
 
-def test_a_pair_whose_files_are_gone_is_not_replaced_in_silence(hub: Hub, home: Path, run: Run) -> None:
+def test_a_pair_whose_files_are_gone_is_not_replaced_in_silence(hub: Hub, home: Path) -> None:
     run("fetch", "-q", *PAIR)
     hub_client.blob(home, hub).unlink()
     for words in (DRY, ("plan",), ("tune",)):
@@ -146,11 +147,11 @@ def test_a_pair_whose_files_are_gone_is_not_replaced_in_silence(hub: Hub, home: 
         assert hint.endswith("; or name another pair, such as --pair demo")
     with pytest.raises(NotCachedError):
         hub_package.last_pair()
-    assert repair(hint, run) == 0
+    assert repair(hint) == 0
     assert shell.here(*DRY).returncode == 0
 
 
-def test_an_undamaged_file_is_read_once(hub: Hub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undamaged_file_is_read_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     run("fetch", "-q", *PAIR)
     assert shell.here(*DRY).returncode == 0
     monkeypatch.setattr("hashlib.file_digest", None)

@@ -12,9 +12,10 @@ from ggufspec.domain import ModelFile
 from ggufspec.errors import CorruptDownloadError, ModelFileError
 from ggufspec.modelfiles import hub as hub_package
 from ggufspec.modelfiles.hub import client, transfer
-from tests.support import hub_client
-from tests.support.hub_client import PAIR, TARGET, Run
+from tests.support import hub_client, shell
+from tests.support.hub_client import PAIR, TARGET
 from tests.support.hub_server import Fault, Hub
+from tests.support.shell import run
 
 BODY = hub_client.gguf(1 << 20)
 ALWAYS = 10_000  # times
@@ -39,19 +40,18 @@ def cuts(count: int, after: int) -> list[Fault]:
 
 
 @pytest.mark.parametrize("here", [0, 1 << 20, len(BODY), len(BODY) + 1, 2 * len(BODY)])
-def test_an_endless_body_is_kept_up_to_the_listed_size(hub: Hub, home: Path, run: Run, here: int) -> None:
+def test_an_endless_body_is_kept_up_to_the_listed_size(hub: Hub, home: Path, here: int) -> None:
     if here:
         partial(home, hub).write_bytes((2 * BODY)[:here])
     hub.faults = [Fault(where="file=t", times=9, chunked=True, extra=bytes(64 << 20))]
-    code, out, _ = run("fetch", "-q", "--target", TARGET)
-    assert code == 0
+    out = shell.done("fetch", "-q", "--target", TARGET).stdout
     assert Path(out.strip()).read_bytes() == BODY
     assert not list(home.rglob("*.incomplete"))
 
 
 @pytest.mark.parametrize("size", [0, len(BODY) - 4, len(BODY) + 4])
 def test_a_file_that_somebody_else_changes_gets_no_name(
-    hub: Hub, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch, size: int
+    hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     wait = transfer.FollowingHash.wait
 
@@ -65,7 +65,7 @@ def test_a_file_that_somebody_else_changes_gets_no_name(
     assert not hub_client.blob(home, hub).exists()
 
 
-def test_a_longer_body_is_refused_where_it_is_announced(hub: Hub, home: Path, run: Run) -> None:
+def test_a_longer_body_is_refused_where_it_is_announced(hub: Hub, home: Path) -> None:
     hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size -= 1
     assert run("fetch", "-q", "--target", TARGET)[0] == 28
     assert not list(home.rglob("*.gguf"))
@@ -74,7 +74,7 @@ def test_a_longer_body_is_refused_where_it_is_announced(hub: Hub, home: Path, ru
 # -- too short
 
 
-def test_a_body_that_ends_early_is_asked_for_again_a_few_times(hub: Hub, run: Run) -> None:
+def test_a_body_that_ends_early_is_asked_for_again_a_few_times(hub: Hub) -> None:
     hub.faults = cuts(ALWAYS, 0)
     code, _, err = run("fetch", "--target", TARGET)
     host = hub.url.removeprefix("http://")
@@ -87,17 +87,16 @@ def test_a_body_that_ends_early_is_asked_for_again_a_few_times(hub: Hub, run: Ru
     assert len(hub.content_requests()) == 5
 
 
-def test_pauses_grow_while_nothing_comes(hub: Hub, run: Run) -> None:
+def test_pauses_grow_while_nothing_comes(hub: Hub) -> None:
     hub.faults = cuts(ALWAYS, 0)
     _, _, err = run("fetch", "--target", TARGET)
     pauses = [line.split("again in ")[1].split(":")[0] for line in err.splitlines() if "again in " in line]
     assert pauses == ["0.01 s", "0.02 s", "0.04 s", "0.08 s"]
 
 
-def test_progress_starts_the_count_again_and_a_few_bytes_are_none(hub: Hub, run: Run) -> None:
+def test_progress_starts_the_count_again_and_a_few_bytes_are_none(hub: Hub) -> None:
     hub.faults = cuts(12, len(BODY) // 20)
-    code, out, _ = run("fetch", "-q", "--target", TARGET)
-    assert code == 0
+    out = shell.done("fetch", "-q", "--target", TARGET).stdout
     assert Path(out.strip()).read_bytes() == BODY
     hub.seen.clear()
     hub.faults = [Fault(where="file=t-Q8", times=ALWAYS, chunked=True, cut_after=10)]
@@ -105,7 +104,7 @@ def test_progress_starts_the_count_again_and_a_few_bytes_are_none(hub: Hub, run:
     assert len(hub.content_requests()) == 5
 
 
-def test_a_server_without_ranges_that_breaks_off_ends_the_fetch(hub: Hub, run: Run) -> None:
+def test_a_server_without_ranges_that_breaks_off_ends_the_fetch(hub: Hub) -> None:
     half = len(BODY) // 2
     hub.faults = [
         Fault(where="file=t", chunked=True, no_ranges=True, cut_after=after)
@@ -116,22 +115,21 @@ def test_a_server_without_ranges_that_breaks_off_ends_the_fetch(hub: Hub, run: R
     assert len(hub.content_requests()) < 10
 
 
-def test_a_file_may_begin_with_a_chunk_of_one_byte(hub: Hub, run: Run) -> None:
+def test_a_file_may_begin_with_a_chunk_of_one_byte(hub: Hub) -> None:
     small = hub_client.gguf()
     hub.faults = [Fault(where="file=d", chunked=True, stride=1, cut_after=2000)]
-    code, out, _ = run("fetch", "-q", "--target", "me/D-GGUF")
-    assert code == 0
+    out = shell.done("fetch", "-q", "--target", "me/D-GGUF").stdout
     assert Path(out.strip()).read_bytes() == small
 
 
-def test_metadata_that_ends_early_is_asked_for_again_a_few_times(hub: Hub, run: Run) -> None:
+def test_metadata_that_ends_early_is_asked_for_again_a_few_times(hub: Hub) -> None:
     where, headers = "/api/models/me", {"Content-Type": "application/json"}
     hub.faults = [Fault(where=where, times=ALWAYS, body=b'{"sha": ', headers=headers)]
     code, _, err = run("fetch", "-q", "--target", TARGET)
     assert (code, len(hub.requests(where))) == (25, 5)
     assert "an answer that is not complete JSON, 5 times in a row" in err
     hub.faults[0].times = 2
-    assert run("fetch", "-q", "--target", TARGET)[0] == 0
+    shell.done("fetch", "-q", "--target", TARGET)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +142,7 @@ def test_metadata_that_ends_early_is_asked_for_again_a_few_times(hub: Hub, run: 
         (b'{"id": "me/T-GGUF", "sha": "1", "siblings": []}', 22),  # one without a model
     ],
 )
-def test_answers_that_are_not_the_hubs_are_one_line(hub: Hub, run: Run, body: bytes, expected: int) -> None:
+def test_answers_that_are_not_the_hubs_are_one_line(hub: Hub, body: bytes, expected: int) -> None:
     headers = {"Content-Type": "application/json"}
     hub.faults = [Fault(where="/api/models/me", times=ALWAYS, body=body, headers=headers)]
     code, out, err = run("fetch", "-q", "--target", TARGET)
@@ -175,7 +173,7 @@ def test_a_part_that_is_not_described_is_refused(hub: Hub, stated: str) -> None:
     ],
     ids=["no total", "no length"],
 )
-def test_a_file_of_unstated_size_is_as_large_as_it_is_listed(hub: Hub, run: Run, fault: Fault) -> None:
+def test_a_file_of_unstated_size_is_as_large_as_it_is_listed(hub: Hub, fault: Fault) -> None:
     hub.faults = [fault]
     source = hub_package.open_headers(HEADER)[0]
     assert source.size == len(BODY)
@@ -184,14 +182,13 @@ def test_a_file_of_unstated_size_is_as_large_as_it_is_listed(hub: Hub, run: Run,
     assert (code, err) == (0, "")
 
 
-def test_a_fetch_needs_no_content_length(hub: Hub, run: Run) -> None:
+def test_a_fetch_needs_no_content_length(hub: Hub) -> None:
     hub.faults = [Fault(where="file=", times=ALWAYS, chunked=True, no_ranges=True)]
-    code, out, _ = run("fetch", "-q", *PAIR)
-    assert code == 0
+    out = shell.done("fetch", "-q", *PAIR).stdout
     assert Path(out.splitlines()[0]).read_bytes() == BODY
 
 
-def test_a_size_that_nobody_states_is_one_line(hub: Hub, run: Run) -> None:
+def test_a_size_that_nobody_states_is_one_line(hub: Hub) -> None:
     hub.faults = [
         Fault(where="file=t-Q4", times=9, content_range="{}/*"),
         Fault(
@@ -216,28 +213,28 @@ def test_an_empty_file_is_called_empty(hub: Hub) -> None:
         hub_package.read_card(HEADER)
 
 
-def test_a_header_that_ends_early_is_asked_for_again_a_few_times(hub: Hub, run: Run) -> None:
+def test_a_header_that_ends_early_is_asked_for_again_a_few_times(hub: Hub) -> None:
     hub.faults = [Fault(where="file=t-Q4", times=ALWAYS, chunked=True, cut_after=1000)]
     code, _, err = run("check", "me/T-GGUF:Q4_K_M", "me/D-GGUF")
     assert (code, len(hub.requests("file=t-Q4"))) == (25, 5)
     assert "ended after 1000 of 1048576 bytes from 0, 5 times in a row" in err
     hub.faults[0].times = 4
-    assert run("check", "me/T-GGUF:Q4_K_M", "me/D-GGUF")[0] == 0
+    shell.done("check", "me/T-GGUF:Q4_K_M", "me/D-GGUF")
 
 
 # -- what is kept
 
 
-def test_no_verified_file_is_reread(hub: Hub, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_verified_file_is_reread(hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "WAIT_TO_REMEMBER_BYTES", 0)
     _, out, _ = run("fetch", "-q", "--target", TARGET)
     remembered = digests.remembered(Path(out.strip()))
     assert remembered.sha256 == hub_client.blob(home, hub).name
     monkeypatch.setattr(transfer, "FollowingHash", None)
-    assert run("fetch", "-q", "--target", TARGET)[0] == 0
+    shell.done("fetch", "-q", "--target", TARGET)
 
 
-def test_the_name_follows_the_bytes(hub: Hub, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_follows_the_bytes(hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, steps = hub_client.blob(home, hub), []
     sync, rename = os.fsync, Path.replace
 
@@ -251,7 +248,7 @@ def test_the_name_follows_the_bytes(hub: Hub, home: Path, run: Run, monkeypatch:
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", renamed)
-    assert run("fetch", "-q", "--target", TARGET)[0] == 0
+    shell.done("fetch", "-q", "--target", TARGET)
     partial_name = f"{place.name}.incomplete"
     begin = steps.index(partial_name)
     assert steps[begin : begin + 3] == [partial_name, f"{partial_name} -> {place.name}", "blobs"]

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from ggufspec.modelfiles.hub import client, transfer
-from tests.support import hub_client
-from tests.support.hub_client import PAIR, TARGET, Run
+from tests.support import hub_client, shell
+from tests.support.hub_client import PAIR, TARGET
 from tests.support.hub_server import Fault, Hub, HubFile
+from tests.support.shell import run
 
 Case = tuple[Callable[[Hub], object], list[str], int, str, str]
 
@@ -146,7 +147,7 @@ FAULTS: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_faults(name: str, hub: Hub, home: Path, run: Run) -> None:
+def test_faults(name: str, hub: Hub, home: Path) -> None:
     prepare, argv, code, message, hint = FAULTS[name]
     prepare(hub)
     ended, out, err = run("fetch", "--quiet", "--target", *argv)
@@ -157,7 +158,7 @@ def test_faults(name: str, hub: Hub, home: Path, run: Run) -> None:
     assert not [path for path in home.rglob("*.incomplete") if path.stat().st_size]
 
 
-def test_an_unknown_pair(hub: Hub, run: Run) -> None:
+def test_an_unknown_pair(hub: Hub) -> None:
     assert run("fetch", "llama-2-13") == (
         31,
         "",
@@ -169,7 +170,7 @@ def test_an_unknown_pair(hub: Hub, run: Run) -> None:
     )
 
 
-def test_no_network(hub: Hub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_network(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert run("fetch", "--target", TARGET) == (
         25,
@@ -181,7 +182,7 @@ def test_no_network(hub: Hub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     )
 
 
-def test_permission_opens_the_gate_and_the_token_stays_here(hub: Hub, home: Path, run: Run) -> None:
+def test_permission_opens_the_gate_and_the_token_stays_here(hub: Hub, home: Path) -> None:
     gate(hub)
     code, out, err = run("fetch", "--token", "hf_good", *PAIR)
     assert code == 0
@@ -209,25 +210,24 @@ def test_a_bad_token_is_not_repeated_even_in_a_traceback(hub: Hub, home: Path) -
 @pytest.mark.parametrize(
     "headers", [{"Retry-After": "1"}, {"RateLimit": '"api";r=0;t=1'}], ids=["Retry-After", "RateLimit"]
 )
-def test_a_rate_limit_is_waited_for_as_told(hub: Hub, run: Run, headers: dict[str, str]) -> None:
+def test_a_rate_limit_is_waited_for_as_told(hub: Hub, headers: dict[str, str]) -> None:
     hub.faults = [Fault(where="file=t", times=1, status=429, headers=headers)]
     started = time.monotonic()
-    code, _, err = run("fetch", "--target", TARGET)
-    assert code == 0
+    err = shell.done("fetch", "--target", TARGET).stderr
     assert time.monotonic() - started >= 1.0
     assert "t-Q4_K_M.gguf: again in 1.00 s: " in err
 
 
-def test_the_drafter_is_refused_before_it_travels(hub: Hub, run: Run) -> None:
+def test_the_drafter_is_refused_before_it_travels(hub: Hub) -> None:
     hub.add("me/D-GGUF", {"d-Q8_0.gguf": hub_client.gguf(4 << 20).replace(b"<0xC5>", b"<0xc5>")})
     code, out, err = run("fetch", "-q", *PAIR)
     assert (code, out) == (7, "")
     assert err.startswith("error: llama.cpp refuses this drafter for this target: 1 token differs")
     assert hub.bytes_served <= 2 << 20
-    assert run("fetch", "-q", "--no-check", *PAIR)[0] == 0
+    shell.done("fetch", "-q", "--no-check", *PAIR)
 
 
-def test_a_corrupt_file_in_the_cache_is_found(hub: Hub, home: Path, run: Run) -> None:
+def test_a_corrupt_file_in_the_cache_is_found(hub: Hub, home: Path) -> None:
     run("fetch", "-q", "--target", TARGET)
     place = hub_client.blob(home, hub)
     place.write_bytes(place.read_bytes()[:-1] + b"!")
@@ -252,7 +252,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_download_resumes(hub: Hub, home: Path, run: Run, how: signal.Signals) -> None:
+def test_an_interrupted_download_resumes(hub: Hub, home: Path, how: signal.Signals) -> None:
     body = hub_client.gguf(28 << 20)  # larger ones may come on several connections, which lose some pieces
     hub.add("me/Big-GGUF", {"big-Q4_0.gguf": body})
     args = ("--no-check", "--target", "me/Big-GGUF/big-Q4_0.gguf", "--draft-model", "me/D-GGUF")
@@ -267,52 +267,48 @@ def test_an_interrupted_download_resumes(hub: Hub, home: Path, run: Run, how: si
     assert (out, err.strip()) == ("", "")
     assert not place.exists()
     assert not list(home.rglob("big-*"))
-    code, out, _ = run("fetch", "-q", *args)
-    assert code == 0
+    out = shell.done("fetch", "-q", *args).stdout
     assert Path(out.splitlines()[0]).read_bytes() == body
     assert hub.bytes_served <= 1.05 * (len(body) + len(hub_client.gguf()))
 
 
-def test_a_stream_that_breaks_is_taken_up_again(hub: Hub, run: Run) -> None:
+def test_a_stream_that_breaks_is_taken_up_again(hub: Hub) -> None:
     size = hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size
     hub.faults = [Fault(where="file=t", times=1, cut_after=size // 2)]
-    code, _, err = run("fetch", "--target", TARGET)
-    assert code == 0
+    err = shell.done("fetch", "--target", TARGET).stderr
     assert "t-Q4_K_M.gguf: again in 1.00 s: peer closed connection" in err
     assert hub.bytes_served <= 1.05 * size
     assert [seen.headers.get("range") for seen in hub.content_requests()] == [None, f"bytes={size // 2}-"]
 
 
-def test_a_server_without_ranges_starts_over(hub: Hub, run: Run) -> None:
+def test_a_server_without_ranges_starts_over(hub: Hub) -> None:
     size = hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size
     hub.faults = [
         Fault(where="file=t", times=1, cut_after=size // 2),
         Fault(where="file=t", times=1, no_ranges=True),
     ]
-    assert run("fetch", "--target", TARGET)[0] == 0
+    shell.done("fetch", "--target", TARGET)
     assert hub.bytes_served == size // 2 + size
 
 
-def test_a_web_page_does_not_cost_what_is_here(hub: Hub, home: Path, run: Run) -> None:
+def test_a_web_page_does_not_cost_what_is_here(hub: Hub, home: Path) -> None:
     body = hub_client.gguf(1 << 20)
     place = hub_client.blob(home, hub)
     place.parent.mkdir(parents=True)
     Path(f"{place}.incomplete").write_bytes(body[: 1 << 20])
     hub.faults = [Fault(where="file=t", body=b"<html>")]
     assert run("fetch", "--target", TARGET)[0] == 28
-    code, _, err = run("fetch", "--target", TARGET)
-    assert code == 0
+    err = shell.done("fetch", "--target", TARGET).stderr
     assert "36% cached" in err
     assert hub.bytes_served == len(body) - (1 << 20)
 
 
 @pytest.mark.parametrize("left", [b"GGUF but not the beginning of this file", bytes(64 << 20)])
-def test_a_foreign_beginning_is_thrown_away(hub: Hub, home: Path, run: Run, left: bytes) -> None:
+def test_a_foreign_beginning_is_thrown_away(hub: Hub, home: Path, left: bytes) -> None:
     place = hub_client.blob(home, hub)
     place.parent.mkdir(parents=True)
     Path(f"{place}.incomplete").write_bytes(left)
-    code, out, _ = run("fetch", "-q", "--target", TARGET)
-    assert code == 0
+    out = shell.done("fetch", "-q", "--target", TARGET).stdout
     assert Path(out.strip()).read_bytes() == hub_client.gguf(1 << 20)
 
 
@@ -326,10 +322,9 @@ def test_two_processes_fetch_the_same_pair_once(hub: Hub, home: Path) -> None:
     assert hub.bytes_served <= 1.05 * size
 
 
-def test_what_only_the_client_can_download(hub: Hub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_the_client_can_download(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "LARGEST_BY_HTTP_BYTES", 1000)
-    code, out, _ = run("fetch", "-q", "--target", TARGET)
-    assert code == 0
+    out = shell.done("fetch", "-q", "--target", TARGET).stdout
     assert Path(out.strip()).read_bytes() == hub_client.gguf(1 << 20)
     assert hub.requests("me/T-GGUF/resolve", "HEAD")
 

@@ -20,8 +20,9 @@ from ggufspec.llama.server import endpoints
 from ggufspec.modelfiles import catalog
 from ggufspec.options import settings
 from tests.support import fakes, hub_client, shell, values
-from tests.support.hub_client import TARGET, Run
+from tests.support.hub_client import TARGET
 from tests.support.hub_server import Hub
+from tests.support.shell import run
 
 FULL = Path("/dev/full")
 QUICK = ("--pair", "demo", "-n", "32", "-r", "1", "-t", "1")
@@ -122,7 +123,7 @@ def test_a_full_temporary_folder_ends_a_bench_with_its_name(temporary_disk: Path
 # -- downloads
 
 
-def test_a_disk_without_room_is_named_before_a_download(hub: Hub, home: Path, run: Run) -> None:
+def test_a_disk_without_room_is_named_before_a_download(hub: Hub, home: Path) -> None:
     hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size = 1 << 60
     code, _, err = run("fetch", "-q", "--yes", "--target", TARGET)
     assert code == 12
@@ -133,7 +134,7 @@ def test_a_disk_without_room_is_named_before_a_download(hub: Hub, home: Path, ru
     assert hub.content_requests() == []
 
 
-def test_a_disk_that_fills_up_on_the_way_ends_a_fetch(hub: Hub, home: Path, run: Run) -> None:
+def test_a_disk_that_fills_up_on_the_way_ends_a_fetch(hub: Hub, home: Path) -> None:
     place = hub_client.blob(home, hub)
     place.parent.mkdir(parents=True)
     Path(f"{place}.incomplete").symlink_to(FULL)

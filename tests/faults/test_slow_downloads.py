@@ -18,8 +18,9 @@ from ggufspec.modelfiles import hub as hub_package
 from ggufspec.modelfiles.hub import client, limits
 from ggufspec.modelfiles.hub.resolve import RemoteFile
 from tests.support import hub_client
-from tests.support.hub_client import TARGET, Run
+from tests.support.hub_client import TARGET
 from tests.support.hub_server import Fault, Hub
+from tests.support.shell import run
 
 pytestmark = pytest.mark.timeout(60)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -101,7 +102,7 @@ def test_an_answer_that_is_compressed_is_limited_sooner(monkeypatch: pytest.Monk
         client.listing("me/T-GGUF", None, hub_package.Access(endpoint=url))
 
 
-def test_a_body_that_comes_too_slowly_ends_and_is_kept(hub: Hub, home: Path, run: Run) -> None:
+def test_a_body_that_comes_too_slowly_ends_and_is_kept(hub: Hub, home: Path) -> None:
     hub.faults = [Fault(where="file=t", times=9, chunked=True, stride=1, pause_s=0.02)]
     began = time.monotonic()
     code, _, err = run("fetch", "-q", "--target", TARGET)

@@ -22,9 +22,9 @@ from ggufspec.llama.source import sources
 from ggufspec.modelfiles import gguf
 from ggufspec.modelfiles.api import converting
 from ggufspec.modelfiles.compat import read_head
-from tests.support import fake_converter, fakes, models
-from tests.support.hub_client import Run
+from tests.support import fake_converter, fakes, models, shell
 from tests.support.hub_server import Fault, Hub
+from tests.support.shell import run
 
 WHEEL = "torch-2.99.0+cpu-cp311-cp311-linux_x86_64.whl"
 
@@ -44,7 +44,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _convert(run: Run, head: str = "./My head {x}", *more: str) -> tuple[int, str, str]:
+def _convert(head: str = "./My head {x}", *more: str) -> tuple[int, str, str]:
     return run("convert", head, "--target", "target", "--source", "tree", *more)
 
 
@@ -52,8 +52,8 @@ def _uv_calls(place: Path) -> list[str]:
     return fake_converter.calls(place / "bin" / "uv")
 
 
-def test_a_head_becomes_a_gguf(place: Path, run: Run) -> None:
-    code, out, err = _convert(run)
+def test_a_head_becomes_a_gguf(place: Path) -> None:
+    code, out, err = _convert()
     assert (code, out) == (0, "eagle3-My head {x}.gguf\n")
     head = read_head(gguf.validate_file(place / out.strip()))
     assert head.method is Method.DRAFT_EAGLE3
@@ -75,29 +75,29 @@ def test_a_conversion_is_a_call_for_notebooks(place: Path) -> None:
         ggufspec.convert("My head {x}", target="target", outype="f16")
 
 
-def test_a_finished_converter_is_not_installed_again(place: Path, run: Run) -> None:
-    assert _convert(run)[0] == 0
+def test_a_finished_converter_is_not_installed_again(place: Path) -> None:
+    assert _convert()[0] == 0
     n_calls = len(_uv_calls(place))
-    code, out, err = _convert(run, "./My head {x}", "--outtype", "f16", "--out", "second.gguf")
+    code, out, err = _convert("./My head {x}", "--outtype", "f16", "--out", "second.gguf")
     assert (code, out) == (0, "second.gguf\n")
     assert "converter: installed" in err
     assert len(_uv_calls(place)) == n_calls == 2
 
 
-def test_the_environment_gets_what_the_source_pins(place: Path, run: Run) -> None:
-    assert _convert(run)[0] == 0
+def test_the_environment_gets_what_the_source_pins(place: Path) -> None:
+    assert _convert()[0] == 0
     made, install = _uv_calls(place)
     assert made.startswith(f"venv --relocatable --python {sys.executable} ")
     assert install.endswith(" --only-binary :all: numpy~=2.2.6 gguf>=0.1.0 torch==2.11.0 --torch-backend cpu")
     assert "example.org" not in install
 
 
-def test_the_users_pytorch_is_installed(place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_pytorch_is_installed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / WHEEL).write_bytes(b"wheel")
     monkeypatch.setenv("PIP_INDEX_URL", "https://first.example/simple")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://second.example/simple")
     monkeypatch.setenv("PIP_FIND_LINKS", "/wheels")
-    assert _convert(run, "./My head {x}", "--torch", WHEEL)[0] == 0
+    assert _convert("./My head {x}", "--torch", WHEEL)[0] == 0
     install = _uv_calls(place)[1]
     assert install.endswith(f" numpy~=2.2.6 gguf>=0.1.0 {place / WHEEL}")
     assert (
@@ -114,8 +114,8 @@ def test_another_pytorch_is_another_environment(place: Path) -> None:
     assert len(keys | {ConverterRequest(source=source, torch=place / WHEEL).key}) == 3
 
 
-def test_sizes_are_printed_without_a_conversion(place: Path, run: Run) -> None:
-    code, out, _ = _convert(run, "./My head {x}", "--dry-run")
+def test_sizes_are_printed_without_a_conversion(place: Path) -> None:
+    code, out, _ = _convert("./My head {x}", "--dry-run")
     assert code == 0
     assert out.startswith("converter: to install, with PyTorch: about ")
     assert not _uv_calls(place)
@@ -206,11 +206,11 @@ def _spoil(place: Path, what: str) -> tuple[str, ...]:
         ("nothing", 40, "llama.cpp's converter wrote no file"),
     ],
 )
-def test_failed_conversions_leave_nothing(place: Path, run: Run, what: str, code: int, message: str) -> None:
+def test_failed_conversions_leave_nothing(place: Path, what: str, code: int, message: str) -> None:
     before = {path.name for path in place.iterdir()}
     more = _spoil(place, what)
     spoiled = {path.name for path in place.iterdir()} - before
-    exit_code, out, err = _convert(run, "./My head {x}", *more)
+    exit_code, out, err = _convert("./My head {x}", *more)
     error = next(line for line in err.splitlines() if line.startswith("error: "))
     assert message in error
     assert "\nhint: " in err
@@ -221,25 +221,25 @@ def test_failed_conversions_leave_nothing(place: Path, run: Run, what: str, code
         assert (place / "eagle3-My head {x}.gguf").read_bytes() == b"mine"
 
 
-def test_after_a_failed_installation_the_next_one_succeeds(place: Path, run: Run) -> None:
+def test_after_a_failed_installation_the_next_one_succeeds(place: Path) -> None:
     (place / "bin" / "fail").write_text(fake_converter.NO_TORCH)
-    assert _convert(run)[0] == 39
+    assert _convert()[0] == 39
     (place / "bin" / "fail").unlink()
-    assert _convert(run)[0] == 0
+    assert _convert()[0] == 0
 
 
-def test_without_uv_nothing_is_installed(place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_uv_nothing_is_installed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
-    code, _, err = _convert(run)
+    code, _, err = _convert()
     assert code == 39
     assert "error: uv is not installed" in err
     assert "hint: pip install 'ggufspec[convert]'" in err
 
 
-def test_too_little_space_is_known_before(place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_space_is_known_before(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = SimpleNamespace(total=1 << 40, used=1 << 40, free=1000)
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
-    code, _, err = _convert(run)
+    code, _, err = _convert()
     assert code == 12
     assert "error: llama.cpp's converter needs about " in err
     assert not _uv_calls(place)
@@ -277,7 +277,7 @@ def test_the_converter_ends_with_ggufspec(place: Path) -> None:
     assert not (place / "out.gguf").exists()
 
 
-def test_the_models_of_the_hub_are_fetched_once(place: Path, loopback: Hub, run: Run) -> None:
+def test_the_models_of_the_hub_are_fetched_once(place: Path, loopback: Hub) -> None:
     head, target = place / "My head {x}", place / "target"
     loopback.add("me/Head", {path.name: path for path in head.iterdir()})
     more: dict[str, bytes | Path] = {
@@ -294,16 +294,16 @@ def test_the_models_of_the_hub_are_fetched_once(place: Path, loopback: Hub, run:
     assert fetched == {"config.json", "model.safetensors", "tokenizer.model"}
     (place / out.strip()).unlink()
     loopback.seen.clear()
-    assert run(*words)[0] == 0
+    shell.done(*words)
     assert not [seen for seen in loopback.seen if "/resolve/" in seen.path]
     (place / out.strip()).unlink()
     loopback.seen.clear()
-    assert run(*words, "--offline")[0] == 0
+    shell.done(*words, "--offline")
     assert loopback.seen == []
 
 
 def test_a_download_that_broke_goes_on_where_it_ended(
-    place: Path, loopback: Hub, run: Run, monkeypatch: pytest.MonkeyPatch
+    place: Path, loopback: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import numpy as np
 
@@ -316,7 +316,7 @@ def test_a_download_that_broke_goes_on_where_it_ended(
     assert run(*words)[0] == 23
     loopback.faults.clear()
     n_calls = len(_uv_calls(place))
-    assert run(*words)[0] == 0
+    shell.done(*words)
     assert len(_uv_calls(place)) == n_calls
 
 
@@ -331,7 +331,7 @@ def test_a_download_that_broke_goes_on_where_it_ended(
     ],
 )
 def test_a_target_is_named_as_it_was_published(
-    place: Path, hub: Hub, run: Run, target: str, code: int, message: str
+    place: Path, hub: Hub, target: str, code: int, message: str
 ) -> None:
     metadata, tensors = models.llama()
     base = {"general.base_model.0.repo_url": "https://huggingface.co/me/Original"}
@@ -343,7 +343,7 @@ def test_a_target_is_named_as_it_was_published(
         assert "hint: it was made from https://huggingface.co/me/Original" in err
 
 
-def test_the_converter_is_the_builds_own(place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_converter_is_the_builds_own(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("convert", "./My head {x}", "--target", "target", "--dry-run")
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(place / "llama")))
     code, _, err = run(*words)
@@ -388,10 +388,10 @@ def test_names_are_those_that_llama_cpp_looks_for() -> None:
     assert converting.name_output("DFlash-Qwen3", Method.DRAFT_DFLASH, "q8_0") == "DFlash-Qwen3-Q8_0.gguf"
 
 
-def test_converters_are_listed_and_can_be_removed(place: Path, run: Run) -> None:
-    assert _convert(run)[0] == 0
+def test_converters_are_listed_and_can_be_removed(place: Path) -> None:
+    assert _convert()[0] == 0
     _, out, _ = run("cache", "list", "other")
     assert "llama.cpp's converter, with PyTorch" in out
     name = next(word for word in out.split() if word.startswith("other/converter-"))
-    assert run("cache", "prune", name, "--yes")[0] == 0
+    shell.done("cache", "prune", name, "--yes")
     assert not [path for path in paths.converters_dir().iterdir() if path.name[0] != "."]

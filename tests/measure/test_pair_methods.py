@@ -19,8 +19,8 @@ from ggufspec.options import BenchOptions, TalkOptions, TuneOptions
 from ggufspec.tuning import planning
 from tests.support import fake_server, hub_client, models, shell
 from tests.support.fakes import numbered_install
-from tests.support.hub_client import Run
 from tests.support.hub_server import Hub
+from tests.support.shell import run
 
 DEMO = paths.models_dir() / "demo"
 PAIRS = f"""
@@ -216,7 +216,7 @@ def test_questions_about_a_drafter_that_is_none_say_why() -> None:
         assert " drafts with ngram-" in done.stderr
 
 
-def test_a_fetch_does_not_advise_a_bench_that_leaves_the_method_out(hub: Hub, run: Run) -> None:
+def test_a_fetch_does_not_advise_a_bench_that_leaves_the_method_out(hub: Hub) -> None:
     code, out, err = run("fetch", "remote-medusa")
     assert (code, out.splitlines()[0].startswith("target")) == (0, True)
     assert err.startswith(
@@ -228,7 +228,7 @@ def test_a_fetch_does_not_advise_a_bench_that_leaves_the_method_out(hub: Hub, ru
     assert "the pair remote-medusa drafts by draft-medusa" in done.stderr
 
 
-def test_a_fetched_pair_whose_target_drafts_is_never_measured_without_drafting(hub: Hub, run: Run) -> None:
+def test_a_fetched_pair_whose_target_drafts_is_never_measured_without_drafting(hub: Hub) -> None:
     assert run("fetch", "remote-heads")[2].endswith("\nmeasure it: ggufspec bench\n")
     for engine in ("binary", "binary-simple", "server"):
         done = shell.here("bench", "--engine", engine)
@@ -237,7 +237,7 @@ def test_a_fetched_pair_whose_target_drafts_is_never_measured_without_drafting(h
         assert "MTP" in done.stderr or "draft-mtp" in done.stderr
 
 
-def test_a_fetch_advises_a_bench_that_measures_what_drafts(hub: Hub, run: Run) -> None:
+def test_a_fetch_advises_a_bench_that_measures_what_drafts(hub: Hub) -> None:
     assert run("fetch", "remote-pair")[2].endswith("\nmeasure it: ggufspec bench\n")
     assert run("fetch", "remote-lookup")[2].endswith("\nmeasure it: ggufspec bench\n")
     assert drafting(BenchOptions()) == [Drafting(n_max=64, method=Method.NGRAM_MOD)]

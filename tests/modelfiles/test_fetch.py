@@ -12,11 +12,12 @@ from huggingface_hub import hf_hub_download
 
 from ggufspec.modelfiles import hub as hub_module
 from tests.support import fakes, hub_client, shell
-from tests.support.hub_client import PAIR, TARGET, Run
+from tests.support.hub_client import PAIR, TARGET
 from tests.support.hub_server import Hub
+from tests.support.shell import run
 
 
-def test_a_pair_arrives_in_the_usual_cache(hub: Hub, home: Path, run: Run) -> None:
+def test_a_pair_arrives_in_the_usual_cache(hub: Hub, home: Path) -> None:
     code, out, err = run("fetch", "--quiet", *PAIR)
     target, draft = (Path(line) for line in out.splitlines())
     assert (code, err) == (0, "")
@@ -33,23 +34,22 @@ def test_a_pair_arrives_in_the_usual_cache(hub: Hub, home: Path, run: Run) -> No
     assert not list((home / "hf").rglob("*.incomplete"))
 
 
-def test_the_second_time_only_metadata_travels(hub: Hub, run: Run) -> None:
+def test_the_second_time_only_metadata_travels(hub: Hub) -> None:
     run("fetch", "-q", *PAIR)
     served = hub.bytes_served
-    code, _, err = run("fetch", *PAIR)
-    assert code == 0
+    err = shell.done("fetch", *PAIR).stderr
     assert "to download: 0 B;" in err
     assert hub.bytes_served == served
 
 
-def test_offline_the_cache_is_enough(hub: Hub, run: Run) -> None:
+def test_offline_the_cache_is_enough(hub: Hub) -> None:
     _, online, _ = run("fetch", "-q", *PAIR)
     hub.seen.clear()
     assert run("fetch", "-q", "--offline", *PAIR) == (0, online, "")
     assert hub.seen == []
 
 
-def test_what_another_tool_has_downloaded_is_only_verified(hub: Hub, home: Path, run: Run) -> None:
+def test_what_another_tool_has_downloaded_is_only_verified(hub: Hub, home: Path) -> None:
     theirs = hf_hub_download("me/T-GGUF", "t-Q4_K_M.gguf", cache_dir=home / "hf" / "hub", endpoint=hub.url)
     served = hub.bytes_served
     code, out, _ = run("fetch", "-q", "--target", TARGET)
@@ -57,7 +57,7 @@ def test_what_another_tool_has_downloaded_is_only_verified(hub: Hub, home: Path,
     assert hub.bytes_served == served
 
 
-def test_split_files_arrive_whole(hub: Hub, run: Run) -> None:
+def test_split_files_arrive_whole(hub: Hub) -> None:
     parts = {f"q/t-F16-0000{no}-of-00003.gguf": hub_client.gguf(no) for no in (1, 2, 3)}
     hub.add("me/S-GGUF", parts)
     _, out, _ = run("fetch", "-q", "--no-check", "--target", "me/S-GGUF")
@@ -66,25 +66,24 @@ def test_split_files_arrive_whole(hub: Hub, run: Run) -> None:
     assert sorted(path.name for path in first.parent.iterdir()) == [name[2:] for name in parts]
 
 
-def test_files_that_are_not_in_lfs(hub: Hub, run: Run) -> None:
+def test_files_that_are_not_in_lfs(hub: Hub) -> None:
     hub.add("me/Git-GGUF", {"a.gguf": hub_client.gguf()}, lfs=False)
-    code, out, _ = run("fetch", "-q", "--target", "me/Git-GGUF")
-    assert code == 0
+    out = shell.done("fetch", "-q", "--target", "me/Git-GGUF").stdout
     assert Path(out.strip()).read_bytes() == hub_client.gguf()
 
 
-def test_a_folder_of_ones_own(hub: Hub, home: Path, tmp_path: Path, run: Run) -> None:
+def test_a_folder_of_ones_own(hub: Hub, home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "models"
     code, out, _ = run("fetch", "-q", "--local-dir", str(folder), *PAIR)
     assert (code, out) == (0, f"{folder}/t-Q4_K_M.gguf\n{folder}/d-Q8_0.gguf\n")
     assert sorted(path.name for path in folder.iterdir()) == ["d-Q8_0.gguf", "t-Q4_K_M.gguf"]
     assert not list((home / "hf").rglob("snapshots"))
     served = hub.bytes_served
-    assert run("fetch", "-q", "--local-dir", str(folder), *PAIR)[0] == 0
+    shell.done("fetch", "-q", "--local-dir", str(folder), *PAIR)
     assert hub.bytes_served <= served + 3 * (1 << 20)  # the headers once more
 
 
-def test_dry_run(hub: Hub, home: Path, run: Run) -> None:
+def test_dry_run(hub: Hub, home: Path) -> None:
     code, out, err = run("fetch", "--dry-run", *PAIR)
     lines = out.splitlines()
     assert (code, err) == (0, "")
@@ -98,16 +97,15 @@ def test_dry_run(hub: Hub, home: Path, run: Run) -> None:
     assert hub.bytes_served == 0
 
 
-def test_the_licence_is_said_before_a_download_and_not_afterwards(hub: Hub, run: Run) -> None:
+def test_the_licence_is_said_before_a_download_and_not_afterwards(hub: Hub) -> None:
     hub.repos["me/T-GGUF"].info["tags"] = ["gguf", "license:gemma"]
-    code, _, err = run("fetch", *PAIR)
-    assert code == 0, err
+    err = shell.done("fetch", *PAIR).stderr
     assert "licence: gemma (me/T-GGUF); no licence is stated (me/D-GGUF)\n" in err
     assert "licence: " not in run("fetch", *PAIR)[2]
 
 
 @pytest.mark.skipif(os.statvfs("/tmp").f_bavail * os.statvfs("/tmp").f_frsize < 12e9, reason="little disk")
-def test_large_downloads_need_consent(hub: Hub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_downloads_need_consent(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size = 11_000_000_000
     with Path(os.devnull).open() as nobody:
         monkeypatch.setattr(sys, "stdin", nobody)
@@ -137,7 +135,6 @@ def test_large_downloads_need_consent(hub: Hub, run: Run, monkeypatch: pytest.Mo
 def test_the_largest_pair_that_fits(
     hub: Hub,
     home: Path,
-    run: Run,
     monkeypatch: pytest.MonkeyPatch,
     free_mib: int | None,
     code: int,
@@ -172,7 +169,7 @@ def next_command(err: str) -> list[str]:
     return words
 
 
-def test_a_repository_lists_its_models_and_the_next_command_fetches_one(hub: Hub, run: Run) -> None:
+def test_a_repository_lists_its_models_and_the_next_command_fetches_one(hub: Hub) -> None:
     code, out, err = run("fetch", "-q", "me/T-GGUF")
     assert (code, out) == (22, "")
     assert err == (
@@ -184,29 +181,29 @@ def test_a_repository_lists_its_models_and_the_next_command_fetches_one(hub: Hub
     assert (code, Path(out.strip()).name) == (0, "t-Q4_K_M.gguf")
 
 
-def test_the_next_command_keeps_what_else_was_given(hub: Hub, run: Run, tmp_path: Path) -> None:
+def test_the_next_command_keeps_what_else_was_given(hub: Hub, tmp_path: Path) -> None:
     folder = tmp_path / "my models"
     given = ("--draft-model", "me/D-GGUF", "--revision", "main", "--local-dir", str(folder))
     code, _, err = run("fetch", "-q", "me/T-GGUF", *given)
     assert code == 22
     words = next_command(err)
     assert words == ["fetch", "--target", "me/T-GGUF:Q4_K_M", *given]
-    assert run("-q", *words)[0] == 0
+    shell.done("-q", *words)
     assert sorted(path.name for path in folder.iterdir()) == ["d-Q8_0.gguf", "t-Q4_K_M.gguf"]
 
 
 @pytest.mark.parametrize(
     "words", [("me/A-GGUF",), ("--target", "me/A-GGUF"), ("--target", "me/A-GGUF:iq1_s")]
 )
-def test_models_of_one_quant_are_told_apart_by_file(hub: Hub, run: Run, words: tuple[str, ...]) -> None:
+def test_models_of_one_quant_are_told_apart_by_file(hub: Hub, words: tuple[str, ...]) -> None:
     hub.add("me/A-GGUF", {"a-IQ1_S.gguf": hub_client.gguf(), "b-IQ1_S.gguf": hub_client.gguf(1)})
     code, _, err = run("fetch", "-q", *words)
     assert code == 22
     assert next_command(err) == ["fetch", "--target", "me/A-GGUF/a-IQ1_S.gguf"]
-    assert run(*next_command(err))[0] == 0
+    shell.done(*next_command(err))
 
 
-def test_a_vague_drafter_is_the_one_that_is_replaced(hub: Hub, run: Run) -> None:
+def test_a_vague_drafter_is_the_one_that_is_replaced(hub: Hub) -> None:
     hub.add("me/T-GGUF", {"x-Q4_0.gguf": hub_client.gguf(), "y-Q4_0.gguf": hub_client.gguf(1)})
     code, _, err = run("fetch", "-q", "--target", "me/T-GGUF:Q8_0", "--draft-model", "me/T-GGUF:Q4_0")
     assert code == 22
@@ -224,12 +221,12 @@ def test_a_vague_drafter_is_the_one_that_is_replaced(hub: Hub, run: Run) -> None
         ("demo:drafter", "drafter.gguf"),
     ],
 )
-def test_a_model_can_stand_where_a_pair_stands(hub: Hub, run: Run, name: str, file: str) -> None:
+def test_a_model_can_stand_where_a_pair_stands(hub: Hub, name: str, file: str) -> None:
     code, out, _ = run("fetch", "-q", name)
     assert (code, Path(out.strip()).name) == (0, file)
 
 
-def test_llama_cpps_default_holds_where_a_target_is_named(hub: Hub, run: Run) -> None:
+def test_llama_cpps_default_holds_where_a_target_is_named(hub: Hub) -> None:
     code, out, _ = run("fetch", "-q", "--target", "me/T-GGUF")
     assert (code, Path(out.strip()).name) == (0, "t-Q4_K_M.gguf")
 

@@ -10,8 +10,9 @@ import pytest
 
 from ggufspec.modelfiles.hub import client, pieces, transfer
 from tests.support import hub_client
-from tests.support.hub_client import TARGET, Run
+from tests.support.hub_client import TARGET
 from tests.support.hub_server import Fault, Hub
+from tests.support.shell import run
 
 CONTENT = hub_client.gguf(1 << 20)
 PIECE = 1 << 16
@@ -31,7 +32,7 @@ def _ranges(hub: Hub) -> list[str]:
     return [seen.headers["range"] for seen in hub.content_requests() if seen.method == "GET"]
 
 
-def test_pieces_come_on_several_connections_and_the_login_stays_here(hub: Hub, run: Run) -> None:
+def test_pieces_come_on_several_connections_and_the_login_stays_here(hub: Hub) -> None:
     code, out, _ = run("fetch", "-q", "--no-check", "--token", "hf_good", "--target", TARGET)
     assert (code, Path(out.strip()).read_bytes()) == (0, CONTENT)
     asked = sorted(_ranges(hub), key=lambda text: int(text.removeprefix("bytes=").partition("-")[0]))
@@ -51,7 +52,7 @@ def test_pieces_come_on_several_connections_and_the_login_stays_here(hub: Hub, r
         Fault(where="", method="GET", no_ranges=True),
     ],
 )
-def test_a_piece_that_goes_wrong_is_asked_for_again(hub: Hub, run: Run, fault: Fault) -> None:
+def test_a_piece_that_goes_wrong_is_asked_for_again(hub: Hub, fault: Fault) -> None:
     digest = hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].digest
     first = Fault(where=digest, method="GET", cut_after=None)  # the first piece is not spoiled
     hub.faults += [first, Fault(**{**vars(fault), "where": digest})]
@@ -60,21 +61,21 @@ def test_a_piece_that_goes_wrong_is_asked_for_again(hub: Hub, run: Run, fault: F
     assert Path(out.strip()).read_bytes() == CONTENT
 
 
-def test_a_server_without_ranges_sends_all_at_once(hub: Hub, run: Run) -> None:
+def test_a_server_without_ranges_sends_all_at_once(hub: Hub) -> None:
     hub.faults.append(Fault(where="?file=", method="GET", no_ranges=True))
     code, out, _ = run("fetch", "-q", "--no-check", "--target", TARGET)
     assert (code, Path(out.strip()).read_bytes()) == (0, CONTENT)
     assert len(_ranges(hub)) == 1
 
 
-def test_a_fast_connection_is_enough(hub: Hub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fast_connection_is_enough(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "_ENOUGH_BYTES_PER_S", 0.0)
     code, out, _ = run("fetch", "-q", "--no-check", "--target", TARGET)
     assert (code, Path(out.strip()).read_bytes()) == (0, CONTENT)
     assert _ranges(hub) == [f"bytes=0-{PIECE - 1}", f"bytes={PIECE}-"]
 
 
-def test_what_was_there_before_is_kept(hub: Hub, home: Path, run: Run) -> None:
+def test_what_was_there_before_is_kept(hub: Hub, home: Path) -> None:
     digest = hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].digest
     partial = home / f"hf/hub/models--me--T-GGUF/blobs/{digest}.incomplete"
     partial.parent.mkdir(parents=True)

@@ -16,9 +16,9 @@ from ggufspec.modelfiles import hub as modelhub
 from ggufspec.modelfiles.hub import choice
 from ggufspec.modelfiles.hub.choice import RepoFile
 from ggufspec.options import BenchOptions
-from tests.support import fake_server, fakes, models
-from tests.support.hub_client import Run
+from tests.support import fake_server, fakes, models, shell
 from tests.support.hub_server import Hub
+from tests.support.shell import run
 
 TARGET = "me/Model-3-8B-GGUF:Q4_K_M"
 SIDECAR = "me/Model-3-8B-GGUF/eagle3-m-Q8_0.gguf"
@@ -109,9 +109,8 @@ def test_a_repository_of_heads_alone_means_the_head() -> None:
         choice.choose_files(_listed("eagle3-t-Q8_0.gguf", "dflash-t-Q8_0.gguf"), repo="me/H")
 
 
-def test_a_fetch_names_the_head_beside_a_target(served: Hub, run: Run, llama: Path) -> None:
-    code, _, err = run("fetch", "--target", TARGET)
-    assert code == 0
+def test_a_fetch_names_the_head_beside_a_target(served: Hub, llama: Path) -> None:
+    err = shell.done("fetch", "--target", TARGET).stderr
     note = err.splitlines()[-1]
     advice, _, command = note.partition("; get it: ")
     assert advice == "note: its repository has a head that may draft for it"
@@ -128,15 +127,14 @@ def test_a_fetch_names_the_head_beside_a_target(served: Hub, run: Run, llama: Pa
     assert session.engine.name == "binary-simple"
 
 
-def test_a_dry_run_names_the_head_too(served: Hub, run: Run) -> None:
+def test_a_dry_run_names_the_head_too(served: Hub) -> None:
     code, out, err = run("fetch", "--target", TARGET, "--dry-run")
     assert (code, "to download" in out) == (0, True)
     assert err.startswith("note: its repository has a head that may draft for it; get it: ggufspec fetch ")
 
 
-def test_a_fetch_says_that_layers_of_the_target_draft(served: Hub, run: Run, llama: Path) -> None:
-    code, _, err = run("fetch", "me/Model-3-8B-MTP-GGUF")
-    assert code == 0
+def test_a_fetch_says_that_layers_of_the_target_draft(served: Hub, llama: Path) -> None:
+    err = shell.done("fetch", "me/Model-3-8B-MTP-GGUF").stderr
     assert err.endswith("measure it: ggufspec bench --method draft-mtp\n")
     assert "no drafter" not in err
     asked = BenchOptions(method="draft-mtp", prompt=("Hello",), chat=False, n_predict=32)
@@ -144,9 +142,8 @@ def test_a_fetch_says_that_layers_of_the_target_draft(served: Hub, run: Run, lla
     assert [str(arm.drafting.chain) for arm in arms if arm.drafting] == ["draft-mtp"]
 
 
-def test_a_drafter_can_be_a_repository_of_heads(served: Hub, run: Run, llama: Path) -> None:
-    code, out, _ = run("check", "-m", TARGET, "-md", HEADS)
-    assert code == 0
+def test_a_drafter_can_be_a_repository_of_heads(served: Hub, llama: Path) -> None:
+    out = shell.done("check", "-m", TARGET, "-md", HEADS).stdout
     assert out.startswith("accepted (server of builds ")
     assert "eagle3" in out
     code, out, err = run("bench", "--dry-run", "-m", TARGET, "-md", HEADS, "-p", "Hi", "-n", "32")
@@ -155,7 +152,7 @@ def test_a_drafter_can_be_a_repository_of_heads(served: Hub, run: Run, llama: Pa
     assert "eagle3-d-Q8_0.gguf" in out
 
 
-def test_another_targets_head_is_refused_before_it_is_downloaded(served: Hub, run: Run, home: Path) -> None:
+def test_another_targets_head_is_refused_before_it_is_downloaded(served: Hub, home: Path) -> None:
     code, _, err = run("fetch", "--target", TARGET, "--draft-model", "b/Model-3-8B-other-GGUF")
     assert code == 7
     assert "reads states of width 128" in err
@@ -163,7 +160,7 @@ def test_another_targets_head_is_refused_before_it_is_downloaded(served: Hub, ru
 
 
 @pytest.mark.parametrize("build", ["0.2.63", "0.3.16"])
-def test_odd_heads_are_refused(served: Hub, run: Run, build: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_heads_are_refused(served: Hub, build: str, monkeypatch: pytest.MonkeyPatch) -> None:
     install = fakes.numbered_install(build)
     monkeypatch.setattr("ggufspec.llama.install.installs.find_install", lambda: install)
     code, _, err = run("fetch", "--target", TARGET, "--draft-model", HEADS)
@@ -172,7 +169,7 @@ def test_odd_heads_are_refused(served: Hub, run: Run, build: str, monkeypatch: p
     assert "b9606" in err
 
 
-def test_suggest_finds_heads_and_layers_of_the_target(served: Hub, run: Run) -> None:
+def test_suggest_finds_heads_and_layers_of_the_target(served: Hub) -> None:
     code, out, err = run("suggest", TARGET, "-o", "json")
     assert code == 0
     rows = json.loads(out)
@@ -198,15 +195,14 @@ def test_suggest_finds_heads_and_layers_of_the_target(served: Hub, run: Run) -> 
     assert all(0 < drafter.ratio < 1 for drafter in found)
 
 
-def test_suggest_offline_knows_heads_in_the_cache(served: Hub, run: Run) -> None:
+def test_suggest_offline_knows_heads_in_the_cache(served: Hub) -> None:
     run("fetch", "-q", "--target", TARGET, "--draft-model", HEADS)
-    code, out, _ = run("suggest", TARGET, "--offline", "-o", "json")
-    assert code == 0
+    out = shell.done("suggest", TARGET, "--offline", "-o", "json").stdout
     [row] = json.loads(out)
     assert (row["method"], row["outcome"]) == ("draft-eagle3", "accepted")
 
 
-def test_check_asks_a_target_alone_for_its_layers(served: Hub, run: Run) -> None:
+def test_check_asks_a_target_alone_for_its_layers(served: Hub) -> None:
     code, out, _ = run("check", "me/Model-3-8B-MTP-GGUF:Q4_K_M")
     assert (code, out.splitlines()[0]) == (0, "accepted (server of builds 9548 and newer)")
     code, out, _ = run("check", "me/Model-3-8B-MTP-GGUF:Q4_K_M", "--build", "9000")
@@ -217,7 +213,7 @@ def test_check_asks_a_target_alone_for_its_layers(served: Hub, run: Run) -> None
     assert f"has no drafter: name a head of its repository, {SIDECAR}" in " ".join(err.split())
 
 
-def test_plan_knows_which_head_a_drafter_is(served: Hub, run: Run) -> None:
+def test_plan_knows_which_head_a_drafter_is(served: Hub) -> None:
     planned = ggufspec.plan(target=TARGET, draft_model=HEADS, vram="24G")
     assert planned.method == Chain(Method.DRAFT_EAGLE3)
     assert planned.draft.architecture == "eagle3"
@@ -230,9 +226,9 @@ def test_plan_knows_which_head_a_drafter_is(served: Hub, run: Run) -> None:
     assert "MTP" not in err
 
 
-def test_whatif_does_not_take_a_head_for_a_draft_model(served: Hub, run: Run) -> None:
+def test_whatif_does_not_take_a_head_for_a_draft_model(served: Hub) -> None:
     words = ("whatif", "-m", TARGET, "--machine", "h100", "--alpha", "0.8", "-md")
-    assert run(*words, "d/Model-3-1B-GGUF")[0] == 0
+    shell.done(*words, "d/Model-3-1B-GGUF")
     code, out, err = run(*words, HEADS)
     assert (code, out) == (2, "")
     assert "the cost of drafting by draft-eagle3 does not follow from headers" in " ".join(err.split())
@@ -240,7 +236,7 @@ def test_whatif_does_not_take_a_head_for_a_draft_model(served: Hub, run: Run) ->
     assert (code, out) == (2, "")
 
 
-def test_heads_of_a_cached_target_need_no_network(served: Hub, run: Run) -> None:
+def test_heads_of_a_cached_target_need_no_network(served: Hub) -> None:
     run("fetch", "-q", "--target", TARGET, "--draft-model", SIDECAR)
     served.seen.clear()
     target = modelhub.survey_model(TARGET, modelhub.Access(offline=True)).pair.target
@@ -250,32 +246,31 @@ def test_heads_of_a_cached_target_need_no_network(served: Hub, run: Run) -> None
     assert served.seen == []
 
 
-def test_auto_is_the_head_beside_the_target(served: Hub, run: Run, llama: Path) -> None:
+def test_auto_is_the_head_beside_the_target(served: Hub, llama: Path) -> None:
     planned = ggufspec.plan(target=TARGET, draft_model="auto", vram="24G")
     assert planned.method == Chain(Method.DRAFT_EAGLE3)
     assert (planned.pair.draft.repo, planned.pair.draft.filename) == (
         "me/Model-3-8B-GGUF",
         "eagle3-m-Q8_0.gguf",
     )
-    assert run("check", "-m", TARGET, "-md", "auto")[0] == 0
+    shell.done("check", "-m", TARGET, "-md", "auto")
     code, out, err = run("bench", "--dry-run", "-m", TARGET, "-md", "auto", "-p", "Hi", "-n", "32")
     assert code == 0, err
     assert "--spec-type draft-eagle3" in out
-    code, out, _ = run("fetch", "-q", "--target", TARGET, "-md", "auto")
-    assert code == 0
+    out = shell.done("fetch", "-q", "--target", TARGET, "-md", "auto").stdout
     assert out.splitlines()[1].endswith("/eagle3-m-Q8_0.gguf")
     served.seen.clear()
-    assert run("bench", "--dry-run", "--offline", "-m", TARGET, "-md", "auto", "-p", "Hi", "-n", "32")[0] == 0
+    shell.done("bench", "--dry-run", "--offline", "-m", TARGET, "-md", "auto", "-p", "Hi", "-n", "32")
     assert served.seen == []
 
 
-def test_a_bench_drafts_with_a_head_beside_it_if_asked(served: Hub, run: Run, llama: Path) -> None:
+def test_a_bench_drafts_with_a_head_beside_it_if_asked(served: Hub, llama: Path) -> None:
     run("fetch", "-q", "--target", TARGET, "-md", "auto")
     assert ggufspec.plan(target=TARGET, vram="24G").draft is None
     assert "eagle3" not in run("bench", "--dry-run", "-m", TARGET, "-p", "Hi", "-n", "32")[1]
 
 
-def test_auto_finds_the_head_in_the_folder_of_a_file(tmp_path: Path, run: Run, llama: Path) -> None:
+def test_auto_finds_the_head_in_the_folder_of_a_file(tmp_path: Path, llama: Path) -> None:
     target = models.write_model(tmp_path / "t-Q8_0.gguf", *models.llama(n_ff=4096))
     models.write_model(tmp_path / "dspark-wide.gguf", *models.dflash(n_embd=128, markov=True))
     models.write_model(tmp_path / "eagle3-t.gguf", *models.eagle3())
@@ -289,7 +284,7 @@ def test_auto_finds_the_head_in_the_folder_of_a_file(tmp_path: Path, run: Run, l
     assert "eagle3-t.gguf" in out
 
 
-def test_auto_without_a_fitting_head_is_refused(served: Hub, tmp_path: Path, run: Run, llama: Path) -> None:
+def test_auto_without_a_fitting_head_is_refused(served: Hub, tmp_path: Path, llama: Path) -> None:
     target = models.write_model(tmp_path / "t.gguf", *models.llama(n_ff=4096))
     code, _, err = run("bench", "-m", str(target), "-md", "auto")
     assert code == 7

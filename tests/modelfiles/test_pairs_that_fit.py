@@ -15,8 +15,10 @@ from ggufspec.forecast import costs, planning
 from ggufspec.forecast.planning import FetchState, Site
 from ggufspec.machine import Gpu
 from ggufspec.modelfiles import catalog, hub, memory
-from tests.support.hub_client import DEMO, Run, gguf
+from tests.support import shell
+from tests.support.hub_client import DEMO, gguf
 from tests.support.hub_server import Hub
+from tests.support.shell import run
 
 MIB = 1 << 20
 PAIR = Pair(
@@ -96,7 +98,7 @@ def test_what_the_processors_cache_holds_has_no_estimate_from_memory_bandwidth(h
 
 
 def test_which_pairs_have_no_estimate_is_said(
-    hub: Hub, catalogue: None, run: Run, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, catalogue: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ggufspec.llama.install.installs.detect_gpus", tuple)
     monkeypatch.setattr(machine, "read_bandwidth", lambda threads: 10e9)
@@ -127,7 +129,7 @@ def test_a_pair_that_is_not_available_says_why(hub: Hub) -> None:
     assert (fit.fits, fit.size_bytes, fit.is_unreachable) == (None, None, False)
 
 
-def test_the_table_and_the_json_say_the_same(hub: Hub, catalogue: None, run: Run) -> None:
+def test_the_table_and_the_json_say_the_same(hub: Hub, catalogue: None) -> None:
     code, out, err = run("pairs", "mine", "--fits", "--vram", "24G", "--machine", "rtx-4090", "--host", "60G")
     assert code == 0, err
     heading, row = out.splitlines()[:2]
@@ -143,7 +145,7 @@ def test_the_table_and_the_json_say_the_same(hub: Hub, catalogue: None, run: Run
     assert (fit["pair"], fit["quant"], fit["fits"], fit["fetched"]) == ("mine", "Q8_0", True, "no")
 
 
-def test_a_pair_without_an_answer_is_a_row_without_figures(hub: Hub, catalogue: None, run: Run) -> None:
+def test_a_pair_without_an_answer_is_a_row_without_figures(hub: Hub, catalogue: None) -> None:
     words = ("--fits", "--vram", "24G", "--host", "60G")
     code, out, err = run("pairs", "gone", *words)
     assert code == 0
@@ -155,10 +157,11 @@ def test_a_pair_without_an_answer_is_a_row_without_figures(hub: Hub, catalogue: 
     assert "not in the cache" in err
 
 
-def test_what_is_fetched_is_said(hub: Hub, catalogue: None, run: Run) -> None:
-    assert run("fetch", "mine")[0] == 0
-    code, out, _ = run("pairs", "mine", "--fits", "--vram", "24G", "--host", "60G", "-o", "json", "--offline")
-    assert code == 0
+def test_what_is_fetched_is_said(hub: Hub, catalogue: None) -> None:
+    shell.done("fetch", "mine")
+    out = shell.done(
+        "pairs", "mine", "--fits", "--vram", "24G", "--host", "60G", "-o", "json", "--offline"
+    ).stdout
     assert json.loads(out)[0]["fetched"] == "yes"
 
 
@@ -170,7 +173,7 @@ def test_what_is_fetched_is_said(hub: Hub, catalogue: None, run: Run) -> None:
         (("--fits", "--machine", "abacus", "--host", "60G", "--vram", "1G"), "unknown machine"),
     ],
 )
-def test_contradictions_are_refused(run: Run, words: tuple[str, ...], problem: str) -> None:
+def test_contradictions_are_refused(words: tuple[str, ...], problem: str) -> None:
     code, _, err = run("pairs", "demo", *words)
     assert code == 2
     assert problem in err

@@ -9,8 +9,9 @@ import pytest
 
 from ggufspec.modelfiles import pins
 from tests.support import hub_client
-from tests.support.hub_client import PAIR, Run
+from tests.support.hub_client import PAIR
 from tests.support.hub_server import Hub
+from tests.support.shell import run
 
 TARGET = "me/T-GGUF/t-Q4_K_M.gguf"
 DRAFTER = "me/D-GGUF/d-Q8_0.gguf"
@@ -45,7 +46,7 @@ def _change(hub: Hub) -> str:
     return _digest(hub)
 
 
-def test_the_first_fetch_pins_and_the_next_one_checks(hub: Hub, config: Path, run: Run) -> None:
+def test_the_first_fetch_pins_and_the_next_one_checks(hub: Hub, config: Path) -> None:
     commit, old = hub.repos["me/T-GGUF"].commit, _digest(hub)
     code, _, err = run("fetch", "mine")
     assert (code, f"pinned in {config / 'pins.json'}: {TARGET}, {DRAFTER}" in err) == (0, True)
@@ -75,7 +76,7 @@ def test_the_first_fetch_pins_and_the_next_one_checks(hub: Hub, config: Path, ru
     assert run("fetch", "-q", "mine")[0] == 0
 
 
-def test_the_catalogue_pins_as_well(hub: Hub, config: Path, run: Run) -> None:
+def test_the_catalogue_pins_as_well(hub: Hub, config: Path) -> None:
     _write_catalogue(config, f", sha256 = '{'0' * 64}'")
     refused, _, err = run("fetch", "mine")
     assert refused == 37
@@ -85,26 +86,26 @@ def test_the_catalogue_pins_as_well(hub: Hub, config: Path, run: Run) -> None:
     assert run("fetch", "mine")[0] == 0  # the user's own pin wins
 
 
-def test_what_matches_the_catalogue_is_not_pinned_again(hub: Hub, config: Path, run: Run) -> None:
+def test_what_matches_the_catalogue_is_not_pinned_again(hub: Hub, config: Path) -> None:
     _write_catalogue(config, f", sha256 = '{_digest(hub)}'")
     assert run("fetch", "mine")[0] == 0
     assert list(json.loads((config / "pins.json").read_text())["files"]) == [DRAFTER]
 
 
-def test_models_that_no_catalogue_lists_are_not_pinned(hub: Hub, config: Path, run: Run) -> None:
+def test_models_that_no_catalogue_lists_are_not_pinned(hub: Hub, config: Path) -> None:
     assert run("fetch", *PAIR)[0] == 0
     assert run("fetch", "mine", "--revision", "main")[0] == 0
     assert not (config / "pins.json").exists()
 
 
-def test_a_revision_that_was_asked_for_is_not_checked(hub: Hub, config: Path, run: Run) -> None:
+def test_a_revision_that_was_asked_for_is_not_checked(hub: Hub, config: Path) -> None:
     run("fetch", "-q", "mine")
     _change(hub)
     assert run("fetch", "-q", "mine", "--revision", "main")[0] == 0
     assert run("fetch", "-q", "mine")[0] == 37
 
 
-def test_a_model_in_parts_is_pinned_part_by_part(hub: Hub, config: Path, run: Run) -> None:
+def test_a_model_in_parts_is_pinned_part_by_part(hub: Hub, config: Path) -> None:
     parts = [f"s-Q4_K_M-0000{number}-of-00002.gguf" for number in (1, 2)]
     hub.add("me/S-GGUF", dict.fromkeys(parts, hub_client.gguf()))
     (config / "pairs.toml").write_text(
@@ -114,7 +115,7 @@ def test_a_model_in_parts_is_pinned_part_by_part(hub: Hub, config: Path, run: Ru
     assert list(json.loads((config / "pins.json").read_text())["files"]) == [f"me/S-GGUF/{p}" for p in parts]
 
 
-def test_pairs_says_what_is_pinned(hub: Hub, config: Path, run: Run) -> None:
+def test_pairs_says_what_is_pinned(hub: Hub, config: Path) -> None:
     _, before, _ = run("pairs", "mine")
     assert "pinned     t-Q4_K_M.gguf not yet: its first fetch does it; d-Q8_0.gguf not yet" in before
     run("fetch", "-q", "mine")
@@ -133,19 +134,19 @@ def test_pairs_says_what_is_pinned(hub: Hub, config: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 1}', '{"schema": 1, "files": {"a": 1}}'])
-def test_damaged_pins_are_one_clear_error(content: str, hub: Hub, config: Path, run: Run) -> None:
+def test_damaged_pins_are_one_clear_error(content: str, hub: Hub, config: Path) -> None:
     (config / "pins.json").write_text(content)
     code, _, err = run("fetch", "mine")
     assert (code, f"the pins in {config / 'pins.json'} cannot be read" in err) == (31, True)
 
 
-def test_pins_of_a_newer_version_are_refused(hub: Hub, config: Path, run: Run) -> None:
+def test_pins_of_a_newer_version_are_refused(hub: Hub, config: Path) -> None:
     (config / "pins.json").write_text('{"schema": 2, "files": {}}')
     code, _, err = run("fetch", "mine")
     assert (code, "written by a newer ggufspec (schema 2)" in err) == (31, True)
 
 
-def test_refused_pins_are_warnings(hub: Hub, config: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_pins_are_warnings(hub: Hub, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 

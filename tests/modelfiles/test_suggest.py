@@ -12,12 +12,12 @@ import pytest
 
 from ggufspec import hosts
 from ggufspec.modelfiles.hub import client
-from tests.support import hub_client
-from tests.support.hub_client import Run
+from tests.support import hub_client, shell
 from tests.support.hub_server import Hub
+from tests.support.shell import run
 
 
-def test_pairs_are_verified(hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_are_verified(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
     (tmp_path / "pairs.toml").write_text(
         '[pairs.mine]\ntarget = { repo = "me/T-GGUF", file = "t-Q8_0.gguf" }\n'
@@ -35,8 +35,7 @@ def test_pairs_are_verified(hub: Hub, run: Run, tmp_path: Path, monkeypatch: pyt
     assert (code, json.loads(out)[0]["error"]) == (31, "me/T-GGUF has no file t-Q2_K.gguf")
     mine = json.loads(run("pairs", "mine", "--verify", "-o", "json")[1])
     assert (mine[0]["changed"], mine[0]["error"]) == (["d-Q8_0.gguf"], None)
-    code, out, _ = run("pairs")
-    assert code == 0
+    out = shell.done("pairs").stdout
     assert "mine (unverified)" in out
     listed = {row["pair"]: row for row in json.loads(run("pairs", "-o", "json")[1])}
     assert listed["gone"]["drafter"] is None
@@ -47,7 +46,7 @@ def test_pairs_are_verified(hub: Hub, run: Run, tmp_path: Path, monkeypatch: pyt
     assert "verified   no; check with --verify\n" in out
 
 
-def test_fit_takes_the_largest(hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_takes_the_largest(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
     hub.add("me/Fits-GGUF", {"f-Q4_0.gguf": hub_client.gguf(48 << 20)})
     hub.add("me/Huge-GGUF", {"h-Q4_0.gguf": hub_client.gguf()})
@@ -69,7 +68,7 @@ def test_fit_takes_the_largest(hub: Hub, run: Run, tmp_path: Path, monkeypatch: 
     assert run("fetch", "demo", "--largest")[0] == 2
 
 
-def test_suggest_ranks_what_it_finds(hub: Hub, run: Run) -> None:
+def test_suggest_ranks_what_it_finds(hub: Hub) -> None:
     base = {"cardData": {"base_model": "acme/Model-3-8B-Instruct"}}
     hub.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": hub_client.gguf(40 << 20)}, info=base)
     other = hub_client.gguf().replace(b"<0xC5>", b"<0xc5>")
@@ -105,19 +104,18 @@ def test_suggest_ranks_what_it_finds(hub: Hub, run: Run) -> None:
     assert rows[2]["helps"]
 
 
-def test_suggest_offline_looks_into_the_cache(hub: Hub, run: Run) -> None:
+def test_suggest_offline_looks_into_the_cache(hub: Hub) -> None:
     hub.add("me/Big-GGUF", {"big-Q4_0.gguf": hub_client.gguf(8 << 20)})
     run("fetch", "-q", "--target", "me/Big-GGUF", "--draft-model", "me/D-GGUF")
     hub.seen.clear()
-    code, out, _ = run("suggest", "me/Big-GGUF", "--offline")
-    assert code == 0
+    out = shell.done("suggest", "me/Big-GGUF", "--offline").stdout
     assert out.splitlines()[1].split() == [
         *("me/D-GGUF/d-Q8_0.gguf", "draft-model", "1.74", "MiB", "1/6", "accepted")
     ]
     assert hub.seen == []
 
 
-def test_suggest_looks_nearby(hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suggest_looks_nearby(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in (("big.gguf", 8 << 20), ("small.gguf", 1 << 20), ("as-big.gguf", 7 << 20)):
         (tmp_path / name).write_bytes(hub_client.gguf(size))
     row = [str(tmp_path / "small.gguf"), "draft-model"]
@@ -143,7 +141,7 @@ def test_suggest_looks_nearby(hub: Hub, run: Run, tmp_path: Path, monkeypatch: p
     assert looked_up == ["hub.invalid"] * 2
 
 
-def test_suggest_finds_nothing(hub: Hub, run: Run) -> None:
+def test_suggest_finds_nothing(hub: Hub) -> None:
     assert run("suggest", "me/T-GGUF") == (
         22,
         "",

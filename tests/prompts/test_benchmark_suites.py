@@ -30,8 +30,8 @@ from ggufspec.modelfiles import hub
 from ggufspec.options import BenchOptions
 from ggufspec.prompts import datasets
 from tests.support import fake_server, fakes
-from tests.support.hub_client import Run
 from tests.support.hub_server import Hub
+from tests.support.shell import run
 
 SUITES = Path(__file__).parents[1] / "suites"
 NAME = "nv/SPEED-Bench"
@@ -207,7 +207,7 @@ def test_what_is_no_suite_of_the_hub_is_refused_in_one_line(
     assert len(caught.value.message.splitlines()) == 1
 
 
-def test_a_gated_dataset_is_refused_with_what_to_do(loopback: Hub, run: Run) -> None:
+def test_a_gated_dataset_is_refused_with_what_to_do(loopback: Hub) -> None:
     loopback.add("datasets/nv/gated", {"test.jsonl": _jsonl(QUALITATIVE)}, gated=True)
     with pytest.raises(GatedRepositoryError, match="is gated: its files need permission") as caught:
         prompts.suite("hf:nv/gated")
@@ -255,7 +255,7 @@ def test_hub_suites_are_measured(speed_bench: Hub, tmp_path: Path, monkeypatch: 
     assert again.meta.suite_sha256 == stored.meta.suite_sha256
 
 
-def test_the_prompts_of_a_dataset_are_listed(speed_bench: Hub, run: Run) -> None:
+def test_the_prompts_of_a_dataset_are_listed(speed_bench: Hub) -> None:
     code, out, err = run("prompts", "list", "--suite", f"hf:{NAME}:throughput_1k", "-o", "json")
     assert code == 0, err
     assert [row["category"] for row in json.loads(out)] == [

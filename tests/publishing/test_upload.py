@@ -15,9 +15,9 @@ from ggufspec.errors import BadTokenError, ConsentNeededError, GgufspecError
 from ggufspec.publishing import Bundle
 from ggufspec.results import archive
 from tests.support import published
-from tests.support.hub_client import Run
 from tests.support.hub_server import Fault, Hub
 from tests.support.published import IDENTITY, PRIVATE
+from tests.support.shell import run
 
 pytestmark = pytest.mark.filterwarnings(  # huggingface_hub 2.4 calls the HTTP library in an older way
     "ignore:Use 'content=:DeprecationWarning"
@@ -44,7 +44,7 @@ def bundle(tmp_path: Path) -> Bundle:
 
 
 @pytest.mark.usefixtures("mine")
-def test_a_bundle_becomes_a_private_dataset_in_one_commit(loopback: Hub, run: Run, home: Path) -> None:
+def test_a_bundle_becomes_a_private_dataset_in_one_commit(loopback: Hub, home: Path) -> None:
     code, out, err = run(*UPLOAD, "--yes", "--token", "hf_good")
     assert (code, "Upload" in err) == (0, False)
     assert out.endswith(f"Uploaded: {loopback.url}/datasets/me/speeds (private).\n")
@@ -65,13 +65,13 @@ def test_a_bundle_becomes_a_private_dataset_in_one_commit(loopback: Hub, run: Ru
 
 
 @pytest.mark.usefixtures("mine")
-def test_everybody_sees_it_only_if_asked(loopback: Hub, run: Run) -> None:
+def test_everybody_sees_it_only_if_asked(loopback: Hub) -> None:
     assert run(*UPLOAD, "--yes", "--token", "hf_good", "--public")[0] == 0
     assert not loopback.repos[REPO].private
 
 
 @pytest.mark.usefixtures("mine")
-def test_nothing_is_written_or_sent_without_confirmation(loopback: Hub, run: Run) -> None:
+def test_nothing_is_written_or_sent_without_confirmation(loopback: Hub) -> None:
     code, out, err = run(*UPLOAD, "--token", "hf_good")
     assert (code, out) == (ConsentNeededError.exit_code, "")
     assert "the upload to me/speeds needs confirmation" in err
@@ -94,7 +94,7 @@ def test_nothing_is_written_or_sent_without_confirmation(loopback: Hub, run: Run
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(
-    loopback: Hub, run: Run, words: tuple[str, ...], code: int, message: str
+    loopback: Hub, words: tuple[str, ...], code: int, message: str
 ) -> None:
     ended, _, err = run("publish", *words)
     assert ended == code
@@ -105,7 +105,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
 
 @pytest.mark.usefixtures("mine")
 @pytest.mark.parametrize("token", ["hf_no_access", "hf_unknown"])
-def test_a_token_that_may_not_write_is_named(loopback: Hub, run: Run, token: str) -> None:
+def test_a_token_that_may_not_write_is_named(loopback: Hub, token: str) -> None:
     code, _, err = run(*UPLOAD, "--yes", "--token", token)
     assert code == BadTokenError.exit_code
     assert "access token" in err
@@ -114,7 +114,7 @@ def test_a_token_that_may_not_write_is_named(loopback: Hub, run: Run, token: str
 
 
 @pytest.mark.usefixtures("mine")
-def test_a_dataset_with_files_is_not_changed(loopback: Hub, run: Run) -> None:
+def test_a_dataset_with_files_is_not_changed(loopback: Hub) -> None:
     loopback.add(REPO, {"README.md": b"theirs"}, private=True)
     code, _, err = run(*UPLOAD, "--yes", "--token", "hf_good")
     assert (code, loopback.commits) == (1, [])
@@ -122,7 +122,7 @@ def test_a_dataset_with_files_is_not_changed(loopback: Hub, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("mine")
-def test_an_interrupted_upload_is_repeated(loopback: Hub, run: Run) -> None:
+def test_an_interrupted_upload_is_repeated(loopback: Hub) -> None:
     loopback.faults = [Fault("", method="PUT", status=400), Fault("/commit/", status=400)]
     for attempt in ("one", "two"):
         code, _, err = run(*UPLOAD, "--out", attempt, "--yes", "--token", "hf_good")
@@ -133,7 +133,7 @@ def test_an_interrupted_upload_is_repeated(loopback: Hub, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("mine")
-def test_an_empty_dataset_of_the_other_visibility_is_refused(loopback: Hub, run: Run) -> None:
+def test_an_empty_dataset_of_the_other_visibility_is_refused(loopback: Hub) -> None:
     loopback.add(REPO, {".gitattributes": b""}, private=False)
     code, _, err = run(*UPLOAD, "--yes", "--token", "hf_good")
     assert (code, loopback.commits) == (1, [])

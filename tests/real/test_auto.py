@@ -13,10 +13,11 @@ from ggufspec.domain import Method, RunSpec
 from ggufspec.engines import Measurement
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install.installs import Install
-from tests.support import rpc_workers, served
-from tests.support.hub_client import DEMO, Run
+from tests.support import rpc_workers, served, shell
+from tests.support.hub_client import DEMO
 from tests.support.hub_server import Hub
 from tests.support.imagined_times import PATIENT
+from tests.support.shell import run
 
 BODY = {"prompt": "Once upon a time", "n_predict": 8, "ignore_eos": True}
 QUICK = (*PATIENT, "-t", "1", "--serve-ctx", "512", "-p", "Once upon a time", "-p", "The cat sat on")
@@ -26,7 +27,7 @@ FILES = {"m-Q4_K_M.gguf": "target.gguf", "eagle3-m-Q8_0.gguf": "eagle3.gguf"}
 @pytest.mark.takes(25)
 @pytest.mark.timeout(1800)
 def test_from_a_name_with_a_head_to_a_server_that_answers(
-    loopback: Hub, llama: Install, run: Run, imagined: None, monkeypatch: pytest.MonkeyPatch
+    loopback: Hub, llama: Install, imagined: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The Hub has a target with a head, a drafter of the target, and one with another vocabulary."""
     base = {"cardData": {"base_model": "acme/Model-3-8B-Instruct"}}
@@ -54,8 +55,7 @@ def test_from_a_name_with_a_head_to_a_server_that_answers(
     kept = [run.log for run in results.load(begun).runs]
     assert kept
 
-    code, _, said = run(*words)
-    assert code == 0, said
+    said = shell.done(*words).stderr
     assert [run.log for run in results.load(begun).runs][: len(kept)] == kept
     measured = results.ids()
     runs = (run for name in measured for run in results.load(name).runs)

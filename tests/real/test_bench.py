@@ -22,7 +22,7 @@ from ggufspec.llama.install.installs import Install
 from ggufspec.measure import api
 from ggufspec.results import ResultSet
 from tests.support import embedded, shell
-from tests.support.hub_client import PAIR, Run
+from tests.support.hub_client import PAIR
 from tests.support.hub_server import Hub
 from tests.support.walks import traced_run
 
@@ -145,16 +145,15 @@ def _sure_counts(llama: Install, suite: Sequence[Prompt]) -> set[tuple[str, int]
 # The five-minute path on real programs: fetch a pair from a Hub, then bench what was fetched
 
 
-def test_a_fetched_pair_is_the_next_benchs_pair(hub: Hub, run: Run, llama: Install) -> None:
-    assert run("fetch", "--quiet", *PAIR)[0] == 0
+def test_a_fetched_pair_is_the_next_benchs_pair(hub: Hub, llama: Install) -> None:
+    shell.done("fetch", "--quiet", *PAIR)
     quick = (
         *("-p", "Q: Who is Anna?\nA:", "-n", "24", "-r", "1", "-t", "1", "--warmup", "0"),
         *("--llama", str(llama.root)),
     )
-    code, out, err = run("bench", *quick, "-o", "json")
-    assert code == 0, err
-    assert "the last fetched pair" in err
-    rows = json.loads(out)
+    done = shell.done("bench", *quick, "-o", "json")
+    assert "the last fetched pair" in done.stderr
+    rows = json.loads(done.stdout)
     assert [(row["role"], row["status"]) for row in rows] == [
         (role, Status.OK.value) for role in ("target", "drafter", "drafting")
     ]

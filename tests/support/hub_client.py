@@ -6,15 +6,12 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.hub_server import Hub
-
-Run = Callable[..., tuple[int, str, str]]
-"""Runs the command line in this process: exit code, what was printed, messages."""
 
 TARGET = "me/T-GGUF/t-Q4_K_M.gguf"
 PAIR = ("--target", "me/T-GGUF:Q4_K_M", "--draft-model", "me/D-GGUF:q8_0")
@@ -80,22 +77,6 @@ def hub(loopback: Hub) -> Hub:
     )
     loopback.add("me/D-GGUF", {"d-Q8_0.gguf": gguf()})
     return loopback
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line in this process."""
-
-    def main(*argv: str) -> tuple[int, str, str]:
-        from ggufspec import cli
-
-        monkeypatch.setattr(sys, "argv", ["ggufspec", *argv])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return main
 
 
 def start(hub: Hub, home: Path, *argv: str) -> subprocess.Popen[str]:

@@ -80,6 +80,12 @@ def done(*words: str) -> subprocess.CompletedProcess[str]:
     return ended
 
 
+def run(*words: str) -> tuple[int, str, str]:
+    """Run it like ``here``; return its exit code and what it printed."""
+    ended = here(*words)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
 def runs(bench: str) -> list[dict[str, Any]]:
     """Return the rows of a stored bench's runs, as ``show`` prints them."""
     return list(json.loads(here("show", bench, "--runs", "-o", "json").stdout))

@@ -32,8 +32,8 @@ from ggufspec.options import AutoOptions, BenchOptions
 from ggufspec.results import Configuration, ResultSet
 from ggufspec.tuning import launching, looking, sources
 from tests.support import fake_server, fakes, hub_client, models, quick_look, shell
-from tests.support.hub_client import Run
 from tests.support.hub_server import Fault, Hub
+from tests.support.shell import run
 
 ROOT = Path(__file__).parents[2]
 TARGET = "me/Model-3-8B-GGUF:Q4_K_M"
@@ -156,8 +156,8 @@ def test_a_repository_that_breaks_does_not_end_the_search(family: Hub, llama: Pa
     assert found.tried
 
 
-def test_without_a_hub_the_text_so_far_is_left(family: Hub, llama: Path, run: Run) -> None:
-    assert run("fetch", "-q", "--target", TARGET)[0] == 0
+def test_without_a_hub_the_text_so_far_is_left(family: Hub, llama: Path) -> None:
+    shell.done("fetch", "-q", "--target", TARGET)
     family.faults.append(Fault(where="api/models", times=99, status=404))
     found = tuning.find_sources(AutoOptions(target=TARGET))
     assert found.notes
@@ -179,7 +179,7 @@ def test_misfits_are_not_downloaded(family: Hub, llama: Path, monkeypatch: pytes
         tuning.find_sources(AutoOptions(target=TARGET))
 
 
-def test_a_download_needs_a_yes(family: Hub, llama: Path, run: Run) -> None:
+def test_a_download_needs_a_yes(family: Hub, llama: Path) -> None:
     code, out, err = run("auto", TARGET, *QUICK)
     assert code == ConsentNeededError.exit_code
     assert "needs confirmation" in err
@@ -191,7 +191,7 @@ def test_a_download_needs_a_yes(family: Hub, llama: Path, run: Run) -> None:
     assert "options for llama-server need --serve" in err
 
 
-def test_the_command_ends_with_the_verdict_and_how_to_serve_it(family: Hub, llama: Path, run: Run) -> None:
+def test_the_command_ends_with_the_verdict_and_how_to_serve_it(family: Hub, llama: Path) -> None:
     code, out, err = run("auto", TARGET, "--yes", *QUICK)
     assert code == 0, err
     configuration = results.read_configuration()
@@ -223,7 +223,7 @@ def test_the_command_ends_with_the_verdict_and_how_to_serve_it(family: Hub, llam
 
 
 def test_for_several_users_it_measures_and_serves_as_many_slots(
-    family: Hub, llama: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    family: Hub, llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # what users get together is timed here, and on no machine as precise as a tuning wants it
     tune_options = sources.DraftSources.tune_options
@@ -375,7 +375,7 @@ def test_the_embedded_pair_is_not_looked_for_on_the_hub(family: Hub, llama: Path
     assert family.seen == []
 
 
-def test_it_judges_by_the_texts_that_are_named(family: Hub, llama: Path, run: Run) -> None:
+def test_it_judges_by_the_texts_that_are_named(family: Hub, llama: Path) -> None:
     for options, suite in (({}, "demo"), ({"prompt": "Hi"}, None), ({"suite": "general"}, "general")):
         asked = AutoOptions(target="demo", **options)
         tuned = tuning.find_sources(asked).tune_options(asked)
@@ -388,7 +388,7 @@ def test_it_judges_by_the_texts_that_are_named(family: Hub, llama: Path, run: Ru
 
 
 def test_the_pins_of_a_catalogue_are_checked_and_made(
-    family: Hub, llama: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: Hub, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "config"
     config.mkdir()
@@ -408,8 +408,7 @@ def test_the_pins_of_a_catalogue_are_checked_and_made(
     with pytest.raises(RevisionNotFoundError):
         tuning.find_sources(AutoOptions(target="mine"))
     write()
-    code, _, err = run("auto", "mine", "--yes", *QUICK)
-    assert code == 0, err
+    err = shell.done("auto", "mine", "--yes", *QUICK).stderr
     assert "pinned in " in err
     pinned = json.loads((config / "pins.json").read_text())["files"]
     assert pinned["me/Model-3-8B-GGUF/m-Q4_K_M.gguf"]["sha256"] == listed
