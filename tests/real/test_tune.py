@@ -6,7 +6,6 @@ import json
 import shlex
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -21,9 +20,8 @@ from ggufspec.cli import cli
 from ggufspec.domain import Role, TextVerdict
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install.installs import Install
-from ggufspec.measure import prepare_session
 from ggufspec.modelfiles import catalog, hub
-from ggufspec.options import BenchOptions, TuneOptions
+from ggufspec.options import TuneOptions
 from ggufspec.report.text import exports
 from tests.support import imagined_times, rpc_workers, served, shell
 from tests.support.imagined_times import PATIENT
@@ -142,7 +140,7 @@ def _check_commands(commands: dict[str, str]) -> None:
 
 
 def _check_stored(facts: dict[str, Any]) -> None:
-    """The configuration is what was printed, is shown, and would be measured again."""
+    """The configuration is what was printed, is shown, and is measured again."""
     assert facts["serving"] == {"context": 512, "slots": 2}
     assert facts["launch"]["failure"] is None
     assert facts["launch"]["slot_context"] == 512
@@ -152,11 +150,12 @@ def _check_stored(facts: dict[str, Any]) -> None:
     assert configuration.spec.pair.target.sha256
     assert shlex.join(configuration.serving_argv) == facts["commands"]["llama-server"]
     assert {spec.context for spec in results.load("served").current.specs} == {1024}
-    again = prepare_session(BenchOptions(tuned="served", n_predict=16, per_category=1)).suite
-    drafting = [arm for block in again.blocks for arm in block.arms if arm.drafting]
-    keys = {replace(arm, prompt=prompt).key for arm in drafting for prompt in again.prompts}
-    assert keys
-    assert keys <= {spec.key for spec in results.load("served").current.specs}
+    again = CliRunner().invoke(
+        cli, ["bench", "--tuned", "served", "-n", "16", "--per-category", "1", "-r", "1", "--name", "repeat"]
+    )
+    assert again.exit_code == 0, again.output
+    measured, tuned = results.load("repeat").current.specs, results.load("served").current.specs
+    assert {spec.key for spec in measured if spec.drafting} <= {spec.key for spec in tuned}
     assert "Draft with drafter.gguf" in CliRunner().invoke(cli, ["show", "served"]).stdout
 
 
