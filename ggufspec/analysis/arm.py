@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec import stats
-from ggufspec.analysis import acceptance, judging, texts, traffic, warnings, windows
+from ggufspec.analysis import acceptance, judging, texts, traffic, warnings
 from ggufspec.analysis.acceptance import Acceptance, AcceptanceIntervals
 from ggufspec.analysis.traffic import TrafficFigures
-from ggufspec.analysis.validity import Validity, judge_validity
 from ggufspec.domain import (
     Build,
     RequestOutcome,
@@ -132,7 +131,7 @@ class Arm:
     All other figures follow from these; each is computed on first use.
 
     Attributes:
-        measured: tokens/s of all good runs, see ``windows``.
+        measured: tokens/s of all good runs, see ``rates``.
         compared_rates: those of the cells that all arms of the block have and that are not excluded.
         excluded: the cells that are excluded for every arm, because a run of one arm was disturbed from
             outside or wrote another text.
@@ -251,11 +250,7 @@ class Arm:
         return self._judge(self._if_comparable(self.compare(rates, others), baseline), rates)
 
     def _judge(
-        self,
-        effect: stats.Effect | None,
-        rates: stats.Rates,
-        *,
-        threshold: float = judging.THRESHOLD,
+        self, effect: stats.Effect | None, rates: stats.Rates, *, threshold: float = judging.THRESHOLD
     ) -> SpeedJudgement:
         present = ~np.isnan(rates.table)
         return judging.judge_effect(
@@ -501,9 +496,9 @@ class Arm:
         return texts.summarize_audits(self.good)
 
     @cached_property
-    def validity(self) -> Validity | None:
+    def validity(self) -> texts.Validity | None:
         """How many answers have the form that their prompts ask for; None where none is asked for."""
-        return judge_validity(self.good)
+        return texts.judge_validity(self.good)
 
     @cached_property
     def compared(self) -> dict[str, bool]:
@@ -546,10 +541,3 @@ def models_of(spec: RunSpec) -> tuple[str, ...]:
         return tuple(files)
     methods = [*spec.drafting.first, *([spec.drafting.method] if spec.drafter is None else [])]
     return (*files, *(["+".join(methods)] if methods else []))
-
-
-def counted(runs: Runs) -> NDArray[np.float64]:
-    """Return the tokens/s of each run, see ``windows``; NaN of those that enter no mean."""
-    outputs, output_of = runs.by_output()
-    counts = np.array([output.status is Status.OK for output in outputs], dtype=np.bool_)
-    return np.where(counts[output_of], windows.decode_rates(runs), np.nan)

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec import stats
-from ggufspec.analysis.arm import Arm, ComparedRates, LayerCounts, counted
+from ggufspec.analysis.arm import Arm, ComparedRates, LayerCounts
 from ggufspec.analysis.judging import MOST_DISTURBED
+from ggufspec.analysis.rates import counted
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     NO_PROMPT,
@@ -50,10 +51,7 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
         for number, spec in enumerate(members)
     }
     grid = _RateGrid.of(
-        runs,
-        arm_of,
-        own_processes=results.meta.engine in OWN_PROCESSES,
-        cores=results.meta.machine.cores,
+        runs, arm_of, own_processes=results.meta.engine in OWN_PROCESSES, cores=results.meta.machine.cores
     )
     measured = dict(zip(members, grid.rates(tps), strict=True))
     stopping = results.meta.stopping

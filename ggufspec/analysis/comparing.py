@@ -11,16 +11,8 @@ from statistics import fmean, variance
 import numpy as np
 
 from ggufspec import notebooks, stats, units
-from ggufspec.analysis import arms, judging, review
+from ggufspec.analysis import arms, judging, matching, review
 from ggufspec.analysis.arm import Arm, fails_unlike
-from ggufspec.analysis.differences import find_differences, other_models
-from ggufspec.analysis.matching import (
-    by_identity,
-    label_arm,
-    list_unmatched,
-    refuse_other_prompts,
-    refuse_unknown_models,
-)
 from ggufspec.domain import SpeedVerdict
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.results import ResultSet, ServerStart, list_starts
@@ -188,18 +180,18 @@ def _compare(
     units: Sequence[Sequence[int]],
     names: Sequence[str],
     design: Design,
-    threshold: float,
+    threshold: float | None,
 ) -> BenchComparison:
     """Compare the arms of both sides; ``units`` number the sessions of each side's benches."""
     before, after = sides[0][0], sides[1][0]
     for side in sides:
         for bench in side:
-            refuse_other_prompts(before, bench)
-            refuse_unknown_models(bench)
-    first, second = ([by_identity(group) for group in side] for side in groups)
+            matching.refuse_other_prompts(before, bench)
+            matching.refuse_unknown_models(bench)
+    first, second = ([matching.by_identity(group) for group in side] for side in groups)
     common = [name for name in first[0] if all(name in arms_of for arms_of in (*first, *second))]
     if not common:
-        other = dict(other_models(before, after))
+        other = dict(matching.other_models(before, after))
         named = "".join(
             f"; two models are called {name}: {first_file}, and {second_file}"
             for name, (first_file, second_file) in other.items()
@@ -208,23 +200,13 @@ def _compare(
             f"{names[0]} and {names[1]} have no arm in common{named}",
             "compare benches of the same models, draft sizes, sampling, -n, users and prompts",
         )
-    unexplained = _unexplained(groups) or _unlike(
-        [[[arms_of[name] for arms_of in side] for side in (first, second)] for name in common]
-    )
-    no_verdict = _no_verdict(sides, names, design) or unexplained
-    rows = tuple(
-        row
-        for name in common
-        if (
-            row := _row(
-                [arms_of[name] for arms_of in first],
-                [arms_of[name] for arms_of in second],
-                design,
-                units,
-                threshold if _is_one_engine(sides) and unexplained is None else None,
-            )
-        )
-    )
+    compared = [[[arms_of[name] for arms_of in side] for side in (first, second)] for name in common]
+    unexplained = _unexplained(groups) or _unlike(compared)
+    same_engine = len({bench.meta.engine for side in sides for bench in side}) == 1
+    if not same_engine or unexplained is not None:
+        threshold = None
+    made = (_row(old, new, design, units, threshold) for old, new in compared)
+    rows = tuple(row for row in made if row is not None)
     if not rows:
         raise ResultsError(
             f"{names[0]} and {names[1]} share no prompt that both measured", "see their failed runs"
@@ -234,22 +216,19 @@ def _compare(
         after=names[1],
         design=design,
         rows=rows,
-        differences=find_differences(before, after, [(row.before.spec, row.after.spec) for row in rows]),
-        unmatched=tuple(sorted(list_unmatched(first[0], second[0]))),
-        no_verdict=no_verdict,
-        same_engine=_is_one_engine(sides),
+        differences=matching.find_differences(
+            before, after, [(row.before.spec, row.after.spec) for row in rows]
+        ),
+        unmatched=tuple(sorted(matching.list_unmatched(first[0], second[0]))),
+        no_verdict=_no_verdict(sides, names, design) or unexplained,
+        same_engine=same_engine,
         is_reported=any(row.before.spec.servers is not None for row in rows),
     )
 
 
-def _is_one_engine(sides: Sequence[Sequence[ResultSet]]) -> bool:
-    return len({bench.meta.engine for side in sides for bench in side}) == 1
-
-
 def _no_verdict(sides: Sequence[Sequence[ResultSet]], names: Sequence[str], design: Design) -> str | None:
-    engines = [dict.fromkeys(bench.meta.engine for bench in side) for side in sides]
-    if not _is_one_engine(sides):
-        used = [", ".join(side) for side in engines]
+    used = [", ".join(dict.fromkeys(bench.meta.engine for bench in side)) for side in sides]
+    if len({bench.meta.engine for side in sides for bench in side}) > 1:
         return (
             f"no verdict: {names[0]} was measured with the engine {used[0]} and {names[1]} with {used[1]}, "
             "other programs that draft and time in their own way; measure both with one --engine"
@@ -282,16 +261,11 @@ def _most_disturbed(benches: Iterable[Iterable[Arm]]) -> float:
 def _unlike(compared: Iterable[Sequence[Sequence[Arm]]]) -> str | None:
     """Return that there is no verdict where more runs of an arm failed on one side than on the other."""
     for before, after in compared:
-        if _fail_unlike(before, after):
-            return (
-                f"no verdict: runs of {label_arm(before[0].spec).rstrip()} failed more often on one side, "
-                "and the slow ones may be those that fail"
-            )
+        if fails_unlike([arm.runs for arm in before], [arm.runs for arm in after]):
+            name = matching.label_arm(before[0].spec).rstrip()
+            why = "and the slow ones may be those that fail"
+            return f"no verdict: runs of {name} failed more often on one side, {why}"
     return None
-
-
-def _fail_unlike(before: Sequence[Arm], after: Sequence[Arm]) -> bool:
-    return fails_unlike([arm.runs for arm in before], [arm.runs for arm in after])
 
 
 def _row(
@@ -317,11 +291,13 @@ def _row(
         ]
         before_tps = math.exp(fmean(session.mean for session in sessions[0]))
         change = _of_sessions(sessions[0], sessions[1], design, threshold, _disturbance(before, after))
-        if _fail_unlike(before, after) or _most_disturbed((before, after)) > judging.MOST_DISTURBED:
+        if _unlike([(before, after)]) or _most_disturbed((before, after)) > judging.MOST_DISTURBED:
             alone = stats.Estimate.around(change.ratio.value)
             change = Change(ratio=alone, effect=None, p_value=None, verdict=None)
     ours, theirs = _texts(after[0]), _texts(before[0])
     both = ours.keys() & theirs.keys()
+    # drafting writes up to a draft more
+    equal = sum(ours[p].startswith(theirs[p]) or theirs[p].startswith(ours[p]) for p in both)
     own_words = before[0].spec.sampling.greedy and not before[0].synthetic
     return ComparedArm(
         before=before[0],
@@ -329,7 +305,7 @@ def _row(
         before_tps=before_tps,
         after_tps=before_tps * change.ratio.value,
         change=change,
-        texts_equal=sum(_same(ours[p], theirs[p]) for p in both) if own_words and both else None,
+        texts_equal=equal if own_words and both else None,
         texts=len(both),
     )
 
@@ -438,7 +414,3 @@ def _texts(arm: Arm) -> dict[str, str]:
         if text is not None:
             texts.setdefault(spec.prompt.id, text)
     return texts
-
-
-def _same(first: str, second: str) -> bool:
-    return first.startswith(second) or second.startswith(first)  # drafting writes up to a draft more

@@ -10,8 +10,8 @@ from itertools import islice
 import numpy as np
 
 from ggufspec import stats, units
-from ggufspec.analysis import arms, collapses, texts, windows
-from ggufspec.analysis.arm import Arm, counted
+from ggufspec.analysis import arms, rates, texts
+from ggufspec.analysis.arm import Arm
 from ggufspec.analysis.judging import MOST_DISTURBED
 from ggufspec.analysis.traffic import uncertain_percentiles
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning, of_judgement, why_unjudged
@@ -113,7 +113,7 @@ def drift(results: ResultSet) -> stats.Estimate | None:
     anchored = {specs[number].key for number in spec_of[anchors].tolist()}
     is_anchored = np.array([spec.key in anchored for spec in specs], dtype=np.bool_)
     runs = results.runs.select(np.flatnonzero(is_anchored[spec_of]))
-    rows = list(zip(runs.cells(), runs.column("started_at"), counted(runs).tolist(), strict=True))
+    rows = list(zip(runs.cells(), runs.column("started_at"), rates.counted(runs).tolist(), strict=True))
     watched = next((key for (key, _, _, anchor), _, rate in rows if anchor and rate > 0), None)
     same = [
         (datetime.fromisoformat(at).timestamp(), rate)
@@ -183,7 +183,7 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
     if outlying:
         detail = f"{sum(far.values())} of {len(results.current)} runs"
         yield _warn(MeasurementWarning.OUTLIERS, detail, outlying)
-    collapsed = collapses.find_common(results.first_measured)
+    collapsed = rates.find_common(results.first_measured)
     if collapsed:
         by_key = {arm.spec.key: arm for arm in groups}
         counts = (
@@ -193,7 +193,7 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
         )
         shown = [by_key[arm.key] for arm in collapsed if arm.key in by_key]
         yield _warn(MeasurementWarning.COLLAPSES, ", ".join(islice(counts, _MOST_NAMED)), shown)
-    unknown = int(np.isnan(windows.prompt_in_window(results.current)).sum())
+    unknown = int(np.isnan(rates.prompt_in_window(results.current)).sum())
     if unknown:
         yield _warn(MeasurementWarning.PROMPT_IN_WINDOW, f"{unknown} of {len(results.current)} runs")
     drafted = texts.summarize_role(results.current, Role.DRAFTING)
@@ -296,7 +296,8 @@ def wanting(groups: Iterable[Arm], precision: float) -> dict[RunSpec, stats.Need
     return {
         spec: stats.needed(arm.rates, arms[spec.baseline].rates, precision=precision)
         for spec, arm in arms.items()
-        if spec.drafting is not None and spec.baseline in arms and not _reached(arm, precision)
+        if spec.drafting is not None and spec.baseline in arms
+        if (width := arm.gain.ratio.relative_half_width if arm.gain else None) is None or width > precision
     }
 
 
@@ -315,8 +316,3 @@ def is_decided(groups: Iterable[Arm], block: Iterable[RunSpec]) -> bool:
     """
     keys = {spec.key for spec in block}
     return all(arm.is_decided for arm in groups if arm.spec.key in keys and arm.spec.drafting and arm.good)
-
-
-def _reached(arm: Arm, precision: float) -> bool:
-    width = arm.gain.ratio.relative_half_width if arm.gain else None
-    return width is not None and width <= precision

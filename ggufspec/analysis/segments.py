@@ -170,10 +170,7 @@ def _categories(arm: Arm) -> dict[str, str]:
 
 
 def _mean_logs(
-    cells: Sequence[stats.Cell],
-    rates: stats.Rates,
-    baseline: stats.Rates,
-    category_of: Mapping[str, str],
+    cells: Sequence[stats.Cell], rates: stats.Rates, baseline: stats.Rates, category_of: Mapping[str, str]
 ) -> dict[str, dict[int, float]]:
     """Return the mean log ratio of each category in each repeat; of each prompt that has none."""
     logs: dict[str, dict[int, list[float]]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ggufspec import machine, results, units
 from ggufspec.analysis import warnings as measurement_warnings
-from ggufspec.domain import NO_PROMPT, FileIdentity, FileUse, RunSpec
+from ggufspec.domain import NO_PROMPT, FileUse, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama import build as builds
 from ggufspec.llama.install import installs, switches
@@ -244,81 +244,50 @@ def _planned_runs(suite: RunPlan, store: ResultSet) -> int:
 
 def _refuse_mixture(session: Session, store: ResultSet) -> None:
     """Raise where new runs would stand beside stored ones that they cannot be compared with."""
-    name, meta, specs = store.meta.id, store.meta, store.runs.specs
-    if session.engine.name != meta.engine:
+    if store.meta.files is None:
         raise ResultsError(
-            f"the bench {name} was begun with the engine {meta.engine}, not {session.engine.name}",
-            f"resume it with --engine {meta.engine}, or start a new one",
+            f"the bench {store.meta.id} does not say which files it was begun with",
+            "so it cannot be told whether they are the same: start a new one",
         )
+    for what, same in _find_mixture(session, store):
+        raise ResultsError(what, f"resume it with {same}, or start a new one")
+
+
+def _find_mixture(session: Session, store: ResultSet) -> Iterator[tuple[str, str]]:
+    """Yield why new runs could not be compared with the stored ones beside them, and what to do."""
+    meta, specs, begun = store.meta, store.runs.specs, f"the bench {store.meta.id} was begun"
+    if session.engine.name != meta.engine:
+        yield f"{begun} with the engine {meta.engine}, not {session.engine.name}", f"--engine {meta.engine}"
     if session.builds.keys() != meta.builds.keys():
         stored, given = (
             ", ".join(sorted(builds)) or "one llama.cpp" for builds in (meta.builds, session.builds)
         )
-        raise ResultsError(
-            f"the bench {name} was begun with {stored}, not with {given}",
-            "resume it with the same --llama options, or start a new one",
-        )
+        yield f"{begun} with {stored}, not with {given}", "the same --llama options"
     if session.suite.stopping != meta.stopping:
-        begun = "without --until" if meta.stopping is None else "with --until decided"
-        raise ResultsError(
-            f"the bench {name} was begun {begun}, and with other looks or arms than these",
-            "resume it with the options that it was begun with, or start a new one",
-        )
-    _refuse_other_files(session.files or (), store)
-    _refuse_other_environment(store)
+        how = "without --until" if meta.stopping is None else "with --until decided"
+        yield f"{begun} {how}, and with other looks or arms than these", "the options that it was begun with"
+    files, known_files = session.files or (), meta.files or ()
+    for file in files:
+        same = [known for known in known_files if (known.use, known.name) == (file.use, file.name)]
+        if same and file.sha256 not in {known.sha256 for known in same}:
+            what = f"{file.path} is not what {begun} with: {same[0].summary} then, {file.summary} now"
+            yield what, "the same file"
+    before, now = (
+        {file.name for file in either if file.use is not FileUse.MODEL} for either in (known_files, files)
+    )
+    for other in sorted(before ^ now):
+        yield f"{begun} {'with' if other in before else 'without'} llama.cpp's {other}", "the same llama.cpp"
+    was_set, is_set = meta.environment or {}, switches()
+    for name in sorted(was_set.keys() | is_set.keys()):
+        stored, given = (repr(known[name]) if name in known else "not set" for known in (was_set, is_set))
+        if stored != given:
+            yield f"{name} is {given}, and was {stored} when {begun}", f"{name} as it was"
     contexts, context = {spec.context for spec in specs}, session.suite.blocks[0].arms[0].context
     if contexts and context not in contexts:
-        raise ResultsError(
-            f"the bench {name} was begun with a context of {max(contexts)} tokens, not {context}",
-            f"resume it with --ctx {max(contexts)} if that is enough, or start a new one",
-        )
+        most = max(contexts)
+        yield f"{begun} with a context of {most} tokens, not {context}", f"--ctx {most} if that is enough"
     contents = {spec.prompt.id: spec.prompt.content for spec in specs}
     for prompt in (*session.suite.prompts, *session.suite.warmup_prompts):
         if contents.get(prompt.id, prompt.content) != prompt.content:
-            raise ResultsError(
-                f"prompt {prompt.id} has another text in the bench {name}",
-                "give the same prompts in the same order, new ones last, or start a new bench",
-            )
-
-
-def _refuse_other_files(files: Sequence[FileIdentity], store: ResultSet) -> None:
-    """Raise where a file has the name of a stored one and another content, or llama.cpp has other files."""
-    name, stored = store.meta.id, store.meta.files
-    if stored is None:
-        raise ResultsError(
-            f"the bench {name} does not say which files it was begun with",
-            "so it cannot be told whether they are the same: start a new one",
-        )
-    for file in files:
-        same = [known for known in stored if (known.use, known.name) == (file.use, file.name)]
-        if same and file.sha256 not in {known.sha256 for known in same}:
-            raise ResultsError(
-                f"{file.path} is not what the bench {name} was begun with: "
-                f"{same[0].summary} then, {file.summary} now",
-                "resume it with the same file, or start a new one",
-            )
-    before, now = (
-        {file.name for file in either if file.use is not FileUse.MODEL} for either in (stored, files)
-    )
-    if before != now:
-        other = min(before ^ now)
-        raise ResultsError(
-            f"the bench {name} was begun {'with' if other in before else 'without'} llama.cpp's {other}",
-            "resume it with the same llama.cpp, or start a new one",
-        )
-
-
-def _refuse_other_environment(store: ResultSet) -> None:
-    """Raise where a variable that may change llama.cpp's speed has another value than in a stored bench."""
-    before, now = store.meta.environment or {}, switches()
-    for variable in sorted(before.keys() | now.keys()):
-        if before.get(variable) != now.get(variable):
-            raise ResultsError(
-                f"{variable} is {_value(now, variable)}, and was {_value(before, variable)} when the bench "
-                f"{store.meta.id} was begun",
-                "set it as it was, or start a new one",
-            )
-
-
-def _value(environment: Mapping[str, str], variable: str) -> str:
-    return repr(environment[variable]) if variable in environment else "not set"
+            what = f"prompt {prompt.id} has another text than when {begun}"
+            yield what, "the same prompts in the same order, new ones last"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ggufspec import engines
-from ggufspec.analysis import validity
+from ggufspec.analysis import texts
 from ggufspec.domain import (
     CONSTRAINTS,
     Difference,
@@ -80,8 +80,7 @@ def is_same_answer(drafting: PromptAnswer, target: PromptAnswer, *, n_predict: i
     if compare(drafting.text, target.text) is not None:
         return False
     shorter, longer = sorted((drafting, target), key=lambda answer: len(answer.text))
-    goes_on = longer.text[len(shorter.text) :].strip("\n") != ""
-    return not goes_on or shorter.tokens >= n_predict
+    return not _goes_on(shorter.text, longer.text) or shorter.tokens >= n_predict
 
 
 def compare_answers(run: RunResult, own: RunResult) -> bool | None:
@@ -130,24 +129,18 @@ def locate(
             drafting_token=next(iter(drafting.tokens[place:]), None),
         )
     if at is None:
-        at = _early_end(drafting, target, n_predict)
-    if at is None:
-        return None
+        shorter, longer = sorted((drafting, target), key=lambda sample: len(sample.text or ""))
+        if not _goes_on(shorter.text or "", longer.text or "") or was_cut(shorter, n_predict) is not False:
+            return None
+        at = len(shorter.text or "")
     with suppress(GgufspecError, OSError):  # a run is stored, whatever becomes of this count
         return Difference(at_char=at, at_token=_token_at(drafting.text, target.text, install, model))
     return Difference(at_char=at, at_token=None)
 
 
-def _early_end(drafting: Sample, target: Sample, n_predict: int) -> int | None:
-    """Return where the shorter of two texts ended by itself and the longer one goes on; None for nowhere.
-
-    Line breaks at the end of a text are not stored, so they do not count.
-    """
-    shorter, longer = sorted((drafting, target), key=lambda sample: len(sample.text or ""))
-    assert shorter.text is not None
-    assert longer.text is not None
-    goes_on = longer.text[len(shorter.text) :].strip("\n") != ""
-    return len(shorter.text) if goes_on and was_cut(shorter, n_predict) is False else None
+def _goes_on(shorter: str, longer: str) -> bool:
+    """Whether a text goes on behind one that it begins with; line breaks at an end are not stored."""
+    return longer[len(shorter) :].strip("\n") != ""
 
 
 def _token_at(drafting: str, target: str, install: Install, model: str) -> int | None:
@@ -268,7 +261,8 @@ def judge_texts(
         ]
         answers, failure = _answers(load, questions, judge, deadline)
         for run, partings in asked:
-            difference = max((parting.judge(answers, failure) for parting in partings), key=_severity)
+            judged = (parting.judge(answers, failure) for parting in partings)
+            difference = max(judged, key=lambda one: _SEVERITY[one.verdict])
             if difference != run.difference:
                 yield replace(run, difference=difference)
 
@@ -281,7 +275,7 @@ def _breaks_schema(run: RunResult, own: Sample) -> bool:
     request, sample = run.spec.request, run.sample
     if request is None or CONSTRAINTS.isdisjoint(request.fields) or sample.text is None or own.text is None:
         return False
-    own_is_valid, is_valid = (validity.is_valid(request, text) for text in (own.text, sample.text))
+    own_is_valid, is_valid = (texts.is_valid(request, text) for text in (own.text, sample.text))
     return was_cut(sample, run.spec.n_predict) is False and own_is_valid is True and is_valid is False
 
 
@@ -312,9 +306,8 @@ class _Parting:
         return _judged(self.difference, answers[self.question])
 
 
-def _severity(difference: Difference) -> int:
-    """Return how much a verdict weighs: a divergence decides, and without it what was not judged."""
-    return {TextVerdict.NEAR_TIE: 0, None: 1, TextVerdict.DIVERGENCE: 2}[difference.verdict]
+_SEVERITY = {TextVerdict.NEAR_TIE: 0, None: 1, TextVerdict.DIVERGENCE: 2}
+"""How much a verdict weighs: a divergence decides, and without it what was not judged."""
 
 
 def _partings(run: RunResult, own: Sample, judge: Judge) -> Iterator[_Parting]:
@@ -365,13 +358,11 @@ def _question(prompt: Prompt, sample: Sample, own: Sample, difference: Differenc
             target=own.tokens[place],
             drafting=sample.tokens[place],
         )
-    cut = _last_blank(own.text[: difference.at_char])
+    common = own.text[: difference.at_char]
+    # where the last word begins, with all blanks before it: a token begins there, too
+    cut = len(common[: max(common.rfind(" "), common.rfind("\n")) + 1].rstrip())
     return _Question(
-        prompt=prompt,
-        beginning=own.text[:cut],
-        common=(),
-        target=own.text[cut:],
-        drafting=sample.text[cut:],
+        prompt=prompt, beginning=own.text[:cut], common=(), target=own.text[cut:], drafting=sample.text[cut:]
     )
 
 
@@ -459,8 +450,3 @@ def _first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
     if parted is None and len(ours) != len(theirs):
         return min(len(ours), len(theirs))
     return parted
-
-
-def _last_blank(text: str) -> int:
-    """Return where a text's last word begins, with all blanks before it: a token begins there, too."""
-    return len(text[: max(text.rfind(" "), text.rfind("\n")) + 1].rstrip())

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ggufspec import stats, units
 from ggufspec.domain import ENGINES, Program, Prompt, Role, StoppingRule
 from ggufspec.engines import keeps_loads
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import runplan, traffic
-from ggufspec.measure.arms import PlannedArms
 from ggufspec.measure.programs import ChosenEngine
 from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.sweep import Sweep
 from ggufspec.measure.texts import BenchTexts
 from ggufspec.options import BenchOptions
 
@@ -55,7 +55,7 @@ def _most_repeats(request: BenchOptions) -> int:
     return _MOST_REPEATS if request.max_repeats is None else request.max_repeats
 
 
-def plan_stopping(request: BenchOptions, arms: PlannedArms) -> StoppingRule | None:
+def plan_stopping(request: BenchOptions, sweep: Sweep) -> StoppingRule | None:
     """Return when a bench is looked at, if it is measured until its verdicts are decided.
 
     Raises:
@@ -63,7 +63,7 @@ def plan_stopping(request: BenchOptions, arms: PlannedArms) -> StoppingRule | No
     """
     if request.until is None:
         return None
-    comparisons = arms.sweep.blocks().n_arms[Role.DRAFTING]
+    comparisons = sweep.blocks().n_arms[Role.DRAFTING]
     if not comparisons:
         raise GgufspecError("nothing drafts, so no verdict can be decided", "leave --until out")
     most = _most_repeats(request)
@@ -88,28 +88,16 @@ _LONG_LOAD_S = 20.0  # from here on, three repeats are the default
 _SMALL_BYTES = 1 << 30  # of weights, which every disk reads in less
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedRuns:
-    """Everything that is measured, and notes on how often arms are loaded."""
-
-    suite: RunPlan
-    notes: tuple[str, ...]
-
-
 def plan_runs(
-    request: BenchOptions,
-    engine: ChosenEngine,
-    read: BenchTexts,
-    arms: PlannedArms,
-    rule: StoppingRule | None,
-) -> PlannedRuns:
-    """Say how often each arm is measured and loaded.
+    request: BenchOptions, engine: ChosenEngine, read: BenchTexts, sweep: Sweep, rule: StoppingRule | None
+) -> tuple[RunPlan, tuple[str, ...]]:
+    """Return how often each arm is measured and loaded, and notes on that.
 
     Raises:
         GgufspecError: a number of loads is not possible.
     """
     suite = RunPlan(
-        blocks=arms.sweep.blocks(),
+        blocks=sweep.blocks(),
         prompts=read.plain.prompts,
         warmup_prompts=read.plain.warmups,
         repeats=(request.repeats or REPEATS) if rule is None else rule.looks[0],
@@ -120,14 +108,12 @@ def plan_runs(
         max_time_s=request.max_time,
         warm_turns=_are_turns_warm(request, engine.name),
     )
-    if arms.sweep.has_traffic:
+    if sweep.traffics != (None,):
         suite = traffic.send_together(suite)
     is_given = request.repeats is not None or request.loads is not None
     suite, about_repeats = plan_repeats(suite, engine=engine.name, is_given=is_given)
     suite, about_loads = plan_loads(suite, request.loads, engine=engine.name)
-    return PlannedRuns(
-        suite=suite, notes=(*about_repeats, *about_loads, *describe_turns(suite.prompts, suite.warm_turns))
-    )
+    return suite, (*about_repeats, *about_loads, *describe_turns(suite.prompts, suite.warm_turns))
 
 
 def _are_turns_warm(request: BenchOptions, engine: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from ggufspec import results
-from ggufspec.analysis import arms, collapses, review
+from ggufspec.analysis import arms, rates, review
 from ggufspec.domain import NO_PROMPT, Prompt, Role, RunSpec
 from ggufspec.measure import audit, scoring
 from ggufspec.measure.deadline import Deadline
@@ -92,7 +92,7 @@ def _measure(suite: RunPlan, runner: _CellRunner, render: Render | None) -> Iter
             engine.close()  # every arm is loaded anew
             cells = suite.cells(block, repeats, load_key=engine.load_key, capacity=engine.capacity)
             yield from runner.run(cells)
-            if repeats.stop >= min(suite.repeats, collapses.LEAST_REPEATS):
+            if repeats.stop >= min(suite.repeats, rates.LEAST_REPEATS):
                 yield from _remeasure(suite, runner, block, repeats.stop)
 
 
@@ -204,9 +204,7 @@ class _CellRunner:
         keys = (results.cell(spec, repeat) for spec in specs for repeat in range(n_repeats))
         stored = self.recorder.results.runs
         runs = stored.select([self._newest[key] for key in keys if key in self._newest])
-        collapsed = [
-            run for run in map(runs.__getitem__, collapses.find_collapses(runs)) if not run.remeasured
-        ]
+        collapsed = [run for run in map(runs.__getitem__, rates.find_collapses(runs)) if not run.remeasured]
         remeasured = runs.select([place for place, again in enumerate(runs.column("remeasured")) if again])
         begun = [run for run in remeasured if run.spec.role is not Role.DRAFTER]
         return frozenset((run.spec.prompt.id, run.repeat) for run in (*collapsed, *begun))

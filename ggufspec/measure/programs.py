@@ -244,8 +244,7 @@ def check_engine(
     """
     if name == "inprocess" and len(llamas) > 1:
         raise GgufspecError(
-            "the engine inprocess measures one llama.cpp",
-            "use --engine binary or server to compare two",
+            "the engine inprocess measures one llama.cpp", "use --engine binary or server to compare two"
         )
     for install in llamas:
         _check_install(name, install, ways, drafting=drafting)
@@ -422,11 +421,7 @@ def _check_drafters(models: ChosenModels, install: Install, engine: str) -> None
         if way.method not in usable_methods(models.heads.get(drafter)):
             continue
         verdict = judging.check_pair(
-            models.cards[target],
-            models.cards[drafter],
-            rule,
-            build=install.build_number,
-            method=way.method,
+            models.cards[target], models.cards[drafter], rule, build=install.build_number, method=way.method
         )
         if verdict.outcome is judging.CompatOutcome.REFUSED:
             raise judging.refusal(verdict)

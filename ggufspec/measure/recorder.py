@@ -201,11 +201,7 @@ class Recorder:
         install = self._install_of(run.spec)
         assert install is not None, "running servers are measured under traffic"
         difference = audit.locate(
-            run.sample,
-            own.sample,
-            install,
-            str(run.spec.pair.target.path),
-            n_predict=run.spec.n_predict,
+            run.sample, own.sample, install, str(run.spec.pair.target.path), n_predict=run.spec.n_predict
         )
         return replace(run, text_identical=difference is None, difference=difference)
 

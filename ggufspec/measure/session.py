@@ -14,11 +14,10 @@ from ggufspec.domain import Build, FileIdentity, ModelRun, RunningServers
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import WorkerReport
 from ggufspec.measure import configured, identity
-from ggufspec.measure.arms import PlannedArms, plan_arms
+from ggufspec.measure.arms import plan_arms, plan_memory
 from ggufspec.measure.configured import with_tuned
 from ggufspec.measure.deadline import Deadline
-from ggufspec.measure.fitting import PlannedMemory, plan_memory
-from ggufspec.measure.loading import PlannedRuns, check_until, describe_looks, plan_runs, plan_stopping
+from ggufspec.measure.loading import check_until, describe_looks, plan_runs, plan_stopping
 from ggufspec.measure.models import ChosenModels, choose_models
 from ggufspec.measure.programs import ChosenEngine, find_engine, make_engine
 from ggufspec.measure.runplan import RunPlan
@@ -106,14 +105,14 @@ def prepare_session(request: BenchOptions, *, simulates_gpu: bool = False) -> Se
     asked = read_asked(request, models)
     engine = find_engine(request, models, asked.needs)
     texts = read_bench_texts(request, asked, models, engine)
-    arms = plan_arms(request, models, engine, texts, simulated=simulates_gpu)
-    memory = plan_memory(request, models, engine, arms)
-    rule = plan_stopping(request, arms)
-    runs = plan_runs(request, engine, texts, arms, rule)
+    sweep, about_arms = plan_arms(request, models, engine, texts, simulated=simulates_gpu)
+    loads_at_once, about_memory = plan_memory(request, models, engine, sweep)
+    rule = plan_stopping(request, sweep)
+    suite, about_runs = plan_runs(request, engine, texts, sweep, rule)
     return Session(
         name=models.name,
-        suite=runs.suite,
-        engine=make_engine(request, engine, arms.sweep, memory.loads_at_once),
+        suite=suite,
+        engine=make_engine(request, engine, sweep, loads_at_once),
         llama=engine.install,
         render=texts.plain.render,
         notes=(
@@ -122,12 +121,12 @@ def prepare_session(request: BenchOptions, *, simulates_gpu: bool = False) -> Se
             f"pair: {models.name} ({models.reason})",
             *engine.notes,
             *texts.plain.notes,
-            *arms.notes,
-            *memory.notes,
-            *runs.notes,
+            *about_arms,
+            *about_memory,
+            *about_runs,
             *describe_looks(rule),
         ),
-        doubts=find_doubts(models, engine, arms, memory, runs),
+        doubts=_find_doubts(models, engine, sweep, suite, is_tight=bool(about_memory)),
         builds=engine.builds,
         workers=tuple(engine.workers.values()),
         origin=texts.plain.origin,
@@ -169,16 +168,14 @@ def describe_tuned(configuration: Configuration | None, install: Install) -> Ite
     yield from configured.compare_machines(configuration, install)
 
 
-def find_doubts(
-    models: ChosenModels, engine: ChosenEngine, arms: PlannedArms, memory: PlannedMemory, runs: PlannedRuns
+def _find_doubts(
+    models: ChosenModels, engine: ChosenEngine, sweep: Sweep, suite: RunPlan, *, is_tight: bool
 ) -> tuple[MeasurementWarning, ...]:
     """Return the warnings before anything runs, each once."""
-    warnings = [
-        warning for install in engine.installs for warning in _warnings_of(arms.sweep, models, install)
-    ]
-    if runs.suite.repeats < LEAST_REPEATS:
+    warnings = [warning for install in engine.installs for warning in _warnings_of(sweep, models, install)]
+    if suite.repeats < LEAST_REPEATS:
         warnings.append(MeasurementWarning.FEW_REPEATS)
-    if memory.notes:
+    if is_tight:
         warnings.append(MeasurementWarning.MEMORY_TIGHT)
     return tuple(dict.fromkeys(warnings))
 

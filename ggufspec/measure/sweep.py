@@ -128,11 +128,6 @@ class Sweep:
         named = {of.name: getattr(request, of.metadata["of"]) for of in fields(cls) if of.metadata}
         return {name: values for name, values in named.items() if values}
 
-    @property
-    def has_traffic(self) -> bool:
-        """Whether several users are measured; then all arms have traffic."""
-        return self.traffics != (None,)
-
     def blocks(self) -> Blocks:
         """Return one block for every baseline, in the order of the axes."""
         return Blocks(self)

@@ -50,12 +50,16 @@ from ggufspec.stats.families import (
     family_tail,
     moderate,
 )
-from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
 from ggufspec.stats.loads import (
     FEW_BEYOND,
+    LimitTest,
+    LogEffect,
     compare_loads,
+    compare_units,
     fixed_effect,
+    judge_limits,
     mean_of_loads,
+    pair_units,
     percentile_over_loads,
 )
 from ggufspec.stats.planning import Needed, expected_width, needed, needed_for

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from interval_paths import categories
 
-from ggufspec.analysis import acceptance, arms, differing_gains, review, windows
+from ggufspec.analysis import acceptance, arms, differing_gains, rates, review
 from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.analysis.arm import Arm
 from ggufspec.domain import MethodCounts, Program, Role, Round, RunResult, Sample, Status
@@ -291,14 +291,14 @@ def _windowed_bench(*runs: RunResult) -> ResultSet:
 
 
 def _inside(run: RunResult) -> float:
-    return float(windows.prompt_in_window(_windowed_bench(run).runs)[-1])
+    return float(rates.prompt_in_window(_windowed_bench(run).runs)[-1])
 
 
 def test_what_encoding_was_too_short_for_is_taken_off() -> None:
     bench = _windowed_bench(_windowed(0.01))
     inside = TARGET_S + DRAFTER_S + TOKEN_S - 0.01  # the median of the target's prompts counts
-    assert windows.prompt_in_window(bench.runs).tolist() == pytest.approx([0, 0, 0, 0, inside])
-    assert windows.decode_rates(bench.runs)[-1] == pytest.approx(100 / (1 - inside))
+    assert rates.prompt_in_window(bench.runs).tolist() == pytest.approx([0, 0, 0, 0, inside])
+    assert rates.decode_rates(bench.runs)[-1] == pytest.approx(100 / (1 - inside))
     drafting = arms.group(bench)[-1]
     assert drafting.rate.value == pytest.approx(100 / (1 - inside))
     row = frames.runs(bench).iloc[-1]
@@ -337,8 +337,8 @@ def test_without_a_model_alone_the_window_counts_and_is_marked() -> None:
             replace(_windowed(0.01), sample=replace(_windowed(0.01).sample, gen_s=0.4))
         ),  # contradicts
     ):
-        assert np.isnan(windows.prompt_in_window(bench.runs)[-1])
-        assert windows.decode_rates(bench.runs)[-1] == bench.runs[-1].sample.decode_tps
+        assert np.isnan(rates.prompt_in_window(bench.runs)[-1])
+        assert rates.decode_rates(bench.runs)[-1] == bench.runs[-1].sample.decode_tps
         assert f"(1 of {len(bench.runs)} runs)" in review.warnings(bench)["prompt-in-window"]
     assert "prompt-in-window" not in review.warnings(_windowed_bench(_windowed(0.01)))
 

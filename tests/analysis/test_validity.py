@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ggufspec.analysis import arms, validity
+from ggufspec.analysis import arms, texts
 from ggufspec.domain import Asking, Prompt, Request
 from tests.support import values
 
@@ -43,22 +43,22 @@ def _call(arguments: str, name: str = "count") -> str:
 def test_an_answer_has_the_requested_form(asked: dict[str, Any], text: str, valid: bool | None) -> None:
     request = Request.of(asked)
     assert request is not None
-    assert validity.is_valid(request, text) is valid
+    assert texts.is_valid(request, text) is valid
 
 
 def test_arms_without_a_grammar_are_judged_by_what_their_prompts_ask() -> None:
     prompt = Prompt(id="p1", text="How many?", request=Request.of({"json_schema": SCHEMA}))
-    texts = {True: ('{"n": 3}', '{"n": 4}'), False: ('{"n": 3}', "three")}
+    written_by = {True: ('{"n": 3}', '{"n": 4}'), False: ('{"n": 3}', "three")}
     runs = []
-    for constrain, written in texts.items():
+    for constrain, written in written_by.items():
         for repeat, text in enumerate(written):
             run = values.run(repeat=repeat)
             spec = replace(run.spec, prompt=prompt, asking=Asking(constrain=constrain))
             runs.append(replace(run, spec=spec, sample=replace(run.sample, text=text)))
     groups = arms.group(values.bench(*runs))
     assert {arm.spec.words: arm.validity for arm in groups} == {
-        (): validity.Validity(answers=2, valid=2),
-        ("--constrain", "off"): validity.Validity(answers=2, valid=1),
+        (): texts.Validity(answers=2, valid=2),
+        ("--constrain", "off"): texts.Validity(answers=2, valid=1),
     }
 
 

@@ -11,7 +11,7 @@ from ggufspec.domain import CacheTypes, ModelFile, Pair, Prompt, Role
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install import Install
 from ggufspec.machine import Room
-from ggufspec.measure import fitting, runplan
+from ggufspec.measure import arms, runplan
 from ggufspec.measure.loading import plan_loads, plan_repeats
 from ggufspec.measure.runplan import Experience, RunPlan
 from ggufspec.measure.sweep import Block, Sweep
@@ -148,7 +148,7 @@ def _capacity(cards: dict[ModelFile, ModelCard], install: Install = INSTALL, **a
     sweep = Sweep(
         name="p", targets=(TARGET,), drafters=(), n_predict=9, context=32_768, draft_sizes=(), **axes
     )
-    return fitting.capacity(sweep, cards, install)
+    return arms.capacity(sweep, cards, install)
 
 
 def test_smaller_caches_let_more_loads_be_held(cards: dict[ModelFile, ModelCard]) -> None:

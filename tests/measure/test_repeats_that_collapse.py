@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ggufspec import machine, results
-from ggufspec.analysis import collapses, review
+from ggufspec.analysis import rates, review
 from ggufspec.domain import Conditions, Drafting, Method, ModelFile, Prompt, Role, RunResult, RunSpec, Sample
 from ggufspec.measure.runplan import RunPlan
 from ggufspec.measure.sweep import Sweep
@@ -34,7 +34,7 @@ def _repeats(*rates: float, role: Role = Role.TARGET, prompt: str = "p1") -> lis
 
 
 def _collapsed(runs: Sequence[RunResult]) -> list[int]:
-    return list(collapses.find_collapses(values.bench(*runs).current))
+    return list(rates.find_collapses(values.bench(*runs).current))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_collapses_are_common_in_an_arm_of_which_more_than_a_tenth_collapsed() -
     ]
     once = [_repeats(50, 50, 5 if number < 1 else 50, prompt=f"p{number}") for number in range(3)]
     bench = values.bench(*(run for runs in (*often, *once) for run in runs))
-    ((arm, counts),) = collapses.find_common(bench.first_measured).items()
+    ((arm, counts),) = rates.find_common(bench.first_measured).items()
     assert (arm.role, counts) == (Role.DRAFTER, (2, 18))
     warnings = review.warnings(bench)
     assert "use fewer --threads" in warnings["collapses"]

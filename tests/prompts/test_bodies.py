@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 import ggufspec
 from ggufspec import prompts, serving
-from ggufspec.analysis import validity
+from ggufspec.analysis.texts import is_valid
 from ggufspec.domain import Prompt, Request
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import texts
@@ -226,7 +226,7 @@ def test_a_conversation_of_an_agent_is_one_that_a_server_has_had(prompt: Prompt)
             arguments = json.loads(call["function"]["arguments"])
             Draft202012Validator(tools[call["function"]["name"]]["parameters"]).validate(arguments)
             assert re.fullmatch(r"\w{9}", call["id"])  # the templates of Mistral refuse others
-            assert validity.is_valid(turns[0], f"<tool_call>{json.dumps(_named(call))}</tool_call>")
+            assert is_valid(turns[0], f"<tool_call>{json.dumps(_named(call))}</tool_call>")
 
 
 def _named(call: dict[str, Any]) -> dict[str, Any]:

@@ -7,16 +7,16 @@ beside ``tps_lo`` and ``tps_hi``, the ends of its interval.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import zip_longest
 from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
 from ggufspec import stats, units
-from ggufspec.analysis import Acceptance, Arm, acceptance, review, warnings, windows
+from ggufspec.analysis import Acceptance, Arm, acceptance, is_meaningful, rates, review, warnings
 from ggufspec.domain import (
     Estimate,
     LoadedModel,
@@ -30,18 +30,22 @@ from ggufspec.domain import (
     Status,
     Traffic,
 )
-from ggufspec.report.columns import Row, column
+from ggufspec.harmless import one_line
+from ggufspec.report.columns import Column, Row, column
 from ggufspec.report.rows.benches import (
+    MANNER,
     AcceptanceRow,
+    BenchArm,
     MethodAcceptance,
     SettingsRow,
+    SummaryRow,
     list_methods,
     milliseconds,
     two_digits,
     with_commas,
 )
 from ggufspec.report.text import figures
-from ggufspec.results import Runs
+from ggufspec.results import ResultSet, Runs
 
 
 @dataclass(frozen=True)
@@ -119,14 +123,14 @@ class RunRow(Row):
     outcome: str = column(of="outcomes")
     status: str = column(of=lambda runs: [status.value for status in runs.status])
     decode_tps: float = column(
-        "tokens/s", units.format_rate, of=lambda runs: _known(windows.decode_rates(runs.runs))
+        "tokens/s", units.format_rate, of=lambda runs: _known(rates.decode_rates(runs.runs))
     )
     measured: MeasuredRow = column(of=lambda runs: runs)
     cached_tokens: int
     kept_tokens: int = column(help="What the turn before left in the cache, at least.")
     gen_s: float
     sampling_s: float
-    prompt_in_gen_s: float = column(of=lambda runs: _known(windows.prompt_in_window(runs.runs)))
+    prompt_in_gen_s: float = column(of=lambda runs: _known(rates.prompt_in_window(runs.runs)))
     ttft_s: float
     itl_s: float
     actual_ngl: int = column(of=_of_model("target", attrgetter("offloaded_layers")))
@@ -514,3 +518,97 @@ class DriftRow(Row):
     tps: float = column("tokens/s", units.format_rate)
     relative: float = column("of the median", units.format_percent)
     others_cores: float | None = column("cores used by others", two_digits)
+
+
+Datum = dict[str, Any]
+"""A row of a chart's data."""
+_LOAD = ("users", "depth", "arrivals")
+_SHARED = (  # settings of the target alone, too
+    *(*_LOAD, "llama_build", "target", "actual_ngl", "threads", "kv_type", "ubatch", "settings"),
+)
+_DRAFTING_ONLY = ("drafter", "actual_ngld", *MANNER)
+UNKNOWN = "not known"  # what drafts on a server that ran already
+
+
+def harmless_data(record: Mapping[str, Any]) -> Datum:
+    """Return a row without control characters: the library that draws SVG ends the process on them."""
+    return {name: one_line(value) if isinstance(value, str) else value for name, value in record.items()}
+
+
+def named_arms(results: ResultSet) -> list[tuple[Arm, Datum]]:
+    """Return the arms without the drafter alone, with the rows of ``SummaryRow`` and their names.
+
+    ``drafter`` is the drafter's file, or the method where no model drafts. ``series`` names the settings of
+    an arm except γ, ``label`` the arm; both name users, depth and requests/s where these vary. ``load`` is
+    these three. Intervals that say nothing are not there.
+    """
+    arms = [
+        (item.arm, _figures(item.arm, harmless_data(SummaryRow.record(item))))
+        for item in BenchArm.list(results)
+        if item.arm.role is not Role.DRAFTER
+    ]
+    drafting = [row for arm, row in arms if arm.role is Role.DRAFTING]
+    compared = drafting or [row for _, row in arms]
+    varied = [name for name in (*_SHARED, *_DRAFTING_ONLY) if len({row[name] for row in compared}) > 1]
+    for arm, row in arms:
+        drafts = arm.role is Role.DRAFTING
+        settings = varied if drafts else [name for name in varied if name in _SHARED]
+        named = [_FORMATS[name](row[name]) for name in settings if row[name] is not None]
+        name = ", ".join((*named, "synthetic") if arm.synthetic else named)
+        size = "drafting" if arm.draft_size is None else f"γ={arm.draft_size}"
+        first = size if drafts else "target alone"
+        row["label"] = f"{first}, {name}" if name else first
+        row["series"] = (name or "measured") if drafts else row["label"]
+    return arms
+
+
+def drafting_rows(results: ResultSet) -> list[Datum]:
+    """Return those rows that draft and have a speed."""
+    return [row for _, row in named_arms(results) if row["role"] == Role.DRAFTING and row["gen_tps"]]
+
+
+def distinct(rows: Iterable[Datum], name: str) -> list[Any]:
+    """Return the values of a column, each once, in order."""
+    return list(dict.fromkeys(row[name] for row in rows))
+
+
+def stem(filename: object) -> str:
+    """Return a model's name without its ending."""
+    return str(filename).removesuffix(".gguf")
+
+
+def _figures(arm: Arm, row: Datum) -> Datum:
+    unknown: Datum = {}
+    for name, estimate in (("gen_tps", arm.rate), ("speedup", arm.gain.ratio if arm.gain else None)):
+        if estimate is None or not is_meaningful(estimate):
+            unknown |= {f"{name}_lo": None, f"{name}_hi": None}
+    return {
+        **row,
+        **unknown,
+        "drafter": None if arm.draft_size is None else one_line(arm.drafts_with) or UNKNOWN,
+        "arrivals": row["rate"],
+        "load": tuple(row[name] for name in ("users", "depth", "rate")),
+        "rate": row["gen_tps"] and units.format_rate(row["gen_tps"]),
+        "gain": row["speedup"] and units.format_factor(row["speedup"]),
+    }
+
+
+def _headed(column: Column, value: Any) -> str:
+    return f"{column.head} {column.format(value)}"
+
+
+_FORMATS: dict[str, Any] = {
+    "users": lambda users: units.counted(users, "user"),
+    "depth": "depth {:,}".format,
+    "arrivals": lambda rate: f"{units.format_number(rate)} requests/s",
+    "llama_build": str,
+    "settings": str,
+    "target": stem,
+    "drafter": stem,
+    "actual_ngl": "{} layers on the GPU".format,
+    "actual_ngld": "{} drafter layers".format,
+    "threads": "{} threads".format,
+    "kv_type": "cache {}".format,
+    "ubatch": "ubatch {}".format,
+    **{name: partial(_headed, SummaryRow.columns[name]) for name in MANNER},
+}
