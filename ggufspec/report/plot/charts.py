@@ -8,8 +8,8 @@ from typing import NamedTuple
 import altair as alt
 
 from ggufspec.forecast import Forecast
-from ggufspec.report.plot import curves, drifting, heatmaps, inside_rounds
-from ggufspec.report.plot.look import Datum
+from ggufspec.report.plot import curves, heatmaps, inside_rounds
+from ggufspec.report.rows.runs import Datum
 from ggufspec.results import ResultSet
 
 _Rows = Callable[[ResultSet], list[Datum]]
@@ -23,7 +23,7 @@ CHARTS: Mapping[str, tuple[_Rows, _Draw]] = {
     "segments": (inside_rounds.segment_rows, inside_rounds.draw_segments),
     "rounds": (inside_rounds.round_rows, inside_rounds.draw_rounds),
     "pareto": (curves.pareto_rows, curves.draw_pareto),
-    "drift": (drifting.drift_rows, drifting.draw_drift),
+    "drift": (curves.drift_rows, curves.draw_drift),
 }
 """Every chart by name: the function for its rows, and the one that draws it."""
 

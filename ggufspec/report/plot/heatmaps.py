@@ -12,8 +12,17 @@ from ggufspec.analysis import CrossoverCell, CrossoverMap, arms, read_crossover
 from ggufspec.domain import SpeedVerdict
 from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.report.plot import look
-from ggufspec.report.plot.look import Datum, distinct, drafting_rows, stem
-from ggufspec.report.rows.runs import ArmOnPrompts, CategoryRow, CrossoverCellRow, HeatRow
+from ggufspec.report.rows.runs import (
+    ArmOnPrompts,
+    CategoryRow,
+    CrossoverCellRow,
+    Datum,
+    HeatRow,
+    distinct,
+    drafting_rows,
+    harmless_data,
+    stem,
+)
 from ggufspec.report.text.crossovers import describe_cell
 from ggufspec.results import ResultSet
 
@@ -35,7 +44,7 @@ def heatmap_rows(results: ResultSet) -> list[Datum]:
     by_category = [
         row
         for arm in arms.group(results)
-        for row in (look.harmless_data(CategoryRow.record(part)) for part in ArmOnPrompts.by_category(arm))
+        for row in (harmless_data(CategoryRow.record(part)) for part in ArmOnPrompts.by_category(arm))
         if row["speedup"] and row["category"] and row["draft"] is not None
     ]
     for row in by_category:
@@ -131,9 +140,7 @@ def draw_crossover(rows: list[Datum]) -> alt.LayerChart | None:
     """Draw the rows of ``crossover_rows``."""
     if not rows:
         return None
-    base = alt.Chart(look.values(rows)).encode(
-        tooltip=look.tooltip(CrossoverCellRow),
-    )
+    base = alt.Chart(look.values(rows)).encode(tooltip=look.tooltip(CrossoverCellRow))
     cells = base.mark_rect(stroke="white", strokeWidth=3).encode(
         x=_across(rows, "across"),
         x2="across_end:Q",

@@ -9,8 +9,15 @@ import altair as alt
 from ggufspec import units
 from ggufspec.analysis import Acceptance, Arm, of_segments
 from ggufspec.report.plot import look
-from ggufspec.report.plot.look import Datum, distinct, drafting_rows, named_arms
-from ggufspec.report.rows.runs import AcceptedAtRow, AcceptedInRow, SpentRow
+from ggufspec.report.rows.runs import (
+    AcceptedAtRow,
+    AcceptedInRow,
+    Datum,
+    SpentRow,
+    distinct,
+    drafting_rows,
+    named_arms,
+)
 from ggufspec.results import ResultSet
 
 OF_ALL, GIVEN = "of all drafts", "of drafts accepted so far"
@@ -133,8 +140,7 @@ def draw_segments(rows: list[Datum]) -> alt.LayerChart | None:
     )
     scale = alt.Scale(domain=[0, 1])
     points = base.mark_point(filled=True, size=60, opacity=1).encode(
-        x=alt.X("accepted:Q", title="accepted", axis=alt.Axis(format="%"), scale=scale),
-        shape=shape,
+        x=alt.X("accepted:Q", title="accepted", axis=alt.Axis(format="%"), scale=scale), shape=shape
     )
     known = any(row["accepted_lo"] is not None for row in rows)
     bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("accepted_lo:Q", scale=scale), x2="accepted_hi:Q")

@@ -1,33 +1,23 @@
-"""What all charts share: frames as plain rows, names of arms, colours, axes, legends and size."""
+"""What all charts share: colours, axes, legends, tooltips and size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
 from ggufspec import units
-from ggufspec.analysis import Arm, is_meaningful
-from ggufspec.domain import Estimate, Role
-from ggufspec.harmless import one_line
-from ggufspec.report.columns import Column, Row
-from ggufspec.report.rows.benches import MANNER, BenchArm, SummaryRow, two_digits, with_commas
+from ggufspec.domain import Estimate
+from ggufspec.report.columns import Row
+from ggufspec.report.rows.benches import two_digits, with_commas
+from ggufspec.report.rows.runs import Datum
 from ggufspec.report.text import figures
-from ggufspec.results import ResultSet
 
-Datum = dict[str, Any]
-_LOAD = ("users", "depth", "arrivals")
-_SHARED = (  # settings of the target alone, too
-    *(*_LOAD, "llama_build", "target", "actual_ngl", "threads", "kv_type", "ubatch", "settings"),
-)
-_DRAFTING_ONLY = ("drafter", "actual_ngld", *MANNER)
 PALETTE = ("#2f7fc1", "#d55e00", "#009e73", "#b765a6", "#a67c00", "#7a7a7a")
 """After Okabe and Ito (2008), each with a contrast of 3 or more on white and on a dark page."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 BLUE, VERMILLION = PALETTE[:2]
-UNKNOWN = "not known"  # what drafts on a server that ran already
 QUIET = PALETTE[-1]
 INK = "#24292f"
 WIDTH, HEIGHT = 560, 300
@@ -38,100 +28,9 @@ _ROOM = 1.1  # times the highest end of an interval, for a label above it
 _GRID = "#d8dee4"
 
 
-def harmless_data(record: Mapping[str, Any]) -> Datum:
-    """Return a row without control characters: the library that draws SVG ends the process on them."""
-    return {name: one_line(value) if isinstance(value, str) else value for name, value in record.items()}
-
-
-def arm_rows(results: ResultSet) -> list[Datum]:
-    """Return the rows of ``SummaryRow`` with names and memory, without the drafter alone.
-
-    ``drafter`` is the drafter's file, or the method where no model drafts. ``series`` names the settings of
-    an arm except γ, ``label`` the arm; both name users, depth and requests/s where these vary. ``load`` is
-    these three. ``peak_rss_bytes`` is the maximum over its runs, where known.
-    """
-    return [row for _, row in named_arms(results)]
-
-
-def named_arms(results: ResultSet) -> list[tuple[Arm, Datum]]:
-    """Return the arms with their rows of ``arm_rows``."""
-    arms = [
-        (item.arm, _figures(item.arm, harmless_data(SummaryRow.record(item))))
-        for item in BenchArm.list(results)
-        if item.arm.role is not Role.DRAFTER
-    ]
-    drafting = [row for arm, row in arms if arm.role is Role.DRAFTING]
-    compared = drafting or [row for _, row in arms]
-    varied = [name for name in (*_SHARED, *_DRAFTING_ONLY) if len({row[name] for row in compared}) > 1]
-    for arm, row in arms:
-        drafts = arm.role is Role.DRAFTING
-        settings = varied if drafts else [name for name in varied if name in _SHARED]
-        named = [_FORMATS[name](row[name]) for name in settings if row[name] is not None]
-        name = ", ".join((*named, "synthetic") if arm.synthetic else named)
-        size = "drafting" if arm.draft_size is None else f"γ={arm.draft_size}"
-        first = size if drafts else "target alone"
-        row["label"] = f"{first}, {name}" if name else first
-        row["series"] = (name or "measured") if drafts else row["label"]
-    return arms
-
-
 def flatten(name: str, estimate: Estimate) -> Datum:
     """Return an estimate as a chart's data have it: its value, and the ends of its interval."""
     return {name: estimate.value, f"{name}_lo": estimate.lo, f"{name}_hi": estimate.hi}
-
-
-def drafting_rows(results: ResultSet) -> list[Datum]:
-    """Return those rows that draft and have a speed."""
-    return [row for row in arm_rows(results) if row["role"] == Role.DRAFTING and row["gen_tps"]]
-
-
-def distinct(rows: Iterable[Datum], name: str) -> list[Any]:
-    """Return the values of a column, each once, in order."""
-    return list(dict.fromkeys(row[name] for row in rows))
-
-
-def stem(filename: object) -> str:
-    """Return a model's name without its ending."""
-    return str(filename).removesuffix(".gguf")
-
-
-def _figures(arm: Arm, row: Datum) -> Datum:
-    unknown: Datum = {}  # intervals that say nothing are not drawn
-    for name, estimate in (("gen_tps", arm.rate), ("speedup", arm.gain.ratio if arm.gain else None)):
-        if estimate is None or not is_meaningful(estimate):
-            unknown |= {f"{name}_lo": None, f"{name}_hi": None}
-    sizes = [size for size in arm.good.column("peak_rss_bytes") if size]
-    return {
-        **row,
-        **unknown,
-        "drafter": None if arm.draft_size is None else one_line(arm.drafts_with) or UNKNOWN,
-        "arrivals": row["rate"],
-        "load": tuple(row[name] for name in ("users", "depth", "rate")),
-        "rate": row["gen_tps"] and units.format_rate(row["gen_tps"]),
-        "gain": row["speedup"] and units.format_factor(row["speedup"]),
-        "peak_rss_bytes": max(sizes, default=None),
-    }
-
-
-def _headed(column: Column, value: Any) -> str:
-    return f"{column.head} {column.format(value)}"
-
-
-_FORMATS: dict[str, Any] = {
-    "users": lambda users: units.counted(users, "user"),
-    "depth": "depth {:,}".format,
-    "arrivals": lambda rate: f"{units.format_number(rate)} requests/s",
-    "llama_build": str,
-    "settings": str,
-    "target": stem,
-    "drafter": stem,
-    "actual_ngl": "{} layers on the GPU".format,
-    "actual_ngld": "{} drafter layers".format,
-    "threads": "{} threads".format,
-    "kv_type": "cache {}".format,
-    "ubatch": "ubatch {}".format,
-    **{name: partial(_headed, SummaryRow.columns[name]) for name in MANNER},
-}
 
 
 _VEGA: Mapping[Callable[[Any], str] | None, str] = {

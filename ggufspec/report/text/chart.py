@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggufspec import units
-from ggufspec.analysis import Arm, arms
+from ggufspec.analysis import Arm
 from ggufspec.domain import Role
+from ggufspec.report.rows.runs import named_arms
 from ggufspec.report.text.tables import is_plain
 from ggufspec.results import ResultSet
 from ggufspec.stats import Estimate
@@ -31,24 +31,21 @@ def curve(results: ResultSet, *, width: int | None = None, ascii_only: bool | No
         width: columns of a line; without it, those of the terminal.
         ascii_only: whether to use ASCII alone; without it, if the terminal and its encoding need that.
     """
-    shown = [arm for arm in arms.group(results) if arm.rate is not None and arm.role is not Role.DRAFTER]
-    if all(arm.role is Role.TARGET for arm in shown):
+    shown = [(arm, row) for arm, row in named_arms(results) if arm.rate is not None]
+    if all(arm.role is Role.TARGET for arm, _ in shown):
         return ""
-    names = _names(shown)
-    labels = [
-        f"{units.format_rate(arm.speed)}{f'  {arm.gain.ratio.value:.2f}×' if arm.gain else ''}"
-        for arm in shown
-    ]
+    names = [row["label"] for _, row in shown]
+    labels = ["  ".join(filter(None, (row["rate"], row["gain"]))) for _, row in shown]
     columns = shutil.get_terminal_size().columns if width is None else width
     beside = max(map(len, names)) + max(map(len, labels)) + 4
     room = max(_NARROWEST, min(_WIDEST, columns - beside))
-    rates = [arm.rate for arm in shown if arm.rate]
+    rates = [arm.rate for arm, _ in shown if arm.rate]
     most = min(max(_ends(rate)[1] for rate in rates), _BEYOND * max(rate.value for rate in rates))
     scale = _Scale(most=most, room=room)
     left = max(map(len, names))
     lines = [
         f"{name:<{left}}  {_line(arm, scale)}  {label}".rstrip()
-        for name, arm, label in zip(names, shown, labels, strict=True)
+        for name, (arm, _), label in zip(names, shown, labels, strict=True)
     ]
     axis, numbers = _axis(scale)
     title = "tokens/s over γ (draft size) with 95 % intervals; ┊ is the target alone"
@@ -98,25 +95,5 @@ def _axis(scale: _Scale) -> tuple[str, str]:
     return "".join(line), "".join(numbers).rstrip()
 
 
-def _names(shown: Sequence[Arm]) -> list[str]:
-    """Return a name for each arm: its γ, and other settings that differ between arms."""
-    drafting = [arm for arm in shown if arm.spec.drafting]
-    several_models = len({arm.models for arm in drafting}) > 1
-    several_manners = len({arm.spec.drafting.manner for arm in drafting if arm.spec.drafting}) > 1
-    names = []
-    for arm in shown:
-        drafted = arm.spec.drafting
-        size = "drafting" if arm.draft_size is None else f"γ={arm.draft_size}"
-        parts = [size if arm.role is Role.DRAFTING else "target alone"]
-        parts += drafted.manner if drafted and several_manners else ()
-        parts += [arm.drafts_with or arm.models[0]] if several_models else []
-        parts += ["synthetic"] if arm.synthetic else []
-        names.append(" ".join(parts))
-    return names
-
-
 def _ends(rate: Estimate) -> tuple[float, float]:
-    return (
-        rate.value if rate.lo is None else rate.lo,
-        rate.value if rate.hi is None else rate.hi,
-    )
+    return (rate.value if rate.lo is None else rate.lo, rate.value if rate.hi is None else rate.hi)
