@@ -58,7 +58,7 @@ def main() -> int:
             if not session % 2:
                 beside_ray.append(measure_in_fleet(request, f"ray{session}"))
         compared = comparing.compare(alone, beside_ray)
-        print(comparison.comparison(compared, alone[0].meta, beside_ray[0].meta, "md"))
+        print(comparison.page(compared).text())
         for name, benches in (("alone", alone), ("beside Ray", beside_ray)):
             print(f"other programs used {median_others(benches):.3f} cores ({name}, median of all runs)")
     return 0

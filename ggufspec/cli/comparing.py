@@ -51,9 +51,9 @@ def compare(asked: CompareOptions) -> None:
     guard = None
     if asked.fail_slower is not None and guarding.is_testable(changes):
         guard = guarding.guard(changes, asked.fail_slower)
-    metas = first[0].meta, (second or first)[0].meta
+    engines = comparison.engines(first[0].meta.engine, (second or first)[0].meta.engine)
     emit_page(
-        lambda: comparison.comparison(changes, *metas, asked.output, guard),
+        lambda: comparison.page(changes, engines, guard).text(asked.output),
         lambda frames: frames.comparison(changes, guard),
         *(asked.output, asked.out),
         title="comparison",
@@ -107,7 +107,7 @@ def bisect(asked: BisectOptions) -> None:
         raise
     bisection, verdict = found.bisection, found.verdict
     emit_page(
-        lambda: text.bisection(bisection, verdict, asked.output),
+        lambda: text.bisection(bisection, verdict).text(asked.output),
         lambda frames: frames.bisection(bisection, verdict),
         *(asked.output, asked.out),
         title="bisection",

@@ -217,10 +217,10 @@ def print_comparisons(before: str, after: str, *, threshold: float, output: str,
         raise ResultsError(f"{before} and {after} have no machine in common", "see: ggufspec fleet show NAME")
 
     def page() -> str:
-        pages = [
-            f"{machine}\n\n{comparison.comparison(one, first[machine].meta, second[machine].meta, output)}"
-            for machine, one in changes.items()
-        ]
+        pages = []
+        for machine, one in changes.items():
+            engines = comparison.engines(first[machine].meta.engine, second[machine].meta.engine)
+            pages.append(f"{machine}\n\n{comparison.page(one, engines).text(output)}")
         others = sorted(first.keys() ^ second.keys())
         return "\n".join(pages) + (f"\nin one of them only: {', '.join(others)}\n" if others else "")
 

@@ -167,11 +167,11 @@ def suggest(asked: SuggestOptions) -> None:
     ggufspec suggest llama-3-70b:target --offline -o json
     """
     from ggufspec.redaction import redact
-    from ggufspec.report.rows import commands
+    from ggufspec.report.rows import listing
 
     drafters = api.suggest(asked, sink=Terminal())
     shown = ("drafter", "method", "size_bytes", "ratio", "downloads", "verdict")
-    echo_rows(commands.DrafterRow, drafters, asked.output, *shown)
+    echo_rows(listing.DrafterRow, drafters, asked.output, *shown)
     for drafter in [drafter for drafter in drafters if not drafter.is_refused][:3]:
         echo(_format_command(redact(asked.target), drafter), err=True)
 

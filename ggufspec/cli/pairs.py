@@ -274,12 +274,12 @@ def listed(asked: PromptsOptions) -> None:
     ggufspec prompts list --suite work -o json
     """
     from ggufspec import prompts
-    from ggufspec.report.rows import commands
+    from ggufspec.report.rows import listing
 
     if asked.suite is not None:
-        echo_rows(commands.ListedPromptRow, prompts.suite(asked.suite).prompts, asked.output)
+        echo_rows(listing.ListedPromptRow, prompts.suite(asked.suite).prompts, asked.output)
         return
-    echo_rows(commands.ListedSuiteRow, [*map(prompts.suite, SUITES)], asked.output)
+    echo_rows(listing.ListedSuiteRow, [*map(prompts.suite, SUITES)], asked.output)
     if asked.output != "json":
         echo("the prompts of one: ggufspec prompts list --suite NAME", err=True)
 

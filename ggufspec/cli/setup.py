@@ -258,11 +258,11 @@ def list_items(asked: options.CacheListOptions) -> None:
     ggufspec cache list builds models -o json
     """
     from ggufspec.doctor import storage
-    from ggufspec.report.rows import commands
+    from ggufspec.report.rows import listing
 
     items = storage.list_items([*map(StorageKind, asked.kinds)] or tuple(StorageKind))
     if items or asked.output == "json":
-        echo_rows(commands.StoredItemRow, items, asked.output, "name", "size_bytes", "day", "note")
+        echo_rows(listing.StoredItemRow, items, asked.output, "name", "size_bytes", "day", "note")
     else:
         echo("nothing is stored", err=True)
 

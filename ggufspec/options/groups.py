@@ -395,10 +395,7 @@ class CacheTypeOptions(Options, section="Cache and batches"):
     """Types of the KV caches."""
 
     kv_type: tuple[str, ...] | None = option(
-        "--kv-type",
-        kind=_TYPES,
-        help="Type of both KV caches, such as f16 or q8_0.",
-        shown="f16",
+        "--kv-type", kind=_TYPES, help="Type of both KV caches, such as f16 or q8_0.", shown="f16"
     )
     cache_type_k: tuple[str, ...] | None = option(
         "--cache-type-k -ctk", kind=_TYPES, help="Type of the K cache.", shown="--kv-type"
@@ -407,10 +404,7 @@ class CacheTypeOptions(Options, section="Cache and batches"):
         "--cache-type-v -ctv", kind=_TYPES, help="Type of the V cache.", shown="--kv-type"
     )
     kv_type_draft: tuple[str, ...] | None = option(
-        "--kv-type-draft",
-        kind=_TYPES,
-        help="Type of both KV caches of the drafter.",
-        shown="the target's",
+        "--kv-type-draft", kind=_TYPES, help="Type of both KV caches of the drafter.", shown="the target's"
     )
     cache_type_k_draft: tuple[str, ...] | None = option(
         "--cache-type-k-draft -ctkd",

@@ -16,25 +16,16 @@ from pathlib import Path
 
 from ggufspec import paths, userfiles
 from ggufspec.errors import GgufspecError
+from ggufspec.options import groups
 from ggufspec.options.fields import Option
-from ggufspec.options.groups import (
-    EngineOption,
-    FoldersOption,
-    HubOptions,
-    LlamaOption,
-    PairOption,
-    SuiteOption,
-    TableOptions,
-    ThreadsOption,
-)
 
 Value = str | int | bool
 
 PREFIX = "GGUFSPEC_"
 SET = "config set"
 _DECLARED = (
-    *(PairOption, LlamaOption, EngineOption, SuiteOption, ThreadsOption, HubOptions, TableOptions),
-    FoldersOption,
+    *(groups.PairOption, groups.LlamaOption, groups.EngineOption, groups.SuiteOption),
+    *(groups.ThreadsOption, groups.HubOptions, groups.TableOptions, groups.FoldersOption),
 )
 KEYS: Mapping[str, Option] = {
     name: option

@@ -270,6 +270,12 @@ class FilledTable:
     labels: Collection[str] = ()
     n_left_out: int = 0
 
+    @classmethod
+    def of_texts(cls, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> FilledTable:
+        """Return a table whose columns are known only once it is filled."""
+        columns = tuple(Column(name=head, head=head) for head in heads)
+        return cls(columns=columns, rows=tuple(tuple(TableCell(text, text) for text in row) for row in rows))
+
 
 @dataclass(frozen=True, kw_only=True)
 class TableLayout:

@@ -48,12 +48,4 @@ from ggufspec.results.store import (
     say_damage,
     write_bench,
 )
-from ggufspec.results.writer import (
-    LineWriter,
-    Lock,
-    disk,
-    read_object,
-    read_stored,
-    read_value,
-    write_object,
-)
+from ggufspec.results.writer import LineWriter, Lock, disk, read_object, read_stored, read_value, write_object

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.tuning.automatic import auto, find_attempt
+from ggufspec.tuning.automatic import DraftSource, DraftSources, auto, find_attempt, find_sources
 from ggufspec.tuning.crossing import (
     CrossoverPlan,
     begin_crossover,
@@ -31,6 +31,5 @@ from ggufspec.tuning.running import (
     measure_finalists,
     tune,
 )
-from ggufspec.tuning.sources import DraftSource, DraftSources, find_sources
-from ggufspec.tuning.values import Choice, Plan, Prospect, Spent, Stage, Tuned, TuningForecast
+from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, Tuned, TuningForecast
 from ggufspec.tuning.verdicts import configuration_of, judge_finalists, select_arms, why_unusable

@@ -80,13 +80,7 @@ class Pace:
         return self.run_s + self.prompt_s + n_predict * self.token_s / speedup
 
     def bench(
-        self,
-        arms: Sequence[float],
-        *,
-        prompts: int,
-        n_predict: int,
-        repeats: int,
-        users: int | None = None,
+        self, arms: Sequence[float], *, prompts: int, n_predict: int, repeats: int, users: int | None = None
     ) -> float:
         """Return the seconds of a bench that loads every arm for each repeat, its judging included.
 
@@ -287,8 +281,8 @@ def _cost(budget: Budget, pace: Pace, wanted: Wanted, deadline: Deadline) -> Bud
 
 def measuring_s(budget: Budget, pace: Pace, wanted: Wanted, limit_s: float) -> float:
     """Return the seconds of everything that is measured after the forecast."""
-    stages = plan_stages(budget, pace, wanted.users)
-    return stages.selecting_s + stages.confirming_s + ending_s(pace, limit_s, launches=wanted.launches)
+    stages_s = sum(plan_stages(budget, pace, wanted.users))
+    return stages_s + ending_s(pace, limit_s, launches=wanted.launches)
 
 
 def least_measuring_s(pace: Pace, wanted: Wanted, deadline: Deadline) -> float:
@@ -306,17 +300,9 @@ def ending_s(pace: Pace, limit_s: float | None, *, launches: bool) -> float:
     return _ENDING_S + pace.load_s + 2 * pace.answer(16) + min(LONGEST_LAUNCH_S, limit_s * LAUNCH_SHARE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stages:
-    """Seconds of both benches."""
-
-    selecting_s: float
-    confirming_s: float
-
-
 def plan_stages(
     budget: Budget, pace: Pace, users: int | None, speedups: Sequence[float] | None = None
-) -> Stages:
+) -> tuple[float, float]:
     """Return the seconds of the selection and the confirmation.
 
     Args:
@@ -332,9 +318,9 @@ def plan_stages(
             arms, prompts=budget.prompts, n_predict=budget.n_predict, repeats=repeats, users=users
         )
 
-    return Stages(
-        selecting_s=bench_s([1.0, *finalists], min(SELECTING_REPEATS, budget.repeats)),
-        confirming_s=bench_s([1.0, *finalists[: _CONFIRMED - 1]], budget.repeats),
+    return (
+        bench_s([1.0, *finalists], min(SELECTING_REPEATS, budget.repeats)),
+        bench_s([1.0, *finalists[: _CONFIRMED - 1]], budget.repeats),
     )
 
 

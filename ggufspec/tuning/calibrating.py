@@ -291,7 +291,9 @@ def calibrate_costs(
         candidates: the forecasts by these costs.
     """
     sizes = _MIDDLE if plan.is_short else _SIZES
-    by_setup = {setup: _arms(setup, candidates, sizes) for setup in _promising(candidates)}
+    ranked = sorted(candidates, key=lambda prospect: -prospect.overall.tokens_per_s.value)
+    promising = [*dict.fromkeys(cost_setup(prospect.arm) for prospect in ranked)][:_MOST_SOURCES]
+    by_setup = {setup: _arms(setup, candidates, sizes) for setup in promising}
     drafting = list(dict.fromkeys(arm for arms in by_setup.values() for arm in arms))
     alone = list(dict.fromkeys(arm.baseline for arm in drafting))
     texts, loads = ([*plan.texts[:1]] * _SHORT_RUNS, 1) if plan.is_short else (plan.texts, plan.loads)
@@ -313,20 +315,17 @@ def calibrate_costs(
             longest_s = max(longest_s, time.monotonic() - begun)
         conditions = watch.conditions()
     disturbance = _disturbance(conditions, drafting)
-    corrected = {
-        setup: forecast.calibrate(
-            curve,
-            [
-                run
-                for arm, arm_runs in runs.items()
-                if cost_setup(arm) == setup or arm in _baselines(setup, candidates)
-                for measured in arm_runs
-                if (run := _calibration_run(plan, curve, arm, measured)) is not None
-            ],
-            disturbance=disturbance,
-        )
-        for setup, curve in curves.items()
-    }
+    corrected: dict[CostSetup, Calibration] = {}
+    for setup, curve in curves.items():
+        baselines = {prospect.arm.baseline for prospect in candidates if cost_setup(prospect.arm) == setup}
+        own_runs = [
+            run
+            for arm, arm_runs in runs.items()
+            if cost_setup(arm) == setup or arm in baselines
+            for measured in arm_runs
+            if (run := _calibration_run(plan, curve, arm, measured)) is not None
+        ]
+        corrected[setup] = forecast.calibrate(curve, own_runs, disturbance=disturbance)
     return _calibrated(plan, curves, runs, corrected, conditions)
 
 
@@ -374,15 +373,6 @@ def _calibrated(
         text_sd=math.sqrt(fmean(squares)) if squares else 0.0,
         conditions=conditions,
     )
-
-
-def _promising(candidates: Sequence[Prospect]) -> list[CostSetup]:
-    ranked = sorted(candidates, key=lambda prospect: -prospect.overall.tokens_per_s.value)
-    return [*dict.fromkeys(cost_setup(prospect.arm) for prospect in ranked)][:_MOST_SOURCES]
-
-
-def _baselines(setup: CostSetup, candidates: Sequence[Prospect]) -> set[RunSpec]:
-    return {prospect.arm.baseline for prospect in candidates if cost_setup(prospect.arm) == setup}
 
 
 def _arms(setup: CostSetup, candidates: Sequence[Prospect], sizes: Sequence[int]) -> list[RunSpec]:

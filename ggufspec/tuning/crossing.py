@@ -62,7 +62,8 @@ class CrossoverPlan:
     @property
     def blocks(self) -> dict[TrafficPoint, Block]:
         """The arms of each cell."""
-        return {_point(block): block for block in self.session.suite.blocks}
+        traffics = [(block.arms[0].traffic, block) for block in self.session.suite.blocks]
+        return {TrafficPoint(sent.users, sent.depth): block for sent, block in traffics if sent is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +242,8 @@ def choose_points(
     doubtful = sorted(map_crossover(results, plan.axes).undecided, key=_certainty)
     wanted = {cell.place: plan.repeats for cell in doubtful if cell.source is not CellSource.MEASURED}
     if not any((point, repeats) not in tried for point, repeats in wanted.items()):
-        wanted = {cell.place: look for cell in doubtful if (look := _next_look(cell.repeats)) is not None}
+        later = {cell.place: [look for look in LOOKS if look > cell.repeats] for cell in doubtful}
+        wanted = {point: looks[0] for point, looks in later.items() if looks}
     wanted = {point: repeats for point, repeats in wanted.items() if (point, repeats) not in tried}
     if not wanted:
         return (), 0
@@ -258,11 +260,6 @@ def choose_points(
             spent_s += needed_s
             chosen.append(point)
     return tuple(chosen[:_AT_ONCE]), repeats
-
-
-def _next_look(repeats: int) -> int | None:
-    """Return the look after so many repeats; None after the last one."""
-    return min((look for look in LOOKS if look > repeats), default=None)
 
 
 def _certainty(cell: CrossoverCell) -> float:
@@ -297,12 +294,6 @@ def _step(plan: CrossoverPlan, points: Sequence[TrafficPoint], repeats: int) -> 
         session=replace(plan.session, suite=suite, deadline=deadline),
         note=f"measuring {cells}: {counted(repeats, 'repeat')}",
     )
-
-
-def _point(block: Block) -> TrafficPoint:
-    traffic = block.arms[0].traffic
-    assert traffic is not None
-    return TrafficPoint(traffic.users, traffic.depth)
 
 
 def _check_arms(plan: CrossoverPlan) -> None:

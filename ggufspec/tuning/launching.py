@@ -17,11 +17,11 @@ from ggufspec.measure import api, configured, identity
 from ggufspec.modelfiles import choosing, gguf, memory
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.options import ServeOptions, takes
-from ggufspec.results import LATEST, Configuration, read_configuration
+from ggufspec.results import LATEST, Configuration, Recommendation, read_configuration
 from ggufspec.steps import SILENT, Sink
 from ggufspec.tuning import verdicts
 from ggufspec.tuning.budgeting import LAUNCH_SHARE, LONGEST_LAUNCH_S
-from ggufspec.tuning.values import Choice, Plan, Tuned
+from ggufspec.tuning.values import Plan, Tuned
 
 _FIRST = 4096  # tokens: the first context that is tried, where the models were trained for as many
 _HOST_SHARE = 0.5  # of the free memory, as for the loads of a bench
@@ -113,9 +113,7 @@ class _ContextFit:
         if offload.target.layers == "auto":
             draft_layers = "all" if offload.drafter.layers == "auto" else offload.drafter.layers
             plans = memory.plan_each_offload(
-                *self._models(arm),
-                settings,
-                offload.with_layers(drafter=draft_layers),
+                *self._models(arm), settings, offload.with_layers(drafter=draft_layers)
             )
         else:
             plans = (memory.plan(*self._models(arm), offload, settings),)
@@ -143,7 +141,7 @@ def serve(plan: Plan, tuned: Tuned) -> Tuned:
         return replace(tuned, launch=_not_started(plan))
     if first.failure is None or plan.session.engine.name != "server":
         return replace(tuned, launch=first)
-    passed_over = [(tuned.overall.arm.spec, first.failure)]
+    passed_over = [(tuned.overall.spec, first.failure)]
     for choice in verdicts.next_best(tuned):
         if plan.deadline.is_over():
             break
@@ -156,7 +154,7 @@ def serve(plan: Plan, tuned: Tuned) -> Tuned:
                 launch=launch,
                 passed_over=tuple(passed_over),
             )
-        passed_over.append((choice.arm.spec, launch.failure))
+        passed_over.append((choice.spec, launch.failure))
     return replace(tuned, launch=first)
 
 
@@ -164,7 +162,7 @@ def _not_started(plan: Plan) -> Launch:
     return Launch(argv=(), failure=f"it was not tried, because {plan.deadline.describe()} was over")
 
 
-def _launch(plan: Plan, tuned: Tuned, choice: Choice) -> Launch:
+def _launch(plan: Plan, tuned: Tuned, choice: Recommendation) -> Launch:
     from ggufspec.engines.server import serve_once  # its HTTP client is slow to import
 
     if plan.deadline.is_over():
@@ -173,8 +171,8 @@ def _launch(plan: Plan, tuned: Tuned, choice: Choice) -> Launch:
     limit_s = LONGEST_LAUNCH_S
     if plan.deadline.limit_s is not None:
         limit_s = min(limit_s, plan.deadline.limit_s * LAUNCH_SHARE)
-    speeds = [speed for speed in choice.arm.good.column("prompt_tps") if speed]
-    spec = replace(choice.arm.spec, traffic=None, context=plan.serving.total_context)
+    speeds = [speed for speed in tuned.confirmed(choice.spec).good.column("prompt_tps") if speed]
+    spec = replace(choice.spec, traffic=None, context=plan.serving.total_context)
     try:
         return serve_once(
             spec,

@@ -153,19 +153,13 @@ def forecast_configurations(
         _refuse_crowded(plan, calibrated)
     calibrations = calibrated.by_setup
     prompts = tuple(text.prompt for text in texts)
-    forecasts = forecast_all(
-        {place: calibration.curve for place, calibration in calibrations.items()},
-        plan.plan_traffic(prompts),
-        calibrated.text_sd,
-    )
+    corrected = {place: calibration.curve for place, calibration in calibrations.items()}
+    forecasts = forecast_all(corrected, plan.plan_traffic(prompts), calibrated.text_sd)
     if plan.users is None and plan.alone.sampling.greedy:
-        forecasts = prospects.with_round_ranges(
-            forecasts,
-            texts,
-            drafters,
-            most=_RANGED,
-        )
-    unknown = prospects.with_own_sizes([arm for arm in arms if arm not in {*forecastable, *left_out}])
+        forecasts = prospects.with_round_ranges(forecasts, texts, drafters, most=_RANGED)
+    known = {*forecastable, *left_out}
+    others = prospects.groups([arm for arm in arms if arm not in known and not arm.drafts_by.p_min])
+    unknown = tuple(map(prospects.with_own_size, others.values()))
     leader = max(forecasts, key=lambda prospect: prospect.overall.tokens_per_s.value, default=None)
     calibration = calibrations[cost_setup(leader.arm)] if leader is not None else None
     return TuningForecast(
@@ -181,7 +175,11 @@ def forecast_configurations(
         calibration=calibration,
         notes=(
             *_shortened(texts, budget),
-            *_untimed(left_out),
+            *dict.fromkeys(
+                f"time: {'methods without a drafter' if source is None else source.filename} left out, "
+                "because --max-time was too short to time what it costs"
+                for source in (arm.draft_source for arm in left_out)
+            ),
             *dict.fromkeys(notes),
             *_unforecast(unknown),
             *_timed_without(plan.alone),
@@ -263,7 +261,7 @@ def open_library(
 
 
 def outlook(plan: Plan, *, forecast_only: bool = False) -> TuningForecast:
-    """Return the forecasts, for callers that show no progress; see ``look``."""
+    """Return the forecasts, for callers that show no progress; see ``forecast_configurations``."""
     return finish(forecast_configurations(plan, forecast_only=forecast_only))
 
 
@@ -352,12 +350,6 @@ def explain_failure(failure: Failure, deadline: Deadline) -> GgufspecError:
             f"try --max-time {units.duration_option(units.round_up_duration(deadline.limit_s * _LONGER))}",
         )
     return failure_error(failure.status, f"forecasting failed: {failure.reason}")
-
-
-def _untimed(left_out: Sequence[RunSpec]) -> Iterator[str]:
-    for drafter in dict.fromkeys(arm.draft_source for arm in left_out):
-        name = "methods without a drafter" if drafter is None else drafter.filename
-        yield f"time: {name} left out, because --max-time was too short to time what it costs"
 
 
 def _pace(plan: Plan, start: FirstTimings, forecastable: Sequence[RunSpec]) -> Pace:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 
-from ggufspec import machine, paths, units
+from ggufspec import machine, measure, paths, units
 from ggufspec.analysis import warnings
 from ggufspec.domain import (
     Chain,
@@ -33,20 +33,7 @@ from ggufspec.forecast.whatif import MachineMemory, Machines, PlacedPair, descri
 from ggufspec.llama.command import LEARNING_METHODS, check_chain, check_draft_sampling, commands, tools
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import workers
-from ggufspec.measure import (
-    RUN_SHARE,
-    Block,
-    Deadline,
-    Session,
-    choose_sampling,
-    describe_engine,
-    find_drafters,
-    find_methods,
-    identify as identified,
-    identity,
-    prepare_session as checked,
-    refuse_endless,
-)
+from ggufspec.measure import identity
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.options import BenchOptions, TuneOptions
@@ -55,7 +42,7 @@ from ggufspec.tuning.values import Plan
 
 
 def plan_blocks(
-    requested: Sequence[Block],
+    requested: Sequence[measure.Block],
     cards: Mapping[ModelFile, ModelCard],
     *,
     layout: memory.Layout,
@@ -63,7 +50,7 @@ def plan_blocks(
     ram_bytes: int | None = None,
     machines: Machines | None = None,
     can_fit: bool = False,
-) -> tuple[Block, ...]:
+) -> tuple[measure.Block, ...]:
     """Return the configurations by the target's layers: the target alone first, then the drafting ones.
 
     Requested numbers of layers stay. "auto" becomes what the memory plan allows: the target alone gets as
@@ -93,7 +80,8 @@ def plan_blocks(
     specs: dict[tuple[object, ...], dict[RunSpec, None]] = {}
     for arm in asked:
         if machines is not None and _has_open_experts(arm, cards):
-            offloads = places(_with_longest_draft(arm, longest))  # which all drafts of the method share
+            drafting = arm.drafting and Drafting(n_max=longest, method=arm.drafting.method)
+            offloads = places(replace(arm, drafting=drafting))  # which all drafts of the method share
             if can_fit and arm.offload.fit is None:
                 offloads = (*offloads, replace(arm.offload, fit=True))
         else:
@@ -105,7 +93,7 @@ def plan_blocks(
         alone = next(iter(arms)).baseline
         arms.pop(alone, None)
         specs[_baseline(alone)] = {alone: None, **arms}
-    return tuple(Block(arms=tuple(arms)) for arms in specs.values())
+    return tuple(measure.Block(arms=tuple(arms)) for arms in specs.values())
 
 
 def _baseline(spec: RunSpec) -> tuple[object, ...]:
@@ -128,8 +116,7 @@ def _offloads(
     offloads = []
     for layers in choices:
         best = memory.best_fit(
-            memory.plan_each_offload(target, draft, settings, offload.with_layers(drafter=layers)),
-            vram_bytes,
+            memory.plan_each_offload(target, draft, settings, offload.with_layers(drafter=layers)), vram_bytes
         )
         if best is None:
             continue
@@ -152,11 +139,6 @@ def _has_open_experts(spec: RunSpec, cards: Mapping[ModelFile, ModelCard]) -> bo
     """Whether a target is a mixture whose places were not asked for."""
     target = spec.offload.target
     return bool(cards[spec.model].n_experts) and (target.layers, target.cpu_moe) == ("auto", None)
-
-
-def _with_longest_draft(spec: RunSpec, size: int) -> RunSpec:
-    drafting = spec.drafting
-    return replace(spec, drafting=drafting and Drafting(n_max=size, method=drafting.method))
 
 
 def _places(
@@ -226,7 +208,7 @@ def add_quantized(asked: TuneOptions, install: Install) -> tuple[TuneOptions, tu
     """
     if not asked.quantize_drafter:
         return asked, ()
-    drafters = find_drafters(asked)
+    drafters = measure.find_drafters(asked)
     if not drafters:
         raise GgufspecError("there is no drafter to quantize", "name one with --draft-model")
     made: list[ModelFile] = []
@@ -282,7 +264,7 @@ _LOOKUP_SIZES = (8, 12, 16, 32, 48)  # of drafts from the text so far
 _BEYOND = (20, 24, 32, 48)  # further sizes of drafts by a model, tried where the largest one is the best
 
 
-def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan:
+def prepare_tuning(asked: TuneOptions, deadline: measure.Deadline | None = None) -> Plan:
     """Check what was asked for, and lay out what may be chosen.
 
     Args:
@@ -293,7 +275,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
     if deadline is None:
-        deadline = Deadline.start(asked.max_time, run_share=RUN_SHARE)
+        deadline = measure.Deadline.start(asked.max_time, run_share=measure.RUN_SHARE)
     users = asked.users
     llama, *others = asked.llamas
     if others:
@@ -307,7 +289,12 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
     threads, about_threads = choose_threads(asked.threads)
     methods = asked.method or _methods(install, with_quantized, engine)
     usable = methods if users is None else tuple(filter(_serves_users, methods))
-    sizes = sorted({*_SIZES, *_LOOKUP_SIZES, *_BEYOND})
+    batch = min(runtime.batch or BATCH for runtime in asked.runtimes)
+    sizes = [
+        size
+        for size in sorted({*_SIZES, *_LOOKUP_SIZES, *_BEYOND})
+        if users is None or most_rows(users, size) <= batch  # the drafts of all users fit into a batch
+    ]
     request = with_quantized.to(
         BenchOptions,
         engine=engine,
@@ -315,17 +302,18 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
         p_min=(0.0,) if ENGINES[engine] is Program.TREE else asked.p_min,  # it knows none
         method=usable,
         draft_sampling=asked.draft_sampling or _draft_samplings(asked, install, engine, usable),
-        draft=asked.draft or tuple(size for size in sizes if _fits_batch(asked, users, size)),
+        draft=asked.draft or sizes,
         precision=asked.precision,
         max_time=None,
         ctx=_slot_context(asked),
     )
     if not usable:
         raise _nothing_drafts()
-    if _keeps_drafter_on_processor(request, install):
-        request = request.replace(ngld=0)
-    session = checked(request, simulates_gpu=asked.vram is not None)
-    refuse_endless(session.suite)
+    is_open = request.ngld == ("auto",) and not request.offload.drafter.devices
+    if is_open and install.gpu is False and any(request.rpcs):
+        request = request.replace(ngld=0)  # workers have the target's layers, and this machine has no GPU
+    session = measure.prepare_session(request, simulates_gpu=asked.vram is not None)
+    measure.refuse_endless(session.suite)
     why_untraced = untraced.why_untraced(session)
     settings = {
         (arm.model, arm.caches, arm.ubatch, arm.threads, arm.runtime, arm.offload.rpc, arm.asking)
@@ -362,7 +350,7 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
     )
     context = to_serve.total_context if users is None else to_serve.context
     if context != session.suite.blocks[0].arms[0].context:
-        session = checked(request.replace(ctx=context), simulates_gpu=asked.vram is not None)
+        session = measure.prepare_session(request.replace(ctx=context), simulates_gpu=asked.vram is not None)
     target = cards[session.suite.blocks[0].arms[0].model]
     is_simulated = vram is not None and with_devices.gpu is False
     machines = None
@@ -381,16 +369,23 @@ def prepare_tuning(asked: TuneOptions, deadline: Deadline | None = None) -> Plan
         session, blocks = _one_at_a_time(session, blocks, to_serve)
     about_sampled = tuple(_describe_sampled_drafts(asked, prospects.drafting_arms(blocks)))
     blocks = tuple(
-        Block(arms=tuple(arm for arm in block.arms if not _ends_sampled_drafts(arm))) for block in blocks
+        measure.Block(arms=tuple(arm for arm in block.arms if not _ends_sampled_drafts(arm)))
+        for block in blocks
     )
     beyond: tuple[RunSpec, ...] = ()
     if not asked.draft:
-        beyond = tuple(arm for arm in prospects.drafting_arms(blocks) if _is_beyond(arm))
-        blocks = tuple(Block(arms=tuple(arm for arm in block.arms if _is_usual(arm))) for block in blocks)
+        drafting = prospects.drafting_arms(blocks)
+        usual = {True: _SIZES, False: _LOOKUP_SIZES}  # of a model, and of the text so far
+        sized = [(arm, arm.drafts_by.n_max, arm.drafts_by.method.drafts_with_model) for arm in drafting]
+        unusual = {arm for arm, size, with_model in sized if size not in usual[with_model]}
+        beyond = tuple(arm for arm, _, with_model in sized if with_model and arm in unusual)
+        blocks = tuple(
+            measure.Block(arms=tuple(arm for arm in block.arms if arm not in unusual)) for block in blocks
+        )
     if not prospects.drafting_arms(blocks):
         raise _nothing_drafts()
     notes = tuple(note for note in session.notes if asked.draft or not note.startswith("draft sizes"))
-    chosen = () if asked.engine else describe_engine(engine, install)
+    chosen = () if asked.engine else measure.describe_engine(engine, install)
     slots = "one request at a time" if to_serve.slots == 1 else f"{to_serve.slots} requests at once"
     about_users = _describe_users(users, [name for name in methods if name not in usable])
     return Plan(
@@ -484,15 +479,9 @@ def _serves_users(method: str) -> bool:
         return True
 
 
-def _fits_batch(request: TuneOptions, users: int | None, size: int) -> bool:
-    """Whether the drafts of all users fit into a batch."""
-    batch = min(runtime.batch or BATCH for runtime in request.runtimes)
-    return users is None or most_rows(users, size) <= batch
-
-
 def _one_at_a_time(
-    session: Session, blocks: tuple[Block, ...], to_serve: Serving
-) -> tuple[Session, tuple[Block, ...]]:
+    session: measure.Session, blocks: tuple[measure.Block, ...], to_serve: Serving
+) -> tuple[measure.Session, tuple[measure.Block, ...]]:
     """Return a session with the prompts of several users, and its configurations with one request at a time.
 
     Costs are timed with these, with as much context as all slots have together.
@@ -537,10 +526,10 @@ def identify(plan: Plan) -> Plan:
         ModelFileError: a file cannot be read.
     """
     models = identity.of_models(identity.models((*plan.session.suite.blocks, *plan.blocks)))
-    beyond = identity.with_contents((Block(arms=plan.beyond),), models)[0].arms if plan.beyond else ()
+    beyond = identity.with_contents((measure.Block(arms=plan.beyond),), models)[0].arms if plan.beyond else ()
     return replace(
         plan,
-        session=identified(plan.session),
+        session=measure.identify(plan.session),
         blocks=identity.with_contents(plan.blocks, models),
         beyond=beyond,
     )
@@ -552,7 +541,7 @@ def _methods(install: Install, request: TuneOptions, engine: str) -> tuple[str, 
     Raises:
         GgufspecError: the pair's own method cannot be measured here.
     """
-    methods = dict.fromkeys((Method.DRAFT_MODEL.value, *find_methods(request)))
+    methods = dict.fromkeys((Method.DRAFT_MODEL.value, *measure.find_methods(request)))
     program = ENGINES[engine]
     for method in Method:
         if method.drafts_with_model or engine == "inprocess" or not draft_sizes(method, request.draft):
@@ -570,7 +559,7 @@ def _draft_samplings(
     with suppress(GgufspecError, ValueError):  # an unknown method is refused by its name later
         check_draft_sampling(install, ENGINES[engine])
         is_choice = any(Chain.parse(way).method.samples_drafts for way in methods)
-        return tuple(DraftSampling) if is_choice and not choose_sampling(asked).greedy else None
+        return tuple(DraftSampling) if is_choice and not measure.choose_sampling(asked).greedy else None
     return None
 
 
@@ -586,26 +575,6 @@ def _describe_sampled_drafts(asked: TuneOptions, arms: Sequence[RunSpec]) -> Ite
         yield "draft sampling: greedy and probabilistic drafts are compared (--draft-sampling)"
     if any(map(_ends_sampled_drafts, arms)):
         yield "draft sampling: probabilistic drafts are tried without a p-min, whose effect no trace tells"
-
-
-def _is_usual(arm: RunSpec) -> bool:
-    """Whether a configuration is tried if no draft sizes are given."""
-    drafting = arm.drafting
-    if drafting is None:
-        return True
-    return drafting.n_max in (_SIZES if drafting.method.drafts_with_model else _LOOKUP_SIZES)
-
-
-def _is_beyond(arm: RunSpec) -> bool:
-    """Whether a configuration is tried only where the largest of the usual draft sizes is the best."""
-    drafting = arm.drafting
-    return drafting is not None and drafting.method.drafts_with_model and drafting.n_max > max(_SIZES)
-
-
-def _keeps_drafter_on_processor(request: BenchOptions, install: Install) -> bool:
-    """Whether workers have the target's layers, and this machine, where the drafter is, has no GPU."""
-    is_open = request.ngld == ("auto",) and not request.offload.drafter.devices
-    return is_open and install.gpu is False and any(request.rpcs)
 
 
 def _vram_bytes(asked: TuneOptions, install: Install) -> int | None:

@@ -51,7 +51,10 @@ def can_forecast(
     drafting = arm.drafts_by
     if drafting.first or drafting.ngram != NgramSettings() or arm.offload.fit:
         return False  # the library cannot fit layers to memory, so nothing tells where they would be
-    if drafting.sampling is DraftSampling.PROBABILISTIC and not _has_overlaps(drafting, users):
+    # The chance that a sampled draft is accepted is traced of draft models. It is not known where a p-min
+    # ends a draft, and several users are computed round by round, with what each one accepts.
+    is_traced = drafting.method is Method.DRAFT_MODEL and not drafting.p_min and users == 1
+    if drafting.sampling is DraftSampling.PROBABILISTIC and not is_traced:
         return False
     if drafting.method.drafts_with_model:
         source = arm.draft_source
@@ -74,15 +77,6 @@ def can_replay(arm: RunSpec, program: Program, build: int | None) -> bool:
     is_greedy = not drafting.p_min and drafting.sampling is not DraftSampling.PROBABILISTIC
     is_followed = drafting.method is Method.DRAFT_MODEL and can_forecast(arm, program, build, heads=())
     return program is Program.SERVER and is_greedy and is_followed and drafting.synthetic is None
-
-
-def _has_overlaps(drafting: Drafting, users: int) -> bool:
-    """Whether a trace tells the chance that a sampled draft is accepted.
-
-    That is traced of draft models. It does not tell where a p-min ends a draft, and several users are
-    computed round by round, with what each one accepts.
-    """
-    return drafting.method is Method.DRAFT_MODEL and not drafting.p_min and users == 1
 
 
 def _can_follow(source: HeadFile, heads: Collection[Method]) -> bool:
@@ -133,17 +127,7 @@ def drafts_inside(drafters: Sequence[ModelFile], target: ModelFile) -> bool:
     return any(isinstance(drafter, HeadFile) and drafter.path == target.path for drafter in drafters)
 
 
-def with_own_sizes(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
-    """Return those with their method's default draft size and no p_min, or the next smaller size there is.
-
-    Args:
-        arms: configurations that cannot be forecast.
-    """
-    by_source = groups([arm for arm in arms if not arm.drafts_by.p_min])
-    return tuple(_with_own_size(group) for group in by_source.values())
-
-
-def _with_own_size(group: Sequence[RunSpec]) -> RunSpec:
+def with_own_size(group: Sequence[RunSpec]) -> RunSpec:
     """Return the one with its method's default draft size, or the next smaller, of one source."""
     drafting = group[0].drafts_by
     default = trace.draft_sizes(drafting.method, (), drafting.ngram)[0]
@@ -161,17 +145,16 @@ def in_measuring_order(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
     for group in groups(arms).values():
         least = min(arm.drafts_by.p_min for arm in group)
         waiting = [arm for arm in group if arm.drafts_by.p_min == least]
-        ladder = [_with_own_size(waiting)]
+        ladder = [with_own_size(waiting)]
+
+        def distance(arm: RunSpec, ladder: Sequence[RunSpec] = ladder) -> float:
+            return min(abs(math.log(arm.drafts_by.n_max / other.drafts_by.n_max)) for other in ladder)
+
         while len(ladder) < len(waiting):
-            ladder.append(max(waiting, key=lambda arm: min(_distance(arm, other) for other in ladder)))
+            ladder.append(max(waiting, key=distance))
         ladders.append(ladder)
     turns = itertools.zip_longest(*ladders)
     return tuple(arm for turn in turns for arm in turn if arm is not None)
-
-
-def _distance(arm: RunSpec, other: RunSpec) -> float:
-    """Return how far two draft sizes are from each other."""
-    return abs(math.log(arm.drafts_by.n_max / other.drafts_by.n_max))
 
 
 def unmeasured_neighbours(

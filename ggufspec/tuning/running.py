@@ -26,7 +26,7 @@ from ggufspec.options import TuneOptions, takes
 from ggufspec.results import ResultSet, write_configuration
 from ggufspec.steps import SILENT, Sink, finish
 from ggufspec.tuning import budgeting, launching, looking, prospects, untraced, values, verdicts
-from ggufspec.tuning.budgeting import Budget, Stages
+from ggufspec.tuning.budgeting import Budget
 from ggufspec.tuning.planning import identify, prepare_tuning
 from ggufspec.tuning.values import Plan, Selection, Tuned, TuningForecast
 
@@ -53,18 +53,16 @@ def finals(plan: Plan, outlook: TuningForecast) -> Session:
     deadline = plan.deadline
     if stages is not None:
         measuring_s = deadline.reserve(_ending_s(plan, outlook)).left_s
-        planned_s = stages.selecting_s + stages.confirming_s
+        selecting_s, planned_s = stages[0], sum(stages)
         spare_s = measuring_s - planned_s
-        share_s = (
-            stages.selecting_s + spare_s * _LAST_ROUNDS
-            if spare_s > 0
-            else measuring_s * stages.selecting_s / planned_s
-        )
+        share_s = selecting_s + spare_s * _LAST_ROUNDS
+        if spare_s <= 0:
+            share_s = measuring_s * selecting_s / planned_s
         deadline = deadline.stage(max(0.0, share_s))
     return _bench(plan, outlook, chosen, repeats=budgeting.SELECTING_REPEATS, deadline=deadline)
 
 
-def _fitting(plan: Plan, outlook: TuningForecast) -> tuple[TuningForecast, Stages | None]:
+def _fitting(plan: Plan, outlook: TuningForecast) -> tuple[TuningForecast, tuple[float, float] | None]:
     """Return what there is still time for, and the seconds of both benches; None without a limit."""
     pace = outlook.pace
     if plan.deadline.limit_s is None or pace is None:
@@ -87,7 +85,7 @@ def _fitting(plan: Plan, outlook: TuningForecast) -> tuple[TuningForecast, Stage
         budget = Budget(prompts=turns, n_predict=outlook.n_predict, finalists=finalists + n_unknown)
         kept = [*speedups[:finalists], *speedups[len(ranked) :]]
         stages = budgeting.plan_stages(budget, pace, plan.users, kept)
-        if stages.selecting_s + stages.confirming_s <= left_s:
+        if sum(stages) <= left_s:
             break
     return replace(outlook, finalists=max(1, finalists), prompts=fewer), stages
 
@@ -119,7 +117,8 @@ def follow_best(
     if selection.fastest is None:
         return None
     arms = (*prospects.drafting_arms(plan.blocks), *plan.beyond)
-    measured = {arm for arm in arms if verdicts.was_measured(arm, selected)}
+    specs = dict.fromkeys(selected.current.specs)
+    measured = {arm for arm in arms if any(values.is_same(arm, spec) for spec in specs)}
     further: list[RunSpec] = []
     if selection.edge is not None:
         further = prospects.next_larger(selection.fastest, arms)
@@ -173,7 +172,7 @@ def _confirming_s(plan: Plan, outlook: TuningForecast, selected: ResultSet) -> f
         n_predict=outlook.n_predict,
         finalists=2,
     )
-    return budgeting.plan_stages(budget, outlook.pace, plan.users).confirming_s
+    return budgeting.plan_stages(budget, outlook.pace, plan.users)[1]
 
 
 def confirmation(plan: Plan, outlook: TuningForecast, selection: Selection) -> Session:
@@ -458,7 +457,7 @@ def keep(tuned: Tuned) -> None:
     Raises:
         ResultsError: it cannot be written.
     """
-    chosen = tuned.overall.arm.spec
+    chosen = tuned.overall.spec
     p_mins = {0.0, chosen.drafting.p_min if chosen.drafting else 0.0}
     forecasts = [
         prospect.overall

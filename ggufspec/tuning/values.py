@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ggufspec import notebooks
-from ggufspec.analysis import Arm
-from ggufspec.domain import Launch, ModelFile, Offload, Prompt, RunSpec, Serving, SpeedJudgement, Traffic
+from ggufspec.analysis import Arm, arms
+from ggufspec.domain import Launch, ModelFile, Offload, Prompt, RunSpec, Serving, Traffic
 from ggufspec.forecast import Advice, Calibration, Forecast
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.whatif import Machines
@@ -15,7 +15,6 @@ from ggufspec.measure import NO_DEADLINE, Block, Deadline, Session
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.results import Recommendation, ResultSet
 from ggufspec.serving import plan_traffic
-from ggufspec.stats import Estimate
 from ggufspec.tuning.budgeting import Pace
 
 CostSetup = tuple[Offload, ModelFile | None]
@@ -200,50 +199,6 @@ class Selection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """What is safe to run for some prompts, and the finding behind it.
-
-    Attributes:
-        category: of the prompts; None for all of them.
-        arm: a configuration that drafts only where that was found to be faster; otherwise the target alone.
-        rate: its tokens/s.
-        candidate: the configuration that drafts which ``judgement`` is about: ``arm`` itself, the one that
-            comes closest, or the most promising one while that is undecided. None where none was measured
-            with the target's own text.
-        judgement: of the candidate over the target alone at its best.
-        prompts: their number.
-    """
-
-    category: str | None
-    arm: Arm
-    rate: Estimate
-    candidate: Arm | None
-    judgement: SpeedJudgement | None
-    prompts: int
-
-    @property
-    def drafts(self) -> bool:
-        """Whether to draft."""
-        return self.arm.spec.drafting is not None
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether there is a finding; otherwise the target alone is only what is safe meanwhile."""
-        return self.judgement is not None and self.judgement.is_decided
-
-    @property
-    def recommendation(self) -> Recommendation:
-        """The same without the runs."""
-        return Recommendation(
-            spec=self.arm.spec,
-            tokens_per_s=self.rate,
-            candidate=None if self.candidate is None else self.candidate.spec,
-            judgement=self.judgement,
-            prompts=self.prompts,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Tuned:
     """The verdict, with the forecasts and measurements behind it.
 
@@ -251,8 +206,8 @@ class Tuned:
         outlook: what was forecast.
         selection: what was selected for confirmation, and from which runs.
         results: the stored bench that confirms: the target alone, the winner and the runner-up.
-        overall: the choice over all prompts.
-        by_category: the choice for each category of prompts that have two or more.
+        overall: what to run over all prompts.
+        by_category: what to run for each category of prompts that have two or more.
         refusal: why not to draft and what would have to change, where that is the verdict.
         spent: seconds of all stages.
         serving: what the choice is to serve; None where that was not asked for.
@@ -263,13 +218,17 @@ class Tuned:
     outlook: TuningForecast
     selection: Selection
     results: ResultSet = field(repr=False)
-    overall: Choice
-    by_category: tuple[Choice, ...]
+    overall: Recommendation
+    by_category: Mapping[str, Recommendation]
     refusal: Advice | None
     spent: Spent
     serving: Serving | None = None
     launch: Launch | None = None
     passed_over: tuple[tuple[RunSpec, str], ...] = ()
+
+    def confirmed(self, spec: RunSpec) -> Arm:
+        """Return the arm of the bench that confirms with a specification of it."""
+        return next(arm for arm in arms.group(self.results) if arm.spec == spec)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

@@ -25,7 +25,17 @@ from ggufspec.analysis import (
     review,
     warnings,
 )
-from ggufspec.domain import NO_PROMPT, FileIdentity, ModelFile, Role, RunSpec, Serving, SpeedVerdict, Traffic
+from ggufspec.domain import (
+    NO_PROMPT,
+    FileIdentity,
+    ModelFile,
+    Role,
+    RunSpec,
+    Serving,
+    SpeedJudgement,
+    SpeedVerdict,
+    Traffic,
+)
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Advice
 from ggufspec.modelfiles import gguf
@@ -33,7 +43,7 @@ from ggufspec.modelfiles.hub import cache
 from ggufspec.results import Configuration, PassedOver, Recommendation, ResultSet
 from ggufspec.stats import Cell
 from ggufspec.tuning import prospects, values
-from ggufspec.tuning.values import Choice, Prospect, Selection, Tuned, TuningForecast
+from ggufspec.tuning.values import Prospect, Selection, Tuned, TuningForecast
 
 _EXACT = 10_000  # ways to choose the prompts of a category: up to so many are all tried
 _SEED = 20240419
@@ -113,19 +123,15 @@ Files = Mapping[str, FileIdentity]
 
 def configuration_of(tuned: Tuned) -> Configuration:
     """Return what a tuning recommends, for the folder of the bench that confirmed it."""
-    meta, spec, launch = tuned.results.meta, tuned.overall.arm.spec, tuned.launch
+    meta, spec, launch = tuned.results.meta, tuned.overall.spec, tuned.launch
     files = {file.path: file for file in meta.files or ()}
-    measured = tuned.overall.arm.good
+    measured = tuned.confirmed(spec).good
     return Configuration(
         id=meta.id,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         ggufspec_version=metadata.version("ggufspec"),
         overall=_recommendation(tuned.overall, files),
-        by_category={
-            choice.category: _recommendation(choice, files)
-            for choice in tuned.by_category
-            if choice.category is not None
-        },
+        by_category={name: _recommendation(choice, files) for name, choice in tuned.by_category.items()},
         engine=meta.engine,
         serving=tuned.serving or Serving(context=spec.context),
         measured_argv=measured[0].argv if measured else (),
@@ -142,10 +148,9 @@ def configuration_of(tuned: Tuned) -> Configuration:
     )
 
 
-def _recommendation(choice: Choice, files: Files) -> Recommendation:
-    found = choice.recommendation
-    candidate = None if found.candidate is None else _described(found.candidate, files)
-    return replace(found, spec=_described(found.spec, files), candidate=candidate)
+def _recommendation(choice: Recommendation, files: Files) -> Recommendation:
+    candidate = None if choice.candidate is None else _described(choice.candidate, files)
+    return replace(choice, spec=_described(choice.spec, files), candidate=candidate)
 
 
 def _described(spec: RunSpec, files: Files) -> RunSpec:
@@ -225,11 +230,6 @@ def select_arms(results: ResultSet) -> Selection:
     )
 
 
-def was_measured(arm: RunSpec, results: ResultSet) -> bool:
-    """Whether a bench has runs of a configuration."""
-    return any(values.is_same(arm, spec) for spec in dict.fromkeys(results.current.specs))
-
-
 def judge_finalists(
     outlook: TuningForecast, selection: Selection, confirmed: ResultSet, *, measuring_s: float
 ) -> Tuned:
@@ -256,7 +256,7 @@ def judge_finalists(
     ]
     if len(preferred) > 1 and preferred[1].judge(preferred[0]).verdict is SpeedVerdict.FASTER:
         preferred.reverse()
-    overall = _choose(plain, preferred, None, _prompts(plain))
+    overall = _choose(plain, preferred, _prompts(plain))
     return Tuned(
         outlook=outlook,
         selection=selection,
@@ -268,7 +268,9 @@ def judge_finalists(
     )
 
 
-def choose_by_category(selection: Selection, confirmed: ResultSet, overall: Choice) -> tuple[Choice, ...]:
+def choose_by_category(
+    selection: Selection, confirmed: ResultSet, overall: Recommendation
+) -> dict[str, Recommendation]:
     """Return what to run for each category, where there are two or more: the candidate over all, or nothing.
 
     Another configuration that the selection named takes its place where it is found to pay, and to be faster.
@@ -279,49 +281,37 @@ def choose_by_category(selection: Selection, confirmed: ResultSet, overall: Choi
         overall: the choice over all prompts.
     """
     plain, drafting = _measured(confirmed)
-    if overall.candidate is None:
-        return ()
+    candidate = _of(overall.candidate, drafting)
+    if candidate is None:
+        return {}
     alone = max(plain, key=lambda arm: arm.speed)
-    choices: list[Choice] = []
-    for category, judgement in judge_categories(overall.candidate, alone).items():
+    choices: dict[str, Recommendation] = {}
+    for category, judgement in judge_categories(candidate, alone).items():
         category_of = {spec.prompt.id: spec.prompt.category or spec.prompt.id for spec in alone.good.specs}
         prompts = {prompt for prompt, name in category_of.items() if name == category}
-        arm = overall.candidate if judgement.pays else alone
-        choice = Choice(
-            category=category,
-            arm=arm,
-            rate=_rate(arm, prompts),
-            candidate=overall.candidate,
-            judgement=judgement,
-            prompts=len(prompts),
-        )
+        choice = _recommend(candidate if judgement.pays else alone, prompts, candidate, judgement)
         other = _of(selection.by_category.get(category), [arm for arm in drafting if not arm.text_differs])
         if other is not None:
-            found = _choose(plain, [other], category, prompts)
-            choice = found if found.drafts and found.rate.value > choice.rate.value else choice
-        choices.append(choice)
-    return tuple(choices)
+            found = _choose(plain, [other], prompts)
+            is_faster = found.drafts and found.tokens_per_s.value > choice.tokens_per_s.value
+            choice = found if is_faster else choice
+        choices[category] = choice
+    return choices
 
 
-def next_best(tuned: Tuned) -> tuple[Choice, ...]:
+def next_best(tuned: Tuned) -> tuple[Recommendation, ...]:
     """Return what to run instead of the choice over all prompts: what pays, the fastest first, then nothing.
 
     Raises:
         ResultsError: the target alone was not measured.
     """
     plain, drafting = _measured(tuned.results)
-    chosen, prompts = tuned.overall.arm.spec, _prompts(plain)
-    others = [arm for arm in drafting if not arm.text_differs and not values.is_same(arm.spec, chosen)]
-    choices = [_choose(plain, [arm], None, prompts) for arm in others]
-    paying = sorted(
-        (candidate for candidate in choices if candidate.drafts), key=lambda choice: -choice.rate.value
-    )
-    alone = replace(
-        _choose(plain, [], None, prompts),
-        candidate=tuned.overall.candidate,
-        judgement=tuned.overall.judgement,
-    )
-    return (*paying, *([alone] if tuned.overall.drafts else []))
+    overall, prompts = tuned.overall, _prompts(plain)
+    others = [arm for arm in drafting if not arm.text_differs and not values.is_same(arm.spec, overall.spec)]
+    paying = [choice for arm in others if (choice := _choose(plain, [arm], prompts)).drafts]
+    paying.sort(key=lambda choice: -choice.tokens_per_s.value)
+    alone = replace(_choose(plain, [], prompts), candidate=overall.candidate, judgement=overall.judgement)
+    return (*paying, *([alone] if overall.drafts else []))
 
 
 def why_unusable(results: ResultSet) -> str | None:
@@ -391,9 +381,7 @@ def _refusal(candidates: Sequence[Prospect]) -> Advice | None:
     return forecast.choose_draft_size(alternatives, threshold=THRESHOLD)
 
 
-def _choose(
-    plain: Sequence[Arm], preferred: Sequence[Arm], category: str | None, prompts: set[str]
-) -> Choice:
+def _choose(plain: Sequence[Arm], preferred: Sequence[Arm], prompts: set[str]) -> Recommendation:
     """Return what is safe to run: the first of the preferred arms, if it pays, then whichever does."""
     alone = max(plain, key=lambda arm: _rate(arm, prompts).value)
     judged = [(arm, arm.judge(alone, prompts)) for arm in preferred]
@@ -401,12 +389,17 @@ def _choose(
     if not ranking.drafts:
         ranking = rank(judged)
     arm = ranking.best if ranking.drafts and ranking.best is not None else alone
-    return Choice(
-        category=category,
-        arm=arm,
-        rate=_rate(arm, prompts),
-        candidate=ranking.best,
-        judgement=ranking.judgement,
+    return _recommend(arm, prompts, ranking.best, ranking.judgement)
+
+
+def _recommend(
+    arm: Arm, prompts: set[str], candidate: Arm | None, judgement: SpeedJudgement | None
+) -> Recommendation:
+    return Recommendation(
+        spec=arm.spec,
+        tokens_per_s=_rate(arm, prompts),
+        candidate=None if candidate is None else candidate.spec,
+        judgement=judgement,
         prompts=len(prompts),
     )
 

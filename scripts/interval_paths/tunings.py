@@ -66,14 +66,14 @@ def simulate(scenario: Scenario, seed: int) -> Outcome:
     outlook: Any = SimpleNamespace(prospects=(), spent=Spent())
     tuned = judge_finalists(outlook, selection, confirmed, measuring_s=0.0)
     overall = tuned.overall
-    size, best = overall.arm.draft_size, max(1.0, *scenario.truths)
+    size, best = overall.spec.draft_size, max(1.0, *scenario.truths)
     regret = math.log(best / (scenario.truths[size - 1] if size else 1.0))
     candidate, judgement = overall.candidate, overall.judgement
     assert judgement is not None
     truth = scenario.truths[candidate.draft_size - 1] if candidate and candidate.draft_size else 1.0
     outcome = judge(judgement.ratio, judgement.verdict, math.log(truth))
     speeds = dict(zip((0, *sizes), (1.0, *scenario.truths), strict=True))
-    better_for = [speeds[choice.arm.draft_size or 0] for choice in tuned.by_category]
+    better_for = [speeds[choice.spec.draft_size or 0] for choice in tuned.by_category.values()]
     return Outcome(
         holds=outcome.holds,
         false_verdict=outcome.false_verdict or any(speed <= speeds[size or 0] for speed in better_for),

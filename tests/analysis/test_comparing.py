@@ -14,8 +14,7 @@ from ggufspec.domain import Conditions, Prompt, Role, RunResult, SpeedVerdict
 from ggufspec.errors import InconclusiveError, ResultsError, SlowerError
 from ggufspec.report import frames
 from ggufspec.report.rows.benches import ComparisonRow
-from ggufspec.report.text import formats
-from ggufspec.report.text.comparison import comparison
+from ggufspec.report.text import comparison, formats
 from ggufspec.results import ResultSet
 from tests.support import shell, values
 
@@ -121,7 +120,7 @@ def test_single_sessions_give_the_ratio_and_no_verdict() -> None:
     assert (drafting.p_value, drafting.verdict) == (None, SpeedVerdict.ESTIMATE)
     assert drafting.ratio.assumed_spread == 0.05
     assert drafting.ratio.lo == pytest.approx(0.9 * math.exp(-1.96 * 0.05 * 2**0.5), rel=1e-3)
-    text = comparison(compared, _bench().meta, _bench().meta)
+    text = comparison.page(compared, comparison.engines("binary", "binary")).text()
     assert "measured at different times" in text
     assert "overall" not in text
 
@@ -164,7 +163,7 @@ def test_a_guard_tests_the_limit() -> None:
     with pytest.raises(InconclusiveError, match="1 of 1 row undecided") as caught:
         guarding.raise_if_slower(unclear)
     assert "repeats in all would decide" in str(caught.value.hint)
-    text = comparison(comparing.compare(_in_turn(0.9)), _bench().meta, _bench().meta, "md", fails)
+    text = comparison.page(comparing.compare(_in_turn(0.9)), guard=fails).text()
     assert "slower [0." in text
     assert "0.970 is the limit" in text
 
@@ -246,7 +245,7 @@ def test_what_differs_and_what_is_missing_is_said() -> None:
     other = _bench(change=lambda run: replace(run, spec=replace(run.spec, threads=1)))
     compared = comparing.compare(_bench(), other)
     assert compared.differences == {"threads": ("2", "1")}
-    text = comparison(compared, _bench().meta, other.meta)
+    text = comparison.page(compared).text()
     assert "threads: 2 → 1" in text
     assert "overall" not in text
     more = values.bench(*_bench().runs, *(values.run(Role.DRAFTER, prompt=p, tps=900.0) for p in PROMPTS))

@@ -27,7 +27,7 @@ from ggufspec.domain import FileIdentity, FileUse, Role
 from ggufspec.harmless import harmless, markdown, one_line, to_json
 from ggufspec.publishing import derived
 from ggufspec.report import frames
-from ggufspec.report.html.notebook import results_html
+from ggufspec.report.html.notebook import notebook_html
 from ggufspec.report.html.sections import html
 from ggufspec.report.text import formats, overview
 from ggufspec.results import ResultSet
@@ -143,7 +143,7 @@ def test_pictures_stay_in_their_folder(bench: str, tmp_path: Path, form: str, se
 
 def test_pages_hold_no_control_character(bench: str) -> None:
     stored = results.load(bench)
-    for page in (results_html(stored), html([stored, stored]).split("<script>")[0]):
+    for page in (notebook_html(stored), html([stored, stored]).split("<script>")[0]):
         assert "cmd" in page
         assert _clean(page)
 

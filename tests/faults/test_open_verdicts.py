@@ -309,7 +309,7 @@ class _Steps:
         simulate_tuning(monkeypatch, self.tuned, self.install, self.serve)
 
     def serve(self, tuned: Tuned) -> Tuned:
-        spec = tuned.overall.arm.spec
+        spec = tuned.overall.spec
         argv = commands.serving_argv(spec, self.install, slots=1, port=8080)
         return replace(tuned, serving=Serving(context=spec.context), launch=Launch(argv=argv))
 

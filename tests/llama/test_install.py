@@ -261,7 +261,8 @@ def test_the_list_says_what_is_not_used_and_why() -> None:
     (built.bin / "llama-completion").write_text("")
     installs, skipped = install.survey_installs()
     text = table(installs, "text", skipped)
-    assert text.splitlines()[0] == f"1.0.0  cpu  (not used)  {built.path}"
+    version = "of unknown version (llama-cpp-python 1.0.0)"
+    assert text.splitlines()[0] == f"{version}  cpu  (not used)  {built.path}"
     assert "llama-completion has 0 bytes" in text
     (row,) = json.loads(table(installs, "json", skipped))
     assert row["skipped"].startswith("llama-completion has 0 bytes")

@@ -263,7 +263,7 @@ def test_a_large_drafter_loses(embedded: Install, tmp_path: Path, monkeypatch: p
     )
     tuned = tuning.tune(asked)
     assert not tuned.overall.drafts
-    assert tuned.overall.arm.role is Role.TARGET
+    assert tuned.overall.spec.role is Role.TARGET
     assert [prospect.overall.speedup.value < 1 for prospect in tuned.outlook.prospects] == [True]
     selecting = tuned.selection.results.current  # the drafter was measured, and not chosen
     assert {spec.role for spec in selecting.specs} == {Role.TARGET, Role.DRAFTING}

@@ -17,7 +17,7 @@ from ggufspec.domain import Role
 from ggufspec.errors import ResultsError
 from ggufspec.measure import prepare_session
 from ggufspec.options import BenchOptions
-from ggufspec.report.html.notebook import comparison_html, results_html
+from ggufspec.report.html.notebook import notebook_html
 from ggufspec.report.html.sections import html
 from ggufspec.report.text import figures
 from tests.support import command_lines, fake_server, fakes, shell
@@ -51,7 +51,7 @@ def test_every_table_names_its_engine_in_the_first_line(engine: str) -> None:
         lines = shell.here("show", "b", *words).stdout.splitlines()
         assert (lines[0], lines[1], lines[2][0]) == (first, "", "|")
     assert shell.here("compare", "b", "b").stdout.splitlines()[0] == first
-    for page in (html(bench), results_html(bench)):
+    for page in (html(bench), notebook_html(bench)):
         plain = page.replace("<code>", "`").replace("</code>", "`")  # code in a sentence is shown as code
         assert first.replace("'", "&#39;") in plain
 
@@ -82,7 +82,7 @@ def test_two_engines_give_ratios_without_a_verdict_and_say_why() -> None:
     assert [(row["verdict"], row["p_value"]) for row in rows] == [(None, None)] * 3
     assert [row["ratio"] for row in rows] == pytest.approx([1.0, 1.5, 1.5])
     page = html([before, after]).partition('id="compared-title"')[2].partition("<script>")[0]
-    for shown in (comparison_html(compared), page):
+    for shown in (notebook_html(compared), page):
         assert reason[1:] in shown
         assert "faster" not in shown
     failing = shell.here("compare", "before", "after", "--fail-slower", "3%")

@@ -20,8 +20,8 @@ from ggufspec.cli.entry import growing as drawn, terminal as sinks
 from ggufspec.domain import Conditions, ModelFile, Prompt, Role, RunSpec, Sample
 from ggufspec.measure import BenchProgress, RunPlan, Session, api
 from ggufspec.measure.sweep import Sweep
-from ggufspec.report.text import growing
-from ggufspec.report.text.growing import Progress
+from ggufspec.report.text import overview
+from ggufspec.report.text.overview import Progress
 from ggufspec.steps import Sink
 from tests.support import fakes, scripted, shell, swept, values
 from tests.support.scripted import INSTALL, Scripted
@@ -139,7 +139,7 @@ def test_a_bench_in_a_pipe_says_how_far_it_is(tmp_path: Path, monkeypatch: pytes
 def test_the_table_holds_the_arms_and_what_runs() -> None:
     groups = arms.group(values.whole_bench())
     running = groups[-1].spec
-    text = growing.growing_table(
+    text = overview.growing_table(
         groups, Progress(n_done=12, n_planned=24, left_s=200.0, running=running), height=24
     )
     assert "1.50×" in text
@@ -150,21 +150,21 @@ def test_the_table_is_narrow_and_names_models_only_where_they_differ(monkeypatch
     monkeypatch.setenv("COLUMNS", "80")
     for drafters in (("one.gguf",), ("one.gguf", "two.gguf")):
         groups = arms.group(swept.swept(*drafters, tag=drafters[-1]))
-        text = growing.growing_table(groups, Progress(n_done=4, n_planned=9), height=60)
+        text = overview.growing_table(groups, Progress(n_done=4, n_planned=9), height=60)
         assert max(map(len, text.splitlines())) <= 80
         assert ("two.gguf" in text) is (len(drafters) > 1)
         assert text.count("tokens/s") == 1
 
 
 def test_a_growing_table_says_what_is_left() -> None:
-    state = growing.describe_state(Progress(n_done=3, n_planned=60, is_most=True, left_s=30.4))
+    state = overview.describe_state(Progress(n_done=3, n_planned=60, is_most=True, left_s=30.4))
     assert state == "3 of at most 60 runs, at most 30 s left"
-    assert growing.describe_state(Progress(n_done=1, n_planned=1, left_s=5.0)) == "1 of 1 run"
+    assert overview.describe_state(Progress(n_done=1, n_planned=1, left_s=5.0)) == "1 of 1 run"
     progress = Progress(n_done=0, n_planned=6, running=values.spec())
-    assert growing.growing_table((), progress, height=24) == (
+    assert overview.growing_table((), progress, height=24) == (
         "0 of 6 runs, running target alone on the prompt p1"
     )
-    assert growing.growing_line((), progress) == "0 of 6 runs, running target alone on the prompt p1"
+    assert overview.growing_line((), progress) == "0 of 6 runs, running target alone on the prompt p1"
 
 
 @pytest.mark.parametrize("height", [6, 10, 24])
@@ -172,7 +172,7 @@ def test_a_long_table_leaves_room_for_the_state(height: int) -> None:
     bench = swept.swept("one.gguf", "two.gguf", "three.gguf", sizes=range(1, 13))
     groups = arms.group(bench)
     progress = Progress(n_done=4, n_planned=9, running=groups[-1].spec)
-    lines = growing.growing_table(groups, progress, height=height).splitlines()
+    lines = overview.growing_table(groups, progress, height=height).splitlines()
     assert len(lines) < height
     assert lines[-1].startswith("4 of 9 runs")
     assert "…" in lines
@@ -180,10 +180,10 @@ def test_a_long_table_leaves_room_for_the_state(height: int) -> None:
 
 def test_a_line_names_the_largest_speed_ups() -> None:
     groups = arms.group(swept.swept("one.gguf", sizes=range(1, 8)))
-    line = growing.growing_line(groups, Progress(n_done=4, n_planned=9))
+    line = overview.growing_line(groups, Progress(n_done=4, n_planned=9))
     assert line.startswith("4 of 9 runs; draft-model γ=7: ")
     assert line.endswith("4 more")
     assert "\n" not in line
     spec = values.spec(prompt="a\nb\x1b[31m")
-    assert "\n" not in growing.describe_run(spec)
-    assert "\x1b" not in growing.describe_run(spec)
+    assert "\n" not in overview.describe_run(spec)
+    assert "\x1b" not in overview.describe_run(spec)

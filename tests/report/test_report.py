@@ -168,6 +168,8 @@ Engine: binary (llama.cpp's own programs, `speculative` to draft; a new process 
 | drafter  | drafter.gguf               | 0            |     |                   900.0 |            |                      |           |                  |
 | drafting | target.gguf + drafter.gguf | 0 + 0        |   3 | 73.85 [needs more runs] |     75.0 % | 1.50× [1.50×, 1.50×] | faster    |           2 of 2 |
 
+Drafting with drafter.gguf at γ = 3 is faster: 73.85 [needs more runs] tokens/s, 1.50× [1.50×, 1.50×] the speed of target.gguf alone. Its text equals the target's on all 2 prompts.
+
 2 prompts × 2 repeats, 32 tokens each, 2 threads, greedy; llama.cpp b11312 (0c1e570; llama-cpp-python 0.3.36), cpu; A Processor.
 Tokens/s: geometric mean over the cells (prompt, repeat) that all arms have, of tokens decoded after the prompt per second; [95 % interval over prompts and loads].
 Stored as ID: `ggufspec show ID` prints this again, raw logs are in FOLDER/logs

@@ -924,7 +924,7 @@ def test_benches_of_servers_are_compared_by_what_they_report(servers: ExitStack)
         f"llama-server b9976-1a2b3c4 at {alone.url}",
         f"llama-server b9976-1a2b3c4 at {other.url}",
     )
-    text = comparison.comparison(compared, first.meta, second.meta)
+    text = comparison.page(compared).text()
     assert "No checksum of their files is known" in text
     other_prompts = _measure(_request(other).replace(prompt=("one", "three")))
     with pytest.raises(ResultsError, match="no arm in common"):

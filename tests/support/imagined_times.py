@@ -23,7 +23,7 @@ from ggufspec.engines.library.messages import Curve
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.measure import measuring
 from ggufspec.options import TuneOptions, option
-from ggufspec.tuning import budgeting, calibrating, sources
+from ggufspec.tuning import automatic, budgeting, calibrating
 
 PATIENT = ("--max-time", "30m")
 """More than a short tuning of the embedded pair takes on a slow, busy machine; it ends when it is done."""
@@ -55,7 +55,7 @@ def use(set_attribute: Callable[[Any, str, Any], object], *, drafted_s: float = 
     for engine in (InprocessEngine, ServerEngine):
         set_attribute(engine, "measure", _timed(engine.measure, drafted_s))
     shorten(set_attribute)
-    set_attribute(sources, "TuneOptions", ShortTuning)
+    set_attribute(automatic, "TuneOptions", ShortTuning)
 
 
 def shorten(set_attribute: Callable[[Any, str, Any], object]) -> None:

@@ -30,7 +30,7 @@ from ggufspec.measure import api, prepare_session
 from ggufspec.modelfiles import hub, memory
 from ggufspec.options import AutoOptions, BenchOptions
 from ggufspec.results import Configuration, ResultSet
-from ggufspec.tuning import launching, looking, sources
+from ggufspec.tuning import automatic, launching, looking
 from tests.support import fake_server, fakes, hub_client, models, quick_look, shell
 from tests.support.hub_server import Fault, Hub
 from tests.support.shell import run
@@ -226,9 +226,9 @@ def test_for_several_users_it_measures_and_serves_as_many_slots(
     family: Hub, llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # what users get together is timed here, and on no machine as precise as a tuning wants it
-    tune_options = sources.DraftSources.tune_options
+    tune_options = automatic.DraftSources.tune_options
     monkeypatch.setattr(
-        sources.DraftSources,
+        automatic.DraftSources,
         "tune_options",
         lambda found, asked: tune_options(found, asked).replace(precision=None),
     )

@@ -140,7 +140,7 @@ def test_usable_runs_are_measured_once(plan: Plan) -> None:
     assert confirming.confirms
     with pytest.raises(StopIteration) as ended:
         steps.send(values.bench(*_runs(g3=1.5, g8=1.4)))
-    assert ended.value.value.overall.arm.draft_size == 3
+    assert ended.value.value.overall.spec.draft_size == 3
     assert _threads(first) == _threads(confirming) == {4}
 
 
@@ -317,14 +317,14 @@ def test_after_the_time_limit_no_server_is_started(plan: Plan, monkeypatch: pyte
     hurried = _hurried(plan, clock, 60.0)
     clock.now = 61.0
     served = _serve(hurried, _tuned(g3=1.5, g8=1.3), monkeypatch, working={3})
-    assert served.overall.arm.draft_size == 3
+    assert served.overall.spec.draft_size == 3
     assert served.launch.failure == "it was not tried, because --max-time 1m was over"
     assert served.passed_over == ()
 
 
 def test_the_choice_is_started_before_it_is_printed(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     served = _serve(plan, _tuned(g3=1.5, g8=1.3), monkeypatch, working={3})
-    assert served.overall.arm.draft_size == 3
+    assert served.overall.spec.draft_size == 3
     assert served.launch.argv == ("/opt/llama-server", "3")
     assert served.passed_over == ()
     assert served.serving == plan.serving
@@ -341,7 +341,7 @@ def test_the_choice_is_started_before_it_is_printed(plan: Plan, monkeypatch: pyt
 def test_what_cannot_be_served_is_passed_over(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned = _tuned(g3=1.5, g8=1.3)
     second = _serve(plan, tuned, monkeypatch, working={8, 0})
-    assert second.overall.arm.draft_size == 8
+    assert second.overall.spec.draft_size == 8
     assert [(spec.drafting, reason) for spec, reason in second.passed_over] == [
         (Drafting(n_max=3), "out of memory")
     ]
@@ -353,7 +353,7 @@ def test_what_cannot_be_served_is_passed_over(plan: Plan, monkeypatch: pytest.Mo
 
 def test_a_choice_that_cannot_be_served_stays(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     served = _serve(plan, _tuned(g3=1.5), monkeypatch, working=set())
-    assert served.overall.arm.draft_size == 3
+    assert served.overall.spec.draft_size == 3
     assert served.passed_over == ()
     assert served.launch.failure == "out of memory"
     text = tuned_report.text(served, plan.session.install, "ggufspec bench")
@@ -364,7 +364,7 @@ def test_a_choice_that_cannot_be_served_stays(plan: Plan, monkeypatch: pytest.Mo
 def test_the_choice_for_another_engine_stays(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(plan, session=prepare_session(BenchOptions(pair="demo", engine="binary-simple")))
     served = _serve(other, _tuned(g3=1.5, g8=1.3), monkeypatch, working={8})
-    assert served.overall.arm.draft_size == 3
+    assert served.overall.spec.draft_size == 3
 
 
 def test_nothing_runs_without_a_server(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -409,7 +409,7 @@ def test_what_is_measured_as_alike_is_one_set_and_its_smallest_draft_is_chosen()
     tuned = _bench(g3=1.4, g5=1.595, g8=1.6)
     assert tuned.overall.drafts
     assert tuned.overall.is_decided
-    assert tuned.overall.arm.draft_size == 5
+    assert tuned.overall.spec.draft_size == 5
     assert tuned.overall.judgement.ratio.value == pytest.approx(1.595, rel=0.002)
     assert tuned.refusal is None
     assert tuned.spent.total_s == 7.0
@@ -474,7 +474,7 @@ def test_the_json_of_a_tuning_has_its_schema_and_the_warnings_below_its_text(gai
 def test_what_gains_nothing_is_not_drafted_with_and_the_reason_is_named() -> None:
     tuned = _bench(g3=0.8, g5=1.005)
     assert not tuned.overall.drafts
-    assert tuned.overall.arm.role is Role.TARGET
+    assert tuned.overall.spec.role is Role.TARGET
     assert tuned.refusal.needs is not None
 
 
@@ -537,14 +537,14 @@ def test_a_bench_without_its_target_has_no_verdict() -> None:
 
 def test_the_pair_entry_can_be_read_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tuned = _bench(g3=1.4)
-    spec = tuned.overall.arm.spec
+    spec = tuned.overall.spec
     pair = replace(
         spec.pair,
         target=replace(spec.pair.target, path=tmp_path / 'a "quoted" target.gguf'),
         draft=ModelFile(filename="drafter.gguf", repo="someone/drafter"),
     )
-    arm = replace(tuned.overall.arm, spec=replace(spec, pair=pair))
-    entry = tuned_report.pair_entry(replace(tuned, overall=replace(tuned.overall, arm=arm)))
+    choice = replace(tuned.overall, spec=replace(spec, pair=pair))
+    entry = tuned_report.pair_entry(replace(tuned, overall=choice))
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
     (tmp_path / "pairs.toml").write_text(entry, encoding="utf-8")
     from ggufspec.modelfiles import catalog

@@ -196,7 +196,7 @@ def test_sizes_beside_the_fastest_are_measured(llama: Path, monkeypatch: pytest.
     plan = _plan(draft=tuple(range(1, 17)), method=("draft-model",), p_min=(0.0, 0.5))
     outlook = _look(plan, None, monkeypatch)
     tuned, benches = _measure(plan, outlook)
-    drafting = tuned.overall.arm.spec.drafting
+    drafting = tuned.overall.spec.drafting
     assert drafting is not None, tuned.overall.judgement
     assert (drafting.n_max, drafting.p_min) == (BEST, 0.5)
     measured = {arm.drafting for arm in _arms(benches[-2]) if arm.drafting}

@@ -111,7 +111,7 @@ def test_the_runner_up_wins_only_if_new_runs_show_it_is_faster(confirmed_gain: f
     selection = tuning.select_arms(_bench(_gains(prompts, g4=1.7, g8=1.5)))
     assert _size(selection.winner) == 4
     tuned = _judged(selection, _bench(_gains(prompts, g4=1.6, g8=confirmed_gain)))
-    assert tuned.overall.arm.draft_size == chosen
+    assert tuned.overall.spec.draft_size == chosen
 
 
 def test_what_was_fast_by_luck_is_not_recommended() -> None:
@@ -129,11 +129,11 @@ def test_text_that_is_not_the_target_s_own_cannot_win(failure: Mapping[str, Any]
     assert _size(selection.winner) == 4
     assert [_size(spec) for spec in selection.unlike_target] == [8]
     tuned = _judged(selection, _bench(gains))
-    assert tuned.overall.arm.draft_size == 4
+    assert tuned.overall.spec.draft_size == 4
     assert "text differs from the target's own" in " ".join(tuned_report.verdict(tuned))
     unconfirmed = tuning.select_arms(_bench(gains))
     assert _size(unconfirmed.winner) == 8
-    assert _judged(unconfirmed, _bench(gains, differing=(8,))).overall.arm.draft_size == 4
+    assert _judged(unconfirmed, _bench(gains, differing=(8,))).overall.spec.draft_size == 4
     assert not _judged(unconfirmed, _bench(gains, differing=(4, 8))).overall.drafts
 
 
@@ -168,10 +168,8 @@ def test_a_category_has_a_choice_of_its_own_only_where_its_prompts_show_it() -> 
     selection = tuning.select_arms(_bench(gains, noise=0.02))
     assert {name: _size(spec) for name, spec in selection.by_category.items()} in ({"code": 12}, {"prose": 4})
     tuned = _judged(selection, _bench(gains, noise=0.02, seed=2))
-    assert {choice.category: choice.arm.draft_size for choice in tuned.by_category} == {
-        "code": 12,
-        "prose": 4,
-    }
+    sizes = {name: choice.spec.draft_size for name, choice in tuned.by_category.items()}
+    assert sizes == {"code": 12, "prose": 4}
     words = " ".join(tuned_report.verdict(tuned))
     assert re.search(r"By category, drafting pays on code \(2\.\d\d×.* and prose \(1\.\d\d×", words)
     assert words.count("By category") == 1

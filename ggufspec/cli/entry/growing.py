@@ -15,7 +15,7 @@ from ggufspec.analysis import Arm, MeasurementWarning, arms, warnings
 from ggufspec.cli.entry.output import echo
 from ggufspec.harmless import harmless
 from ggufspec.measure import NO_DEADLINE, BenchProgress, Session, api
-from ggufspec.report.text import growing, tables
+from ggufspec.report.text import overview, tables
 from ggufspec.results import ResultSet
 
 EVERY_S = 60.0
@@ -106,8 +106,8 @@ def draw_bench(
         if results.upcoming is not None:
             shown, progress = results, pace.progress(results)
             live.show(
-                lambda height: growing.growing_table(pace.group(shown), progress, height=height),
-                lambda: growing.growing_line(pace.group(shown), progress),
+                lambda height: overview.growing_table(pace.group(shown), progress, height=height),
+                lambda: overview.growing_line(pace.group(shown), progress),
             )
 
     try:
@@ -118,7 +118,7 @@ def draw_bench(
             with api.defer_interrupts():
                 reason = "Stopped by an error" if isinstance(error, Exception) else "Interrupted"
                 how = describe_ended(results)
-                echo(f"{reason} after {growing.describe_count(results)}.{how}", err=True)
+                echo(f"{reason} after {overview.describe_count(results)}.{how}", err=True)
         raise
 
 
@@ -135,12 +135,12 @@ class _TableState:
         self._groups: Sequence[Arm] = ()
         self._group_again_at = 0.0
 
-    def progress(self, store: ResultSet) -> growing.Progress:
+    def progress(self, store: ResultSet) -> overview.Progress:
         n_measured, n_planned, left = self.n_done - self._n_before, self._suite.n_runs, None
         if n_measured:
             left = (time.monotonic() - self._started) / n_measured * (n_planned - self.n_done)
             left = min(left, max(0.0, self._deadline.left_s))
-        return growing.Progress(
+        return overview.Progress(
             n_done=self.n_done,
             n_planned=max(n_planned, self.n_done),
             is_most=self._suite.stopping is not None,

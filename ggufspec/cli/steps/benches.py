@@ -17,7 +17,7 @@ from ggufspec.cli.entry.terminal import Terminal, words_of_process
 from ggufspec.domain import RunResult, Status
 from ggufspec.errors import DoubtfulError, GgufspecError, ResultsError
 from ggufspec.options import divide_words
-from ggufspec.report.text import growing
+from ggufspec.report.text import overview
 from ggufspec.results import ResultSet
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def describe_incomplete(results: ResultSet) -> str:
     if results.is_complete is not False:
         return ""
     command = command_line(results.meta.command, results.meta.id)
-    return f"Incomplete: {growing.describe_count(results)}.{describe_command(command)}\n\n"
+    return f"Incomplete: {overview.describe_count(results)}.{describe_command(command)}\n\n"
 
 
 def describe_command(command: str | None) -> str:

@@ -25,9 +25,8 @@ def render(tuned: Tuned, asked: TuneOptions, output: str, terminal: Terminal) ->
     session = terminal.last(Session)
     assert session is not None
     overall = tuned.overall
-    open_arm = None if overall.is_decided else overall.candidate
-    spec = (open_arm or overall.arm).spec  # while it is undecided, the candidate
-    command = bench_command(asked.replace(engine=session.engine.name), spec)
+    compared = overall.spec if overall.is_decided else overall.candidate or overall.spec
+    command = bench_command(asked.replace(engine=session.engine.name), compared)
     if output in tables.FOR_PEOPLE:
         return tuned_report.text(tuned, session.install, command, output)
     if output == "json":

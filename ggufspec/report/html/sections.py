@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -25,11 +25,11 @@ from ggufspec.report.html import TEMPLATES, read_source, write_policy
 from ggufspec.report.html.cards import Card, make_card
 from ggufspec.report.plot import drawing
 from ggufspec.report.rows import runs
-from ggufspec.report.rows.benches import BLANK_IS_DEFAULT, MANNER, ArmRow, ComparedItem
+from ggufspec.report.rows.benches import BLANK_IS_DEFAULT, MANNER, ArmRow
 from ggufspec.report.text import comparison, reasons
-from ggufspec.report.text.comparison import engines
 from ggufspec.report.text.figures import extent, three_digits
 from ggufspec.report.text.provenance import list_facts
+from ggufspec.report.text.tables import Page
 from ggufspec.report.text.verdict import where
 from ggufspec.results import Configuration, ResultSet
 
@@ -169,7 +169,6 @@ _ENERGY = TableLayout(
     row=DeviceEnergyRow,
     names=(*_LOAD, "what", "models", "draft", "device", "per_token", "energy_ratio", "runs"),
 )
-_COMPARED = replace(comparison.COMPARED, names=(*_LOAD, *comparison.COMPARED.names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,18 +187,6 @@ class Section:
     command: str  # ggufspec's own
     commands: tuple[tuple[str, str], ...]  # llama.cpp's: each arm's name and its command line
     facts: Mapping[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchPair:
-    """Two benches: the table of the arms that both have, or the reason why there is none."""
-
-    before: str
-    after: str
-    rows: FilledTable | None
-    verdict: str
-    differences: Mapping[str, tuple[str, str]]
-    engine: str = ""
 
 
 def section(
@@ -227,22 +214,13 @@ def section(
     )
 
 
-def pair_benches(before: ResultSet, after: ResultSet) -> BenchPair:
+def _compare(before: ResultSet, after: ResultSet) -> Page:
     """Return the comparison of two benches, or the reason why they cannot be compared."""
     try:
         compared = comparing.compare(before, after)
     except ResultsError as error:
-        return BenchPair(
-            before=before.meta.id, after=after.meta.id, rows=None, verdict=f"{error.message}.", differences={}
-        )
-    return BenchPair(
-        before=before.meta.id,
-        after=after.meta.id,
-        rows=_COMPARED.fill(ComparedItem.list(compared)),
-        verdict=" ".join(comparison.basis(compared)),
-        engine=engines(before.meta.engine, after.meta.engine),
-        differences=compared.differences,
-    )
+        return Page(found=(f"{error.message}.",))
+    return comparison.page(compared, comparison.engines(before.meta.engine, after.meta.engine))
 
 
 def _summary(groups: Sequence[Arm], without: Collection[str]) -> FilledTable:
@@ -302,7 +280,9 @@ def html(
     ]
     return TEMPLATES.get_template("report.html").render(
         sections=sections,
-        compared=[pair_benches(benches[0], other) for other in benches[1:]],
+        compared={
+            f"{benches[0].meta.id} → {other.meta.id}": _compare(benches[0], other) for other in benches[1:]
+        },
         style=style,
         library=library,
         behaviour=behaviour,

@@ -129,12 +129,6 @@ class OutlookRow(Row):
     costs: str = column(of="costs")
 
 
-def _marked(item: Mapping[str, Any]) -> str:
-    """Return the models of a finalist, in bold if it is recommended."""
-    mark = "**" if item["recommended"] else ""
-    return f"{mark}{' + '.join(item['measured'].arm.models)}{mark}"
-
-
 class FinalistRow(Row):
     """An arm that a tuning measured, with its forecast; only the confirmation's figures are a verdict."""
 
@@ -145,7 +139,6 @@ class FinalistRow(Row):
     forecast_speedup: float | None = column(show=units.format_factor, of="forecast.speedup.value")
     serve_context: int | None = column(of="tuned.serving.context")
     serve_slots: int | None = column(of="tuned.serving.slots")
-    marked: str = shown("model", of=_marked)
     summary: SummaryRow = column(of="measured")
 
 
@@ -157,7 +150,7 @@ def list_finalists(tuned: Tuned) -> Iterator[Mapping[str, Any]]:
             yield {
                 "tuned": tuned,
                 "stage": stage,
-                "recommended": stage == "confirmation" and measured.arm.spec == tuned.overall.arm.spec,
+                "recommended": stage == "confirmation" and measured.arm.spec == tuned.overall.spec,
                 "forecast": prospect and prospect.overall,
                 "measured": measured,
             }

@@ -56,18 +56,18 @@ class ConfigurationReport(Row):
 class ChoiceReport(Row):
     """What is safe to run for the prompts of a category, or for all of them (null)."""
 
-    configuration: ConfigurationReport = column(of="arm.spec")
+    configuration: ConfigurationReport = column(of="choice.spec")
     category: str | None
-    prompts: int
-    tokens_per_s: Estimate = column(of="rate")
+    prompts: int = column(of="choice.prompts")
+    tokens_per_s: Estimate = column(of="choice.tokens_per_s")
     verdict: SpeedVerdict | None = column(
-        of="judgement.verdict",
+        of="choice.judgement.verdict",
         help="Of candidate over the target alone, as speedup and p_value. "
         "Only where candidate is faster, it is also what to run.",
     )
-    candidate: ConfigurationReport | None = column(of="candidate.spec", help="A configuration that drafts.")
-    speedup: Estimate | None = column(of="judgement.ratio")
-    p_value: float | None = column(of="judgement.p_value")
+    candidate: ConfigurationReport | None = column(of="choice.candidate", help="A configuration that drafts.")
+    speedup: Estimate | None = column(of="choice.judgement.ratio")
+    p_value: float | None = column(of="choice.judgement.p_value")
 
 
 class ForecastReport(Row):
@@ -126,8 +126,12 @@ class TuneReport(Row):
     schema: str = column(of=lambda _: schema_name("tune"))
     verdict: str
     drafts: bool = column(of="tuned.overall.drafts")
-    overall: Annotated[ChoiceReport, "an object"] = column(of="tuned.overall")
-    by_category: list[ChoiceReport] = column(of="tuned.by_category")
+    overall: Annotated[ChoiceReport, "an object"] = column(of=lambda item: {"choice": item["tuned"].overall})
+    by_category: list[ChoiceReport] = column(
+        of=lambda item: [
+            {"category": name, "choice": choice} for name, choice in item["tuned"].by_category.items()
+        ]
+    )
     alike: list[ConfigurationReport] = column(of="tuned.selection.alike")
     edge: int | None = column(of="tuned.selection.edge")
     reason: str | None = column(of="tuned.refusal.reason")
@@ -267,16 +271,10 @@ def _explained(field: Column, hint: Any) -> Any:
 
 
 OUTPUTS: dict[str, tuple[Any, str]] = {
-    "summary": (
-        _rows(SummaryRow, OriginRow),
-        "Arms of a bench: `bench`, `sweep` and `show` with -o json",
-    ),
+    "summary": (_rows(SummaryRow, OriginRow), "Arms of a bench: `bench`, `sweep` and `show` with -o json"),
     "comparison": (_rows(ComparisonRow), "A comparison of benches: `compare -o json`"),
     "tune": (_object(TuneReport), "A tuning: `tune -o json`"),
-    "finalists": (
-        _rows(FinalistRow, OriginRow),
-        "Measured configurations of a tuning: `tune -o jsonl`",
-    ),
+    "finalists": (_rows(FinalistRow, OriginRow), "Measured configurations of a tuning: `tune -o jsonl`"),
     "crossover": (_object(CrossoverReport), "Where drafting pays over users and depth: `crossover -o json`"),
     "plan": (_rows(PlanRow), "Memory by layers on the GPU: `plan -o json`"),
     "doctor": (_object(DoctorReport), "Checks of a machine: `doctor -o json`"),

@@ -14,9 +14,7 @@ from ggufspec.choices import Quantity
 from ggufspec.report.columns import TableLayout, shown
 from ggufspec.report.rows.benches import ComparedItem, ComparisonRow
 from ggufspec.report.rows.plans import BisectionRow, list_trials
-from ggufspec.report.text import tables
-from ggufspec.report.text.figures import engine
-from ggufspec.results import Meta
+from ggufspec.report.text import figures, tables
 from ggufspec.tuning.bisect import BisectFinding, Bisection, Verdict, VersionDifference, schedule_looks
 
 _BASIS = {
@@ -36,35 +34,31 @@ _REPORTED = (
 COMPARED = TableLayout(
     row=ComparisonRow,
     names=(
-        *("what", "models", "draft", "before_tps", "after_tps", "ratio", "p_value", "verdict", "tested"),
-        *("accepted", "equal"),
+        *("users", "depth", "rate", "what", "models", "draft", "before_tps", "after_tps", "ratio"),
+        *("p_value", "verdict", "tested", "accepted", "equal"),
     ),
     always=("what", "models"),
     labels=("what", "draft"),
 )
 
 
-def comparison(
-    compared: BenchComparison, before: Meta, after: Meta, output: str = "md", guard: Guard | None = None
-) -> str:
-    """Return the table of ``ggufspec compare``, in Markdown or for the terminal."""
-    lines = [
-        engines(before.engine, after.engine),
-        "",
-        tables.render(COMPARED.fill(ComparedItem.list(compared, guard)), output),
-        "",
-        f"before: {compared.before}   after: {compared.after}",
-        *(f"  {name}: {a} → {b}" for name, (a, b) in compared.differences.items()),
-        *(f"  in one of them only: {arm}" for arm in compared.unmatched),
-        *basis(compared),
-        *(_guard(guard) if guard else ()),
-        *(
-            f"warning {name}: {bench}: {advice}"
+def page(compared: BenchComparison, engine: str = "", guard: Guard | None = None) -> tables.Page:
+    """Return what ``ggufspec compare`` prints; ``engine`` is what ``engines`` says of both benches."""
+    return tables.Page(
+        found=(*basis(compared), *(_guard(guard) if guard else ())),
+        engine=engine,
+        table=COMPARED.fill(ComparedItem.list(compared, guard)),
+        notes=(
+            f"before: {compared.before}   after: {compared.after}",
+            *(f"  {name}: {a} → {b}" for name, (a, b) in compared.differences.items()),
+            *(f"  in one of them only: {arm}" for arm in compared.unmatched),
+        ),
+        warnings={
+            f"{name}: {bench}": advice
             for bench, warnings in compared.warnings.items()
             for name, advice in warnings.items()
-        ),
-    ]
-    return "\n".join(lines) + "\n"
+        },
+    )
 
 
 def basis(compared: BenchComparison) -> tuple[str, ...]:
@@ -88,7 +82,7 @@ def _guard(guard: Guard) -> Iterator[str]:
 
 def engines(before: str, after: str) -> str:
     """Return the line above the table that names the engines."""
-    return engine(before) if before == after else f"Engines: {before} before, {after} after."
+    return figures.engine(before) if before == after else f"Engines: {before} before, {after} after."
 
 
 _WHAT = {
@@ -157,22 +151,17 @@ class TrialRow(BisectionRow):
 
 
 _TRIALS = TableLayout(
-    row=TrialRow,
-    names=("trial", "from_name", "to_name", "change", "repeats", "middle_is"),
-    labels=("trial",),
+    row=TrialRow, names=("trial", "from_name", "to_name", "change", "repeats", "middle_is"), labels=("trial",)
 )
 
 
-def bisection(bisected: Bisection, verdict: Verdict, output: str = "md") -> str:
-    """Return the verdict and the table of a bisection, in Markdown or for the terminal."""
-    lines = (
-        conclusion(bisected, verdict),
-        "",
-        tables.render(_TRIALS.fill(list_trials(bisected, verdict)), output),
-        "",
-        *_notes(bisected, verdict),
+def bisection(bisected: Bisection, verdict: Verdict) -> tables.Page:
+    """Return the verdict and the table of a bisection."""
+    return tables.Page(
+        found=(conclusion(bisected, verdict),),
+        table=_TRIALS.fill(list_trials(bisected, verdict)),
+        notes=tuple(_notes(bisected, verdict)),
     )
-    return "\n".join(lines) + "\n"
 
 
 def _from_to(bisected: Bisection, difference: VersionDifference) -> str:

@@ -10,6 +10,7 @@ from ggufspec.analysis import LOOKS, CellSource, CrossoverCell, CrossoverMap, re
 from ggufspec.domain import SpeedVerdict
 from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.harmless import to_json
+from ggufspec.report.columns import FilledTable
 from ggufspec.report.schemas import outputs
 from ggufspec.report.text import tables
 from ggufspec.results import ResultSet
@@ -26,32 +27,26 @@ def text(crossover: CrossoverMap, warnings: Mapping[str, str], output: str = "md
         warnings: names of warnings about the measurement, with advice.
         output: ``md``, or ``table`` for the terminal, where the policy comes first.
     """
-    answer = (policy(crossover), *limits(crossover), "")
-    grid = (_grid(crossover, output), "", *_legend(crossover), "")
-    lines = [
-        *((*answer, *grid) if output == tables.TERMINAL else (*grid, *answer)),
-        *basis(crossover),
-        *(f"warning {name}: {advice}" for name, advice in warnings.items()),
-    ]
-    return "\n".join(lines) + "\n"
+    rows = (
+        (
+            str(users),
+            *(describe_cell(crossover.by_point[TrafficPoint(users, depth)]) for depth in crossover.depths),
+        )
+        for users in crossover.users
+    )
+    heads = ("users", *(f"depth {depth:,}" for depth in crossover.depths))
+    return tables.Page(
+        found=(policy(crossover), *limits(crossover)),
+        table=FilledTable.of_texts(heads, rows),
+        notes=(*_legend(crossover), *basis(crossover)),
+        warnings=warnings,
+    ).text(output)
 
 
 def as_json(crossover: CrossoverMap, results: ResultSet) -> str:
     """Return the map as one JSON object, see ``schemas.outputs.CrossoverReport``."""
     facts = {"map": crossover, "policy": policy(crossover), "warnings": review.warnings(results)}
     return to_json(outputs.CrossoverReport.to_json(facts), indent=2) + "\n"
-
-
-def _grid(crossover: CrossoverMap, output: str) -> str:
-    headings = ["users", *(f"depth {depth:,}" for depth in crossover.depths)]
-    rows = [
-        [
-            f"{users}",
-            *(describe_cell(crossover.by_point[TrafficPoint(users, depth)]) for depth in crossover.depths),
-        ]
-        for users in crossover.users
-    ]
-    return tables.grid(headings, rows, output, labels=("users",))
 
 
 def describe_cell(cell: CrossoverCell) -> str:

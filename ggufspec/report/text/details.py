@@ -317,4 +317,4 @@ def checks(results: ResultSet, output: str = "md") -> str:
 def _page(results: ResultSet, table: FilledTable, output: str, *notes: str) -> str:
     if not table.rows:
         return "There is no speed-up to examine, as no arm drafts beside its target alone.\n"
-    return "\n".join((engine(results.meta.engine), "", tables.render(table, output), "", *notes, ""))
+    return tables.Page(engine=engine(results.meta.engine), table=table, notes=notes).text(output)

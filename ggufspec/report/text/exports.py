@@ -95,7 +95,7 @@ def _compose(command: ServerCommand) -> str:
         "image": f"${{LLAMA_IMAGE:-{image}}}",
         "command": [*map(_compose_word, words), "--host", _ANYWHERE, "--port", port],
         "ports": [
-            {"host_ip": command.value("--host") or "127.0.0.1", "published": port, "target": int(port)},
+            {"host_ip": command.value("--host") or "127.0.0.1", "published": port, "target": int(port)}
         ],
         "volumes": [
             {

@@ -1,19 +1,20 @@
-"""Benches for people: a table of at most ten columns, what its numbers rest on, warnings; and their list."""
+"""Benches for people, measured or growing: a table, what its numbers rest on, warnings; and their list."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ggufspec import units
 from ggufspec.analysis import Arm, ListedBench, arms, review
-from ggufspec.domain import LoadedModel, Role, Status
-from ggufspec.report.columns import TableLayout
+from ggufspec.domain import LoadedModel, Role, RunSpec, Status
+from ggufspec.harmless import one_line
+from ggufspec.report.columns import FilledTable, TableLayout
 from ggufspec.report.rows.benches import BLANK_IS_DEFAULT, MANNER, ArmRow, MachineRow
 from ggufspec.report.rows.listing import ListedBenchRow, LocalModelRow, LocalPairRow
 from ggufspec.report.text import judgements, tables
-from ggufspec.report.text.figures import engine, extent, llama_cpp
+from ggufspec.report.text.figures import engine, extent, factor, llama_cpp
 from ggufspec.report.text.verdict import audit_line, verdicts
 from ggufspec.results import ResultSet
 
@@ -30,19 +31,13 @@ _USERS = TableLayout(
 _VIEW = "This is the client's view: token counts are the server's, and times are the client's."
 
 
-def describe_users(groups: Sequence[Arm], output: str) -> Iterator[str]:
-    """Yield the lines about several users; none for a bench without traffic.
-
-    Args:
-        groups: the arms of a bench.
-        output: ``md``, or ``table`` for the terminal.
-    """
+def describe_users(groups: Sequence[Arm]) -> Iterator[str | FilledTable]:
+    """Yield the table of several users, and what it means; nothing for a bench without traffic."""
     served = [arm for arm in groups if arm.spec.traffic is not None and arm.traffic is not None]
     if not served:
         return
     is_deep = any(arm.spec.traffic and arm.spec.traffic.depth for arm in served)
-    yield tables.render((_USERS if is_deep else _USERS.without("depth")).fill(served), output)
-    yield ""
+    yield (_USERS if is_deep else _USERS.without("depth")).fill(served)
     yield from _explain(groups)
 
 
@@ -215,29 +210,27 @@ def overview(results: ResultSet, output: str = "md", *, is_stored: bool = True) 
         output: ``md``, or ``table`` for the terminal, where the verdict comes first.
         is_stored: whether the store has it, so that its id is enough to show it again.
     """
+    return page(results, is_stored=is_stored).text(output)
+
+
+def page(results: ResultSet, *, is_stored: bool = True) -> tables.Page:
+    """Return what ``overview`` prints."""
     groups = arms.group(results)
     if not groups:
-        return "Nothing was measured.\n"
-    table, n_hidden = arm_table(groups, output)
-    verdict = (*verdicts(groups), "") if output == tables.TERMINAL else ()
-    leading = judgements.leading_arm(groups)
+        return tables.Page(found=("Nothing was measured.",))
+    table, leading = ARMS.fill(list_arms(groups)), judgements.leading_arm(groups)
     name = results.meta.id if is_stored else str(results.folder)
-    lines = (
-        *verdict,
-        engine(results.meta.engine),
-        "",
-        table,
-        "",
-        *judgements.deciding(results, None if leading is None else leading.judgement),
-        *judgements.depends_on_text(leading),
-        *note(n_hidden, name, "arm"),
-        *describe_users(groups, output),
-        *_basis(results, groups, name),
-        *(f"warning {name}: {advice}" for name, advice in review.warnings(results, groups).items()),
-        "",
+    return tables.Page(
+        found=(
+            *verdicts(groups),
+            *judgements.deciding(results, None if leading is None else leading.judgement),
+            *judgements.depends_on_text(leading),
+        ),
+        engine=engine(results.meta.engine),
+        table=table,
+        notes=(*note(table.n_left_out, name, "arm"), *describe_users(groups), *_basis(results, groups, name)),
+        warnings=review.warnings(results, groups),
     )
-    text = "\n".join(lines)
-    return tables.fit_terminal(text, sys.stdout) if output == tables.TERMINAL else text
 
 
 def _basis(results: ResultSet, groups: Sequence[Arm], name: str) -> Iterator[str]:
@@ -378,3 +371,105 @@ def _join(phrases: Iterable[str | None]) -> str:
     distinct = list(dict.fromkeys(filter(None, phrases)))
     others = len(distinct) - _MOST_PHRASES
     return " or ".join(distinct[:_MOST_PHRASES]) + (f" or {others} others" if others > 0 else "")
+
+
+_MOST_NAMED = 3  # arms in one line
+_LINES_BELOW = 2  # an empty one, and the state
+_SOON_S = 60.0
+_GROWING = ARMS.without(
+    *("layers", "method_shares", "mean_accepted_length", "gpu_j_per_token", "cpu_j_per_token"),
+    *("texts", "status"),
+)
+"""Without what does not change, or comes with the last run only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a bench is.
+
+    Attributes:
+        n_done: counted runs, failed ones included.
+        n_planned: how many there will be.
+        is_most: whether there may be fewer.
+        left_s: the expected seconds to the end; None if they are not known.
+        running: what is being measured; None between runs.
+    """
+
+    n_done: int
+    n_planned: int
+    is_most: bool = False
+    left_s: float | None = None
+    running: RunSpec | None = None
+
+
+def describe_count(results: ResultSet) -> str:
+    """Return the number of runs: ``3 of 24 runs``; ``3 runs`` where the plan is not recorded."""
+    planned = results.meta.planned_runs
+    return f"{len(results.current)}{'' if planned is None else f' of {planned}'} runs"
+
+
+def growing_table(groups: Sequence[Arm], progress: Progress, *, height: int) -> str:
+    """Return the table of the arms so far, with the state below, for a terminal.
+
+    Args:
+        groups: the arms, none before the first run.
+        progress: how far the bench is.
+        height: lines of the terminal. Of a long table, the arms that are compared with what runs are shown.
+    """
+    shown = groups
+    room = max(1, height - _LINES_BELOW - 1)
+    if len(groups) + _LINES_BELOW > room and progress.running is not None:
+        baseline = progress.running.baseline
+        shown = [arm for arm in groups if arm.spec.baseline == baseline] or groups
+    lines = _arm_table(shown).split("\n") if shown else []
+    if len(lines) + _LINES_BELOW > room:
+        lines = [*lines[: room - _LINES_BELOW - 1], "…"]
+    return "\n".join((*lines, *([""] if lines else []), describe_state(progress)))
+
+
+def _arm_table(groups: Sequence[Arm]) -> str:
+    models = {arm.models for arm in groups if arm.role is Role.DRAFTING}
+    layout = _GROWING if len(models) > 1 else _GROWING.without("models")
+    return tables.render(layout.fill(list_arms(groups)), tables.TERMINAL)
+
+
+def growing_line(groups: Sequence[Arm], progress: Progress) -> str:
+    """Return the state of a bench as one line, with the speed-ups so far, the largest first."""
+    ranked = sorted(
+        (arm for arm in groups if arm.gain is not None),
+        key=lambda arm: -(arm.gain.ratio.value if arm.gain else 0.0),
+    )
+    more = [f"{len(ranked) - _MOST_NAMED} more"] if len(ranked) > _MOST_NAMED else []
+    speedups = ", ".join((*map(_describe_gain, ranked[:_MOST_NAMED]), *more))
+    return "; ".join(filter(None, (describe_state(progress), speedups)))
+
+
+def describe_state(progress: Progress) -> str:
+    """Return how many runs are done, the time left, and what is being measured."""
+    return ", ".join(_state(progress))
+
+
+def _state(progress: Progress) -> Iterator[str]:
+    bound_word = "of at most" if progress.is_most else "of"
+    yield f"{progress.n_done:,} {bound_word} {units.counted(progress.n_planned, 'run')}"
+    if progress.left_s is not None and progress.n_done < progress.n_planned:
+        bound = "at most" if progress.is_most else "about"
+        left_s = progress.left_s  # without fractions of a second
+        left = f"{max(1, round(left_s))} s" if left_s < _SOON_S else units.format_duration(left_s)
+        yield f"{bound} {left} left"
+    if progress.running is not None:
+        yield f"running {describe_run(progress.running)}"
+
+
+def describe_run(spec: RunSpec) -> str:
+    """Return what a run measures: ``drafting with draft-model γ=3 on the prompt code1``."""
+    drafting = spec.drafting
+    role = spec.role.value if spec.role is not Role.TARGET else "target alone"
+    what = role if drafting is None else f"{role} with {drafting.chain} γ={drafting.n_max}"
+    return one_line(f"{what} on the prompt {spec.prompt.id}")
+
+
+def _describe_gain(arm: Arm) -> str:
+    drafting, gain = arm.spec.drafts_by, arm.gain
+    assert gain is not None
+    return f"{drafting.chain} γ={drafting.n_max}: {factor(gain.ratio)}"

@@ -26,8 +26,8 @@ from ggufspec.forecast.whatif import (
 )
 from ggufspec.llama.command import flags
 from ggufspec.measure import Blocks, RunPlan, refuse_endless, runplan, sizes
-from ggufspec.modelfiles.memory import MemoryPlan, ModelMemory
-from ggufspec.report.columns import TableLayout
+from ggufspec.modelfiles.memory import MemoryPlan
+from ggufspec.report.columns import FilledTable, TableLayout
 from ggufspec.report.rows.plans import (
     DeviceRow,
     ForecastRow,
@@ -56,9 +56,7 @@ _SERVED = TableLayout(
 def of_server(served: ServedForecast, output: str = "md") -> str:
     """Return a table over γ for a server that runs, and what another draft size would give."""
     layout = _SERVED if served.has_baseline else _SERVED.without("speedup")
-    table, verdict = tables.render(layout.fill(served.forecasts), output), _better(served)
-    first, second = (verdict, table) if output == tables.TERMINAL else (table, verdict)
-    return f"{first}\n\n{second}\n"
+    return tables.Page(found=(_better(served),), table=layout.fill(served.forecasts)).text(output)
 
 
 def _better(served: ServedForecast) -> str:
@@ -99,24 +97,21 @@ def surface(answer: WhatIf, output: str = "md") -> str:
     if len(acceptances) == 1:
         items = ({"projection": outlook, "costs": answer.costs} for outlook in outlooks)
         layout = _OUTLOOKS.without("places") if outlooks[0].places is None else _OUTLOOKS
-        table, verdict = tables.render(layout.fill(items), output), _best(outlooks, answer.costs)
+        table, best = layout.fill(items), _best(outlooks, answer.costs)
     else:
-        table, verdict = _over_both(outlooks, acceptances, output), _best_each(outlooks, acceptances)
-    verdict = f"{verdict}\n{_reading(acceptances[0])}"
+        table, best = _over_both(outlooks, acceptances), _best_each(outlooks, acceptances)
+    found = [best, _reading(acceptances[0])]
     if outlooks[0].users > 1:
-        verdict += (
-            f"\nTokens/s are of all {outlooks[0].users} users together, beside as many of the target alone."
-        )
+        users = outlooks[0].users
+        found.append(f"Tokens/s are of all {users} users together, beside as many of the target alone.")
     if answer.costs is CostSource.HEADERS:
-        verdict += (
-            "\nForecast from headers and peak rates, not measured: nine of ten such figures are within the "
-            "ranges."
-        )
-    first, second = (verdict, table) if output == tables.TERMINAL else (table, verdict)
-    return f"{first}\n\n{second}\n{_patterns([found.places for found in outlooks if found.places])}"
+        basis = "Forecast from headers and peak rates, not measured"
+        found.append(f"{basis}: nine of ten such figures are within the ranges.")
+    text = tables.Page(found=found, table=table).text(output)
+    return text + _patterns([found.places for found in outlooks if found.places])
 
 
-def _over_both(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Acceptance], output: str) -> str:
+def _over_both(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Acceptance]) -> FilledTable:
     rows = []
     is_rate, places = isinstance(acceptances[0], AcceptanceRate), outlooks[0].places
     for size in dict.fromkeys(outlook.n_max for outlook in outlooks):
@@ -132,8 +127,8 @@ def _over_both(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Accep
                 *((row[0].places.words,) if row[0].places else ()),
             ]
         )
-    header = ["speed-up at γ", *map(_name, acceptances), "break-even", *(("places",) if places else ())]
-    return tables.grid(header, rows, output)
+    heads = ["speed-up at γ", *map(_name, acceptances), "break-even", *(("places",) if places else ())]
+    return FilledTable.of_texts(heads, rows)
 
 
 def _best(outlooks: Sequence[WhatIfProjection], source: CostSource) -> str:
@@ -207,9 +202,9 @@ def sweep_plan(suite: RunPlan, output: str, engine: str) -> str | bytes:
     for_people = output in tables.FOR_PEOPLE
     if for_people and arms.total() > _MOST_READ and isinstance(suite.blocks, Blocks):
         summary = _summary(suite, runplan.total(suite, experience))
-        axes = [[name, f"{count:,}"] for name, count in sizes(suite.blocks.sweep).items()]
-        table = tables.grid(("axis", "values"), axes, output)
-        return f"{figures.engine(engine)}\n\n{table}\n\n{summary}"
+        axes = ((name, f"{count:,}") for name, count in sizes(suite.blocks.sweep).items())
+        table = FilledTable.of_texts(("axis", "values"), axes)
+        return tables.Page(engine=figures.engine(engine), table=table, notes=summary).text(output)
     if arms.total() > _MOST_ROWS:
         raise GgufspecError(
             f"{arms.total():,} arms are more than {_MOST_ROWS:,}, the most rows that a plan has",
@@ -221,11 +216,11 @@ def sweep_plan(suite: RunPlan, output: str, engine: str) -> str | bytes:
     frame = frames.planned_arms(expected, runs=len(suite.prompts) * suite.repeats)
     if not for_people:
         return formats.render(frame, output, title="cells")
-    table = formats.for_people(frame, output)
-    return f"{figures.engine(engine)}\n\n{table}\n{_summary(suite, sum(expected.values()))}"
+    lines = (figures.engine(engine), "", formats.for_people(frame, output))
+    return "\n".join((*lines, *_summary(suite, sum(expected.values())), ""))
 
 
-def _summary(suite: RunPlan, seconds: float) -> str:
+def _summary(suite: RunPlan, seconds: float) -> list[str]:
     """Return how many arms and runs there are, the expected time, and why it is too much to measure."""
     arms, runs = units.counted(suite.n_arms.total(), "arm"), units.counted(suite.n_runs, "run")
     baselines = units.counted(len(suite.blocks), "baseline")
@@ -235,7 +230,7 @@ def _summary(suite: RunPlan, seconds: float) -> str:
         refuse_endless(suite)
     except GgufspecError as error:
         lines.append(f"This cannot be measured: {error.message}; {error.hint}.")
-    return "".join(f"{line}\n" for line in lines)
+    return lines
 
 
 def memory_plan(planned: Planned, output: str) -> str:
@@ -269,13 +264,10 @@ def _devices(plan: MemoryPlan) -> Iterator[Mapping[str, object]]:
     """Yield the memory of each model on each device; each of several GPUs has its own."""
     for name, model in (("target", plan.target), ("drafter", plan.draft)):
         if model is not None:
-            for device, footprint in {**_gpus(model), "the host": model.host}.items():
+            gpus = {f"GPU {number}": footprint for number, footprint in enumerate(model.gpus)}
+            if len(gpus) <= 1:
+                gpus = {"the GPU": model.gpu}
+            for device, footprint in {**gpus, "the host": model.host}.items():
                 yield {"name": f"{name} on {device}", "footprint": footprint}
     if plan.projector.total:
         yield {"name": "projector on the GPU", "footprint": plan.projector}
-
-
-def _gpus(model: ModelMemory) -> dict[str, object]:
-    if len(model.gpus) <= 1:
-        return {"the GPU": model.gpu}
-    return {f"GPU {number}": footprint for number, footprint in enumerate(model.gpus)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from ggufspec import units
 from ggufspec.domain import Build, FileUse, Machine, MachineDetails
@@ -112,16 +113,10 @@ def table(installs: Sequence[Install], output: str, skipped: Sequence[Skipped] =
         output: ``text`` or ``json``.
         skipped: builds that cannot be used.
     """
+    rows = [*map(_row, installs), *map(_skipped_row, skipped)]
     if output == "json":
-        rows = [*map(_row, installs), *map(_skipped_row, skipped)]
         return json.dumps(rows, indent=2) + "\n"
-    blocks = [*map(_lines, installs), *map(_skipped_lines, skipped)]
-    return "".join(f"{line}\n" for block in blocks for line in block)
-
-
-def _abilities(install: Install) -> list[str]:
-    """Return what an install's programs do; ``rpc`` where models can be spread over workers elsewhere."""
-    return [*(program.value for program in install.programs), *(["rpc"] if install.has_rpc else [])]
+    return "".join(f"{line}\n" for row in rows for line in _lines(row))
 
 
 def _row(install: Install) -> dict[str, object]:
@@ -130,7 +125,8 @@ def _row(install: Install) -> dict[str, object]:
         "version": install.version,
         "commit": install.commit,
         "backend": install.backend,
-        "can": _abilities(install),
+        # rpc: models can be spread over workers elsewhere
+        "can": [*(program.value for program in install.programs), *(["rpc"] if install.has_rpc else [])],
         "gpus": list(install.devices),
         "library": None if install.library is None else str(install.library),
         "cmake": list(install.added),
@@ -157,24 +153,13 @@ def _skipped_row(build: Skipped) -> dict[str, object]:
     }
 
 
-def _lines(install: Install) -> list[str]:
-    version, backend = releases.identify(install.describe()), install.backend or "unknown backend"
-    abilities = ", ".join(_abilities(install))
-    details = [
-        f"can: {abilities}" if abilities else "the library alone: --engine inprocess",
-        *install.devices,
-        " ".join(("cmake:", *(f"-D{definition}" for definition in install.added))) if install.added else None,
-    ]
-    return [
-        f"{version}  {backend}  ({install.origin})  {install.root}",
-        *(f"    {line}" for line in (*details, install.note) if line),
-    ]
-
-
-def _skipped_lines(build: Skipped) -> list[str]:
-    version = build.built.version if build.built else "unknown version"
-    backend = build.built.backend if build.built else "unknown backend"
-    return [
-        f"{version}  {backend}  (not used)  {build.path}",
-        f"    {build.reason}: {build.remedy}",
-    ]
+def _lines(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the block of a row."""
+    build = Build(version=row["version"], commit=row["commit"], backend=row["backend"], path=row["path"])
+    place, backend = "not used" if row["skipped"] else row["found"], build.backend or "unknown backend"
+    yield f"{releases.identify(build)}  {backend}  ({place})  {build.path}"
+    can = f"can: {', '.join(row['can'])}" if row["can"] else "the library alone: --engine inprocess"
+    cmake = " ".join(("cmake:", *(f"-D{definition}" for definition in row["cmake"]))) if row["cmake"] else ""
+    reason = f"{row['skipped']}: {row['note']}"
+    details = (reason,) if row["skipped"] else (can, *row["gpus"], cmake, row["note"])
+    yield from (f"    {line}" for line in details if line)

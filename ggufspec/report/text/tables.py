@@ -7,8 +7,8 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
@@ -84,22 +84,56 @@ class _TextColumn:
         return _TextColumn(heading=self.heading if fits else _LONG_UNIT.sub("/\n", self.heading), cells=cells)
 
 
-def render(table: FilledTable, output: str = "md") -> str:
-    """Return a table as text; see ``grid``."""
-    return grid(
-        [column.head for column in table.columns],
-        [[cell.text for cell in row] for row in table.rows],
-        output,
-        labels=[column.head for column in table.columns if column.name in table.labels],
-    )
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What people read of a result, as text and in notebooks.
+
+    Attributes:
+        found: sentences, the verdict first. On a terminal they are above the table.
+        engine: the line above the table.
+        table: what they are about; none of a bench that measured nothing.
+        notes: what it rests on, and other tables; a note ``what:`` may have indented lines of code below it.
+        warnings: advice by name.
+        chosen: whether each row is what to run; in text these are marked by asterisks.
+    """
+
+    found: Sequence[str] = ()
+    engine: str = ""
+    table: FilledTable | None = None
+    notes: Sequence[str | FilledTable] = ()
+    warnings: Mapping[str, str] = field(default_factory=dict)
+    chosen: Sequence[bool] = ()
+
+    def text(self, output: str = "md") -> str:
+        """Return the page as text.
+
+        Args:
+            output: ``md``, or ``table`` for the terminal, which sentences and tables fit.
+        """
+        table: tuple[str, ...] = (self.engine, "") if self.engine else ()
+        table += (render(self.table, output, self.chosen), "") if self.table else ()
+        found = (*self.found, *([""] if self.found else []))
+        lines = (
+            *((*found, *table) if output == TERMINAL else (*table, *found)),
+            *(note if isinstance(note, str) else f"{render(note, output)}\n" for note in self.notes),
+            *(f"warning {name}: {advice}" for name, advice in self.warnings.items()),
+        )
+        text = "\n".join(lines).rstrip("\n") + "\n"
+        return fit_terminal(text, sys.stdout) if output == TERMINAL else text
+
+
+def render(table: FilledTable, output: str = "md", chosen: Sequence[bool] = ()) -> str:
+    """Return a table as text; see ``grid``. The first cell of each row that is ``chosen`` is in bold."""
+    rows = [[cell.text for cell in row] for row in table.rows]
+    for row, _ in ((row, is_chosen) for row, is_chosen in zip(rows, chosen, strict=False) if is_chosen):
+        row[0] = f"**{row[0]}**"
+    heads = [column.head for column in table.columns]
+    labels = [column.head for column in table.columns if column.name in table.labels]
+    return grid(heads, rows, output, labels=labels)
 
 
 def grid(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    output: str = "md",
-    *,
-    labels: Sequence[str] = (),
+    headings: Sequence[str], rows: Sequence[Sequence[str]], output: str = "md", *, labels: Sequence[str] = ()
 ) -> str:
     """Return rows of cells as a table, without a newline at its end; headings may repeat.
 
@@ -294,10 +328,7 @@ def _terminal(columns: Sequence[_TextColumn], width: int) -> str:
     )
     for column, whole, room in zip(shown, columns, widths, strict=True):
         drawn.add_column(
-            Text(column.heading),
-            justify="right" if whole.is_numeric else "left",
-            width=room,
-            overflow="fold",
+            Text(column.heading), justify="right" if whole.is_numeric else "left", width=room, overflow="fold"
         )
     for row in zip(*(column.cells for column in shown), strict=True):
         drawn.add_row(*map(Text, row))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
 
 from ggufspec import units
 from ggufspec.analysis import Arm, arms, review
@@ -26,16 +24,16 @@ from ggufspec.report.text import configuration, figures, judgements, tables
 from ggufspec.report.text.figures import engine
 from ggufspec.tuning import Prospect, Tuned, TuningForecast
 
-MEASURED = TableLayout(
+_MEASURED = TableLayout(
     row=FinalistRow,
     names=(
-        *("marked", "layers", "draft", *MANNER, "forecast_tps", "gen_tps", "accept_rate"),
+        *("models", "layers", "draft", *MANNER, "forecast_tps", "gen_tps", "accept_rate"),
         *("speedup", "verdict", "texts", "status"),
     ),
-    always=("marked",),
+    always=("models",),
     if_varied=MANNER[1:],  # p-min is shown even so
     first_left_out=("layers",),
-    labels=("marked", "draft", *MANNER),
+    labels=("models", "draft", *MANNER),
 )
 """What a tuning measured to confirm, with its forecast."""
 _FORECAST = TableLayout(
@@ -56,29 +54,28 @@ def text(tuned: Tuned, install: Install, bench: str, output: str = "md") -> str:
         bench: the command that measures the choice again.
         output: ``md``, or ``table`` for the terminal, where the verdict comes first.
     """
-    table = (
-        engine(tuned.results.meta.engine),
-        "",
-        tables.render(MEASURED.fill(list_confirmed(tuned)), output),
-        "",
-    )
-    commands = _commands(tuned, install, bench)
-    measuring = {name: line for name, line in commands.items() if name.startswith("ggufspec ")}
-    programs = {name: line for name, line in commands.items() if name not in measuring}
+    return page(tuned, _programs(tuned, install), _measuring(tuned, bench)).text(output)
+
+
+def page(tuned: Tuned, programs: Mapping[str, str], measuring: Mapping[str, str]) -> tables.Page:
+    """Return the result of a tuning, with the commands that run the choice, and those that measure it."""
+    finalists = [row for row in list_finalists(tuned) if row["stage"] == "confirmation"]
+    confirmed = [row for row in finalists if row["measured"].arm.role is not Role.DRAFTER]
     meanwhile = "" if tuned.overall.is_decided else " (the target alone, which is what is safe meanwhile)"
-    answer = (*verdict(tuned), *judgements.deciding(tuned.results, tuned.overall.judgement), "")
-    lines = [
-        *((*answer, *table) if output == tables.TERMINAL else (*table, *answer)),
-        *configuration.served(tuned.launch, tuned.serving),
-        *(f"{name}{meanwhile}:\n    {line}" for name, line in programs.items()),
-        *(f"{name}:\n    {line}" for name, line in measuring.items()),
-        f"as an entry of your own catalogue:\n{textwrap.indent(pair_entry(tuned), '    ').rstrip()}",
-        "",
-        *_basis(tuned),
-        *(f"warning {name}: {advice}" for name, advice in review.warnings(tuned.results).items()),
-    ]
-    shown = "\n".join(lines) + "\n"
-    return tables.fit_terminal(shown, sys.stdout) if output == tables.TERMINAL else shown
+    return tables.Page(
+        found=(*verdict(tuned), *judgements.deciding(tuned.results, tuned.overall.judgement)),
+        engine=engine(tuned.results.meta.engine),
+        table=_MEASURED.fill(confirmed),
+        chosen=[row["recommended"] for row in confirmed],
+        notes=(
+            *configuration.served(tuned.launch, tuned.serving),
+            *(f"{name}{meanwhile}:\n    {line}" for name, line in programs.items()),
+            *(f"{name}:\n    {line}" for name, line in measuring.items()),
+            f"as an entry of your own catalogue:\n{textwrap.indent(pair_entry(tuned), '    ')}",
+            *_basis(tuned),
+        ),
+        warnings=review.warnings(tuned.results),
+    )
 
 
 def as_json(tuned: Tuned, install: Install, bench: str) -> str:
@@ -86,7 +83,7 @@ def as_json(tuned: Tuned, install: Install, bench: str) -> str:
     facts = {
         "tuned": tuned,
         "verdict": " ".join(verdict(tuned)),
-        "commands": _commands(tuned, install, bench),
+        "commands": _programs(tuned, install) | _measuring(tuned, bench),
         "pair": pair_entry(tuned),
     }
     return to_json(outputs.TuneReport.to_json(facts), indent=2) + "\n"
@@ -94,7 +91,7 @@ def as_json(tuned: Tuned, install: Install, bench: str) -> str:
 
 def pair_entry(tuned: Tuned) -> str:
     """Return the chosen models as an entry for the user's catalogue of pairs."""
-    spec, choice = tuned.overall.arm.spec, tuned.overall
+    spec, choice = tuned.overall.spec, tuned.overall
     lines = [f"[pairs.{json.dumps(_name(spec))}]", f"target = {_model(spec.pair.target)}"]
     if spec.drafter is not None:
         lines.append(f"drafter = {_model(spec.drafter)}")
@@ -120,40 +117,37 @@ def _name_program(argv: Sequence[str]) -> str:
     return " ".join((PurePath(argv[0]).name, *command))
 
 
-def _commands(tuned: Tuned, install: Install, bench: str) -> dict[str, str]:
-    """Return the commands that run the choice, by program, and those that measure it again.
-
-    llama-server's command is there only if it was started by exactly that, and answered.
-    """
-    launch, program = tuned.launch, command_lines.run_command(tuned.overall.arm.spec, install)
-    argvs = [launch.argv] if launch is not None and launch.failure is None else []
-    argvs += [program] if program is not None else []
-    return {
-        **{_name_program(argv): shlex.join(argv) for argv in argvs},
-        "ggufspec bench": bench,
-        "ggufspec bench --tuned": f"ggufspec bench --tuned {shlex.quote(tuned.results.meta.id)}",
-    }
+def serving_command(tuned: Tuned) -> dict[str, str]:
+    """Return llama-server's command for the choice, only if it was started by exactly that, and answered."""
+    launch = tuned.launch
+    is_served = launch is not None and launch.failure is None
+    return {_name_program(launch.argv): shlex.join(launch.argv)} if launch and is_served else {}
 
 
-def list_confirmed(tuned: Tuned) -> list[Mapping[str, Any]]:
-    """Return the rows of ``MEASURED``: the arms that were confirmed, without the drafter alone."""
-    confirmed = (row for row in list_finalists(tuned) if row["stage"] == "confirmation")
-    return [row for row in confirmed if row["measured"].arm.role is not Role.DRAFTER]
+def _programs(tuned: Tuned, install: Install) -> dict[str, str]:
+    """Return the commands that run the choice, by program."""
+    argv = command_lines.run_command(tuned.overall.spec, install)
+    return serving_command(tuned) | ({} if argv is None else {_name_program(argv): shlex.join(argv)})
+
+
+def _measuring(tuned: Tuned, bench: str) -> dict[str, str]:
+    """Return the commands that measure the choice again."""
+    again = f"ggufspec bench --tuned {shlex.quote(tuned.results.meta.id)}"
+    return {"ggufspec bench": bench, "ggufspec bench --tuned": again}
 
 
 def verdict(tuned: Tuned) -> Iterator[str]:
     """Yield in sentences what to run, or why not to draft, and the choice by category."""
     overall = tuned.overall
-    yield configuration.verdict(overall.recommendation)
+    yield configuration.verdict(overall)
     if tuned.refusal is not None and not overall.drafts:
         yield from _why(tuned.refusal)
-    choices = {choice.category or "": choice.recommendation for choice in tuned.by_category}
-    policy = tuple(configuration.policy(overall.recommendation, choices, tuned.launch))
+    policy = tuple(configuration.policy(overall, tuned.by_category, tuned.launch))
     yield from policy
     if overall.candidate is not None and not policy:
         confirmed = (arm for arm in arms.group(tuned.results) if arm.role is Role.TARGET)
         alone = max(confirmed, key=lambda arm: arm.speed)
-        yield from judgements.depends_on_text(overall.candidate, alone)
+        yield from judgements.depends_on_text(tuned.confirmed(overall.candidate), alone)
     for spec, reason in tuned.passed_over:
         yield configuration.passed_over(spec, reason)
     yield from _drafters(tuned)
@@ -162,7 +156,7 @@ def verdict(tuned: Tuned) -> Iterator[str]:
 
 def _drafters(tuned: Tuned) -> Iterator[str]:
     """Yield what was found of each drafter that was tried and is not what the verdict is about."""
-    about = None if tuned.overall.candidate is None else tuned.overall.candidate.spec.drafter
+    about = None if tuned.overall.candidate is None else tuned.overall.candidate.drafter
     specs = (*(prospect.arm for prospect in tuned.outlook.prospects), *tuned.outlook.unknown)
     stages = ((tuned.results, "confirmation"), (tuned.selection.results, "selection"))
     measured = [(arm, stage) for results, stage in stages for arm in arms.group(results)]
@@ -196,7 +190,7 @@ def _found_of_drafter(measured: Sequence[tuple[Arm, str]], forecast: Sequence[Pr
 
 def _selected(tuned: Tuned) -> Iterator[str]:
     """Yield what is not told apart from the choice, what stands at the edge, and what cannot be chosen."""
-    selection, chosen = tuned.selection, tuned.overall.arm.spec
+    selection, chosen = tuned.selection, tuned.overall.spec
     is_alike = any(
         (chosen.drafting, chosen.drafter) == (spec.drafting, spec.drafter) for spec in selection.alike
     )
@@ -285,13 +279,12 @@ def table(outlook: TuningForecast, engine: str, output: str = "md") -> str:
     if not ranked:
         return "No configuration could be forecast.\n"
     fastest, hidden = ranked[:_MOST_ROWS], len(ranked) - _MOST_ROWS
-    filled = _FORECAST.fill({"prospect": prospect, "forecast": prospect.overall} for prospect in fastest)
     notes = list(_near_ties([prospect.overall for prospect in fastest]))
     if hidden > 0:
         slower = units.counted(hidden, "slower configuration")
         notes.append(f"{slower} not shown: -o csv has all, by category too.")
-    shown = tables.render(filled, output)
-    return f"{figures.engine(engine)}\n\n{shown}\n" + "".join(f"\n{note}\n" for note in notes)
+    filled = _FORECAST.fill({"prospect": prospect, "forecast": prospect.overall} for prospect in fastest)
+    return tables.Page(engine=figures.engine(engine), table=filled, notes=notes).text(output)
 
 
 def _near_ties(forecasts: Sequence[Forecast]) -> Iterator[str]:

@@ -272,10 +272,7 @@ def _bisect(
     trials: list[Trial] = []
     while True:
         step = choose_next(
-            len(bisection.versions),
-            trials,
-            bisection.skipped_places,
-            most_repeats=bisection.most_repeats,
+            len(bisection.versions), trials, bisection.skipped_places, most_repeats=bisection.most_repeats
         )
         if isinstance(step, Verdict):
             return step, bisection

@@ -18,13 +18,7 @@ from pathlib import Path
 
 from ggufspec.choices import Quantity
 from ggufspec.errors import InconclusiveError, SourceError
-from ggufspec.llama.source import (
-    BUILDS_PACKAGE,
-    LEGACY,
-    builds_between,
-    commits_between,
-    releases_between,
-)
+from ggufspec.llama.source import BUILDS_PACKAGE, LEGACY, builds_between, commits_between, releases_between
 from ggufspec.stats import ERROR, schedule_looks, t_quantile
 
 _COMMIT_DIGITS = 12
