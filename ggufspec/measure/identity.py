@@ -17,7 +17,7 @@ from ggufspec import digests
 from ggufspec.domain import FileIdentity, FileUse, ModelFile, Program, Prompt, RunSpec
 from ggufspec.engines import ENGINES
 from ggufspec.errors import ModelFileError, ResultsError
-from ggufspec.llama.install import Install, files as llama_files, releases
+from ggufspec.llama.install import Install, releases
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import gguf
 
@@ -64,8 +64,8 @@ def of_llama(install: Install, engine: str) -> tuple[FileIdentity, ...]:
     """
     program = ENGINES[engine]
     wanted = {"inprocess": (), "server": (program,)}.get(engine, (Program.PLAIN, program))
-    programs = llama_files.programs(install, wanted)
-    libraries = llama_files.libraries(install, programs)
+    programs = install.program_files(wanted)
+    libraries = install.library_files(programs)
     return (
         *(_identity(path, FileUse.PROGRAM) for path in programs),
         *(_identity(path, FileUse.LIBRARY) for path in libraries),

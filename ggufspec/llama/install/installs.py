@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,7 +15,7 @@ from ggufspec import machine, paths
 from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import options, packages, releases, store
-from ggufspec.llama.install.environment import capture_program, loaded_libraries
+from ggufspec.llama.install.environment import capture_program, is_of_llama, loaded_libraries
 from ggufspec.llama.install.library import find_library
 from ggufspec.llama.install.options import ListedFlags, parse_help
 from ggufspec.llama.install.packages import Package
@@ -54,6 +54,8 @@ _PROGRAMS_HINT = "name the folder with llama-completion and llama-speculative (o
 _SUBFOLDERS = (".", "bin", "build/bin")
 _COMPILER = re.compile(r"^built with (.+)$", re.MULTILINE)
 _CHAT_CLIENT = "--show-timings"  # only the llama-cli that became a chat client (b7348) has it
+_LIBRARY = re.compile(r".+\.(?:so|dylib)(?:\.[\d.]+)?")
+_PLUGINS = "ggml/*/libggml-*.so"  # as Debian has them
 IK = "ik_llama.cpp"
 """The fork of that name. It counts its own commits, so its build numbers say nothing of llama.cpp's rules."""
 _FLAG_OF_IK = "--mla-use"  # of every program with the fork's parser, from February 2025 on
@@ -139,6 +141,26 @@ class Install:
             compiler=self.compiler,
             flags=self.flags,
         )
+
+    def program_files(self, wanted: Iterable[Program]) -> tuple[Path, ...]:
+        """Return the files of those wanted programs that are here, and of the tokenizer program."""
+        executables = [*(self.programs.get(program) for program in wanted), self.tokenizer]
+        return tuple(dict.fromkeys(program.path.resolve() for program in executables if program is not None))
+
+    def library_files(self, programs: Iterable[Path]) -> tuple[Path, ...]:
+        """Return the libraries of llama.cpp that programs load, and those beside them.
+
+        Those beside them include backends, which a program chooses by the processor when it runs.
+        """
+        folders = {program.parent for program in programs} | {self.root.resolve()}
+        loaded = frozenset[Path]().union(*map(loaded_libraries, programs))
+        found = [path for folder in folders for path in _libraries_in(folder)]
+        elsewhere = {library.parent for library in loaded} | {folder.parent / "lib" for folder in folders}
+        if self.library is not None:
+            elsewhere.add(self.library.resolve())
+        found += [path for folder in elsewhere for path in _libraries_in(folder) if is_of_llama(path)]
+        found += [path for folder in elsewhere for path in folder.glob(_PLUGINS)]
+        return tuple(sorted({path.resolve() for path in found}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -453,3 +475,8 @@ def _find_on_path(name: str) -> Path | None:
     if where is None and installed is not None:
         where = shutil.which(name, path=str(installed))
     return None if where is None else Path(where)
+
+
+def _libraries_in(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from (path for path in folder.iterdir() if _LIBRARY.fullmatch(path.name) and path.is_file())
