@@ -10,6 +10,7 @@ from ggufspec.machine.hardware import (
     read_bandwidth,
     snapshot,
     usable_cores,
+    usable_threads,
 )
 from ggufspec.machine.nvml import SLOWDOWNS, Gpu, nvidia_smi
 from ggufspec.machine.sampling import LoadWatch, Watch, busy_cores

@@ -168,8 +168,13 @@ def usable_cores() -> int:
 
     Hyper-threads are not counted: with llama.cpp's spinning barriers they slow a run down.
     """
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = usable_threads()
     return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
+
+
+def usable_threads() -> int:
+    """Return how many hardware threads this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _apple_name() -> str | None:

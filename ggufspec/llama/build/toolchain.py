@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggufspec import paths, proc
+from ggufspec import machine, proc
 from ggufspec.choices import Backend
 from ggufspec.errors import BuildError
 from ggufspec.llama import cuda
@@ -157,9 +157,7 @@ def cuda_architectures(text: str | None = None) -> tuple[str, ...]:
 
 def default_jobs() -> int:
     """Return the number of parallel compilers: one per usable core and free GiB of memory."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    free = re.search(r"^MemAvailable:\s+(\d+) kB", paths.text_of(Path("/proc/meminfo")), re.MULTILINE)
-    return max(1, min(cores, int(free[1]) * 1024 // _BYTES_PER_JOB if free else cores))
+    return max(1, min(machine.usable_threads(), machine.memory().free_bytes // _BYTES_PER_JOB))
 
 
 def compiler_cache() -> Path | None:
