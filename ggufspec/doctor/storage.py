@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 import filelock
@@ -141,21 +142,10 @@ def _sources() -> Iterator[StoredItem]:
         yield StoredItem(kind=StorageKind.SOURCES, label=archive.name, places=(archive.parent, hashed))
 
 
-def _cuda() -> Iterator[StoredItem]:
-    for folder in _visible(root(StorageKind.CUDA)):
-        yield _item(StorageKind.CUDA, folder, note="CUDA compiler and libraries")
-
-
 def _models() -> Iterator[StoredItem]:
     for cached in hub.cached_repos(hub.Access()):
         note = "unfinished download" if cached.is_unfinished else ""
         yield StoredItem(kind=StorageKind.MODELS, label=cached.repo, places=(cached.folder,), note=note)
-
-
-def _digests() -> Iterator[StoredItem]:
-    for pattern in ("digests.sqlite*", "verified.json*"):
-        for file in sorted(paths.cache_dir().glob(pattern)):
-            yield _item(StorageKind.DIGESTS, file, note="checksums of files")
 
 
 def _other() -> Iterator[StoredItem]:
@@ -179,26 +169,27 @@ def _other() -> Iterator[StoredItem]:
         yield _item(StorageKind.OTHER, file, note="lets programs write their logs to the end")
 
 
-def _profiles() -> Iterator[StoredItem]:
-    for file in sorted(root(StorageKind.PROFILES).glob("*.json")):
-        yield _item(StorageKind.PROFILES, file, note="measured costs for forecasts")
+_PATTERNS: Mapping[StorageKind, tuple[str, str]] = {
+    StorageKind.CUDA: ("[!.]*", "CUDA compiler and libraries"),
+    StorageKind.DIGESTS: ("digests.sqlite*", "checksums of files"),
+    StorageKind.PROFILES: ("*.json", "measured costs for forecasts"),
+    StorageKind.RESULTS: ("[!.]*/", ""),
+}
+"""What is an item in the folder of a kind, and the note on it."""
 
 
-def _results() -> Iterator[StoredItem]:
-    for folder in _visible(paths.runs_dir()):
-        if folder.is_dir():
-            yield _item(StorageKind.RESULTS, folder)
+def _matching(kind: StorageKind) -> Iterator[StoredItem]:
+    pattern, note = _PATTERNS[kind]
+    for path in sorted(root(kind).glob(pattern)):
+        yield _item(kind, path, note=note)
 
 
 _LISTS: Mapping[StorageKind, Callable[[], Iterator[StoredItem]]] = {
     StorageKind.BUILDS: _builds,
     StorageKind.SOURCES: _sources,
-    StorageKind.CUDA: _cuda,
     StorageKind.MODELS: _models,
-    StorageKind.DIGESTS: _digests,
     StorageKind.OTHER: _other,
-    StorageKind.PROFILES: _profiles,
-    StorageKind.RESULTS: _results,
+    **{kind: partial(_matching, kind) for kind in _PATTERNS},
 }
 
 

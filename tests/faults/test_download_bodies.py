@@ -162,7 +162,7 @@ HEADER = ModelFile(repo="me/T-GGUF", filename="t-Q4_K_M.gguf")
 def test_a_part_that_is_not_described_is_refused(hub: Hub, stated: str) -> None:
     hub.faults = [Fault(where="file=t-Q4", content_range=stated)]
     with pytest.raises(CorruptDownloadError, match="does not state which part of me/T-GGUF/t-Q4_K_M"):
-        hub_package.open_headers(HEADER)[0]
+        hub_package.open_headers(HEADER, hub_package.Access())
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_part_that_is_not_described_is_refused(hub: Hub, stated: str) -> None:
 )
 def test_a_file_of_unstated_size_is_as_large_as_it_is_listed(hub: Hub, fault: Fault) -> None:
     hub.faults = [fault]
-    source = hub_package.open_headers(HEADER)[0]
+    [source] = hub_package.open_headers(HEADER, hub_package.Access()).values()
     assert source.size == len(BODY)
     assert source.read(0, 100) == BODY[:100]
     code, _, err = run("check", "me/T-GGUF:Q4_K_M", "me/D-GGUF")
@@ -201,7 +201,7 @@ def test_a_size_that_nobody_states_is_one_line(hub: Hub) -> None:
 
 
 def test_a_file_that_changes_between_two_reads_is_refused(hub: Hub) -> None:
-    source = hub_package.open_headers(HEADER)[0]
+    [source] = hub_package.open_headers(HEADER, hub_package.Access()).values()
     hub.faults = [Fault(where="file=t-Q4", content_range="{}/99999999")]
     with pytest.raises(CorruptDownloadError, match="it was changed meanwhile"):
         source.read(1 << 20, 100)

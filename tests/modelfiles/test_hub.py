@@ -199,7 +199,7 @@ def test_a_header_is_read_by_range(loopback: Hub) -> None:
 def test_a_header_beyond_the_first_range(loopback: Hub) -> None:
     body = hub_client.gguf(5 << 20)
     loopback.add("me/T-GGUF", {"t.gguf": body})
-    source = hub.open_headers(ModelFile(repo="me/T-GGUF", filename="t.gguf"))[0]
+    [source] = hub.open_headers(ModelFile(repo="me/T-GGUF", filename="t.gguf"), hub.Access()).values()
     for offset, n in ((0, 10), (1 << 20, 1 << 20), ((1 << 20) - 7, 20), (len(body) - 3, 100)):
         assert source.read(offset, n) == body[offset : offset + n]
     assert source.size == len(body)
@@ -209,7 +209,7 @@ def test_a_header_beyond_the_first_range(loopback: Hub) -> None:
 def test_a_server_without_ranges_gives_the_front_only(loopback: Hub) -> None:
     loopback.add("me/T-GGUF", {"t.gguf": hub_client.gguf(64 << 20)})
     loopback.faults = [Fault(where="file=t.gguf", times=9, no_ranges=True, rate=200e6)]
-    source = hub.open_headers(ModelFile(repo="me/T-GGUF", filename="t.gguf"))[0]
+    [source] = hub.open_headers(ModelFile(repo="me/T-GGUF", filename="t.gguf"), hub.Access()).values()
     assert source.size == len(hub_client.gguf(64 << 20))
     assert source.read(0, 4) == b"GGUF"
     with pytest.raises(errors.CorruptDownloadError, match="ignores the range in a request for me/T-GGUF/"):
@@ -222,7 +222,8 @@ def test_split_models_are_read_whole(loopback: Hub) -> None:
     loopback.add("me/S-GGUF", parts)
     model = hub.locate(parse("me/S-GGUF:Q8_0"), hub.Access())
     assert model.size_bytes == sum(len(body) for body in parts.values())
-    assert [source.size for source in hub.open_headers(model)] == [len(body) for body in parts.values()]
+    sources = hub.open_headers(model, hub.Access()).values()
+    assert [source.size for source in sources] == [len(body) for body in parts.values()]
 
 
 def test_resolve_says_what_is_missing(loopback: Hub) -> None:

@@ -178,20 +178,15 @@ def read_card(model: ModelFile, access: Access | None = None, *, pair: Pair | No
     path = _local_path(model, access)
     if path is not None:
         refuse_damage(replace(model, path=path), pair, read=False)
-    return parse_complete(_open(model, access))
+    return parse_complete(open_headers(model, access))
 
 
-def open_headers(model: ModelFile, access: Access | None = None) -> list[HeaderSource]:
-    """Open a model for ``gguf.parse_header``: one source for each of its parts.
+def open_headers(model: ModelFile, access: Access) -> dict[str, HeaderSource]:
+    """Open the files of a model, each for ``gguf.parse_header``, by their names in messages.
 
     Raises:
         GgufspecError: it is neither on this machine nor available on the Hub.
     """
-    return [*_open(model, access or Access()).values()]
-
-
-def _open(model: ModelFile, access: Access) -> dict[str, HeaderSource]:
-    """Open the files of a model, by their names in messages."""
     path = _local_path(model, access)
     if path is not None:
         return open_parts(path)
