@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,8 @@ from ggufspec.engines.reduced import split_options
 from ggufspec.errors import GgufspecError, NothingToReportError
 from ggufspec.llama.install import installs
 from ggufspec.options import BenchOptions
-from ggufspec.publishing.upstream import UpstreamFinding, UpstreamIssue
-from ggufspec.publishing.upstream.reproducing import Reproducer, reduce_options
+from ggufspec.publishing.upstream import UpstreamIssue
+from ggufspec.publishing.upstream.reproducing import reduce_options
 from ggufspec.results import ResultSet
 from tests.support import fake_builds, fakes, shell
 
@@ -29,7 +28,6 @@ PLAIN, DRAFTING = fakes.AT_ONCE["plain"], fakes.AT_ONCE["drafting"]
 ASSERTION = "x.cpp:7: GGML_ASSERT(n < 3) failed"
 CRASHES = f"echo '{ASSERTION}' >&2; kill -ABRT $$"
 WRITES_OTHER = fakes.answer(fakes.drafting_log(0.01)).replace("small", "huge") + "exit"
-IS_SLOW = fakes.answer(fakes.drafting_log(0.02)) + "exit"
 
 
 def _counting(drafted: int, accepted: int, rate: str, decode_s: float = 0.01) -> str:
@@ -107,25 +105,6 @@ def test_another_text_is_reported_with_the_option_that_it_needs(tmp_path: Path) 
     assert "target alone: once there was a small" in made.report
 
 
-def test_slowness_is_shown_with_the_option_that_it_needs(tmp_path: Path) -> None:
-    stored = _measure(tmp_path / "new", _where("--threads-draft 2", IS_SLOW))
-    old = fakes.install(tmp_path / "old", plain=PLAIN, drafting=DRAFTING)
-    found = tuple(installs.find_install(folder) for folder in (old, tmp_path / "new"))
-    spec = next(spec for spec in stored.runs.specs if spec.role is Role.DRAFTING)
-    finding = UpstreamFinding(
-        kind=FindingKind.SLOWER,
-        spec=spec,
-        builds=tuple(install.describe() for install in found),
-        engine="binary",
-        size=math.log(2),
-        summary="half as fast",
-    )
-    look = Reproducer(finding=finding, installs=found).look
-    assert "0.50× [0.50×, 0.50×]" in (look() or pytest.fail("it shows")).says
-    names = ("--threads", "--threads-draft", "--draft-min")
-    assert reduce_options([names], lambda dropped: look(dropped) is not None) == {"--threads", "--draft-min"}
-
-
 @pytest.mark.parametrize(
     ("does", "kind", "says"),
     [
@@ -170,6 +149,7 @@ def test_what_a_comparison_found_is_reported_of_the_second_llama_cpp(
     assert flags["--threads-draft"] == ("2",)
     assert not {"--threads", "--draft-min"} & {*flags}
     assert "Not bisected: it shows with" in made.report
+    assert ("as fast in 3 pairs of runs" if finding == "slower" else "1.1% of the drafted") in made.report
     assert made.report.count("| ok |") == 2  # a row for each llama.cpp
 
 
@@ -214,6 +194,11 @@ def test_what_cannot_be_reported_is_said(
     change(tmp_path / "llama")
     with pytest.raises(error, match=says):
         ggufspec.issue(bench, offline=True, **asked)
+
+
+def test_more_benches_than_can_be_compared_are_refused() -> None:
+    with pytest.raises(GgufspecError, match="of one bench or of two, not of 3"):
+        ggufspec.issue(("a", "b", "c"))
 
 
 def test_the_command_line_prints_the_report_and_ends_with_a_code_of_its_own(tmp_path: Path) -> None:

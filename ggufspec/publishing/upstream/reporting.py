@@ -34,6 +34,7 @@ from ggufspec.tuning.bisect import BisectedBench, is_bisection, read_bisected
 _LAST_LINES = 25  # of a log
 _SYSTEMS = {"Darwin": "Mac"}
 _BACKENDS = {"metal": "Metal", "vulkan": "Vulkan"}
+_SIDES = 2
 _OF_DRAFTER = {"-md", "-ngld", "-td", "-tbd"}
 
 
@@ -117,7 +118,13 @@ def issue(asked: IssueOptions, sink: Sink = SILENT) -> UpstreamIssue:
 
 
 def _read(names: Sequence[object], sink: Sink) -> tuple[list[ResultSet], BisectedBench | None]:
-    """Return the benches that are meant, and the bisection whose last trial the only one is."""
+    """Return the benches that are meant, and the bisection whose last trial the only one is.
+
+    Raises:
+        GgufspecError: there are more than two.
+    """
+    if len(names) > _SIDES:
+        raise GgufspecError(f"a report is of one bench or of two, not of {len(names)}", "name what to report")
     if len(names) == 1 and isinstance(names[0], str) and is_bisection(names[0]):
         bisected = read_bisected(names[0])
         return [bisected.bench], bisected
