@@ -120,6 +120,8 @@ def test_a_name_of_llama_cpp_is_neither_shown_nor_printed() -> None:
         (("auto", "--draft-max", "8"), "'--draft-max'. `ggufspec bench` has it, as --draft."),
         (("auto", "-m", "a.gguf", "b.gguf"), "two models are named, a.gguf and b.gguf"),
         (("auto",), "Missing argument 'TARGET'"),
+        (("tune", "--json-schema", "{}"), "say grammar or json_schema of a prompt, in a --prompt-file"),
+        (("chat", "--chat-template", "llama3"), "say --chat-template-file FILE"),
     ],
 )
 def test_a_refused_name_says_what_it_means_in_llama_cpp(words: tuple[str, ...], message: str) -> None:

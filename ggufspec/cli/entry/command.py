@@ -247,6 +247,12 @@ _OF_LLAMA_CPP = {
         ("--draft-min", "--draft-n-min", "--spec-draft-n-min"),
         ("--p-min", "nothing, as drafts of every length are verified, or --p-min to end drafts early"),
     ),
+    **dict.fromkeys(
+        ("--grammar", "--grammar-file", "--json-schema", "-jf", "--json-schema-file"),
+        ("--prompt-file", "grammar or json_schema of a prompt, in a --prompt-file"),
+    ),
+    "--chat-template": ("--chat-template-file", "--chat-template-file FILE, with the template itself"),
+    "--chat-template-kwargs": ("--reasoning", "--reasoning, or chat_template_kwargs of a prompt"),
     "--spec-synth-len": ("--synthetic-accept", "--synthetic-accept"),
 }
 """llama.cpp's spellings without an option of the same values -> the option of the same kind, and what to
