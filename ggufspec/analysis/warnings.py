@@ -406,7 +406,7 @@ def why_unjudged(run: RunResult) -> str:
     if run.audit is not None and run.audit.unjudged is not None:
         return run.audit.unjudged
     if run.spec.asks:
-        return "answers to requests are not, because only the server knows what its template made of them"
+        return "only the server knows what its template made of a request"
     if run.audit is None:
         return "the bench ended before texts were audited"
     return "the target did not find its own text again where both part"
