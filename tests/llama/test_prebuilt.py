@@ -111,7 +111,7 @@ def test_what_fits_nowhere_is_refused_by_name(releases: Releases, monkeypatch: p
     assert refuse(backend=Backend.CUDA) == f"{old} is older than each archive of {TAG} needs"
     assert refuse(backend=Backend.METAL) == "llama.cpp publishes no archive for linux with metal"
     assert refuse(backend=Backend.VULKAN) == f"the release {TAG} has no archive for x64 with vulkan"
-    assert refuse(wanted="b1") == f"there is no b1 at {releases.url}/releases/tags/b1"
+    assert refuse(wanted="b1") == f"there is no release b1 at {releases.url}/releases/tags/b1"
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.31"))
     assert refuse() == "the official archives need glibc 2.35, and here is glibc 2.31"
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))

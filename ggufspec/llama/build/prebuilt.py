@@ -142,7 +142,7 @@ class PrebuiltRequest:
         """What GitHub says of the release."""
         address = (os.environ.get(ADDRESS) or _GITHUB).rstrip("/")
         where = f"{address}/{f'tags/{self.wanted}' if self.wanted else 'latest'}"
-        answer = b"".join(_read(where, _MOST_ANSWER_BYTES, self.wanted or "the newest release"))
+        answer = b"".join(_read(where, _MOST_ANSWER_BYTES, f"release {self.wanted or ''}".rstrip()))
         try:
             return msgspec.json.decode(answer, type=Release)
         except ValueError as error:  # msgspec's errors are ValueErrors
@@ -238,7 +238,8 @@ def _read(url: str, most_bytes: int, name: str) -> Iterator[bytes]:
     try:
         with closing(client), closing(hosts.within(ask, hosts.ANSWER_S)) as response:
             if response.status_code == httpx2.codes.NOT_FOUND:
-                raise SourceError(f"there is no {name} at {redact(url)}", "name another one with --version")
+                hint = f"name another one with --version; {_AGAIN}"
+                raise SourceError(f"there is no {name} at {redact(url)}", hint)
             response.raise_for_status()
             for chunk in response.iter_raw(_CHUNK_BYTES):
                 done += len(chunk)
