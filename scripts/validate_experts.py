@@ -4,8 +4,8 @@
 
 The small trained mixture of the tests runs in llama.cpp's library, on the processor. The experts that its
 texts need are counted; the host's memory is read here. Everything else is from its header and
-``forecast/costs/efficiency.py``. The last columns are relative to one token, where what this machine
-reaches cancels: what is left is how batches grow.
+``forecast/costs/efficiency.py``. Its fixed times are those of published runs, where many threads meet after
+each operation; beside them are the forecasts without, since one thread meets nobody.
 """
 
 from __future__ import annotations
@@ -70,27 +70,29 @@ def main() -> None:
     print(
         f"{machine.snapshot(()).cpu}, memory read at {bandwidth / 1e9:.1f} GB/s, {args.threads} thread(s)\n"
     )
-    print("| tokens | experts | prior | independent | forecast | measured | off by | growth | measured |")
+    assert machines.host is not None
+    alone = replace(machines.host, efficiency=replace(costs.ON_HOST, layer_s=0.0, experts_s=0.0))
+    columns = parts, [replace(part, device=alone) for part in parts if part.device is machines.host]
+    print(
+        "| tokens | experts | prior | independent | measured | forecast | off by | nothing fixed | off by |"
+    )
     print("|---:" * 9 + "|")
-    misses = []
-    one = costs.seconds_of_parts(parts, 1, depth), measured.verify[0].seconds.value
+    misses: list[list[float]] = []
     for tokens in _BATCHES:
-        told, took = costs.seconds_of_parts(parts, tokens, depth), measured.verify[tokens - 1].seconds.value
-        misses.append(told / one[0] / (took / one[1]) - 1)
+        took = measured.verify[tokens - 1].seconds.value
+        told = [costs.seconds_of_parts(column, tokens, depth) for column in columns]
+        misses.append([seconds / took - 1 for seconds in told])
         experts = (
             counted[tokens - 1],
             *(costs.needed_share(share, tokens, persistence=rho) for rho in (costs.PERSISTENCE, 0.0)),
         )
-        cells = [
-            f"{tokens}",
-            *(f"{part:.1%}" for part in experts),
-            *(f"{1000 * s:.3f} ms" for s in (told, took)),
-        ]
-        cells += [f"{told / took - 1:+.0%}", f"{told / one[0]:.2f}×", f"{took / one[1]:.2f}×"]
+        cells = [f"{tokens}", *(f"{part:.1%}" for part in experts), f"{1000 * took:.3f} ms"]
+        for seconds, miss in zip(told, misses[-1], strict=True):
+            cells += [f"{1000 * seconds:.3f} ms", f"{miss:+.0%}"]
         print(f"| {' | '.join(cells)} |")
-    print(
-        f"\ngrowth: off by {median(map(abs, misses)):.0%} in the middle, {max(map(abs, misses)):.0%} at worst"
-    )
+    for name, column in zip(("forecast", "nothing fixed"), zip(*misses, strict=True), strict=True):
+        sizes = sorted(map(abs, column))
+        print(f"\n{name}: off by {median(sizes):.0%} in the middle, {sizes[-1]:.0%} at worst")
 
 
 if __name__ == "__main__":

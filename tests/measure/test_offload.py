@@ -28,7 +28,7 @@ from ggufspec.domain import (
 from ggufspec.engines.library import commandline
 from ggufspec.engines.library.messages import ModelLoad, WorkerRun
 from ggufspec.engines.server import load_of
-from ggufspec.errors import GgufspecError
+from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command import commands
 from ggufspec.llama.logs import offload as logs_offload, parsing
 from ggufspec.llama.logs.offload import find_models
@@ -237,6 +237,15 @@ def test_what_makes_no_sense_is_said_so(llama: Path, words: tuple[str, ...], sai
     done = shell.here(*BENCH, "--dry-run", *words)
     assert done.returncode == 2
     assert said in done.stderr
+
+
+def test_fitting_needs_a_gpu(llama: Path) -> None:
+    assert "--fit on " in shell.done(*BENCH, "--dry-run", "--fit", "on").stdout
+    fakes.install(llama, **fakes.AT_ONCE)
+    refused = shell.here(*BENCH, "--dry-run", "--fit", "on")
+    assert refused.returncode == NoInstallError.exit_code
+    assert "--fit on: the llama.cpp in" in refused.stderr
+    assert "has no GPU to fit layers to" in refused.stderr
 
 
 def test_a_missing_flag_ends_a_bench_before_it_begins(llama: Path) -> None:

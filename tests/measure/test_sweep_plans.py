@@ -67,6 +67,10 @@ def _sweep(**axes: Any) -> Sweep:
             "split_modes": (None, SplitMode.ROW),
             "expert_layers": {TARGETS[0]: 8, TARGETS[1]: 0, DRAFTERS[0]: 2, DRAFTERS[1]: 0},
         },
+        {
+            "split_modes": (SplitMode.LAYER, SplitMode.ROW, SplitMode.NONE),
+            "tensor_splits": ((3.0, 1.0), (1.0, 1.0)),
+        },
     ],
     ids=str,
 )
@@ -147,6 +151,30 @@ def test_places_of_experts_are_an_axis_of_mixtures_alone(llama: Path) -> None:
     ]
     dense = prepare_session(BenchOptions(pair="demo", cpu_moe=(0, 2)))
     assert len(dense.suite.blocks) == 1
+
+
+def test_tensor_splits_are_an_axis_except_where_nothing_is_split(llama: Path) -> None:
+    asked = BenchOptions(
+        pair="demo", ngl="all", split_mode=("layer", "none"), tensor_split=((3.0, 1.0), (1.0, 1.0))
+    )
+    blocks = prepare_session(asked).suite.blocks
+    assert [block.arms[0].offload.tensor_split for block in blocks] == [(3.0, 1.0), (1.0, 1.0), ()]
+
+
+def test_without_a_gpu_all_places_are_measured_as_one_with_a_note(llama: Path) -> None:
+    fakes.install(llama, **fakes.AT_ONCE)
+    asked = BenchOptions(
+        target=MIXTURE, ngl=("all", 2), cpu_moe=(0, 2), tensor_split=((3.0, 1.0), (1.0, 1.0))
+    )
+    session = prepare_session(asked)
+    (block,) = session.suite.blocks
+    assert block.arms[0].offload.tensor_split == (3.0, 1.0)
+    (note,) = (note for note in session.notes if note.startswith("places: "))
+    named = "--ngl, --n-cpu-moe, --tensor-split"
+    assert note == f"places: this llama.cpp has no GPU; all values of {named} are measured as one"
+    simulated = prepare_session(asked, simulates_gpu=True)
+    assert len(simulated.suite.blocks) == 8
+    assert not [note for note in simulated.notes if note.startswith("places: ")]
 
 
 def test_a_plan_of_millions_makes_few_arms(llama: Path, made: list[RunSpec]) -> None:

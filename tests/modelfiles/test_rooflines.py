@@ -215,5 +215,13 @@ def test_a_plan_lists_the_fastest_places_ready_to_paste(target: Path, tmp_path: 
     assert kept
     assert 0 < int(kept[1]) < 8
     assert f"--n-cpu-moe {kept[1]} is -ot" in found.output
+    metadata, tensors = models.llama(n_embd=256, n_ff=2048)
+    clip = metadata | {"general.architecture": "clip"}
+    projector = models.write_model(tmp_path / "mmproj.gguf", clip, tensors)
+    asked = ("-m", target, "-md", drafter, "-c", 256, "--vram", "40M", "--reserve", 0, *machines)
+    ranked = ["whatif", *map(str, asked), *["--alpha", "0.8", "--draft", "1", "-o", "csv"]]
+    results = [CliRunner().invoke(cli, [*ranked, *more]) for more in ([], ["--mmproj", str(projector)])]
+    (row,), (less,) = (csv.DictReader(io.StringIO(result.stdout)) for result in results)
+    assert row["places"] != less["places"]  # what reads images takes the room of experts
     held = CliRunner().invoke(cli, ["plan", *map(str, (*words, *machines, "--ram", "1M"))])
     assert "fastest places" not in held.output

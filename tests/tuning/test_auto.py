@@ -30,7 +30,7 @@ from ggufspec.measure import api, prepare_session
 from ggufspec.modelfiles import hub, memory
 from ggufspec.options import AutoOptions, BenchOptions
 from ggufspec.results import Configuration, ResultSet
-from ggufspec.tuning import automatic, launching, looking
+from ggufspec.tuning import Stage, automatic, launching, looking
 from tests.support import fake_server, fakes, hub_client, models, quick_look, shell
 from tests.support.hub_server import Fault, Hub
 from tests.support.shell import run
@@ -270,6 +270,26 @@ def _interrupting(
                 raise KeyboardInterrupt
 
     return record
+
+
+def test_experts_are_counted_before_places_are_chosen(
+    family: Hub, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def count(plan: tuning.Plan) -> Iterator[Stage]:
+        order.append("counted")
+        yield Stage(name="counting experts", done=0, total=1)
+
+    def look(plan: tuning.Plan, **options: Any) -> Any:
+        order.append("forecast")
+        return quick_look.forecast_configurations(plan, **options)
+
+    monkeypatch.setattr(looking, "has_uncounted_experts", lambda plan: "counted" not in order)
+    monkeypatch.setattr(looking, "count_experts", count)
+    monkeypatch.setattr(looking, "forecast_configurations", look)
+    _auto()
+    assert order == ["counted", "forecast"]
 
 
 @pytest.mark.parametrize("confirming", [False, True], ids=["selecting", "confirming"])

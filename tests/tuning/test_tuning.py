@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -233,12 +234,21 @@ def test_a_mixture_is_tried_at_the_fastest_places_of_short_and_long_drafts(tmp_p
         arms[0].pair.target: read_card(models.write_model(tmp_path / "target.gguf", *shape)),
         ModelFile(filename="drafter.gguf"): read_card(models.write_model(tmp_path / "drafter.gguf", *small)),
     }
-    blocks = planning.plan_blocks(
+    plan_blocks = partial(
+        planning.plan_blocks,
         (Block(arms=(arms[0].baseline, *arms)),),
         cards,
         layout=memory.TODAY,
         vram_bytes=4 * GIB,
         machines=Machines.named("rtx-3090", "60G", n_gpus=0),
+    )
+    blocks = plan_blocks()
+    both = {arm for block in plan_blocks(can_fit=True) for arm in block.arms}
+    fitted = both - {arm for block in blocks for arm in block.arms}
+    assert {arm.offload for arm in fitted} == {Offload(fit=True)}  # where llama.cpp would put them
+    assert len(fitted) == 1 + len(arms)
+    assert not any(
+        prospects.can_forecast(arm, Program.SERVER, None, heads=()) for arm in fitted if arm.drafting
     )
     alone = blocks[0].arms[0].offload
     assert alone.target.layers == "all"
