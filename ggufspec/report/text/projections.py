@@ -106,7 +106,9 @@ def surface(answer: WhatIf, output: str = "md") -> str:
         found.append(f"Tokens/s are of all {users} users together, beside as many of the target alone.")
     if answer.costs is CostSource.HEADERS:
         basis = "Forecast from headers and peak rates, not measured"
-        found.append(f"{basis}: nine of ten such figures are within the ranges.")
+        factor = answer.costs.estimate(1, PublishedFigure.SPEEDUP).hi
+        rest = "`ggufspec tune` measures what that leaves open"
+        found.append(f"{basis}: nine of ten such speed-ups are within a factor of {factor}. {rest}.")
     text = tables.Page(found=found, table=table).text(output)
     return text + _patterns([found.places for found in outlooks if found.places])
 
