@@ -6,6 +6,7 @@ Of a checkpoint in Hugging Face's format, it finds the files of the repository t
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -233,6 +234,8 @@ def _local(reference: Reference) -> ModelFile:
         example = next(filter(None, (quant_of(file.name) for file in listed)), None)
         if example is not None and quant is None:
             hint += f"; or a quant, as in {reference.text.rstrip('/')}:{example}"
+        if len(listed) > 1:
+            hint += f"; `ggufspec models {shlex.quote(str(path))}` lists what can draft for what"
         of_quant = f" of quant {quant}" if quant else ""
         raise errors.ModelFileError(
             f"{path} is a folder with {counted(len(fitting), 'model')}{of_quant}", hint
