@@ -73,11 +73,10 @@ GROUPS = {
 _FILES = {
     "comparing": "compare bisect issue",
     "fleet": "fleet",
-    "forecasts": "plan whatif",
+    "forecasts": "plan whatif policy",
     "measuring": "bench sweep demo why",
     "models": "models fetch convert suggest check",
     "pairs": "pairs prompts",
-    "policies": "policy",
     "reading": "show report parse publish verify board",
     "setup": "build doctor config completion cache",
     "tuning": "tune auto crossover serve chat",

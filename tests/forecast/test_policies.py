@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.cli.policies import _print_rules
+from ggufspec.cli.forecasts import _print_rules
 from ggufspec.domain import (
     Estimate,
     RequestOutcome,
