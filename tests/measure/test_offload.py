@@ -225,7 +225,7 @@ def test_what_is_asked_for_reaches_every_program(llama: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("-ts", "3,x"), "'3,x' is not a list of proportions; example: 3,1"),
+        (("-ts", "3,x"), "'3,x' is not a list of proportions; examples: 3,1"),
         (("-ts", "0,0"), "is not a list of proportions"),
         (("--device", "CUDA0,,CUDA1"), "is not a list of devices; examples: CUDA0"),
         (("--device", "none,CUDA0"), "is not a list of devices"),
