@@ -17,7 +17,7 @@ import pytest
 from ggufspec import doctor, results
 from ggufspec.analysis import MeasurementWarning, review, texts
 from ggufspec.doctor import finding
-from ggufspec.domain import Program, Role, RunResult, Sample, Sampling, Status, TextAudit
+from ggufspec.domain import Program, Role, RunResult, Runtime, Sample, Sampling, Status, TextAudit
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.logs import LoggedRun
 from ggufspec.options import ShowOptions
@@ -188,6 +188,13 @@ def test_overview_shows_failures_and_warnings_and_hides_empty_columns() -> None:
     assert "partial" in row
     assert re.search(r"^warning few-repeats: more$", text, re.MULTILINE)
     assert re.search(r"^warning runs-failed: .*\(1 of 2 runs\)$", text, re.MULTILINE)
+
+
+def test_settings_name_files_without_their_folders() -> None:
+    run = values.run()
+    runtime = Runtime(chat_template_file=Path("/x/y/own.jinja"), override_tensor="a/b=CPU")
+    other = replace(run, spec=replace(run.spec, runtime=runtime))
+    assert "| -ot a/b=CPU --chat-template-file own.jinja |" in overview.overview(values.bench(run, other))
 
 
 def test_overview_of_nothing() -> None:

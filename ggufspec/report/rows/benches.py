@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
@@ -52,6 +53,11 @@ def list_methods(by_method: Sequence[MethodCounts] | None) -> list[MethodAccepta
         MethodAcceptance(name=f"{counts.method} {counts.n_accepted}/{counts.n_drafted}", **counts._asdict())
         for counts in by_method or ()
     ] or None
+
+
+def _name_files(words: str) -> str:
+    """Return options with the names of files in place of their paths."""
+    return re.sub(r"(?<![^\s'])/[^\s']*/", "", words)
 
 
 def _target(spec: RunSpec) -> str | None:
@@ -117,7 +123,7 @@ class SettingsRow(Row):
     threads: int = column()
     kv_type: str | None = column("KV type")
     ubatch: int | None = column()
-    settings: str | None = column(of=lambda spec: shlex.join(spec.words) or None)
+    settings: str | None = column("settings", _name_files, of=lambda spec: shlex.join(spec.words) or None)
     llama_build: str | None = column(
         "llama.cpp", of="build", help="Which of the llama.cpps that a bench compares."
     )
