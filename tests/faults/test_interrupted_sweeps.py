@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 
 from ggufspec import paths, results
-from ggufspec.domain import ModelFile, Prompt
+from ggufspec.domain import Prompt
 from ggufspec.measure import identify, prepare_session
 from ggufspec.measure.runplan import Cell, RunPlan
-from ggufspec.measure.sweep import Sweep
 from ggufspec.options import BenchOptions
 from ggufspec.results import ResultSet
 from tests.support import fakes, scripted, shell, values
@@ -188,15 +187,8 @@ def test_a_store_that_was_cut_at_any_byte_goes_on() -> None:
 
 
 def _record(store: ResultSet) -> ResultSet:
-    sweep = Sweep(
-        name="tiny",
-        targets=(ModelFile(filename="t.gguf"),),
-        drafters=(ModelFile(filename="d.gguf"),),
-        n_predict=100,
-        context=512,
-    )
     prompts = tuple(Prompt(id=name, text=name) for name in "abc")
-    suite = RunPlan(blocks=sweep.blocks(), prompts=prompts, repeats=1, warmups=0)
+    suite = RunPlan(blocks=scripted.sweep().blocks(), prompts=prompts, repeats=1, warmups=0)
     *_, last = scripted.record(suite, Scripted(), store)
     return last
 

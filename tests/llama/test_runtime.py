@@ -24,12 +24,11 @@ from ggufspec.domain import (
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import check_arguments, commands
-from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import validate_file
 from ggufspec.options import RuntimeOptions
 from ggufspec.options.kinds import PassedOn
-from tests.support import fakes, shell, values
+from tests.support import fakes, scripted, shell, values
 from tests.support.fakes import recorded_install
 
 Q8, F16 = CacheTypes("q8_0", "q8_0"), CacheTypes("f16", "f16")
@@ -175,16 +174,8 @@ def _sweep(
     caches: tuple[CacheTypes | None, ...] = (None,),
     draft_caches: tuple[CacheTypes | None, ...] = (None,),
 ) -> list[list[RunSpec]]:
-    sweep = Sweep(
-        name="pair",
-        targets=(ModelFile(filename="big.gguf"),),
-        drafters=(ModelFile(filename="small.gguf"),),
-        n_predict=8,
-        context=64,
-        draft_sizes=(3,),
-        caches=caches,
-        draft_caches=draft_caches,
-        runtimes=runtimes or (Runtime(),),
+    sweep = scripted.sweep(
+        draft_sizes=(3,), caches=caches, draft_caches=draft_caches, runtimes=runtimes or (Runtime(),)
     )
     blocks = [list(block.arms) for block in sweep.blocks()]
     distinct = {arm.key: arm.role for block in blocks for arm in block}

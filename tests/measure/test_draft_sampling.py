@@ -14,7 +14,6 @@ from ggufspec.domain import (
     Drafting,
     DraftSampling,
     Method,
-    ModelFile,
     Program,
     Role,
     RunSpec,
@@ -24,12 +23,11 @@ from ggufspec.engines import check_draft_sampling
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
 from ggufspec.measure import configured
-from ggufspec.measure.sweep import Sweep
 from ggufspec.options import BenchOptions
 from ggufspec.report.rows.benches import SettingsRow
 from ggufspec.report.text import configuration
 from ggufspec.tuning import prospects
-from tests.support import command_lines, values
+from tests.support import command_lines, scripted, values
 from tests.support.fakes import recorded_install
 
 KNOWS, OLDER = "b11434", "0.3.36"
@@ -93,12 +91,7 @@ def test_greedy_drafts_can_be_asked_for_at_any_temperature() -> None:
 
 
 def test_it_is_an_axis_of_the_methods_that_have_it() -> None:
-    sweep = Sweep(
-        name="a",
-        targets=(ModelFile(filename="t.gguf"),),
-        drafters=(ModelFile(filename="d.gguf"),),
-        n_predict=8,
-        context=64,
+    sweep = scripted.sweep(
         methods=(Method.DRAFT_MODEL, Method.NGRAM_MOD),
         chains=(Chain.parse("ngram-mod+draft-model"),),
         draft_sizes=(48,),

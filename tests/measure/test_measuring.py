@@ -13,7 +13,6 @@ from ggufspec.analysis import arms, review, warnings
 from ggufspec.domain import (
     NO_PROMPT,
     Conditions,
-    ModelFile,
     Prompt,
     Request,
     Role,
@@ -23,7 +22,6 @@ from ggufspec.domain import (
 )
 from ggufspec.measure.deadline import Deadline
 from ggufspec.measure.runplan import RunPlan
-from ggufspec.measure.sweep import Sweep
 from ggufspec.prompts.chat import Message
 from ggufspec.results import ResultSet
 from tests.support import scripted, values
@@ -33,14 +31,7 @@ PROMPTS = (Prompt(id="a", text="A"), Prompt(id="b/c d", text="B"))
 
 
 def _suite(**settings: Any) -> RunPlan:
-    sweep = Sweep(
-        name="tiny",
-        targets=(ModelFile(filename="t.gguf"),),
-        drafters=(ModelFile(filename="d.gguf"),),
-        n_predict=100,
-        context=512,
-    )
-    return RunPlan(**{"blocks": sweep.blocks(), "prompts": PROMPTS, "repeats": 2, **settings})
+    return RunPlan(**{"blocks": scripted.sweep().blocks(), "prompts": PROMPTS, "repeats": 2, **settings})
 
 
 def _record(engine: Scripted, suite: RunPlan | None = None, store: ResultSet | None = None) -> ResultSet:

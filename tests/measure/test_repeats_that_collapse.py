@@ -10,9 +10,8 @@ import pytest
 
 from ggufspec import machine, results
 from ggufspec.analysis import rates, review
-from ggufspec.domain import Conditions, Drafting, Method, ModelFile, Prompt, Role, RunResult, RunSpec, Sample
+from ggufspec.domain import Conditions, Drafting, Method, Prompt, Role, RunResult, RunSpec, Sample
 from ggufspec.measure.runplan import RunPlan
-from ggufspec.measure.sweep import Sweep
 from ggufspec.results import ResultSet
 from tests.support import scripted, values
 from tests.support.scripted import Scripted
@@ -105,14 +104,9 @@ def test_collapses_are_common_in_an_arm_of_which_more_than_a_tenth_collapsed() -
 
 
 def _suite(**settings: Any) -> RunPlan:
-    sweep = Sweep(
-        name="tiny",
-        targets=(ModelFile(filename="t.gguf"),),
-        drafters=(ModelFile(filename="d.gguf"),),
-        n_predict=100,
-        context=512,
+    return RunPlan(
+        **{"blocks": scripted.sweep().blocks(), "prompts": PROMPTS, "repeats": 3, "warmups": 0, **settings}
     )
-    return RunPlan(**{"blocks": sweep.blocks(), "prompts": PROMPTS, "repeats": 3, "warmups": 0, **settings})
 
 
 def _collapsing(*numbers: int, factor: float = 20.0) -> Callable[[RunSpec], Sample]:

@@ -15,7 +15,6 @@ from ggufspec.analysis import warnings
 from ggufspec.domain import (
     Drafting,
     Method,
-    ModelFile,
     ModelRun,
     Offload,
     Program,
@@ -41,7 +40,7 @@ from ggufspec.measure.sweep import Sweep
 from ggufspec.options import AutoOptions, BenchOptions
 from ggufspec.report import frames
 from ggufspec.report.text import formats, provenance
-from tests.support import fake_server, fakes, rpc_workers, values
+from tests.support import fake_server, fakes, rpc_workers, scripted, values
 from tests.support.fakes import recorded_install
 from tests.support.rpc_workers import MIB
 
@@ -143,12 +142,7 @@ def test_the_library_gets_workers_as_programs_do() -> None:
 
 
 def sweep(*rpcs: tuple[str, ...], offload: Offload | None = None) -> Sweep:
-    return Sweep(
-        name="p",
-        targets=(ModelFile(filename="t"),),
-        drafters=(ModelFile(filename="d"),),
-        n_predict=9,
-        context=64,
+    return scripted.sweep(
         draft_sizes=(3,),
         methods=(Method.DRAFT_MODEL, Method.NGRAM_SIMPLE),
         offload=offload or Offload(),

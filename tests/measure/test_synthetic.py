@@ -28,13 +28,13 @@ from ggufspec.engines.server.response import body
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
 from ggufspec.measure import prepare_session
-from ggufspec.measure.sweep import Sweep, shares
+from ggufspec.measure.sweep import shares
 from ggufspec.options import BenchOptions
 from ggufspec.options.kinds import Shares
 from ggufspec.report import frames
 from ggufspec.report.text import formats
 from ggufspec.results import ResultSet
-from tests.support import fakes, values
+from tests.support import fakes, scripted, values
 from tests.support.fakes import recorded_install
 
 RATES = (0.7, 0.49, 0.343)
@@ -90,16 +90,7 @@ def test_what_are_no_shares_is_said(asked: tuple[float, ...], said: str) -> None
 
 
 def test_a_sweep_gives_every_draft_size_its_own_rates() -> None:
-    sweep = Sweep(
-        name="p",
-        targets=(ModelFile(filename="t"),),
-        drafters=(ModelFile(filename="d"),),
-        n_predict=9,
-        context=64,
-        draft_sizes=(1, 3),
-        synthetic=(0.5,),
-    )
-    (block,) = sweep.blocks()
+    (block,) = scripted.sweep(draft_sizes=(1, 3), synthetic=(0.5,)).blocks()
     found = [arm.drafting.synthetic for arm in block.arms if arm.drafting]
     assert found == [(0.5,), (0.5, 0.25, 0.125)]
 

@@ -16,7 +16,6 @@ from ggufspec import machine, results, stats
 from ggufspec.analysis import Arm, arms, judge_ratio
 from ggufspec.domain import (
     Conditions,
-    ModelFile,
     Prompt,
     Role,
     RunSpec,
@@ -29,7 +28,6 @@ from ggufspec.domain import (
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.measure import api, prepare_session
 from ggufspec.measure.runplan import RunPlan
-from ggufspec.measure.sweep import Sweep
 from ggufspec.options import BenchOptions
 from ggufspec.report.text import details, overview
 from ggufspec.results import ResultSet
@@ -60,15 +58,8 @@ def _answer(gain: float, noise: float, seed: int = 1) -> Callable[[RunSpec], Sam
 
 
 def _suite(rule: StoppingRule = RULE, **settings: Any) -> RunPlan:
-    sweep = Sweep(
-        name="tiny",
-        targets=(ModelFile(filename="t.gguf"),),
-        drafters=(ModelFile(filename="d.gguf"),),
-        n_predict=100,
-        context=512,
-    )
-    plan: dict[str, Any] = {"blocks": sweep.blocks(), "prompts": PROMPTS, "stopping": rule, **settings}
-    return RunPlan(repeats=rule.looks[0], **plan)
+    plan: dict[str, Any] = {"blocks": scripted.sweep().blocks(), "prompts": PROMPTS, "stopping": rule}
+    return RunPlan(repeats=rule.looks[0], **plan | settings)
 
 
 def _store(rule: StoppingRule = RULE, name: str = "mine") -> ResultSet:

@@ -17,9 +17,8 @@ import pytest
 from ggufspec import machine
 from ggufspec.analysis import arms
 from ggufspec.cli.entry import growing as drawn, terminal as sinks
-from ggufspec.domain import Conditions, ModelFile, Prompt, Role, RunSpec, Sample
+from ggufspec.domain import Conditions, Prompt, Role, RunSpec, Sample
 from ggufspec.measure import BenchProgress, RunPlan, Session, api
-from ggufspec.measure.sweep import Sweep
 from ggufspec.report.text import overview
 from ggufspec.report.text.overview import Progress
 from ggufspec.steps import Sink
@@ -52,15 +51,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 def _session(engine: Scripted) -> Session:
-    sweep = Sweep(
-        name="tiny",
-        targets=(ModelFile(filename="t.gguf"),),
-        drafters=(ModelFile(filename="d.gguf"),),
-        n_predict=100,
-        context=512,
-        draft_sizes=(3,),
+    suite = RunPlan(
+        blocks=scripted.sweep(draft_sizes=(3,)).blocks(),
+        prompts=(Prompt(id="a", text="A"), Prompt(id="b", text="B")),
     )
-    suite = RunPlan(blocks=sweep.blocks(), prompts=(Prompt(id="a", text="A"), Prompt(id="b", text="B")))
     return Session(name="tiny", suite=suite, engine=engine, llama=INSTALL, render=None, notes=(), files=())
 
 

@@ -17,7 +17,6 @@ from ggufspec.domain import ModelFile, Prompt
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import profiles
 from ggufspec.measure.runplan import RunPlan
-from ggufspec.measure.sweep import Sweep
 from ggufspec.report.rows.listing import ranges
 from ggufspec.report.text.overview import bench_list
 from tests.support import damage, scripted, shell, values
@@ -171,16 +170,10 @@ def test_the_profile_that_was_measured_last_is_the_last(monkeypatch: pytest.Monk
 
 
 def _suite(sizes: tuple[int, ...] = (3,), prompts: str = "ab", repeats: int = 2) -> RunPlan:
-    sweep = Sweep(
-        name="tiny",
-        targets=(ModelFile(filename="t.gguf"),),
-        drafters=(ModelFile(filename="d.gguf"),),
-        draft_sizes=sizes,
-        n_predict=100,
-        context=512,
-    )
     asked = tuple(Prompt(id=name, text=name) for name in prompts)
-    return RunPlan(blocks=sweep.blocks(), prompts=asked, repeats=repeats, warmups=0)
+    return RunPlan(
+        blocks=scripted.sweep(draft_sizes=sizes).blocks(), prompts=asked, repeats=repeats, warmups=0
+    )
 
 
 @pytest.mark.parametrize("stop", [1, 3, 11])

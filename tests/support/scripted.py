@@ -6,12 +6,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from ggufspec.domain import NO_PROMPT, Program, Role, RunSpec, Sample, Status
+from ggufspec.domain import NO_PROMPT, ModelFile, Program, Role, RunSpec, Sample, Status
 from ggufspec.engines import Measurement
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import Deadline, RunPlan, Session, measuring
+from ggufspec.measure.sweep import Sweep
 from ggufspec.prompts import Render
 from ggufspec.results import ResultSet
 
@@ -25,6 +26,12 @@ INSTALL = Install(
     backend="cpu",
 )
 TEXT = "the target's own words"
+
+
+def sweep(**axes: Any) -> Sweep:
+    """A sweep of a small pair, with answers of 100 tokens."""
+    pair = {kind: (ModelFile(filename=f"{kind[0]}.gguf"),) for kind in ("targets", "drafters")}
+    return Sweep(**{"name": "tiny", **pair, "n_predict": 100, "context": 512, **axes})
 
 
 def sample(spec: RunSpec, *, tps: float = 50.0, text: str = TEXT) -> Sample:
