@@ -12,7 +12,6 @@ from huggingface_hub import DatasetCard
 import ggufspec
 from ggufspec import publishing, results
 from ggufspec.errors import BadTokenError, ConsentNeededError, GgufspecError
-from ggufspec.publishing import Bundle
 from ggufspec.results import archive
 from tests.support import published
 from tests.support.hub_server import Fault, Hub
@@ -34,13 +33,6 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     published.leave_out_pages(monkeypatch)
     published.bench(name="mine")
-
-
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    """Two benches in one bundle."""
-    benches = [published.bench(name="first"), published.bench("server", name="2026.10")]
-    return publishing.publish(benches, tmp_path / "bundle", identity=IDENTITY, private=(PRIVATE,))
 
 
 @pytest.mark.usefixtures("mine")
@@ -163,7 +155,9 @@ def test_the_api_uploads_only_with_consent(loopback: Hub, tmp_path: Path) -> Non
     assert len(loopback.commits) == 1
 
 
-def test_the_card_names_every_table(bundle: Bundle) -> None:
+def test_datasets_loads_every_table_of_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    benches = [published.bench(name="first"), published.bench("server", name="2026.10")]
+    bundle = publishing.publish(benches, tmp_path / "bundle", identity=IDENTITY, private=(PRIVATE,))
     configs = DatasetCard.load(bundle.folder / "README.md").data.to_dict()["configs"]
     names = [f"{bench}-{table}" for bench in ("first", "2026.10") for table in ("arms", "runs")]
     assert [config["config_name"] for config in configs] == names
@@ -171,9 +165,6 @@ def test_the_card_names_every_table(bundle: Bundle) -> None:
     for config in configs:
         file = bundle.folder / config["data_files"]
         assert pq.read_table(file).num_rows == len(json.loads(file.with_suffix(".json").read_text())) > 0
-
-
-def test_datasets_loads_every_table(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     datasets = pytest.importorskip("datasets", reason="datasets is not installed: pip install datasets")
     for name in datasets.get_dataset_config_names(str(bundle.folder)):

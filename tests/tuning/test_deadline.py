@@ -97,7 +97,7 @@ def test_a_run_is_ended_after_a_quarter_of_the_limit_or_a_tenth_after_its_end() 
 def test_what_is_planned_fits_into_the_limit_or_is_refused(users: int | None, forecast_only: bool) -> None:
     dice = random.Random(1)
     planned = refused = 0
-    for _ in range(300):
+    for _ in range(120):
         clock = Clock()
         token_s = 10 ** dice.uniform(-3.3, 0.5)
         pace = Pace(
