@@ -283,7 +283,7 @@ def _tables(bench: ResultSet, facts: Facts) -> dict[str, bytes]:
     origin = {**frames.origin(bench.meta), "ggufspec_version": facts.versions["ggufspec"]}
     files: dict[str, bytes] = {}
     for title, table in zip(_TITLES, (frames.summary(bench), frames.runs(bench)), strict=True):
-        files[f"tables/{name}-{title}.json"] = formats.render(table, "json", origin=origin).encode()
+        files[f"tables/{name}-{title}.json"] = str(formats.render(table, "json", origin=origin)).encode()
         if facts.with_parquet:
             content = formats.render(table, "parquet")
             assert isinstance(content, bytes)

@@ -105,7 +105,7 @@ def test_json_and_sql_keep_every_character() -> None:
     assert json.loads(formats.render(frame, "json"))[0]["name"] == EVIL
     assert json.loads(formats.render(frame, "jsonl"))["name"] == EVIL
     with closing(sqlite3.connect(":memory:")) as database:
-        database.executescript(formats.render(frame, "sql", title="t"))
+        database.executescript(str(formats.render(frame, "sql", title="t")))
         assert database.execute("SELECT name FROM t").fetchall() == [(EVIL,)]
     assert json.loads(to_json({"a": ["\ud800", "\u2028"]})) == {"a": ["\ud800", "\u2028"]}
 
@@ -113,7 +113,7 @@ def test_json_and_sql_keep_every_character() -> None:
 @pytest.mark.parametrize("opening", ["=", "+", "-", "@", "\t", "\r", "\n", " =", "＝", "＋", "－", "＠"])
 def test_no_text_in_csv_is_a_formula(opening: str) -> None:
     frame = pd.DataFrame({"name": [f"{opening}1+1"], "list": [[f"{opening}1"]], "n": [-1], "x": [-0.5]})
-    (row,) = csv.DictReader(io.StringIO(formats.render(frame, "csv")))
+    (row,) = csv.DictReader(io.StringIO(str(formats.render(frame, "csv"))))
     assert row["name"].startswith(f"'{opening[:1].replace(chr(13), chr(0xFFFD))}")
     assert row["list"].startswith("'")
     assert (row["n"], row["x"]) == ("-1", "-0.5")

@@ -139,7 +139,7 @@ def test_tables_leave_out_what_nobody_says_and_print_rates_in_per_cent() -> None
 def test_no_table_for_people_has_scientific_notation() -> None:
     small = [0.000023, 0.5, 1e-9]
     frame = pd.DataFrame({"gen_tps": [10680.4, 1068.4, 0.5], "margin_nats": small, "p_value": small})
-    rows = [line.split("|")[1:4] for line in formats.render(frame, "md").splitlines()[2:]]
+    rows = [line.split("|")[1:4] for line in str(formats.render(frame, "md")).splitlines()[2:]]
     assert [[cell.strip() for cell in row] for row in rows] == [
         ["10,680", "0.000023", "< 0.001"],
         ["1068", "0.5", "0.500"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import CONTROL, harmless, to_json
@@ -15,33 +15,8 @@ from ggufspec.report.text import tables
 if TYPE_CHECKING:  # only report/frames imports pandas at run time
     from pandas import DataFrame
 
-Text = Literal["table", "md", "csv", "json", "jsonl", "sql"]
-"""The formats that are text; all others are bytes."""
-
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 """How a formula begins in a spreadsheet (OWASP, "CSV Injection")."""
-
-
-@overload
-def render(
-    frame: DataFrame,
-    format: Text,
-    *,
-    title: str = ...,
-    origin: Mapping[str, Any] | None = ...,
-    schema: str | None = ...,
-) -> str: ...
-
-
-@overload
-def render(
-    frame: DataFrame,
-    format: str,
-    *,
-    title: str = ...,
-    origin: Mapping[str, Any] | None = ...,
-    schema: str | None = ...,
-) -> str | bytes: ...
 
 
 def render(
