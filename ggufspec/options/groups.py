@@ -554,10 +554,7 @@ class TemplateOption(Options, section="Text"):
     """What makes one text of a chat."""
 
     chat_template_file: Path | None = option(
-        "--chat-template-file",
-        kind=FilePath(),
-        help="Chat template in Jinja.",
-        shown="the target's own",
+        "--chat-template-file", kind=FilePath(), help="Chat template in Jinja.", shown="the target's own"
     )
 
 
