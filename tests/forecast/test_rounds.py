@@ -82,3 +82,16 @@ def test_rounds_of_another_size_than_the_last_may_take_longer() -> None:
     curve = forecast.time_rounds(runs, resizes=True)
     assert [point.seconds.value for point in curve.verify] == pytest.approx([1.0, 1.5, 2.0])
     assert curve.resize_s.value == pytest.approx(0.5)
+
+
+def test_a_long_run_that_was_disturbed_makes_no_other_size_slower() -> None:
+    """It looks as if rounds of a new size took less time than others."""
+    runs = [
+        RoundsRun(prompt_id=f"{size}", rounds=(Round(size, size),), seconds=1.0 + 0.1 * size)
+        for size in (0, 1, 4, 16)
+    ]
+    runs.append(RoundsRun(prompt_id="long", rounds=(Round(16, 16),) * 8, seconds=8 * 2.6 * 1.2))
+    curve = forecast.time_rounds(runs, resizes=True)
+    assert curve.resize_s is not None
+    assert curve.resize_s.value == 0
+    assert [point.seconds.value for point in curve.verify[:3]] == pytest.approx([1.0, 1.1, 1.4])
