@@ -344,7 +344,7 @@ def _describe_bench(bench: NextBench) -> str:
     """Return what is measured next."""
     suite = bench.session.suite
     candidates = units.counted(suite.n_arms[Role.DRAFTING], "candidate")
-    prompts = units.counted(len(suite.prompts), "prompt")
+    prompts = units.counted(sum(prompt.n_turns for prompt in suite.prompts), "prompt")
     if bench.confirms:
         return f"confirming: {candidates} and the target alone on {prompts}"
     further = " more" if bench.resume is not None else ""

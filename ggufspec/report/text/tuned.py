@@ -239,7 +239,7 @@ def _why(refusal: Advice) -> Iterator[str]:
 def _basis(tuned: Tuned) -> Iterator[str]:
     outlook, spent = tuned.outlook, tuned.spent
     forecast = units.counted(len(outlook.prospects), "configuration")
-    prompts = units.counted(len(outlook.prompts), "prompt")
+    prompts = units.counted(sum(prompt.n_turns for prompt in outlook.prompts), "prompt")
     measured = tuned.selection.results.current.specs
     finalists = {(spec.pair, spec.drafting, spec.offload) for spec in measured if spec.drafting is not None}
     made = "Nothing was forecast; measured on"
