@@ -180,11 +180,11 @@ def test_a_head_not_in_the_files_is_not_left_out_in_silence(name: str, problem: 
 def test_a_tuning_measures_the_pairs_method_or_refuses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[BenchOptions] = []
 
-    def noted(asked: BenchOptions) -> Session:
+    def noted(asked: BenchOptions, **known: bool) -> Session:
         checked.append(asked)
-        return prepare_session(asked)
+        return prepare_session(asked, **known)
 
-    monkeypatch.setattr("ggufspec.tuning.planning.checked", noted)
+    monkeypatch.setattr("ggufspec.measure.prepare_session", noted)
     plan = planning.prepare_tuning(TuneOptions(pair="lookup", engine="server"))
     assert "has no shared library" in str(plan.why_untraced)  # the fakes have none
     assert "ngram-mod" in (checked[0].method or ())
