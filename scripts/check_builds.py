@@ -57,6 +57,7 @@ class Row:
     """How a release did; ``fault`` says why it failed, and is empty where it did not."""
 
     release: str
+    number: int | None = None  # of the build
     build_s: float | None = None
     programs: tuple[str, ...] = ()
     has_library: bool = False
@@ -69,7 +70,7 @@ class Row:
     def __str__(self) -> str:
         return _COLUMNS.format(
             self.release,
-            f"b{releases.build_number(self.release) or '?'}",
+            f"b{self.number or '?'}",
             "there" if self.build_s is None else f"{self.build_s:.0f} s",
             ", ".join(self.programs),
             "yes" if self.has_library else "no",
@@ -134,6 +135,7 @@ def check_install(name: str, folder: str, environment: dict[str, str]) -> Row:
                 forecasts.append(pair)
     return Row(
         release=name,
+        number=install.build_number,
         programs=tuple(program.value for program in install.programs),
         has_library=install.library is not None,
         engines=tuple(engines),

@@ -20,6 +20,9 @@ p_min and rounds. "covered" counts the printed intervals that hold the measured 
 |e| <= 1.96 sqrt(c^2 + v), where c is the standard error that the forecast states for its costs, without the
 spread of prompts: bench and forecast have the same prompts.
 
+The last line takes each bench for the forecast of the next one of the same arms: no forecast can be nearer
+than a measurement that is repeated.
+
 With --busy N, N processes compute all the time. A forecast that is refused is counted, and has no errors.
 
 With --parallel, tokens/s of all users together are forecast and measured for 1, 2, 4 and 8 users: of the
@@ -41,6 +44,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +61,7 @@ from ggufspec.forecast.trace import DraftTrace, TracedRun
 from ggufspec.llama.install import installs
 from ggufspec.measure import Block, RunPlan, Session, api, identify, prepare_session
 from ggufspec.options import BenchOptions, TuneOptions
+from ggufspec.results import ResultSet
 from ggufspec.tuning import Plan, Prospect, TuningForecast
 
 SUITES = ("demo", "general", "seven")
@@ -178,6 +183,7 @@ def main() -> int:
     suites = SUITES if asked.suite is None else (asked.suite,)
     print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
     everything: list[Miss] = []
+    repeated: list[tuple[float, float]] = []
     refused = forecasts = 0
     with busy_loops(asked.busy):
         for pair in chosen:
@@ -187,6 +193,9 @@ def main() -> int:
                 forecasts += len(rounds)
                 refused += rounds.count(None)
                 everything += misses
+                benches = [_name(pair, suite, asked, number) for number in range(asked.rounds)]
+                stored = [results.load(name) for name in benches if name in results.ids()]
+                repeated += [errors for before, after in pairwise(stored) for errors in _apart(before, after)]
                 print(_row(pair.name, suite, misses, rounds.count(None), asked), flush=True)
     if not everything:
         sys.exit("all forecasts were refused")
@@ -198,7 +207,29 @@ def main() -> int:
         f"(goal: 2.0% and 5.0%); {covered} of {len(everything)} intervals cover "
         f"({covered / len(everything):.1%}), {refused} of {forecasts} forecasts refused"
     )
+    if repeated:
+        rates, speedups = zip(*repeated, strict=True)
+        print(
+            f"{len(repeated)} configurations of two benches, the first as the forecast of the second: "
+            f"tokens/s {_percentiles(rates)}, speed-up {_percentiles(speedups)}"
+        )
     return 0
+
+
+def _apart(before: ResultSet, after: ResultSet) -> Iterator[tuple[float, float]]:
+    """Yield how far apart two benches measured the tokens/s and the speed-up of each drafting arm."""
+    earlier = {arm.spec: arm for arm in arms.group(before) if arm.gain is not None and arm.rate is not None}
+    for arm in arms.group(after):
+        other = earlier.get(arm.spec)
+        if other is None or arm.gain is None or arm.rate is None or arm.baseline is None:
+            continue
+        assert other.gain is not None  # as in ``earlier``
+        assert other.rate is not None
+        speedup = math.log(other.gain.ratio.value / arm.gain.ratio.value)
+        yield (
+            without_noise(math.log(other.rate.value / arm.rate.value), noise(arm.rates)),
+            without_noise(speedup, noise(arm.rates, arm.baseline.rates)),
+        )
 
 
 def without_noise(error: float, variance: float) -> float:
@@ -241,9 +272,7 @@ def _step(pair: Pair, suite: str, asked: argparse.Namespace, number: int) -> lis
 
     What is stored is not measured again.
     """
-    name = f"{pair.name}-{suite}-{asked.tokens}-{asked.repeats}-{asked.per_category}"
-    name += f"{'-short' * asked.short}{f'-busy{asked.busy}' * (asked.busy > 0)}-{number}"
-    name = "".join(letter if letter.isalnum() else "-" for letter in name).lower()
+    name = _name(pair, suite, asked, number)
     file = asked.work / f"{name}.json"
     if not file.exists():
         target, drafter = pair.make(asked.work)
@@ -264,6 +293,13 @@ def _step(pair: Pair, suite: str, asked: argparse.Namespace, number: int) -> lis
         file.write_text(json.dumps(records, indent=1), encoding="utf-8")
     stored = json.loads(file.read_text(encoding="utf-8"))
     return None if stored is None else [Miss(**record) for record in stored]
+
+
+def _name(pair: Pair, suite: str, asked: argparse.Namespace, number: int) -> str:
+    """Return the name of a round's bench."""
+    name = f"{pair.name}-{suite}-{asked.tokens}-{asked.repeats}-{asked.per_category}"
+    name += f"{'-short' * asked.short}{f'-busy{asked.busy}' * (asked.busy > 0)}-{number}"
+    return "".join(letter if letter.isalnum() else "-" for letter in name).lower()
 
 
 def _request(
