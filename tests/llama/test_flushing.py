@@ -48,7 +48,7 @@ int main() { common_log_main(); }
 def shared(tmp_path: Path) -> Install:
     """An install whose programs share the logger."""
     (tmp_path / "libllama-common.so").touch()
-    return replace(fakes.recorded_install("b11312"), library=tmp_path)
+    return replace(fakes.recorded_install("0.3.36"), library=tmp_path)
 
 
 def compile_program(folder: Path) -> Path:
