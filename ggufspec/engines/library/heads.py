@@ -75,6 +75,7 @@ class LoadedHead:
         self.most = int(lib.llama_n_ubatch(self._context))
         self._memory = lib.llama_get_memory(self._context)
         self._batch = lib.llama_batch_ext_init(self._context)
+        self._takes_states = hasattr(lib, "llama_batch_ext_set_embd_state")
         self._sampler = models.make_sampler(lib, None)
         self._vocab = lib.llama_model_get_vocab(self._model)
         self._n_vocab = int(lib.llama_vocab_n_tokens(self._vocab))
@@ -225,8 +226,9 @@ class ChainedHead(LoadedHead):
 
     def _set_state(self, index: int, state: Embeddings) -> None:
         """Give a token of the batch the target's state; builds until b11434 take it as an embedding."""
-        set_state = getattr(self._lib, "llama_batch_ext_set_embd_state", None)
-        if set_state is None or not set_state(self._batch, index, state):  # MTP of v0.7.0 takes states alone
+        if self._takes_states:  # unless the first answer says otherwise; MTP of v0.7.0 takes nothing else
+            self._takes_states = self._lib.llama_batch_ext_set_embd_state(self._batch, index, state)
+        if not self._takes_states:
             self._lib.llama_batch_ext_set_embd_token(self._batch, index, state)
 
     def forget(self, at: int) -> None:
