@@ -53,6 +53,19 @@ VERSION_ELSEWHERE = "In llama.cpp, --version prints its version."
 _HOST_ELSEWHERE = "In llama.cpp, --host is the address that a server listens on."
 
 
+class TargetArgument(Options):
+    """The target that stands first, or behind one of its other names."""
+
+    target: str = option(
+        "target",
+        "",
+        hidden=f"-m --target {TARGET}",
+        required=True,
+        metavar="TARGET",
+        complete="models",
+    )
+
+
 class HubOptions(Options, section="Models"):
     """How the Hugging Face Hub is asked."""
 

@@ -253,17 +253,11 @@ class AutoOptions(
     groups.FreshOption,
     groups.YesOption,
     ServedWords,
+    groups.TargetArgument,
 ):
     """What to serve, what may be downloaded for it, by which texts to judge, and how long that may take."""
 
-    target: str = option(
-        "target",
-        "",
-        hidden=f"-m --target {groups.TARGET}",
-        required=True,
-        metavar="TARGET",
-        complete="models_and_pairs",
-    )
+    target: str = option(complete="models_and_pairs")
     draft_model: tuple[str, ...] = option(
         "--draft-model -md",
         (),

@@ -313,17 +313,9 @@ class ConvertOptions(groups.HubOptions, groups.LlamaOption, groups.YesOption, se
     )
 
 
-class SuggestOptions(groups.HubOptions, groups.AnswerOption):
+class SuggestOptions(groups.HubOptions, groups.AnswerOption, groups.TargetArgument):
     """For which target to look for drafters."""
 
-    target: str = option(
-        "target",
-        "",
-        hidden=f"-m --target {groups.TARGET}",
-        required=True,
-        metavar="TARGET",
-        complete="models",
-    )
     most: int = option(
         "--most",
         6,
