@@ -171,8 +171,8 @@ ADVICE = {
         " not a fair comparison"
     ),
     MeasurementWarning.NOT_JUDGED: (
-        "texts differ, and whether a near-tie explains it was not judged: where the cause can be "
-        "mended, do so and continue the bench with `--resume`"
+        "texts differ, and whether a near-tie explains it was not judged: mend the cause if "
+        "you can, and continue the bench with `--resume`"
     ),
     MeasurementWarning.NEAR_TIES: (
         "the text with drafting differs from the target's own where two tokens are almost equally likely; "
