@@ -28,12 +28,6 @@ llm_load_tensors:        CUDA1 model buffer size =     1.70 MiB
 UNHURRIED = settings(deadline=None, max_examples=60)  # busy machines are no failures
 TEXT = "\n\n<s> Once upon a time there was a lantern.\nIt shone: error: 42 = 17.\n\n"
 PERF = "llama_perf_context_print: "
-BLOCK = f"""\
-{PERF}       load time = {{load:10.2f}} ms
-{PERF}prompt eval time = {{prompt_ms:10.2f}} ms / {{prompt:5d}} tokens ({{a:8.2f}} ms per token, {{b:8.2f}} tokens per second)
-{PERF}       eval time = {{eval_ms:10.2f}} ms / {{runs:5d}} runs   ({{c:8.2f}} ms per token, {{d:8.2f}} tokens per second)
-{PERF}      total time = {{total:10.2f}} ms / {{both:5d}} tokens
-"""
 EMPTY_EVAL = (
     "       eval time =       0.00 ms /     1 runs   (    0.00 ms per token,      inf tokens per second)"
 )
@@ -43,19 +37,12 @@ def block(
     load: float = 12.0, prompt: int = 7, prompt_ms: float = 30.0, runs: int = 31, eval_ms: float = 200.0
 ) -> str:
     """A program's timings, as b3750 to b7114 print them."""
-    return BLOCK.format(
-        load=load,
-        prompt_ms=prompt_ms,
-        prompt=prompt,
-        a=prompt_ms / prompt,
-        b=1e3 / prompt_ms * prompt,
-        eval_ms=eval_ms,
-        runs=runs,
-        c=eval_ms / runs,
-        d=1e3 / eval_ms * runs,
-        total=prompt_ms + eval_ms,
-        both=prompt + runs,
-    )
+    return f"""\
+{PERF}       load time = {load:10.2f} ms
+{PERF}prompt eval time = {prompt_ms:10.2f} ms / {prompt:5d} tokens ({prompt_ms / prompt:8.2f} ms per token, {1e3 / prompt_ms * prompt:8.2f} tokens per second)
+{PERF}       eval time = {eval_ms:10.2f} ms / {runs:5d} runs   ({eval_ms / runs:8.2f} ms per token, {1e3 / eval_ms * runs:8.2f} tokens per second)
+{PERF}      total time = {prompt_ms + eval_ms:10.2f} ms / {prompt + runs:5d} tokens
+"""
 
 
 def numbers(
@@ -84,42 +71,42 @@ def summary(load: float = 46.5, **values: float) -> str:
 
 def as_jsonl(log: str, text: str) -> str:
     """What `--log-jsonl` would have written."""
-    lines = [
-        json.dumps({"type": "log", "time": 1, "level": "info", "msg": line}) for line in log.splitlines(True)
-    ]
-    words = [
-        json.dumps({"type": "log", "time": 1, "level": "none", "msg": word}) for word in text.splitlines(True)
-    ]
+    lines, words = (
+        [
+            json.dumps({"type": "log", "time": 1, "level": level, "msg": line})
+            for line in part.splitlines(True)
+        ]
+        for level, part in (("info", log), ("none", text))
+    )
     head = len(HEAD.splitlines())
     return "\n".join([*lines[:head], *words, *lines[head:], ""])
 
 
-def prefixed(log: str) -> str:
+def each_line(log: str, form: str) -> str:
+    """Put something before each line; ``{0}`` and ``{1}`` are its number, in thousands and below."""
     return "".join(
-        f"0.00.{n // 1000:03d}.{n % 1000:03d} I {line}" for n, line in enumerate(log.splitlines(True))
-    )
-
-
-def coloured(log: str) -> str:
-    return "".join(
-        f"\x1b[34m0.00.{n // 1000:03d}.{n % 1000:03d}\x1b[0m \x1b[32mI \x1b[0m{line}"
+        form.format(f"{n // 1000:03d}", f"{n % 1000:03d}") + line
         for n, line in enumerate(log.splitlines(True))
     )
 
 
-def stamped(log: str) -> str:
-    return "".join(f"2024-05-01T12:00:00.123456789Z {line}" for line in log.splitlines(True))
+def prefixed(log: str) -> str:
+    return each_line(log, "0.00.{0}.{1} I ")
+
+
+def coloured(log: str) -> str:
+    return each_line(log, "\x1b[34m0.00.{0}.{1}\x1b[0m \x1b[32mI \x1b[0m")
 
 
 DIALECTS: Mapping[str, Callable[[str], str]] = {
     "plain": lambda log: HEAD + TEXT + log,
     "prefixed": lambda log: prefixed(HEAD) + TEXT + prefixed(log),
-    "levels only": lambda log: "".join(f"I {line}" for line in (HEAD + log).splitlines(True)),
+    "levels only": lambda log: each_line(HEAD + log, "I "),
     "coloured": lambda log: coloured(HEAD) + TEXT + coloured(log),
     "jsonl": lambda log: as_jsonl(HEAD + log, TEXT),
     "crlf": lambda log: (HEAD + TEXT + log).replace("\n", "\r\n"),
-    "docker": lambda log: stamped(HEAD + TEXT + log),
-    "compose": lambda log: "".join(f"llama-1  | {line}" for line in (HEAD + TEXT + log).splitlines(True)),
+    "docker": lambda log: each_line(HEAD + TEXT + log, "2024-05-01T12:00:00.123456789Z "),
+    "compose": lambda log: each_line(HEAD + TEXT + log, "llama-1  | "),
     "stderr alone": lambda log: HEAD + log,
     "summary alone": lambda log: log,
     "text on the first line": lambda log: f"{HEAD}Once upon a time{log}",
@@ -127,45 +114,30 @@ DIALECTS: Mapping[str, Callable[[str], str]] = {
     "stdout before stderr": lambda log: TEXT + HEAD + log,
 }
 
-counts = st.integers(0, 5000).flatmap(lambda drafted: st.tuples(st.just(drafted), st.integers(0, drafted)))
+VALUES = st.fixed_dictionaries(
+    {
+        "prompt": st.integers(1, 9999),
+        "prompt_s": st.floats(0.001, 500),
+        "answer": st.integers(1, 9999),
+        "answer_s": st.floats(0.001, 500),
+        "n_draft": st.integers(0, 64),
+    }
+)
+COUNTS = st.integers(0, 5000).flatmap(lambda drafted: st.tuples(st.just(drafted), st.integers(0, drafted)))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @UNHURRIED
-@given(
-    prompt=st.integers(1, 9999),
-    prompt_s=st.floats(0.001, 500),
-    answer=st.integers(1, 9999),
-    answer_s=st.floats(0.001, 500),
-    n_draft=st.integers(0, 64),
-    counts=counts,
-)
+@given(values=VALUES, counts=COUNTS)
 def test_every_dialect_gives_the_numbers_back(
-    dialect: str,
-    prompt: int,
-    prompt_s: float,
-    answer: int,
-    answer_s: float,
-    n_draft: int,
-    counts: tuple[int, int],
+    dialect: str, values: dict[str, float], counts: tuple[int, int]
 ) -> None:
     drafted, accepted = counts
-    log = DIALECTS[dialect](
-        summary(
-            prompt=prompt,
-            prompt_s=prompt_s,
-            answer=answer,
-            answer_s=answer_s,
-            n_draft=n_draft,
-            n_drafted=drafted,
-            n_accept=accepted,
-        )
-    )
-    sample = parse(log)
+    sample = parse(DIALECTS[dialect](summary(**values, n_drafted=drafted, n_accept=accepted)))
     assert sample.status is (Status.OK if drafted else Status.DRAFTING_INACTIVE)
-    assert (sample.prompt_tokens, sample.gen_tokens) == (prompt, answer)
-    assert sample.gen_tps == pytest.approx(answer / answer_s, abs=0.001)
-    assert (sample.n_draft, sample.n_drafted, sample.n_accepted) == (n_draft, drafted, accepted)
+    assert (sample.prompt_tokens, sample.gen_tokens) == (values["prompt"], values["answer"])
+    assert sample.gen_tps == pytest.approx(values["answer"] / values["answer_s"], abs=0.001)
+    assert (sample.n_draft, sample.n_drafted, sample.n_accepted) == (values["n_draft"], drafted, accepted)
     assert sample.accept_rate == (accepted / drafted if drafted else None)
     assert sample.load_ms == 46.5
 
@@ -175,6 +147,8 @@ def test_the_head_is_the_targets() -> None:
     assert (sample.target.offloaded_layers, sample.target.total_layers) == (9, 9)
     assert sample.devices == ("CPU", "CUDA0")
     assert sample.build == "4094 (5e1ed95)"
+    head = HEAD.replace("CPU_Mapped", "CUDA_Host ").replace("      CUDA0 model", "CUDA0_Split model")
+    assert parse(head + summary()).devices == ("CPU", "CUDA0")  # host memory of a device is the processor's
 
 
 FAKES = {
@@ -218,12 +192,8 @@ def test_plain_programs_are_not_fooled_either(fake: str) -> None:
 
 @pytest.mark.parametrize("fake", ["numbers", "whole statement", "wrong arithmetic"])
 def test_a_fake_does_not_stand_in_for_a_lost_summary(fake: str) -> None:
-    log = HEAD + TEXT + FAKES[fake] + "and so on\n"
-    sample = (
-        parse(log)
-        if fake != "whole statement"
-        else parse(prefixed(HEAD) + TEXT + FAKES[fake] + "and so on\n")
-    )
+    head = prefixed(HEAD) if fake == "whole statement" else HEAD
+    sample = parse(f"{head}{TEXT}{FAKES[fake]}and so on\n")
     assert sample.status is Status.SUMMARY_LOST
     assert sample.gen_tokens is None
 
@@ -245,11 +215,6 @@ def test_odd_timings_are_absent() -> None:
     assert parse(sampling + block().replace(PERF, "common_perf_print: ")).sampling_s == pytest.approx(0.00157)
 
 
-def test_host_memory_of_a_device_is_the_cpu() -> None:
-    head = HEAD.replace("CPU_Mapped", "CUDA_Host ").replace("      CUDA0 model", "CUDA0_Split model")
-    assert parse(head + summary()).devices == ("CPU", "CUDA0")
-
-
 def test_a_message_in_pieces_is_one_message() -> None:
     diagnosis = diagnose(
         "0.00.078.458 E main: draft model vocab must match target model to use speculation but 0.00.078.460 E "
@@ -267,37 +232,32 @@ def test_a_log_of_two_runs_is_the_last_run() -> None:
     assert parse(HEAD + block(load=1.0) + HEAD + block(load=2.0)).load_ms == 2.0
 
 
-@pytest.mark.parametrize("n_drafted", [39, 30])
-def test_which_drafting_program_it_was_shows_in_the_counts(n_drafted: int) -> None:
-    tree = parse(HEAD + TEXT + summary(answer=34, n_accept=20, n_draft=3, n_drafted=n_drafted))
-    assert tree.program is (Program.TREE if n_drafted == 39 else Program.SIMPLE)
+def test_which_drafting_program_it_was_shows_in_the_counts() -> None:
+    for n_drafted, program in {39: Program.TREE, 30: Program.SIMPLE}.items():
+        assert parse(HEAD + TEXT + summary(n_drafted=n_drafted)).program is program
 
 
-def test_a_server_that_cannot_draft_is_not_ok() -> None:
-    log = (
-        "0.00.180.354 E srv    load_model: failed to initialize speculative decoding context\n"
-        "0.00.195.994 I srv  llama_server: listening on http://127.0.0.1:8080\n"
-        "0.00.516.461 I slot print_timing: id  0 | task 0 |        eval time =     246.59 ms /    32 tokens (    7.95 ms per token,   125.72 tokens per second)\n"
+def request(prompt: int, answer: int, ms: float) -> str:
+    """What a server logs of one request whose prompt and answer take the same time."""
+    return (
+        f"slot print_timing: id  0 | task 0 | \n"
+        f"prompt eval time = {ms:10.2f} ms / {prompt:5d} tokens (    1.00 ms per token, {prompt / ms * 1e3:8.2f} tokens per second)\n"
+        f"       eval time = {ms:10.2f} ms / {answer:5d} tokens (    1.00 ms per token, {answer / ms * 1e3:8.2f} tokens per second)\n"
+        f"      total time = {2 * ms:10.2f} ms / {prompt + answer:5d} tokens\n"
     )
-    sample = parse(log)
-    assert (sample.status, sample.gen_tokens, sample.gen_tps) == (Status.DRAFTING_INACTIVE, 32, 125.72)
 
 
 def test_requests_of_a_server_add_up() -> None:
-    def request(prompt: int, answer: int, ms: float) -> str:
-        return (
-            f"slot print_timing: id  0 | task 0 | \n"
-            f"prompt eval time = {ms:10.2f} ms / {prompt:5d} tokens (    1.00 ms per token, {prompt / ms * 1e3:8.2f} tokens per second)\n"
-            f"       eval time = {ms:10.2f} ms / {answer:5d} tokens (    1.00 ms per token, {answer / ms * 1e3:8.2f} tokens per second)\n"
-            f"      total time = {2 * ms:10.2f} ms / {prompt + answer:5d} tokens\n"
-            f"slot print_timing: id  0 | task 0 | \ndraft acceptance rate = 0.50000 (   {answer // 2} accepted / {answer} generated)\n"
-        )
-
-    sample = parse(HEAD + request(10, 20, 100.0) + request(30, 40, 300.0))
+    drafts = "slot print_timing: id  0 | task 0 | \ndraft acceptance rate = 0.50000 (   {} accepted / {} generated)\n"
+    both = request(10, 20, 100.0) + drafts.format(10, 20) + request(30, 40, 300.0) + drafts.format(20, 40)
+    sample = parse(HEAD + both)
     assert (sample.program, sample.status) == (Program.SERVER, Status.OK)
     assert (sample.prompt_tokens, sample.gen_tokens, sample.gen_s) == (40, 60, 0.4)
     assert sample.gen_tps == pytest.approx(150, rel=1e-3)
     assert (sample.n_drafted, sample.n_accepted) == (60, 30)
+    cannot = "0.00.180.354 E srv    load_model: failed to initialize speculative decoding context\n"
+    sample = parse(cannot + HEAD + request(10, 20, 100.0))
+    assert (sample.status, sample.gen_tokens, sample.gen_tps) == (Status.DRAFTING_INACTIVE, 20, 200.0)
 
 
 def test_a_known_program_is_believed() -> None:
@@ -323,10 +283,10 @@ FAILURES = {
 
 @pytest.mark.parametrize("message", FAILURES)
 def test_a_failure_names_its_cause(message: str) -> None:
-    log = f"{HEAD}{message}\nllama_init_from_gpt_params: error: failed to create context\n"
-    diagnosis = diagnose(log)
-    if FAILURES[message] in {Status.CRASHED, Status.FAILED}:  # what fails to load comes before a crash
-        diagnosis = diagnose(f"{HEAD}{message}\n")
+    # what fails to load comes before a crash
+    later = "llama_init_from_gpt_params: error: failed to create context\n"
+    is_last = FAILURES[message] in {Status.CRASHED, Status.FAILED}
+    diagnosis = diagnose(f"{HEAD}{message}\n{'' if is_last else later}")
     assert diagnosis.status is FAILURES[message]
     assert diagnosis.line in message
     assert parse(f"{HEAD}{message}\n").status is FAILURES[message]

@@ -21,9 +21,10 @@ from ggufspec.llama.logs import read
 from ggufspec.llama.logs.parsing import parse
 from ggufspec.llama.logs.reading import LoggedRun, Source
 
-PASTES = Path(__file__).parents[1] / "logs" / "pastes"
+LOGS = Path(__file__).parents[1] / "logs"
+LOG = LOGS / "0.2.63" / "tree.log"
+PASTES = LOGS / "pastes"
 CASES = sorted(PASTES.glob("*.json"))
-LEAST, THREADS, ERAS = 30, 10, {"2023", "2024", "2025", "2026"}  # at least
 
 
 def load(case: Path) -> tuple[bytes, dict[str, Any]]:
@@ -55,112 +56,9 @@ def test_a_paste_is_read_as_a_person_reads_it(case: Path) -> None:
 def test_the_pastes_are_many_and_of_many_threads_and_eras() -> None:
     sources = [json.loads(case.read_text())["source"] for case in CASES]
     threads = {source.split(",")[0] for source in sources if "#" in source.split(",")[0]}
-    assert len(CASES) >= LEAST
-    assert len(threads) >= THREADS
-    assert all(any(era in source for source in sources) for era in ERAS)
-
-
-HEAD = "Log start\nllama_model_loader: loaded meta data with 22 key-value pairs and 723 tensors from a.gguf\n"
-TEXT = "\nOnce upon a time there was a lantern.\n"
-REAL = (PASTES / "block.txt").read_text()
-FAKE = REAL.replace("98.596", " 0.254").replace("  2.576", "1000.000")
-FORMS = {
-    "bare": FAKE,
-    "quoted": "".join(f"> {line}" for line in FAKE.splitlines(keepends=True)),
-    "fenced": f"```\n{FAKE}```\n",
-    "listed": "".join(f"    {line}" for line in FAKE.splitlines(keepends=True)),
-    "entities": "".join(f"&gt; {line}" for line in FAKE.splitlines(keepends=True)),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("place", ["before the text", "inside", "behind"])
-def test_a_look_alike_in_a_text_does_not_win(form: str, place: str) -> None:
-    fake = FORMS[form]
-    log = {
-        "before the text": f"{HEAD}{fake}{TEXT}\n\n{REAL}\ndraft:\n\ntarget:\n\n",
-        "inside": f"{HEAD}{TEXT}{fake}{TEXT}\n\n{REAL}\ndraft:\n\ntarget:\n\n",
-        "behind": f"{HEAD}\n{REAL}\ndraft:\n\ntarget:\n\n{TEXT}{fake}and so on\n",
-    }[place]
-    reading = read(log.encode(), "log")
-    assert [run.sample.gen_tps for run in reading.runs] == [2.576]
-    assert any("taken for generated text" in note for note in reading.notes)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_the_only_candidate_is_taken_with_a_note(form: str) -> None:
-    reading = read(f"{HEAD}{TEXT}{FORMS[form]}and so on\n".encode(), "log")
-    assert [run.sample.gen_tps for run in reading.runs] == [1000.0]
-    [note] = reading.notes
-    [run] = reading.runs
-    assert "lines {}-{}".format(*run.lines) in note
-
-
-def test_wrong_arithmetic_is_no_candidate() -> None:
-    reading = read(REAL.replace("70.782", "99.000").replace("2.576", "9.999").encode() + b"hello\n", "log")
-    assert reading.runs == ()
-    assert reading.problem is not None
-
-
-# What ``ggufspec.parse`` takes, and what it says of what it does not
-
-
-LOGS = Path(__file__).parents[1] / "logs"
-LOG = LOGS / "0.2.63" / "tree.log"
-SOURCE_PASTES = LOGS / "pastes"
-TOKENS = 34
-
-
-def test_sources_of_one_or_more_runs() -> None:
-    text = LOG.read_text()
-    with LOG.open() as as_text, LOG.open("rb") as as_bytes:
-        sources: list[Source] = [LOG, str(LOG), text, text.encode(), as_text, as_bytes, io.StringIO(text)]
-        samples = [ggufspec.parse(source) for source in sources]
-    assert samples == [samples[0]] * len(sources)
-    assert samples[0].gen_tokens == TOKENS
-    paste = SOURCE_PASTES / "two-blocks.txt"
-    assert [sample.n_draft for sample in ggufspec.parse([LOG, paste])] == [4, 3, 8]
-    assert ggufspec.parse([]) == []
-    with pytest.raises(LogError, match="2 runs") as caught:
-        ggufspec.parse(paste)
-    assert "list" in caught.value.hint
-
-
-def test_uncertain_figures_and_failures_are_told() -> None:
-    with pytest.warns(UserWarning, match="lines 1-8"):
-        assert ggufspec.parse((SOURCE_PASTES / "block-hello.txt").read_text()).gen_tps == pytest.approx(2.576)
-    log = LOGS / "0.3.36" / "plain-missing-model.log"
-    assert ggufspec.parse(log).status is Status.LOAD_FAILED
-
-
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (3, "int"),
-        (None, "NoneType"),
-        ({"a": 1}, "dict"),
-        ("absent.log", "absent.log"),
-        (Path("absent"), "absent"),
-        (Path(__file__).parents[1], "cannot read"),
-        ("a\0b.log", "cannot read"),
-        ("hello", "no output"),
-        ("", "no output"),
-    ],
-)
-def test_what_is_no_log_is_refused_in_one_line(source: object, words: str) -> None:
-    with pytest.raises(LogError, match=words) as caught:
-        ggufspec.parse(source)  # type: ignore[call-overload]
-    assert caught.value.hint
-    assert "\n" not in caught.value.message
-    with pytest.raises(LogError, match=words):
-        ggufspec.parse([LOG, source])  # type: ignore[list-item]
-
-
-def test_a_closed_file_is_refused() -> None:
-    file = LOG.open()
-    file.close()
-    with pytest.raises(LogError, match=r"tree\.log"):
-        ggufspec.parse(file)
+    assert len(CASES) >= 30
+    assert len(threads) >= 10
+    assert all(any(era in source for source in sources) for era in ("2023", "2024", "2025", "2026"))
 
 
 # Recorded logs, decorated in every way that pasting and quoting know, give the figures of the bare logs
@@ -177,16 +75,11 @@ UNHURRIED = settings(deadline=None, max_examples=25)  # busy machines are no fai
 
 
 def each_line(before: str, after: str = "") -> Callable[[str], str]:
+    """Put texts around each line; ``{}`` in the first is its number."""
+
     def decorate(text: str) -> str:
-        return "".join(f"{before}{line}{after}\n" for line in text.removesuffix("\n").split("\n"))
-
-    return decorate
-
-
-def numbered(form: str) -> Callable[[str], str]:
-    def decorate(text: str) -> str:
-        lines = text.removesuffix("\n").split("\n")
-        return "".join(form.format(number) + line + "\n" for number, line in enumerate(lines, 1))
+        lines = enumerate(text.removesuffix("\n").split("\n"), 1)
+        return "".join(f"{before.format(number)}{line}{after}\n" for number, line in lines)
 
     return decorate
 
@@ -205,8 +98,8 @@ DECORATIONS: dict[str, Callable[[str], str]] = {
     "fenced": lambda text: f"```\n{text}\n```\n",
     "fenced with a language": lambda text: f"It printed:\n\n```console\n{text}\n```\n\nThat is all.\n",
     "listed": lambda text: f"1. the run\n\n{each_line('   ')(text)}\n2. the next\n",
-    "cat -n": numbered("{:6d}\t"),
-    "grep -n": numbered("{}:"),
+    "cat -n": each_line("{:6d}\t"),
+    "grep -n": each_line("{}:"),
     "in a table": each_line("| ", " |"),
     "coloured": each_line("\x1b[32m", "\x1b[0m"),
     "carriage returns": lambda text: text.replace("\n", "\r\n"),
@@ -233,8 +126,12 @@ LAST: dict[str, Callable[[str], bytes]] = {  # what a text goes through as a who
 }
 
 
-def all_figures(sample: Sample) -> dict[str, Any]:
-    return {name: getattr(sample, name) for name in FIGURES}
+def all_figures(*samples: Sample) -> list[dict[str, Any]]:
+    return [{name: getattr(sample, name) for name in FIGURES} for sample in samples]
+
+
+def read_figures(data: bytes) -> list[dict[str, Any]]:
+    return all_figures(*(run.sample for run in read(data, "log").runs))
 
 
 def text_of(log: Path) -> str:
@@ -252,8 +149,7 @@ def test_a_bare_log_is_one_run_without_notes() -> None:
 def test_a_decoration_changes_no_figure(name: str) -> None:
     for log in WITH_FIGURES[::5]:
         data = DECORATIONS[name](text_of(log)).encode()
-        bare = all_figures(parse(log.read_bytes()))
-        assert [all_figures(run.sample) for run in read(data, name).runs] == [bare], log
+        assert read_figures(data) == all_figures(parse(log.read_bytes())), log
 
 
 @UNHURRIED
@@ -266,8 +162,7 @@ def test_decorations_in_any_combination_change_no_figure(log: Path, names: list[
     text = text_of(log)
     for name in names:
         text = DECORATIONS[name](text)
-    runs = read(LAST[last](text), "log").runs
-    assert [all_figures(run.sample) for run in runs] == [all_figures(parse(log.read_bytes()))]
+    assert read_figures(LAST[last](text)) == all_figures(parse(log.read_bytes()))
 
 
 @UNHURRIED
@@ -279,9 +174,91 @@ def test_decorations_in_any_combination_change_no_figure(log: Path, names: list[
 )
 def test_logs_one_behind_the_other_are_a_run_each(logs: list[Path], between: str) -> None:
     data = between.join(text_of(log) for log in logs).encode()
-    assert [all_figures(run.sample) for run in read(data, "log").runs] == [
-        all_figures(parse(log.read_bytes())) for log in logs
-    ]
+    assert read_figures(data) == all_figures(*(parse(log.read_bytes()) for log in logs))
+
+
+# Figures in a text that a model wrote
+
+
+HEAD = "Log start\nllama_model_loader: loaded meta data with 22 key-value pairs and 723 tensors from a.gguf\n"
+TEXT = "\nOnce upon a time there was a lantern.\n"
+REAL = (PASTES / "block.txt").read_text()
+FAKE = REAL.replace("98.596", " 0.254").replace("  2.576", "1000.000")
+FORMS = {name: DECORATIONS[name](FAKE) for name in ("quoted", "fenced", "indented")}
+FORMS |= {"bare": FAKE, "entities": html.escape(FORMS["quoted"])}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_look_alike_in_a_text_does_not_win(form: str) -> None:
+    fake, ending = FORMS[form], "\ndraft:\n\ntarget:\n\n"
+    for log in (
+        f"{HEAD}{fake}{TEXT}\n\n{REAL}{ending}",
+        f"{HEAD}{TEXT}{fake}{TEXT}\n\n{REAL}{ending}",
+        f"{HEAD}\n{REAL}{ending}{TEXT}{fake}and so on\n",
+    ):
+        reading = read(log.encode(), "log")
+        assert [run.sample.gen_tps for run in reading.runs] == [2.576]
+        assert any("taken for generated text" in note for note in reading.notes)
+    alone = read(f"{HEAD}{TEXT}{fake}and so on\n".encode(), "log")
+    (run,), (note,) = alone.runs, alone.notes
+    assert run.sample.gen_tps == 1000.0
+    assert "lines {}-{}".format(*run.lines) in note
+
+
+def test_wrong_arithmetic_is_no_candidate() -> None:
+    reading = read(REAL.replace("70.782", "99.000").replace("2.576", "9.999").encode() + b"hello\n", "log")
+    assert reading.runs == ()
+    assert reading.problem is not None
+
+
+# What ``ggufspec.parse`` takes, and what it says of what it does not
+
+
+def test_sources_of_one_or_more_runs() -> None:
+    text = LOG.read_text()
+    with LOG.open() as as_text, LOG.open("rb") as as_bytes:
+        sources: list[Source] = [LOG, str(LOG), text, text.encode(), as_text, as_bytes, io.StringIO(text)]
+        samples = [ggufspec.parse(source) for source in sources]
+    assert samples == [samples[0]] * len(sources)
+    assert samples[0].gen_tokens == 34
+    paste = PASTES / "two-blocks.txt"
+    assert [sample.n_draft for sample in ggufspec.parse([LOG, paste])] == [4, 3, 8]
+    assert ggufspec.parse([]) == []
+    with pytest.raises(LogError, match="2 runs") as caught:
+        ggufspec.parse(paste)
+    assert "list" in caught.value.hint
+    with pytest.raises(LogError, match=r"tree\.log"):
+        ggufspec.parse(as_text)  # which is closed
+
+
+def test_uncertain_figures_and_failures_are_told() -> None:
+    with pytest.warns(UserWarning, match="lines 1-8"):
+        assert ggufspec.parse((PASTES / "block-hello.txt").read_text()).gen_tps == pytest.approx(2.576)
+    log = LOGS / "0.3.36" / "plain-missing-model.log"
+    assert ggufspec.parse(log).status is Status.LOAD_FAILED
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (3, "int"),
+        (None, "NoneType"),
+        ({"a": 1}, "dict"),
+        ("absent.log", "absent.log"),
+        (Path("absent"), "absent"),
+        (Path(__file__).parents[1], "cannot read"),
+        ("a\0b.log", "cannot read"),
+        ("hello", "no output"),
+        ("", "no output"),
+    ],
+)
+def test_what_is_no_log_is_refused_in_one_line(source: object, words: str) -> None:
+    with pytest.raises(LogError, match=words) as caught:
+        ggufspec.parse(source)  # type: ignore[call-overload]
+    assert caught.value.hint
+    assert "\n" not in caught.value.message
+    with pytest.raises(LogError, match=words):
+        ggufspec.parse([LOG, source])  # type: ignore[list-item]
 
 
 PIECES = (

@@ -1,7 +1,9 @@
 # ruff: noqa: E501  # the logs are as llama.cpp prints them
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
+from typing import Any
 
 import pytest
 
@@ -28,18 +30,7 @@ TREE = Sample(
     n_accepted=20,
     devices=("CPU",),
 )
-SIMPLE = Sample(
-    status=Status.OK,
-    program=Program.SIMPLE,
-    prompt_tokens=7,
-    prompt_tps=100.0,
-    gen_tokens=33,
-    gen_s=0.5,
-    n_draft=4,
-    n_drafted=36,
-    n_accepted=24,
-    devices=("CPU",),
-)
+SIMPLE = replace(TREE, program=Program.SIMPLE, gen_tokens=33, n_draft=4, n_drafted=36, n_accepted=24)
 SERVER = Sample(
     status=Status.OK, program=Program.SERVER, gen_tokens=64, gen_s=2.0, n_drafted=60, n_accepted=47
 )
@@ -57,27 +48,10 @@ def test_rounds_of_a_server_that_traces_belong_to_their_requests() -> None:
     assert find_rounds(TRACED) == [(Round(8, 3), Round(1, 0)), (Round(16, 16),)]
 
 
-def statistics(
-    drafting: int = 9,
-    judged: int = 9,
-    accepted: int = 24,
-    rates: str = "",
-    first: int = 8,
-    draft_s: float | None = 0.1,
-    method: str = "draft-simple",
-    drafted: int = 30,
-) -> Statistics:
-    return Statistics(
-        method=method,
-        drafting=drafting,
-        judged=judged,
-        drafts=judged,
-        drafted=drafted,
-        first=first,
-        accepted=accepted,
-        rates=tuple(rates.split(", ")) if rates else (),
-        draft_s=draft_s,
-    )
+def statistics(rates: str = "", **changes: Any) -> Statistics:
+    values: dict[str, Any] = {"method": "draft-simple", "drafting": 9, "judged": 9, "drafted": 30}
+    values |= {"first": 8, "accepted": 24, "draft_s": 0.1, **changes}
+    return Statistics(drafts=values["judged"], rates=tuple(filter(None, rates.split(", "))), **values)
 
 
 @pytest.mark.parametrize(
@@ -89,16 +63,12 @@ def statistics(
         (SIMPLE, 6 + 9 + 36, 9),
         (SIMPLE, 6 + 9 + 36 + 2, 9),  # two tokens beforehand, to see whether the cache can be shortened
         (SIMPLE, 6 + 9 + 36 + 2 + 2, None),  # a round was evaluated twice: a hybrid model's
+        (replace(SIMPLE, program=None), None, None),  # without a program nobody knows
     ],
 )
 def test_rounds_follow_from_the_totals(sample: Sample, tokens: int | None, rounds: int | None) -> None:
     target = None if tokens is None else Clock(tokens=tokens, seconds=0.3, complete=True)
     assert with_rounds(sample, [], target, None).n_rounds == rounds
-
-
-def test_without_a_program_nobody_knows_the_rounds() -> None:
-    unknown = Sample(status=Status.DRAFTING_INACTIVE, gen_tokens=33, n_drafted=0, n_accepted=0)
-    assert with_rounds(unknown, [], None, None) == unknown
 
 
 @pytest.mark.parametrize(
@@ -136,10 +106,9 @@ def test_verification_is_time_without_prompts(target: Clock | None, verify_s: fl
 def test_drafting_is_timed_by_statistics_or_by_the_drafter(
     lines: list[Statistics], tokens: int, devices: tuple[str, ...], draft_s: float | None
 ) -> None:
-    sample = Sample(**{**vars(SIMPLE), "devices": devices})
     clock = Clock(tokens=tokens, seconds=0.4, complete=True)
     drafter = Clock(tokens=43, seconds=0.2, complete=True)
-    counted = with_rounds(sample, lines, clock, drafter)
+    counted = with_rounds(replace(SIMPLE, devices=devices), lines, clock, drafter)
     assert (counted.draft_s, counted.verify_s) == (draft_s, None)
 
 
@@ -179,30 +148,22 @@ def served(drafting: list[int], accepted: list[int]) -> list[Statistics]:
 
 
 @pytest.mark.parametrize(
-    ("drafting", "answers", "rounds"),
+    ("lines", "answers", "accepted", "rounds"),
     [
-        ([8, 7], [32, 32], 15),
-        ([8, 6], [32, 32], 15),  # the last token had no room for a draft before it
-        ([9, 7], [32, 32], 16),  # the first answer ended amid accepted tokens
-        ([9, 6], [32, 32], 16),  # both: their sums would hide it
+        (served([8, 7], [23, 24]), [32, 32], [23, 24], 15),
+        (served([8, 6], [23, 24]), [32, 32], [23, 24], 15),  # no room for a draft before the last token
+        (served([9, 7], [23, 24]), [32, 32], [23, 24], 16),  # the first answer ended amid accepted tokens
+        (served([9, 6], [23, 24]), [32, 32], [23, 24], 16),  # both: their sums would hide it
+        (served([8, 7], [23, 24]), [32], [23, 24], None),
+        (served([8, 7], [23, 24]), [32, 32], [47], None),  # a request without drafts between them
+        (served([8, 7], [24, 23]), [32, 32], [23, 24], None),  # some other order
     ],
 )
-def test_a_servers_rounds_are_known_by_request(drafting: list[int], answers: list[int], rounds: int) -> None:
-    sample = with_requests(SERVER, served(drafting, [23, 24]), answers, [23, 24])
-    assert (sample.n_rounds, sample.draft_s) == (rounds, 0.1)
-
-
-@pytest.mark.parametrize(
-    ("lines", "answers", "accepted"),
-    [
-        (served([8, 7], [23, 24]), [32], [23, 24]),
-        (served([8, 7], [23, 24]), [32, 32], [47]),  # a request without drafts between them
-        (served([8, 7], [24, 23]), [32, 32], [23, 24]),  # some other order
-    ],
-)
-def test_missing_lines_hide_rounds(lines: list[Statistics], answers: list[int], accepted: list[int]) -> None:
+def test_a_servers_rounds_are_known_by_request(
+    lines: list[Statistics], answers: list[int], accepted: list[int], rounds: int | None
+) -> None:
     sample = with_requests(SERVER, lines, answers, accepted)
-    assert (sample.n_rounds, sample.draft_s) == (None, 0.1)
+    assert (sample.n_rounds, sample.draft_s) == (rounds, 0.1)
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,16 @@ import pytest
 from click.testing import CliRunner
 
 from ggufspec.cli import cli
-from ggufspec.errors import LogError
 from ggufspec.report.rows.runs import LogRow
+from tests.support import shell
 
 LOGS = Path(__file__).parents[1] / "logs"
 TREE, PLAIN = LOGS / "0.2.63" / "tree.log", LOGS / "0.2.63" / "plain.log"
 
 
-def parse(*words: str | Path, stdin: bytes | None = None) -> str:
-    """Run ``ggufspec parse`` and return its standard output; errors are raised."""
-    result = CliRunner().invoke(cli, ["parse", *map(str, words)], input=stdin, catch_exceptions=False)
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
+def parse(*words: str | Path) -> str:
+    """Run ``ggufspec parse`` and return its standard output."""
+    return shell.done("parse", *map(str, words)).stdout
 
 
 def test_json_has_the_documented_keys_and_absent_is_null() -> None:
@@ -61,25 +59,19 @@ def test_a_chain_shows_what_each_method_drafted(program: str) -> None:
 
 
 def test_standard_input_is_a_dash() -> None:
-    [row] = json.loads(parse("-", "-o", "json", stdin=TREE.read_bytes()))
+    result = CliRunner().invoke(cli, ["parse", "-", "-o", "json"], input=TREE.read_bytes())
+    [row] = json.loads(result.stdout)
     assert (row["file"], row["program"]) == ("-", "speculative")
 
 
-def test_a_table_is_written_to_a_file(tmp_path: Path) -> None:
-    assert parse(TREE, "--out", tmp_path / "table.md") == ""
-    assert "| speculative" in (tmp_path / "table.md").read_text()
-
-
 def test_foreign_files_are_named_and_do_not_hide_the_others(tmp_path: Path) -> None:
-    foreign = tmp_path / "notes.txt"
+    table, foreign = tmp_path / "table.md", tmp_path / "notes.txt"
     foreign.write_text("nothing of llama.cpp\n")
-    with pytest.raises(LogError, match=r"notes\.txt"):
-        parse(foreign, TREE, "--out", tmp_path / "table.md")
-    assert "| speculative" in (tmp_path / "table.md").read_text()
-
-
-def test_a_missing_file_is_a_wrong_command_line() -> None:
-    assert CliRunner().invoke(cli, ["parse", "absent.log"]).exit_code == 2
+    code, out, err = shell.run("parse", str(foreign), str(TREE), "--out", str(table))
+    assert (code, out) == (14, "")
+    assert "notes.txt" in err
+    assert "| speculative" in table.read_text()
+    assert shell.run("parse", "absent.log")[0] == 2
 
 
 PASTES = LOGS / "pastes"
@@ -91,34 +83,29 @@ def test_every_run_of_a_paste_has_a_row_with_its_lines() -> None:
     assert rows[2]["file"] == str(TREE)
 
 
-@pytest.mark.parametrize("paste", ["header-alone", "no-figures", "llama-bench", "thread-3649"])
-def test_a_log_without_figures_is_code_14_and_the_others_are_printed(paste: str) -> None:
-    words = ["parse", str(PASTES / f"{paste}.txt"), str(TREE), "-o", "json"]
-    result = CliRunner().invoke(cli, words)
-    assert isinstance(result.exception, LogError)
-    assert result.exception.exit_code == 14
-    assert paste in result.exception.message
-    assert json.loads(result.stdout)[-1]["file"] == str(TREE)
-
-
-def test_a_table_of_llama_bench_is_named() -> None:
-    with pytest.raises(LogError, match="table of llama-bench"):
-        parse(PASTES / "llama-bench.txt")
-
-
-def test_a_failed_run_is_code_14_with_its_status() -> None:
-    log = LOGS / "0.3.36" / "plain-missing-model.log"
-    result = CliRunner().invoke(cli, ["parse", str(log), "-o", "json"])
-    assert isinstance(result.exception, LogError)
-    assert "load failed" in result.exception.message
-    assert json.loads(result.stdout)[0]["status"] == "load failed"
+@pytest.mark.parametrize(
+    ("log", "message"),
+    [
+        ("pastes/header-alone.txt", "header-alone"),
+        ("pastes/no-figures.txt", "no-figures"),
+        ("pastes/llama-bench.txt", "table of llama-bench"),
+        ("pastes/thread-3649.txt", "thread-3649"),
+        ("0.3.36/plain-missing-model.log", "load failed"),
+    ],
+)
+def test_a_log_without_figures_is_code_14_and_the_others_are_printed(log: str, message: str) -> None:
+    code, out, err = shell.run("parse", str(LOGS / log), str(TREE), "-o", "json")
+    assert code == 14
+    assert message in next(line for line in err.splitlines() if line.startswith("error: "))
+    *failed, last = json.loads(out)
+    assert last["file"] == str(TREE)
+    assert {row["status"] for row in failed} <= {message, "summary lost"}
 
 
 def test_a_note_says_from_which_lines_uncertain_figures_are() -> None:
-    result = CliRunner().invoke(cli, ["parse", str(PASTES / "notebook.txt")])
-    assert result.exit_code == 0
-    assert "lines 43-50" in result.stderr
-    assert "without figures in lines 2-18" in result.stderr
+    said = shell.done("parse", str(PASTES / "notebook.txt")).stderr
+    assert "lines 43-50" in said
+    assert "without figures in lines 2-18" in said
 
 
 def test_columns_are_chosen() -> None:
@@ -126,6 +113,6 @@ def test_columns_are_chosen() -> None:
     assert list(row) == ["gen_tps", "file"]
     assert list(json.loads(parse(TREE, "--columns", "all", "-o", "json"))[0]) == list(LogRow.names())
     assert parse(TREE, "--columns", "lines").splitlines()[0].split() == ["|", "lines", "|"]
-    result = CliRunner().invoke(cli, ["parse", str(TREE), "--columns", "speed"])
-    assert result.exit_code == 2
-    assert "gen_tps" in result.stderr
+    code, _, err = shell.run("parse", str(TREE), "--columns", "speed")
+    assert code == 2
+    assert "gen_tps" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ggufspec import proc
@@ -17,94 +18,76 @@ class FailureCause(NamedTuple):
     line: str
 
 
-_SYMPTOMS: tuple[tuple[Status, tuple[str, ...]], ...] = (
-    (Status.DISK_FULL, ("No space left on device", "Disk quota exceeded")),
-    (
-        Status.OUT_OF_MEMORY,
-        (
-            "out of memory",
-            "failed to allocate",
-            "insufficient memory",  # ggml_aligned_malloc, before an assertion fails
-            "unable to allocate",
-            "annot allocate memory",
-            "std::bad_alloc",
-            "ErrorOutOf",  # Vulkan: DeviceMemory, HostMemory
-            "OutOfMemory",  # Metal
-        ),
+_SYMPTOMS: Mapping[Status, tuple[str, ...]] = {
+    Status.DISK_FULL: ("No space left on device", "Disk quota exceeded"),
+    Status.OUT_OF_MEMORY: (
+        "out of memory",
+        "failed to allocate",
+        "insufficient memory",  # ggml_aligned_malloc, before an assertion fails
+        "unable to allocate",
+        "annot allocate memory",
+        "std::bad_alloc",
+        "ErrorOutOf",  # Vulkan: DeviceMemory, HostMemory
+        "OutOfMemory",  # Metal
     ),
-    (
-        Status.DRAFTER_REFUSED,
-        (
-            "draft model vocab",
-            "draft vocab vocab",
-            "draft vocabs are not compatible",
-            "draft model special tokens",
-            "draft vocab special tokens",
-            "draft model bos tokens",
-            "draft model eos tokens",
-            "incompatible with the speculative",
-            "model doesn't contain MTP layers",
-            "draft model is not eagle3",
-            "exceeds target n_layer",  # EAGLE3: a layer of the target that a head reads
-            "MTP input row width must match",
-            "layer input tensor is null",  # of an architecture whose layers a head cannot read
-            "draft has no confidence head",
-            "failed to initialize speculative decoding",
-        ),
+    Status.DRAFTER_REFUSED: (
+        "draft model vocab",
+        "draft vocab vocab",
+        "draft vocabs are not compatible",
+        "draft model special tokens",
+        "draft vocab special tokens",
+        "draft model bos tokens",
+        "draft model eos tokens",
+        "incompatible with the speculative",
+        "model doesn't contain MTP layers",
+        "draft model is not eagle3",
+        "exceeds target n_layer",  # EAGLE3: a layer of the target that a head reads
+        "MTP input row width must match",
+        "layer input tensor is null",  # of an architecture whose layers a head cannot read
+        "draft has no confidence head",
+        "failed to initialize speculative decoding",
     ),
-    (
-        Status.PROMPT_TOO_LONG,
-        (
-            "prompt is too long",
-            "prompt too long",
-            "prompt exceeds the",
-            "request exceeds the available context",
-            "exceeds the available context size",
-            "input is too large to process",
-        ),
+    Status.PROMPT_TOO_LONG: (
+        "prompt is too long",
+        "prompt too long",
+        "prompt exceeds the",
+        "request exceeds the available context",
+        "exceeds the available context size",
+        "input is too large to process",
     ),
-    (Status.WORKER_UNREACHABLE, ("Failed to connect to ", "Failed to parse endpoint", "Cannot resolve host")),
-    (Status.WORKER_MISMATCH, ("RPC server version mismatch", "RPC handshake failed")),
-    (Status.WORKER_LOST, ("Remote RPC server crashed or returned malformed response",)),
-    (
-        Status.LOAD_FAILED,
-        (
-            "failed to open",
-            "error loading model",
-            "failed to load",
-            "unable to load",
-            "unknown model architecture",
-            "failed to create context",
-            "failed to create llama_context",
-            "invalid value for main_gpu",
-        ),
+    Status.WORKER_UNREACHABLE: ("Failed to connect to ", "Failed to parse endpoint", "Cannot resolve host"),
+    Status.WORKER_MISMATCH: ("RPC server version mismatch", "RPC handshake failed"),
+    Status.WORKER_LOST: ("Remote RPC server crashed or returned malformed response",),
+    Status.LOAD_FAILED: (
+        "failed to open",
+        "error loading model",
+        "failed to load",
+        "unable to load",
+        "unknown model architecture",
+        "failed to create context",
+        "failed to create llama_context",
+        "invalid value for main_gpu",
     ),
-    (
-        Status.CRASHED,
-        (
-            "GGML_ASSERT",
-            "GGML_ABORT",
-            "CUDA error",
-            "terminate called",
-            "Segmentation fault",
-            "Illegal instruction",
-            ".cpp:",  # where in the source an assertion failed
-            ".cu:",
-            ".c:",
-        ),
+    Status.CRASHED: (
+        "GGML_ASSERT",
+        "GGML_ABORT",
+        "CUDA error",
+        "terminate called",
+        "Segmentation fault",
+        "Illegal instruction",
+        ".cpp:",  # where in the source an assertion failed
+        ".cu:",
+        ".c:",
     ),
-    (
-        Status.FAILED,
-        (
-            "unknown argument",
-            "invalid argument",
-            "error while handling argument",
-            "argument has been removed",
-            "legacy speculative option",  # these of ik_llama.cpp
-            "speculative stage",
-        ),
+    Status.FAILED: (
+        "unknown argument",
+        "invalid argument",
+        "error while handling argument",
+        "argument has been removed",
+        "legacy speculative option",  # these of ik_llama.cpp
+        "speculative stage",
     ),
-)
+}
 """Root causes first: too little memory also makes a load fail, and that may end in a crash."""
 
 _LAST_BYTES = 1 << 20  # the reason of a failure is near the end
@@ -130,7 +113,7 @@ def diagnose(text: str | bytes) -> FailureCause | None:
     """
     data = text if isinstance(text, bytes) else text.encode(errors="replace")
     data = data[-_LAST_BYTES:]
-    for status, needles in _SYMPTOMS:
+    for status, needles in _SYMPTOMS.items():
         lines = (line for needle in needles if (line := _first(data, needle)) is not None)
         first = min(lines, key=lambda line: line.start, default=None)
         if first is not None:

@@ -13,6 +13,7 @@ line does not say whose buffer it is, so only what a server logs up to ``model l
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ggufspec.domain import LoadedModel, Placement, Sample
@@ -30,7 +31,7 @@ _LOADED = re.compile(r"(?:main|srv +\S+): model loaded")
 _NEEDLES = (b"buffer size", b"layers to GPU", b"MiB free", b": model loaded")
 _MIB = 1 << 20
 
-_Sizes = dict[str, float]  # name of a buffer -> MiB
+_CONTEXT = ("kv", "compute", "output")  # what a context has, beside the model's weights
 
 
 @dataclass(kw_only=True)
@@ -40,35 +41,34 @@ class LoggedModel:
     offloaded_layers: int | None = None
     total_layers: int | None = None
     _free: dict[str, float | None] = field(default_factory=dict)
-    _model: _Sizes = field(default_factory=dict)
-    _kv: _Sizes = field(default_factory=dict)
-    _compute: _Sizes = field(default_factory=dict)
-    _output: _Sizes = field(default_factory=dict)
+    _mib: dict[str, dict[str, float]] = field(  # content -> name of a buffer -> its size
+        default_factory=lambda: {content: {} for content in ("model", *_CONTEXT)}
+    )
 
     @property
     def has_weights(self) -> bool:
         """Whether the log mentions its weights."""
-        return bool(self._model) or self.offloaded_layers is not None
+        return bool(self._mib["model"]) or self.offloaded_layers is not None
 
     @property
     def has_context(self) -> bool:
         """Whether the log mentions a context for it; weights that follow are another model's."""
-        return bool(self._kv or self._compute or self._output)
+        return any(self._mib[content] for content in _CONTEXT)
 
     @property
     def devices(self) -> tuple[str, ...]:
         """The devices that hold weights; all host memory counts as the processor's."""
-        names = ("CPU" if name.endswith("_Host") else _device(name) for name in self._model)
+        names = ("CPU" if name.endswith("_Host") else _device(name) for name in self._mib["model"])
         return tuple(dict.fromkeys(names))
 
     @property
     def loaded(self) -> LoadedModel:
         """Its layers, and the memory it uses on each device, in the order of the log."""
-        buffers = (*self._model, *self._kv, *self._compute, *self._output)
+        devices = dict.fromkeys(_device(name) for sizes in self._mib.values() for name in sizes)
         return LoadedModel(
             offloaded_layers=self.offloaded_layers,
             total_layers=self.total_layers,
-            placement=tuple(self._on(device) for device in dict.fromkeys(map(_device, buffers))),
+            placement=tuple(map(self._on, devices)),
         )
 
     def add_free(self, device: str, description: str, mib: int) -> None:
@@ -85,27 +85,16 @@ class LoggedModel:
 
     def add_buffer(self, name: str, content: str, mib: float) -> None:
         """Add one buffer. Weights and caches add up; a new compute buffer replaces the previous one."""
-        if content == "model":
-            self._model[name] = self._model.get(name, 0.0) + mib
-        elif content == "compute":
-            self._compute[name] = mib
-        else:
-            if self._compute:  # the model's next context replaces the first
-                for sizes in (self._kv, self._compute, self._output):
-                    sizes.clear()
-            if content == "output":
-                self._output[name] = mib
-            else:
-                self._kv[name] = self._kv.get(name, 0.0) + mib
+        if content not in {"model", "compute"} and self._mib["compute"]:
+            for replaced in _CONTEXT:  # the model's next context replaces the first
+                self._mib[replaced].clear()
+        sizes = self._mib.get(content, self._mib["kv"])
+        before = sizes.get(name, 0.0) if content not in {"compute", "output"} else 0.0
+        sizes[name] = before + mib
 
     def _on(self, device: str) -> Placement:
-        placement = Placement(
-            device=device,
-            model_bytes=_bytes(self._model, device),
-            kv_bytes=_bytes(self._kv, device),
-            compute_bytes=_bytes(self._compute, device),
-            output_bytes=_bytes(self._output, device),
-        )
+        sizes = {f"{content}_bytes": _bytes(mib, device) for content, mib in self._mib.items()}
+        placement = Placement(device=device, **sizes)
         free = self._free.get(device)
         if free is None:
             return placement
@@ -176,6 +165,6 @@ def _device(name: str) -> str:
     return name if name.endswith("_Host") else name.split("_")[0]
 
 
-def _bytes(sizes: _Sizes, device: str) -> int | None:
+def _bytes(sizes: Mapping[str, float], device: str) -> int | None:
     parts = [mib for name, mib in sizes.items() if _device(name) == device]
     return round(sum(parts) * _MIB) if parts else None

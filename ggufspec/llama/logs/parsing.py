@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ggufspec.domain import MethodCounts, Program, Sample, Status
 from ggufspec.errors import LogError
@@ -49,30 +50,12 @@ _TREE_MARKS = (b"llama_print_timings", b"llama_perf_print")  # older than the si
 _NAMES = (b"llama", b"ggml", b"common_", b"srv ")
 
 
-class _Requests:
-    """The totals of a server's requests."""
+class _Timed(NamedTuple):
+    """The figures of one line of a request: of its prompt, or of its answer."""
 
-    def __init__(self) -> None:
-        self.answers: list[int] = []  # tokens of each request
-        self.ms = 0.0
-        self._weighted = 0.0
-
-    def add(self, ms: bytes, tokens: bytes, tps: bytes) -> None:
-        """Add the figures of one line; a line with 0 ms, whose rate is infinite, is ignored."""
-        if (duration_ms := float(ms)) > 0.0:
-            self.answers.append(int(tokens))
-            self.ms += duration_ms
-            self._weighted += duration_ms * float(tps)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all requests."""
-        return sum(self.answers)
-
-    @property
-    def tps(self) -> float | None:
-        """Tokens/s, averaged over time."""
-        return self._weighted / self.ms if self.ms else None
+    ms: float
+    tokens: int
+    tps: float
 
 
 def parse(text: str | bytes, *, program: Program | None = None) -> Sample:
@@ -224,28 +207,35 @@ def sample_requests(data: bytes, *, parts: bool = False) -> Sample | None:
         data: the server's log.
         parts: also accept acceptance without speeds, as people quote it; the status tells.
     """
-    prompts, answers = _Requests(), _Requests()
+    prompts, answers = list[_Timed](), list[_Timed]()
     for request in _find_requests(data):  # up to hundreds of thousands of lines: this loop must be fast
-        is_prompt = data.endswith(b"prompt ", 0, request.start())
-        (prompts if is_prompt else answers).add(*request.groups())
+        ms, tokens, tps = request.groups()
+        if float(ms):  # a line with 0 ms, whose rate is infinite, tells nothing
+            is_prompt = data.endswith(b"prompt ", 0, request.start())
+            (prompts if is_prompt else answers).append(_Timed(float(ms), int(tokens), float(tps)))
     drafts = list(_REQUEST_DRAFT.finditer(data))
-    if not answers.ms and not (parts and drafts):
+    if not answers and not (parts and drafts):
         return None
     inactive = not drafts and b"failed to initialize speculative decoding" in data
     accepted = [int(match[1]) for match in drafts]
     status = Status.DRAFTING_INACTIVE if inactive else Status.OK
     sample = Sample(
-        status=status if answers.ms else Status.SUMMARY_LOST,
+        status=status if answers else Status.SUMMARY_LOST,
         program=Program.SERVER,
-        prompt_tokens=prompts.tokens or None,
-        prompt_tps=prompts.tps,
-        gen_tokens=answers.tokens or None,
-        gen_tps=answers.tps,
-        gen_s=answers.ms / 1000 or None,
+        prompt_tokens=sum(line.tokens for line in prompts) or None,
+        prompt_tps=_average_tps(prompts),
+        gen_tokens=sum(line.tokens for line in answers) or None,
+        gen_tps=_average_tps(answers),
+        gen_s=sum(line.ms for line in answers) / 1000 or None,
         n_drafted=sum(int(match[2]) for match in drafts) if drafts else None,
         n_accepted=sum(accepted) if drafts else None,
     )
-    return with_requests(sample, find_statistics(data), answers.answers, accepted)
+    return with_requests(sample, find_statistics(data), [line.tokens for line in answers], accepted)
+
+
+def _average_tps(lines: Sequence[_Timed]) -> float | None:
+    """Return tokens/s, averaged over time."""
+    return sum(line.ms * line.tps for line in lines) / sum(line.ms for line in lines) if lines else None
 
 
 def _unfinished(data: bytes) -> Sample | None:

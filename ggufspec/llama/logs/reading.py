@@ -87,11 +87,6 @@ class LogSpan(NamedTuple):
     has_head: bool  # lines that a program prints while it loads: all else is its log, or text
 
 
-class _Mark(NamedTuple):
-    start: int
-    kind: str  # "loading", "command", "fence", or the text of a line that a run prints once
-
-
 def read(raw: bytes, name: str) -> LogReading:
     """Read every run in a log, or in a text with logs.
 
@@ -250,20 +245,20 @@ def split(data: bytes, statements: Sequence[Closing]) -> Iterator[LogSpan]:
     seen: set[str] = set()
     fenced = is_open = done = False
     starts = [statement.start for statement in statements]
-    for mark in _marks(data):
-        done = done or bisect_left(starts, mark.start) > bisect_left(starts, start)
-        done = done or parsing.has_request(data, checked, mark.start)
-        checked = mark.start
+    for place, kind in _marks(data):
+        done = done or bisect_left(starts, place) > bisect_left(starts, start)
+        done = done or parsing.has_request(data, checked, place)
+        checked = place
         # a fence ends a log that began in it; other fences are a model's
-        begins = (done and (mark.kind != "fence" or fenced)) or (mark.kind in seen and _ONCE.match(mark.kind))
+        begins = (done and (kind != "fence" or fenced)) or (kind in seen and _ONCE.match(kind))
         if begins:
-            yield LogSpan(start, mark.start, _is_headed(seen))
-            start, seen, done, fenced = mark.start, set(), False, False
-        if mark.kind == "fence":
+            yield LogSpan(start, place, _is_headed(seen))
+            start, seen, done, fenced = place, set(), False, False
+        if kind == "fence":
             is_open = not is_open
-        elif mark.kind != "command":
+        elif kind != "command":
             fenced = is_open if not _is_headed(seen) else fenced
-        seen.add(mark.kind)
+        seen.add(kind)
     yield LogSpan(start, len(data), _is_headed(seen))
 
 
@@ -271,26 +266,22 @@ def _is_headed(seen: set[str]) -> bool:
     return bool(seen - {"command", "fence"})
 
 
-def _marks(data: bytes) -> list[_Mark]:
-    """Return the lines where a run may begin, in order."""
-    marks = {
-        line.start: _Mark(line.start, _kind(line))
-        for needle in _LOADING
-        for line in hits(data, needle)
-        if line.is_familiar and (needle != _BUILD or _ONCE.match(line.message))
-    }
+def _marks(data: bytes) -> list[tuple[int, str]]:
+    """Return the lines where a run may begin, in order: where, and what kind of line it is.
+
+    Kinds are "loading", "command", "fence", and the text of a line that a run prints once.
+    """
+    kinds: dict[int, str] = {}
+    for needle in _LOADING:
+        for line in hits(data, needle):
+            once = _ONCE.match(line.message)
+            if line.is_familiar and (needle != _BUILD or once):
+                kinds[line.start] = once[0].rstrip("0123456789") if once else "loading"
     if len(data) <= _PASTED:
         commands = (line for option in _MODEL_OPTIONS for line in hits(data, option))
-        starts = [(line.start, "command") for line in commands if _COMMAND.match(line.message)]
-        starts += [(match.start(), "fence") for match in _FENCE.finditer(data)]
-        for start, mark in starts:
-            marks.setdefault(start, _Mark(start, mark))
-    return [marks[start] for start in sorted(marks)]
-
-
-def _kind(line: LogLine) -> str:
-    once = _ONCE.match(line.message)
-    return once[0].rstrip("0123456789") if once else "loading"
+        fences = {match.start(): "fence" for match in _FENCE.finditer(data)}
+        kinds = fences | {line.start: "command" for line in commands if _COMMAND.match(line.message)} | kinds
+    return sorted(kinds.items())
 
 
 class OpenFile(Protocol):

@@ -193,7 +193,7 @@ def with_requests(
     return replace(
         sample,
         n_rounds=_request_rounds(statistics, answers, accepted),
-        accepted_at=_counts(last, last.accepted),
+        accepted_at=_counts(last),
         draft_s=_within(last.draft_s, sample.gen_s),
     )
 
@@ -215,21 +215,21 @@ def _request_rounds(
 
 def _sum_counts(statistics: Sequence[Statistics], n_accepted: int) -> tuple[int, ...] | None:
     """Return how often each position was accepted, whatever method drafted it; None where that is unknown."""
-    counts = [_counts(line, line.accepted) for line in statistics if line.judged]
+    counts = [_counts(line) for line in statistics if line.judged]
     counted = [positions for positions in counts if positions is not None]
     if not counted or len(counted) < len(counts) or sum(map(sum, counted)) != n_accepted:
         return None
     return tuple(map(sum, zip_longest(*counted, fillvalue=0)))
 
 
-def _counts(line: Statistics, n_accepted: int) -> tuple[int, ...] | None:
+def _counts(line: Statistics) -> tuple[int, ...] | None:
     """Return how often each position was accepted; None if the rates fit more than one count.
 
     A rate has three digits, so for up to 1,000 drafts only one count fits.
     """
     if not line.judged:
         return None
-    if line.accepted == n_accepted == 0:
+    if not line.accepted:
         return ()
     counts: list[int] = []
     for rate in line.rates:
@@ -244,7 +244,7 @@ def _counts(line: Statistics, n_accepted: int) -> tuple[int, ...] | None:
         if len(fits) != 1:
             return None
         counts += fits
-    is_consistent = counts and sum(counts) == n_accepted == line.accepted and counts[0] == line.first
+    is_consistent = counts and sum(counts) == line.accepted and counts[0] == line.first
     return tuple(counts) if is_consistent and counts == sorted(counts, reverse=True) else None
 
 
