@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ggufspec import proc, temporary
@@ -17,13 +17,14 @@ from ggufspec.errors import GgufspecError, NoInstallError, WorkerError
 from ggufspec.llama.install.environment import capture_program, program_environment
 from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Install
 from ggufspec.llama.install.options import parse_help
+from ggufspec.llama.logs.lines import LogTail
 from ggufspec.llama.rpc import workers
 from ggufspec.llama.rpc.workers import WorkerReport
 
 _START_S = 60.0  # for its devices to be initialised
 _POLL_S = 0.1
 _ANYWHERE = {"0.0.0.0"}  # noqa: S104  # compared with, not bound to
-_DEVICE = re.compile(r"^  (\S+): (.*) \((\d+) MiB, (\d+) MiB free\)$", re.MULTILINE)
+_DEVICE = re.compile(r"^  (\S+): (.*) \(\d+ MiB, \d+ MiB free\)$", re.MULTILINE)
 _REASON = re.compile(r"error|fail|invalid|abort|assert", re.IGNORECASE)
 _IGNORING_SIGPIPE = ("/bin/sh", "-c", "trap '' PIPE; exec \"$@\"", "sh")
 """A worker would end where it answers a program that was killed; with this, it waits for the next one."""
@@ -69,9 +70,8 @@ class RunningWorker:
 
     report: WorkerReport
     devices: tuple[str, ...]
-    _log: Path
+    _tail: LogTail
     _poll: Callable[[], int | None]
-    _printed: int = field(default=0)  # bytes of the log
 
     def watch(self) -> Generator[str, None, None]:
         """Yield the lines that it prints, until it ends.
@@ -79,16 +79,14 @@ class RunningWorker:
         Raises:
             WorkerError: it ended.
         """
+        rest = b""
         while True:
             returncode = self._poll()
-            with self._log.open("rb") as file:
-                file.seek(self._printed)
-                new = file.read()
-            complete = new[: new.rfind(b"\n") + 1] if returncode is None else new
-            self._printed += len(complete)
-            yield from complete.decode(errors="replace").splitlines()
+            *lines, rest = (rest + self._tail.read()).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
             if returncode is not None:
-                raise _ended(self._log, returncode)
+                yield from filter(None, [rest.decode(errors="replace")])
+                raise _ended(self._tail.log, returncode)
             time.sleep(_POLL_S)
 
 
@@ -146,14 +144,13 @@ def start_worker(install: Install, settings: WorkerSettings) -> Iterator[Running
             ) as child,
         ):
             report = _await_answer(settings.own_address, log, child.poll)
-            text = log.read_text(encoding="utf-8", errors="replace")
-            devices = tuple(f"{name}: {what}" for name, what, _, _ in _DEVICE.findall(text))
+            tail = LogTail(log=log)
+            devices = tuple(map(": ".join, _DEVICE.findall(tail.read().decode(errors="replace"))))
             yield RunningWorker(
                 report=report,
                 devices=devices if len(devices) == len(report.devices) else (),
-                _log=log,
+                _tail=tail,
                 _poll=child.poll,
-                _printed=log.stat().st_size,
             )
 
 

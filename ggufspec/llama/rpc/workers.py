@@ -6,9 +6,9 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from ggufspec.domain import Failure, RpcWorker, RunSpec, Status
 from ggufspec.errors import NoInstallError, WorkerError
@@ -45,8 +45,6 @@ _OF_ANOTHER_VERSION = {
     Status.WORKER_MISMATCH,
     Status.WORKER_LOST,  # it had just answered, and closed the connection at a greeting of another length
 }
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +119,9 @@ def check_workers(addresses: Sequence[str], *, timeout_s: float = _ANSWER_S) -> 
     Raises:
         Failure: one of them does not.
     """
-    if addresses:
-        first, *others = addresses
-        _ask(first, timeout_s, lambda connection: check_workers(others, timeout_s=timeout_s))
+    with ExitStack() as connections:
+        for address in addresses:
+            connections.enter_context(_connect(address, timeout_s))
 
 
 def require_workers(spec: RunSpec) -> None:
@@ -149,27 +147,19 @@ def check_versions(install: Install, addresses: Sequence[str]) -> None:
         Failure: a worker does not answer, or speaks another version.
         NoInstallError: the install was built without RPC.
     """
-    program = next(
-        (
-            candidate
-            for candidate in install.programs.values()
-            if {"--rpc", DEVICES_FLAG} <= candidate.options.help.keys()
-        ),
-        None,
-    )
+    flags = {"--rpc", DEVICES_FLAG}
+    able = [program.path for program in install.programs.values() if flags <= program.options.help.keys()]
     check_workers(addresses)
-    if program is None or not addresses:
+    if not able or not addresses:
         return
-    completed, out, err = capture_program(
-        [str(program.path), "--rpc", ",".join(addresses), DEVICES_FLAG], timeout_s=_LISTING_S
-    )
+    words = [str(able[0]), "--rpc", ",".join(addresses), DEVICES_FLAG]
+    completed, out, err = capture_program(words, timeout_s=_LISTING_S)
     if completed.returncode == 0:
         return
     names = " and ".join(addresses)
     if completed.timed_out:
-        raise Failure(
-            Status.WORKER_BUSY, f"{program.path.name} could not use {names} within {_LISTING_S:g} s"
-        )
+        reason = f"{able[0].name} could not use {names} within {_LISTING_S:g} s"
+        raise Failure(Status.WORKER_BUSY, reason)
     if _NO_RPC in out + err:
         raise NoInstallError(f"the llama.cpp in {install.root} was built without RPC", WITHOUT_RPC_HINT)
     diagnosis = parsing.diagnose(out + err)
@@ -186,7 +176,8 @@ def read_worker(address: str, *, timeout_s: float = _ANSWER_S) -> WorkerReport:
     Raises:
         Failure: it cannot be used.
     """
-    return _ask(address, timeout_s, lambda connection: _read(address, connection))
+    with _connect(address, timeout_s) as connection:
+        return _read(address, connection)
 
 
 def measure_worker(address: str) -> WorkerReport:
@@ -195,14 +186,11 @@ def measure_worker(address: str) -> WorkerReport:
     Raises:
         Failure: it cannot be used.
     """
-
-    def measure(connection: Connection) -> WorkerReport:
+    with _connect(address, _ANSWER_S) as connection:
         report = _read(address, connection)
         rtt_s = statistics.median(_time(connection.count_devices) for _ in range(_ROUND_TRIPS))
         bytes_per_s = _measure_bandwidth(connection, rtt_s) if connection.can_send else None
         return replace(report, rtt_s=rtt_s, bytes_per_s=bytes_per_s)
-
-    return _ask(address, _ANSWER_S, measure)
 
 
 def _read(address: str, connection: Connection) -> WorkerReport:
@@ -231,8 +219,9 @@ def _time(action: Callable[[], object]) -> float:
     return time.perf_counter() - started_s
 
 
-def _ask(address: str, timeout_s: float, question: Callable[[Connection], T]) -> T:
-    """Connect to a worker and ask it something.
+@contextmanager
+def _connect(address: str, timeout_s: float) -> Iterator[Connection]:
+    """Connect to a worker, to ask it something.
 
     Raises:
         Failure: it cannot be used.
@@ -241,7 +230,7 @@ def _ask(address: str, timeout_s: float, question: Callable[[Connection], T]) ->
     try:
         with protocol.connect(host, port, timeout_s=timeout_s) as connection:
             _LOG.info("worker %s: protocol %s", address, connection.version)
-            return question(connection)
+            yield connection
     except protocol.ConnectError as error:
         reason = f"cannot connect to the worker {address}: {error}"
         raise Failure(Status.WORKER_UNREACHABLE, reason) from error
