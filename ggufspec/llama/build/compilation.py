@@ -143,49 +143,37 @@ def _collect(produced: Path, programs: Sequence[str], into: Path) -> None:
             shutil.copy2(path, into / path.name, follow_symlinks=False)
 
 
-_HINTS: tuple[tuple[str, str], ...] = (
-    (r"No space left on device|[Dd]isk quota exceeded", "free some disk space, or set GGUFSPEC_CACHE"),
-    (
-        r"Killed signal terminated|fatal error: Killed|virtual memory exhausted|[Oo]ut of memory",
-        "the compiler ran out of memory: build with fewer --jobs",
+_HINTS: Mapping[str, str] = {
+    r"No space left on device|[Dd]isk quota exceeded": "free some disk space, or set GGUFSPEC_CACHE",
+    r"Killed signal terminated|fatal error: Killed|virtual memory exhausted|[Oo]ut of memory": (
+        "the compiler ran out of memory: build with fewer --jobs"
     ),
-    (
-        r"No CMAKE_CX*_COMPILER could be found|(?:cc|c\+\+|g\+\+|gcc): (?:command )?not found",
-        "install a C++ compiler (apt install g++, dnf install gcc-c++), or use --prebuilt, which needs none",
+    r"No CMAKE_CX*_COMPILER could be found|(?:cc|c\+\+|g\+\+|gcc): (?:command )?not found": (
+        "install a C++ compiler (apt install g++, dnf install gcc-c++), or use --prebuilt, which needs none"
     ),
-    (
-        r"[Uu]nsupported gpu architecture",
-        "this CUDA toolkit does not know that GPU: name another with --cuda-arch (or CUDAARCHS)",
+    r"[Uu]nsupported gpu architecture": (
+        "this CUDA toolkit does not know that GPU: name another with --cuda-arch (or CUDAARCHS)"
     ),
-    (
-        r"unsupported GNU version|host_config\.h.*#error",
-        "this CUDA toolkit wants an older host compiler: apt install g++-12, then CUDAHOSTCXX=g++-12",
+    r"unsupported GNU version|host_config\.h.*#error": (
+        "this CUDA toolkit wants an older host compiler: apt install g++-12, then CUDAHOSTCXX=g++-12"
     ),
-    (
-        r"No CMAKE_CUDA_COMPILER could be found|CUDA Toolkit not found|nvcc: (?:command )?not found",
-        "put nvcc on PATH, or pip install 'ggufspec[cuda-build]'; --backend cpu works without it",
+    r"No CMAKE_CUDA_COMPILER could be found|CUDA Toolkit not found|nvcc: (?:command )?not found": (
+        "put nvcc on PATH, or pip install 'ggufspec[cuda-build]'; --backend cpu works without it"
     ),
-    (
-        r"cannot find -lcuda\b|libcuda\.so",
-        "NVIDIA's driver library is missing: install the driver, or build a version that works without it",
+    r"cannot find -lcuda\b|libcuda\.so": (
+        "NVIDIA's driver library is missing: install the driver, or build a version that works without it"
     ),
-    (
-        r"Could NOT find CURL|curl/curl\.h",
-        "install libcurl's development files: apt install libcurl4-openssl-dev",
+    r"Could NOT find CURL|curl/curl\.h": (
+        "install libcurl's development files: apt install libcurl4-openssl-dev"
     ),
-    (
-        r"glslc|Could NOT find Vulkan|vulkan/vulkan\.hpp",
-        "install the Vulkan SDK with glslc: apt install libvulkan-dev glslc",
+    r"glslc|Could NOT find Vulkan|vulkan/vulkan\.hpp": (
+        "install the Vulkan SDK with glslc: apt install libvulkan-dev glslc"
     ),
-    (
-        r"hip-lang|provided by \"hip|No CMAKE_HIP_COMPILER",
-        "install ROCm; --backend cpu works without it",
+    r"hip-lang|provided by \"hip|No CMAKE_HIP_COMPILER": ("install ROCm; --backend cpu works without it"),
+    r"xcrun: error|unable to find utility \"metal\"": (
+        "install Xcode's command-line tools: xcode-select --install"
     ),
-    (
-        r"xcrun: error|unable to find utility \"metal\"",
-        "install Xcode's command-line tools: xcode-select --install",
-    ),
-)
+}
 """Pattern -> what to do, the most specific first: one failure often causes others."""
 
 FALLBACK = "read the log, or try another --version or --backend"
@@ -193,4 +181,4 @@ FALLBACK = "read the log, or try another --version or --backend"
 
 def diagnose(log: str) -> str:
     """Return the hint that fits the log of a failed build."""
-    return next((hint for pattern, hint in _HINTS if re.search(pattern, log)), FALLBACK)
+    return next((hint for pattern, hint in _HINTS.items() if re.search(pattern, log)), FALLBACK)

@@ -93,8 +93,24 @@ def _varint(value: int) -> bytes:
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 
 _WIDTH, _FEED_FORWARD, _HEADS, _KV_HEADS = 64, 128, 4, 2
+_KV_WIDTH = _WIDTH // _HEADS * _KV_HEADS
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _DRAFTED = 64  # tokens of the head's own vocabulary
+_SHAPES = {
+    "fc": (_WIDTH, 3 * _WIDTH),
+    "midlayer.hidden_norm": (_WIDTH,),
+    "midlayer.input_layernorm": (_WIDTH,),
+    "midlayer.post_attention_layernorm": (_WIDTH,),
+    "midlayer.self_attn.q_proj": (_WIDTH, 2 * _WIDTH),
+    "midlayer.self_attn.k_proj": (_KV_WIDTH, 2 * _WIDTH),
+    "midlayer.self_attn.v_proj": (_KV_WIDTH, 2 * _WIDTH),
+    "midlayer.self_attn.o_proj": (_WIDTH, _WIDTH),
+    "midlayer.mlp.gate_proj": (_FEED_FORWARD, _WIDTH),
+    "midlayer.mlp.up_proj": (_FEED_FORWARD, _WIDTH),
+    "midlayer.mlp.down_proj": (_WIDTH, _FEED_FORWARD),
+    "norm": (_WIDTH,),
+    "lm_head": (_DRAFTED, _WIDTH),
+}
 _CONTROL = (
     Piece(text="<unk>", type=PieceType.UNKNOWN),
     Piece(text="<s>", type=PieceType.CONTROL),
@@ -149,24 +165,8 @@ def write_specimen(folder: Path) -> Specimen:
 def _tensors() -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the tensors of an EAGLE-3 head with a vocabulary of its own, under their published names."""
     rng = np.random.default_rng(3)
-
-    def draw(*shape: int) -> NDArray[Any]:
-        return rng.standard_normal(shape, np.float32)
-
-    kv = _WIDTH // _HEADS * _KV_HEADS
-    yield "fc.weight", draw(_WIDTH, 3 * _WIDTH)
-    yield "midlayer.hidden_norm.weight", draw(_WIDTH)
-    yield "midlayer.input_layernorm.weight", draw(_WIDTH)
-    yield "midlayer.post_attention_layernorm.weight", draw(_WIDTH)
-    yield "midlayer.self_attn.q_proj.weight", draw(_WIDTH, 2 * _WIDTH)
-    yield "midlayer.self_attn.k_proj.weight", draw(kv, 2 * _WIDTH)
-    yield "midlayer.self_attn.v_proj.weight", draw(kv, 2 * _WIDTH)
-    yield "midlayer.self_attn.o_proj.weight", draw(_WIDTH, _WIDTH)
-    yield "midlayer.mlp.gate_proj.weight", draw(_FEED_FORWARD, _WIDTH)
-    yield "midlayer.mlp.up_proj.weight", draw(_FEED_FORWARD, _WIDTH)
-    yield "midlayer.mlp.down_proj.weight", draw(_WIDTH, _FEED_FORWARD)
-    yield "norm.weight", draw(_WIDTH)
-    yield "lm_head.weight", draw(_DRAFTED, _WIDTH)
+    for name, shape in _SHAPES.items():
+        yield f"{name}.weight", rng.standard_normal(shape, np.float32)
     drafted = np.sort(rng.choice(len(_PIECES), _DRAFTED, replace=False)).astype(np.int64)
     yield "d2t", drafted - np.arange(_DRAFTED)  # how far each token's id moves
     yield "t2d", np.isin(np.arange(len(_PIECES)), drafted)
