@@ -8,17 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 import pytest
-from click.testing import CliRunner
 
 from ggufspec import paths
 from ggufspec.choices import Backend
-from ggufspec.cli import setup
 from ggufspec.errors import BuildError, SourceError
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.build.building import BuildRequest
@@ -28,9 +25,7 @@ from ggufspec.llama.install import store
 from ggufspec.llama.install.store import Built
 from ggufspec.llama.source.sources import Local
 from ggufspec.steps import BuildProgress, BuildStep, finish
-from tests.support import cuda_parts, fakes
-
-command = setup.build("build")
+from tests.support import cuda_parts, fakes, shell
 
 HELP = """\
   -m, --model FNAME      model path
@@ -64,20 +59,15 @@ C_PROGRAM = f"""
 #include <string.h>
 int llama_answer(void);
 int main(int argc, char ** argv) {{
-    if (argc > 1 && strcmp(argv[1], "--version") == 0) {{
-        fputs("version: 1 (abcdef0)\\n", stderr);
-        return 0;
-    }}
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {{
-        puts("{HELP}");
-        return 0;
-    }}
+    const char * word = argc > 1 ? argv[1] : "";
+    if (strcmp(word, "--version") == 0) return fputs("version: 1 (abcdef0)\\n", stderr) < 0;
+    if (strcmp(word, "--help") == 0) return puts({json.dumps(HELP)}) < 0;
 #ifdef NATIVE
     raise(SIGSEGV);
 #endif
     return llama_answer() == 42 ? 0 : 1;
 }}
-""".replace('puts("' + HELP, 'puts("' + HELP.replace("\n", "\\n"))
+"""
 CMAKE_OF_C = """
 cmake_minimum_required(VERSION 3.14)
 project(fake C)
@@ -91,11 +81,7 @@ if (GGML_NATIVE)
     target_compile_definitions(llama-completion PRIVATE NATIVE)
 endif()
 """
-COMPILED = {
-    "CMakeLists.txt": CMAKE_OF_C.replace("PRIVATE NATIVE", "PRIVATE OTHER"),
-    "main.c": C_PROGRAM,
-    "llama.c": C_LIBRARY,
-}
+SOURCE = {"main.c": C_PROGRAM, "llama.c": C_LIBRARY}
 MAKEFILE = """
 CFLAGS = -fPIC
 llama.o: llama.c
@@ -107,6 +93,7 @@ main: main.c llama.o
 quantize: main
 \tcp main quantize
 """
+BUILT = "built: llama.cpp local-tree (cpu)"
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
 
@@ -125,75 +112,84 @@ def scripts(root: Path, *, ending: str = "exit 0", compiler: str = "true", cmake
     return root
 
 
-def request(tree: Path) -> BuildRequest:
-    return BuildRequest(source=Local(tree), backend=Backend.CPU, jobs=2)
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return scripts(tmp_path / "tree")
+
+
+def words(tree: Path, *more: str) -> tuple[str, ...]:
+    return ("build", "--backend", "cpu", "--source", str(tree), *more)
 
 
 def run(tree: Path) -> tuple[Built, list[BuildProgress]]:
     seen: list[BuildProgress] = []
-    return finish(provide_build(request(tree)), seen.append), seen
+    request = BuildRequest(source=Local(tree), backend=Backend.CPU, jobs=2)
+    return finish(provide_build(request), seen.append), seen
 
 
-@pytest.mark.parametrize("words", [("-DFAKE=2",), ("-DFAKE=2", "-DGGML_NATIVE=OFF")], ids=str)
-def test_options_of_cmake_make_another_build(tmp_path: Path, words: tuple[str, ...]) -> None:
-    seen = tmp_path / "seen"
+def leftovers() -> list[Path]:
+    return list((paths.builds_dir() / ".work").iterdir())
+
+
+def test_a_tree_is_built_once_listed_and_removed(tree: Path) -> None:
+    first = shell.done(*words(tree))
+    (built,) = store.installed()
+    assert first.stdout == f"{built.bin}\n"
+    assert first.stderr.splitlines() == [
+        *("unpack", "configure", "compile", "compile 100 %", "test", BUILT)
+    ]  # elsewhere than in a terminal
+    assert built.programs == ("llama-completion",)
+    assert (built.version, built.backend, built.note) == ("local-tree", "cpu", None)
+    assert "GGML_NATIVE=ON" in built.options
+    again = shell.done(*words(tree))
+    assert (again.stdout, again.stderr) == (first.stdout, f"already {BUILT}\n")
+    listed = shell.done("build", "--list").stdout
+    assert "local-tree (abcdef0)  cpu  (own build)" in listed
+    assert "can: plain" in listed
+    (tree / "include" / "llama.h").write_text("// changed")
+    second, _ = run(tree)
+    assert {build.path for build in store.installed()} == {built.path, second.path}
+    removed = shell.done("build", "--remove", "--version", "local-tree")
+    assert {*removed.stdout.splitlines()} == {f"removed {build.path}" for build in (built, second)}
+    assert not built.path.exists()
+    nothing = shell.done("build", "--list", "-o", "json")
+    assert nothing.stdout == "[]\n"
+    assert nothing.stderr.startswith("no llama.cpp was found")
+
+
+def test_options_of_cmake_make_another_build(tmp_path: Path) -> None:
+    seen, added = tmp_path / "seen", ("--cmake=-DFAKE=2", "--cmake=-DGGML_NATIVE=OFF")
     tree = scripts(tmp_path / "tree", cmake=f'file(APPEND {seen} "${{FAKE}} ${{GGML_NATIVE}};")\n')
-    common = ["--backend", "cpu", "--source", str(tree)]
-    added = [f"--cmake={word}" for word in words]
-    first = CliRunner().invoke(command, [*common, *added], catch_exceptions=False)
-    assert first.exit_code == 0, first.stderr
-    plain = CliRunner().invoke(command, common, catch_exceptions=False)
-    again = CliRunner().invoke(command, [*common, *reversed(added)], catch_exceptions=False)
-    assert plain.stderr.endswith("\nbuilt: llama.cpp local-tree (cpu)\n")
-    assert again.stderr == "already built: llama.cpp local-tree (cpu)\n"
-    assert seen.read_text() == f"2 {'OFF' if len(words) > 1 else 'ON'}; ON;"
+    shell.done(*words(tree, *added))
+    assert shell.done(*words(tree)).stderr.endswith(f"\n{BUILT}\n")
+    assert shell.done(*words(tree, *reversed(added))).stderr == f"already {BUILT}\n"
+    assert seen.read_text() == "2 OFF; ON;"
     (built,) = (built for built in store.installed() if built.added)
-    assert built.added == tuple(word.removeprefix("-D") for word in words)
+    assert built.added == ("FAKE=2", "GGML_NATIVE=OFF")
     assert {*built.added} <= {*built.options}
     assert built.command.endswith(f"--backend cpu {' '.join(added)}")
-    listed = CliRunner().invoke(command, ["--list"], catch_exceptions=False)
-    assert f"    cmake: {' '.join(words)}\n" in listed.stdout
-    rows = json.loads(CliRunner().invoke(command, ["--list", "-o", "json"]).stdout)
+    assert "    cmake: -DFAKE=2 -DGGML_NATIVE=OFF\n" in shell.done("build", "--list").stdout
+    rows = json.loads(shell.done("build", "--list", "-o", "json").stdout)
     assert [row["cmake"] for row in rows if str(built.bin) == row["path"]] == [list(built.added)]
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("more", "message"),
     [
         (("--cmake=GGML_BLAS=ON",), "'GGML_BLAS=ON' is not of the form -DNAME=VALUE"),
         (("--cmake", "-DGGML_BLAS"), "'-DGGML_BLAS' is not of the form"),
         (("--cmake=-DGGML_BLAS=ON", "--cmake=-DGGML_BLAS=OFF"), "GGML_BLAS is given twice"),
         (("--cmake=-DGGML_BLAS=ON", "--list"), "take no --cmake"),
         (("--cmake=-DGGML_BLAS=ON", "--remove", "--version", "0.3.36"), "take no --cmake"),
+        (("--remove",), "--version, --backend or both"),
+        (("--backend", "cpu", "--cuda-arch", "90"), "--cuda-arch needs --backend cuda"),
     ],
     ids=str,
 )
-def test_what_is_no_option_of_cmake_is_refused(words: tuple[str, ...], message: str) -> None:
-    result = CliRunner().invoke(command, words)
-    assert result.exit_code == 2
-    assert message in result.stderr
-
-
-def start(tree: Path) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "ggufspec", "build", "--backend", "cpu", "--source", str(tree)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def test_builds_once_and_then_finds_it(tmp_path: Path) -> None:
-    tree = scripts(tmp_path / "tree")
-    built, seen = run(tree)
-    assert built.programs == ("llama-completion",)
-    assert (built.version, built.backend, built.note) == ("local-tree", "cpu", None)
-    assert "GGML_NATIVE=ON" in built.options
-    assert [step for step in BuildStep if step in {at.step for at in seen}] == [
-        BuildStep.UNPACK,
-        BuildStep.CONFIGURE,
-        BuildStep.COMPILE,
-        BuildStep.TEST,
-    ]
-    assert any((at.done, at.total) == (1, 1) for at in seen if at.step is BuildStep.COMPILE)
-    assert run(tree) == (built, [])
-    assert store.installed() == [built]
+def test_words_that_do_not_go_together_are_refused(more: tuple[str, ...], message: str) -> None:
+    code, _, err = shell.run("build", *more)
+    assert code == 2
+    assert message in err
 
 
 def test_secrets_stay_and_settings_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,47 +199,30 @@ def test_secrets_stay_and_settings_are_recorded(tmp_path: Path, monkeypatch: pyt
     for name in ("cmake", "ninja"):  # the true ones, behind a script that writes down what it was given
         fakes.script(tools / name, f'env >> {seen}\nexec {toolchain.tool(name, hint="")} "$@"\n')
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
-    built, _ = run(scripts(tmp_path / "tree", compiler=f"env >> {seen}"))
+    tree = scripts(tmp_path / "tree", compiler=f"env >> {seen}")
+    built, _ = run(tree)
     assert "CXXFLAGS=-O1" in seen.read_text()
     assert "hf_" not in seen.read_text()
     assert built.environment["CXXFLAGS"] == "-O1"
     assert "HF_TOKEN" not in built.environment
     assert store.find_build(built.path.name) == built
+    monkeypatch.setenv("CXXFLAGS", "-O2")
+    assert "note: it was built with CXXFLAGS=-O1, and now CXXFLAGS is -O2" in shell.done(*words(tree)).stderr
 
 
-def test_the_command_names_what_is_set_otherwise_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CXXFLAGS", raising=False)
-    words = ["--backend", "cpu", "--source", str(scripts(tmp_path / "tree"))]
-    CliRunner().invoke(command, words, catch_exceptions=False)
-    monkeypatch.setenv("CXXFLAGS", "-O1")
-    again = CliRunner().invoke(command, words, catch_exceptions=False)
-    assert "note: it was built without CXXFLAGS, and now CXXFLAGS is -O1" in again.stderr
-
-
-def test_a_damaged_build_is_built_again(tmp_path: Path) -> None:
-    tree = scripts(tmp_path / "tree")
+def test_a_damaged_build_is_built_again(tree: Path) -> None:
     built, _ = run(tree)
     (built.bin / "llama-completion").write_bytes(b"")
-    words = ["--backend", "cpu", "--source", str(tree)]
-    result = CliRunner().invoke(command, words, catch_exceptions=False)
-    assert "built again, because llama-completion has 0 bytes instead of" in result.stderr
-    assert result.stderr.endswith("built: llama.cpp local-tree (cpu)\n")
+    said = shell.done(*words(tree)).stderr
+    assert "built again, because llama-completion has 0 bytes instead of" in said
+    assert said.endswith(f"{BUILT}\n")
     assert store.find_build(built.path.name) is not None
-    assert not list((paths.builds_dir() / ".work").iterdir())
-
-
-def test_a_changed_tree_is_built_beside_the_old_one(tmp_path: Path) -> None:
-    tree = scripts(tmp_path / "tree")
-    first, _ = run(tree)
-    (tree / "include" / "llama.h").write_text("// changed")
-    second, _ = run(tree)
-    assert {built.path for built in store.installed()} == {first.path, second.path}
+    assert not leftovers()
 
 
 @needs_compiler
 def test_a_crash_of_the_native_build_leads_to_named_features(tmp_path: Path) -> None:
-    files = {"CMakeLists.txt": CMAKE_OF_C, "main.c": C_PROGRAM, "llama.c": C_LIBRARY}
-    built, seen = run(plant(tmp_path / "tree", files))
+    built, seen = run(plant(tmp_path / "tree", {"CMakeLists.txt": CMAKE_OF_C, **SOURCE}))
     assert built.note.startswith("built for this processor, the programs crash with SIGSEGV: building again")
     assert [at.line for at in seen if at.notice] == [built.note]
     assert "GGML_NATIVE=OFF" in built.options
@@ -255,9 +234,18 @@ def test_a_crash_of_the_native_build_leads_to_named_features(tmp_path: Path) -> 
 
 
 @needs_compiler
+def test_a_compiler_cache_is_used_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools, calls = tmp_path / "tools", tmp_path / "calls"
+    cache = fakes.script(tools / "ccache", f'echo "$@" >>{calls}\nexec "$@"\n')
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    built, _ = run(plant(tmp_path / "tree", {"CMakeLists.txt": CMAKE_OF_C, **SOURCE}))
+    assert f"CMAKE_C_COMPILER_LAUNCHER={cache}" in built.options
+    assert "main.c" in calls.read_text()
+
+
+@needs_compiler
 def test_the_era_of_make(tmp_path: Path) -> None:
-    files = {"Makefile": MAKEFILE, "main.c": C_PROGRAM, "llama.c": C_LIBRARY}
-    built, seen = run(plant(tmp_path / "tree", files))
+    built, seen = run(plant(tmp_path / "tree", {"Makefile": MAKEFILE, **SOURCE}))
     assert built.programs == ("main", "quantize")
     assert (built.bin / "libllama.so").is_file()
     assert built.options == ("LLAMA_NO_METAL=1",)
@@ -282,7 +270,7 @@ def test_a_failed_build_leaves_its_log(tmp_path: Path, tree: dict[str, str], mes
     assert str(log) in caught.value.message
     assert log.stat().st_size > 0
     assert store.installed() == []
-    assert not list((paths.builds_dir() / ".work").iterdir())
+    assert not leftovers()
 
 
 def test_without_source_there_is_no_log_and_no_build(tmp_path: Path) -> None:
@@ -291,11 +279,10 @@ def test_without_source_there_is_no_log_and_no_build(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="cannot be unpacked"):
         run(archive)
     assert not list((paths.builds_dir() / ".logs").iterdir())
-    assert not list((paths.builds_dir() / ".work").iterdir())
+    assert not leftovers()
 
 
-def test_a_program_that_is_no_llama_is_refused(tmp_path: Path) -> None:
-    tree = scripts(tmp_path / "tree")
+def test_a_program_that_is_no_llama_is_refused(tree: Path) -> None:
     (tree / "program.sh.in").write_text("#!/bin/sh\necho hello\n")
     with pytest.raises(BuildError, match="does not print a version"):
         run(tree)
@@ -304,11 +291,9 @@ def test_a_program_that_is_no_llama_is_refused(tmp_path: Path) -> None:
 def test_two_builds_at_once_become_one(tmp_path: Path) -> None:
     count = tmp_path / "count"
     tree = scripts(tmp_path / "tree", compiler=f"echo once >> {count}; sleep 2")
-    first = start(tree)
-    while not count.exists():
-        time.sleep(0.02)
-        assert first.poll() is None, first.communicate()
-    second = start(tree)
+    first = shell.start(*words(tree))
+    shell.wait_until(count.exists)
+    second = shell.start(*words(tree))
     for child in (first, second):
         out, err = child.communicate(timeout=60)
         assert child.returncode == 0, err
@@ -321,10 +306,8 @@ def test_two_builds_at_once_become_one(tmp_path: Path) -> None:
 def test_a_killed_build_leaves_no_process_and_no_build(tmp_path: Path, how: signal.Signals) -> None:
     pid_file = tmp_path / "pid"
     tree = scripts(tmp_path / "tree", compiler=f"echo $$ > {pid_file}; exec sleep 600")
-    child = start(tree)
-    while not (pid_file.exists() and pid_file.read_text().strip()):
-        time.sleep(0.02)
-        assert child.poll() is None, child.communicate()
+    child = shell.start(*words(tree))
+    shell.wait_until(lambda: pid_file.exists() and pid_file.read_text().strip())
     compiler = psutil.Process(int(pid_file.read_text()))
     child.send_signal(how)
     child.communicate(timeout=30)
@@ -332,42 +315,9 @@ def test_a_killed_build_leaves_no_process_and_no_build(tmp_path: Path, how: sign
     assert psutil.wait_procs([compiler], timeout=10)[1] == []
     assert store.installed() == []
     store.sweep()  # what SIGKILL left is for the next build to remove
-    assert not list((paths.builds_dir() / ".work").iterdir())
+    assert not leftovers()
     scripts(tmp_path / "tree")  # the same place, now without the wait
     assert run(tree)[0].programs == ("llama-completion",)
-
-
-def test_the_command_builds_lists_and_removes(tmp_path: Path) -> None:
-    tree = scripts(tmp_path / "tree")
-    words = ["--backend", "cpu", "--source", str(tree)]
-    first = CliRunner().invoke(command, words, catch_exceptions=False)
-    folder = store.installed()[0].bin
-    assert first.stdout == f"{folder}\n"
-    assert "built: llama.cpp local-tree (cpu)" in first.stderr
-    again = CliRunner().invoke(command, words, catch_exceptions=False)
-    assert (again.stdout, again.stderr) == (f"{folder}\n", "already built: llama.cpp local-tree (cpu)\n")
-    listed = CliRunner().invoke(command, ["--list"], catch_exceptions=False)
-    assert "local-tree (abcdef0)  cpu  (own build)" in listed.stdout
-    assert "can: plain" in listed.stdout
-    removed = CliRunner().invoke(command, ["--remove", "--version", "local-tree"], catch_exceptions=False)
-    assert removed.stdout == f"removed {folder.parent}\n"
-    assert not folder.parent.exists()
-    nothing = CliRunner().invoke(command, ["--list", "-o", "json"], catch_exceptions=False)
-    assert nothing.stdout == "[]\n"
-    assert nothing.stderr.startswith("no llama.cpp was found")
-
-
-def test_remove_wants_to_know_what() -> None:
-    refused = CliRunner().invoke(command, ["--remove"])
-    assert refused.exit_code == 2
-    assert "--version, --backend or both" in refused.stderr
-
-
-def test_an_architecture_is_for_cuda(tmp_path: Path) -> None:
-    words = ["--backend", "cpu", "--source", str(scripts(tmp_path / "tree")), "--cuda-arch", "90"]
-    refused = CliRunner().invoke(command, words)
-    assert refused.exit_code == 2
-    assert "--cuda-arch needs --backend cuda" in refused.stderr
 
 
 def test_a_build_for_cuda_takes_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,10 +326,9 @@ def test_a_build_for_cuda_takes_wheels(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(toolchain, "nvcc", lambda: None)  # this machine may have one
     cuda_parts.install(paths.cache_dir() / "cuda" / "13.0")
     known = "".join(f'option({name} "" OFF)\n' for name in ("GGML_CUDA", "GGML_BACKEND_DL"))
-    tree = scripts(tmp_path / "tree", cmake=known)
-    built = finish(
-        provide_build(BuildRequest(source=Local(tree), backend=Backend.CUDA, jobs=1, architectures=("90",)))
-    )
+    source = Local(scripts(tmp_path / "tree", cmake=known))
+    request = BuildRequest(source=source, backend=Backend.CUDA, jobs=1, architectures=("90",))
+    built = finish(provide_build(request))
     assert built.note == "tested on the CPU only: no NVIDIA driver was found"
     assert {"GGML_CUDA=ON", "GGML_BACKEND_DL=ON", "GGML_NATIVE=OFF"} <= set(built.options)
     assert built.programs == ("llama-completion",)
@@ -387,39 +336,13 @@ def test_a_build_for_cuda_takes_wheels(tmp_path: Path, monkeypatch: pytest.Monke
     assert (built.bin / "licenses" / "nvidia-cublas" / "License.txt").is_file()
 
 
-def test_progress_elsewhere_than_in_a_terminal_is_a_few_lines(tmp_path: Path) -> None:
-    tree = scripts(tmp_path / "tree")
-    result = CliRunner().invoke(command, ["--backend", "cpu", "--source", str(tree)], catch_exceptions=False)
-    assert result.stderr.splitlines() == [
-        "unpack",
-        *("configure", "compile", "compile 100 %", "test", "built: llama.cpp local-tree (cpu)"),
-    ]
-
-
-def test_auto_says_what_it_chose_and_why(tmp_path: Path) -> None:
-    tree = scripts(tmp_path / "tree")
-    fake = tmp_path / "tools"
-    fake.mkdir()
+def test_auto_says_what_it_chose_and_why(tree: Path, tmp_path: Path) -> None:
     for name in ("sh", "true", "env", "cmake", "ninja"):
         if found := shutil.which(name):
-            (fake / name).symlink_to(found)
-    environment = os.environ | {"PATH": str(fake)}
-    words = [sys.executable, "-m", "ggufspec", "build", "--source", str(tree)]
-    result = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert result.stderr.startswith("backend: "), result.stderr
-    assert ", because " in result.stderr.splitlines()[0]
-
-
-@needs_compiler
-def test_a_compiler_cache_is_used_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tools, calls = tmp_path / "tools", tmp_path / "calls"
-    cache = fakes.script(tools / "ccache", f'echo "$@" >>{calls}\nexec "$@"\n')
-    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    built, _ = run(plant(tmp_path / "tree", COMPILED))
-    assert (
-        f"CMAKE_C_COMPILER_LAUNCHER={cache}" in json.loads((built.path / "build.json").read_text())["options"]
-    )
-    assert "main.c" in calls.read_text()
+            fakes.script(tmp_path / "tools" / name, f'exec {found} "$@"\n')
+    said = shell.ggufspec("build", "--source", str(tree), env={"PATH": str(tmp_path / "tools")}).stderr
+    assert said.startswith("backend: "), said
+    assert ", because " in said.splitlines()[0]
 
 
 # The ends of failed builds' logs, and what they mean

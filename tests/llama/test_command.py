@@ -25,74 +25,64 @@ COMMON = (
     "--prompt Text of p1 --n-predict 32 --ctx-size 512 --threads 2 --threads-batch 2 "
     "--temp 0 --top-k 1 --top-p 1 --min-p 0 --seed 1"
 )
-COMMON_2024 = COMMON.replace("--n-predict", "--predict")  # one summer it was called so
 DRAFTER = "--model-draft drafter.gguf -ngld 999 --threads-draft 2 --threads-batch-draft 2"
-TODAY_DRAFT = "--spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0"
+OLD_LIMITS = f"{DRAFTER} --ctx-size-draft 512 --draft-max 3 --draft-min 0 --draft-p-min 0"
+TODAYS_LIMITS = "--spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0"
+NEW_LIMITS = f"{DRAFTER} --ctx-size-draft 512 {TODAYS_LIMITS}"
 FIXED = "--flash-attn auto --fit off --verbosity 4 --no-escape"
 QUIET = "--no-display-prompt --simple-io"
 BARE = "--no-log-prefix --no-log-timestamps"
-
-EXPECTED = {
-    ("0.2.63", Program.PLAIN): f"main --model T {COMMON} -ngl 45 {QUIET}",
-    ("0.2.63", Program.TREE): f"speculative --model T {COMMON} -ngl 45 {DRAFTER} --draft 3 {QUIET}",
-    ("0.2.90", Program.PLAIN): f"llama-cli --model T {COMMON_2024} -ngl 45 --no-escape {QUIET}",
-    ("0.2.90", Program.TREE): f"llama-speculative --model T {COMMON_2024} -ngl 45 {DRAFTER} --draft 3 "
-    f"--no-escape {QUIET}",
-    ("0.3.2", Program.PLAIN): f"llama-cli --model T {COMMON} -ngl 45 --no-escape {QUIET}",
-    ("0.3.2", Program.TREE): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} --draft 3 --no-escape",
-    ("0.3.16", Program.PLAIN): f"llama-cli --model T {COMMON} -ngl 45 --no-escape --no-conversation {QUIET}",
-    ("0.3.16", Program.TREE): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} --ctx-size-draft 512 "
-    "--draft-max 3 --draft-min 0 --draft-p-min 0 --no-escape",
-    ("0.3.16", Program.SIMPLE): f"llama-speculative-simple --model T {COMMON} -ngl 45 {DRAFTER} "
-    "--ctx-size-draft 512 --draft-max 3 --draft-min 0 --draft-p-min 0 --no-escape",
-    ("0.3.20", Program.PLAIN): f"llama-completion --model T {COMMON} -ngl 45 --flash-attn auto --fit off "
-    f"--no-escape --no-conversation {QUIET}",
-    ("0.3.20", Program.TREE): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} --ctx-size-draft 512 "
-    "--draft-max 3 --draft-min 0 --draft-p-min 0 --flash-attn auto --fit off --no-escape",
-    ("0.3.20", Program.SIMPLE): f"llama-speculative-simple --model T {COMMON} -ngl 45 {DRAFTER} "
-    "--ctx-size-draft 512 --draft-max 3 --draft-min 0 --draft-p-min 0 "
-    "--flash-attn auto --fit off --no-escape",
-    ("0.3.23", Program.PLAIN): f"llama-completion --model T {COMMON} -ngl 45 --flash-attn auto --fit off "
-    f"--no-escape --no-conversation {QUIET}",
-    ("0.3.23", Program.TREE): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} --ctx-size-draft 512 "
-    f"{TODAY_DRAFT} --flash-attn auto --fit off --no-escape",
-    ("0.3.23", Program.SIMPLE): f"llama-speculative-simple --model T {COMMON} -ngl 45 {DRAFTER} "
-    f"--ctx-size-draft 512 {TODAY_DRAFT} --flash-attn auto --fit off --no-escape",
-    (
-        "0.3.24",
-        Program.PLAIN,
-    ): f"llama-completion --model T {COMMON} -ngl 45 {FIXED} --no-conversation {QUIET} {BARE}",
-    (
-        "0.3.24",
-        Program.TREE,
-    ): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} {TODAY_DRAFT} {FIXED} {BARE}",
-    (
-        "0.3.24",
-        Program.SIMPLE,
-    ): f"llama-speculative-simple --model T {COMMON} -ngl 45 --spec-type draft-simple "
-    f"{DRAFTER} {TODAY_DRAFT} {FIXED} {BARE}",
-    (
-        "0.3.36",
-        Program.PLAIN,
-    ): f"llama-completion --model T {COMMON} -ngl 45 {FIXED} --no-conversation {QUIET} {BARE}",
-    (
-        "0.3.36",
-        Program.TREE,
-    ): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} {TODAY_DRAFT} {FIXED} {BARE}",
-    (
-        "0.3.36",
-        Program.SIMPLE,
-    ): f"llama-speculative-simple --model T {COMMON} -ngl 45 --spec-type draft-simple "
-    f"{DRAFTER} {TODAY_DRAFT} {FIXED} {BARE}",
+AUTO = "--flash-attn auto --fit off --no-escape"
+TODAY = {
+    Program.PLAIN: ("llama-completion", "", f"{FIXED} --no-conversation {QUIET} {BARE}"),
+    Program.TREE: ("llama-speculative", f"{DRAFTER} {TODAYS_LIMITS}", f"{FIXED} {BARE}"),
+    Program.SIMPLE: (
+        "llama-speculative-simple",
+        f"--spec-type draft-simple {DRAFTER} {TODAYS_LIMITS}",
+        f"{FIXED} {BARE}",
+    ),
 }
+ERAS = {
+    "0.2.63": {
+        Program.PLAIN: ("main", "", QUIET),
+        Program.TREE: ("speculative", f"{DRAFTER} --draft 3", QUIET),
+    },
+    "0.2.90": {
+        Program.PLAIN: ("llama-cli", "", f"--no-escape {QUIET}"),
+        Program.TREE: ("llama-speculative", f"{DRAFTER} --draft 3", f"--no-escape {QUIET}"),
+    },
+    "0.3.2": {
+        Program.PLAIN: ("llama-cli", "", f"--no-escape {QUIET}"),
+        Program.TREE: ("llama-speculative", f"{DRAFTER} --draft 3", "--no-escape"),
+    },
+    "0.3.16": {
+        Program.PLAIN: ("llama-cli", "", f"--no-escape --no-conversation {QUIET}"),
+        Program.TREE: ("llama-speculative", OLD_LIMITS, "--no-escape"),
+        Program.SIMPLE: ("llama-speculative-simple", OLD_LIMITS, "--no-escape"),
+    },
+    "0.3.20": {
+        Program.PLAIN: ("llama-completion", "", f"{AUTO} --no-conversation {QUIET}"),
+        Program.TREE: ("llama-speculative", OLD_LIMITS, AUTO),
+        Program.SIMPLE: ("llama-speculative-simple", OLD_LIMITS, AUTO),
+    },
+    "0.3.23": {
+        Program.PLAIN: ("llama-completion", "", f"{AUTO} --no-conversation {QUIET}"),
+        Program.TREE: ("llama-speculative", NEW_LIMITS, AUTO),
+        Program.SIMPLE: ("llama-speculative-simple", NEW_LIMITS, AUTO),
+    },
+    "0.3.24": TODAY,
+    "0.3.36": TODAY,
+}
+EVERY = [(build, program) for build, programs in ERAS.items() for program in programs]
 
 
-@pytest.mark.parametrize(("build", "program"), EXPECTED, ids=str)
+@pytest.mark.parametrize(("build", "program"), EVERY, ids=str)
 def test_argv_of_every_era(build: str, program: Program) -> None:
-    assert (
-        _argv(build, program, "cuda", Offload(target=ModelRun(layers=45), drafter=ModelRun(layers="all")))
-        == EXPECTED[build, program]
-    )
+    name, drafting, ending = ERAS[build][program]
+    common = COMMON.replace("--n-predict", "--predict") if build == "0.2.90" else COMMON  # for one summer
+    offload = Offload(target=ModelRun(layers=45), drafter=ModelRun(layers="all"))
+    words = f"{name} --model T {common} -ngl 45 {drafting} {ending}"
+    assert _argv(build, program, "cuda", offload).split() == words.split()
 
 
 @pytest.mark.parametrize(
@@ -101,21 +91,11 @@ def test_argv_of_every_era(build: str, program: Program) -> None:
         ("0.2.63", None, Offload(), "-ngl 999"),  # nobody knows what this build can: ask for everything
         ("0.2.63", "cpu", Offload(), "-ngl 0"),
         ("0.3.36", "cpu", Offload(), "-ngl 0"),
-        (
-            "0.3.36",
-            "cpu",
-            Offload(target=ModelRun(layers=45)),
-            "-ngl 45",
-        ),  # asked for is asked for; a warning follows
+        ("0.3.36", "cpu", Offload(target=ModelRun(layers=45)), "-ngl 45"),  # a warning follows
         ("0.3.36", "cuda", Offload(), "-ngl auto"),
         ("0.3.36", "cuda", Offload(), "--fit on"),
         ("0.3.36", "cuda", Offload().on_processor, "--fit off"),
-        (
-            "0.3.36",
-            "cuda",
-            Offload(target=ModelRun(layers="all"), drafter=ModelRun(layers="all")),
-            "-ngl 999",
-        ),
+        ("0.3.36", "cuda", Offload(target=ModelRun(layers="all")), "-ngl 999"),
     ],
 )
 def test_layers(build: str, backend: str | None, offload: Offload, words: str) -> None:
@@ -154,19 +134,18 @@ def test_only_prompts_too_long_for_a_command_line_need_a_file() -> None:
     assert commands.needs_file("é" * 60_000)
 
 
+Q8 = "--cache-type-k q8_0 --cache-type-v q8_0"
+Q8_DRAFTER = "--cache-type-k-draft q8_0 --cache-type-v-draft q8_0"
+Q8_DRAFTER_TODAY = "--spec-draft-type-k q8_0 --spec-draft-type-v q8_0"
 KV_ERAS = {
-    ("0.2.90", Program.PLAIN): "--cache-type-k q8_0 --cache-type-v q8_0 --flash-attn",
-    ("0.2.90", Program.TREE): "--cache-type-k q8_0 --cache-type-v q8_0 --flash-attn",
-    ("0.3.2", Program.TREE): "--cache-type-k q8_0 --cache-type-v q8_0 --flash-attn",
-    ("0.3.16", Program.SIMPLE): "--cache-type-k q8_0 --cache-type-v q8_0 --cache-type-k-draft q8_0 "
-    "--cache-type-v-draft q8_0 --flash-attn",
-    ("0.3.20", Program.TREE): "--cache-type-k q8_0 --cache-type-v q8_0 --cache-type-k-draft q8_0 "
-    "--cache-type-v-draft q8_0 --flash-attn on",
-    ("0.3.23", Program.SIMPLE): "--cache-type-k q8_0 --cache-type-v q8_0 --spec-draft-type-k q8_0 "
-    "--spec-draft-type-v q8_0 --flash-attn on",
-    ("0.3.36", Program.PLAIN): "--cache-type-k q8_0 --cache-type-v q8_0 --flash-attn on",
-    ("0.3.36", Program.SIMPLE): "--cache-type-k q8_0 --cache-type-v q8_0 --spec-draft-type-k q8_0 "
-    "--spec-draft-type-v q8_0 --flash-attn on",
+    ("0.2.90", Program.PLAIN): f"{Q8} --flash-attn",
+    ("0.2.90", Program.TREE): f"{Q8} --flash-attn",
+    ("0.3.2", Program.TREE): f"{Q8} --flash-attn",
+    ("0.3.16", Program.SIMPLE): f"{Q8} {Q8_DRAFTER} --flash-attn",
+    ("0.3.20", Program.TREE): f"{Q8} {Q8_DRAFTER} --flash-attn on",
+    ("0.3.23", Program.SIMPLE): f"{Q8} {Q8_DRAFTER_TODAY} --flash-attn on",
+    ("0.3.36", Program.PLAIN): f"{Q8} --flash-attn on",
+    ("0.3.36", Program.SIMPLE): f"{Q8} {Q8_DRAFTER_TODAY} --flash-attn on",
 }
 
 
@@ -227,30 +206,25 @@ def _lookup(method: Method, n_max: int) -> RunSpec:
 
 
 LIMITS = "--spec-draft-n-max {0} --spec-draft-n-min 0"
+MAP = "--spec-{1}-size-n 12 --spec-{1}-size-m {0} --spec-{1}-min-hits 1"
+MOD = "--spec-ngram-mod-n-match 24 --spec-ngram-mod-n-max {0} --spec-ngram-mod-n-min"
 LOOKUPS = {
-    (Method.NGRAM_SIMPLE, 16): f"--spec-type ngram-simple {LIMITS} --spec-ngram-simple-size-n 12 "
-    "--spec-ngram-simple-size-m {0} --spec-ngram-simple-min-hits 1",
-    (Method.NGRAM_MAP_K, 4): f"--spec-type ngram-map-k {LIMITS} --spec-ngram-map-k-size-n 12 "
-    "--spec-ngram-map-k-size-m {0} --spec-ngram-map-k-min-hits 1",
-    (Method.NGRAM_MAP_K4V, 8): f"--spec-type ngram-map-k4v {LIMITS} --spec-ngram-map-k4v-size-n 12 "
-    "--spec-ngram-map-k4v-size-m {0} --spec-ngram-map-k4v-min-hits 1",
-    (Method.NGRAM_MOD, 16): f"--spec-type ngram-mod {LIMITS} --spec-ngram-mod-n-match 24 "
-    "--spec-ngram-mod-n-max {0} --spec-ngram-mod-n-min 16",
-    (Method.NGRAM_MOD, 64): f"--spec-type ngram-mod {LIMITS} --spec-ngram-mod-n-match 24 "
-    "--spec-ngram-mod-n-max {0} --spec-ngram-mod-n-min 48",
-    (Method.NGRAM_CACHE, 8): f"--spec-type ngram-cache {LIMITS}",
+    (Method.NGRAM_SIMPLE, 16): MAP,
+    (Method.NGRAM_MAP_K, 4): MAP,
+    (Method.NGRAM_MAP_K4V, 8): MAP,
+    (Method.NGRAM_MOD, 16): f"{MOD} 16",
+    (Method.NGRAM_MOD, 64): f"{MOD} 48",
+    (Method.NGRAM_CACHE, 8): "",
 }
 
 
 @pytest.mark.parametrize("build", ["0.3.24", "0.3.36"])
 @pytest.mark.parametrize(("method", "n_max"), LOOKUPS, ids=str)
 def test_a_method_without_a_drafter_says_all_that_decides(build: str, method: Method, n_max: int) -> None:
-    words = " ".join(
-        commands.argv(_lookup(method, n_max), recorded_install(build, "cuda"), program=Program.SIMPLE)
-    )
-    said = LOOKUPS[method, n_max].format(n_max)
-    begin = f"llama-speculative-simple --model T {COMMON} -ngl auto"
-    assert words == f"{begin} {said} {FIXED} {BARE}".replace("--fit off", "--fit on")
+    words = commands.argv(_lookup(method, n_max), recorded_install(build, "cuda"), program=Program.SIMPLE)
+    said = f"--spec-type {method} {LIMITS} {LOOKUPS[method, n_max]}".format(n_max, method)
+    expected = f"llama-speculative-simple --model T {COMMON} -ngl auto {said} {FIXED} {BARE}"
+    assert " ".join(words).split() == expected.replace("--fit off", "--fit on").split()
 
 
 def test_flags_that_methods_once_shared_are_said_once() -> None:

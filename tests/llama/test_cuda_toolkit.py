@@ -32,42 +32,31 @@ Tool = Callable[[str, str], Path]
 
 
 @pytest.fixture
-def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
-    """Write fake tools into the only folder on PATH; CUDA 13.0 lies in the cache as pip leaves it there."""
+def machine(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
+    """A machine without a toolkit; CUDA 13.0 lies in the cache as pip leaves it there."""
     if toolchain.nvidia() is not None:
         pytest.skip("this machine has a driver beside the fake one")
-    folder = tmp_path / "tools"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(toolchain, "_CUDA_HOMES", ())
     monkeypatch.setattr(toolkit, "_DEBIAN", tmp_path / "nowhere")
-    for name in ("CUDA_PATH", "CUDA_HOME", "CUDACXX", "CUDAHOSTCXX", "NVCC_CCBIN"):
-        monkeypatch.delenv(name, raising=False)
     cuda_parts.install(paths.cache_dir() / "cuda" / "13.0", gcc=15)
-
-    def write(name: str, script: str) -> Path:
-        return fakes.script(folder / name, f"{script}\n")
-
-    return write
+    return tool
 
 
-def own(tool: Tool, release: str, architectures: str, *, headers: Sequence[str]) -> Path:
+def own(tool: Tool, release: str, architectures: str, *headers: str) -> Path:
     """Install a toolkit of the machine's own, behind a link on PATH."""
     nvcc = tool("cuda/bin/nvcc", cuda_parts.nvcc(release, architectures))
-    (nvcc.parent.parent.parent / "nvcc").symlink_to(nvcc)
+    (nvcc.parents[2] / "nvcc").symlink_to(nvcc)
+    (nvcc.parents[1] / "include").mkdir()
     for header in headers:
-        path = nvcc.parent.parent / "include" / header
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
+        (nvcc.parents[1] / "include" / header).touch()
     return nvcc
 
 
 WHOLE = ("cuda_runtime.h", "cublas_v2.h")
 
 
-def driver(tool: Tool, supports: str, capability: str = "9.0") -> None:
+def driver(tool: Tool, supports: str) -> None:
     table = f"| NVIDIA-SMI 580.65   Driver Version: 580.65.06   CUDA Version: {supports}  |"
-    tool("nvidia-smi", f'case "$1" in --query*) echo "NVIDIA X, {capability}" ;; *) echo "{table}" ;; esac')
+    tool("nvidia-smi", f'case "$1" in --query*) echo "NVIDIA X, 9.0" ;; *) echo "{table}" ;; esac')
 
 
 def take(tmp_path: Path, *architectures: str) -> Toolkit:
@@ -81,7 +70,7 @@ def refusal(tmp_path: Path, *architectures: str) -> tuple[str, str]:
     return caught.value.message, str(caught.value.hint)
 
 
-def test_without_nvcc_the_toolkit_is_made_of_wheels(tool: Tool, tmp_path: Path) -> None:
+def test_without_nvcc_the_toolkit_is_made_of_wheels(machine: Tool, tmp_path: Path) -> None:
     found = take(tmp_path, "90")
     assert found.home == tmp_path / "work" / "cuda"
     assert found.nvcc == found.home / "bin" / "nvcc"
@@ -90,105 +79,93 @@ def test_without_nvcc_the_toolkit_is_made_of_wheels(tool: Tool, tmp_path: Path) 
     assert found.links_driver is (cuda.find_driver_library() is not None)
 
 
-def test_a_whole_toolkit_of_the_machine_comes_first(tool: Tool, tmp_path: Path) -> None:
-    nvcc = own(tool, "12.4", "80 90", headers=WHOLE)
-    found = take(tmp_path, "90")
-    assert (found.nvcc.resolve(), found.release, found.wheels) == (nvcc, (12, 4), None)
-
-
 @pytest.mark.parametrize(
-    ("release", "headers", "architecture"),
+    ("release", "knows", "headers", "supports", "architecture", "is_taken"),
     [
-        ("13.0", ("cuda_runtime.h",), "90"),  # no cuBLAS
-        ("13.0", (), "90"),
-        ("12.4", WHOLE, "120"),  # older than the GPU wants
-        ("10.2", WHOLE, "90"),  # older than llama.cpp wants
+        ("12.4", "80 90", WHOLE, None, "90", True),  # before the wheels
+        ("12.8", "80 90", WHOLE, "12.2", "90", True),  # minor versions go together
+        ("12.9", "61 90", WHOLE, None, "61", True),  # which CUDA 13 has given up
+        ("13.0", "80 90", ("cuda_runtime.h",), None, "90", False),  # no cuBLAS
+        ("13.0", "80 90", (), None, "90", False),
+        ("12.4", "80 90", WHOLE, None, "120", False),  # older than the GPU wants
+        ("10.2", "80 90", WHOLE, None, "90", False),  # older than llama.cpp wants
     ],
 )
-def test_a_toolkit_that_lacks_something_is_passed_over(
-    tool: Tool, tmp_path: Path, release: str, headers: Sequence[str], architecture: str
+def test_a_toolkit_of_the_machine_comes_first_where_it_is_whole_and_fits(
+    machine: Tool,
+    tmp_path: Path,
+    release: str,
+    knows: str,
+    headers: Sequence[str],
+    supports: str | None,
+    architecture: str,
+    is_taken: bool,
 ) -> None:
-    own(tool, release, "80 90", headers=headers)
-    assert take(tmp_path, architecture).wheels is not None
+    nvcc = own(machine, release, knows, *headers)
+    if supports is not None:
+        driver(machine, supports)
+    found = take(tmp_path, architecture)
+    assert (found.wheels is None) == (found.nvcc.resolve() == nvcc) == is_taken
+    assert toolkit.format_release(found.release) == (release if is_taken else "13.0")
 
 
-def test_no_cuda_13_for_gpus_that_it_has_given_up(tool: Tool, tmp_path: Path) -> None:
-    own(tool, "12.9", "61 90", headers=WHOLE)
-    assert take(tmp_path, "61").release == (12, 9)
+def test_architectures_that_a_release_compiles_for() -> None:
     assert not fits((13, 0), ("61",))
     assert fits((13, 0), ("75", "120a-real", "native", "all-major"))
 
 
-def test_a_driver_older_than_the_wheels(tool: Tool, tmp_path: Path) -> None:
-    driver(tool, "12.4")
+def test_an_old_driver_is_refused_with_what_to_do(machine: Tool, tmp_path: Path) -> None:
+    driver(machine, "12.4")
     said, mend = refusal(tmp_path, "90")
     assert "the driver 580.65.06 (CUDA up to 12.4) is older than the wheels, which start at CUDA 13.0" in said
     assert "install the CUDA 12.4 toolkit" in mend
-
-
-def test_a_driver_older_than_the_toolkit(tool: Tool, tmp_path: Path) -> None:
-    driver(tool, "12.4")
-    own(tool, "13.1", "80 90", headers=WHOLE)
+    own(machine, "13.1", "80 90", *WHOLE)
     said, mend = refusal(tmp_path, "90")
     assert "(CUDA up to 12.4) is older than the toolkit, CUDA 13.1" in said
     assert mend == "update the driver, or use a toolkit of CUDA 12.x, at best 12.4"
 
 
-def test_minor_versions_go_together(tool: Tool, tmp_path: Path) -> None:
-    driver(tool, "12.2")
-    own(tool, "12.8", "80 90", headers=WHOLE)
-    assert take(tmp_path, "90").release == (12, 8)
-
-
 @pytest.mark.parametrize(("architecture", "way"), [("61", "an older"), ("130", "a newer")])
-def test_architectures_unknown_to_nvcc(tool: Tool, tmp_path: Path, architecture: str, way: str) -> None:
-    said, mend = refusal(tmp_path, "90", architecture)
-    assert said == (
-        f"CUDA 13.0 does not compile for architecture {architecture}; it knows 75, 80, 86, 90, 120"
+def test_architectures_unknown_to_nvcc(machine: Tool, tmp_path: Path, architecture: str, way: str) -> None:
+    assert refusal(tmp_path, "90", architecture) == (
+        f"CUDA 13.0 does not compile for architecture {architecture}; it knows 75, 80, 86, 90, 120",
+        f"name one of them with --cuda-arch, or use {way} CUDA toolkit",
     )
-    assert mend == f"name one of them with --cuda-arch, or use {way} CUDA toolkit"
 
 
-def test_native_needs_a_gpu(tool: Tool, tmp_path: Path) -> None:
+def test_native_needs_a_gpu(machine: Tool, tmp_path: Path) -> None:
     said, mend = refusal(tmp_path, "native")
     assert "this machine has no GPU" in said
     assert "--cuda-arch 90" in mend
-    driver(tool, "13.0")
+    driver(machine, "13.0")
     assert take(tmp_path, "native").release == (13, 0)
 
 
-def test_gcc_newer_than_the_toolkit_allows(tool: Tool, tmp_path: Path) -> None:
-    tool("g++", "echo 16.1.0")
+def test_gcc_newer_than_the_toolkit_allows(
+    machine: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine("g++", "echo 16.1.0")
     said, mend = refusal(tmp_path, "90")
     assert said == "CUDA 13.0 supports GCC up to 15, but g++ is GCC 16.1.0"
     assert mend == "apt install g++-15; then set CUDAHOSTCXX=g++-15"
-    older = tool("g++-13", "echo 13.3.0")
+    older = machine("g++-13", "echo 13.3.0")
     assert refusal(tmp_path, "90")[1] == f"set CUDAHOSTCXX={older}"
-
-
-def test_cudahostcxx_names_the_compiler(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool("g++", "echo 16.1.0")
-    tool("g++-13", "echo 13.3.0")
-    monkeypatch.setenv("CUDAHOSTCXX", "g++-13")
-    assert take(tmp_path, "90").release == (13, 0)
-    tool("clang++-21", "echo 21.1.0")
-    monkeypatch.setenv("CUDAHOSTCXX", "clang++-21")
-    assert take(tmp_path, "90").release == (13, 0)
+    machine("clang++-21", "echo 21.1.0")
+    for named in ("g++-13", "clang++-21"):
+        monkeypatch.setenv("CUDAHOSTCXX", named)
+        assert take(tmp_path, "90").release == (13, 0)
 
 
 @pytest.mark.parametrize(
     ("table", "found"),
     [
         ("Driver Version: 550.54.15    CUDA Version: 12.4", Driver(version="550.54.15", supports=(12, 4))),
-        (
-            "Driver Version: 590.44.01    CUDA UMD Version: 13.1",
-            Driver(version="590.44.01", supports=(13, 1)),
-        ),
+        ("Driver Version: 590.4    CUDA UMD Version: 13.1", Driver(version="590.4", supports=(13, 1))),
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver", None),
     ],
 )
-def test_what_the_driver_says(tool: Tool, table: str, found: Driver | None) -> None:
-    tool("nvidia-smi", f'echo "{table}"')
+def test_what_the_driver_says(machine: Tool, table: str, found: Driver | None) -> None:
+    machine("nvidia-smi", f'echo "{table}"')
     assert cuda.find_driver() == found
 
 
@@ -219,21 +196,14 @@ def test_one_root_with_everything_in_its_place(wheels: Wheels, tmp_path: Path) -
     assert (root / "lib64" / "libcudart_static.a").is_file()
     assert (root / "lib" / "libcudart.so").read_text() == "cudart"
     assert not (root / "lib64" / "stubs").exists()
-
-
-def test_the_compiler_finds_its_parts_beside_its_real_path(wheels: Wheels, tmp_path: Path) -> None:
-    root = tmp_path / "cuda"
-    assemble(wheels, root, None)
+    # the compiler finds its parts beside its real path
     assert (root / "bin" / "nvcc").resolve() == root.resolve() / "bin" / "nvcc"
     assert (root / "bin" / "nvcc").stat().st_mode & 0o111
     assert (root / "nvvm" / "bin" / "cicc").resolve().is_relative_to(root.resolve())
-
-
-def test_the_driver_can_be_linked_against(wheels: Wheels, tmp_path: Path) -> None:
-    driver = tmp_path / "libcuda.so.1"
-    driver.write_text("driver")
-    assemble(wheels, tmp_path / "cuda", driver)
-    assert (tmp_path / "cuda" / "lib64" / "stubs" / "libcuda.so").read_text() == "driver"
+    library = tmp_path / "libcuda.so.1"
+    library.write_text("driver")
+    assemble(wheels, tmp_path / "linked", library)
+    assert (tmp_path / "linked" / "lib64" / "stubs" / "libcuda.so").read_text() == "driver"
 
 
 def test_libraries_and_licences_outlive_the_wheels(wheels: Wheels, tmp_path: Path) -> None:
@@ -255,9 +225,13 @@ def test_libraries_and_licences_outlive_the_wheels(wheels: Wheels, tmp_path: Pat
 # CUDA's wheels: which sets are whole, which drivers they serve, and how pip brings them
 
 
-in_environment = pytest.mark.skipif(
-    find_wheels() is not None, reason="the extra cuda-build is installed here"
-)
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where CUDA's wheels are kept; pip finds them in a folder and nowhere else."""
+    if find_wheels() is not None:
+        pytest.skip("the extra cuda-build is installed here")
+    offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
+    return paths.cache_dir() / "cuda" / "13.0"
 
 
 def watched(work: Generator[BuildProgress, None, Wheels]) -> tuple[Wheels, list[BuildProgress]]:
@@ -273,17 +247,10 @@ def test_a_whole_set_is_found(tmp_path: Path) -> None:
     assert [path.read_text() for path in found.licences["nvidia-cublas"]] == ["the licence of nvidia-cublas"]
 
 
-def test_what_cublas_names_only_today_may_be_missing(tmp_path: Path) -> None:
-    found = find_wheels(cuda_parts.install(tmp_path, without="nvidia-cuda-nvrtc"))
-    assert "nvidia-cuda-nvrtc" not in found.licences
-
-
-@pytest.mark.parametrize("without", [name for name in cuda_parts.contents() if "nvrtc" not in name])
-def test_a_set_without_any_one_wheel_does_not_count(tmp_path: Path, without: str) -> None:
-    assert find_wheels(cuda_parts.install(tmp_path, without=without)) is None
-
-
-def test_wheels_of_two_releases_do_not_go_together(tmp_path: Path) -> None:
+def test_a_set_that_lacks_a_wheel_or_has_two_releases_does_not_count(tmp_path: Path) -> None:
+    for name in cuda_parts.contents():
+        found = find_wheels(cuda_parts.install(tmp_path / name, without=name))
+        assert (found is not None) == (name == "nvidia-cuda-nvrtc"), name  # which cuBLAS names only today
     assert find_wheels(cuda_parts.install(tmp_path / "a", nvidia_nvvm="13.2.78")) is None
     assert find_wheels(cuda_parts.install(tmp_path / "b", nvidia_cublas="12.9.1.4")) is None
     assert find_wheels(cuda_parts.install(tmp_path / "c", nvidia_cublas="13.4.0.1")) is not None
@@ -297,15 +264,13 @@ def test_wheels_serve_drivers_as_new_or_newer(supports: tuple[int, int] | None, 
     assert wheels_suit(Driver(version=None, supports=supports) if supports else None) is served
 
 
-@in_environment
-def test_pip_brings_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
+def test_pip_brings_them_once(kept: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     wheels, seen = watched(provide_wheels(log))
     assert seen[0].notice
     assert "CUDA 13.0's compiler and libraries come from the package index" in seen[0].line
     compiler = wheels.files["bin/nvcc"]
-    assert compiler == paths.cache_dir() / "cuda" / "13.0" / "nvidia" / "cu13" / "bin" / "nvcc"
+    assert compiler == kept / "nvidia" / "cu13" / "bin" / "nvcc"
     assert os.access(compiler, os.X_OK)
     assert "Successfully installed" in log.read_text()
     assert watched(provide_wheels(log)) == (wheels, [])
@@ -316,38 +281,34 @@ CICC = "nvidia/cu13/nvvm/bin/cicc"
 
 
 @pytest.mark.parametrize(
-    ("damage", "reason"),
+    ("file", "content", "reason"),
     [
-        (lambda site: (site / CUBLAS).write_text(""), f"nvidia-cublas: {CUBLAS} has 0 bytes instead of 6"),
-        (lambda site: (site / CUBLAS).write_text("cublax"), f"{CUBLAS} has changed: its SHA-256"),
-        (lambda site: (site / CICC).unlink(), f"nvidia-nvvm: {CICC} is missing"),
-        (lambda site: _cut(next(site.glob("nvidia_nvvm*/RECORD"))), "nvidia-nvvm: its RECORD is cut short"),
+        (CUBLAS, "", f"nvidia-cublas: {CUBLAS} has 0 bytes instead of 6"),
+        (CUBLAS, "cublax", f"nvidia-cublas: {CUBLAS} has changed: its SHA-256 differs"),
+        (CICC, None, f"nvidia-nvvm: {CICC} is missing"),
+        ("nvidia_nvvm*/RECORD", "nvidia/x,,\n", "nvidia-nvvm: its RECORD is cut short"),
     ],
-    ids=["empty", "changed", "missing", "RECORD"],
 )
-def test_a_damaged_file_is_found(tmp_path: Path, damage: Callable[[Path], object], reason: str) -> None:
+def test_a_damaged_file_is_found(tmp_path: Path, file: str, content: str | None, reason: str) -> None:
     site = cuda_parts.install(tmp_path)
     assert cuda.find_wheel_damage(site) is None
-    damage(site)
-    assert reason in str(cuda.find_wheel_damage(site))
+    (path,) = site.glob(file)
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    assert cuda.find_wheel_damage(site) == reason
 
 
-def _cut(record: Path) -> None:
-    record.write_text("".join(record.read_text().splitlines(keepends=True)[:1]))
-
-
-@in_environment
 @pytest.mark.parametrize("name", [CUBLAS, CICC])
-def test_damaged_wheels_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
-    home = paths.cache_dir() / "cuda" / "13.0"
+def test_damaged_wheels_are_replaced(kept: Path, tmp_path: Path, name: str) -> None:
     watched(provide_wheels(tmp_path / "log"))
-    content = (home / name).read_text()
-    (home / name).write_text(content[:-1])
+    content = (kept / name).read_text()
+    (kept / name).write_text(content[:-1])
     _, seen = watched(provide_wheels(tmp_path / "log"))
     assert seen[0].notice
     assert f"{name} has {len(content) - 1} bytes instead of {len(content)}" in seen[0].line
-    assert (home / name).read_text() == content
+    assert (kept / name).read_text() == content
 
 
 def test_damaged_wheels_installed_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,27 +320,17 @@ def test_damaged_wheels_installed_are_an_error(tmp_path: Path, monkeypatch: pyte
     assert "pip install --force-reinstall 'ggufspec[cuda-build]'" in str(caught.value.hint)
 
 
-@in_environment
-def test_wheels_are_written_before_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not Path("/dev/fd").is_dir():
-        pytest.skip("this system does not tell which file a descriptor belongs to")
-    offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
-    home, synced, true_sync = paths.cache_dir() / "cuda" / "13.0", set[str](), os.fsync
-
-    def fsync(descriptor: int) -> None:
-        path = Path(f"/dev/fd/{descriptor}").resolve()
-        assert home.exists() == (path == home.parent)
-        synced.add(path.name)
-        true_sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
+def test_wheels_are_written_before_they_are_named(
+    kept: Path, tmp_path: Path, watch_syncs: Callable[[Path], list[str]]
+) -> None:
+    synced = watch_syncs(kept)
     watched(provide_wheels(tmp_path / "log"))
-    assert {"nvcc", "libcublas.so.13", "RECORD", "cuda"} <= synced
+    assert {"nvcc", "libcublas.so.13", "RECORD", "cuda"} <= {*synced}
 
 
-@in_environment
-def test_pip_gets_its_settings_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
+def test_pip_gets_its_settings_and_no_secret(
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = tmp_path / "seen"
     python = fakes.script(tmp_path / "python", f"env > {seen}\nexec '{sys.executable}' \"$@\"\n")
     monkeypatch.setattr(sys, "executable", str(python))
@@ -394,8 +345,9 @@ def test_pip_gets_its_settings_and_no_secret(tmp_path: Path, monkeypatch: pytest
     }
 
 
-@in_environment
-def test_a_failure_leaves_nothing_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_nothing_and_says_why(
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "empty").mkdir()
     offline(monkeypatch, tmp_path / "empty")
     with pytest.raises(
@@ -404,7 +356,7 @@ def test_a_failure_leaves_nothing_and_says_why(tmp_path: Path, monkeypatch: pyte
         watched(provide_wheels(tmp_path / "log"))
     assert "\n" not in caught.value.message
     assert "ggufspec[cuda-build]" in str(caught.value.hint)
-    assert [path.name for path in (paths.cache_dir() / "cuda").iterdir()] in (["." + "13.0.lock"], [])
+    assert [path.name for path in kept.parent.iterdir()] in ([".13.0.lock"], [])
 
 
 def test_the_requirement_is_that_of_the_extra() -> None:

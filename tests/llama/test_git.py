@@ -6,6 +6,7 @@ import base64
 import functools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,15 +17,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from ggufspec.cli import setup
 from ggufspec.errors import SourceError
 from ggufspec.llama.source import git
 from ggufspec.llama.source.sources import Git, Source, Tree, choose_source, prepare_tree
 from ggufspec.steps import BuildProgress, finish
-
-command = setup.build("build")
+from tests.support import fakes, shell
 
 TOKEN = "hf_" + "a1B2c3D4" * 4
 IDENTITY = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
@@ -97,17 +95,13 @@ def served(repository: Path) -> Iterator[Served]:
 def fake_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A git on PATH that only records how it was called; returns the file with one call a line."""
     calls, folder = tmp_path / "calls", tmp_path / "tools"
-    folder.mkdir()
-    script = (
-        # a shell and Python read it, each its part: the path of the interpreter may have spaces
-        f"#!/bin/sh\n'''exec' '{sys.executable}' \"$0\" \"$@\"\n' '''\n"
+    code = (
         "import json, os, sys\n"
         f"with open({str(calls)!r}, 'a') as file:\n"
         "    print(json.dumps([sys.argv[1:], dict(os.environ)]), file=file)\n"
         "print('0123456789abcdef0123456789abcdef01234567')\n"
     )
-    (folder / "git").write_text(script)
-    (folder / "git").chmod(0o755)
+    fakes.script(folder / "git", f'exec {shlex.join((sys.executable, "-c", code))} "$@"\n')
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     return calls
 
@@ -219,17 +213,15 @@ def test_credentials_are_in_gits_environment(fake_git: Path, address: str, user:
 
 @pytest.mark.parametrize(
     "address",
-    [f"ssh://git:{TOKEN}@host.example/x", f"git://{TOKEN}@host.example/x", f"file://{TOKEN}@host/x"],
+    [
+        *(f"ssh://git:{TOKEN}@host.example/x", f"git://{TOKEN}@host.example/x", f"file://{TOKEN}@host/x"),
+        f"me:{TOKEN}@host.example:x.git",
+    ],
 )
 def test_credentials_where_git_takes_none_are_refused_and_not_shown(fake_git: Path, address: str) -> None:
-    with pytest.raises(SourceError, match=r"takes no credentials in \w+://\*\*\*@host") as caught:
+    message = r"takes no credentials in \w+://\*\*\*@host" if "//" in address else r"\*\*\*@host"
+    with pytest.raises(SourceError, match=message) as caught:
         choose_source(f"git+{address}", "master")
-    assert TOKEN not in f"{caught.value.message} {caught.value.hint}"
-
-
-def test_a_password_typed_into_an_ssh_address_is_not_shown() -> None:
-    with pytest.raises(SourceError) as caught:
-        choose_source(f"git+me:{TOKEN}@host.example:x.git", "master")
     assert TOKEN not in f"{caught.value.message} {caught.value.hint}"
 
 
@@ -268,10 +260,10 @@ def test_wrong_credentials_are_an_error_that_does_not_show_them(tmp_path: Path) 
 
 
 def test_the_command_shows_no_token(served: Served) -> None:
-    words = ["--backend", "cpu", "--source", f"git+http://{TOKEN}@{served.url}x", "--version", "side"]
-    result = CliRunner().invoke(command, words)
-    assert isinstance(result.exception, SourceError)
-    assert TOKEN not in f"{result.output}{result.exception.message}{result.exception.hint}"
+    source = ("--source", f"git+http://{TOKEN}@{served.url}x", "--version", "side")
+    code, out, err = shell.run("build", "--backend", "cpu", *source)
+    assert code == SourceError.exit_code
+    assert TOKEN not in out + err
 
 
 def test_git_gets_what_was_set_for_it_and_no_other_secret() -> None:

@@ -7,8 +7,6 @@ import io
 import json
 import os
 import socket
-import subprocess
-import sys
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -24,6 +22,7 @@ from ggufspec.llama.source import index
 from ggufspec.llama.source.index import IndexSettings, settings
 from ggufspec.llama.source.sources import LEGACY, choose_source, prepare_tree
 from ggufspec.steps import BuildProgress, BuildStep, finish
+from tests.support import shell
 
 NAME = "llama_cpp_python-9.8.7.tar.gz"
 CONTENT = b"not really an archive" * 100_000
@@ -42,9 +41,10 @@ class Index:
     requests: list[str] = field(default_factory=list)
     announced: int | None = None  # Content-Length of files, where it is not the truth
 
-    def html(self, fragment: str = f"#sha256={SHA256}") -> None:
+    def html(self, *names: str, fragment: str = f"#sha256={SHA256}") -> None:
         """Serve the old kind of page."""
-        self.pages[PAGE] = (HTML, f'<a href="../../files/{NAME}{fragment}">{NAME}</a>'.encode())
+        links = (f'<a href="../../files/{name}{fragment}">{name}</a>' for name in names or (NAME,))
+        self.pages[PAGE] = (HTML, "".join(links).encode())
 
     def json(self) -> None:
         """Serve the new kind of page."""
@@ -100,37 +100,20 @@ def leftovers() -> list[Path]:
 
 
 @pytest.mark.parametrize("kind", ["html", "json"])
-def test_finds_and_verifies_the_source(server: Index, kind: str) -> None:
+def test_a_source_is_found_verified_and_kept(server: Index, kind: str) -> None:
     getattr(server, kind)()
     path, seen = download(server.url)
     assert path.read_bytes() == CONTENT
     assert path == paths.sources_dir() / SHA256 / NAME
     assert {at.step for at in seen} == {BuildStep.FETCH}
     assert (seen[-1].done, seen[-1].total) == (len(CONTENT), len(CONTENT))
-
-
-def test_what_was_verified_once_needs_no_network(server: Index) -> None:
-    server.html()
-    first, _ = download(server.url)
+    note = paths.sources_dir() / NAME.replace(".tar.gz", ".sha256")
+    assert note.read_text() == f"{SHA256}  {SHA256}/{NAME}\n"  # as sha256sum reads it
     server.requests.clear()
-    again, seen = download(server.url)
-    assert again == first
-    assert not seen
+    assert download(server.url) == download(server.url, version="v9.8.07") == (path, [])
     assert not server.requests
-
-
-def test_a_cached_file_that_was_damaged_is_fetched_again(server: Index) -> None:
-    server.html()
-    path, _ = download(server.url)
     path.write_bytes(b"damaged")
     assert download(server.url)[0].read_bytes() == CONTENT
-
-
-def test_a_verified_version_is_remembered_as_sha256sum_reads_it(server: Index) -> None:
-    server.html()
-    download(server.url)
-    note = paths.sources_dir() / NAME.replace(".tar.gz", ".sha256")
-    assert note.read_text() == f"{SHA256}  {SHA256}/{NAME}\n"
 
 
 def plant(content: bytes) -> Path:
@@ -167,7 +150,7 @@ def test_an_index_that_announces_another_hash_than_before_is_refused(server: Ind
     path.unlink()
     other = b"something else"
     server.pages[f"/files/{NAME}"] = ("application/octet-stream", other)
-    server.html(f"#sha256={hashlib.sha256(other).hexdigest()}")
+    server.html(fragment=f"#sha256={hashlib.sha256(other).hexdigest()}")
     with pytest.raises(SourceError, match=f"not {SHA256} as before"):
         download(server.url)
 
@@ -195,11 +178,10 @@ def test_a_build_is_a_package_version(server: Index, tmp_path: Path, monkeypatch
 
 def test_the_legacy_version_is_pinned(server: Index) -> None:
     name = f"llama_cpp_python-{LEGACY}.tar.gz"
-    digest = hashlib.sha256(CONTENT).hexdigest()
     server.pages[f"/files/{name}"] = server.pages[f"/files/{NAME}"]
-    server.pages[PAGE] = (HTML, f'<a href="../../files/{name}#sha256={digest}">{name}</a>'.encode())
+    server.html(name)
     with pytest.raises(SourceError, match=index.PINNED[LEGACY]):
-        list(index.download(LEGACY, IndexSettings(index_urls=(server.url,))))
+        download(server.url, version=LEGACY)
 
 
 @pytest.mark.parametrize("content", ["", "no hash\n", "abc\n", "../../x\n", "\xff"])
@@ -213,11 +195,25 @@ def test_a_damaged_note_of_the_hash_means_asking_the_index(server: Index, conten
     assert server.requests == [PAGE]
 
 
-@pytest.mark.parametrize("announced", ["../../escaped", "ABC", "0" * 63, "0" * 65])
-def test_what_an_index_announces_must_be_a_hash(server: Index, announced: str) -> None:
-    server.html(f"#sha256={announced}")
-    with pytest.raises(SourceError, match="has no SHA-256"):
+@pytest.mark.parametrize(
+    ("name", "fragment", "message"),
+    [
+        *(
+            (NAME, f"#sha256={announced}", "has no SHA-256")
+            for announced in ("../../escaped", "ABC", "0" * 63, "0" * 65)
+        ),
+        (NAME, "", "has no SHA-256"),
+        (NAME, "#md5=0123456789abcdef0123456789abcdef", "has no SHA-256"),
+        (NAME.replace("9.8.7", "9.8.7+cu124"), f"#sha256={SHA256}", r"9\.8\.7 was not found"),
+    ],
+)
+def test_only_the_version_with_its_hash_is_fetched(
+    server: Index, name: str, fragment: str, message: str
+) -> None:
+    server.html(name, fragment=fragment)
+    with pytest.raises(SourceError, match=message):
         download(server.url)
+    assert server.requests == [PAGE]
     assert not leftovers()
 
 
@@ -225,67 +221,33 @@ def test_what_an_index_announces_must_be_a_hash(server: Index, announced: str) -
 def test_only_one_version_can_be_asked_for(server: Index, version: str) -> None:
     plant(CONTENT)
     with pytest.raises(SourceError, match="is not a version"):
-        list(index.download(version, IndexSettings(index_urls=(server.url,))))
+        download(server.url, version=version)
     assert not server.requests
 
 
-def test_a_version_is_found_however_it_is_spelled(server: Index) -> None:
+def test_another_or_a_truncated_content_is_refused(server: Index) -> None:
     server.html()
-    path, _ = download(server.url, version="v9.8.07")
-    assert path == paths.sources_dir() / SHA256 / NAME
-
-
-def test_a_local_version_is_not_the_version(server: Index) -> None:
-    name = NAME.replace("9.8.7", "9.8.7+cu124")
-    server.pages[PAGE] = (HTML, f'<a href="../../files/{name}#sha256={SHA256}">{name}</a>'.encode())
-    with pytest.raises(SourceError, match=r"9\.8\.7 was not found"):
+    server.announced = len(CONTENT) + 1
+    with pytest.raises(SourceError, match="ended after"):
         download(server.url)
-
-
-def test_refuses_another_content(server: Index) -> None:
-    server.html()
+    server.announced = None
     server.pages[f"/files/{NAME}"] = ("application/octet-stream", b"something else")
     with pytest.raises(SourceError, match=r"SHA-256 of .* does not match"):
         download(server.url)
     assert not leftovers()
 
 
-def test_refuses_a_truncated_download(server: Index) -> None:
-    server.html()
-    server.announced = len(CONTENT) + 1
-    with pytest.raises(SourceError, match="ended after"):
-        download(server.url)
-    assert not leftovers()
-
-
-@pytest.mark.parametrize("fragment", ["", "#md5=0123456789abcdef0123456789abcdef"])
-def test_refuses_what_has_no_sha256(server: Index, fragment: str) -> None:
-    server.html(fragment)
-    with pytest.raises(SourceError, match="has no SHA-256"):
-        download(server.url)
-    assert f"/files/{NAME}" not in server.requests
-
-
-def test_an_unknown_version_is_an_error_with_advice(server: Index) -> None:
-    server.html("#sha256=" + SHA256)
-    work = index.download("1.2.3", IndexSettings(index_urls=(server.url,)))
-    with pytest.raises(SourceError, match=r"llama-cpp-python 1\.2\.3") as caught:
-        next(work)
-    assert "--source PATH" in str(caught.value.hint)
-    assert "`ggufspec build --version 9.8.7`" in str(caught.value.hint)
-
-
 def test_the_newest_release_is_found(server: Index) -> None:
-    names = (f"llama_cpp_python-{version}.tar.gz" for version in ("0.9.9", "0.10.1", "0.10.2rc1", "0.3.36"))
-    links = "".join(f'<a href="../../files/{name}#sha256={SHA256}">{name}</a>' for name in names)
-    server.pages[PAGE] = (HTML, links.encode())
-    assert index.newest(IndexSettings(index_urls=(server.url,))) == "0.10.1"
-
-
-def test_an_index_without_a_release_is_an_error(server: Index) -> None:
+    where = IndexSettings(index_urls=(server.url,))
+    server.html(*(f"llama_cpp_python-{version}.tar.gz" for version in ("0.9.9", "0.10.1", "0.10.2rc1")))
+    assert index.newest(where) == "0.10.1"
+    with pytest.raises(SourceError, match=r"llama-cpp-python 1\.2\.3") as caught:
+        download(server.url, version="1.2.3")
+    assert "--source PATH" in str(caught.value.hint)
+    assert "`ggufspec build --version 0.10.1`" in str(caught.value.hint)
     server.pages[PAGE] = (HTML, b"")
     with pytest.raises(SourceError, match="was not found on the package index"):
-        index.newest(IndexSettings(index_urls=(server.url,)))
+        index.newest(where)
 
 
 def test_without_network_the_error_names_the_index() -> None:
@@ -307,35 +269,29 @@ def test_without_network_the_error_names_the_index() -> None:
         ((), "ended after 0 bytes"),
     ],
 )
-def test_passwords_are_hidden(server: Index, tmp_path: Path, words: tuple[str, ...], ending: str) -> None:
+def test_passwords_are_hidden(server: Index, words: tuple[str, ...], ending: str) -> None:
     if "found" not in ending:
         server.html()
     if "ended after" in ending:
         del server.pages[f"/files/{NAME}"]
     index_url = server.url.replace("http://", "http://me:s3cr3t@")
-    result = subprocess.run(
-        [sys.executable, "-m", "ggufspec", *words, "build", "--version", "9.8.7", "--backend", "cpu"],
-        env=os.environ | {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index_url},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+    result = shell.ggufspec(
+        *(*words, "build", "--version", "9.8.7", "--backend", "cpu"),
+        env={"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index_url},
     )
     assert ending in result.stderr
     assert ("Traceback" in result.stderr) == ("--debug" in words)
     assert "s3cr3t" not in result.stdout + result.stderr
 
 
-def test_a_dead_index_does_not_hide_a_living_one(server: Index) -> None:
+def test_a_dead_index_does_not_hide_a_living_one_or_a_page_of_links(server: Index) -> None:
     server.html()
     dead = server.url.replace("/simple", "/nothing-here")
-    assert download(dead, server.url)[0].read_bytes() == CONTENT
-
-
-def test_finds_links_on_a_page(server: Index) -> None:
-    server.html()
     page = server.url.removesuffix("/simple") + PAGE
-    assert download(find_links=(page,))[0].read_bytes() == CONTENT
+    for urls, find_links in (((dead, server.url), ()), ((), (page,))):
+        assert download(*urls, find_links=find_links)[0].read_bytes() == CONTENT
+        for path in leftovers():
+            path.unlink()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
+"""Which llama.cpp is found, where, and what it can do; what is passed over, and why."""
+
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -9,9 +12,9 @@ from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import find_library, installs as install, store
 from ggufspec.llama.install.environment import program_environment, switches
-from ggufspec.llama.install.store import Built
 from ggufspec.report.text.provenance import table
 from tests.support import fakes
+from tests.support.builds import make_build
 
 
 def test_find_reads_version_commit_and_devices(tmp_path: Path) -> None:
@@ -51,21 +54,15 @@ def test_deprecated_stubs_are_not_picked(tmp_path: Path) -> None:
     fakes.script(tmp_path / "main", "echo 'WARNING: The binary is deprecated.'\nexit 1\n")
     assert install.find_install(tmp_path).programs[Program.PLAIN].path.name == "llama-cli"
     (tmp_path / "llama-cli").unlink()
-    with pytest.raises(NoInstallError, match=r"contains no working llama.cpp program"):
-        install.find_install(tmp_path)
-
-
-def test_chat_clients_are_not_picked(tmp_path: Path) -> None:
-    fakes.program(tmp_path / "llama-cli", fakes.PLAIN, help_from="llama-cli")
-    with pytest.raises(NoInstallError):
-        install.find_install(tmp_path)
+    fakes.program(tmp_path / "chats" / "llama-cli", fakes.PLAIN, help_from="llama-cli")
+    for folder in (tmp_path, tmp_path / "chats"):
+        with pytest.raises(NoInstallError, match=r"contains no working llama.cpp program"):
+            install.find_install(folder)
 
 
 def test_gpus_are_read_from_the_device_list(tmp_path: Path) -> None:
-    program = fakes.program(tmp_path / "llama-completion", fakes.PLAIN)
-    text = program.read_text().replace("  (none)", "  CUDA0: NVIDIA H200 (143771 MiB, 143117 MiB free)")
-    program.write_text(text)
-    found = install.find_install(tmp_path)
+    devices = "  CUDA0: NVIDIA H200 (143771 MiB, 143117 MiB free)"
+    found = install.find_install(fakes.install(tmp_path, devices=devices))
     assert (found.devices, found.backend, found.gpu) == (("CUDA0: NVIDIA H200",), "cuda", True)
 
 
@@ -102,12 +99,6 @@ def test_nothing_anywhere_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(NoInstallError, match=r"no llama.cpp was found") as caught:
         install.find_install()
     assert "ggufspec build" in (caught.value.hint or "")
-
-
-def test_a_missing_program_is_named(tmp_path: Path) -> None:
-    fakes.program(tmp_path / "llama-completion", fakes.PLAIN)
-    with pytest.raises(NoInstallError, match="has no llama-speculative"):
-        install.find_install(tmp_path).executable(Program.TREE)
 
 
 def unified(folder: Path) -> Path:
@@ -157,26 +148,7 @@ def test_another_program_of_that_name_is_passed_over(tmp_path: Path, monkeypatch
         install.find_install()
 
 
-def own_build(
-    name: str, *, version: str = "1.0.0", backend: str = "cpu", at: str = "2026-01-01T00:00:00+00:00"
-) -> Built:
-    """Publish a build of fake programs."""
-    built = Built(
-        path=store.place(name),
-        version=version,
-        backend=backend,
-        source=f"sdist {version}",
-        commit=None,
-        options=(),
-        built_at=at,
-        note=None,
-        environment={},
-    )
-    with store.try_lock(name):
-        final = store.workplace(name) / "final"
-        fakes.install(final / "bin")
-        store.log_path(name).touch()
-        return store.publish(name, final, built, store.log_path(name))
+own_build = functools.partial(make_build, version="1.0.0", works=True)
 
 
 @pytest.fixture
@@ -269,16 +241,6 @@ def test_the_list_says_what_is_not_used_and_why() -> None:
     assert (row["path"], row["can"]) == (str(built.path), [])
 
 
-def test_the_users_settings_do_not_reach_llama(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("LLAMA_ARG_THREADS", "64")
-    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    env = program_environment(tmp_path)
-    assert "LLAMA_ARG_THREADS" not in env
-    assert (env["LC_ALL"], env["XDG_CONFIG_HOME"]) == ("C.UTF-8", str(tmp_path))
-    assert env["CUDA_VISIBLE_DEVICES"] == "1"
-
-
 def test_the_list_says_what_each_install_can_do(tmp_path: Path) -> None:
     found = install.find_install(fakes.install(tmp_path / "llama"))
     assert table([found], "text") == (
@@ -305,40 +267,25 @@ def test_an_install_with_a_worker_program_can_use_workers(tmp_path: Path) -> Non
     assert row["can"][-1] == "rpc"
 
 
-@pytest.mark.parametrize(
-    ("name", "reaches", "recorded"),
-    [
-        ("PATH", True, False),
-        ("HOME", True, False),
-        ("LC_NUMERIC", True, False),
-        ("XDG_DATA_DIRS", True, False),
-        ("GGML_VK_VISIBLE_DEVICES", True, True),
-        ("OMP_PROC_BIND", True, True),
-        ("KMP_AFFINITY", True, True),
-        ("CUDA_VISIBLE_DEVICES", True, True),
-        ("HIP_VISIBLE_DEVICES", True, True),
-        ("ROCR_VISIBLE_DEVICES", True, True),
-        ("HSA_OVERRIDE_GFX_VERSION", True, True),
-        ("VK_ICD_FILENAMES", True, True),
-        ("LD_LIBRARY_PATH", True, True),
-        ("LD_PRELOAD", True, True),
-        ("DYLD_LIBRARY_PATH", True, True),
-        ("GLIBC_TUNABLES", True, True),
-        ("LLAMA_ARG_THREADS", False, False),
-        ("HF_TOKEN", False, False),
-        ("HF_HOME", False, False),
-        ("GITHUB_PAT", False, False),
-        ("SSH_AUTH_SOCK", False, False),
-        ("CUDA_API_KEY", False, False),
-        ("OMP_PASSWORD", False, False),
-        ("GGML_SECRET_PATH", False, False),
-        ("PYTHONPATH", False, False),
-        ("http_proxy", False, False),
-    ],
-)
+NEEDED = "PATH HOME LC_NUMERIC XDG_DATA_DIRS"
+RECORDED = """
+    GGML_VK_VISIBLE_DEVICES OMP_PROC_BIND KMP_AFFINITY CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES
+    ROCR_VISIBLE_DEVICES HSA_OVERRIDE_GFX_VERSION VK_ICD_FILENAMES LD_LIBRARY_PATH LD_PRELOAD
+    DYLD_LIBRARY_PATH GLIBC_TUNABLES
+"""
+KEPT_FROM_IT = """
+    LLAMA_ARG_THREADS HF_TOKEN HF_HOME GITHUB_PAT SSH_AUTH_SOCK CUDA_API_KEY OMP_PASSWORD GGML_SECRET_PATH
+    PYTHONPATH http_proxy
+"""
+
+
 def test_llama_gets_what_it_needs_and_what_is_recorded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, reaches: bool, recorded: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(name, "a value")
-    assert (program_environment(tmp_path).get(name) == "a value") == reaches
-    assert (switches().get(name) == "a value") == recorded
+    for name in f"{NEEDED} {RECORDED} {KEPT_FROM_IT} LC_ALL".split():
+        monkeypatch.setenv(name, "a value")
+    environment, recorded = program_environment(tmp_path), switches()
+    given = {name for name, value in environment.items() if value == "a value"}
+    assert given == {*NEEDED.split(), *RECORDED.split()}
+    assert {name for name, value in recorded.items() if value == "a value"} == {*RECORDED.split()}
+    assert (environment["LC_ALL"], environment["XDG_CONFIG_HOME"]) == ("C.UTF-8", str(tmp_path))

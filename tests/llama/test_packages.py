@@ -86,65 +86,39 @@ def test_doctor_and_builds_show_it(site: Path, library: bytes, monkeypatch: pyte
     assert (row["found"], row["can"], row["library"]) == ("llama-cpp-python", [], str(package / "lib"))
 
 
-def _without_library(site: Path, library: bytes) -> None:
-    write_package(site, {})
-
-
-def _with_lost_library(site: Path, library: bytes) -> None:
-    (write_package(site, {"libllama.so": library, "libggml.so": library}) / "lib/libggml.so").unlink()
-
-
-def _without_record(site: Path, library: bytes) -> None:
-    shutil.rmtree(write_package(site, {"libllama.so": library}).parent / "llama_cpp_python-0.3.36.dist-info")
-
-
-def _cut_short(site: Path, library: bytes) -> None:
-    (write_package(site, {"libllama.so": library}) / "lib/libllama.so").write_bytes(
-        library[: len(library) // 2]
-    )
-
-
-def _too_old(site: Path, library: bytes) -> None:
-    write_package(site, {"libllama.so": library}, version="0.3.9")
-
-
-def _of_another_platform(site: Path, library: bytes) -> None:
-    write_package(site, {"libllama.dylib": MACH_O})
-
-
-def _of_something_else(site: Path, library: bytes) -> None:
-    write_package(site, {"libllama.so": compile_empty(site)})
-
-
-def compile_empty(folder: Path) -> bytes:
-    """Return a library without any function."""
-    return compile_library(folder).replace(b"ggml_backend_dev_", b"other_backend_dev")
-
-
-REFUSED: dict[Callable[[Path, bytes], None], str] = {
-    _without_library: r"llama-cpp-python 0\.3\.36 was installed without its library",
-    _with_lost_library: r"0\.3\.36 is only half installed: llama_cpp/lib/libggml\.so is missing",
-    _cut_short: r"0\.3\.36 is only half installed: libllama\.so is cut short",
-    _too_old: r"0\.3\.9 is older than 0\.3\.10, the first that can be used with its own library",
-    _of_another_platform: r"0\.3\.36 has a library that does not load here: .*libllama\.dylib",
-    _of_something_else: r"0\.3\.36 has a library that does not load here: .*undefined symbol",
+LLAMA, GGML = "libllama.so", "libggml.so"
+REFUSED: dict[str, Callable[[Path, bytes], object]] = {
+    r"llama-cpp-python 0\.3\.36 was installed without its library": lambda site, _: write_package(site, {}),
+    r"0\.3\.36 is only half installed: llama_cpp/lib/libggml\.so is missing": lambda site, library: (
+        write_package(site, {LLAMA: library, GGML: library}) / "lib" / GGML
+    ).unlink(),
+    r"0\.3\.36 is only half installed: libllama\.so is cut short": lambda site, library: (
+        write_package(site, {LLAMA: library}) / "lib" / LLAMA
+    ).write_bytes(library[: len(library) // 2]),
+    r"0\.3\.9 is older than 0\.3\.10, the first that can be used with its own library": (
+        lambda site, library: write_package(site, {LLAMA: library}, version="0.3.9")
+    ),
+    r"0\.3\.36 has a library that does not load here: .*libllama\.dylib": lambda site, _: write_package(
+        site, {"libllama.dylib": MACH_O}
+    ),
+    r"0\.3\.36 has a library that does not load here: .*undefined symbol": lambda site, library: (
+        write_package(site, {LLAMA: library.replace(b"ggml_backend_dev_", b"other_backend_dev")})
+    ),
+    "llama-cpp-python without its metadata is only half installed": lambda site, library: shutil.rmtree(
+        next(write_package(site, {LLAMA: library}).parent.glob("*.dist-info"))
+    ),
 }
 
 
-@pytest.mark.parametrize("install", REFUSED)
-def test_bad_packages_are_refused(site: Path, library: bytes, install: Callable[[Path, bytes], None]) -> None:
-    install(site, library)
-    with pytest.raises(
-        NoInstallError, match=rf"--llama names .*cannot be used: .*{REFUSED[install]}"
-    ) as caught:
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_package_that_cannot_be_used_is_refused_and_listed(site: Path, library: bytes, reason: str) -> None:
+    REFUSED[reason](site, library)
+    with pytest.raises(NoInstallError, match=rf"--llama names .*cannot be used: .*{reason}") as caught:
         installs.find_install(site / "llama_cpp")
     assert "pip install" in str(caught.value.hint)
-
-
-@pytest.mark.parametrize("install", [install for install in REFUSED if install is not _without_library])
-def test_bad_packages_are_named(site: Path, library: bytes, install: Callable[[Path, bytes], None]) -> None:
-    install(site, library)
-    with pytest.raises(NoInstallError, match=f"no llama.cpp was found; .*{REFUSED[install]}") as caught:
+    if "without its" in reason:  # it was never meant to be used, or nothing says that it is there
+        return
+    with pytest.raises(NoInstallError, match=f"no llama.cpp was found; .*{reason}") as caught:
         installs.find_install()
     assert "ggufspec build" in str(caught.value.hint)
     usable, (skipped,) = installs.survey_installs()
@@ -154,12 +128,6 @@ def test_bad_packages_are_named(site: Path, library: bytes, install: Callable[[P
     assert finding.status is FindingStatus.REMARK
     assert "installs it again" in table((), "text", (skipped,))
     assert json.loads(table((), "json", (skipped,)))[0]["found"] == "llama-cpp-python"
-
-
-def test_a_package_without_metadata_is_refused_by_name(site: Path, library: bytes) -> None:
-    _without_record(site, library)
-    with pytest.raises(NoInstallError, match="llama-cpp-python without its metadata is only half installed"):
-        installs.find_install(site / "llama_cpp")
 
 
 def test_a_package_that_only_has_python_files_is_no_llama(site: Path) -> None:
@@ -178,10 +146,6 @@ def package(site: Path, library: bytes, monkeypatch: pytest.MonkeyPatch) -> Inst
     return installs.find_install()
 
 
-def test_the_library_of_a_package_is_taken(package: Install) -> None:
-    assert selftest.check_library(package).folder == package.library
-
-
 def test_a_package_with_the_library_of_an_unknown_llama_is_refused(site: Path, tmp_path: Path) -> None:
     source = library_source(context=[("n_cells", "int32_t", 1), *CONTEXT], more=DEVICES)
     write_package(site, {"libllama.so": compile_source(source, tmp_path).read_bytes()})
@@ -190,6 +154,7 @@ def test_a_package_with_the_library_of_an_unknown_llama_is_refused(site: Path, t
 
 
 def test_a_bench_measures_in_process_and_says_why(package: Install) -> None:
+    assert selftest.check_library(package).folder == package.library
     session = prepare_session(BenchOptions(pair="demo"))
     assert session.engine.name == "inprocess"
     assert session.notes[0] == (

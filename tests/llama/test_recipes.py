@@ -66,9 +66,12 @@ ERAS: Mapping[str, Mapping[str, tuple[str, ...] | str]] = {
         ),
     },
 }
+BY_MAKE = {"b2500", "b2699"}
+CPU = frozenset({"AVX", "AVX2"})
 
 
-def plant(root: Path, era: str) -> Path:
+def plant(root: Path, era: str, *more: str) -> Path:
+    """Write the build files of an era; ``more`` are lines at the end of its main one."""
     for name, content in ERAS[era].items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         if not isinstance(content, str):
@@ -78,77 +81,9 @@ def plant(root: Path, era: str) -> Path:
             if era == "0.3.36":
                 content += "if (NOT DEFINED LLAMA_BUILD_NUMBER)\n"
         (root / name).write_text(content)
+    with (root / ("Makefile" if era in BY_MAKE else "CMakeLists.txt")).open("a") as file:
+        file.writelines(f"{line}\n" for line in more)
     return root
-
-
-@pytest.mark.parametrize(
-    ("era", "files", "switch"),
-    [
-        ("b5308", {"ggml/CMakeLists.txt": ("GGML_RPC",)}, "GGML_RPC"),
-        ("b3642", {"CMakeLists.txt": ("LLAMA_RPC",), "Makefile": ""}, "LLAMA_RPC"),
-    ],
-)
-def test_rpc_is_switched_on_where_the_tree_has_it(
-    tmp_path: Path, era: str, files: Mapping[str, tuple[str, ...] | str], switch: str
-) -> None:
-    root = plant(tmp_path, era)
-    for name, names in files.items():
-        text = names if isinstance(names, str) else "".join(f'option({one} "it" OFF)\n' for one in names)
-        (root / name).write_text(text)
-    assert options(root)[switch] == "ON"
-
-
-def test_a_tree_without_rpc_is_built_without(tmp_path: Path) -> None:
-    assert not {"GGML_RPC", "LLAMA_RPC"} & options(plant(tmp_path, "b8643")).keys()
-
-
-@pytest.mark.parametrize(
-    ("backend", "added", "reason"),
-    [
-        (Backend.CPU, "BUILD_SHARED_LIBS=OFF", "BUILD_SHARED_LIBS=OFF contradicts .*: BUILD_SHARED_LIBS=ON"),
-        (Backend.CPU, "GGML_RPC=0", "GGML_RPC=0 contradicts .*: GGML_RPC=ON"),
-        (Backend.CPU, "LLAMA_BUILD_TESTS=ON", "LLAMA_BUILD_TESTS=ON contradicts"),
-        (Backend.CPU, "LLAMA_BUILD_SERVER=OFF", "LLAMA_BUILD_SERVER=OFF contradicts"),
-        (Backend.CPU, "GGML_CUDA=ON", "GGML_CUDA=ON contradicts .*: GGML_CUDA=OFF"),
-        (Backend.CPU, "LLAMA_CUDA=ON", "LLAMA_CUDA=ON contradicts .*: LLAMA_CUDA=OFF"),
-        (Backend.CUDA, "GGML_CUDA=OFF", "GGML_CUDA=OFF contradicts .*: GGML_CUDA=ON"),
-        (Backend.CPU, "GGML_STATIC=ON", "GGML_STATIC=ON contradicts"),
-        (Backend.CPU, "LLAMA_BUILD_NUMBER=5", "LLAMA_BUILD_NUMBER=5 contradicts"),
-        (Backend.CPU, "CMAKE_LIBRARY_OUTPUT_DIRECTORY=/tmp", "sets CMAKE_LIBRARY_OUTPUT_DIRECTORY itself"),
-        (Backend.CPU, "GGML_AVX521=ON", "no option GGML_AVX521"),
-        (Backend.CPU, "GGML_AVX512=OFF", "GGML_AVX512 has no effect where"),
-    ],
-)
-def test_contradicting_options_are_refused(tmp_path: Path, backend: Backend, added: str, reason: str) -> None:
-    root = plant(tmp_path, "0.3.36")
-    with (root / "CMakeLists.txt").open("a") as file:
-        file.write("option(GGML_RPC it OFF)\noption(GGML_STATIC it OFF)\n")
-    with pytest.raises(SourceError, match=reason):
-        options(root, backend, added=(added,))
-
-
-def test_an_option_of_the_user_replaces_what_was_chosen(tmp_path: Path) -> None:
-    added = (
-        *("CMAKE_BUILD_TYPE=Debug", "CMAKE_CXX_FLAGS=-O1"),
-        *("GGML_AVX512=OFF", "GGML_CUDA=0", "GGML_NATIVE=OFF"),
-    )
-    root = plant(tmp_path, "0.3.36")
-    plain, chosen = options(root), options(root, added=added)
-    assert chosen == plain | dict(word.split("=") for word in added)
-
-
-def test_make_takes_no_options_of_cmake(tmp_path: Path) -> None:
-    settings = CompileSettings(backend=Backend.CPU, added=("GGML_NATIVE=OFF",))
-    with pytest.raises(SourceError, match="no options of CMake: -DGGML_NATIVE=OFF") as refused:
-        recipes.make_words(plant(tmp_path, "b2699"), settings)
-    assert "newer --version" in (refused.value.hint or "")
-
-
-@pytest.mark.parametrize("worker", ["ggml-rpc-server", "rpc-server"])
-def test_the_worker_is_built_where_the_tree_has_it(worker: str) -> None:
-    assert recipes.programs({"llama-server", "llama-completion", worker}) == (
-        *("llama-completion", "llama-server", worker),
-    )
 
 
 def options(root: Path, backend: Backend = Backend.CPU, **settings: object) -> dict[str, str]:
@@ -156,53 +91,11 @@ def options(root: Path, backend: Backend = Backend.CPU, **settings: object) -> d
     return dict(word.split("=", 1) for word in words)
 
 
-@pytest.mark.parametrize(
-    ("era", "by_make"), [(era, era in {"b2500", "b2699"}) for era in ERAS], ids=list(ERAS)
-)
-def test_only_trees_with_main_are_built_by_make(tmp_path: Path, era: str, by_make: bool) -> None:
-    assert recipes.uses_make(plant(tmp_path, era)) is by_make
+def test_only_trees_with_main_are_built_by_make(tmp_path: Path) -> None:
+    assert {era for era in ERAS if recipes.uses_make(plant(tmp_path / era, era))} == BY_MAKE
 
 
-@pytest.mark.parametrize(
-    ("backend", "variables"),
-    [
-        (Backend.CPU, ("LLAMA_NO_METAL=1",)),
-        (Backend.CUDA, ("LLAMA_CUDA=1", "CUDA_DOCKER_ARCH=sm_80")),
-        (Backend.METAL, ("LLAMA_METAL=1", "LLAMA_METAL_EMBED_LIBRARY=1")),
-        (Backend.VULKAN, ("LLAMA_VULKAN=1",)),
-        (Backend.HIP, ("LLAMA_HIPBLAS=1",)),
-    ],
-)
-def test_make_of_2024(tmp_path: Path, backend: Backend, variables: tuple[str, ...]) -> None:
-    settings = CompileSettings(backend=backend, architectures=("80", "90") if backend is Backend.CUDA else ())
-    assert recipes.make_words(plant(tmp_path, "b2699"), settings) == (
-        variables,
-        (
-            *("main", "speculative", "server", "llama-bench", "batched-bench"),
-            *("quantize", "tokenize", "libllama.so"),
-        ),
-    )
-
-
-def test_old_makefiles_lack_workers_and_cuda(tmp_path: Path) -> None:
-    root = plant(tmp_path, "b2699")
-    with (root / "Makefile").open("a") as file:
-        file.write("ifdef LLAMA_RPC\nrpc-server: rpc-server.o\nendif\n")  # as of b3078
-    _, targets = recipes.make_words(root, CompileSettings(backend=Backend.CPU))
-    assert "main" in targets
-    assert "rpc-server" not in targets
-    words, _ = recipes.make_words(plant(tmp_path, "b2500"), CompileSettings(backend=Backend.CUDA))
-    assert words == ("LLAMA_CUBLAS=1", "CUDA_DOCKER_ARCH=all-major")
-
-
-def test_make_finds_the_toolkit_of_the_compiler(tmp_path: Path) -> None:
-    settings = CompileSettings(backend=Backend.CUDA, architectures=("native",))
-    words, _ = recipes.make_words(plant(tmp_path, "b2699"), settings, Path("/opt/cuda-12"))
-    assert words[1:] == (
-        "CUDA_DOCKER_ARCH=native",
-        "CUDA_PATH=/opt/cuda-12",
-        "LDFLAGS=-L/opt/cuda-12/lib64/stubs",
-    )
+# CMake ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -218,21 +111,19 @@ def test_make_finds_the_toolkit_of_the_compiler(tmp_path: Path) -> None:
         ("0.3.36", Backend.METAL, "GGML_METAL"),
         ("0.3.36", Backend.VULKAN, "GGML_VULKAN"),
         ("0.3.36", Backend.HIP, "GGML_HIP"),
+        *((era, Backend.CPU, None) for era in ("b3642", "b5308", "b8643", "0.3.36")),
     ],
 )
-def test_cmake_switches_on_one_backend(tmp_path: Path, era: str, backend: Backend, switch: str) -> None:
+def test_cmake_switches_on_one_backend(
+    tmp_path: Path, era: str, backend: Backend, switch: str | None
+) -> None:
     chosen = options(plant(tmp_path, era), backend)
     spellings = {name for names in recipes.BACKENDS.values() for name in names}
-    assert {name for name in spellings if chosen.get(name) == "ON"} == {switch}
-    assert not {"LLAMA_CUDA", "LLAMA_CUBLAS"} & chosen.keys()
-
-
-@pytest.mark.parametrize("era", ["b3642", "b5308", "b8643", "0.3.36"])
-def test_cpu_switches_every_backend_off(tmp_path: Path, era: str) -> None:
-    chosen = options(plant(tmp_path, era))
-    assert chosen["GGML_CUDA"] == chosen["GGML_METAL"] == chosen["GGML_VULKAN"] == "OFF"
+    assert [name for name in spellings if chosen.get(name) == "ON"] == ([switch] if switch else [])
+    assert {"GGML_CUDA", "GGML_METAL", "GGML_VULKAN"} <= chosen.keys()
+    assert not {"LLAMA_CUDA", "LLAMA_CUBLAS", "GGML_AVX2"} & chosen.keys()
     assert chosen["GGML_NATIVE"] == "ON"
-    assert "GGML_AVX2" not in chosen
+    assert chosen.get("GGML_METAL_EMBED_LIBRARY", "ON") == "ON"
 
 
 @pytest.mark.parametrize(
@@ -283,10 +174,61 @@ def test_a_tarball_has_no_number(tmp_path: Path) -> None:
     assert "LLAMA_BUILD_NUMBER" not in options(plant(tmp_path / "old", "b3642"), number=3642)
 
 
-def test_cuda_architectures(tmp_path: Path) -> None:
+def test_rpc_and_embedded_metal_are_switched_on_where_the_tree_has_them(tmp_path: Path) -> None:
+    for era, backend, name in (
+        ("b5308", Backend.CPU, "GGML_RPC"),
+        ("b8643", Backend.CPU, "LLAMA_RPC"),
+        ("b8643", Backend.METAL, "LLAMA_METAL_EMBED_LIBRARY"),
+    ):
+        assert name not in options(plant(tmp_path / era, era), backend)
+        assert options(plant(tmp_path / era, era, f"option({name} it OFF)"), backend)[name] == "ON"
+    assert options(plant(tmp_path, "b5308"), Backend.METAL)["GGML_METAL_EMBED_LIBRARY"] == "ON"
+
+
+@pytest.mark.parametrize(
+    ("backend", "added", "reason"),
+    [
+        (Backend.CPU, "BUILD_SHARED_LIBS=OFF", "BUILD_SHARED_LIBS=OFF contradicts .*: BUILD_SHARED_LIBS=ON"),
+        (Backend.CPU, "GGML_RPC=0", "GGML_RPC=0 contradicts .*: GGML_RPC=ON"),
+        (Backend.CPU, "LLAMA_BUILD_TESTS=ON", "LLAMA_BUILD_TESTS=ON contradicts"),
+        (Backend.CPU, "LLAMA_BUILD_SERVER=OFF", "LLAMA_BUILD_SERVER=OFF contradicts"),
+        (Backend.CPU, "GGML_CUDA=ON", "GGML_CUDA=ON contradicts .*: GGML_CUDA=OFF"),
+        (Backend.CPU, "LLAMA_CUDA=ON", "LLAMA_CUDA=ON contradicts .*: LLAMA_CUDA=OFF"),
+        (Backend.CUDA, "GGML_CUDA=OFF", "GGML_CUDA=OFF contradicts .*: GGML_CUDA=ON"),
+        (Backend.CPU, "GGML_STATIC=ON", "GGML_STATIC=ON contradicts"),
+        (Backend.CPU, "LLAMA_BUILD_NUMBER=5", "LLAMA_BUILD_NUMBER=5 contradicts"),
+        (Backend.CPU, "CMAKE_LIBRARY_OUTPUT_DIRECTORY=/tmp", "sets CMAKE_LIBRARY_OUTPUT_DIRECTORY itself"),
+        (Backend.CPU, "GGML_AVX521=ON", "no option GGML_AVX521"),
+        (Backend.CPU, "GGML_AVX512=OFF", "GGML_AVX512 has no effect where"),
+    ],
+)
+def test_contradicting_options_are_refused(tmp_path: Path, backend: Backend, added: str, reason: str) -> None:
+    root = plant(tmp_path, "0.3.36", "option(GGML_RPC it OFF)", "option(GGML_STATIC it OFF)")
+    with pytest.raises(SourceError, match=reason):
+        options(root, backend, added=(added,))
+
+
+def test_an_option_of_the_user_replaces_what_was_chosen(tmp_path: Path) -> None:
+    added = (
+        *("CMAKE_BUILD_TYPE=Debug", "CMAKE_CXX_FLAGS=-O1"),
+        *("GGML_AVX512=OFF", "GGML_CUDA=0", "GGML_NATIVE=OFF"),
+    )
     root = plant(tmp_path, "0.3.36")
-    assert options(root, Backend.CUDA, architectures=("80", "90"))["CMAKE_CUDA_ARCHITECTURES"] == "80;90"
-    assert "CMAKE_CUDA_ARCHITECTURES" not in options(root, Backend.CUDA)
+    plain, chosen = options(root), options(root, added=added)
+    assert chosen == plain | dict(word.split("=") for word in added)
+
+
+def test_cuda_backends_are_plugins_where_the_tree_knows_them(tmp_path: Path) -> None:
+    root, old = plant(tmp_path, "0.3.36"), plant(tmp_path / "old", "b3642")
+    assert (recipes.has_plugins(root), recipes.has_plugins(old)) == (True, False)
+    chosen = options(root, Backend.CUDA, cpu=CPU, architectures=("80", "90"))
+    assert chosen["GGML_BACKEND_DL"] == "ON"
+    assert chosen["CMAKE_CUDA_ARCHITECTURES"] == "80;90"
+    assert (chosen["GGML_NATIVE"], chosen["GGML_AVX2"]) == ("OFF", "ON")  # the two exclude each other
+    assert "GGML_CPU_ALL_VARIANTS" not in chosen
+    assert not {"GGML_BACKEND_DL", "CMAKE_CUDA_ARCHITECTURES"} & options(old, Backend.CUDA, cpu=CPU).keys()
+    for backend in set(Backend) - {Backend.CUDA}:
+        assert "GGML_BACKEND_DL" not in options(root, backend, cpu=CPU)
 
 
 def made_of_wheels(tmp_path: Path, *, links_driver: bool) -> Toolkit:
@@ -295,26 +237,6 @@ def made_of_wheels(tmp_path: Path, *, links_driver: bool) -> Toolkit:
     return Toolkit(
         nvcc=home / "bin" / "nvcc", release=(13, 0), home=home, wheels=wheels, links_driver=links_driver
     )
-
-
-CPU = frozenset({"AVX", "AVX2"})
-
-
-def test_cuda_backends_are_plugins_where_the_tree_knows_them(tmp_path: Path) -> None:
-    root = plant(tmp_path, "0.3.36")
-    assert recipes.has_plugins(root)
-    chosen = options(root, Backend.CUDA, cpu=CPU)
-    assert chosen["GGML_BACKEND_DL"] == "ON"
-    assert (chosen["GGML_NATIVE"], chosen["GGML_AVX2"]) == ("OFF", "ON")  # the two exclude each other
-    assert "GGML_CPU_ALL_VARIANTS" not in chosen
-    for backend in set(Backend) - {Backend.CUDA}:
-        assert "GGML_BACKEND_DL" not in options(root, backend, cpu=CPU)
-
-
-def test_a_tree_without_plugins_is_not_asked_for_them(tmp_path: Path) -> None:
-    root = plant(tmp_path, "b3642")
-    assert not recipes.has_plugins(root)
-    assert "GGML_BACKEND_DL" not in options(root, Backend.CUDA, cpu=CPU)
 
 
 @pytest.mark.parametrize(("links_driver", "no_vmm"), [(True, None), (False, "ON")])
@@ -334,13 +256,6 @@ def test_a_toolkit_of_the_machine_is_found_by_cmake(tmp_path: Path) -> None:
     assert not {"CUDAToolkit_ROOT", "CMAKE_CUDA_COMPILER", "GGML_CUDA_NO_VMM"} & chosen.keys()
 
 
-def test_make_looks_for_libraries_beside_its_programs(tmp_path: Path) -> None:
-    toolkit = made_of_wheels(tmp_path, links_driver=True)
-    settings = CompileSettings(backend=Backend.CUDA, architectures=("90",), cuda=toolkit)
-    words, _ = recipes.make_words(plant(tmp_path / "tree", "b2699"), settings, toolkit.home)
-    assert words[-1] == f"LDFLAGS=-L{tmp_path}/cuda/lib64/stubs -Wl,-rpath,'$$ORIGIN'"
-
-
 @pytest.mark.parametrize(
     ("backend", "languages"), [(Backend.CPU, {"C", "CXX"}), (Backend.CUDA, {"C", "CXX", "CUDA"})]
 )
@@ -351,18 +266,6 @@ def test_the_cache_precedes_every_compiler(tmp_path: Path, backend: Backend, lan
     assert {name: value for name, value in chosen.items() if "LAUNCHER" in name} == launchers
     assert chosen["GGML_CCACHE"] == "OFF"  # or the tree would put it there a second time
     assert "GGML_CCACHE" not in options(root, backend, cpu=CPU)
-
-
-def test_only_what_lies_alone_forgets_where_it_was_linked() -> None:
-    here = Path("/build/bin")
-    for alone, value in ((True, "OFF"), (False, "ON")):
-        placed = recipes.layout(here, origin="$ORIGIN", alone=alone)
-        assert f"CMAKE_INSTALL_RPATH_USE_LINK_PATH={value}" in placed
-        assert "CMAKE_INSTALL_RPATH=$ORIGIN" in placed
-
-
-def test_the_metal_library_is_embedded(tmp_path: Path) -> None:
-    assert options(plant(tmp_path, "b5308"), Backend.METAL)["GGML_METAL_EMBED_LIBRARY"] == "ON"
 
 
 @pytest.mark.parametrize("era", ["b3642", "0.3.36"])
@@ -379,9 +282,7 @@ def test_named_features_leave_amx_out(tmp_path: Path, era: str) -> None:
 
 
 def test_amx_as_a_backend_of_its_own_is_left_out_too(tmp_path: Path) -> None:
-    root = plant(tmp_path, "b3642")
-    with (root / "CMakeLists.txt").open("a") as file:
-        file.write("if (NOT DEFINED GGML_AMX)\n")
+    root = plant(tmp_path, "b3642", "if (NOT DEFINED GGML_AMX)")
     assert options(root, cpu=frozenset({"AVX"}))["GGML_AMX"] == "OFF"
     assert "GGML_AMX" not in options(root)
 
@@ -392,12 +293,79 @@ def test_an_unknown_backend_is_refused(tmp_path: Path) -> None:
         options(tmp_path, Backend.VULKAN)
 
 
+def test_only_what_lies_alone_forgets_where_it_was_linked() -> None:
+    for alone, value in ((True, "OFF"), (False, "ON")):
+        placed = recipes.layout(Path("/build/bin"), origin="$ORIGIN", alone=alone)
+        assert f"CMAKE_INSTALL_RPATH_USE_LINK_PATH={value}" in placed
+        assert "CMAKE_INSTALL_RPATH=$ORIGIN" in placed
+
+
+# make -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("backend", "architectures", "home", "variables"),
+    [
+        (Backend.CPU, (), None, ("LLAMA_NO_METAL=1",)),
+        (Backend.CUDA, ("80", "90"), None, ("LLAMA_CUDA=1", "CUDA_DOCKER_ARCH=sm_80")),
+        (
+            Backend.CUDA,
+            ("native",),
+            Path("/opt/cuda-12"),  # the toolkit of the compiler
+            (
+                *("LLAMA_CUDA=1", "CUDA_DOCKER_ARCH=native"),
+                *("CUDA_PATH=/opt/cuda-12", "LDFLAGS=-L/opt/cuda-12/lib64/stubs"),
+            ),
+        ),
+        (Backend.METAL, (), None, ("LLAMA_METAL=1", "LLAMA_METAL_EMBED_LIBRARY=1")),
+        (Backend.VULKAN, (), None, ("LLAMA_VULKAN=1",)),
+        (Backend.HIP, (), None, ("LLAMA_HIPBLAS=1",)),
+    ],
+)
+def test_make_of_2024(
+    tmp_path: Path,
+    backend: Backend,
+    architectures: tuple[str, ...],
+    home: Path | None,
+    variables: tuple[str, ...],
+) -> None:
+    # as of b3078, whose file names a worker that is there with RPC alone
+    root = plant(tmp_path, "b2699", "ifdef LLAMA_RPC", "rpc-server: rpc-server.o", "endif")
+    settings = CompileSettings(backend=backend, architectures=architectures)
+    targets = ("main", "speculative", "server", "llama-bench", "batched-bench", "quantize", "tokenize")
+    assert recipes.make_words(root, settings, home) == (variables, (*targets, "libllama.so"))
+
+
+def test_makefiles_before_cuda_had_its_name(tmp_path: Path) -> None:
+    words, _ = recipes.make_words(plant(tmp_path, "b2500"), CompileSettings(backend=Backend.CUDA))
+    assert words == ("LLAMA_CUBLAS=1", "CUDA_DOCKER_ARCH=all-major")
+
+
+def test_make_looks_for_libraries_beside_its_programs(tmp_path: Path) -> None:
+    toolkit = made_of_wheels(tmp_path, links_driver=True)
+    settings = CompileSettings(backend=Backend.CUDA, architectures=("90",), cuda=toolkit)
+    words, _ = recipes.make_words(plant(tmp_path / "tree", "b2699"), settings, toolkit.home)
+    assert words[-1] == f"LDFLAGS=-L{tmp_path}/cuda/lib64/stubs -Wl,-rpath,'$$ORIGIN'"
+
+
+def test_make_takes_no_options_of_cmake(tmp_path: Path) -> None:
+    settings = CompileSettings(backend=Backend.CPU, added=("GGML_NATIVE=OFF",))
+    with pytest.raises(SourceError, match="no options of CMake: -DGGML_NATIVE=OFF") as refused:
+        recipes.make_words(plant(tmp_path, "b2699"), settings)
+    assert "newer --version" in (refused.value.hint or "")
+
+
+# Programs ---------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("available", "expected"),
     [
         ({"main", "llama-cli", "llama-speculative"}, ("llama-cli", "llama-speculative")),  # main is a stub
         ({"llama-cli", "llama-completion", "llama-app"}, ("llama-completion",)),
         ({"server", "main", "speculative"}, ("main", "speculative", "server")),
+        ({"ggml-rpc-server", "rpc-server", "main"}, ("main", "ggml-rpc-server")),
+        ({"rpc-server", "main"}, ("main", "rpc-server")),
     ],
 )
 def test_of_each_program_the_newest_name_is_built(available: set[str], expected: tuple[str, ...]) -> None:

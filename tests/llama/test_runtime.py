@@ -9,19 +9,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import paths, results
-from ggufspec.domain import (
-    NO_PROMPT,
-    CacheTypes,
-    Drafting,
-    ModelFile,
-    ModelRun,
-    Offload,
-    Pair,
-    Program,
-    Role,
-    RunSpec,
-    Runtime,
-)
+from ggufspec.domain import CacheTypes, Drafting, ModelRun, Offload, Program, Role, RunSpec, Runtime
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import check_arguments, commands
 from ggufspec.modelfiles import memory
@@ -67,10 +55,6 @@ def test_settings_become_the_flags_of_their_era(build: str, runtime: Runtime, wo
     assert words not in _argv(build, Runtime())
 
 
-def test_a_switch_for_flash_attention_is_left_out_for_off() -> None:
-    assert "--flash-attn" not in _argv("0.3.16", Runtime(flash_attn="off"))
-
-
 @pytest.mark.parametrize(
     ("build", "runtime", "named"),
     [
@@ -89,6 +73,7 @@ def test_what_a_build_lacks_is_refused_by_name(build: str, runtime: Runtime, nam
 
 
 def test_caches_have_types_of_their_own() -> None:
+    assert "--flash-attn" not in _argv("0.3.16", Runtime(flash_attn="off"))  # where it is a switch
     line = _argv("0.3.36", None, "q8_0,q4_0")
     assert " --cache-type-k q8_0 --cache-type-v q4_0 " in line
     assert " --flash-attn on " in line
@@ -132,32 +117,28 @@ def _texts(caches: tuple[CacheTypes | None, ...]) -> list[str]:
     return [*map(str, caches)]
 
 
-def _options(**given: object) -> RuntimeOptions:
-    return RuntimeOptions(**given)
-
-
 def test_both_caches_of_the_drafter_have_one_type_of_their_own() -> None:
-    assert _texts(_options(kv_type_draft=("q8_0", "f16")).draft_caches) == ["q8_0", "f16"]
+    assert _texts(RuntimeOptions(kv_type_draft=("q8_0", "f16")).draft_caches) == ["q8_0", "f16"]
     spec = values.with_caches(values.spec(Role.DRAFTING, draft=3), None, "q8_0")
     assert (spec.caches, spec.offload.drafter_caches) == (None, CacheTypes("q8_0", "q8_0"))
     assert spec.drafter_alone.caches == CacheTypes("q8_0", "q8_0")
     with pytest.raises(GgufspecError, match="--kv-type-draft is for both caches"):
-        _options(kv_type_draft=("q8_0",), cache_type_v_draft=("f16",))
+        RuntimeOptions(kv_type_draft=("q8_0",), cache_type_v_draft=("f16",))
 
 
 def test_one_type_leaves_the_other_cache_at_f16_and_the_old_option_sets_both() -> None:
-    assert _texts(_options(cache_type_k=("q8_0",)).caches) == ["q8_0,f16"]
-    assert _texts(_options(cache_type_v=("q8_0",)).caches) == ["f16,q8_0"]
-    assert _texts(_options(cache_type_v_draft=("q8_0", "f32")).draft_caches) == ["f16,q8_0", "f16,f32"]
-    assert _texts(_options(kv_type=("q8_0",)).caches) == ["q8_0"]
+    assert _texts(RuntimeOptions(cache_type_k=("q8_0",)).caches) == ["q8_0,f16"]
+    assert _texts(RuntimeOptions(cache_type_v=("q8_0",)).caches) == ["f16,q8_0"]
+    assert _texts(RuntimeOptions(cache_type_v_draft=("q8_0", "f32")).draft_caches) == ["f16,q8_0", "f16,f32"]
+    assert _texts(RuntimeOptions(kv_type=("q8_0",)).caches) == ["q8_0"]
     assert CacheTypes.parse("q8_0") == CacheTypes("q8_0", "q8_0")
-    assert _options().caches == (None,)
+    assert RuntimeOptions().caches == (None,)
     with pytest.raises(GgufspecError, match="--kv-type is for both caches"):
-        _options(kv_type=("q8_0",), cache_type_v=("f16",))
+        RuntimeOptions(kv_type=("q8_0",), cache_type_v=("f16",))
 
 
 def test_arguments_are_an_axis() -> None:
-    runtimes = _options(args=PassedOn().parse("-- --no-repack | "), flash_attn=("on", "off")).runtimes
+    runtimes = RuntimeOptions(args=PassedOn().parse("-- --no-repack | "), flash_attn=("on", "off")).runtimes
     assert isinstance(runtimes, tuple)
     assert [(runtime.flash_attn, runtime.args) for runtime in runtimes] == [
         ("on", ("--no-repack",)),
@@ -234,28 +215,18 @@ def test_a_bench_stores_and_shows_what_it_was_given(tmp_path: Path) -> None:
     assert "--seed cannot be passed to llama.cpp" in refused.stderr
 
 
-@pytest.mark.parametrize("word", ["-ott", "-otd", "-td"])
-def test_an_option_of_two_letters_never_falls_apart(word: str) -> None:
-    refused = shell.here("bench", word, "exps=CPU")
-    assert refused.returncode == 2
-    assert "No such option" in refused.stderr
-    assert f"-- {word}" in refused.stderr
-
-
-def test_a_value_may_look_like_an_option() -> None:
-    done = shell.here("bench", "-p", "-and so", "--suite", "nine")
-    assert "nine" in done.stderr
+def test_an_option_of_two_letters_never_falls_apart_and_a_value_may_look_like_one() -> None:
+    for word in ("-ott", "-otd", "-td"):
+        code, _, err = shell.run("bench", word, "exps=CPU")
+        assert code == 2
+        assert "No such option" in err
+        assert f"-- {word}" in err
+    assert "nine" in shell.here("bench", "-p", "-and so", "--suite", "nine").stderr
 
 
 def test_a_specification_that_drafts_has_a_baseline_without_settings_of_the_drafter() -> None:
-    spec = RunSpec(
-        pair=Pair(name="p", target=ModelFile(filename="t"), draft=ModelFile(filename="d")),
-        role=Role.DRAFTING,
-        prompt=NO_PROMPT,
-        n_predict=8,
-        context=64,
-        threads=1,
-        drafting=Drafting(n_max=3),
+    spec = replace(
+        values.spec(Role.DRAFTING, draft=3),
         runtime=Runtime(prio=1, draft_args=("x",)),
         offload=Offload(drafter=ModelRun(layers=3, caches=Q8)),
     )

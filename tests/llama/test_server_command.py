@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -23,53 +24,42 @@ PLACE = (
     "--host 127.0.0.1 --port 4711 --api-key-file K --parallel 1 --ctx-size 512 --threads 2 --threads-batch 2"
 )
 DRAFTER = "--model-draft drafter.gguf -ngld 999 --threads-draft 2 --threads-batch-draft 2"
-TODAY = "--spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0 --flash-attn auto --fit off --verbosity 4"
-
+LIMITS = "--draft-max 3 --draft-min 0 --draft-p-min 0"
+TODAYS_LIMITS = "--spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0"
+AUTO = "--flash-attn auto --fit off"
+TODAY = f"{AUTO} --verbosity 4 --cache-ram 0 --slots --metrics --no-log-prefix --no-log-timestamps --no-ui"
+OLD = "--slots --metrics --no-webui"
+SIMPLE = f"--spec-type draft-simple {DRAFTER} {TODAYS_LIMITS}"
 EXPECTED = {
-    "0.3.16": f"llama-server --model T {PLACE} -ngl 45 {DRAFTER} --ctx-size-draft 512 --draft-max 3 "
-    "--draft-min 0 --draft-p-min 0 --slots --metrics --no-webui",
-    "0.3.20": f"llama-server --model T {PLACE} -ngl 45 {DRAFTER} --ctx-size-draft 512 --draft-max 3 "
-    "--draft-min 0 --draft-p-min 0 --flash-attn auto --fit off --cache-ram 0 --slots --metrics --no-webui",
-    "0.3.23": f"llama-server --model T {PLACE} -ngl 45 {DRAFTER} --ctx-size-draft 512 "
-    "--spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0 --flash-attn auto --fit off "
-    "--cache-ram 0 --slots --metrics --no-webui",
-    "0.3.24": f"llama-server --model T {PLACE} -ngl 45 --spec-type draft-simple {DRAFTER} {TODAY} "
-    "--cache-ram 0 --slots --metrics --no-log-prefix --no-log-timestamps --no-ui",
-    "0.3.36": f"llama-server --model T {PLACE} -ngl 45 --spec-type draft-simple {DRAFTER} {TODAY} "
-    "--cache-ram 0 --slots --metrics --no-log-prefix --no-log-timestamps --no-ui",
-}
-ALONE = {
-    "0.2.63": f"server --model T {PLACE} -ngl 45 --metrics",
-    "0.2.90": f"llama-server --model T {PLACE} -ngl 45 --metrics",
-    "0.3.2": f"llama-server --model T {PLACE} -ngl 45 --slots --metrics",
-    "0.3.36": f"llama-server --model T {PLACE} -ngl 45 --flash-attn auto --fit off --verbosity 4 "
-    "--cache-ram 0 --slots --metrics --no-log-prefix --no-log-timestamps --no-ui",
+    ("0.3.16", True): f"{DRAFTER} --ctx-size-draft 512 {LIMITS} {OLD}",
+    ("0.3.20", True): f"{DRAFTER} --ctx-size-draft 512 {LIMITS} {AUTO} --cache-ram 0 {OLD}",
+    ("0.3.23", True): f"{DRAFTER} --ctx-size-draft 512 {TODAYS_LIMITS} {AUTO} --cache-ram 0 {OLD}",
+    ("0.3.24", True): f"{SIMPLE} {TODAY}",
+    ("0.3.36", True): f"{SIMPLE} {TODAY}",
+    ("0.2.63", False): "--metrics",
+    ("0.2.90", False): "--metrics",
+    ("0.3.2", False): "--slots --metrics",
+    ("0.3.36", False): TODAY,
 }
 SPEC = replace(
     values.spec(Role.DRAFTING, draft=3, path=Path("T")),
     offload=Offload(target=ModelRun(layers=45), drafter=ModelRun(layers="all")),
 )
 PLAIN = replace(SPEC, role=Role.TARGET, drafting=None)
+serve = functools.partial(commands.server_argv, port=4711, key_file=Path("K"), slots_dir=None)
 
 
-@pytest.mark.parametrize("build", EXPECTED)
-def test_a_server_that_drafts(build: str) -> None:
-    install = recorded_install(build, "cuda")
-    words = commands.server_argv(SPEC, install, port=4711, key_file=Path("K"), slots_dir=None)
-    assert " ".join(words) == EXPECTED[build]
-
-
-@pytest.mark.parametrize("build", ALONE)
-def test_a_server_of_one_model(build: str) -> None:
-    install = recorded_install(build, "cuda")
-    words = commands.server_argv(PLAIN, install, port=4711, key_file=Path("K"), slots_dir=None)
-    assert " ".join(words) == ALONE[build]
+@pytest.mark.parametrize(("build", "drafts"), EXPECTED)
+def test_the_server_of_every_era(build: str, drafts: bool) -> None:
+    words = serve(SPEC if drafts else PLAIN, recorded_install(build, "cuda"))
+    name = "server" if build == "0.2.63" else "llama-server"
+    assert " ".join(words) == f"{name} --model T {PLACE} -ngl 45 {EXPECTED[build, drafts]}"
 
 
 def test_servers_alone_put_chats_into_a_template() -> None:
     spec = replace(PLAIN, runtime=Runtime(chat_template_file=Path("own.jinja")))
     install = recorded_install("0.3.36", "cpu")
-    words = commands.server_argv(spec, install, port=4711, key_file=Path("K"), slots_dir=None)
+    words = serve(spec, install)
     assert words[-3:] == ("--jinja", "--chat-template-file", "own.jinja")
     assert words[-3:] == commands.serving_argv(spec, install, slots=1, port=8080)[-3:]
     assert "own.jinja" not in commands.argv(spec, install, program=Program.PLAIN)
@@ -80,7 +70,7 @@ def test_servers_alone_put_chats_into_a_template() -> None:
 @pytest.mark.parametrize("build", ["0.2.63", "0.2.90", "0.3.2"])
 def test_a_server_from_before_drafting_is_refused_with_a_way_out(build: str) -> None:
     with pytest.raises(GgufspecError, match="cannot draft") as caught:
-        commands.server_argv(SPEC, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
+        serve(SPEC, recorded_install(build))
     assert caught.value.hint == "use `--engine binary`"
 
 
@@ -95,9 +85,7 @@ def test_a_server_that_does_not_report_its_drafts_is_refused_before_anything_run
 
 @pytest.mark.parametrize("build", ["0.2.63", "0.2.90", "0.3.16", "0.3.36"])
 def test_slots_are_saved_where_it_is_allowed(build: str) -> None:
-    words = commands.server_argv(
-        PLAIN, recorded_install(build), port=1, key_file=Path("K"), slots_dir=Path("S")
-    )
+    words = serve(PLAIN, recorded_install(build), slots_dir=Path("S"))
     assert words[words.index("--slot-save-path") + 1] == "S"
 
 
@@ -110,26 +98,13 @@ def test_slots_are_saved_where_it_is_allowed(build: str) -> None:
 )
 def test_cache_types_and_batches_are_those_of_the_other_programs(build: str, flags: tuple[str, ...]) -> None:
     spec = values.with_caches(replace(SPEC, ubatch=4096), "q8_0")
-    text = " ".join(
-        commands.server_argv(spec, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
-    )
+    text = " ".join(serve(spec, recorded_install(build)))
     assert all(f" {flag} " in text for flag in (*flags, "--batch-size 4096 --ubatch-size 4096"))
 
 
-@pytest.mark.parametrize("build", [*EXPECTED, *ALONE])
-def test_how_a_text_is_sampled_travels_with_the_request(build: str) -> None:
-    words = commands.server_argv(PLAIN, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
-    assert not {"--temp", "--top-k", "--top-p", "--min-p", "--seed", "--predict", "--prompt"} & set(words)
-
-
 def test_an_install_without_a_server_says_so() -> None:
-    install = recorded_install("0.3.36")
-    programs = dict(install.programs)
-    del programs[Program.SERVER]
     with pytest.raises(NoInstallError, match="llama-server"):
-        commands.server_argv(
-            PLAIN, replace(install, programs=programs), port=1, key_file=Path("K"), slots_dir=None
-        )
+        serve(PLAIN, replace(recorded_install("0.3.36"), programs={}))
 
 
 # A llama-server that is started by the printed command, which has no key to be known by

@@ -14,78 +14,40 @@ from ggufspec.errors import BuildError
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.build.toolchain import Gpus, choose_backend
 from ggufspec.llama.install.environment import cpu_features
-from tests.support import fakes
 
 Tool = Callable[[str, str], Path]
 SMI = 'echo "NVIDIA H200, 9.0"; echo "NVIDIA A100-SXM4-80GB, 8.0"'
+BROKEN = 'echo "NVIDIA-SMI has failed, because it could not reach the driver" >&2; exit 9'
+OLD = f'case "$1" in --query*) {SMI} ;; *) echo "Driver Version: 550.54.15   CUDA Version: 12.4" ;; esac'
+TOO_OLD = (
+    "CPU, because no nvcc was found and the driver 550.54.15 (CUDA up to 12.4) is older than its wheels "
+    "(update the driver, or install the CUDA 12.4 toolkit)"
+)
 
 
-@pytest.fixture
-def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
-    """Write fake tools into the only folder on PATH."""
-    folder = tmp_path / "tools"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(toolchain, "_CUDA_HOMES", ())
-    for name in ("CUDA_PATH", "CUDA_HOME", "CUDACXX", "CUDAARCHS"):
-        monkeypatch.delenv(name, raising=False)
-
-    def write(name: str, script: str) -> Path:
-        return fakes.script(folder / name, f"{script}\n")
-
-    return write
-
-
-linux = pytest.mark.skipif(sys.platform != "linux", reason="a Mac has Metal, and no /proc")
-
-
-@linux
-def test_cuda_needs_compiler_and_driver(tool: Tool) -> None:
-    nvcc = tool("nvcc", "")
-    tool("nvidia-smi", SMI)
-    backend, why = choose_backend()
-    assert backend is Backend.CUDA
-    assert why == f"CUDA, because {nvcc} and NVIDIA H200, NVIDIA A100-SXM4-80GB were found"
-    assert toolchain.cuda_architectures() == ("80", "90")
-
-
-@linux
-def test_a_compiler_without_a_driver_means_cpu(tool: Tool) -> None:
-    tool("nvcc", "")
-    tool("nvidia-smi", 'echo "NVIDIA-SMI has failed, because it could not reach the driver" >&2; exit 9')
-    if toolchain.nvidia() is not None:
+@pytest.mark.skipif(sys.platform != "linux", reason="a Mac has Metal")
+@pytest.mark.parametrize(
+    ("has_nvcc", "smi", "backend", "why"),
+    [
+        (True, SMI, Backend.CUDA, "CUDA, because {nvcc} and {gpus} were found"),
+        (True, BROKEN, Backend.CPU, "CPU, because {nvcc} was found but no NVIDIA driver"),
+        (
+            False,
+            SMI,
+            Backend.CUDA,
+            "CUDA, because {gpus} was found; its compiler comes from the package index",
+        ),
+        (False, OLD, Backend.CPU, TOO_OLD),
+    ],
+    ids=["both", "no driver", "no compiler", "an old driver"],
+)
+def test_a_backend_is_chosen(tool: Tool, has_nvcc: bool, smi: str, backend: Backend, why: str) -> None:
+    nvcc = tool("nvcc", "") if has_nvcc else None
+    tool("nvidia-smi", smi)
+    if smi == BROKEN and toolchain.nvidia() is not None:
         pytest.skip("this machine has a driver beside the fake tool")
-    backend, why = choose_backend()
-    assert backend is Backend.CPU
-    assert why.endswith("was found but no NVIDIA driver")
-    assert toolchain.cuda_architectures() == ()
-
-
-@linux
-def test_a_driver_without_a_compiler_means_cuda_by_wheels(tool: Tool) -> None:
-    tool("nvidia-smi", SMI)
-    backend, why = choose_backend()
-    assert backend is Backend.CUDA
-    assert why == (
-        "CUDA, because NVIDIA H200, NVIDIA A100-SXM4-80GB was found; "
-        "its compiler comes from the package index"
-    )
-
-
-@linux
-def test_a_driver_too_old_for_the_wheels_means_cpu(tool: Tool) -> None:
-    table = 'echo "Driver Version: 550.54.15   CUDA Version: 12.4"'
-    tool("nvidia-smi", f'case "$1" in --query*) {SMI} ;; *) {table} ;; esac')
-    backend, why = choose_backend()
-    assert backend is Backend.CPU
-    assert "no nvcc was found and the driver 550.54.15 (CUDA up to 12.4) is older than its wheels" in why
-    assert "install the CUDA 12.4 toolkit" in why
-
-
-def test_cudaarchs_wins_over_the_gpus_that_are_here(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool("nvidia-smi", SMI)
-    monkeypatch.setenv("CUDAARCHS", "75;86")
-    assert toolchain.cuda_architectures() == ("75", "86")
+    assert choose_backend() == (backend, why.format(nvcc=nvcc, gpus="NVIDIA H200, NVIDIA A100-SXM4-80GB"))
+    assert toolchain.cuda_architectures() == (() if smi == BROKEN else ("80", "90"))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +61,10 @@ def test_cudaarchs_wins_over_the_gpus_that_are_here(tool: Tool, monkeypatch: pyt
         ("all-major", ("all-major",)),
     ],
 )
-def test_architectures_as_written(monkeypatch: pytest.MonkeyPatch, text: str, found: tuple[str, ...]) -> None:
+def test_architectures_as_written(
+    tool: Tool, monkeypatch: pytest.MonkeyPatch, text: str, found: tuple[str, ...]
+) -> None:
+    tool("nvidia-smi", SMI)  # whatever GPUs are here
     assert toolchain.cuda_architectures(text) == found
     monkeypatch.setenv("CUDAARCHS", text)
     assert toolchain.cuda_architectures() == found
@@ -119,13 +84,10 @@ def test_a_gpu_of_unknown_capability_is_no_architecture(tool: Tool) -> None:
 
 
 def test_the_compiler_named_by_cuda_path_is_found(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvcc = tool("nvcc", "").rename(Path(os.environ["PATH"]).parent / "nvcc")
-    home = nvcc.parent / "cuda"
-    (home / "bin").mkdir(parents=True)
-    nvcc.rename(home / "bin" / "nvcc")
+    nvcc = tool("cuda/bin/nvcc", "")
     assert toolchain.nvcc() is None
-    monkeypatch.setenv("CUDA_PATH", str(home))
-    assert toolchain.nvcc() == home / "bin" / "nvcc"
+    monkeypatch.setenv("CUDA_PATH", str(nvcc.parents[1]))
+    assert toolchain.nvcc() == nvcc
 
 
 def test_an_old_cmake_is_passed_over_for_the_one_of_the_environment(tool: Tool) -> None:
@@ -169,29 +131,27 @@ def test_no_secret_reaches_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = toolchain.environment(Backend.CPU, history=False)
     assert not secrets.keys() & seen.keys()
     assert seen["CXXFLAGS"] == "-O1"
+    assert seen["LC_ALL"] == "C.UTF-8"  # so that tools in Python can read paths beyond ASCII
 
 
 def test_what_may_change_a_build_is_told_from_the_rest() -> None:
-    shaping = {
-        "CC": "clang",
-        "CXX": "clang++",
-        "CFLAGS": "-O1",
-        "CXXFLAGS": "-O1",
-        "LDFLAGS": "-s",
-        "CMAKE_PREFIX_PATH": "/opt",
-        "CMAKE_BUILD_PARALLEL_LEVEL": "1",
-        "GGML_NATIVE": "OFF",
-        "LLAMA_CUDA": "1",
-        "CUDAARCHS": "90",
-        "CUDA_PATH": "/opt/cuda",
-        "NVCC_CCBIN": "g++-12",
-        "LD_LIBRARY_PATH": "/opt/lib",
-        "SOURCE_DATE_EPOCH": "0",
-        "CPATH": "/opt/include",
-        "MAKEFLAGS": "-j1",
-    }
-    rest = {"PATH": "/bin", "HOME": "/root", "CMAKE_TOKEN": "x", "LANG": "C", "CCX": "no"}
-    rest |= {"NIX_SSL_CERT_FILE": "/certificates"}
+    shaping = dict.fromkeys(
+        (
+            *(
+                "CC",
+                "CXX",
+                "CFLAGS",
+                "CXXFLAGS",
+                "LDFLAGS",
+                "CMAKE_PREFIX_PATH",
+                "CMAKE_BUILD_PARALLEL_LEVEL",
+            ),
+            *("GGML_NATIVE", "LLAMA_CUDA", "CUDAARCHS", "CUDA_PATH", "NVCC_CCBIN", "LD_LIBRARY_PATH"),
+            *("SOURCE_DATE_EPOCH", "CPATH", "MAKEFLAGS"),
+        ),
+        "/a value",
+    )
+    rest = dict.fromkeys(("PATH", "HOME", "CMAKE_TOKEN", "LANG", "CCX", "NIX_SSL_CERT_FILE"), "/x")
     assert toolchain.shaping(shaping | rest) == shaping
 
 
@@ -200,28 +160,20 @@ def test_what_is_set_otherwise_than_for_a_build_is_named(monkeypatch: pytest.Mon
     recorded = toolchain.shaping()
     assert toolchain.differences(recorded) == ()
     assert toolchain.differences(None) == ()
-    (only,) = toolchain.differences(recorded | {"CXXFLAGS": "-O1"})
-    assert only.startswith("it was built with CXXFLAGS=-O1, and now CXXFLAGS is -O2;")
-    (only,) = toolchain.differences({name: recorded[name] for name in recorded if name != "CXXFLAGS"})
+    others = {name: recorded[name] for name in recorded if name != "CXXFLAGS"}
+    (only,) = toolchain.differences(others)
     assert only.startswith("it was built without CXXFLAGS, and now CXXFLAGS is -O2;")
     monkeypatch.delenv("CXXFLAGS")
     (only,) = toolchain.differences(recorded)
     assert only.startswith("it was built with CXXFLAGS=-O2, and now CXXFLAGS is not set;")
 
 
-def test_the_cuda_compiler_comes_first(tool: Tool) -> None:
-    nvcc = tool("nvcc", "")
-    environment = toolchain.environment(Backend.CUDA, history=False)
-    assert environment["PATH"].startswith(f"{nvcc.parent}{os.pathsep}")
-    assert environment["CUDACXX"] == str(nvcc)
-
-
-def test_the_cuda_compiler_of_a_toolkit_comes_before_that_on_path(tool: Tool, tmp_path: Path) -> None:
-    tool("nvcc", "")
-    chosen = tmp_path / "cuda" / "bin" / "nvcc"
-    environment = toolchain.environment(Backend.CUDA, history=False, cuda_compiler=chosen)
-    assert environment["PATH"].startswith(f"{chosen.parent}{os.pathsep}")
-    assert environment["CUDACXX"] == str(chosen)
+def test_the_cuda_compiler_comes_first(tool: Tool, tmp_path: Path) -> None:
+    chosen = tmp_path / "cuda" / "bin" / "nvcc"  # of a toolkit
+    for given, compiler in ((None, tool("nvcc", "")), (chosen, chosen)):
+        environment = toolchain.environment(Backend.CUDA, history=False, cuda_compiler=given)
+        assert environment["PATH"].startswith(f"{compiler.parent}{os.pathsep}")
+        assert environment["CUDACXX"] == str(compiler)
 
 
 def test_the_compiler_cache_forgets_where_a_build_lay(tool: Tool, tmp_path: Path) -> None:
@@ -252,7 +204,3 @@ def test_hip_is_asked_for_its_compiler(tool: Tool) -> None:
     assert environment["HIPCXX"] == "/opt/rocm/llvm/bin/clang"
     assert environment["HIP_PATH"] == "/opt/rocm"
     assert "HIPCXX" not in toolchain.environment(Backend.CPU, history=False)
-
-
-def test_tools_that_are_python_scripts_can_read_paths_beyond_ascii() -> None:
-    assert toolchain.environment(Backend.CPU, history=True)["LC_ALL"] == "C.UTF-8"

@@ -52,6 +52,8 @@ def test_the_words_of_a_command_line_are_a_command_of_a_program() -> None:
     assert pasted.values == {"target": "a b.gguf"}
     assert pasted.variables == {"CUDA_VISIBLE_DEVICES": "1"}
     assert command_of_words(["lama-server", "-m", "x"]) is None
+    (process,) = find_commands("/usr/bin/llama-server\0-m\0/m/a b.gguf\0-c\x004096\0")  # /proc/PID/cmdline
+    assert read_command(process).values == {"target": "/m/a b.gguf", "ctx": 4096}
 
 
 def test_a_notebook_gets_options_of_a_bench_and_of_a_tuning(tmp_path: Path) -> None:
@@ -85,11 +87,6 @@ def test_the_command_is_written_for_todays_llama_cpp() -> None:
     assert shlex.join(pasted.without_drafting) == (
         "llama-server -m a.gguf -fa on --api-key '***' --port '$PORT' --load-mode none --mine '***'"
     )
-
-
-def test_a_running_process_is_read_from_proc() -> None:
-    (command,) = find_commands("/usr/bin/llama-server\0-m\0/m/a b.gguf\0-c\x004096\0")
-    assert read_command(command).values == {"target": "/m/a b.gguf", "ctx": 4096}
 
 
 @pytest.mark.parametrize(
@@ -132,40 +129,38 @@ def test_variables_that_name_programs_or_libraries_are_never_set(name: str) -> N
     assert read_command(command).variables == {}
 
 
-_PIECES = st.sampled_from(
-    [
-        *(
-            *("llama-server", "main", "docker run", "-m a.gguf", "--api-key", "-fa", "-ngl", "-1", "--"),
-            *("=", "\0"),
-        ),
-        *(
-            "'",
-            '"',
-            "$(",
-            "`",
-            "${",
-            "}",
-            ")",
-            "(",
-            "$X",
-            "${A[@]}",
-            "A=(",
-            "\\\n",
-            "#",
-            ";",
-            "&&",
-            "|",
-            ">",
-            "&",
-        ),
-        *(
-            *("\n", " ", "cmd: ", "command:\n  - ", "image: x/llama.cpp:server\n", "- ", "&a [*a]", "*a"),
-            *("{", "]"),
-        ),
-        *("ExecStart=", "Environment=", "[Service]\n", "[*]\n", "%h", "%", "sh -c '", "-v", "a:b", "cd ~\n"),
-        *("volumes: 3\n", "env: x\n", "macros: 1\n", "LLAMA_ARG_CTX_SIZE=8\n", "~nobody", "\u2028", "\t"),
-    ]
+_WORDS = (
+    "llama-server",
+    "main",
+    "docker run",
+    "-m a.gguf",
+    "--api-key",
+    "-fa",
+    "-ngl",
+    "-1",
+    "--",
+    "=",
+    "-v",
 )
+_SHELL = (
+    "$X",
+    "${A[@]}",
+    "${",
+    "A=(",
+    "&&",
+    "\\\n",
+    "cd ~\n",
+    "sh -c '",
+    "~nobody",
+    "a:b",
+    *"'\"`$(){}#;|>&%\0\t\n ",
+)
+_FILES = (
+    *("cmd: ", "command:\n  - ", "image: x/llama.cpp:server\n", "- ", "&a [*a]", "*a", "]", "volumes: 3\n"),
+    *("ExecStart=", "Environment=", "[Service]\n", "[*]\n", "%h", "env: x\n", "macros: 1\n"),
+    *("LLAMA_ARG_CTX_SIZE=8\n", "\u2028"),
+)
+_PIECES = st.sampled_from((*_WORDS, *_SHELL, *_FILES))
 
 
 @settings(deadline=None, max_examples=500)

@@ -14,8 +14,9 @@ def make_build(
     backend: str = "cpu",
     at: str = "2026-01-01T00:00:00+00:00",
     commit: str | None = None,
+    works: bool = False,
 ) -> Built:
-    """Put a build into the folder of builds; its programs are one line each."""
+    """Put a build into the folder of builds; its programs are one line each, or fakes that answer."""
     built = Built(
         path=store.place(name),
         version=version,
@@ -30,10 +31,12 @@ def make_build(
     with store.try_lock(name) as ours:
         assert ours
         final = store.workplace(name) / "final"
-        (final / "bin").mkdir(parents=True)
-        for program in ("llama-completion", "libllama.so.0.5.0", "llama-server"):
-            fakes.script(final / "bin" / program, f"# {program}\n")
-        (final / "bin" / "libllama.so").symlink_to("libllama.so.0.5.0")
+        if works:
+            fakes.install(final / "bin")
+        else:
+            for program in ("llama-completion", "libllama.so.0.5.0", "llama-server"):
+                fakes.script(final / "bin" / program, f"# {program}\n")
+            (final / "bin" / "libllama.so").symlink_to("libllama.so.0.5.0")
         log = store.log_path(name)
         log.write_text("all went well\n")
         return store.publish(name, final, built, log)
