@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, reject, settings, strategies as st
 
 from ggufspec import api, options as declared
-from ggufspec.choices import SUITES, Method
+from ggufspec.choices import Method
 from ggufspec.cli import COMMANDS, GROUPS, cli
 from ggufspec.cli.entry.command import command_of
 from ggufspec.domain import ModelRun, NgramSettings, Offload, Runtime, ServiceLevel, SplitMode
@@ -295,12 +295,6 @@ def test_configurations_become_options(tmp_path: Path, monkeypatch: pytest.Monke
     for arm in prepare_session(asked).suite.blocks[0].arms[::2]:
         again = BenchOptions(**options_of(arm), prompt="Hi")
         assert arm.key in {other.key for other in prepare_session(again).suite.blocks[0].arms}
-
-
-def test_every_suite_is_a_choice() -> None:
-    from ggufspec import prompts
-
-    assert sorted(prompts.BUILT_IN) == sorted(SUITES)
 
 
 def test_classes_of_options_are_exported_and_light() -> None:

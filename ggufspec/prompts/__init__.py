@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import codecs
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ggufspec import paths, userfiles
+from ggufspec.choices import ON_HUB, SUITES
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
 from ggufspec.modelfiles import hub
@@ -30,7 +30,6 @@ from ggufspec.prompts.toml_suites import make_prompt as Prompt, read_toml  # noq
 
 __all__ = [
     "ASKED",
-    "BUILT_IN",
     "EMBEDDED",
     "BadPromptError",
     "Message",
@@ -61,27 +60,15 @@ DEFAULT = "domains"
 CONTINUATIONS = "general"
 """Texts to continue, for models without a chat template."""
 
-BUILT_IN: Mapping[str, str] = {
-    EMBEDDED: "demo/prompts.toml",
-    DEFAULT: "prompts/domains.toml",
-    CONTINUATIONS: "prompts/general.toml",
-    **{
-        name: f"prompts/{name}.toml" for name in ("agent", "edits", "seven", "structured", "thinking", "work")
-    },
-}
-"""The names of the built-in suites, and where each one is below models/."""
-
 _LONG_TEXT = "texts/shakespeare.txt"  # the first plays of tinyshakespeare, which are in the public domain
 _JSON = {".jsonl", ".ndjson", ".json"}
-ON_HUB = datasets.PREFIX
-"""How the name of a suite on the Hub begins: ``hf:USER/DATASET``, with ``@REVISION`` and ``:PART``."""
 
 
 def suite(name: str, access: hub.Access | None = None) -> PromptSuite:
     """Return a built-in suite, or one of a dataset on the Hub.
 
     Args:
-        name: one of BUILT_IN, or ``hf:USER/DATASET``.
+        name: one of SUITES, or ``hf:USER/DATASET``.
         access: to the Hub; None for the usual one.
 
     Raises:
@@ -89,9 +76,10 @@ def suite(name: str, access: hub.Access | None = None) -> PromptSuite:
     """
     if name.startswith(ON_HUB):
         return datasets.read_dataset(name, access or hub.Access())
-    if name not in BUILT_IN:
-        raise GgufspecError(f"there is no prompt suite {name!r}", f"there are {', '.join(sorted(BUILT_IN))}")
-    return replace(load(paths.models_dir() / BUILT_IN[name]), name=name)
+    if name not in SUITES:
+        raise GgufspecError(f"there is no prompt suite {name!r}", f"there are {', '.join(SUITES)}")
+    file = "demo/prompts.toml" if name == EMBEDDED else f"prompts/{name}.toml"
+    return replace(load(paths.models_dir() / file), name=name)
 
 
 def default(*, embedded: bool, has_template: bool) -> PromptSuite:

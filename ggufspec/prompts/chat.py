@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -228,8 +227,8 @@ class PromptTurns:
             else self._render([*self._messages, Message("user", followup)])
         )
         # A template may write earlier messages otherwise now, such as an answer without its thinking.
-        same = takewhile(lambda pair: pair[0] == pair[1], zip(last.text + answer, text, strict=False))
-        kept = sum(1 for _ in same) if self._warm else 0
+        same = os.path.commonprefix((last.text + answer, text))  # noqa: RUF071  # characters are meant
+        kept = len(same) if self._warm else 0
         self.made.append(replace(turn, text=text, history=kept))
 
 

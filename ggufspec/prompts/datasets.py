@@ -24,6 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from ggufspec import digests, userfiles
+from ggufspec.choices import ON_HUB
 from ggufspec.domain import Request
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import hub
@@ -215,9 +216,6 @@ def read_parquet(path: Path) -> Iterator[SuiteRow]:
         raise GgufspecError(f"cannot read {path} as Parquet: {reason}", "download it again") from error
 
 
-PREFIX = "hf:"
-"""How the name of such a suite begins."""
-
 _JSON = (".jsonl", ".ndjson", ".json")
 _PARQUET = ".parquet"
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
@@ -239,7 +237,7 @@ def read_dataset(name: str, access: hub.Access) -> PromptSuite:
         GatedRepositoryError: the terms of the dataset have to be accepted first.
         GgufspecError: there is no such dataset or part, it is too large, or it is no suite.
     """
-    reference = hub.parse_dataset(name.removeprefix(PREFIX))
+    reference = hub.parse_dataset(name.removeprefix(ON_HUB))
     listing = hub.list_files(reference.repo, reference.revision, access, hub.DATASET)
     part, files = _choose_part(reference, listing.files)
     size_bytes = sum(file.size_bytes for file in files)
@@ -250,10 +248,10 @@ def read_dataset(name: str, access: hub.Access) -> PromptSuite:
         )
     paths = hub.fetch_dataset_files(listing, files, access)
     label = replace(reference, revision=None, part=part)
-    suite = make_suite(Path(*PurePosixPath(part).parts), _read_files(paths), name=f"{PREFIX}{label}")
+    suite = make_suite(Path(*PurePosixPath(part).parts), _read_files(paths), name=f"{ON_HUB}{label}")
     pinned = replace(reference, revision=listing.commit, part=part)
     sums = ", ".join(digests.of_file(path).sha256 for path in paths)
-    return replace(suite, origin=f"{PREFIX}{pinned}, SHA-256 {sums}")
+    return replace(suite, origin=f"{ON_HUB}{pinned}, SHA-256 {sums}")
 
 
 def _read_files(paths: Sequence[Path]) -> Iterator[SuiteRow]:
@@ -298,7 +296,7 @@ def _choose_part(
         several = ", ".join(sorted(names[part] for part in matching)[:_MOST_NAMED])
         raise GgufspecError(
             f"{reference} has several parts: {several}",
-            f"name one, such as {PREFIX}{example}",
+            f"name one, such as {ON_HUB}{example}",
         )
     (part,) = matching
     return names[part], tuple(parts[part])

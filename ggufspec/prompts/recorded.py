@@ -33,7 +33,6 @@ _ANSWERS = ("response", "response_body", "result")
 _JSON = {".json", ".jsonl", ".ndjson"}
 _NEEDED = frozenset({"functions", "function_call", "images", "image_data", "audio", "logit_bias"})
 """Fields that would be missed, and that are not measured."""
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # from this number on: so many in a second
 _EVENT = re.compile(
     r"^(?P<minutes>\d+)\.(?P<seconds>\d\d)\.(?P<ms>\d{3})\.(?P<us>\d{3}) [TIWED] .*?"
@@ -92,10 +91,6 @@ class Recording:
         return self.requests[-1].at_s
 
 
-class _Unusable(Exception):  # noqa: N818  # a line of a log, not an error
-    """A request cannot be sent again: it has sounds, or is no request for an answer."""
-
-
 def read_recording(file: Path) -> Recording:
     """Return the requests of a log.
 
@@ -109,7 +104,7 @@ def read_recording(file: Path) -> Recording:
     for row in rows:
         try:
             usable.append(_request(row))
-        except (_Unusable, BadPromptError):
+        except BadPromptError:
             left_out += 1
     if not usable:
         raise GgufspecError(f"{file} has no requests that can be sent again", _FORM)
@@ -138,8 +133,8 @@ def read_conversation(file: Path) -> tuple[Message, ...] | None:
         return None
     content = _read(file)
     try:
-        turns = [turn for row in _json_values(content) for turn in _turns(row["messages"])]
-    except (ValueError, KeyError, TypeError, RecursionError, _Unusable) as error:
+        turns = [turn for row in _json_values(content) for turn in _turns(_messages(row["messages"]))]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise GgufspecError(f"{file} is not a conversation", _FORM) from error
     if not turns:
         raise GgufspecError(f"{file} has no messages of a user", _FORM)
@@ -287,8 +282,8 @@ def _request(row: _RecordedRow) -> RecordedRequest:
     """Return what can be sent again.
 
     Raises:
-        _Unusable: the request has other content than text, or asks for no answer.
-        BadPromptError: it asks for something that is not measured.
+        BadPromptError: the request has other content than text, asks for no answer, or for something that is
+            not measured.
     """
     body = row.body
     max_tokens = next((n for name in _LENGTHS if isinstance(n := body.get(name), int) and n > 0), None)
@@ -300,48 +295,36 @@ def _request(row: _RecordedRow) -> RecordedRequest:
         text = "" if asked.is_chat else asked.text
         return RecordedRequest(at_s=row.at_s, text=text, request=asked.request, answer_tokens=length)
     if isinstance(body.get("messages"), list):
-        turns = _turns(body["messages"])
+        messages = _messages(body["messages"])
+        turns = _turns(messages)
         turns = turns[:-1] if turns and turns[-1].role == "assistant" else turns
         if not turns:
-            raise _Unusable
-        messages = map(_message, body["messages"])
+            raise BadPromptError("there is no message of a user")
         system = "\n\n".join(message.content for message in messages if message.role == "system") or None
         return RecordedRequest(at_s=row.at_s, turns=tuple(turns), system=system, answer_tokens=length)
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
-    if not isinstance(prompt, str):
-        raise _Unusable
-    return RecordedRequest(at_s=row.at_s, text=_checked(prompt), answer_tokens=length)
+    return RecordedRequest(at_s=row.at_s, text=check_text(prompt, "the prompt"), answer_tokens=length)
 
 
-def _turns(messages: Sequence[Any]) -> list[Message]:
+def _messages(messages: Sequence[Any]) -> list[Message]:
+    """Return the messages of a chat of texts alone; what servers log beside role and content is left out."""
+    read = []
+    for number, message in enumerate(messages, start=1):
+        fields = {key: message.get(key) for key in ("role", "content")} if isinstance(message, dict) else None
+        parsed = bodies.read_message(number, fields)
+        if parsed["role"] == "tool" or not isinstance(parsed["content"], str):
+            raise BadPromptError(f"message {number} is of a tool, or has images")
+        read.append(Message(parsed["role"], parsed["content"]))
+    return read
+
+
+def _turns(messages: Sequence[Message]) -> list[Message]:
     """Return the user's and the assistant's messages in turn, from the user's first one on."""
-    read = (_message(message) for message in messages)
-    spoken = (message for message in read if message.role != "system")
+    spoken = (message for message in messages if message.role != "system")
     turns = [
         Message(role, "\n\n".join(message.content for message in group))
         for role, group in groupby(spoken, key=lambda message: message.role)
     ]
     return turns[1:] if turns and turns[0].role == "assistant" else turns
-
-
-def _message(message: Any) -> Message:
-    if not isinstance(message, dict) or message.get("role") not in _ROLES:
-        raise _Unusable
-    content = message.get("content")
-    if isinstance(content, list):
-        parts = [part.get("text") if isinstance(part, dict) else None for part in content]
-        if not all(isinstance(part, str) for part in parts):
-            raise _Unusable
-        content = "".join(map(str, parts))
-    if not isinstance(content, str):
-        raise _Unusable
-    return Message(_ROLES[message["role"]], _checked(content))
-
-
-def _checked(text: str) -> str:
-    try:
-        return check_text(text, "the prompt")
-    except BadPromptError as problem:
-        raise _Unusable from problem

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import prompts, results, serving
+from ggufspec.choices import SUITES
 from ggufspec.domain import (
     SHOWN_IMAGE,
     Build,
@@ -111,7 +112,7 @@ def is_built_in(prompt: Prompt) -> bool:
 
 @cache
 def _built_in_content() -> tuple[frozenset[str], frozenset[Request]]:
-    suites = map(prompts.suite, prompts.BUILT_IN)
+    suites = map(prompts.suite, SUITES)
     built_in = [prompt for suite in suites for prompt in (*suite.prompts, *suite.warmups)]
     asked = (turn.request for prompt in built_in for turn in prompts.recorded_turns(prompt))
     texts = (text for prompt in built_in for text in (prompt.text, *prompt.followups))

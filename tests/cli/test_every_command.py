@@ -15,7 +15,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ggufspec import prompts, results
+from ggufspec import results
+from ggufspec.choices import SUITES
 from ggufspec.cli import COMMANDS, cli
 from ggufspec.cli.entry.parameters import FieldOption
 from tests.support import fakes, shell
@@ -117,7 +118,7 @@ def test_help_imports_at_most_twice_what_click_does(words: tuple[str, ...]) -> N
 
 
 def test_help_names_suites_and_version_the_version() -> None:
-    assert all(name in CliRunner().invoke(cli, ["bench", "--help-all"]).output for name in prompts.BUILT_IN)
+    assert all(name in CliRunner().invoke(cli, ["bench", "--help-all"]).output for name in SUITES)
     assert re.fullmatch(r"ggufspec, version \d+\.\d+\.\d+\S*\n", shell.here("--version").stdout)
 
 

@@ -74,19 +74,17 @@ def speed_bench(loopback: Hub) -> Hub:
     return loopback
 
 
-@pytest.mark.parametrize("name", ["speed-bench", "spec-bench"])
-def test_parquet_is_the_same_suite_as_jsonl(name: str, tmp_path: Path) -> None:
+def _as_parquet(name: str, folder: Path) -> Path:
+    """Write the rows of a JSONL as Parquet."""
     lines = (SUITES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    file = tmp_path / f"{name}.parquet"
-    file.write_bytes(_parquet([json.loads(line) for line in lines]))
-    assert prompts.load(file) == prompts.load(SUITES / f"{name}.jsonl")
+    file = folder / f"{name}.parquet"
+    file.write_bytes(_parquet([json.loads(line) for line in lines if line.strip()]))
+    return file
 
 
-def test_prepared_messages_are_read_from_parquet(tmp_path: Path) -> None:
-    lines = (SUITES / "speed-bench-prepared.jsonl").read_text(encoding="utf-8").splitlines()
-    file = tmp_path / "speed-bench-prepared.parquet"
-    file.write_bytes(_parquet([json.loads(line) for line in lines]))
-    assert prompts.load(file) == prompts.load(SUITES / "speed-bench-prepared.jsonl")
+@pytest.mark.parametrize("name", ["speed-bench", "speed-bench-prepared", "spec-bench"])
+def test_parquet_is_the_same_suite_as_jsonl(name: str, tmp_path: Path) -> None:
+    assert prompts.load(_as_parquet(name, tmp_path)) == prompts.load(SUITES / f"{name}.jsonl")
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
@@ -115,11 +113,8 @@ def test_bad_rows_are_refused_by_number(rows: list[dict[str, Any]], message: str
 
 
 def test_placeholders_are_refused_in_parquet_as_well(tmp_path: Path) -> None:
-    lines = (SUITES / "speed-bench-unprepared.jsonl").read_text(encoding="utf-8").splitlines()
-    file = tmp_path / "speed-bench.parquet"
-    file.write_bytes(_parquet([json.loads(line) for line in lines if line.strip()]))
     with pytest.raises(GgufspecError, match="the text is a placeholder, here and in 1 more of 3 rows"):
-        prompts.load(file)
+        prompts.load(_as_parquet("speed-bench-unprepared", tmp_path))
 
 
 def test_without_pyarrow_its_installation_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,20 +241,8 @@ def test_hub_suites_are_measured(speed_bench: Hub, tmp_path: Path, monkeypatch: 
     assert {spec.prompt.category for spec in stored.current.specs} == {"coding", "roleplay"}
     local = tmp_path / "qualitative.parquet"
     local.write_bytes(_parquet(QUALITATIVE))
-    same = BenchOptions(
-        engine="server", draft=3, n_predict=8, repeats=1, threads=1, prompt_file=(local,), suite=None
-    )
+    same = asked.replace(prompt_file=local, suite=None)
     other = ggufspec.load(ggufspec.bench(same).meta.id)
     assert stored.meta.suite_sha256 != other.meta.suite_sha256
     again = ggufspec.load(ggufspec.bench(asked).meta.id)
     assert again.meta.suite_sha256 == stored.meta.suite_sha256
-
-
-def test_the_prompts_of_a_dataset_are_listed(speed_bench: Hub) -> None:
-    code, out, err = run("prompts", "list", "--suite", f"hf:{NAME}:throughput_1k", "-o", "json")
-    assert code == 0, err
-    assert [row["category"] for row in json.loads(out)] == [
-        "low_entropy, 1k",
-        "mixed, 1k",
-        "high_entropy, 1k",
-    ]

@@ -195,53 +195,55 @@ def test_a_model_without_a_template_is_told_from_one_with() -> None:
     assert "--raw" in str(caught.value.hint)
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
+SAYS = "{{ messages[0].content }}"
+REFUSED = {
+    "the sandbox forbids": (
         *("{{ ''.__class__.__mro__ }}", "{{ messages.__class__.__base__.__subclasses__() }}"),
         *("{{ raise_exception.__globals__.os }}", "{{ cycler.__init__.__globals__.os.system('true') }}"),
-        "{{ '{0.__class__.__mro__}'.format('') }}",
-        *("{% set f = '{0.__class__.__mro__}'.format %}{{ f('') }}", "{{ messages.append(1) }}"),
-    ],
-)
-def test_the_sandbox_stays_shut(template: str) -> None:
-    assert "the sandbox forbids" in refusal(template + "{{ messages[0].content }}").message
+        *("{{ '{0.__class__.__mro__}'.format('') }}", "{{ messages.append(1) }}"),
+        "{% set f = '{0.__class__.__mro__}'.format %}{{ f('') }}",
+    ),
+    "memory": (
+        *("{{ 'a' * 10**12 }}", "{{ '%01000000000000d' % 1 }}", "{{ 'a'.ljust(10**12) }}"),
+        *("{% set kept = 'a' * (2 * 10**9) %}", "{% for i in range(9999) %}{{ 'a' * 10**6 }}{% endfor %}"),
+    ),
+    "does not end": (
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ " + "(" * 50_000 + "1" + ")" * 50_000 + " }}",
+    ),
+    "": (  # what is not there
+        *("{% import 'os' as os %}{{ os }}", "{% include '/etc/passwd' %}", "{% extends '/etc/passwd' %}"),
+        *("{{ open('/etc/passwd').read() }}", "{{ undefined.thing }}", "{{ 1 / 0 }}", "{{ '\\ud800' }}"),
+    ),
+    "line 2: ": ("ok\n{% if %}",),
+    "cannot be used: \\[2J no$": ("{{ raise_exception('\\x1b[2J\\nno\\n') }}",),
+    "NUL": ("{{ '\\x00' }}",),
+    "more than 1,048,576 characters": ("{# " + "a" * (1 << 20) + " #}",),
+}
+"""What is said -> templates that cannot be used."""
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_template_that_cannot_be_used_says_why_in_one_line_of_plain_characters(reason: str) -> None:
+    for template in REFUSED[reason]:
+        error = refusal(template + SAYS)
+        assert error.message.isprintable()
+        assert re.search(reason, error.message), template[:60]
+
+
+def test_a_template_that_leaves_the_message_out_is_refused() -> None:
+    assert "it leaves out the user's message" in refusal("a template that does not listen").message
 
 
 @pytest.mark.parametrize(
     "template",
     [
-        "{{ raise_exception.__globals__ }}",
-        "{{ ''|attr('__class__')|attr('__mro__') }}",
-        "{{ strftime_now.__self__.__class__ }}",
-        "{{ messages|map(attribute='__class__')|join }}",
+        *("{{ raise_exception.__globals__ }}", "{{ ''|attr('__class__')|attr('__mro__') }}"),
+        *("{{ strftime_now.__self__.__class__ }}", "{{ messages|map(attribute='__class__')|join }}"),
     ],
 )
 def test_what_the_sandbox_hides_is_nothing(template: str) -> None:
-    assert chat.render(card(template + "{{ messages[0].content }}"), [HELLO]) == ("Hello, you",)
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        *("{% import 'os' as os %}{{ os }}", "{% include '/etc/passwd' %}", "{% extends '/etc/passwd' %}"),
-        *("{{ open('/etc/passwd').read() }}", "{{ undefined.thing }}", "{{ 1 / 0 }}"),
-        "{{ messages[0].content }}{{ '\\ud800' }}",
-    ],
-)
-def test_what_is_not_there_ends_in_one_line(template: str) -> None:
-    refusal(template)
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        *("{{ 'a' * 10**12 }}", "{{ '%01000000000000d' % 1 }}", "{{ 'a'.ljust(10**12) }}"),
-        *("{% set kept = 'a' * (2 * 10**9) %}", "{% for i in range(9999) %}{{ 'a' * 10**6 }}{% endfor %}"),
-    ],
-)
-def test_giant_texts_do_not_fill_the_memory(template: str) -> None:
-    assert "memory" in refusal(template + "{{ messages[0].content }}").message
+    assert chat.render(card(template + SAYS), [HELLO]) == ("Hello, you",)
 
 
 @pytest.mark.parametrize(
@@ -256,30 +258,6 @@ def test_endless_work_is_ended(template: str, monkeypatch: pytest.MonkeyPatch) -
     started = time.monotonic()
     assert "did not end within" in refusal(template).message
     assert time.monotonic() - started < 30
-
-
-@pytest.mark.parametrize(
-    "template",
-    ["{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ " + "(" * 50_000 + "1" + ")" * 50_000 + " }}"],
-)
-def test_recursion_ends(template: str) -> None:
-    assert "does not end" in refusal(template).message
-
-
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        ("ok\n{% if %}", "line 2: "),
-        ("{{ raise_exception('\\x1b[2J\\nno\\n') }}", "cannot be used: \\[2J no$"),
-        ("a template that does not listen", "it leaves out the user's message"),
-        ("{{ messages[0].content }}{{ '\\x00' }}", "NUL"),
-        ("{# " + "a" * (1 << 20) + " #}", "more than 1,048,576 characters"),
-    ],
-)
-def test_the_reason_is_told_in_plain_characters(template: str, message: str) -> None:
-    error = refusal(template)
-    assert error.message.isprintable()
-    assert re.search(message, error.message)
 
 
 def test_a_template_sees_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import paths, prompts, results
+from ggufspec import choices, paths, prompts, results
 from ggufspec.domain import Prompt
 from ggufspec.errors import GgufspecError
 from ggufspec.prompts import Message, PromptSuite
@@ -21,37 +21,21 @@ from tests.support import fake_server, fakes, shell
 SUITES = Path(__file__).parents[1] / "suites"
 
 
-@pytest.mark.parametrize(
-    ("name", "count", "warmups", "instructions"),
-    [
-        ("demo", 8, 0, False),
-        ("general", 4, 0, False),
-        ("seven", 7, 2, True),
-        ("domains", 36, 0, True),
-        ("work", 54, 0, True),
-        ("agent", 9, 0, True),
-        ("structured", 9, 0, True),
-        ("edits", 10, 0, True),
-        ("thinking", 8, 0, True),
-    ],
-)
-def test_built_in_suites_load(name: str, count: int, warmups: int, instructions: bool) -> None:
-    suite = prompts.suite(name)
-    assert (suite.name, suite.instructions) == (name, instructions)
-    assert (len(suite.prompts), len(suite.warmups)) == (count, warmups)
-    assert all(prompt.text.strip() and prompt.category for prompt in suite.prompts)
-    texts = [prompt.text for prompt in (*suite.prompts, *suite.warmups)]
-    assert len(set(texts)) == len(texts)
+COUNTS = dict(zip(choices.SUITES, (9, 8, 36, 10, 4, 7, 9, 8, 54), strict=True))  # of prompts
+TO_CONTINUE = {"demo", "general"}
 
 
-OF_REQUESTS = ("agent", "edits", "structured", "thinking")
+def test_built_in_suites_load() -> None:
+    for name in choices.SUITES:
+        suite = prompts.suite(name)
+        assert (suite.name, suite.instructions) == (name, name not in TO_CONTINUE)
+        assert (len(suite.prompts), len(suite.warmups)) == (COUNTS[name], 2 if name == "seven" else 0)
+        assert all(prompt.text.strip() and prompt.category for prompt in suite.prompts)
+        texts = [prompt.text for prompt in (*suite.prompts, *suite.warmups)]
+        assert len(set(texts)) == len(texts)
 
 
-def test_every_built_in_suite_is_tried_above() -> None:
-    assert set(prompts.BUILT_IN) == {"demo", "general", "seven", "domains", "work", *OF_REQUESTS}
-
-
-@pytest.mark.parametrize("name", ["seven", "domains", "work", *OF_REQUESTS])
+@pytest.mark.parametrize("name", sorted({*choices.SUITES} - TO_CONTINUE))
 def test_each_of_our_prompts_says_why_it_is_there(name: str) -> None:
     content = (paths.models_dir() / "prompts" / f"{name}.toml").read_text(encoding="utf-8")
     for table in tomllib.loads(content)["prompt"]:
@@ -91,7 +75,7 @@ def test_the_licence_of_a_suite_is_read_and_has_one_line(tmp_path: Path) -> None
 
 def test_prompts_list_shows_what_each_suite_holds() -> None:
     rows = json.loads(shell.here("prompts", "list", "-o", "json").stdout)
-    assert [row["suite"] for row in rows] == sorted(prompts.BUILT_IN)
+    assert [row["suite"] for row in rows] == sorted(choices.SUITES)
     work = rows[-1]
     assert work["categories"] == ["edit", "summarize", "rag", "tools", "support", "translate"]
     assert (work["prompts"], work["conversations"], work["licence"]) == (54, 8, "MIT")
@@ -245,6 +229,8 @@ TABLE = '[[prompt]]\nid = "x"\ntext = "a"\n'
         ("a.toml", '[[prompt]]\nid = "x"\ntext = "a\\u0000b"', "the text contains a NUL character"),
         ("a.toml", '[[prompt]]\nid = "a\\nb"\ntext = "a"', "the id has to be one line"),
         ("a.txt", " \n", "is empty"),
+        ("a.txt", "one \0 two", "the text contains a NUL character"),
+        ("a.jsonl", '{"id": "x", "turns": ["fine", "a \\u0000"]}', "a.jsonl:1: turn 2 contains a NUL"),
         ("a.txt", b"\xff\xfe\xfa", "not UTF-8 text"),
         ("a.txt", b"ab\ncd\xe9", "a.txt: not UTF-8 text: byte 0xe9 at offset 5, line 2"),
         ("a.toml", TABLE.encode() + b"# \xe9", "not UTF-8 text: byte 0xe9 at offset .*, line 4"),
@@ -320,6 +306,11 @@ def test_the_hint_converts_a_file_of_another_encoding(tmp_path: Path, content: b
         (("bench", "-p", "ü\udc80"), "prompt p1 is not UTF-8: byte 0x80 at offset 2"),
         (("bench", "-p", "Hi", "--chat", "--system", "\udcfe"), "the system prompt is not UTF-8: byte 0xfe"),
         (("bench", "-p", " "), "prompt p1 is empty"),
+        (("bench", "-p", "fine", "-p", "a \0 b"), "prompt p2 contains a NUL character"),
+        (
+            ("bench", "-p", "fine", "--chat", "--system", "be \0 brief"),
+            "the system prompt contains a NUL char",
+        ),
         (("bench", "-p", "a\ud800"), "prompt p1 contains half of a surrogate pair"),
         (("chat", "--once", "a\udcff"), "the prompt is not UTF-8: byte 0xff at offset 1"),
         (("chat", "--once", ""), "the prompt is empty"),
