@@ -133,12 +133,18 @@ def format_duration(seconds: float) -> str:
 
 
 def duration_option(seconds: float) -> str:
-    """Return a duration as options take it, in whole seconds: ``90s``, ``2m``, ``1h``."""
-    whole = max(1, round(seconds))
+    """Return a duration as options take it, in the largest unit that loses nothing: ``90s``, ``1h``."""
     for unit, size in (("h", 3600), ("m", 60)):
-        if whole % size == 0:
-            return f"{whole // size}{unit}"
-    return f"{whole}s"
+        if seconds % size == 0:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{exact_decimal(seconds)}s"
+
+
+def exact_decimal(number: float, power: int = 0) -> str:
+    """Return a number times a power of ten without an exponent, with all its digits."""
+    from decimal import Decimal  # `--help` starts faster without it
+
+    return f"{Decimal(str(number)).scaleb(power).normalize():f}"
 
 
 def round_up_duration(seconds: float) -> float:

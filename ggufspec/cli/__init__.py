@@ -48,7 +48,7 @@ GROUPS = {
         "serve": "Run llama-server at a tuned configuration.",
     },
     "Results": {
-        "show": "Print, list or delete stored benches.",
+        "show": "Print or list stored benches.",
         "why": "Show where the time goes, and what would pay most.",
         "compare": "Compare two benches; optionally fail if one is slower.",
         "bisect": "Find the version of llama.cpp at which drafting became slower.",

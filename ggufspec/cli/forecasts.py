@@ -136,7 +136,7 @@ def whatif(asked: WhatIfOptions) -> None:
     ggufspec whatif -m big.gguf -md small.gguf --machine rtx-3090 --host ryzen-7950x --vram 24G --alpha 0.8
     ggufspec whatif --profile last --alpha 0.5-0.9
     ggufspec whatif --pair llama-3-70b --like theirs.zip --alpha 0.8
-    ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8 --parallel 16 --depth 4096
+    ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8 --parallel 16 --ctx 4096
     ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8 --rtt 2ms --bandwidth 1G
     ggufspec whatif --url http://127.0.0.1:8081 --url http://127.0.0.1:8080
     """

@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 
 _TABLES = {name: f"{name}s" for name in ("prompt", "run", "position", "round", "turn", "segment")}
 _TABLES |= {"category": "categories"}
-ROWS = ("arm", *_TABLES)
 
 
 @command_of(options.ShowOptions)
 def show(asked: options.ShowOptions) -> None:
-    """Print the table of a stored bench; list or delete stored benches.
+    """Print the table of a stored bench, or list the stored benches.
 
     A bench that confirmed a tuning begins with the verdict and the tuned configuration, a crossover with its
     map and policy.
@@ -41,17 +40,13 @@ def show(asked: options.ShowOptions) -> None:
     ggufspec show                         the last bench
     ggufspec show 20260102 --runs -o csv  every run of another bench
     ggufspec show --runs --columns prompt,draft,n_accepted,gen_tokens,gen_s
-    ggufspec show --delete 20260102       after confirmation
+    ggufspec show --list
+    ggufspec cache prune results/20260102-120000-a1b2   deletes one, after confirmation
     """
     from ggufspec.cli.steps import benches
 
-    if asked.listing and asked.delete is not None:
-        raise click.UsageError("--list and --delete exclude each other")
     if asked.listing:
         benches.print_list(asked.output, asked.out)
-        return
-    if asked.delete is not None:
-        benches.delete_bench(asked.delete, yes=asked.yes)
         return
     stored = benches.load_bench(asked.bench, salvage=asked.salvage)
     if asked.checks or asked.variance or asked.plot:

@@ -84,17 +84,6 @@ def doctor(asked: options.DoctorOptions) -> None:
         echo("a bench can run: ggufspec bench", err=True)
 
 
-@command_of(options.AnswerOptions)
-def list_settings(asked: options.AnswerOptions) -> None:
-    """List every key with its value and source.
-
-    \b
-    ggufspec config list
-    ggufspec config list -o json
-    """
-    _print_settings(asked.output)
-
-
 @command_of(options.KeyArgument)
 def get(asked: options.KeyArgument) -> None:
     """Print the value of KEY; nothing if it is not set.
@@ -167,7 +156,7 @@ def path(asked: options.Options) -> None:
     echo(paths.config_file())
 
 
-@group_of(options.AnswerOptions, list=list_settings, get=get, set=assign, unset=unset, path=path)
+@group_of(options.AnswerOptions, get=get, set=assign, unset=unset, path=path)
 def config(asked: options.AnswerOptions) -> None:
     """Show and change the settings of all commands, with their sources.
 
@@ -181,15 +170,11 @@ def config(asked: options.AnswerOptions) -> None:
     ggufspec config set engine server
     ggufspec config set llama ~/llama.cpp/build/bin
     """
-    _print_settings(asked.output)
-
-
-def _print_settings(output: str) -> None:
     from ggufspec import paths
     from ggufspec.options import settings
 
     current = settings.read_settings()
-    if output == "json":
+    if asked.output == "json":
         rows = {
             key: {"value": setting.value, "source": setting.source, "where": setting.where}
             for key, setting in current.items()
@@ -202,9 +187,7 @@ def _print_settings(output: str) -> None:
         default = option.shown or _format_value(option.default)
         value = default if setting.value is None else _format_value(setting.value)
         cells.append((key, value, setting.where or str(setting.source)))
-    widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
-    for key, value, source in cells:
-        echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
+    echo_table(("key", "value", "set by"), cells)
     echo(f"file: {paths.config_file()}", err=True)
     for name, similar in settings.strange_variables().items():
         guess = f"; did you mean {similar}?" if similar else ""
@@ -225,10 +208,6 @@ def _warn_of_environment(key: str) -> None:
         echo(f"note: the variable {variable} is set and has precedence over the file", err=True)
 
 
-PROGRAM = "ggufspec"
-_VARIABLE = "_GGUFSPEC_COMPLETE"
-
-
 @command_of(options.CompletionOptions)
 def completion(asked: options.CompletionOptions) -> None:
     """Print a script with which a shell completes commands, options and values.
@@ -245,7 +224,8 @@ def completion(asked: options.CompletionOptions) -> None:
 
     completion_class = get_completion_class(asked.shell)
     assert completion_class is not None
-    script = completion_class(click.get_current_context().find_root().command, {}, PROGRAM, _VARIABLE)
+    commands = click.get_current_context().find_root().command
+    script = completion_class(commands, {}, "ggufspec", "_GGUFSPEC_COMPLETE")
     echo(script.source_template % script.source_vars())
 
 

@@ -12,13 +12,12 @@ import click
 from ggufspec import api, options
 from ggufspec.choices import ServerFormat
 from ggufspec.cli.entry.command import command_of
-from ggufspec.cli.entry.output import echo, emit
+from ggufspec.cli.entry.output import echo, emit, emit_page
 from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.errors import InconclusiveError
 
 if TYPE_CHECKING:
-    from ggufspec.analysis import CrossoverMap
-    from ggufspec.results import Configuration, ResultSet
+    from ggufspec.results import Configuration
     from ggufspec.tuning import ServerCommand
 
 
@@ -57,7 +56,7 @@ def tune(asked: options.TuneOptions) -> None:
     terminal = Terminal(steps.describe_ended)
     if asked.forecast:
         outlook = api.forecast_tuning(asked, sink=terminal)
-        emit(steps.render_forecasts(outlook, asked.output, terminal), asked.out)
+        steps.print_forecasts(outlook, asked, terminal)
         return
     try:
         tuned = api.tune(asked, sink=terminal)
@@ -65,9 +64,9 @@ def tune(asked: options.TuneOptions) -> None:
         forecast = terminal.last(TuningForecast)
         if forecast is not None:
             echo("The forecast, which no measurement confirms:", err=True)
-            emit(steps.render_forecasts(forecast, asked.output, terminal), asked.out)
+            steps.print_forecasts(forecast, asked, terminal)
         raise
-    emit(steps.render(tuned, asked, asked.output, terminal), asked.out)
+    steps.print_tuned(tuned, asked, asked.output, asked.out, terminal)
     benches.raise_for_failures(tuned.results)
     if asked.strict:
         open_ids = () if tuned.overall.is_decided else (tuned.results.meta.id,)
@@ -108,7 +107,7 @@ def auto(asked: options.AutoOptions) -> None:
     if tuned is None or sources is None:
         print_finished(configuration)
     else:
-        emit(steps.render(tuned, sources.tune_options(asked), tables.TERMINAL, terminal), None)
+        steps.print_tuned(tuned, sources.tune_options(asked), tables.TERMINAL, None, terminal)
     print_commands(configuration, asked)
     if asked.serve:
         serving = options.ServeOptions(tuned=configuration.id, words=asked.words)
@@ -155,29 +154,24 @@ def crossover(asked: options.CrossoverOptions) -> None:
     ggufspec crossover --pair demo --parallel 1,2,4,8 --depth 0,512
     ggufspec crossover -m big.gguf -md small.gguf --parallel 1-16 --depth 0-32k --max-time 2h
     """
+    from ggufspec.analysis import review
     from ggufspec.cli.steps import benches
+    from ggufspec.report.text import crossovers
     from ggufspec.results import load
 
     mapped = api.crossover(asked, sink=Terminal(benches.describe_continuing))
     results = load(mapped.bench)
-    emit(_render_map(mapped, results, asked.output), asked.out)
+    emit_page(
+        lambda: crossovers.text(mapped, review.warnings(results), asked.output),
+        lambda frames: frames.crossover(mapped),
+        *(asked.output, asked.out),
+        as_json=lambda: crossovers.as_json(mapped, results),
+        meta=results.meta,
+        title="crossover",
+    )
     benches.raise_for_failures(results)
     if asked.strict:
         benches.refuse_doubtful([results])
-
-
-def _render_map(mapped: CrossoverMap, results: ResultSet, output: str) -> str | bytes:
-    from ggufspec.analysis import review
-    from ggufspec.report.text import crossovers, formats, tables
-
-    if output in tables.FOR_PEOPLE:
-        return crossovers.text(mapped, review.warnings(results), output)
-    if output == "json":
-        return crossovers.as_json(mapped, results)
-    from ggufspec.report import frames
-
-    table, origin = frames.crossover(mapped), frames.origin(results.meta)
-    return formats.render(table, output, title="crossover", origin=origin)
 
 
 @command_of(options.ServeOptions)

@@ -213,8 +213,8 @@ class DraftingOptions(MethodOption, DraftOption, section="Drafting"):
     )
 
 
-class PMinOption(Options, section="Drafting"):
-    """When a draft ends early."""
+class DraftChoiceOptions(Options, section="Drafting"):
+    """When a draft ends early, and how it is chosen."""
 
     p_min: tuple[float, ...] | None = option(
         "--p-min",
@@ -223,23 +223,6 @@ class PMinOption(Options, section="Drafting"):
         metavar="P",
         help="End a draft at a token below this probability.",
     )
-
-
-class DraftMinOption(Options, section="Drafting"):
-    """How long a draft must be."""
-
-    draft_min: int = option(
-        "--draft-min",
-        0,
-        hidden="--draft-n-min --spec-draft-n-min",
-        kind=Count(0),
-        help="Drop drafts of a model that are shorter than this.",
-    )
-
-
-class DraftSamplingOption(Options, section="Drafting"):
-    """How drafts are chosen."""
-
     draft_sampling: tuple[str, ...] | None = option(
         "--draft-sampling",
         hidden="--spec-draft-sampling",
@@ -762,8 +745,8 @@ class UsersOption(Options, section="Traffic"):
     )
 
 
-class DepthOption(Options, section="Traffic"):
-    """Other text before each prompt."""
+class DepthOptions(Options, section="Traffic"):
+    """Other text before each prompt, and which."""
 
     depth: tuple[int, ...] | None = option(
         "--depth",
@@ -771,11 +754,6 @@ class DepthOption(Options, section="Traffic"):
         help="Tokens of other text before each prompt, with --engine server.",
         shown="0",
     )
-
-
-class DepthOptions(DepthOption, section="Traffic"):
-    """Other text before each prompt, and which."""
-
     context_file: Path | None = option(
         "--context-file",
         kind=FilePath(),
@@ -821,12 +799,6 @@ class ServerOptions(Options, section="Running servers"):
         help="Measure a running server with OpenAI's API: llama-server, vLLM, SGLang or another one. Name "
         "three that are started alike for a verdict: each is one load of the model.",
     )
-    url_drafting: tuple[str, ...] | None = option(
-        "--url-drafting",
-        repeated=True,
-        metavar="URL",
-        help="The same for a server of the same target that drafts; both are measured in turn.",
-    )
     served_model: str | None = option(
         "--served-model", metavar="NAME", help="Model to request, where a server has several."
     )
@@ -842,8 +814,8 @@ class ServerOptions(Options, section="Running servers"):
 
     @property
     def names_servers(self) -> bool:
-        """Whether servers that run already are measured."""
-        return self.url is not None or self.url_drafting is not None
+        """Whether servers that run already are asked."""
+        return self.url is not None
 
 
 class EngineOption(Options, section="llama.cpp"):
@@ -1093,13 +1065,13 @@ class AnswerOption(Options, section="Output"):
     )
 
 
-DECIDED: frozenset[str] = frozenset().union(
+DECIDED: frozenset[str] = frozenset({"draft_min"}).union(
     *(
         group.options
-        for group in (PairOption, ReferenceOptions, DraftingOptions, PMinOption, LayerOptions, ThreadsOption)
-    ),
-    *DraftSamplingOption.options,
-    *DraftMinOption.options,
-    *(group.options for group in (ContextOption, DeviceOptions, RuntimeOptions, EngineOption)),
+        for group in (
+            *(PairOption, ReferenceOptions, DraftingOptions, DraftChoiceOptions, LayerOptions, ThreadsOption),
+            *(ContextOption, DeviceOptions, RuntimeOptions, EngineOption),
+        )
+    )
 )
 """What a tuned configuration decides."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ggufspec.choices import ON_HUB, SUITES, Method
 from ggufspec.errors import GgufspecError
-from ggufspec.units import parse_duration, parse_memory, parse_quantity
+from ggufspec.units import duration_option, exact_decimal, parse_duration, parse_memory, parse_quantity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -204,11 +204,8 @@ class Duration(Kind):
         return seconds
 
     def format(self, value: float) -> str:
-        """Return the seconds, without an exponent, in the largest unit that loses nothing."""
-        for unit, size in (("h", 3600), ("m", 60)):
-            if value % size == 0:
-                return f"{value / size:.0f}{unit}"
-        return f"{_decimal(value)}s"
+        """Return the seconds, in the largest unit that loses nothing."""
+        return duration_option(value)
 
 
 class Latency(Kind):
@@ -225,7 +222,7 @@ class Latency(Kind):
 
     def format(self, value: float) -> str:
         """Return the milliseconds."""
-        return f"{_decimal(value)}ms"
+        return f"{exact_decimal(value)}ms"
 
 
 class Size(Kind):
@@ -288,7 +285,7 @@ class PerSecond(Kind):
 
     def format(self, value: float) -> str:
         """Return the number in millions."""
-        return f"{_decimal(value, -6)}M"
+        return f"{exact_decimal(value, -6)}M"
 
 
 class Joined(Kind):
@@ -511,7 +508,9 @@ class LatencyLimits(Kind):
     def format(self, value: Any) -> str:
         """Return the limits in seconds."""
         limits = {"ttft": value.ttft_s, "itl": value.token_s}
-        return ",".join(f"{name}={_decimal(limit)}s" for name, limit in limits.items() if limit is not None)
+        return ",".join(
+            f"{name}={exact_decimal(limit)}s" for name, limit in limits.items() if limit is not None
+        )
 
 
 class PassedOn(Kind):
@@ -717,10 +716,3 @@ def _draft_size(text: str) -> int:
     if size > _LONGEST_DRAFT:
         raise ValueError(f"a draft has at most {_LONGEST_DRAFT} tokens, not {size}")
     return size
-
-
-def _decimal(number: float, power: int = 0) -> str:
-    """Return a number times a power of ten without an exponent, with all its digits."""
-    from decimal import Decimal
-
-    return f"{Decimal(str(number)).scaleb(power).normalize():f}"

@@ -45,8 +45,7 @@ class RunOptions(
 
 class MeasureOptions(
     RunOptions,
-    groups.PMinOption,
-    groups.DraftSamplingOption,
+    groups.DraftChoiceOptions,
     groups.TextOptions,
     groups.AskingOptions,
     groups.EngineOption,
@@ -67,7 +66,6 @@ class BenchOptions(
     groups.TunedOption,
     groups.PastedOptions,
     MeasureOptions,
-    groups.DraftMinOption,
     groups.TrafficOptions,
     groups.ServerOptions,
     groups.ResumeOption,
@@ -87,6 +85,14 @@ class BenchOptions(
     engine. A server that runs already (``url``) decides them, too.
     """
 
+    draft_min: int = option(
+        "--draft-min",
+        0,
+        hidden="--draft-n-min --spec-draft-n-min",
+        section="Drafting",
+        kind=Count(0),
+        help="Drop drafts of a model that are shorter than this.",
+    )
     synthetic_accept: tuple[float, ...] | None = option(
         "--synthetic-accept",
         hidden="--spec-synth-rates",
@@ -94,6 +100,13 @@ class BenchOptions(
         kind=kinds.Shares(),
         help="Simulate acceptance with this probability: 0.7 for each token, 0.708@3 for an acceptance rate "
         "at γ 3, or 0.9,0.8,0.7 by position.",
+    )
+    url_drafting: tuple[str, ...] | None = option(
+        "--url-drafting",
+        section="Running servers",
+        repeated=True,
+        metavar="URL",
+        help="The same for a server of the same target that drafts; both are measured in turn.",
     )
     turns: str | None = option(
         "--turns",
@@ -142,11 +155,16 @@ class BenchOptions(
     )
 
     @property
+    def names_servers(self) -> bool:
+        """Whether servers that run already are measured."""
+        return self.url is not None or self.url_drafting is not None
+
+    @property
     def users(self) -> tuple[int, ...]:
         """The numbers of users to measure; empty for one request after another."""
         if self.parallel is None:
-            asks_for_it = (self.depth, self.rate, self.replay, self.url, self.url_drafting)
-            return (1,) if any(value is not None for value in asks_for_it) else ()
+            asks_for_it = any(value is not None for value in (self.depth, self.rate, self.replay))
+            return (1,) if asks_for_it or self.names_servers else ()
         return self.parallel
 
     def check(self) -> None:
@@ -354,7 +372,7 @@ class BisectOptions(
     max_repeats: int = option("--max-repeats", 28, kind=Count(4), help="Most repeats of one comparison.")
 
 
-class TalkOptions(groups.TunedOption, RunOptions, section="Output"):
+class TalkOptions(groups.TunedOption, RunOptions, groups.AnswerOption, section="Output"):
     """A chat with a pair; one value of every axis."""
 
     ctx: int | None = option(default=None, shown="the models' own, at most 4096")
@@ -363,14 +381,7 @@ class TalkOptions(groups.TunedOption, RunOptions, section="Output"):
     once: str | None = option(
         "--once", metavar="PROMPT", common=True, help="Answer this prompt and exit; - reads standard input."
     )
-    output: str = option(
-        "--output -o",
-        "text",
-        elsewhere=groups.FORMAT_ELSEWHERE,
-        kind=Word("text", "json"),
-        python=False,
-        help="Format of the answer to --once.",
-    )
+    output: str = option(default="text", setting=None, help="Format of the answer to --once.")
 
 
 class DemoOptions(groups.TableOptions):

@@ -55,7 +55,6 @@ class WhatIfOptions(
     groups.MachineOptions,
     groups.MemoryOptions,
     groups.ProjectorOption,
-    groups.DepthOption,
     groups.UsersOption,
     groups.ServerOptions,
     groups.TableOptions,
@@ -71,9 +70,6 @@ class WhatIfOptions(
     pair: str | None = option(default=None, setting=None)
     draft_model: tuple[str | Path, ...] | None = option(default=None, help="Drafter, in the same forms.")
     draft: tuple[int, ...] = option(default=tuple(range(1, 17)), shown="1-16")
-    depth: tuple[int, ...] | None = option(
-        default=None, help="Context depth in tokens, as in `bench`.", shown="that of --ctx"
-    )
     parallel: tuple[int, ...] | None = option(
         default=(1,), help="Users who are served at once; tokens/s are of all together.", shown=None
     )
@@ -174,9 +170,6 @@ class WhatIfOptions(
         common=True,
         help="Forecast other draft sizes of a llama-server that runs and drafts, by its traffic so far. Name "
         "one with the target alone, too, for the speed-up.",
-    )
-    url_drafting: tuple[str, ...] | None = option(
-        default=None, help="The same; servers say whether they draft."
     )
     server_log: Path | None = option(
         "--server-log",

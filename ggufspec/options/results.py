@@ -67,10 +67,6 @@ class ShowOptions(BenchArgument, ColumnsOption, groups.StrictOption, groups.Tabl
     plot: bool = option("--plot", False, help="Draw tokens/s over γ as a text chart.")
     salvage: bool = option("--salvage", False, help="Print the readable part of a damaged bench.")
     listing: bool = option("--list", False, help="List the stored benches, oldest first.")
-    delete: str | None = option(
-        "--delete", metavar="BENCH", complete="runs", help="Delete a stored bench with its logs."
-    )
-    yes: bool = option("--yes -y", False, section="General", help="Delete without confirmation.")
 
 
 class PolicyOptions(BenchArgument, groups.AnswerOption, section="Drafting"):
@@ -97,14 +93,12 @@ class PolicyOptions(BenchArgument, groups.AnswerOption, section="Drafting"):
     )
 
 
-class ReportOptions(groups.StrictOption, section="Output"):
+class ReportOptions(groups.StrictOption, groups.AnswerOption, section="Output"):
     """Which benches to report, and as what."""
 
     runs: tuple[str, ...] = option("runs", (), repeated=True, metavar="[BENCH]...", complete="runs")
     output: str = option(
-        "--output -o",
-        "html",
-        elsewhere=groups.FORMAT_ELSEWHERE,
+        default="html",
         kind=Word("html", "png", "svg"),
         setting="html",
         help="Write a report, or only its charts as pictures.",

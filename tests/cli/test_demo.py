@@ -21,6 +21,7 @@ from ggufspec.cli.steps.measuring import offer_build
 from ggufspec.llama.build import ordering
 from ggufspec.llama.install import Built, installs
 from ggufspec.llama.install.installs import NAMES
+from ggufspec.options import BenchOptions
 from ggufspec.steps import BuildProgress, BuildStep
 from tests.support import fakes, shell
 
@@ -118,11 +119,11 @@ def test_on_a_terminal_a_bench_asks(builds: list[str], monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "stderr", _Terminal())
     monkeypatch.setenv("TERM", "xterm")
     with click.Context(click.Command("bench"), obj=verbosity.Verbosity()):
-        offer_build(Terminal())
+        offer_build(BenchOptions(), Terminal())
     assert "Build it now?" in asked[0]
     assert builds == (["llama.cpp"] if agreed else [])
     with click.Context(click.Command("bench"), obj=verbosity.Verbosity(quiet=True)):
-        offer_build(Terminal())
+        offer_build(BenchOptions(), Terminal())
     assert len(asked) == 1
 
 
@@ -132,7 +133,7 @@ def test_a_llama_cpp_that_is_here_is_not_asked_about(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "stderr", _Terminal())
     monkeypatch.setattr(click, "confirm", mock.Mock(side_effect=AssertionError("asked")))
     with click.Context(click.Command("bench"), obj=verbosity.Verbosity()):
-        offer_build(Terminal())
+        offer_build(BenchOptions(), Terminal())
 
 
 def test_the_script_leaves_building_and_timing_to_the_command() -> None:

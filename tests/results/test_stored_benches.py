@@ -66,21 +66,6 @@ def test_neighbouring_draft_sizes_are_joined(numbers: tuple[int, ...], text: str
     assert ranges(numbers) == text
 
 
-def test_a_bench_is_deleted_by_its_name_when_a_person_agrees(home: Path) -> None:
-    first, second = values.drafting_bench("first"), values.drafting_bench("second")
-    refused = shell.here("show", "--delete", "first")
-    assert (refused.returncode, "add --yes" in refused.stderr) == (32, True)
-    assert first.folder.exists()
-    done = shell.here("show", "--delete", "fir", "--yes")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "deleted: first\n")
-    assert results.ids() == ("second",)
-    assert [path.name for path in second.folder.parent.iterdir()] == ["second"]
-    gone = shell.here("show", "--delete", "first", "-y")
-    assert (gone.returncode, "there is no run 'first'" in gone.stderr) == (13, True)
-    assert shell.here("show", "--delete", "second", "--list").returncode == 2
-    values.bench(name="first")  # the name is free again
-
-
 def test_a_damaged_bench_can_be_deleted_and_one_that_is_written_cannot() -> None:
     live = values.bench(name="live")
     damaged = values.drafting_bench("damaged")

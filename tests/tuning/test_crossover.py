@@ -559,7 +559,7 @@ def test_other_depths_are_refused(text: str) -> None:
 
 def test_several_users_share_batches_in_a_whatif() -> None:
     one, many = (
-        ggufspec.whatif("demo", machine="h100", alpha=0.7, draft=(2, 4), parallel=users, depth=1000)
+        ggufspec.whatif("demo", machine="h100", alpha=0.7, draft=(2, 4), parallel=users, ctx=1000)
         for users in (1, 64)
     )
     assert [projection.users for projection in many.projections] == [64, 64]

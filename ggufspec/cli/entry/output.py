@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # `--help` starts faster without it
     from pathlib import Path
 
     from ggufspec.report import columns
+    from ggufspec.results import Meta
 
 
 @contextmanager
@@ -130,6 +131,9 @@ def emit_page(
     rows: Callable[[Any], Any],
     output: str,
     out: Path | None,
+    *,
+    as_json: Callable[[], str] | None = None,
+    meta: Meta | None = None,
     **about: Any,
 ) -> None:
     """Print or write a page for people, or its rows in another format.
@@ -139,6 +143,8 @@ def emit_page(
         rows: makes the rows with ``report.frames``, which a page does not need.
         output: the format.
         out: the file; None for standard output.
+        as_json: makes a text in JSON that has more than the rows; None where they are all.
+        meta: of the bench from which the rows come.
         **about: what ``formats.render`` is told of the rows.
     """
     from ggufspec.report.text import formats, tables
@@ -146,8 +152,13 @@ def emit_page(
     if output in tables.FOR_PEOPLE:
         emit(page(), out)
         return
-    from ggufspec.report import frames
+    if output == "json" and as_json is not None:
+        emit(as_json(), out)
+        return
+    from ggufspec.report import frames  # pandas is slow to import, and pages do not need it
 
+    if meta is not None:
+        about["origin"] = frames.origin(meta)
     emit(formats.render(rows(frames), output, **about), out)
 
 

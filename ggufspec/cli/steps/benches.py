@@ -90,37 +90,22 @@ def find_tuned(name: str) -> str:
 def print_list(output: str, out: Path | None) -> None:
     """Print or write the list of stored benches."""
     from ggufspec.analysis import listing
-    from ggufspec.report.text import overview
 
     benches = listing.stored_benches()
     page = partial(overview.bench_list, benches, output)
     emit_page(page, lambda frames: frames.benches(benches), output, out, title="benches")
 
 
-def delete_bench(run: str, *, yes: bool) -> None:
-    """Delete a bench after confirmation, or with ``yes``.
-
-    Raises:
-        ConsentNeededError: there is no terminal to ask on.
-        ResultsError: there is no such bench in the store, or it is being written.
-    """
-    name = results.find_bench(run).name
-    if not yes:
-        Terminal().agree(f"Delete the bench {name} with all its logs?", f"deleting the bench {name}")
-    results.delete(name)
-    echo(f"deleted: {name}", err=True)
-
-
-def render(results: ResultSet, output: str) -> str | bytes:
-    """Return a bench's table in a format."""
-    from ggufspec.report.text import formats, overview, tables
-
-    if output in tables.FOR_PEOPLE:
-        return describe_incomplete(results) + overview.overview(results, output)
-    from ggufspec.report import frames  # pandas is slow to import, and Markdown tables do not need it
-
-    origin = frames.origin(results.meta)
-    return formats.render(frames.summary(results), output, title="summary", origin=origin, schema="summary")
+def print_table(results: ResultSet, output: str, out: Path | None) -> None:
+    """Print or write a bench's table."""
+    emit_page(
+        lambda: describe_incomplete(results) + overview.overview(results, output),
+        lambda frames: frames.summary(results),
+        *(output, out),
+        meta=results.meta,
+        title="summary",
+        schema="summary",
+    )
 
 
 def raise_for_failures(results: ResultSet) -> None:

@@ -11,7 +11,6 @@ import click
 from rich.console import Console
 
 from ggufspec import api
-from ggufspec.cli.entry.output import emit
 from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.cli.steps import benches
 from ggufspec.harmless import CONTROL
@@ -21,19 +20,14 @@ from ggufspec.options import BenchOptions, BuildOptions, DemoOptions
 from ggufspec.results import ResultSet
 
 
-def offer_for(asked: BenchOptions, terminal: Terminal) -> None:
+def offer_build(asked: BenchOptions, terminal: Terminal) -> None:
     """Where a bench needs a llama.cpp and none is found, ask on a terminal whether to build it, and do so.
 
     Without a terminal nothing happens: the error that follows says which command builds one.
     """
-    if asked.llamas == (None,) and not asked.names_servers:
-        offer_build(terminal)
-
-
-def offer_build(terminal: Terminal) -> None:
-    """Ask on a terminal whether to build llama.cpp if no usable one is found, and do so."""
-    is_asked = sys.stdin is not None and sys.stdin.isatty() and Console(stderr=True).is_terminal
-    if terminal.is_quiet or not is_asked or installs.is_any_found():
+    needs_one = asked.llamas == (None,) and not asked.names_servers
+    can_ask = sys.stdin is not None and sys.stdin.isatty() and Console(stderr=True).is_terminal
+    if not needs_one or not can_ask or terminal.is_quiet or installs.is_any_found():
         return
     question = "No usable llama.cpp was found. Build it now? It takes some minutes."
     if click.confirm(question, default=True, err=True):
@@ -46,7 +40,7 @@ _OWN = {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": "/nonexistent"}
 def plan(asked: BenchOptions) -> Session:
     """Return what a bench would run."""
     terminal = Terminal()
-    offer_for(asked, terminal)
+    offer_build(asked, terminal)
     session: Session = api.plan_bench(asked, sink=terminal)
     return session
 
@@ -61,7 +55,7 @@ def run(asked: BenchOptions) -> ResultSet:
         GgufspecError: the class that belongs to the first failed run.
     """
     terminal = terminal_for(asked)
-    offer_for(asked, terminal)
+    offer_build(asked, terminal)
     results: ResultSet = api.bench(asked, sink=terminal)
     finish(results, asked)
     return results
@@ -71,7 +65,7 @@ def terminal_for(asked: BenchOptions | DemoOptions) -> Terminal:
     """Return a terminal that prints the table of a bench that ends early."""
 
     def show_table(results: ResultSet) -> str:
-        emit(benches.render(results, asked.output), asked.out)
+        benches.print_table(results, asked.output, asked.out)
         return benches.describe_continuing(results)
 
     return Terminal(show_table)
@@ -84,7 +78,7 @@ def finish(results: ResultSet, asked: BenchOptions | DemoOptions) -> None:
         DoubtfulError: ``strict`` is set, and a warning puts a verdict in doubt.
         GgufspecError: the class that belongs to the first failed run.
     """
-    emit(benches.render(results, asked.output), asked.out)
+    benches.print_table(results, asked.output, asked.out)
     benches.raise_for_failures(results)
     if isinstance(asked, BenchOptions) and asked.strict:
         benches.refuse_doubtful([results])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
+from pathlib import Path
 
+from ggufspec.cli.entry.output import emit_page
 from ggufspec.cli.entry.terminal import Terminal
 from ggufspec.domain import Chain, Method, RunSpec
 from ggufspec.measure import Session, options_of
 from ggufspec.modelfiles import catalog
 from ggufspec.options import BenchOptions, MeasureOptions, TuneOptions
 from ggufspec.prompts import EMBEDDED
-from ggufspec.report.text import formats, tables, tuned as tuned_report
+from ggufspec.report.text import tuned as tuned_report
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Tuned, TuningForecast
 
@@ -20,34 +23,31 @@ def describe_ended(results: ResultSet) -> str:
     return f" `ggufspec show {results.meta.id}` shows what was measured."
 
 
-def render(tuned: Tuned, asked: TuneOptions, output: str, terminal: Terminal) -> str | bytes:
-    """Return a tuning in a format; ``terminal`` was told in which session it was measured."""
+def print_tuned(tuned: Tuned, asked: TuneOptions, output: str, out: Path | None, terminal: Terminal) -> None:
+    """Print or write a tuning; ``terminal`` was told in which session it was measured."""
     session = terminal.last(Session)
     assert session is not None
     overall = tuned.overall
     compared = overall.spec if overall.is_decided else overall.candidate or overall.spec
     command = bench_command(asked.replace(engine=session.engine.name), compared)
-    if output in tables.FOR_PEOPLE:
-        return tuned_report.text(tuned, session.install, command, output)
-    if output == "json":
-        return tuned_report.as_json(tuned, session.install, command)
-    from ggufspec.report import frames
-
-    origin = frames.origin(tuned.results.meta)
-    return formats.render(
-        frames.finalists(tuned), output, title="finalists", origin=origin, schema="finalists"
+    emit_page(
+        lambda: tuned_report.text(tuned, session.install, command, output),
+        lambda frames: frames.finalists(tuned),
+        *(output, out),
+        as_json=lambda: tuned_report.as_json(tuned, session.install, command),
+        meta=tuned.results.meta,
+        title="finalists",
+        schema="finalists",
     )
 
 
-def render_forecasts(outlook: TuningForecast, output: str, terminal: Terminal) -> str | bytes:
-    """Return the forecasts of a tuning in a format."""
-    if output in tables.FOR_PEOPLE:
-        session = terminal.last(Session)
-        assert session is not None
-        return tuned_report.table(outlook, session.engine.name, output)
-    from ggufspec.report import frames
-
-    return formats.render(frames.prospects(outlook.prospects), output, title="forecasts")
+def print_forecasts(outlook: TuningForecast, asked: TuneOptions, terminal: Terminal) -> None:
+    """Print or write the forecasts of a tuning."""
+    session = terminal.last(Session)
+    assert session is not None
+    page = partial(tuned_report.table, outlook, session.engine.name, asked.output)
+    rows = outlook.prospects
+    emit_page(page, lambda frames: frames.prospects(rows), asked.output, asked.out, title="forecasts")
 
 
 def bench_command(asked: MeasureOptions, spec: RunSpec) -> str:

@@ -61,7 +61,6 @@ def whatif(asked: WhatIfOptions) -> WhatIf:
     if asked.names_servers or asked.server_log is not None:
         raise ValueError("a server that runs is asked by whatif_served")
     program, users = Program(asked.program), 1 if asked.parallel is None else asked.parallel[0]
-    in_context = asked.ctx if asked.depth is None else asked.depth[0]
     by_rates = asked.target_tps is not None and asked.verify_cost is None
     _check_users(users, program, is_by_rates=by_rates)
     acceptances = parse_acceptances(asked.accept, asked.alpha)
@@ -71,12 +70,12 @@ def whatif(asked: WhatIfOptions) -> WhatIf:
     if not covered:
         raise ValueError("no acceptance or cost is known for drafts of these sizes")
     if asked.vram is not None:
-        return _at_fastest_places(asked, covered, acceptances, depth=in_context)
-    made = _find_costs(asked, covered, acceptances, users=users, depth=in_context)
+        return _at_fastest_places(asked, covered, acceptances, depth=asked.ctx)
+    made = _find_costs(asked, covered, acceptances, users=users, depth=asked.ctx)
     covered = [size for size in covered if users * (size + 1) <= made.curve.most_tokens]
     if not covered:
         raise ValueError("no acceptance or cost is known for drafts of these sizes")
-    at_depth = _nearest_depth(in_context, made.curve)
+    at_depth = _nearest_depth(asked.ctx, made.curve)
     notes = list(made.notes)
     network = None
     if asked.rtt is not None:

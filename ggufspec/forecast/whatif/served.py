@@ -95,7 +95,7 @@ def whatif_served(asked: WhatIfOptions) -> ServedForecast:
     asked.refuse(
         [name for name in asked.given if name not in _OPTIONS], "the server that runs (--url) decides"
     )
-    addresses = (*(asked.url or ()), *(asked.url_drafting or ()))
+    addresses = asked.url or ()
     keys = server.read_keys(addresses, asked.api_key_file)
     alone, drafting = _describe(addresses, keys, asked.served_model)
     rounds, basis = _read_rounds(drafting, keys, asked.server_log)
@@ -137,7 +137,7 @@ def whatif_served(asked: WhatIfOptions) -> ServedForecast:
     )
 
 
-_OPTIONS = {"url", "url_drafting", "api_key_file", "served_model", "server_log", "draft", "output", "out"}
+_OPTIONS = {"url", "api_key_file", "served_model", "server_log", "draft", "output", "out"}
 
 
 def _describe(
