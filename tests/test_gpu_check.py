@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,25 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module
 
 
-def _run(check: Any, needs: dict[str, tuple[float, float]], deadline: float, **also: Any) -> Any:
+@pytest.fixture
+def steps(check: Any) -> Any:
+    return check("gpu_check.steps")
+
+
+def _step(steps: Any, name: str = "a", run: Callable[[float], Any] | None = None, **also: Any) -> Any:
+    """Return a step that does nothing, unless it is told what to run."""
+    usual = {"title": name, "part": 1, "least_s": 0, "most_s": 1e9, "run": run or (lambda _: steps.Section())}
+    return steps.Step(name=name, **{**usual, **also})
+
+
+def _run(steps: Any, made: list[Any], deadline: float = 9, **also: Any) -> Any:
+    usual = {"before": {}, "save": len, "say": len, "clock": Clock()}
+    return steps.run(made, deadline=deadline, **{**usual, **also})
+
+
+def _run_timed(steps: Any, needs: dict[str, tuple[float, float]], deadline: float, **also: Any) -> Any:
     """Run steps that need (least, taken) seconds."""
-    steps, clock = check("gpu_check.steps"), Clock()
+    clock = Clock()
 
     def take(seconds: float) -> Any:
         def run(_: float) -> Any:
@@ -38,44 +55,37 @@ def _run(check: Any, needs: dict[str, tuple[float, float]], deadline: float, **a
 
         return run
 
-    made = [
-        steps.Step(name=name, title=name, part=1, least_s=least, most_s=1e9, run=take(taken))
-        for name, (least, taken) in needs.items()
-    ]
-    options = {"before": {}, "save": lambda _: None, "say": lambda _: None, **also}
-    return steps.run(made, deadline=deadline, clock=clock, **options)
+    made = [_step(steps, name, take(taken), least_s=least) for name, (least, taken) in needs.items()]
+    return _run(steps, made, deadline, clock=clock, **also)
 
 
-def test_what_does_not_fit_is_not_begun_and_said(check: Any) -> None:
-    found = _run(check, {"a": (10, 30), "b": (80, 5), "c": (10, 5)}, 100)
+def test_what_does_not_fit_is_not_begun_and_said(steps: Any) -> None:
+    found = _run_timed(steps, {"a": (10, 30), "b": (80, 5), "c": (10, 5)}, 100)
     assert [(each.name, each.status) for each in found] == [("a", "done"), ("b", "not run"), ("c", "done")]
     assert found[1].said == "70 s were left, and it needs 80"
     assert found[0].seconds == 30
 
 
-def test_what_was_done_in_an_earlier_call_is_not_done_again(check: Any) -> None:
-    first = _run(check, {"a": (1, 1), "b": (50, 1)}, 10)
-    again = _run(check, {"a": (1, 1), "b": (5, 1)}, 10, before={each.name: each for each in first})
+def test_what_was_done_in_an_earlier_call_is_not_done_again(steps: Any) -> None:
+    first = _run_timed(steps, {"a": (1, 1), "b": (50, 1)}, 10)
+    again = _run_timed(steps, {"a": (1, 1), "b": (5, 1)}, 10, before={each.name: each for each in first})
     assert [(each.name, each.status, each.seconds) for each in again] == [("a", "done", 1), ("b", "done", 1)]
     assert again[0] is first[0]
 
 
-def test_a_step_gets_no_more_than_its_own_most(check: Any) -> None:
-    steps, got = check("gpu_check.steps"), []
+def test_a_step_gets_no_more_than_its_own_most(steps: Any) -> None:
+    got: list[float] = []
 
     def run(seconds: float) -> Any:
         got.append(seconds)
         return steps.Section()
 
-    step = steps.Step(name="a", title="a", part=1, least_s=1, most_s=60, run=run)
     for deadline in (100, 40):
-        steps.run([step], deadline=deadline, before={}, save=len, say=len, clock=Clock())
+        _run(steps, [_step(steps, run=run, most_s=60)], deadline)
     assert got == [60, 40]
 
 
-def test_a_failing_step_does_not_stop_the_next(check: Any) -> None:
-    steps, saved = check("gpu_check.steps"), []
-
+def test_a_failing_step_does_not_stop_the_next(steps: Any) -> None:
     def fail(error: Exception) -> Any:
         def run(_: float) -> Any:
             raise error
@@ -83,30 +93,22 @@ def test_a_failing_step_does_not_stop_the_next(check: Any) -> None:
         return run
 
     errors = [
-        OutOfMemoryError("too large", "less"),
-        ValueError("odd"),
-        steps.NotRunError("no room"),
-        ModelFileError("lost", "look"),
+        *(OutOfMemoryError("too large", "less"), ValueError("odd")),
+        *(steps.NotRunError("no room"), ModelFileError("lost", "look")),
     ]
-    made = [
-        steps.Step(name=str(number), title="t", part=1, least_s=0, most_s=9, run=fail(error))
-        for number, error in enumerate(errors)
-    ]
-    found = steps.run(
-        made, deadline=9, before={}, save=lambda so_far: saved.append(len(so_far)), say=len, clock=Clock()
-    )
+    saved: list[int] = []
+    made = [_step(steps, str(number), fail(error)) for number, error in enumerate(errors)]
+    found = _run(steps, made, save=lambda so_far: saved.append(len(so_far)))
     assert [each.status for each in found] == ["not run", "failed", "not run", "failed"]
     assert [each.said for each in found] == ["too large", "ValueError: odd", "no room", "lost (look)"]
     assert saved == [1, 2, 3, 4]
 
 
-def test_a_fault_fails_a_step_and_keeps_its_table(check: Any) -> None:
-    steps, writing = check("gpu_check.steps"), check("gpu_check.writing")
+def test_a_fault_fails_a_step_and_keeps_its_table(check: Any, steps: Any) -> None:
     section = steps.Section(rows=[{"γ": 3}], fault="1 arms failed")
-    step = steps.Step(name="a", title="A", part=1, least_s=0, most_s=9, run=lambda _: section)
-    (found,) = steps.run([step], deadline=9, before={}, save=len, say=len, clock=Clock())
+    (found,) = _run(steps, [_step(steps, run=lambda _: section, title="A")])
     assert (found.status, found.said) == ("failed", "1 arms failed")
-    text = writing.summary("gpu", [found])
+    text = check("gpu_check.writing").summary("gpu", [found])
     assert "- A: failed, 1 arms failed" in text
     assert "|   3 |\n" in text
 
@@ -114,12 +116,11 @@ def test_a_fault_fails_a_step_and_keeps_its_table(check: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "verdict"), [(5.0, "met"), (-5.0, "met"), (-5.1, "missed"), (None, "not run")]
 )
-def test_a_bar_is_met_on_both_sides_of_zero(check: Any, value: float | None, verdict: str) -> None:
-    assert check("gpu_check.steps").Bar(name="b", value=value, limit=5).verdict == verdict
+def test_a_bar_is_met_on_both_sides_of_zero(steps: Any, value: float | None, verdict: str) -> None:
+    assert steps.Bar(name="b", value=value, limit=5).verdict == verdict
 
 
-def _report(check: Any, name: str = "a", part: int = 1, **also: Any) -> Any:
-    steps = check("gpu_check.steps")
+def _report(steps: Any, name: str = "a", part: int = 1, **also: Any) -> Any:
     section = steps.Section(
         rows=[{"γ": 3, "tokens/s": 2.5, "empty": None}, {"γ": None, "tokens/s": None, "empty": ""}],
         notes=["A sentence."],
@@ -130,25 +131,24 @@ def _report(check: Any, name: str = "a", part: int = 1, **also: Any) -> Any:
     return steps.Report(name=name, part=part, **told)
 
 
-def test_the_summary_names_the_mode_the_bars_and_what_is_missing(check: Any) -> None:
+def test_the_summary_names_the_mode_the_bars_and_what_is_missing(check: Any, steps: Any) -> None:
     writing = check("gpu_check.writing")
-    steps = check("gpu_check.steps")
-    missing = _report(check, "b", status="not run", said="3 s were left", section=steps.Section())
-    text = writing.summary("gpu", [_report(check), missing])
+    missing = _report(steps, "b", status="not run", said="3 s were left", section=steps.Section())
+    text = writing.summary("gpu", [_report(steps), missing])
     assert text.startswith("# Measured on a GPU\n")
     assert "1 steps done, 1 not run, 0 failed" in text
     assert "| Step a | tokens/s, worst |      -11 % | within 10 % | missed    |" in text
     assert "- Step b: not run, 3 s were left" in text
     assert "|   γ |   tokens/s |\n" in text
     assert "empty" not in text
-    on_cpu = writing.summary("cpu", [_report(check)])
+    on_cpu = writing.summary("cpu", [_report(steps)])
     assert on_cpu.startswith("# Dry run on a CPU: no figure here is a GPU's")
     assert "missed (CPU)" in on_cpu
 
 
-def test_calls_add_to_one_folder_and_modes_do_not_mix(check: Any, tmp_path: Path) -> None:
+def test_calls_add_to_one_folder_and_modes_do_not_mix(check: Any, steps: Any, tmp_path: Path) -> None:
     writing = check("gpu_check.writing")
-    reports = [_report(check, "a", 1), _report(check, "b", 2)]
+    reports = [_report(steps, "a", 1), _report(steps, "b", 2)]
     out = tmp_path / "out"
     writing.write(out, "gpu", reports)
     assert sorted(path.name for path in out.iterdir()) == ["part1.json", "part2.json", "summary.md"]
@@ -157,22 +157,19 @@ def test_calls_add_to_one_folder_and_modes_do_not_mix(check: Any, tmp_path: Path
     assert [found[name].to_json() for name in "ab"] == [each.to_json() for each in reports]
     assert writing.read(out, "cpu") == {}
     assert writing.status_of(found) == 0
-    assert writing.status_of({"c": _report(check, "c", status="failed")}) == 1
+    assert writing.status_of({"c": _report(steps, "c", status="failed")}) == 1
 
 
-def test_the_second_call_takes_up_what_the_first_left(check: Any) -> None:
-    main, steps = check("gpu_check.__main__"), check("gpu_check.steps")
-    every = [
-        steps.Step(name=name, title=name, part=part, least_s=0, most_s=0, run=len)
-        for name, part in (("a", 1), ("b", 2), ("c", 1))
-    ]
-    every.append(steps.Step(name="z", title="z", part=1, least_s=0, most_s=0, run=len, closes=True))
-    called = {call: [step.name for step in main._of_call(every, call)] for call in ("part1", "part2", "all")}
+def test_the_second_call_takes_up_what_the_first_left(check: Any, steps: Any) -> None:
+    every = [_step(steps, name, part=part) for name, part in (("a", 1), ("b", 2), ("c", 1))]
+    every.append(_step(steps, "z", closes=True))
+    of_call = check("gpu_check.__main__")._of_call
+    called = {call: [step.name for step in of_call(every, call)] for call in ("part1", "part2", "all")}
     assert called == {"part1": ["a", "c", "z"], "part2": ["b", "a", "c", "z"], "all": ["a", "b", "c", "z"]}
 
 
-def test_what_closes_a_call_runs_in_every_one_and_has_its_time_kept(check: Any) -> None:
-    steps, clock, runs = check("gpu_check.steps"), Clock(), []
+def test_what_closes_a_call_runs_in_every_one_and_has_its_time_kept(steps: Any) -> None:
+    clock, runs = Clock(), []
 
     def run(seconds: float) -> Any:
         runs.append(seconds)
@@ -180,13 +177,12 @@ def test_what_closes_a_call_runs_in_every_one_and_has_its_time_kept(check: Any) 
         return steps.Section()
 
     made = [
-        steps.Step(name="a", title="a", part=1, least_s=1, most_s=1e9, run=run),
-        steps.Step(name="z", title="z", part=1, least_s=30, most_s=40, run=run, closes=True),
+        _step(steps, "a", run, least_s=1),
+        _step(steps, "z", run, least_s=30, most_s=40, closes=True),
     ]
-    first = steps.run(made, deadline=100, before={}, save=len, say=len, clock=clock)
+    first = _run(steps, made, 100, clock=clock)
     assert runs == [70, 30]
-    before = {report.name: report for report in first}
-    steps.run(made, deadline=200, before=before, save=len, say=len, clock=clock)
+    _run(steps, made, 200, before={report.name: report for report in first}, clock=clock)
     assert runs == [70, 30, 40]
 
 

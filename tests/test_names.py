@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
-from ggufspec.cli import COMMANDS, cli
 from ggufspec.options import BenchOptions
 from ggufspec.report.columns import Row
 from ggufspec.report.rows import benches, plans, runs
 from ggufspec.results import SCHEMA_VERSION
+from tests.support import command_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
@@ -24,30 +22,13 @@ SHORTHANDS = {"cpu_moe", "draft_cpu_moe", "per"}
 """Options with a second form: llama.cpp's --cpu-moe for --n-cpu-moe all, and --runs for --per run."""
 
 
-def _commands() -> Iterator[tuple[str, click.Command]]:
-    context = click.Context(cli)
-    todo = [(name, cli.get_command(context, name)) for name in COMMANDS]
-    while todo:
-        path, command = todo.pop()
-        yield path, command
-        if isinstance(command, click.Group):
-            todo += [(f"{path} {name}", inner) for name, inner in command.commands.items()]
-
-
-def _options() -> Iterator[tuple[str, click.Option]]:
-    for path, command in _commands():
-        for param in command.params:
-            if isinstance(param, click.Option) and not param.hidden:
-                yield path, param
-
-
 def test_an_option_has_one_name_and_a_name_one_option() -> None:
     names: dict[str, set[tuple[str, ...]]] = {}
-    for _, option in _options():
+    for _, option in command_lines.options():
         names.setdefault(option.name or "", set()).add((*option.opts, *option.secondary_opts))
     assert {name for name, forms in names.items() if len(forms) > 1} <= SHORTHANDS
     meanings: dict[str, set[str | None]] = {}
-    for _, option in _options():
+    for _, option in command_lines.options():
         for name in (*option.opts, *option.secondary_opts):
             meanings.setdefault(name, set()).add(option.name)
     assert not {name: sorted(map(str, found)) for name, found in meanings.items() if len(found) > 1}
@@ -56,7 +37,7 @@ def test_an_option_has_one_name_and_a_name_one_option() -> None:
 def test_options_that_commands_share_are_declared_once() -> None:
     helps: dict[str, set[str]] = {}
     shared = {"pair", "target", "draft_model", "offline", "token", "ngl", "ngld", "tensor_split", "machine"}
-    for path, option in _options():
+    for path, option in command_lines.options():
         if option.name in shared and (path, option.name) != ("convert", "target"):  # which is not a GGUF
             text = str(option.help).replace(
                 "; auto is the head beside the target", ""
@@ -68,12 +49,12 @@ def test_options_that_commands_share_are_declared_once() -> None:
 
 @pytest.mark.parametrize("command", ["bench", "sweep", "tune", "plan", "whatif", "check", "chat", "bisect"])
 def test_models_are_named_alike(command: str) -> None:
-    found = {option.name for path, option in _options() if path == command}
+    found = {option.name for path, option in command_lines.options() if path == command}
     assert {"pair", "target", "draft_model", "offline", "token"} <= found
 
 
 def test_o_is_the_format_and_out_the_file() -> None:
-    for path, option in _options():
+    for path, option in command_lines.options():
         assert ("-o" in option.opts) == (option.name == "output"), path
         assert ("--out" in option.opts) == (option.name == "out"), path
 
@@ -96,7 +77,7 @@ def _stored_fields() -> set[str]:
 
 
 def test_the_glossary_names_what_there_is() -> None:
-    present = {name for _, option in _options() for name in option.opts}
+    present = {name for _, option in command_lines.options() for name in option.opts}
     python = {*BenchOptions.options}
     stored = _stored_fields()
     listed = _glossary("Names")
@@ -116,7 +97,7 @@ def test_no_two_things_of_the_glossary_share_a_name() -> None:
 
 
 def test_a_setting_has_its_option_s_name_in_python_and_in_tables() -> None:
-    options = {option.name for path, option in _options() if path in {"bench", "sweep"}}
+    options = {option.name for path, option in command_lines.options() if path in {"bench", "sweep"}}
     assert {*BenchOptions.options} <= options
     own = {"role", "settings", "llama_build"}  # of an arm, of all other settings together, of several builds
     own.add(

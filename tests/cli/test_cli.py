@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import pty
 import shlex
 import signal
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -24,9 +20,7 @@ from ggufspec import machine, results
 from ggufspec.cli import COMMANDS, cli
 from ggufspec.cli.steps import benches
 from ggufspec.domain import Conditions
-from ggufspec.errors import GgufspecError
-from ggufspec.measure import measuring, prepare_session
-from ggufspec.options import BenchOptions
+from ggufspec.measure import measuring
 from ggufspec.report import frames
 from ggufspec.report.rows.benches import SummaryRow
 from tests.support import fake_server, fakes, shell
@@ -73,20 +67,12 @@ def test_json_has_exactly_the_documented_keys(llama: Path) -> None:
     assert rows[2]["text_identical"] is True
 
 
-def test_formats_agree(llama: Path, tmp_path: Path) -> None:
+def test_a_table_is_written_as_it_is_printed(llama: Path, tmp_path: Path) -> None:
     assert shell.here(*QUICK).returncode == 0
-    rows = json.loads(shell.here("show", "-o", "json").stdout)
-    assert [json.loads(line) for line in shell.here("show", "-o", "jsonl").stdout.splitlines()] == rows
-    table = list(csv.DictReader(io.StringIO(shell.here("show", "-o", "csv").stdout)))
-    assert [float(row["gen_tps"]) for row in table] == pytest.approx([row["gen_tps"] for row in rows])
-    assert table[0]["accept_rate"] == ""
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.executescript(shell.here("show", "-o", "sql").stdout)
-        stored = database.execute("SELECT role, gen_tps, accept_rate FROM summary").fetchall()
-    assert stored == [(row["role"], pytest.approx(row["gen_tps"]), row["accept_rate"]) for row in rows]
-    out = tmp_path / "table.md"
-    assert shell.here("show", "--out", str(out)).stdout == ""
-    assert out.read_text() == shell.here("show").stdout
+    for form in ("table", "md", "csv", "json", "jsonl", "sql"):
+        out = tmp_path / f"table.{form}"
+        assert shell.here("show", "-o", form, "--out", str(out)).stdout == ""
+        assert out.read_text() == shell.here("show", "-o", form).stdout
 
 
 def test_show_lists_runs_and_rows(llama: Path) -> None:
@@ -197,35 +183,13 @@ def test_a_long_prompt_file_is_measured(llama: Path, tmp_path: Path, engine: str
     assert {run.sample.status.value for run in results.load("last").runs} == {"ok"}
 
 
-@pytest.mark.parametrize(
-    ("request_", "name"),
-    [
-        (BenchOptions(pair="demo", prompt=("fine", "a \0 b")), "prompt p2"),
-        (BenchOptions(pair="demo", prompt=("fine",), chat=True, system="be \0 brief"), "the system prompt"),
-    ],
-)
-def test_a_prompt_with_a_nul_is_refused_by_its_name(llama: Path, request_: BenchOptions, name: str) -> None:
-    with pytest.raises(GgufspecError, match=f"{name} contains a NUL character") as refused:
-        prepare_session(request_)
-    assert refused.value.hint
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "name"),
-    [
-        ("a.txt", "one \0 two", "the text"),
-        ("a.jsonl", '{"id": "x", "turns": ["fine", "a \\u0000"]}', "turn 2"),
-        ("a.toml", '[[prompt]]\nid = "x"\ntext = "a \\u0000"\n', "the text"),
-    ],
-)
-def test_nul_in_a_file_is_refused(llama: Path, tmp_path: Path, file: str, content: str, name: str) -> None:
-    (tmp_path / file).write_text(content)
-    done = shell.here("bench", "--pair", "demo", "-f", str(tmp_path / file))
-    assert done.returncode == 1
-    assert f"{file}" in done.stderr
-    assert f"{name} contains a NUL character" in done.stderr
-    assert "hint: " in done.stderr
-    assert not results.ids()
+def _hanging(tmp_path: Path, go_on: Path | None = None) -> tuple[Path, Path]:
+    """Return a llama.cpp whose drafting program hangs, until a file is there, and where it writes its ids."""
+    pids, drafting = tmp_path / "pids", "exec sleep 600\n"
+    if go_on is not None:
+        drafting = f"while ! [ -e {go_on} ]; do sleep 0.01; done\n{fakes.AT_ONCE['drafting']}"
+    bodies = fakes.AT_ONCE | {"drafting": shell.note(pids) + drafting}
+    return fakes.install(tmp_path / "slow", **bodies), pids
 
 
 @pytest.mark.parametrize(
@@ -233,9 +197,7 @@ def test_nul_in_a_file_is_refused(llama: Path, tmp_path: Path, file: str, conten
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -signal.SIGKILL)],
 )
 def test_an_interrupt_loses_no_run(tmp_path: Path, ending: signal.Signals, code: int, scratch: Path) -> None:
-    pids = tmp_path / "pids"
-    hangs = f"{shell.note(pids)}exec sleep 600\n"
-    slow = fakes.install(tmp_path / "slow", **fakes.AT_ONCE | {"drafting": hangs})
+    slow, pids = _hanging(tmp_path)
     bench = shell.start(*QUICK, "--warmup", "0", llama=slow)
     shell.wait_until(lambda: shell.alive(pids))
     bench.send_signal(ending)
@@ -287,9 +249,7 @@ def test_an_interrupt_ends_servers(llama: Path, scratch: Path, ending: signal.Si
 
 
 def test_a_hang_up_is_ignored_where_nohup_says_so(tmp_path: Path) -> None:
-    pids, go_on = tmp_path / "pids", tmp_path / "go-on"
-    waits = f"{shell.note(pids)}while ! [ -e {go_on} ]; do sleep 0.01; done\n"
-    slow = fakes.install(tmp_path / "slow", **fakes.AT_ONCE | {"drafting": waits + fakes.AT_ONCE["drafting"]})
+    slow, pids = _hanging(tmp_path, go_on := tmp_path / "go-on")
     words = ["nohup", sys.executable, "-m", "ggufspec", *QUICK, "--warmup", "0", "--llama", str(slow)]
     bench = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     shell.wait_until(lambda: shell.alive(pids))
@@ -303,9 +263,7 @@ def test_a_hang_up_is_ignored_where_nohup_says_so(tmp_path: Path) -> None:
 
 def test_a_terminal_that_closes_ends_a_bench_with_its_files(tmp_path: Path, scratch: Path) -> None:
     """Nothing can be printed any more, and the exit code says what happened nevertheless."""
-    pids = tmp_path / "pids"
-    hangs = f"{shell.note(pids)}exec sleep 600\n"
-    slow = fakes.install(tmp_path / "slow", **fakes.AT_ONCE | {"drafting": hangs})
+    slow, pids = _hanging(tmp_path)
     words = [sys.executable, "-m", "ggufspec", *QUICK, "--warmup", "0", "--llama", str(slow)]
     ours, theirs = pty.openpty()
     bench = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
@@ -350,9 +308,7 @@ def test_what_cannot_go_on_has_no_command(argv: tuple[str, ...]) -> None:
 
 def test_the_command_that_is_printed_goes_on(tmp_path: Path) -> None:
     """Interrupted, pasted, complete; with a prompt that a shell would take apart."""
-    pids, go_on = tmp_path / "pids", tmp_path / "go-on"
-    waits = f"{shell.note(pids)}while ! [ -e {go_on} ]; do sleep 0.01; done\n"
-    slow = fakes.install(tmp_path / "slow", **fakes.AT_ONCE | {"drafting": waits + fakes.AT_ONCE["drafting"]})
+    slow, pids = _hanging(tmp_path, go_on := tmp_path / "go-on")
     words = (
         *("bench", "--pair", "demo", "-p", "it's $HOME; `x`", "-n", "32", "-r", "2", "-t", "1"),
         *("--name", "n"),

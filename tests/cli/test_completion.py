@@ -58,7 +58,7 @@ def test_commands_and_options() -> None:
     assert "plain,server" in complete("ggufspec check demo --program s")
 
 
-@pytest.mark.parametrize("line", ["plan --pair ll", "check ll", "fetch ll", "pairs ll", "whatif --pair ll"])
+@pytest.mark.parametrize("line", ["plan --pair ll", "check ll", "fetch ll"])
 def test_pairs_of_the_catalogue(line: str) -> None:
     assert "plain,llama-3-70b" in complete(f"ggufspec {line}")
 
@@ -107,21 +107,18 @@ def test_scripts_are_what_the_shell_reads(name: str) -> None:
         assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_bash_completes(benches: tuple[str, ...], tmp_path: Path) -> None:
-    assert _in_shell("bash", tmp_path, "COMP_WORDS=(ggufspec show nig); COMP_CWORD=2") == ["nightly"]
+ASKED = {
+    "bash": "COMP_WORDS=(ggufspec show nig); COMP_CWORD=2",
+    "fish": "complete -C 'ggufspec show nig'",
+    "zsh": "words=(ggufspec show nig); CURRENT=3",
+}
 
 
-def test_fish_completes(benches: tuple[str, ...], tmp_path: Path) -> None:
-    if shutil.which("fish") is None:
-        pytest.skip("fish is not installed (on Debian: apt install fish)")
-    assert _in_shell("fish", tmp_path, "complete -C 'ggufspec show nig'") == ["nightly"]
-
-
-def test_zsh_completes(benches: tuple[str, ...], tmp_path: Path) -> None:
-    if shutil.which("zsh") is None:
-        pytest.skip("zsh is not installed (on Debian: apt install zsh)")
-    ask = "words=(ggufspec show nig); CURRENT=3"
-    assert _in_shell("zsh", tmp_path, ask) == ["nightly"]
+@pytest.mark.parametrize("name", SHELLS)
+def test_shells_complete(benches: tuple[str, ...], tmp_path: Path, name: str) -> None:
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed (on Debian: apt install {name})")
+    assert _in_shell(name, tmp_path, ASKED[name]) == ["nightly"]
 
 
 def _in_shell(name: str, tmp_path: Path, ask: str) -> list[str]:

@@ -16,19 +16,26 @@ from ggufspec.cli.entry.parameters import read_options
 @functools.cache  # making all of them takes 20 ms
 def commands() -> Mapping[str, Command]:
     """Return every command that has options as one value, by its path: ``bench``, ``fleet sweep``, …"""
-    return dict(_commands())
+    return {path: command for path, command in _commands() if isinstance(command, Command)}
 
 
-def _commands() -> Iterator[tuple[str, Command]]:
+def options() -> Iterator[tuple[str, click.Option]]:
+    """Yield every option that a help shows, after the path of its command or group of commands."""
+    for path, command in _commands():
+        for param in command.params:
+            if isinstance(param, click.Option) and not param.hidden:
+                yield path, param
+
+
+def _commands() -> Iterator[tuple[str, click.Command]]:
     context = click.Context(cli)
     todo = [(name, cli.get_command(context, name)) for name in COMMANDS]
     while todo:
         path, command = todo.pop(0)
+        assert command is not None
+        yield path, command
         if isinstance(command, click.Group):
             todo += [(f"{path} {name}", inner) for name, inner in command.commands.items()]
-        else:
-            assert isinstance(command, Command)
-            yield path, command
 
 
 def read(path: str, *words: str) -> Any:
