@@ -54,8 +54,8 @@ def bench(asked: BenchOptions, sink: Sink = SILENT) -> ResultSet:
     session = plan_bench(asked, sink=sink)
     refuse_endless(session.suite)  # before reading large models
     session = identify_here(session, sink)
-    opened = begin(session, command=sink.command("bench", asked), name=asked.name, resume=asked.resume)
-    return run(session, opened, sink)
+    command = sink.command("bench", asked)
+    return measure(session, sink, command=command, name=asked.name, resume=asked.resume)
 
 
 @takes(SweepOptions)
@@ -96,6 +96,23 @@ def prepare(request: BenchOptions) -> Session:
     if request.names_servers:
         return running.prepare_session(request)
     return prepare_session(request)
+
+
+def measure(
+    session: Session,
+    sink: Sink,
+    *,
+    command: tuple[str, ...],
+    name: str | None = None,
+    resume: str | None = None,
+) -> ResultSet:
+    """Measure a session in a new bench, or go on with a stored one; see ``begin``."""
+    return run(session, begin(session, command=command, name=name, resume=resume), sink)
+
+
+def place(name: str) -> tuple[str | None, str | None]:
+    """Return the name of a new bench, or that of the stored one to go on with; the other is None."""
+    return (None, name) if name in results.ids() else (name, None)
 
 
 def run(session: Session, store: ResultSet, sink: Sink = SILENT) -> ResultSet:

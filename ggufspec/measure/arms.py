@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +16,7 @@ from ggufspec.measure import texts, traffic
 from ggufspec.measure.configured import choose_sampling
 from ggufspec.measure.models import ChosenModels, with_pairs_drafting
 from ggufspec.measure.programs import ChosenEngine
-from ggufspec.measure.sweep import Sweep, distinct_layers, sizes
+from ggufspec.measure.sweep import Sweep, sizes
 from ggufspec.measure.texts import BenchTexts
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.options import BenchOptions
@@ -53,7 +53,7 @@ def plan_arms(
         n_predict=request.n_predict,
         context=texts.context(
             request.ctx,
-            read.plain.prompts,
+            read.prompts,
             models.targets[0],
             tuple(card for model, card in cards.items() if model in models.targets or model not in heads),
             engine.install,
@@ -86,8 +86,7 @@ def plan_arms(
         *_describe_refused_p_mins(sweep),
         *without_p_min,
         *_describe_unsampled_drafts(sweep),
-        *_describe_same_layers(placed),
-        *_describe_same_experts(placed),
+        *_describe_same_values(placed),
         *_describe_missing_drafter(sweep),
         *traffic.describe([sent for sent in sweep.traffics if sent is not None], sweep.ways),
         *traffic.describe_replay(read.recording, request.n_predict),
@@ -141,41 +140,28 @@ def _describe_same_places(asked: Sweep, placed: Sweep) -> Iterator[str]:
         yield f"places: this llama.cpp has no GPU; all values of {', '.join(several)} are measured as one"
 
 
-def _describe_same_layers(sweep: Sweep) -> Iterator[str]:
-    """Yield a note for each model of which several numbers of layers would be the same."""
+def _describe_same_values(sweep: Sweep) -> Iterator[str]:
+    """Yield a note for each model of which several numbers of layers, or of experts' layers, are the same."""
     models = (
-        *((model, "--ngl", sweep.target_layers, sweep.target_layers_of(model)) for model in sweep.targets),
-        *((model, "--ngld", sweep.draft_layers, sweep.draft_layers_of(model)) for model in sweep.drafters),
+        *((model, Role.TARGET, sweep.target_layers, sweep.target_experts) for model in sweep.targets),
+        *((model, Role.DRAFTER, sweep.draft_layers, sweep.draft_experts) for model in sweep.drafters),
     )
-    for model, option, asked, kept in models:
-        left_out = [str(layers) for layers in asked if layers not in kept]
-        if left_out:
-            count = sweep.layer_counts[model]
-            same = next(layers for layers in kept if distinct_layers((layers, "all"), count) == (layers,))
-            yield (
-                f"layers: {model.filename} has {count} with its output; {option} {_few(left_out)} would be "
-                f"the same as {option} {same}, which is measured"
-            )
-
-
-def _describe_same_experts(sweep: Sweep) -> Iterator[str]:
-    """Yield a note for each model of which several places of experts would be the same."""
-    models = (
-        *((model, "", sweep.target_experts, sweep.target_experts_of(model)) for model in sweep.targets),
-        *((model, "-draft", sweep.draft_experts, sweep.draft_experts_of(model)) for model in sweep.drafters),
-    )
-    for model, suffix, asked, kept in models:
-        if len(kept) < len(asked):
+    for model, role, layers, experts in models:
+        ngl, moe = ("--ngl", "--n-cpu-moe") if role is Role.TARGET else ("--ngld", "--n-cpu-moe-draft")
+        kept_layers, kept_experts = sweep.places_of(model, role)
+        if len(kept_layers) < len(layers):
+            has = f"{sweep.layer_counts[model]} with its output"
+            yield f"layers: {model.filename} has {has}, so {ngl} is measured at {_few(kept_layers)}"
+        if len(kept_experts) < len(experts):
             count = sweep.expert_layers[model]
             has = f"experts in {count} layers" if count else "no experts"
-            measured = _few([str(layers) for layers in kept])
-            yield f"experts: {model.filename} has {has}; of --n-cpu-moe{suffix}, {measured} is measured"
+            yield f"experts: {model.filename} has {has}, so {moe} is measured at {_few(kept_experts)}"
 
 
 def _describe_lowered_sizes(sweep: Sweep) -> Iterator[str]:
     """Yield a note for each head of which several draft sizes would be the same."""
     for model, head in sweep.heads.items():
-        lowered = [str(size) for size in sweep.draft_sizes if head.most is not None and size > head.most]
+        lowered = [size for size in sweep.draft_sizes if head.most is not None and size > head.most]
         if lowered and any(way.method is head.method for way in sweep.ways):
             yield (
                 f"draft sizes: {model.filename} drafts at most {head.most} tokens; "
@@ -202,13 +188,14 @@ def _describe_refused_p_mins(sweep: Sweep) -> Iterator[str]:
 
 def _describe_unsampled_drafts(sweep: Sweep) -> Iterator[str]:
     """Yield a note where some of the methods have no choice of how drafts are sampled."""
-    others = [str(way) for way in sweep.ways if not way.method.samples_drafts]
+    others = [way for way in sweep.ways if not way.method.samples_drafts]
     if sweep.draft_samplings != (None,) and others:
         yield f"draft sampling: there is no choice for {_few(others)}"
 
 
-def _few(words: Sequence[str]) -> str:
-    """Return words in a row; of many, the first and the last."""
+def _few(values: Iterable[object]) -> str:
+    """Return values in a row; of many, the first and the last."""
+    words = [*map(str, values)]
     return ", ".join(words) if len(words) <= _MOST_NAMED else f"{words[0]}, …, {words[-1]}"
 
 

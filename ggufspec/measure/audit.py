@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Protocol
 
 from ggufspec import engines
@@ -59,9 +60,13 @@ def compare(drafting: str, target: str) -> int | None:
 
     Drafting programs write up to a draft more than they were asked for, so only what both wrote counts.
     """
-    if target.startswith(drafting) or drafting.startswith(target):
-        return None
-    return next(i for i, (a, b) in enumerate(zip(drafting, target, strict=False)) if a != b)
+    at = _in_common(drafting, target)
+    return None if at == min(len(drafting), len(target)) else at
+
+
+def _in_common(ours: Sequence[object], theirs: Sequence[object]) -> int:
+    """Return how many characters, or tokens, two texts have in common at their beginning."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
 
 
 def has_text(sample: Sample) -> bool:
@@ -118,9 +123,10 @@ def locate(
     assert target.text is not None
     at = compare(drafting.text, target.text)
     if drafting.tokens is not None and target.tokens is not None:
-        place = _first_difference(drafting.tokens, target.tokens)
+        place = _in_common(drafting.tokens, target.tokens)
         shorter = min(drafting, target, key=lambda sample: len(sample.tokens or ()))
-        if place is None or (place == len(shorter.tokens or ()) and was_cut(shorter, n_predict)):
+        is_same = drafting.tokens == target.tokens
+        if is_same or (place == len(shorter.tokens or ()) and was_cut(shorter, n_predict)):
             return None
         return Difference(
             at_char=at if at is not None else min(len(drafting.text), len(target.text)),
@@ -148,11 +154,10 @@ def _token_at(drafting: str, target: str, install: Install, model: str) -> int |
     ours, theirs = (tools.tokenize(install, model, text) for text in (drafting, target))
     if ours is None or theirs is None:
         return None
-    parted = _first_difference(ours, theirs)
-    if parted is None:
+    if ours == theirs:
         return None
     has_bos = ours[:1] == theirs[:1] and tools.tokenize(install, model, "") == ours[:1]
-    return parted - has_bos
+    return _in_common(ours, theirs) - has_bos
 
 
 class Judge(Protocol):
@@ -430,23 +435,13 @@ def _judged(difference: Difference, answer: _AnsweredTokens | None) -> Differenc
     margin = None if answer.drafting is None else answer.target.logprob - answer.drafting.logprob
     if margin is not None and not math.isfinite(margin):  # a token that the target finds impossible
         margin = None
+    is_tie = margin is not None and abs(margin) <= TIE_MARGIN
+    own, drafted = answer.target.token, answer.drafting and answer.drafting.token
     return replace(
         difference,
-        target_token=difference.target_token if difference.target_token is not None else answer.target.token,
-        drafting_token=difference.drafting_token
-        if difference.drafting_token is not None
-        else answer.drafting and answer.drafting.token,
+        target_token=own if difference.target_token is None else difference.target_token,
+        drafting_token=drafted if difference.drafting_token is None else difference.drafting_token,
         margin=margin,
         unjudged=None,
-        verdict=TextVerdict.NEAR_TIE
-        if margin is not None and abs(margin) <= TIE_MARGIN
-        else TextVerdict.DIVERGENCE,
+        verdict=TextVerdict.NEAR_TIE if is_tie else TextVerdict.DIVERGENCE,
     )
-
-
-def _first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
-    """Return the first place that differs; for one that begins the other, its end; None for the same."""
-    parted = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
-    if parted is None and len(ours) != len(theirs):
-        return min(len(ours), len(theirs))
-    return parted

@@ -1,4 +1,4 @@
-"""What a stored configuration or a recording decides of the options of a bench."""
+"""What a stored configuration decides of the options of a bench."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ggufspec.errors import ModelFileError
 from ggufspec.llama.install import Install
 from ggufspec.modelfiles import catalog, choosing, gguf
 from ggufspec.options import BenchOptions, RunOptions
-from ggufspec.prompts import EMBEDDED, Recording, read_recording
+from ggufspec.prompts import EMBEDDED
 from ggufspec.results import Configuration, read_configuration
 
 
@@ -124,8 +124,6 @@ def compare_machines(configuration: Configuration, install: Install) -> Iterator
 
 
 _SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
-_WITHOUT_REPLAY = {"suite", "prompt", "prompt_file", "per_category", "chat", "system", "rate", "depth"}
-"""Options that recorded requests decide."""
 
 
 def with_tuned(request: BenchOptions, *, compares: bool = True) -> tuple[BenchOptions, Configuration | None]:
@@ -158,18 +156,6 @@ def with_tuned(request: BenchOptions, *, compares: bool = True) -> tuple[BenchOp
         programs = Path(configuration.build.path)
         fields["llama"] = programs if programs.exists() else None
     return request.replace(tuned=None, **fields), configuration
-
-
-def read_replay(request: BenchOptions) -> Recording | None:
-    """Return the recorded requests that are to be sent again; None where none are.
-
-    Raises:
-        GgufspecError: the file cannot be used, or what the recording decides is given.
-    """
-    if request.replay is None:
-        return None
-    request.refuse(_WITHOUT_REPLAY, "recorded requests decide")
-    return read_recording(request.replay)
 
 
 def choose_sampling(request: RunOptions) -> Sampling:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ggufspec import units
 from ggufspec.steps import Sink
+
+if TYPE_CHECKING:
+    from ggufspec.engines import Engine
 
 RUN_SHARE = 0.25
 """Of a tuning's time limit, what one run, trace or load may take."""
@@ -85,6 +90,16 @@ class Deadline:
         left_s = self.limit_s * (1 + OVERRUN) - self.elapsed_s
         least_s = min(self.longest_run_s, max(_SHORTEST_S, left_s))
         return least_s if own_s is None else min(own_s, least_s)
+
+    @contextmanager
+    def limiting(self, engine: Engine) -> Iterator[None]:
+        """Let an engine end a run that takes too long, in the block; its own time limit stays."""
+        own_s = engine.timeout_s
+        engine.timeout_s = self.timeout_s(own_s)
+        try:
+            yield
+        finally:
+            engine.timeout_s = own_s
 
     def without(self, seconds: float) -> Deadline:
         """Return the limit without seconds that do not count, such as those of a download."""

@@ -31,24 +31,20 @@ def check_until(request: BenchOptions) -> None:
         if request.max_repeats is not None:
             raise GgufspecError("--max-repeats is for --until decided", "give both, or use --repeats")
         return
-    if request.until != _DECIDED:
-        raise GgufspecError(f"--until is {_DECIDED!r}, not {request.until!r}")
-    if request.precision is not None:
-        raise GgufspecError("--until and --precision both say when to stop", "use one of them")
-    if len(request.llamas) > 1:
-        raise GgufspecError(
-            "--until decided measures one llama.cpp", "to compare several, use --repeats or --precision"
-        )
-    if request.users:
-        raise GgufspecError(
-            "--until decided measures one request after another", "with several users, use --repeats"
-        )
-    most = _most_repeats(request)
-    if request.repeats is not None and most < request.repeats:
-        raise GgufspecError(
-            f"--max-repeats is {most}, less than the {request.repeats} of --repeats",
+    least, most, only = request.repeats or 1, _most_repeats(request), "--until decided measures one"
+    for is_wrong, what, hint in (
+        (request.until != _DECIDED, f"--until is {_DECIDED!r}, not {request.until!r}", "leave it out"),
+        (request.precision is not None, "--until and --precision both say when to stop", "use one of them"),
+        (len(request.llamas) > 1, f"{only} llama.cpp", "to compare several, use --repeats or --precision"),
+        (request.users, f"{only} request after another", "with several users, use --repeats"),
+        (
+            most < least,
+            f"--max-repeats is {most}, less than the {least} of --repeats",
             "raise --max-repeats, or lower --repeats",
-        )
+        ),
+    ):
+        if is_wrong:
+            raise GgufspecError(what, hint)
 
 
 def _most_repeats(request: BenchOptions) -> int:
@@ -98,8 +94,8 @@ def plan_runs(
     """
     suite = RunPlan(
         blocks=sweep.blocks(),
-        prompts=read.plain.prompts,
-        warmup_prompts=read.plain.warmups,
+        prompts=read.prompts,
+        warmup_prompts=read.warmups,
         repeats=(request.repeats or REPEATS) if rule is None else rule.looks[0],
         warmups=request.warmup,
         seed=request.seed,

@@ -11,7 +11,6 @@ from ggufspec.analysis import arms, rates, review
 from ggufspec.domain import NO_PROMPT, Prompt, Role, RunSpec
 from ggufspec.measure import audit, scoring
 from ggufspec.measure.deadline import Deadline
-from ggufspec.measure.identity import FileWatch
 from ggufspec.measure.recorder import Recorder
 from ggufspec.measure.runplan import Cell, RunPlan
 from ggufspec.measure.session import Session
@@ -45,18 +44,11 @@ def record(session: Session, store: ResultSet, *, announces: bool = False) -> It
         ResultsError: another program removed or changed the stored results, or a model file changed.
     """
     engine, deadline = session.engine, session.deadline or Deadline.start(session.suite.max_time_s)
-    recorder = Recorder(
-        engine=engine,
-        install=session.llama,
-        results=store,
-        builds=session.builds,
-        file_watch=FileWatch(files=session.files or ()),
-        deadline=deadline,
-    )
+    recorder = Recorder(session=session, results=store, deadline=deadline)
     runner = _CellRunner(recorder=recorder, announces=announces)
     yield store
     try:
-        yield from _measure(session.suite, runner, session.render)
+        yield from _measure(session, runner)
         engine.close()  # judging loads a target itself
         judges: dict[str | None, audit.Judge]
         judges = {build: audit.InstallJudge(install) for build, install in session.builds.items()}
@@ -80,10 +72,9 @@ def record(session: Session, store: ResultSet, *, announces: bool = False) -> It
         results.close(recorder.results)
 
 
-def _measure(suite: RunPlan, runner: _CellRunner, render: Render | None) -> Iterator[ResultSet]:
-    engine = runner.recorder.engine
-    prompts = yield from _turns(suite, runner, render)
-    suite = replace(suite, prompts=prompts)
+def _measure(session: Session, runner: _CellRunner) -> Iterator[ResultSet]:
+    engine, suite = session.engine, session.suite
+    suite = replace(suite, prompts=(yield from _turns(suite, runner, session.render)))
     suite = replace(suite, blocks=(yield from _served_turns(suite, runner)))
     for block in suite.blocks:
         for repeats in suite.repeats_by_load():
@@ -102,7 +93,7 @@ def _remeasure(suite: RunPlan, runner: _CellRunner, block: Block, n_repeats: int
     This is done once: what collapses again is kept. Every arm is measured, as a rule that replaced only the
     runs that collapsed would favour their arms.
     """
-    engine = runner.recorder.engine
+    engine = runner.recorder.session.engine
     affected = runner.find_collapses(block, suite.prompts, n_repeats)
     for repeats in takewhile(lambda repeats: repeats.start < n_repeats, suite.repeats_by_load()):
         if not any(repeat in repeats for _, repeat in affected):
@@ -141,7 +132,7 @@ class _CellRunner:
         Two blocks may share a cell, because a drafter alone needs no target. A load that has something left
         to measure has its warm-ups, also those that were stored before the bench was cut off.
         """
-        engine = self.recorder.engine
+        engine = self.recorder.session.engine
         cells = list(cells)
         loads = {
             engine.load_key(cell.spec) for cell in cells if not cell.warmup and not self._is_finished(cell)

@@ -152,7 +152,12 @@ def find_engine(
         raise GgufspecError(
             "prompts have images, and nothing reads them", "name the target's projector: --mmproj FILE"
         )
-    name, reasons = _choose_name(request, llamas, models, needs)
+    reasons: tuple[str, ...] = ()
+    if (name := request.engine) is None:
+        name, reasons = _choose_first(llamas, models.ways, needs, drafting=bool(models.drafters))
+    else:
+        check_engine(name, llamas, models.ways, needs, drafting=bool(models.drafters))
+    traffic.check_engine(request.users, name)
     check_rpc(request.rpcs, llamas)
     reports, unusable = measure_workers(request.rpcs, llamas[0])
     for install in llamas:
@@ -172,20 +177,6 @@ def find_engine(
             *dict.fromkeys(f"worker: {problem.reason}; its runs will fail" for problem in unusable),
         ),
     )
-
-
-def _choose_name(
-    request: BenchOptions, llamas: Sequence[Install], models: ChosenModels, needs: frozenset[str]
-) -> tuple[str, tuple[str, ...]]:
-    """Return the engine that is named, or the first one that can measure and why it is not the first."""
-    drafting = bool(models.drafters)
-    if request.engine is None:
-        name, reasons = _choose_first(llamas, models.ways, needs, drafting=drafting)
-        traffic.check_engine(request.users, name)
-        return name, reasons
-    traffic.check_engine(request.users, request.engine)
-    check_engine(request.engine, llamas, models.ways, needs, drafting=drafting)
-    return request.engine, ()
 
 
 def _choose_first(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,12 +13,13 @@ from pathlib import Path
 from ggufspec import machine, results
 from ggufspec.analysis import warnings
 from ggufspec.domain import Role, RunResult, RunSpec, Status
-from ggufspec.engines import Engine, Measurement, plausibility
+from ggufspec.engines import Measurement, plausibility
 from ggufspec.llama.install import Install
 from ggufspec.measure import audit
-from ggufspec.measure.deadline import NO_DEADLINE, Deadline
+from ggufspec.measure.deadline import Deadline
 from ggufspec.measure.identity import FileWatch
 from ggufspec.measure.runplan import Cell
+from ggufspec.measure.session import Session
 from ggufspec.results import ResultSet
 
 _ATTEMPTS = 6  # recent builds lose the end of about one log in ten of very short runs, more on a busy machine
@@ -30,17 +32,13 @@ _PATIENCE = 6  # disturbed reruns in a row, after which this machine counts as b
 class Recorder:
     """Measures cells and stores every run as it ends; ``results`` grows with each.
 
-    A run is not stored if a file that ``file_watch`` looks at was changed before its end, nor if the time
-    limit ended it.
+    A run is not stored if a file of the session was changed before its end, nor if the time limit ended it.
     """
 
-    engine: Engine
-    install: Install | None  # None where the engine runs no llama.cpp of ours
+    session: Session
     results: ResultSet
-    builds: Mapping[str, Install] = field(default_factory=dict)  # by ``RunSpec.build``, if there are several
-    file_watch: FileWatch = field(default_factory=FileWatch)
-    deadline: Deadline = NO_DEADLINE
-    _timeout_s: float | None = field(init=False)  # of each run, whatever time is left
+    deadline: Deadline
+    _file_watch: FileWatch = field(init=False)
     _own: dict[str, RunResult] = field(default_factory=dict)  # the target's own texts, by their spec's key
     _waiting: dict[str, list[RunResult]] = field(default_factory=dict)  # drafting runs that came before
     _disturbed_in_a_row: int = 0
@@ -49,8 +47,8 @@ class Recorder:
 
     def __post_init__(self) -> None:
         """Continue a bench that is resumed; a kill may have come before some texts were compared."""
-        self._timeout_s = self.engine.timeout_s
-        self.file_watch.check()
+        self._file_watch = FileWatch(files=self.session.files or ())
+        self._file_watch.check()
         numbers = (number for number in self.results.runs.column("load") if number is not None)
         self._next_load = 1 + max(numbers, default=-1)
         for run in self.results.runs:
@@ -98,7 +96,7 @@ class Recorder:
             measurement, attempts = self._attempt(cell, log)
             measurement = _judged(cell.spec, measurement)
             conditions = watch.conditions()
-        self.file_watch.check()
+        self._file_watch.check()
         if measurement.sample.status is Status.TIMED_OUT:
             if self.deadline.is_over():
                 for ending in (".out", ".err"):
@@ -112,7 +110,7 @@ class Recorder:
             anchor=cell.anchor,
             rerun=rerun,
             remeasured=cell.remeasured,
-            engine=self.engine.name,
+            engine=self.session.engine.name,
             sample=measurement.sample,
             argv=measurement.argv,
             log=log.name,
@@ -139,9 +137,8 @@ class Recorder:
     def _name_limit(self, error: str | None) -> str | None:
         """Return why a run was killed, with the option that allows it more time."""
         longest_s = self.deadline.longest_run_s
-        if self.deadline.limit_s is None:
-            return error
-        if self._timeout_s is not None and self._timeout_s <= longest_s:
+        own_s = self.session.engine.timeout_s
+        if (math.inf if own_s is None else own_s) <= longest_s:
             return error
         return f"{error}: no run may take more than a quarter of {self.deadline.describe()}"
 
@@ -154,11 +151,8 @@ class Recorder:
     def _attempt(self, cell: Cell, log: Path) -> tuple[Measurement, int]:
         """Measure until the summary has arrived; every lost log is kept beside the good one."""
         for attempt in range(1, _ATTEMPTS + 1):
-            self.engine.timeout_s = self.deadline.timeout_s(self._timeout_s)
-            try:
-                measurement = self.engine.measure(cell.spec.at_repeat(cell.repeat), log)
-            finally:
-                self.engine.timeout_s = self._timeout_s
+            with self.deadline.limiting(self.session.engine):
+                measurement = self.session.engine.measure(cell.spec.at_repeat(cell.repeat), log)
             if measurement.sample.status is not Status.OK:
                 _check_room(log)
             is_last = attempt == _ATTEMPTS or self.deadline.is_over()
@@ -206,7 +200,7 @@ class Recorder:
         return replace(run, text_identical=difference is None, difference=difference)
 
     def _install_of(self, spec: RunSpec) -> Install | None:
-        return self.install if spec.build is None else self.builds[spec.build]
+        return self.session.llama if spec.build is None else self.session.builds[spec.build]
 
 
 def _judged(spec: RunSpec, measurement: Measurement) -> Measurement:

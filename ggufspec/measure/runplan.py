@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from statistics import fmean, median
@@ -97,46 +97,36 @@ class RunPlan:
         for arm in self._ordered(block.arms, repeats):
             loads.setdefault(load_key(arm), []).append(arm)
         if capacity is not None and len(loads) > capacity:
-            yield from self._by_load(block, repeats, loads)
+            one_by_one = (self._in_one_load(key, arms, repeats) for key, arms in loads.items())
+            yield from self._with_anchors(block, repeats.start, one_by_one, warmups=min(1, self.warmups))
         else:
             for key, arms in loads.items():
                 if key is not None:
                     yield from self._warm(arms, repeats)
             for repeat in repeats:
-                yield from self._by_prompt(block, repeat)
+                yield from self._with_anchors(block, repeat, self._in_order(block.arms, repeat))
 
-    def _by_prompt(self, block: Block, repeat: int) -> Iterator[Cell]:
-        """Yield a repeat with the arms of each prompt together, in random order."""
-        n_anchors, since_anchor = 0, _ANCHOR_EVERY
-        for arm, turns in self._in_order(block.arms, repeat):
-            if since_anchor >= _ANCHOR_EVERY and self.has_anchors:
-                yield self._anchor(block, repeat, n_anchors)
-                n_anchors, since_anchor = n_anchors + 1, 0
-            for prompt in turns:
-                yield Cell(spec=replace(arm, prompt=prompt), repeat=repeat)
-                since_anchor += 1
-
-    def _by_load(
-        self, block: Block, repeats: range, loads: Mapping[Hashable, Sequence[RunSpec]]
+    def _with_anchors(
+        self, block: Block, repeat: int, groups: Iterable[Sequence[Cell]], *, warmups: int = 0
     ) -> Iterator[Cell]:
-        """Yield repeats load by load, with anchors between the loads."""
+        """Yield groups of runs, with anchors between them, which have warm-ups of their own."""
         n_anchors, since_anchor = 0, _ANCHOR_EVERY
-        for key, arms in loads.items():
+        for cells in groups:
             if since_anchor >= _ANCHOR_EVERY and self.has_anchors:
-                anchor = self._anchor(block, repeats.start, n_anchors)
-                yield from (replace(anchor, warmup=True) for _ in range(min(1, self.warmups)))
+                anchor = self._anchor(block, repeat, n_anchors)
+                yield from [replace(anchor, warmup=True)] * warmups
                 yield anchor
                 n_anchors, since_anchor = n_anchors + 1, 0
-            if key is not None:
-                yield from self._warm(arms, repeats)
-            for repeat in repeats:
-                for arm, turns in self._in_order(arms, repeat):
-                    for prompt in turns:
-                        yield Cell(spec=replace(arm, prompt=prompt), repeat=repeat)
-                        since_anchor += 1
+            yield from cells
+            since_anchor += sum(not cell.warmup for cell in cells)
 
-    def _in_order(self, arms: Sequence[RunSpec], repeat: int) -> Iterator[tuple[RunSpec, Sequence[Prompt]]]:
-        """Yield each arm with each prompt, or with the turns of each warm conversation, in random order."""
+    def _in_one_load(self, key: Hashable | None, arms: Sequence[RunSpec], repeats: range) -> list[Cell]:
+        """Return all runs of arms that share a load, and its warm-ups."""
+        warm = () if key is None else self._warm(arms, repeats)
+        return [*warm, *(cell for repeat in repeats for run in self._in_order(arms, repeat) for cell in run)]
+
+    def _in_order(self, arms: Sequence[RunSpec], repeat: int) -> Iterator[list[Cell]]:
+        """Yield the run of each arm on each prompt, or those of a warm conversation, in random order."""
         conversations: list[list[Prompt]] = []
         for prompt in self.prompts:
             if prompt.history:  # the turn before precedes it
@@ -145,7 +135,8 @@ class RunPlan:
                 conversations.append([prompt])
         order = random.Random(f"{self.seed}/{repeat}")  # noqa: S311  # an order, not a secret
         for turns in order.sample(conversations, len(conversations)):
-            yield from ((arm, turns) for arm in order.sample(arms, len(arms)))
+            for arm in order.sample(arms, len(arms)):
+                yield [Cell(spec=replace(arm, prompt=prompt), repeat=repeat) for prompt in turns]
 
     def _warm(self, arms: Sequence[RunSpec], repeats: range = range(1)) -> Iterator[Cell]:
         """Yield the discarded first runs of arms on the warm-up prompts, or else on the first prompt."""

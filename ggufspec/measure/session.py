@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ggufspec import engines, machine
 from ggufspec.analysis import MeasurementWarning
-from ggufspec.domain import Build, FileIdentity, ModelRun, RunningServers
+from ggufspec.domain import Build, FileIdentity, ModelFile, ModelRun, RunningServers
 from ggufspec.llama.install import Install, installs
 from ggufspec.llama.rpc import WorkerReport
 from ggufspec.measure import configured, identity
@@ -40,6 +40,7 @@ class Session:
     are its llama.cpps by ``RunSpec.build`` where there are several, of which ``llama`` is the first. It is
     None where servers are measured that run already. ``workers`` are those that lend their devices and
     answered. ``origin`` says which files of the Hub its prompts are from; None for those of this machine.
+    ``cards`` are the headers of its models; none where servers are measured that run already.
     ``load_watch`` has watched other programs since the session was prepared. ``deadline`` ends it; None for
     the suite's ``max_time_s`` from the first run on.
     """
@@ -55,6 +56,7 @@ class Session:
     builds: Mapping[str, installs.Install] = field(default_factory=dict)
     workers: tuple[WorkerReport, ...] = ()
     origin: str | None = None
+    cards: Mapping[ModelFile, gguf.ModelCard] = field(default_factory=dict, repr=False)
     load_watch: machine.LoadWatch = field(default_factory=machine.LoadWatch.start)
     deadline: Deadline | None = None
 
@@ -114,13 +116,13 @@ def prepare_session(request: BenchOptions, *, simulates_gpu: bool = False) -> Se
         suite=suite,
         engine=make_engine(request, engine, sweep, loads_at_once),
         llama=engine.install,
-        render=texts.plain.render,
+        render=texts.render,
         notes=(
             *engine.reasons,  # first, because they say what cannot be measured
             *describe_tuned(configuration, engine.install),
             f"pair: {models.name} ({models.reason})",
             *engine.notes,
-            *texts.plain.notes,
+            *texts.notes,
             *about_arms,
             *about_memory,
             *about_runs,
@@ -129,7 +131,8 @@ def prepare_session(request: BenchOptions, *, simulates_gpu: bool = False) -> Se
         doubts=_find_doubts(models, engine, sweep, suite, is_tight=bool(about_memory)),
         builds=engine.builds,
         workers=tuple(engine.workers.values()),
-        origin=texts.plain.origin,
+        origin=texts.origin,
+        cards=models.cards,
         load_watch=load_watch,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from math import prod
@@ -53,6 +53,10 @@ class Block:
     def replace(self, **changes: Any) -> Block:
         """Return the block with the same changes of each arm."""
         return Block(arms=tuple(replace(arm, **changes) for arm in self.arms))
+
+    def where(self, keep: Callable[[RunSpec], bool]) -> Block:
+        """Return the block with some of its arms."""
+        return Block(arms=tuple(filter(keep, self.arms)))
 
 
 def axis(default: tuple[Any, ...], option: str, of: str) -> Any:
@@ -132,18 +136,19 @@ class Sweep:
         """Return one block for every baseline, in the order of the axes."""
         return Blocks(self)
 
-    def target_layers_of(self, target: ModelFile) -> tuple[Layers, ...]:
-        """Return the numbers of a target's layers to try."""
-        return distinct_layers(self.target_layers, self.layer_counts.get(target))
-
-    def draft_layers_of(self, drafter: ModelFile) -> tuple[Layers, ...]:
-        """Return the numbers of a drafter's layers to try."""
-        return distinct_layers(self.draft_layers, self.layer_counts.get(drafter))
-
-    def target_experts_of(self, target: ModelFile) -> tuple[Experts | None, ...]:
-        """Return the numbers of a target's layers to try whose experts stay on the processor."""
-        asked, count = self.target_experts, self.expert_layers.get(target)
-        return distinct_layers(asked or (self.offload.target.cpu_moe,), count)
+    def places_of(
+        self, model: ModelFile, role: Role
+    ) -> tuple[tuple[Layers, ...], tuple[Experts | None, ...]]:
+        """Return the numbers of a model's layers to try, and of those whose experts stay on the processor."""
+        layers, experts, run = (
+            (self.target_layers, self.target_experts, self.offload.target)
+            if role is Role.TARGET
+            else (self.draft_layers, self.draft_experts, self.offload.drafter)
+        )
+        return (
+            distinct_layers(layers, self.layer_counts.get(model)),
+            distinct_layers(experts or (run.cpu_moe,), self.expert_layers.get(model)),
+        )
 
     @property
     def splits(self) -> tuple[tuple[SplitMode | None, tuple[float, ...]], ...]:
@@ -166,11 +171,6 @@ class Sweep:
             tensor_splits=self.tensor_splits[:1],
         )
 
-    def draft_experts_of(self, drafter: ModelFile) -> tuple[Experts | None, ...]:
-        """Return the same of a drafter."""
-        asked, count = self.draft_experts, self.expert_layers.get(drafter)
-        return distinct_layers(asked or (self.offload.drafter.cpu_moe,), count)
-
     @property
     def ways(self) -> tuple[Chain, ...]:
         """Everything that may draft: each method alone, then the chains."""
@@ -191,8 +191,7 @@ class Sweep:
         methods = {way.method for way in self.ways}
         for drafter in self.drafters:
             if methods.intersection(usable_methods(self.heads.get(drafter))):
-                places = product(self.draft_layers_of(drafter), self.draft_experts_of(drafter))
-                for layers, kept in places:
+                for layers, kept in product(*self.places_of(drafter, Role.DRAFTER)):
                     yield drafter, replace(self.offload.drafter, layers=layers, cpu_moe=kept)
 
     def runs_alone(self, drafter: ModelFile) -> bool:
@@ -344,11 +343,7 @@ class Blocks(Sequence[Block]):
             sweep.traffics,
         )
         self._axes = [
-            (
-                (target,),
-                *(sweep.target_layers_of(target), sweep.target_experts_of(target)),
-                *(*settings, sweep.rpcs, sweep.askings),
-            )
+            ((target,), *sweep.places_of(target, Role.TARGET), *settings, sweep.rpcs, sweep.askings)
             for target in sweep.targets
         ]
 
@@ -394,7 +389,7 @@ class Blocks(Sequence[Block]):
                 for base, way, (drafter, _) in product(bases, sweep.ways, sources)
                 if drafter in sweep.drafters_of(target, way.method)
             )
-            places = len(sweep.target_layers_of(target)) * len(sweep.target_experts_of(target))
+            places = prod(map(len, sweep.places_of(target, Role.TARGET)))
             per_target = places * beside_target * len(sweep.traffics) * len(sweep.rpcs)
             drafting += per_base * per_target
         counts = {
@@ -466,15 +461,17 @@ def shares(asked: tuple[float, ...] | None, n_max: int) -> tuple[float, ...] | N
 def sizes(sweep: Sweep) -> dict[str, int]:
     """Return how many values each axis with several has, by its option, the longest axis first."""
     traffics = [traffic for traffic in sweep.traffics if traffic]
+    targets = [sweep.places_of(model, Role.TARGET) for model in sweep.targets]
+    drafters = [sweep.places_of(model, Role.DRAFTER) for model in sweep.drafters]
     axes: dict[str, Collection[object]] = {
         "--target": sweep.targets,
         "--draft-model": sweep.drafters,
         "--method": sweep.ways,
         **{option: getattr(sweep, name) for option, name in _axes().items()},
-        "--ngl": max(map(sweep.target_layers_of, sweep.targets), key=len),
-        "--ngld": max(map(sweep.draft_layers_of, sweep.drafters), key=len, default=()),
-        "--n-cpu-moe": max(map(sweep.target_experts_of, sweep.targets), key=len),
-        "--n-cpu-moe-draft": max(map(sweep.draft_experts_of, sweep.drafters), key=len, default=()),
+        "--ngl": max((layers for layers, _ in targets), key=len),
+        "--ngld": max((layers for layers, _ in drafters), key=len, default=()),
+        "--n-cpu-moe": max((experts for _, experts in targets), key=len),
+        "--n-cpu-moe-draft": max((experts for _, experts in drafters), key=len, default=()),
         "--parallel": {traffic.users for traffic in traffics},
         "--rate": {traffic.rate for traffic in traffics},
         "--depth": {traffic.depth for traffic in traffics},

@@ -7,7 +7,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,6 @@ from ggufspec.domain import CONSTRAINTS, ModelFile, Prompt, Request, message_tex
 from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import tools
 from ggufspec.llama.install import Install
-from ggufspec.measure.configured import read_replay
 from ggufspec.measure.models import ChosenModels
 from ggufspec.measure.programs import ChosenEngine
 from ggufspec.modelfiles import gguf, hub
@@ -32,6 +31,8 @@ _IMAGE = 4096  # tokens of an image, at most, unless --image-max-tokens allows m
 _CONTEXT_STEP = 256  # llama.cpp pads its key-value cache to this many tokens
 _LONGEST_TOKEN = 16  # characters of running text for one token, at most
 _OTHER_TEXT = "give the text to continue, e.g. --prompt 'Once upon a time'"
+_OF_RECORDING = {"suite", "prompt", "prompt_file", "per_category", "chat", "system", "rate", "depth"}
+"""Options that recorded requests decide."""
 
 
 class Preface(NamedTuple):
@@ -51,32 +52,26 @@ NO_PREFACE = Preface()
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreparedTexts:
-    """Prompts as the models will read them; ``render`` makes the later turns of conversations.
-
-    ``origin`` says which files of the Hub they are from, see ``PromptSuite``.
-    """
-
-    prompts: tuple[Prompt, ...]
-    warmups: tuple[Prompt, ...]
-    render: Render | None
-    notes: tuple[str, ...]
-    origin: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class BenchTexts:
-    """The texts of a bench: as they are, behind so many tokens of other text, or in recorded requests.
+    """The texts of a bench as the models will read them.
 
     Attributes:
-        plain: without other text.
-        sent: what users send, by the number of tokens before each prompt; empty without users.
+        prompts: those of the suite, or the recorded requests.
+        warmups: prompts of runs that do not count.
+        render: makes the later turns of conversations.
+        notes: where they are from, and how they were rendered.
+        origin: the files of the Hub that they are from, see ``PromptSuite``.
+        sent: what users send, by the number of tokens of other text before each prompt; empty without users.
         most_turns: of the other text.
         recording: the recorded requests.
     """
 
-    plain: PreparedTexts
-    sent: Mapping[int, tuple[Prompt, ...]]
+    prompts: tuple[Prompt, ...]
+    warmups: tuple[Prompt, ...] = ()
+    render: Render | None = None
+    notes: tuple[str, ...] = ()
+    origin: str | None = None
+    sent: Mapping[int, tuple[Prompt, ...]] = field(default_factory=dict)
     most_turns: int = 0
     recording: Recording | None = None
 
@@ -113,11 +108,13 @@ def read_recording(request: BenchOptions) -> Recording | None:
     """Return the recorded requests that are asked for; chats as requests where reasoning is set.
 
     Raises:
-        GgufspecError: the file cannot be used, or has no chats or schemas where these are set.
+        GgufspecError: the file cannot be used, or has no chats or schemas where these are set; or an option
+            is given that it decides.
     """
-    recording = read_replay(request)
-    if recording is None:
+    if request.replay is None:
         return None
+    request.refuse(_OF_RECORDING, "recorded requests decide")
+    recording = prompts.read_recording(request.replay)
     if request.sets_reasoning:
         chats = (
             replace(asked, request=prompt.request, turns=(), system=None)
@@ -157,8 +154,7 @@ def read_bench_texts(
     recording, suite = asked.recording, asked.suite
     if recording is not None:
         rendered = render_recording(recording, card, is_warm=request.turns != "cold")
-        plain = PreparedTexts(prompts=rendered, warmups=(), render=None, notes=())
-        return BenchTexts(plain=plain, sent={0: rendered}, recording=recording)
+        return BenchTexts(prompts=rendered, sent={0: rendered}, recording=recording)
     assert suite is not None
     count_tokens = make_counter(target, engine.install)
     prefaces = {depth: read_preface(request.context_file, depth, count_tokens) for depth in request.depths}
@@ -166,16 +162,13 @@ def read_bench_texts(
         depth: read_texts(request, suite, card, preface=preface).prompts
         for depth, preface in (prefaces if request.users else {}).items()
     }
-    return BenchTexts(
-        plain=read_texts(request, suite, card),
-        sent=sent,
-        most_turns=max(len(preface.turns) for preface in prefaces.values()),
-    )
+    most_turns = max(len(preface.turns) for preface in prefaces.values())
+    return replace(read_texts(request, suite, card), sent=sent, most_turns=most_turns)
 
 
 def read_texts(
     asked: MeasureOptions, suite: PromptSuite, target: gguf.ModelCard, *, preface: Preface = NO_PREFACE
-) -> PreparedTexts:
+) -> BenchTexts:
     """Put prompts into the target's chat template where that is due.
 
     Chats with tools, schemas and the like stay requests: the server puts them into the template.
@@ -216,7 +209,7 @@ def read_texts(
             notes.append(
                 "tools: the target's chat template does not name them, so it may not read what they do"
             )
-    return PreparedTexts(
+    return BenchTexts(
         prompts=tuple(everything[: len(suite.prompts)]),
         warmups=tuple(everything[len(suite.prompts) :]),
         render=render,

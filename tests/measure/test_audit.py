@@ -138,13 +138,6 @@ def test_tokens_that_stopped_early_are_not_the_targets_own(llama: Install, folde
     assert fake_server.requests(folder) == []
 
 
-def test_a_token_that_the_target_finds_much_likelier_than_its_own_is_no_near_tie(llama: Install) -> None:
-    runs = _parted(_sample("well ...", (1, MAYBE)), _sample("well yes", (1, YES)), llama)
-    (judged,) = _judge(runs, llama)
-    assert judged.difference.margin == pytest.approx(-5.3)
-    assert judged.difference.verdict is TextVerdict.DIVERGENCE
-
-
 DIFFERENT = replace(_run(_sample("a"), Role.DRAFTING), text_identical=False)
 TIED = Difference(at_char=0, at_token=0, verdict=TextVerdict.NEAR_TIE)
 APART = Difference(at_char=0, at_token=0, verdict=TextVerdict.DIVERGENCE)
@@ -182,20 +175,22 @@ def test_a_target_that_does_not_repeat_itself_is_named_and_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "verdict", "margin"),
+    ("own", "token", "verdict", "margin"),
     [
-        (NO, TextVerdict.NEAR_TIE, 0.1),
-        (MAYBE, TextVerdict.DIVERGENCE, 5.3),
-        (UNHEARD_OF, TextVerdict.DIVERGENCE, None),
+        (YES, NO, TextVerdict.NEAR_TIE, 0.1),
+        (YES, MAYBE, TextVerdict.DIVERGENCE, 5.3),
+        (YES, UNHEARD_OF, TextVerdict.DIVERGENCE, None),
+        (MAYBE, YES, TextVerdict.DIVERGENCE, -5.3),  # much likelier than its own
     ],
 )
 def test_the_target_judges_known_tokens(
-    token: int, verdict: TextVerdict, margin: float | None, llama: Install, folder: Path
+    own: int, token: int, verdict: TextVerdict, margin: float | None, llama: Install, folder: Path
 ) -> None:
-    runs = _parted(_sample("well yes", (1, YES)), _sample("well ...", (1, token)), llama)
+    runs = _parted(_sample("well yes", (1, own)), _sample("well ...", (1, token)), llama)
     (judged,) = _judge(runs, llama)
     difference = judged.difference
-    assert (difference.verdict, difference.target_token, difference.drafting_token) == (verdict, YES, token)
+    assert (difference.verdict, difference.target_token, difference.drafting_token) == (verdict, own, token)
+    assert list(_judge((runs[0], judged), llama)) == []  # what is judged is not judged again
     assert difference.margin == (None if margin is None else pytest.approx(margin))
     (asked,) = fake_server.requests(folder)
     assert asked["prompt"] == ["Text of p1", 1]
@@ -249,12 +244,6 @@ def test_a_load_and_a_question_serve_every_run(llama: Install, folder: Path) -> 
     assert len(fake_server.requests(folder)) == 2
     (start,) = fake_server.starts(folder)
     assert not shell.still_runs(start["pid"], start["at"])
-
-
-def test_what_is_judged_is_not_judged_again(llama: Install) -> None:
-    own, drafted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)
-    (judged,) = _judge((own, drafted), llama)
-    assert list(_judge((own, judged), llama)) == []
 
 
 @pytest.mark.parametrize(

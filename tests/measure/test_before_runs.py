@@ -13,8 +13,6 @@ import pytest
 
 from ggufspec import machine, paths, results
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning
-from ggufspec.measure import prepare_session
-from ggufspec.options import BenchOptions
 from tests.support import fakes, shell
 
 DEMO = paths.models_dir() / "demo"
@@ -190,13 +188,6 @@ def test_a_target_without_a_drafter_is_named_as_that(llama: Path) -> None:
     assert "the target alone and drafting by ngram-mod are measured" in (
         shell.here("bench", "-m", TARGET, *SHORT, *mixed, "--dry-run").stderr
     )
-
-
-def test_what_is_doubtful_is_a_part_of_the_session(llama: Path) -> None:
-    session = prepare_session(
-        BenchOptions(target=DEMO / "target.gguf", ngl=45, repeats=1, threads=1, prompt=("Hi",))
-    )
-    assert session.doubts == (MeasurementWarning.GPU_LESS_BUILD, MeasurementWarning.FEW_REPEATS)
 
 
 def test_quiet_says_none_of_it(llama: Path) -> None:

@@ -51,12 +51,6 @@ def test_a_server_is_told_how_to_choose_drafts(method: Method, sampling: DraftSa
     assert "--spec-draft-sampling" not in _served(_spec(Drafting(n_max=3, method=method)))
 
 
-def test_a_server_without_the_flag_is_named() -> None:
-    with pytest.raises(GgufspecError, match="has no --spec-draft-sampling") as caught:
-        _served(_spec(), OLDER)
-    assert "b11368" in (caught.value.hint or "")
-
-
 @pytest.mark.parametrize("program", [Program.TREE, Program.SIMPLE])
 def test_programs_that_list_the_flag_and_ignore_it_are_refused(program: Program) -> None:
     install = recorded_install(KNOWS)

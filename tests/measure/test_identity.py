@@ -11,16 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ggufspec import machine, results
 from ggufspec.analysis import arms, comparing
-from ggufspec.domain import FileIdentity, FileUse, MachineDetails, ModelFile, Prompt, Role
+from ggufspec.domain import FileIdentity, FileUse, MachineDetails, Prompt, Role
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install import installs
-from ggufspec.measure import api, identify, identity, prepare_session
-from ggufspec.options import BenchOptions
+from ggufspec.measure import api, identity
 from ggufspec.results import ResultSet
 from tests.support import builds, fake_server, fakes, models, shell, values
 from tests.support.fake_server import Behaviour
@@ -131,40 +131,36 @@ def test_a_build_of_our_own_records_its_flags(setup: Setup) -> None:
     assert install.describe().flags == ("GGML_NATIVE=ON", "CFLAGS=-O1")
 
 
-def test_the_compiler_makes_no_other_llama_cpp() -> None:
-    other = replace(values.BUILD, compiler="clang 18", flags=("GGML_NATIVE=OFF",))
-    assert other == values.BUILD
-    first = values.bench(values.run())
-    second = replace(first, meta=replace(first.meta, build=other))
-    first = replace(first, meta=replace(first.meta, build=replace(values.BUILD, compiler="gcc 12")))
-    assert comparing.compare(first, second).differences == {"compiler": ("gcc 12", "clang 18")}
+TUNED = MachineDetails(governor="performance", smt=False, kernel="6.1")
+OTHER = MachineDetails(governor="powersave", smt=True, kernel="6.1", microcode="0x1")
 
 
-def test_flags_of_a_build_that_differ_are_named() -> None:
-    def bench(*flags: str) -> ResultSet:
-        first = values.bench(values.run())
-        return replace(first, meta=replace(first.meta, build=replace(values.BUILD, flags=flags)))
+@pytest.mark.parametrize(
+    ("what", "before", "after", "differences"),
+    [
+        ("build", {"compiler": "gcc"}, {"compiler": "clang"}, {"compiler": ("gcc", "clang")}),
+        ("build", {"flags": ("LTO", "A")}, {"flags": ("LTO", "B")}, {"build flags": ("A", "B")}),
+        ("build", {"flags": ("LTO", "A")}, {"flags": ("LTO",)}, {"build flags": ("A", "none")}),
+        ("build", {"flags": ("LTO", "A")}, {"flags": ()}, {}),
+        (
+            "machine",
+            {"details": TUNED},
+            {"details": OTHER},
+            {"governor": ("performance", "powersave"), "smt": ("False", "True")},
+        ),
+        ("machine", {"details": TUNED}, {"details": None}, {}),
+    ],
+)
+def test_what_made_a_build_and_how_a_machine_is_set_is_named_where_it_differs(
+    what: str, before: dict[str, Any], after: dict[str, Any], differences: dict[str, tuple[str, str]]
+) -> None:
+    def bench(facts: dict[str, Any]) -> ResultSet:
+        stored = values.bench(values.run())
+        changed = {what: replace(getattr(values, what.upper()), **facts)}
+        return replace(stored, meta=replace(stored.meta, **changed))
 
-    common = bench("GGML_LTO=ON", "GGML_NATIVE=ON")
-    assert comparing.compare(common, bench("GGML_LTO=ON", "CFLAGS=-O1")).differences == {
-        "build flags": ("GGML_NATIVE=ON", "CFLAGS=-O1")
-    }
-    assert comparing.compare(common, bench("GGML_LTO=ON")).differences == {
-        "build flags": ("GGML_NATIVE=ON", "none")
-    }
-    assert comparing.compare(common, bench()).differences == {}
-
-
-def test_details_of_machines_that_differ_are_named() -> None:
-    def bench(details: MachineDetails | None) -> ResultSet:
-        first = values.bench(values.run())
-        return replace(first, meta=replace(first.meta, machine=replace(values.MACHINE, details=details)))
-
-    quiet = bench(MachineDetails(governor="performance", smt=False, kernel="6.1"))
-    other = bench(MachineDetails(governor="powersave", smt=True, kernel="6.1", microcode="0x1"))
-    differences = comparing.compare(quiet, other).differences
-    assert differences == {"governor": ("performance", "powersave"), "smt": ("False", "True")}
-    assert comparing.compare(quiet, bench(None)).differences == {}
+    assert comparing.compare(bench(before), bench(after)).differences == differences
+    assert replace(values.BUILD, compiler="clang", flags=("LTO",)) == values.BUILD  # they make no other build
 
 
 @pytest.mark.parametrize("which", ["target", "drafter"])
@@ -343,21 +339,6 @@ def test_a_bench_that_does_not_say_what_its_models_hold_is_not_compared() -> Non
         assert "measure it again" in str(caught.value.hint)
 
 
-def test_two_models_of_one_name_are_not_compared() -> None:
-    def bench(content: str) -> ResultSet:
-        run = values.run()
-        model = ModelFile(filename="model.gguf", content=content * 64)
-        spec = replace(run.spec, pair=replace(run.spec.pair, target=model))
-        file = FileIdentity(use=FileUse.MODEL, path="/m/model.gguf", size_bytes=9, sha256=content * 64)
-        return values.bench(replace(run, spec=spec), files=(file,))
-
-    first, second = bench("a"), bench("b")
-    with pytest.raises(
-        ResultsError, match=r"two models are called model\.gguf: SHA-256 a{12}.*, and SHA-256 b"
-    ):
-        comparing.compare(first, second)
-
-
 def test_the_key_of_a_run_follows_the_content_of_its_models() -> None:
     spec = values.spec(path=Path("/models/target.gguf"))
 
@@ -474,15 +455,3 @@ def test_a_dry_run_shows_the_same_environment(setup: Setup, monkeypatch: pytest.
     assert "LC_ALL=C" in lines
     assert not any(name in lines for name in SECRETS)
     assert "s3cret" not in lines
-
-
-def test_a_session_is_identified_before_it_is_measured(setup: Setup) -> None:
-    asked = BenchOptions(
-        target=setup.target, draft_model=setup.drafter, prompt=(TEXT,), threads=1, ctx=128, n_predict=32
-    )
-    session = prepare_session(asked)
-    assert session.files is None
-    known = identify(session)
-    assert known.files is not None
-    assert {arm.model.content is not None for block in known.suite.blocks for arm in block.arms} == {True}
-    assert identify(known) == replace(known, engine=known.engine)

@@ -40,27 +40,37 @@ def _suite(
     )
 
 
-@pytest.mark.parametrize("engine", ["server", "inprocess"])
-def test_every_repeat_has_loads_of_its_own(engine: str) -> None:
-    suite, notes = plan_loads(_suite(), None, engine=engine)
-    assert (suite.loads, notes) == (5, ())
+@pytest.mark.parametrize(
+    ("engine", "asked", "repeats", "prompts", "loads", "notes"),
+    [
+        ("server", None, 5, 4, 5, ()),
+        ("inprocess", None, 5, 4, 5, ()),
+        ("binary", None, 5, 4, None, ()),  # programs load for every run
+        ("binary-simple", None, 5, 4, None, ()),
+        ("server", 3, 5, 4, 3, ("loads: 3 loads of each arm for 5 repeats",)),
+        ("server", 1, 5, 4, 1, ("loads: 1 load of each arm for 5 repeats", NOT_INTERLEAVED)),
+        ("server", None, 2, 4, 2, (NOT_INTERLEAVED,)),
+        ("server", None, 2, 1, 2, ()),
+    ],
+)
+def test_every_repeat_has_loads_of_its_own_unless_fewer_are_asked_for(
+    engine: str, asked: int | None, repeats: int, prompts: int, loads: int | None, notes: tuple[str, ...]
+) -> None:
+    suite, said = plan_loads(_suite(prompts=prompts, repeats=repeats), asked, engine=engine)
+    assert (suite.loads, said) == (loads, notes)
 
 
-@pytest.mark.parametrize("engine", ["binary", "binary-simple"])
-def test_programs_load_for_every_run(engine: str) -> None:
-    suite = _suite()
-    assert plan_loads(suite, None, engine=engine) == (suite, ())
-    with pytest.raises(GgufspecError, match="loads the models for each run, so --loads has no effect"):
-        plan_loads(_suite(), 3, engine=engine)
-
-
-def test_fewer_loads_are_announced_and_so_is_what_they_cost() -> None:
-    suite, notes = plan_loads(_suite(), 3, engine="server")
-    assert (suite.loads, notes) == (3, ("loads: 3 loads of each arm for 5 repeats",))
-    suite, notes = plan_loads(_suite(), 1, engine="server")
-    assert (suite.loads, notes) == (1, ("loads: 1 load of each arm for 5 repeats", NOT_INTERLEAVED))
-    suite, notes = plan_loads(_suite(repeats=2), None, engine="server")
-    assert (suite.loads, notes) == (2, (NOT_INTERLEAVED,))
+@pytest.mark.parametrize(
+    ("engine", "asked", "what", "hint"),
+    [
+        ("binary", 3, "loads the models for each run, so --loads has no effect", "leave --loads out"),
+        ("server", 6, "6 loads of each arm need at least 6 repeats, not 5", "raise --repeats to 6"),
+    ],
+)
+def test_loads_that_cannot_be_are_refused(engine: str, asked: int, what: str, hint: str) -> None:
+    with pytest.raises(GgufspecError, match=what) as refused:
+        plan_loads(_suite(), asked, engine=engine)
+    assert hint in (refused.value.hint or "")
 
 
 def test_three_repeats_are_planned_where_five_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,14 +96,6 @@ def test_three_repeats_are_planned_where_a_load_takes_long(monkeypatch: pytest.M
     assert suite.repeats == 3
     assert "because a load takes about 1 min" in notes[0]
     assert "--repeats 5 finds smaller differences" in notes[0]
-
-
-def test_loads_and_repeats_fit() -> None:
-    suite, notes = plan_loads(_suite(prompts=1, repeats=2), None, engine="server")
-    assert (suite.loads, notes) == (2, ())
-    with pytest.raises(GgufspecError, match="6 loads of each arm need at least 6 repeats, not 5") as refused:
-        plan_loads(_suite(), 6, engine="server")
-    assert "raise --repeats to 6" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -171,17 +173,11 @@ def test_one_load_is_held_on_a_gpu(cards: dict[ModelFile, ModelCard]) -> None:
 # How long a bench takes
 
 
-def test_the_same_run_takes_what_it_took() -> None:
+def test_the_same_run_takes_what_it_took_and_a_longer_one_more() -> None:
     values.bench(values.run(), values.run(repeat=1))
     known = runplan.experience()
     assert known.expect(values.spec()) == pytest.approx(2.5)
-
-
-def test_a_longer_run_of_the_same_models_takes_longer() -> None:
-    values.bench(values.run())
-    known = runplan.experience()
-    other = replace(values.spec(prompt="another"), n_predict=64)
-    assert known.expect(other) == pytest.approx(5.0)
+    assert known.expect(replace(values.spec(prompt="another"), n_predict=64)) == pytest.approx(5.0)
 
 
 def test_without_experience_the_weights_are_read_once_a_token(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from ggufspec.analysis import warnings
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     Experts,
+    Layers,
     ModelRun,
     Offload,
     Placement,
@@ -173,6 +175,7 @@ def test_a_worker_is_told_all_of_it(experts: Experts | None) -> None:
     load = ModelLoad(
         path="/m/t.gguf",
         context_tokens=777,
+        rpc=("10.0.0.1:50052", "my_host:50053"),
         devices=("CUDA0", "CUDA1"),
         tensor_split=(3.0, 1.0),
         split_mode="row",
@@ -182,7 +185,7 @@ def test_a_worker_is_told_all_of_it(experts: Experts | None) -> None:
     spec = values.spec(Role.DRAFTING, draft=3)
     run = WorkerRun(
         target=load,
-        drafter=replace(load, path="/m/d.gguf", devices=("CUDA1",), cpu_moe=2),
+        drafter=replace(load, path="/m/d.gguf", rpc=(), devices=("CUDA1",), cpu_moe=2),
         prompt="p",
         n_predict=9,
         threads=2,
@@ -427,76 +430,46 @@ def told(log: str, offload: Offload = ASKED) -> RunResult:
 FITS = SUMMER_2025.replace("CUDA1 (NVIDIA B) - 9000", "CUDA1 (NVIDIA B) - 9301")
 EXPERTS = FITS.replace("CPU_Mapped model buffer size =   430.55", "CPU_Mapped model buffer size = 99430.55")
 BOTH = ("CUDA0", "CUDA1")
+THREE = (*BOTH, "CUDA2")
+FEWER, SPILLED = MeasurementWarning.FEWER_LAYERS, MeasurementWarning.SPILLED
+UNUSED = MeasurementWarning.DEVICE_UNUSED
+
+
+def asked(
+    layers: Layers = 45,
+    devices: tuple[str, ...] = (),
+    drafter: tuple[str, ...] = (),
+    *,
+    cpu_moe: Experts | None = None,
+    **more: Any,
+) -> Offload:
+    """``ASKED`` with other layers and devices."""
+    target = replace(ASKED.target, layers=layers, devices=devices, cpu_moe=cpu_moe)
+    return replace(ASKED, target=target, drafter=replace(ASKED.drafter, devices=drafter), **more)
 
 
 @pytest.mark.parametrize(
     ("log", "offload", "found"),
     [
-        (SPRING_2024, ASKED, ()),
-        (SPRING_2024, ASKED.with_layers(46), (MeasurementWarning.FEWER_LAYERS,)),
-        (SPRING_2024, ASKED.with_layers("all"), (MeasurementWarning.FEWER_LAYERS,)),
-        (SPRING_2024, ASKED.with_layers("auto"), ()),
-        (SPRING_2024.replace("33/33", "20/33"), ASKED, (MeasurementWarning.FEWER_LAYERS,)),  # the drafter's
-        (SUMMER_2025, ASKED.with_layers(99), (MeasurementWarning.SPILLED,)),
-        (FITS, ASKED.with_layers(99), ()),
-        (
-            FITS.replace("3000 MiB free", "2000 MiB free"),
-            ASKED.with_layers(99),
-            (MeasurementWarning.SPILLED,),
-        ),
-        (EXPERTS, ASKED.with_layers("all"), (MeasurementWarning.SPILLED,)),
-        (
-            EXPERTS,
-            replace(ASKED, target=replace(ASKED.target, layers="all", cpu_moe="all")),
-            (),
-        ),  # as it was asked for
-        (
-            FITS,
-            replace(
-                ASKED,
-                target=replace(ASKED.target, layers="all", devices=BOTH),
-                drafter=replace(ASKED.drafter, devices=("CUDA0",)),
-            ),
-            (),
-        ),
-        (
-            FITS,
-            replace(ASKED, target=replace(ASKED.target, layers="all", devices=BOTH)),
-            (MeasurementWarning.DEVICE_UNUSED,),
-        ),  # by the drafter
-        (
-            FITS,
-            replace(
-                ASKED,
-                target=replace(ASKED.target, devices=(*BOTH, "CUDA2")),
-                drafter=replace(ASKED.drafter, devices=("CUDA0",)),
-            ),
-            (MeasurementWarning.DEVICE_UNUSED,),
-        ),
-        (
-            FITS,
-            replace(
-                ASKED,
-                target=replace(ASKED.target, devices=(*BOTH, "CUDA2")),
-                drafter=replace(ASKED.drafter, devices=("CUDA0",)),
-                tensor_split=(3.0, 1.0, 0.0),
-            ),
-            (),
-        ),
-        (
-            FITS,
-            replace(
-                ASKED,
-                target=replace(ASKED.target, devices=(*BOTH, "CUDA2")),
-                drafter=replace(ASKED.drafter, devices=("CUDA0",)),
-                split_mode=SplitMode.ROW,
-            ),
-            (),
-        ),
+        (SPRING_2024, asked(), None),
+        (SPRING_2024, asked(46), FEWER),
+        (SPRING_2024, asked("all"), FEWER),
+        (SPRING_2024, asked("auto"), None),
+        (SPRING_2024.replace("33/33", "20/33"), asked(), FEWER),  # the drafter's
+        (SUMMER_2025, asked(99), SPILLED),
+        (FITS, asked(99), None),
+        (FITS.replace("3000 MiB free", "2000 MiB free"), asked(99), SPILLED),
+        (EXPERTS, asked("all"), SPILLED),
+        (EXPERTS, asked("all", cpu_moe="all"), None),  # as it was asked for
+        (FITS, asked("all", BOTH, ("CUDA0",)), None),
+        (FITS, asked("all", BOTH), UNUSED),  # by the drafter
+        (FITS, asked(45, THREE, ("CUDA0",)), UNUSED),
+        (FITS, asked(45, THREE, ("CUDA0",), tensor_split=(3.0, 1.0, 0.0)), None),
+        (FITS, asked(45, THREE, ("CUDA0",), split_mode=SplitMode.ROW), None),
     ],
 )
-def test_layers_asked_for_and_used(log: str, offload: Offload, found: tuple[MeasurementWarning, ...]) -> None:
-    assert warnings.of_run(told(log, offload), gpu=True) == found
+def test_layers_asked_for_and_used(log: str, offload: Offload, found: MeasurementWarning | None) -> None:
+    assert warnings.of_run(told(log, offload), gpu=True) == ((found,) if found else ())
 
 
 ON_CPU = SPRING_2024.replace("CUDA0", "  CPU")

@@ -75,11 +75,6 @@ def test_samplers_alone_sample_at_one(asked: dict[str, Any], temperature: float,
     assert (sampling.temperature, sampling.top_k) == (temperature, top_k)
 
 
-def test_a_target_needs_no_drafter() -> None:
-    session = prepare_session(BenchOptions(target=DEMO / "target.gguf", prompt=("Hello",)))
-    assert [arm.role.value for arm in session.suite.blocks[0].arms] == ["target"]
-
-
 def test_messages_go_into_the_template_that_is_named(tmp_path: Path) -> None:
     file = tmp_path / "own.jinja"
     asked = BenchOptions(pair="demo", prompt=("Hello",), chat=True, chat_template_file=file)
@@ -141,14 +136,6 @@ def test_requests_that_make_no_sense(asked: BenchOptions, message: str) -> None:
     assert caught.value.hint
 
 
-def test_axes_multiply_and_single_values_do_not() -> None:
-    session = prepare_session(
-        BenchOptions(pair="demo", draft=(1, 2), p_min=(0.0, 0.5), threads=(1, 2), ngl=0)
-    )
-    assert [len(block.arms) for block in session.suite.blocks] == [2 + 4, 2 + 4]
-    assert session.suite.n_runs == 2 * 6 * 8 * 5
-
-
 def test_a_pair_can_be_measured_with_other_drafters(tmp_path: Path) -> None:
     copy = tmp_path / "other.gguf"
     copy.write_bytes((DEMO / "drafter.gguf").read_bytes())
@@ -163,18 +150,6 @@ def test_turns_of_a_conversation_need_room_for_answers(tmp_path: Path) -> None:
     session = prepare_session(BenchOptions(pair="demo", prompt_file=(suite,), n_predict=100))
     assert session.suite.blocks[0].arms[0].context >= 3 * 100
     assert session.suite.n_runs == 3 * 3 * 5
-
-
-def test_a_target_alone_drafts_from_its_own_text() -> None:
-    session = prepare_session(
-        BenchOptions(
-            target=DEMO / "target.gguf", prompt=("Hello",), method="ngram-simple", engine="binary-simple"
-        )
-    )
-    alone, drafting = session.suite.blocks[0].arms
-    assert (alone.drafting, drafting.pair.draft) == (None, None)
-    assert drafting.drafting == Drafting(n_max=48, method=Method.NGRAM_SIMPLE)
-    assert drafting.context >= drafting.n_predict + 48
 
 
 def test_draft_sizes_at_which_a_method_drafts_nothing_are_left_out_and_named() -> None:

@@ -13,7 +13,6 @@ import pytest
 from ggufspec import engines, paths, results, tuning
 from ggufspec.analysis import warnings
 from ggufspec.domain import (
-    Drafting,
     Method,
     ModelRun,
     Offload,
@@ -27,8 +26,6 @@ from ggufspec.domain import (
     offloading,
 )
 from ggufspec.engines.engine import failure_error
-from ggufspec.engines.library import commandline
-from ggufspec.engines.library.messages import ModelLoad, WorkerRun
 from ggufspec.errors import GgufspecError, NoInstallError, OutOfMemoryError, WorkerError
 from ggufspec.forecast import planning
 from ggufspec.llama.command import commands
@@ -119,23 +116,6 @@ def test_a_build_without_rpc_is_refused_before_anything_runs() -> None:
     with pytest.raises(NoInstallError, match="built without RPC") as refused:
         commands.argv(spec, install, program=Program.PLAIN)
     assert "`ggufspec build` makes one" in (refused.value.hint or "")
-
-
-def test_the_library_gets_workers_as_programs_do() -> None:
-    load = ModelLoad(path="T", context_tokens=512, rpc=(A, B))
-    run = WorkerRun(
-        target=load,
-        drafter=ModelLoad(path="D", context_tokens=512, devices=("none",)),
-        prompt="p",
-        n_predict=4,
-        threads=1,
-        sampling=values.spec().sampling,
-        drafting=Drafting(n_max=3),
-    )
-    library = Path("lib")
-    words = commandline.format_command(run, library)
-    assert f"--rpc {A},{B}" in " ".join(words)
-    assert commandline.parse_command(words) == (library, run)
 
 
 # An axis ---------------------------------------------------------------------------------------------------
