@@ -56,7 +56,7 @@ def main() -> int:
 def _look(request: BenchOptions) -> tuning.TuningForecast:
     """Trace, time the costs and forecast every configuration, with one short run of the target."""
     asked = request.to(TuneOptions, method="draft-model", max_time=None, fresh=True)
-    return tuning.outlook(tuning.prepare_tuning(asked), forecast_only=True)
+    return tuning.outlook(tuning.prepare_tuning(asked, forecast_only=True))
 
 
 def _measured_s(request: BenchOptions, folder: Path) -> float:

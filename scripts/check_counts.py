@@ -132,8 +132,10 @@ def _counts(engine: engines.Engine, spec: RunSpec, folder: Path) -> tuple[int | 
 def _expected(
     seen: trace.DraftTrace, engine: str, arm: RunSpec, tokens: int, install: Install
 ) -> tuple[int, int]:
-    run = prospects.traced_run(arm, engine, tokens, install.build_number)
-    counts = trace.count(trace.steps(seen, run))
+    traces = prospects.Traces(
+        texts=(), drafters=(), engine=engine, n_predict=tokens, build=install.build_number
+    )
+    counts = trace.count(trace.steps(seen, traces.run(arm)))
     return int(counts.n_drafted), int(counts.n_accepted)
 
 

@@ -280,7 +280,7 @@ def _step(pair: Pair, suite: str, asked: argparse.Namespace, number: int) -> lis
         began = time.monotonic()
         misses: list[Miss] | None = None
         try:
-            outlook = tuning.outlook(replace(plan, fresh=True), forecast_only=asked.short)
+            outlook = tuning.outlook(replace(plan, fresh=True, forecast_only=asked.short))
         except InconclusiveError as error:
             print(f"{pair.name}, {suite}, round {number + 1}: {error}", file=sys.stderr)
         else:

@@ -23,7 +23,6 @@ from ggufspec.tuning.launching import (
 from ggufspec.tuning.looking import forecast_configurations, outlook
 from ggufspec.tuning.planning import identify, prepare_tuning
 from ggufspec.tuning.running import (
-    NextBench,
     confirmation,
     finals,
     forecast_tuning,
@@ -31,5 +30,5 @@ from ggufspec.tuning.running import (
     measure_finalists,
     tune,
 )
-from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, Tuned, TuningForecast
+from ggufspec.tuning.values import NextBench, Plan, Prospect, Spent, Stage, Tuned, TuningForecast
 from ggufspec.tuning.verdicts import configuration_of, judge_finalists, select_arms, why_unusable

@@ -32,8 +32,7 @@ from ggufspec.results import Configuration, read_configuration
 from ggufspec.steps import SILENT, Sink
 from ggufspec.tuning import looking, running
 from ggufspec.tuning.planning import identify, prepare_tuning
-from ggufspec.tuning.running import NextBench
-from ggufspec.tuning.values import Plan, TuningForecast
+from ggufspec.tuning.values import NextBench, Plan, TuningForecast
 from ggufspec.units import format_bytes
 
 _CONTEXT = 4096  # tokens of each request, where none are asked for and the models were trained for as many
@@ -83,17 +82,20 @@ class DraftSources:
         return tuple(source for source in self.sources if source.left_out is None)
 
     @property
+    def surveys(self) -> tuple[hub.Survey, ...]:
+        """The files of the target, and those of each drafter that is tried."""
+        return (self.target, *(source.survey for source in self.tried if source.survey is not None))
+
+    @property
     def survey(self) -> hub.Survey:
-        """The files of the target and of all drafters that are tried, as one download."""
-        surveys = (self.target, *(source.survey for source in self.tried if source.survey is not None))
-        items = dict.fromkeys(item for survey in surveys for item in survey.items)
+        """The files of all of them, as one download."""
+        items = dict.fromkeys(item for survey in self.surveys for item in survey.items)
         return replace(self.target, items=tuple(items))
 
     @property
     def models(self) -> tuple[ModelFile, ...]:
         """The target and the drafters that are tried, once they are on this machine."""
-        surveys = (self.target, *(source.survey for source in self.tried if source.survey is not None))
-        return tuple(map(file_of, surveys))
+        return tuple(map(file_of, self.surveys))
 
     def tune_options(self, asked: AutoOptions) -> TuneOptions:
         """Return what to tune once everything is on this machine."""
@@ -177,20 +179,18 @@ def _judge_suggested(
     """Yield suggested drafters; headers are read again only of the most promising."""
     n_tried = 0
     for drafter in suggested:
+        source = DraftSource(name=drafter.name, method=drafter.method)
         if drafter.is_refused:
-            left_out = f"refused: {drafter.verdict.reasons[0]}"
+            source = replace(source, left_out=f"refused: {drafter.verdict.reasons[0]}")
         elif n_tried == most:
-            left_out = f"not among the first {most} (--drafters)"
+            source = replace(source, left_out=f"not among the first {most} (--drafters)")
         else:
             try:
                 source = fitting.judge(drafter.name)
             except GgufspecError as error:  # one broken repository must not end the search
-                left_out = error.message
-            else:
-                n_tried += source.left_out is None
-                yield source
-                continue
-        yield DraftSource(name=drafter.name, method=drafter.method, left_out=left_out)
+                source = replace(source, left_out=error.message)
+            n_tried += source.left_out is None
+        yield source
 
 
 def _within_download(
@@ -344,7 +344,7 @@ class Attempt:
         name = bench.resume or (
             f"{self.name}{'' if bench.confirms else '-selection'}{'' if bench.note is None else '-again'}"
         )
-        return (None, name) if name in results.ids() else (name, None)
+        return benches.place(name)
 
     def keep_outlook(self, outlook: TuningForecast) -> None:
         """Store the forecasts until the tuning is finished.

@@ -10,9 +10,9 @@ from statistics import fmean
 from typing import Protocol, TypeVar
 
 from ggufspec import units
-from ggufspec.domain import Prompt
+from ggufspec.domain import Prompt, Traffic
 from ggufspec.errors import TimeLimitError
-from ggufspec.measure import RUN_SHARE, Deadline
+from ggufspec.measure import RUN_SHARE, Block, Deadline
 from ggufspec.prompts import recorded_turns
 from ggufspec.serving import count_requests
 
@@ -390,28 +390,16 @@ class CellPace:
     pace: Pace
     prompt_tokens: int
 
-    def run(self, users: int, depth: int, requests: int, n_predict: int) -> float:
+    def run(self, traffic: Traffic, n_predict: int) -> float:
         """Return the seconds of one run: a load, and the requests of all users behind a context."""
-        share = (1 / users - 1 / self.users) / (1 - 1 / self.users) if self.users > 1 else 1.0
+        share = (1 / traffic.users - 1 / self.users) / (1 - 1 / self.users) if self.users > 1 else 1.0
         alone_s, shared_s = self.pace.token_s, self.pace.shared_s or self.pace.token_s
         token_s = shared_s + (alone_s - shared_s) * max(0.0, share)
-        reading_s = self.pace.prompt_s * (1 + depth / max(1, self.prompt_tokens))
-        return _START_S + self.pace.load_s + requests * (reading_s + n_predict * token_s)
+        reading_s = self.pace.prompt_s * (1 + traffic.depth / max(1, self.prompt_tokens))
+        return _START_S + self.pace.load_s + traffic.n_requests * (reading_s + n_predict * token_s)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FirstCell:
-    """A cell that is measured first: its users, its depth, its requests and its arms."""
-
-    users: int
-    depth: int
-    requests: int
-    arms: int
-
-
-def plan_cells(
-    deadline: Deadline, pace: CellPace, cells: Sequence[FirstCell], n_predict: int, repeats: int
-) -> tuple[int, int]:
+def plan_cells(deadline: Deadline, pace: CellPace, cells: Sequence[Block], repeats: int) -> tuple[int, int]:
     """Return with how many tokens, and how often, the first cells of a crossover can be measured.
 
     Texts are shortened first, to no fewer than 48 tokens; then there is one repeat; then they are shortened
@@ -420,15 +408,14 @@ def plan_cells(
     Raises:
         TimeLimitError: not even the least fits; the message names the least limit.
     """
-    if deadline.limit_s is None:
-        return n_predict, repeats
+    n_predict = cells[0].arms[0].n_predict
+    sent = [arm.traffic for cell in cells for arm in cell.arms if arm.traffic is not None]
 
     def longest(size: int) -> float:
-        return max(pace.run(cell.users, cell.depth, cell.requests, size) for cell in cells) * _RUN_MARGIN
+        return max(pace.run(traffic, size) for traffic in sent) * _RUN_MARGIN
 
     def total(size: int, number: int) -> float:
-        seconds = (cell.arms * pace.run(cell.users, cell.depth, cell.requests, size) for cell in cells)
-        return number * sum(seconds) + _JUDGE_S + _ENDING_S
+        return number * sum(pace.run(traffic, size) for traffic in sent) + _JUDGE_S + _ENDING_S
 
     shortest, least = min(_SHORTEST, n_predict), min(_SHORTEST_OF_ALL, n_predict)
     tries = [

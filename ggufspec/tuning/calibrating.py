@@ -16,16 +16,16 @@ from ggufspec.analysis import warnings
 from ggufspec.domain import Conditions, Failure, HeadFile, ModelFile, Offload, RunSpec, Sample, Status
 from ggufspec.engines import Engine, Measurement
 from ggufspec.engines.library import RoundPart
-from ggufspec.forecast import Calibration, CalibrationRun, Exposure, costs, profiles
+from ggufspec.forecast import Calibration, CalibrationRun, costs, profiles
 from ggufspec.forecast.concurrency import most_rows
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import MeasuredCurve, TracedTexts
-from ggufspec.forecast.trace import DraftTrace
 from ggufspec.forecast.whatif import parts_of
+from ggufspec.llama.install import Install
 from ggufspec.measure import NO_DEADLINE, Deadline
 from ggufspec.modelfiles import gguf, memory
-from ggufspec.tuning import prospects
 from ggufspec.tuning.budgeting import Pace
+from ggufspec.tuning.prospects import Traces
 from ggufspec.tuning.values import CostSetup, Curves, Plan, Prospect, Stage, cost_setup
 
 if TYPE_CHECKING:
@@ -47,14 +47,16 @@ _ASSUMED_DRAFT = 0.3  # of a target's token, for a drafted one before it was tim
 
 def curves(
     engine: InprocessEngine,
-    plan: Plan,
+    install: Install,
     first: RunSpec,
     forecastable: Sequence[RunSpec],
-    texts: Sequence[TracedTexts],
+    traces: Traces,
     *,
+    users: int,
     pace: Pace,
     deadline: Deadline,
     depth: int = 0,
+    fresh: bool = False,
 ) -> Generator[Stage, None, tuple[Curves, tuple[str, ...]]]:
     """Yield a Stage before each curve; return all curves, and notes on what was reused or not stored.
 
@@ -65,38 +67,33 @@ def curves(
 
     Args:
         engine: has the models loaded, or loads them.
-        plan: whose costs are wanted.
+        install: its llama.cpp.
         first: the target's own run on the first prompt.
         forecastable: configurations that can be forecast.
-        texts: the traces, which give the context depths to time at.
+        traces: give the context depths to time at.
+        users: the most who send requests at once.
         pace: how long tokens and prompts take here.
         deadline: for all curves together; fewer batches and repeats are timed where time is short, and the
             last drafters are left out where it ends.
         depth: tokens of other text that stand before the prompts beyond those of the traces.
+        fresh: measure costs again, even where stored ones could be reused.
 
     Raises:
         Failure: a model does not load, or does not fit beside the others; or the first costs took too long.
     """
-    install = plan.session.install
     build, here = install.describe(), machine.snapshot(install.devices)
-    most: dict[CostSetup, int] = {}
-    for arm in forecastable:
-        setup = cost_setup(arm)
-        size = arm.drafts_by.n_max + 1
-        shared = min(most_rows(plan.users or 1, arm.drafts_by.n_max), _LARGEST)
-        most[setup] = max(size, shared, most.get(setup, 0))
-    shallow = min(text.target_trace.n_prompt for text in texts)
-    deep = depth + max(text.target_trace.n_prompt + len(text.target_trace.tokens) for text in texts)
+    most = _largest_batches(forecastable, users)
+    shallow, deep = traces.depths
     by_setup: Curves = {}
     first_curves: dict[Offload, MeasuredCurve] = {}  # the first draft model's
     notes: dict[str, None] = {}
     for number, ((offload, drafter), tokens) in enumerate(most.items()):
         yield Stage(name="measuring costs", done=number, total=len(most))
         spec = replace(first, offload=offload)
-        depths = profiles.depths_for(shallow, max(shallow, min(deep, first.context - tokens - 1)))
+        depths = profiles.depths_for(shallow, max(shallow, min(depth + deep, first.context - tokens - 1)))
         measured_on = profiles.of(spec, drafter, build=build, machine=here)
         stored = profiles.find_profile(measured_on, most_tokens=tokens, depths=(depths[0], depths[-1]))
-        if stored is not None and not plan.fresh:
+        if stored is not None and not fresh:
             by_setup[offload, drafter] = stored.curve
             if not isinstance(drafter, HeadFile):
                 first_curves.setdefault(offload, stored.measured)
@@ -142,12 +139,20 @@ def curves(
     return by_setup, tuple(notes)
 
 
-def simulate_curves(plan: Plan, arms: Sequence[RunSpec], texts: Sequence[TracedTexts]) -> Curves:
+def _largest_batches(arms: Sequence[RunSpec], users: int) -> dict[CostSetup, int]:
+    """Return the tokens of the largest batch to time of every drafter and placement."""
+    most: dict[CostSetup, int] = {}
+    for arm in arms:
+        setup, n_max = cost_setup(arm), arm.drafts_by.n_max
+        most[setup] = max(n_max + 1, min(most_rows(users, n_max), _LARGEST), most.get(setup, 0))
+    return most
+
+
+def simulate_curves(plan: Plan, arms: Sequence[RunSpec], traces: Traces) -> Curves:
     """Return the costs of configurations on the machine that is simulated, from headers and their places."""
     assert plan.simulated is not None
     layout = memory.layout_for(plan.session.install.build_number)
-    deep = max(text.target_trace.n_prompt + len(text.target_trace.tokens) for text in texts)
-    users = plan.users or 1
+    _, deep = traces.depths
     made: Curves = {}
     for arm in sorted(arms, key=lambda arm: -arm.drafts_by.n_max):
         if (setup := cost_setup(arm)) in made:
@@ -158,7 +163,7 @@ def simulate_curves(plan: Plan, arms: Sequence[RunSpec], texts: Sequence[TracedT
         made[setup] = costs.roofline_of_parts(
             run(card, arm.offload, experts=profiles.kept_experts(card)),
             None if drafter is None else run(_read(drafter), arm.offload.drafter_as_target),
-            most_tokens=max(arm.drafts_by.n_max + 1, most_rows(users, arm.drafts_by.n_max)),
+            most_tokens=max(arm.drafts_by.n_max + 1, most_rows(plan.users or 1, arm.drafts_by.n_max)),
             depths=(0, deep),
         )
     return made
@@ -185,12 +190,9 @@ class _RoundSeconds(NamedTuple):
 
 def least_seconds(forecastable: Sequence[RunSpec], token_s: float) -> float:
     """Return the seconds of the least costs of all drafters and placements, before any drafter was timed."""
-    largest: dict[CostSetup, int] = {}
-    for arm in forecastable:
-        setup = cost_setup(arm)
-        largest[setup] = max(arm.drafts_by.n_max + 1, largest.get(setup, 0))
     assumed = _RoundSeconds(token_s, draft_s=_ASSUMED_DRAFT * token_s)
-    return sum(assumed.once((*_FEWER, min(most, _LARGEST)), 2) for most in largest.values())
+    largest = _largest_batches(forecastable, users=1).values()
+    return sum(assumed.once((*_FEWER, min(most, _LARGEST)), 2) for most in largest)
 
 
 def _time_round(
@@ -235,20 +237,14 @@ class CalibrationPlan:
 
     Attributes:
         engine: the engine that the choice will be used with.
-        texts: the traces of the prompts to measure on.
-        drafters: in the order of the traces.
-        n_predict: tokens of each run.
-        build: llama.cpp's build number.
+        traces: of the prompts to measure on.
         loads: how often each configuration is loaded and measured on all texts.
         is_short: measure one text alone, without drafting and at one middle γ, with one load of each.
         deadline: after which no further configuration is measured.
     """
 
     engine: Engine
-    texts: Sequence[TracedTexts]
-    drafters: Sequence[ModelFile]
-    n_predict: int
-    build: int | None
+    traces: Traces
     loads: int
     is_short: bool
     deadline: Deadline = NO_DEADLINE
@@ -296,7 +292,9 @@ def calibrate_costs(
     by_setup = {setup: _arms(setup, candidates, sizes) for setup in promising}
     drafting = list(dict.fromkeys(arm for arms in by_setup.values() for arm in arms))
     alone = list(dict.fromkeys(arm.baseline for arm in drafting))
-    texts, loads = ([*plan.texts[:1]] * _SHORT_RUNS, 1) if plan.is_short else (plan.texts, plan.loads)
+    texts, loads = plan.traces.texts, plan.loads
+    if plan.is_short:
+        texts, loads = [*texts[:1]] * _SHORT_RUNS, 1
     of_load = len(drafting) + 2 * len(alone)
     order = [
         arm for load in range(loads) for arm in (*alone, *drafting[:: 1 if load % 2 == 0 else -1], *alone)
@@ -361,8 +359,10 @@ def _calibrated(
             untraced += not is_traced
             if arm.drafting is None or not text_run.sample.n_rounds:
                 continue
-            trace = prospects.find_trace(arm, text_run.text, plan.drafters)
-            exposures = [_exposure(plan, curves[cost_setup(arm)], arm, text) for text in trace.texts]
+            curve, walk = curves[cost_setup(arm)], plan.traces.run(arm)
+            exposures = [
+                forecast.drafting(text, curve, walk) for text in plan.traces.of(arm, text_run.text).texts
+            ]
             expected = fmean(math.log(run.tokens / run.counts.n_rounds) for run in exposures)
             written = (text_run.sample.decoded or 0) / text_run.sample.n_rounds
             squares.append(0.0 if is_traced else (math.log(written) - expected) ** 2 if written else 0.0)
@@ -397,15 +397,11 @@ def _measured(
     plan: CalibrationPlan, arm: RunSpec, texts: Sequence[TracedTexts], log: Path
 ) -> Iterator[_TextRun]:
     """Measure an arm on each text; the first run after a load warms up, and does not count."""
-    specs = [replace(arm, prompt=text.prompt, n_predict=plan.n_predict) for text in texts]
-    own_s = plan.engine.timeout_s
+    specs = [replace(arm, prompt=text.prompt, n_predict=plan.traces.n_predict) for text in texts]
 
     def measure(spec: RunSpec) -> Measurement:
-        plan.engine.timeout_s = plan.deadline.timeout_s(own_s)
-        try:
+        with plan.deadline.limiting(plan.engine):
             return plan.engine.measure(spec, log)
-        finally:
-            plan.engine.timeout_s = own_s
 
     measure(specs[0])
     for text, spec in zip(texts, specs, strict=True):
@@ -428,15 +424,10 @@ def _calibration_run(
             return None
         exposure = forecast.alone(text.target_trace, curve, first=1, tokens=tokens)
         return CalibrationRun(arm=arm.key, exposure=exposure, seconds=tokens / sample.decode_tps, load=load)
-    exposure = _exposure(plan, curve, arm, prospects.find_trace(arm, text, plan.drafters))
+    exposure = forecast.drafting(plan.traces.of(arm, text), curve, plan.traces.run(arm))
     # a sampled text may differ from the traced one: what counts is the time of a round
     rounds = exposure.counts.n_rounds / sample.n_rounds if sample.n_rounds else 1.0
     seconds = (sample.decoded or 0) / sample.decode_tps * rounds
     if seconds <= 0:
         return None
     return CalibrationRun(arm=arm.key, exposure=exposure, seconds=seconds, load=load)
-
-
-def _exposure(plan: CalibrationPlan, curve: CostCurve, arm: RunSpec, trace: DraftTrace) -> Exposure:
-    run = prospects.traced_run(arm, plan.engine.name, plan.n_predict, plan.build)
-    return forecast.drafting(trace, curve, run)

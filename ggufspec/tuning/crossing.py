@@ -33,9 +33,9 @@ from ggufspec.options import BenchOptions, CrossoverOptions, takes
 from ggufspec.results import CrossoverAxes, ResultSet, load, write_crossover_axes
 from ggufspec.steps import SILENT, Sink, finish
 from ggufspec.tuning import budgeting, expecting, untraced
-from ggufspec.tuning.budgeting import CellPace, FirstCell
+from ggufspec.tuning.budgeting import CellPace
 from ggufspec.tuning.planning import choose_threads
-from ggufspec.tuning.values import Stage
+from ggufspec.tuning.values import NextBench, Stage
 from ggufspec.units import counted
 
 _MANY = 4  # numbers of users, beyond which one in the middle is measured first, too
@@ -66,15 +66,6 @@ class CrossoverPlan:
         return {TrafficPoint(sent.users, sent.depth): block for sent, block in traffics if sent is not None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class CrossoverStep:
-    """What to measure next in the bench, and why; ``resume`` is the bench, None before the first step."""
-
-    session: Session
-    note: str
-    resume: str | None = None
-
-
 def prepare_crossover(asked: CrossoverOptions, deadline: Deadline | None = None) -> CrossoverPlan:
     """Check what was asked for; memory and context are planned for the largest cell.
 
@@ -102,7 +93,7 @@ def prepare_crossover(asked: CrossoverOptions, deadline: Deadline | None = None)
         f"crossover: {counted(len(users), 'number')} of users at {counted(len(depths), 'depth')}; "
         f"{len(first)} of {counted(len(users) * len(depths), 'cell')} are measured first"
     )
-    return replace(plan, session=replace(session, notes=(*notes, *filter(None, (about_threads,)), about)))
+    return replace(plan, session=replace(session, notes=(*notes, *about_threads, about)))
 
 
 def expect_cells(plan: CrossoverPlan, *, resume: str | None = None) -> Generator[Stage, None, CrossoverPlan]:
@@ -143,16 +134,9 @@ def _fitting(plan: CrossoverPlan, pace: CellPace, *, resumed: bool) -> Crossover
     """
     if resumed:
         return plan
-    cells = []
-    for point in coarse_points(plan.axes):
-        arms = plan.blocks[point].arms
-        traffic = arms[0].traffic
-        assert traffic is not None
-        cells.append(
-            FirstCell(users=point.users, depth=point.depth, requests=traffic.n_requests, arms=len(arms))
-        )
-    wanted = plan.session.suite.blocks[0].arms[0].n_predict
-    n_predict, repeats = budgeting.plan_cells(plan.deadline, pace, cells, wanted, plan.repeats)
+    cells = [plan.blocks[point] for point in coarse_points(plan.axes)]
+    wanted = cells[0].arms[0].n_predict
+    n_predict, repeats = budgeting.plan_cells(plan.deadline, pace, cells, plan.repeats)
     limit, texts = plan.deadline.describe(), counted(n_predict, "token")
     notes = [f"{limit}: {counted(len(cells), 'cell')} first, {counted(repeats, 'repeat')} of {texts} each"]
     if repeats < LOOKS[0]:
@@ -185,7 +169,7 @@ def coarse_points(axes: CrossoverAxes) -> tuple[TrafficPoint, ...]:
 
 def begin_crossover(
     plan: CrossoverPlan,
-    step: CrossoverStep,
+    step: NextBench,
     *,
     command: tuple[str, ...],
     name: str | None = None,
@@ -207,7 +191,7 @@ def begin_crossover(
     return opened
 
 
-def measure_crossover(plan: CrossoverPlan) -> Generator[CrossoverStep, ResultSet | None, CrossoverMap]:
+def measure_crossover(plan: CrossoverPlan) -> Generator[NextBench, ResultSet | None, CrossoverMap]:
     """Yield each step, take the results of the bench so far, and return the map."""
     deadline = plan.deadline.reserve(_ENDING_S)
     first = coarse_points(plan.axes)
@@ -280,7 +264,7 @@ def _run_seconds(results: ResultSet) -> dict[TrafficPoint, float]:
     return longest
 
 
-def _step(plan: CrossoverPlan, points: Sequence[TrafficPoint], repeats: int) -> CrossoverStep:
+def _step(plan: CrossoverPlan, points: Sequence[TrafficPoint], repeats: int) -> NextBench:
     blocks = plan.blocks
     suite = replace(
         plan.session.suite,
@@ -290,7 +274,7 @@ def _step(plan: CrossoverPlan, points: Sequence[TrafficPoint], repeats: int) -> 
     )
     deadline = plan.deadline.reserve(_ENDING_S)
     cells = ", ".join(f"{counted(users, 'user')} at depth {depth:,}" for users, depth in points)
-    return CrossoverStep(
+    return NextBench(
         session=replace(plan.session, suite=suite, deadline=deadline),
         note=f"measuring {cells}: {counted(repeats, 'repeat')}",
     )
@@ -338,7 +322,7 @@ def crossover(asked: CrossoverOptions, sink: Sink = SILENT) -> CrossoverMap:
         sink.say(note)
     command = sink.command("crossover", asked)
 
-    def measure(step: CrossoverStep) -> ResultSet:
+    def measure(step: NextBench) -> ResultSet:
         sink.say(f"{step.note} · {plan.deadline.describe_left()}")
         opened = begin_crossover(plan, step, command=command, name=asked.name, resume=asked.resume)
         return api.run(step.session, opened, sink)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ggufspec import engines
-from ggufspec.domain import Failure, ModelFile, Program, Prompt, RunSpec, Serving
-from ggufspec.forecast import concurrency, profiles, trace
+from ggufspec.domain import Failure, ModelFile, Program, Prompt, RunSpec
+from ggufspec.forecast import profiles, trace
 from ggufspec.forecast.concurrency import TrafficPoint
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import ExpectedRound, TracedTexts
@@ -18,7 +18,8 @@ from ggufspec.measure import Block, Deadline, Session
 from ggufspec.serving import plan_traffic
 from ggufspec.tuning import budgeting, calibrating, looking, prospects, untraced
 from ggufspec.tuning.budgeting import CellPace, Pace
-from ggufspec.tuning.values import Plan, Stage
+from ggufspec.tuning.prospects import Traces
+from ggufspec.tuning.values import Stage
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
@@ -91,14 +92,6 @@ def expect_rounds(
     first, drafters = _first(blocks)
     requests = block.arms[0].traffic
     assert requests is not None
-    plan = Plan(
-        session=session,
-        serving=Serving(context=first.context),
-        blocks=(),
-        vram_bytes=None,
-        precision=None,
-        users=max(point.users for point in blocks),
-    )
     limit_s = math.inf if deadline.limit_s is None else deadline.limit_s
     times = Pace(token_s=0.0, load_s=0.0) if pace is None else pace.pace
     with looking.open_library(install, drafters, first.pair.target) as engine:
@@ -108,13 +101,20 @@ def expect_rounds(
                 affordable = int(limit_s * _TRACES_SHARE / times.answer(first.n_predict))
                 chosen = budgeting.spread(requests.prompts, max(_FEWEST_PROMPTS, affordable))
             tracing = deadline.stage(limit_s * _TRACES_SHARE)
-            texts = yield from _trace(engine, first, arms, chosen, drafters, tracing)
+            traces = Traces(
+                texts=(yield from _trace(engine, first, arms, chosen, drafters, tracing)),
+                drafters=drafters,
+                engine="server",
+                n_predict=first.n_predict,
+                build=install.build_number,
+            )
             curves, _ = yield from calibrating.curves(
                 engine,
-                plan,
+                install,
                 first,
                 arms,
-                texts,
+                traces,
+                users=max(point.users for point in blocks),
                 pace=times,
                 deadline=deadline.stage(limit_s * _COSTS_SHARE),
                 depth=max(point.depth for point in blocks) - shallow,
@@ -122,9 +122,8 @@ def expect_rounds(
         except Failure as failure:
             return Expected(rounds=(), note=_interpolated(failure.reason))
     (curve,) = curves.values()
-    rounds = _compute(session, blocks, arms, texts, curve, shallow=shallow)
     return Expected(
-        rounds=tuple(rounds),
+        rounds=tuple(_compute(blocks, arms, traces, curve, shallow=shallow, seed=session.suite.seed)),
         note=(
             "forecasts: the server is computed for every cell, from a trace of the prompts and timed costs, "
             "and corrected by the measured cells"
@@ -170,34 +169,18 @@ def _trace(
 
 
 def _compute(
-    session: Session,
-    blocks: Mapping[TrafficPoint, Block],
+    points: Iterable[TrafficPoint],
     arms: Sequence[RunSpec],
-    texts: Sequence[TracedTexts],
+    traces: Traces,
     curve: CostCurve,
     *,
     shallow: int,
+    seed: int,
 ) -> Iterator[ExpectedRound]:
-    """Yield the rounds of the target alone and of each draft size in each cell."""
-    first, build = arms[0], session.install.build_number
-    runs = [prospects.traced_run(arm, "server", first.n_predict, build) for arm in arms]
-    by_id = {
-        text.prompt.id: text.target_trace if first.draft_source is None else text.by_drafter[0]
-        for text in texts
-    }
-    prompts = [text.prompt for text in texts]
-    for users, depth in blocks:
-        sent = plan_traffic(prompts, users, seed=session.suite.seed)
-        forecasts = concurrency.forecasts_of_users(
-            [by_id[prompt.id] for prompt in sent.prompts],
-            curve,
-            runs,
-            users=users,
-            n_requests=sent.n_requests,
-            depth=depth - shallow,
-            batch=first.runtime.batch or concurrency.BATCH,
-            ubatch=first.ubatch or concurrency.UBATCH,
-        )
+    """Yield the rounds of the target alone and of each draft size in each cell; traces are at ``shallow``."""
+    for users, depth in points:
+        sent = plan_traffic(traces.prompts, users, seed=seed)
+        forecasts = prospects.serve_users(arms, traces, curve, sent, depth=depth - shallow)
         for index, forecast in enumerate(forecasts):
             if index == 0:
                 alone_s = users / forecast.served_alone.tokens_per_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -399,23 +400,19 @@ def _read_options(words: Sequence[str], listed: options.ListedFlags) -> Iterator
     Raises:
         GgufspecError: a word is no option, or an option lacks its value.
     """
-    rest = iter(words)
-    following = next(rest, None)
-    while following is not None:
-        word, following = following, next(rest, None)
+    rest = deque(words)
+    while rest:
+        word = rest.popleft()
         if not word.startswith("-"):
             raise GgufspecError(f"{word!r} is not an option of llama-server", "options begin with a dash")
         flag = word.replace("_", "-") if word.startswith("--") else word
         hint = listed.value_hint(flag)
-        is_listed = flag in listed
-        if hint is not None and following is None:
+        if hint is not None and not rest:
             raise GgufspecError(f"{word} needs a value", f"add it after {word}")
-        value = None
-        if hint is not None or (not is_listed and following is not None and not following.startswith("-")):
-            value, following = following, next(rest, None)
+        has_value = hint is not None or (flag not in listed and rest and not rest[0].startswith("-"))
         yield ServerOption(
             flag=flag,
-            value=value,
+            value=rest.popleft() if has_value else None,
             spellings=listed.spellings(flag),
             variable=listed.variable(flag),
             default=listed.default(flag),

@@ -8,12 +8,13 @@ import shlex
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ggufspec import engines, forecast, machine, units
 from ggufspec.analysis import warnings
-from ggufspec.domain import Failure, HeadFile, ModelFile, Program, Prompt, RunSpec, Status, Traffic
+from ggufspec.domain import Failure, HeadFile, ModelFile, Program, Prompt, RunSpec, Status
 from ggufspec.engines import failure_error
 from ggufspec.engines.library import RoundPart
 from ggufspec.errors import GgufspecError, InconclusiveError, TimeLimitError
@@ -25,7 +26,7 @@ from ggufspec.steps import finish
 from ggufspec.tuning import budgeting, calibrating, prospects, untraced
 from ggufspec.tuning.budgeting import Budget, Pace, Wanted
 from ggufspec.tuning.calibrating import Calibrated
-from ggufspec.tuning.values import Curves, Plan, Prospect, Spent, Stage, TuningForecast, cost_setup
+from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, TuningForecast, cost_setup
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
@@ -47,15 +48,8 @@ _COUNTING_SHARE = 0.05  # of the time limit
 _LONGER = 4  # times the limit, which is tried next where a quarter of it was not enough for one step
 
 
-def forecast_configurations(
-    plan: Plan, *, forecast_only: bool = False
-) -> Generator[Stage, None, TuningForecast]:
+def forecast_configurations(plan: Plan) -> Generator[Stage, None, TuningForecast]:
     """Trace the prompts, time costs, correct these by a few runs, and forecast; yield a Stage for each step.
-
-    Args:
-        plan: what may be chosen.
-        forecast_only: nothing will be measured afterwards: short runs of the target alone and at a middle γ
-            correct the costs.
 
     Where no library can trace, see ``untraced``.
 
@@ -63,109 +57,98 @@ def forecast_configurations(
         GgufspecError: the class that belongs to what failed: a model that does not load, a refused drafter.
         InconclusiveError: with ``forecast_only``, other programs left a thread no core of its own.
     """
-    if plan.why_untraced is not None:
-        try:
-            return (yield from untraced.plan_measuring(plan, forecast_only=forecast_only))
-        except Failure as failure:
-            raise explain_failure(failure, plan.deadline) from failure
-    install, program = plan.session.install, engines.ENGINES[plan.session.engine.name]
+    forecast_them = _forecast_traced if plan.why_untraced is None else untraced.plan_measuring
+    try:
+        return (yield from forecast_them(plan))
+    except Failure as failure:
+        raise explain_failure(failure, plan.deadline) from failure
+
+
+def _forecast_traced(plan: Plan) -> Generator[Stage, None, TuningForecast]:
+    install, users = plan.session.install, plan.users or 1
     arms = prospects.drafting_arms(plan.blocks)
-    build, users = install.build_number, plan.users or 1
-    heads = engines.check_library(install).heads
-    forecastable = [
-        arm for arm in arms if prospects.can_forecast(arm, program, build, heads=heads, users=users)
-    ]
-    if plan.simulated is not None:  # what a head costs does not follow from headers
-        forecastable = [arm for arm in forecastable if not isinstance(arm.draft_source, HeadFile)]
+    forecastable = _forecastable(plan, arms)
     drafters = [*dict.fromkeys(arm.draft_source for arm in forecastable if arm.draft_source is not None)]
     one_load = 1 if plan.alone.offload.rpc else None  # at once: a worker serves one program at a time
     with open_library(install, drafters, plan.alone.pair.target, capacity=one_load) as engine:
-        try:
-            yield Stage(name="loading", done=0, total=1)
-            begun = time.monotonic()
-            offloads = (arm.offload for arm in forecastable if arm.draft_source is not None)
-            first = replace(
-                _placed_here(plan, replace(plan.alone, offload=next(offloads, plan.alone.offload))),
-                prompt=plan.session.suite.prompts[0],
-            )
-            start = measure_start(engine, first, drafters, plan.deadline, program=program, users=users)
-            pace = _pace(plan, start, forecastable)
-            wanted = _wanted(plan, first, start, forecastable, forecast_only=forecast_only)
-            _LOG.info("%s", pace)
-            budget = budgeting.plan_budget(plan.deadline, pace, wanted)
-            _LOG.info("%s", budget)
-            notes = tuple(budgeting.describe_budget(budget, wanted, plan.deadline))
-            yield Stage(name="tracing", done=0, total=budget.prompts, notes=notes)
-            texts = yield from _texts(engine, plan, first, drafters, budget, start)
-            traced = time.monotonic()
-
-            def forecast_all(
-                curves: Curves, traffic: Traffic | None = None, text_sd: float = 0.0
-            ) -> tuple[Prospect, ...]:
-                return prospects.prospects(
-                    forecastable,
-                    texts,
-                    drafters,
-                    curves,
-                    engine=plan.session.engine.name,
-                    n_predict=budget.n_predict,
-                    build=install.build_number,
-                    traffic=traffic,
-                    text_sd=text_sd,
-                )
-
-            timed = replace(first, prompt=_longest_text(texts))
-            before_measuring = plan.deadline.reserve(budgeting.least_measuring_s(pace, wanted, plan.deadline))
-            costing = before_measuring.stage(budget.costs_s * _STAGE_SLACK)
-            if plan.simulated is not None:
-                simulated = calibrating.simulate_curves(plan, forecastable, texts)
-                return _simulated(plan, forecast_all(simulated), texts, budget)
-            curves, notes = yield from calibrating.curves(
-                engine, plan, timed, forecastable, texts, pace=pace, deadline=costing
-            )
-            left_out = [arm for arm in forecastable if cost_setup(arm) not in curves]
-            forecastable = [arm for arm in forecastable if cost_setup(arm) in curves]
-            further = prospects.beyond_edge(forecast_all(curves), plan.beyond)
-            if further and not costing.is_over():
-                larger, more = yield from calibrating.curves(
-                    engine, plan, timed, further, texts, pace=pace, deadline=costing
-                )
-                forecastable += [arm for arm in further if cost_setup(arm) in larger]
-                curves, notes = {**curves, **larger}, (*notes, *more)
-        except Failure as failure:
-            raise explain_failure(failure, plan.deadline) from failure
+        yield Stage(name="loading", done=0, total=1)
+        begun = time.monotonic()
+        offloads = (arm.offload for arm in forecastable if arm.draft_source is not None)
+        first = replace(
+            _placed_here(plan, replace(plan.alone, offload=next(offloads, plan.alone.offload))),
+            prompt=plan.session.suite.prompts[0],
+        )
+        program = engines.ENGINES[plan.session.engine.name]
+        start = measure_start(engine, first, drafters, plan.deadline, program=program, users=users)
+        pace = _pace(plan, start, forecastable)
+        wanted = _wanted(plan, first, start, forecastable)
+        _LOG.info("%s", pace)
+        budget = budgeting.plan_budget(plan.deadline, pace, wanted)
+        _LOG.info("%s", budget)
+        fits = tuple(budgeting.describe_budget(budget, wanted, plan.deadline))
+        yield Stage(name="tracing", done=0, total=budget.prompts, notes=fits)
+        traces = prospects.Traces(
+            texts=(yield from _texts(engine, plan, first, drafters, budget, start)),
+            drafters=drafters,
+            engine=plan.session.engine.name,
+            n_predict=budget.n_predict,
+            build=install.build_number,
+        )
+        traced = time.monotonic()
+        if plan.simulated is not None:
+            simulated = calibrating.simulate_curves(plan, forecastable, traces)
+            return _simulated(plan, prospects.prospects(forecastable, traces, simulated), traces, budget)
+        before_measuring = plan.deadline.reserve(budgeting.least_measuring_s(pace, wanted, plan.deadline))
+        costing = before_measuring.stage(budget.costs_s * _STAGE_SLACK)
+        time_costs = partial(
+            calibrating.curves,
+            engine,
+            install,
+            replace(first, prompt=_longest_text(traces.texts)),
+            traces=traces,
+            users=users,
+            pace=pace,
+            deadline=costing,
+            fresh=plan.fresh,
+        )
+        curves, notes = yield from time_costs(forecastable=forecastable)
+        left_out = [arm for arm in forecastable if cost_setup(arm) not in curves]
+        forecastable = [arm for arm in forecastable if cost_setup(arm) in curves]
+        timed = prospects.prospects(forecastable, traces, curves)
+        further = prospects.beyond_edge(timed, plan.beyond)
+        if further and not costing.is_over():
+            larger, more = yield from time_costs(forecastable=further)
+            forecastable += [arm for arm in further if cost_setup(arm) in larger]
+            curves, notes = {**curves, **larger}, (*notes, *more)
+            timed = prospects.prospects(forecastable, traces, curves)
     priced = time.monotonic()
     calibrated = yield from calibrating.calibrate_costs(
         calibrating.CalibrationPlan(
             engine=plan.session.engine,
-            texts=budgeting.spread(texts, budget.calibration_prompts),
-            drafters=drafters,
-            n_predict=budget.n_predict,
-            build=install.build_number,
+            traces=replace(traces, texts=budgeting.spread(traces.texts, budget.calibration_prompts)),
             loads=budget.calibration_loads,
-            is_short=forecast_only,
+            is_short=plan.forecast_only,
             deadline=before_measuring.stage(budget.calibration_s * _STAGE_SLACK),
         ),
         curves,
-        forecast_all(curves),
+        timed,
     )
-    if forecast_only:
+    if plan.forecast_only:
         _refuse_crowded(plan, calibrated)
-    calibrations = calibrated.by_setup
-    prompts = tuple(text.prompt for text in texts)
-    corrected = {place: calibration.curve for place, calibration in calibrations.items()}
-    forecasts = forecast_all(corrected, plan.plan_traffic(prompts), calibrated.text_sd)
+    corrected = {place: calibration.curve for place, calibration in calibrated.by_setup.items()}
+    traffic = plan.plan_traffic(traces.prompts)
+    forecasts = prospects.prospects(forecastable, traces, corrected, traffic, calibrated.text_sd)
     if plan.users is None and plan.alone.sampling.greedy:
-        forecasts = prospects.with_round_ranges(forecasts, texts, drafters, most=_RANGED)
+        forecasts = prospects.with_round_ranges(forecasts, traces, most=_RANGED)
     known = {*forecastable, *left_out}
     others = prospects.groups([arm for arm in arms if arm not in known and not arm.drafts_by.p_min])
     unknown = tuple(map(prospects.with_own_size, others.values()))
     leader = max(forecasts, key=lambda prospect: prospect.overall.tokens_per_s.value, default=None)
-    calibration = calibrations[cost_setup(leader.arm)] if leader is not None else None
+    calibration = None if leader is None else calibrated.by_setup[cost_setup(leader.arm)]
     return TuningForecast(
         prospects=forecasts,
         unknown=unknown,
-        prompts=prompts,
+        prompts=traces.prompts,
         n_predict=budget.n_predict,
         finalists=budget.finalists,
         pace=pace,
@@ -174,7 +157,7 @@ def forecast_configurations(
         ),
         calibration=calibration,
         notes=(
-            *_shortened(texts, budget),
+            *_shortened(traces.texts, budget),
             *dict.fromkeys(
                 f"time: {'methods without a drafter' if source is None else source.filename} left out, "
                 "because --max-time was too short to time what it costs"
@@ -183,30 +166,45 @@ def forecast_configurations(
             *dict.fromkeys(notes),
             *_unforecast(unknown),
             *_timed_without(plan.alone),
-            *_calibrated(calibration, calibrated, forecast_only=forecast_only),
-            *_texts_note(texts, calibrated),
+            *_calibrated(calibration, calibrated, forecast_only=plan.forecast_only),
+            *_texts_note(traces.texts, calibrated),
         ),
     )
 
 
+def _forecastable(plan: Plan, arms: Sequence[RunSpec]) -> list[RunSpec]:
+    """Return the configurations that the library can forecast."""
+    install, program = plan.session.install, engines.ENGINES[plan.session.engine.name]
+    heads, users = engines.check_library(install).heads, plan.users or 1
+    found = [
+        arm
+        for arm in arms
+        if prospects.can_forecast(arm, program, install.build_number, heads=heads, users=users)
+    ]
+    if plan.simulated is None:
+        return found
+    return [
+        arm for arm in found if not isinstance(arm.draft_source, HeadFile)
+    ]  # headers do not tell its costs
+
+
 def _simulated(
-    plan: Plan, forecasts: tuple[Prospect, ...], texts: Sequence[TracedTexts], budget: Budget
+    plan: Plan, forecasts: tuple[Prospect, ...], traces: prospects.Traces, budget: Budget
 ) -> TuningForecast:
     """Return forecasts by the costs of a simulated machine; what cannot be forecast is left out."""
-    arms = prospects.drafting_arms(plan.blocks)
     known = {prospect.arm for prospect in forecasts}
     return TuningForecast(
         prospects=forecasts,
         unknown=(),
-        prompts=tuple(text.prompt for text in texts),
+        prompts=traces.prompts,
         n_predict=budget.n_predict,
         finalists=budget.finalists,
         spent=Spent(),
         notes=(
-            *_shortened(texts, budget),
+            *_shortened(traces.texts, budget),
             *dict.fromkeys(
                 f"simulated: {arm.drafts_by.chain} cannot be forecast and is left out"
-                for arm in arms
+                for arm in prospects.drafting_arms(plan.blocks)
                 if arm not in known
             ),
         ),
@@ -260,9 +258,9 @@ def open_library(
     return cast("InprocessEngine", engines.make("inprocess", install, capacity=capacity, with_mtp=inside))
 
 
-def outlook(plan: Plan, *, forecast_only: bool = False) -> TuningForecast:
+def outlook(plan: Plan) -> TuningForecast:
     """Return the forecasts, for callers that show no progress; see ``forecast_configurations``."""
-    return finish(forecast_configurations(plan, forecast_only=forecast_only))
+    return finish(forecast_configurations(plan))
 
 
 def _longest_text(texts: Sequence[TracedTexts]) -> Prompt:
@@ -369,17 +367,14 @@ def _pace(plan: Plan, start: FirstTimings, forecastable: Sequence[RunSpec]) -> P
     )
 
 
-def _wanted(
-    plan: Plan, first: RunSpec, start: FirstTimings, forecastable: Sequence[RunSpec], *, forecast_only: bool
-) -> Wanted:
-    prompts = plan.session.suite.prompts
+def _wanted(plan: Plan, first: RunSpec, start: FirstTimings, forecastable: Sequence[RunSpec]) -> Wanted:
     return Wanted(
-        prompts=sum(prompt.n_turns for prompt in prompts),
+        prompts=sum(prompt.n_turns for prompt in plan.session.suite.prompts),
         n_predict=first.n_predict,
         users=plan.users,
         finalists=budgeting.FINALISTS,
         costs_s=calibrating.least_seconds(forecastable, start.pace.token_s),
-        forecast_only=forecast_only,
+        forecast_only=plan.forecast_only,
         launches=Program.SERVER in plan.session.install.programs,
     )
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from ggufspec import machine, measure, paths, units
 from ggufspec.analysis import warnings
@@ -264,60 +264,172 @@ _LOOKUP_SIZES = (8, 12, 16, 32, 48)  # of drafts from the text so far
 _BEYOND = (20, 24, 32, 48)  # further sizes of drafts by a model, tried where the largest one is the best
 
 
-def prepare_tuning(asked: TuneOptions, deadline: measure.Deadline | None = None) -> Plan:
-    """Check what was asked for, and lay out what may be chosen.
+def prepare_tuning(
+    asked: TuneOptions, deadline: measure.Deadline | None = None, *, forecast_only: bool = False
+) -> Plan:
+    """Check what was asked for, and lay out what may be chosen; each step uses what the earlier ones found.
 
     Args:
         asked: what to choose from, and for how long.
         deadline: the time limit, if it has begun before.
+        forecast_only: nothing will be measured.
 
     Raises:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
     if deadline is None:
         deadline = measure.Deadline.start(asked.max_time, run_share=measure.RUN_SHARE)
-    users = asked.users
-    llama, *others = asked.llamas
-    if others:
-        raise GgufspecError("a tuning uses one llama.cpp", "name one, and compare two with `ggufspec bench`")
-    install = installs.find_install(llama)
-    engine = asked.engine or (_ENGINE if install.programs else _LIBRARY_ENGINE)
+    install, engine = _choose_engine(asked)
     begun_s = deadline.elapsed_s
     with_quantized, about_drafters = add_quantized(asked, install)
     if asked.quantize_drafter:  # like downloads, this is done once, and does not count
         deadline = deadline.without(deadline.elapsed_s - begun_s)
     threads, about_threads = choose_threads(asked.threads)
-    methods = asked.method or _methods(install, with_quantized, engine)
-    usable = methods if users is None else tuple(filter(_serves_users, methods))
+    methods, about_users = _choose_methods(with_quantized, install, engine)
+    request = _bench_options(with_quantized, install, engine, methods).replace(threads=threads)
+    prepare = partial(measure.prepare_session, simulates_gpu=asked.vram is not None)
+    session = prepare(request)
+    measure.refuse_endless(session.suite)
+    why_untraced = untraced.why_untraced(session)
+    _refuse_several_targets(session.suite.blocks)
+    with_devices = workers.with_devices(session.install, session.workers)
+    vram, layout = _vram_bytes(asked, with_devices), memory.layout_for(session.install.build_number)
+    to_serve, why = launching.choose_serving(
+        request.ctx,
+        asked.users or asked.serve_parallel,
+        [
+            replace(arm, traffic=None)
+            for block in session.suite.blocks
+            for arm in block.arms
+            if arm.role is not Role.DRAFTER
+        ],
+        session.cards,
+        layout=layout,
+        vram_bytes=vram,
+    )
+    context = to_serve.total_context if asked.users is None else to_serve.context
+    if context != session.suite.blocks[0].arms[0].context:
+        session = prepare(request.replace(ctx=context))
+    target = session.cards[session.suite.blocks[0].arms[0].model]
+    is_simulated = vram is not None and with_devices.gpu is False
+    machines = None
+    if vram is not None and (target.n_experts or is_simulated):
+        machines = _choose_machines(asked, with_devices)
+    blocks = plan_blocks(
+        session.suite.blocks,
+        session.cards,
+        layout=layout,
+        vram_bytes=vram,
+        ram_bytes=asked.ram,
+        machines=machines if target.n_experts else None,
+        can_fit=not is_simulated and with_devices.gpu is not False and _can_fit(install, engine),
+    )
+    if asked.users is not None:
+        session, blocks = _one_at_a_time(session, blocks, to_serve)
+    about_sampled = tuple(_describe_sampled_drafts(asked, prospects.drafting_arms(blocks)))
+    blocks, beyond = _divide_sizes(asked, blocks)
+    slots = "one request at a time" if to_serve.slots == 1 else f"{to_serve.slots} requests at once"
+    notes = (
+        *(() if asked.engine else measure.describe_engine(engine, install)),
+        *(note for note in session.notes if asked.draft or not note.startswith("draft sizes")),
+        *about_drafters,
+        *about_threads,
+        *_describe_untraced(why_untraced, asked.users),
+        f"serving: {slots}, each with a context of {to_serve.context:,} tokens, {why} (--serve-ctx)",
+        *_describe_places(machines, target, is_simulated=is_simulated),
+        *about_users,
+        *about_sampled,
+    )
+    return Plan(
+        session=replace(session, notes=notes),
+        serving=to_serve,
+        blocks=blocks,
+        vram_bytes=vram,
+        deadline=deadline,
+        precision=asked.precision,
+        forecast_only=forecast_only,
+        fresh=asked.fresh,
+        beyond=beyond,
+        why_untraced=why_untraced,
+        users=asked.users,
+        mixture=target if target.n_experts else None,
+        simulated=machines if is_simulated else None,
+    )
+
+
+def _choose_engine(asked: TuneOptions) -> tuple[Install, str]:
+    """Return the llama.cpp that is tuned, and the engine that is named or its usual one.
+
+    Raises:
+        GgufspecError: several llama.cpps are named, or the one that is named has no programs.
+    """
+    llama, *others = asked.llamas
+    if others:
+        raise GgufspecError("a tuning uses one llama.cpp", "name one, and compare two with `ggufspec bench`")
+    install = installs.find_install(llama)
+    return install, asked.engine or (_ENGINE if install.programs else _LIBRARY_ENGINE)
+
+
+def _choose_methods(
+    asked: TuneOptions, install: Install, engine: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what may draft, and notes where that is for several users.
+
+    Raises:
+        GgufspecError: nothing may, or the pair's own method cannot be measured here.
+    """
+    methods = asked.method or _methods(install, asked, engine)
+    notes = []
+    if asked.users is not None:
+        users = units.counted(asked.users, "user")
+        notes.append(f"users: the choice is for {users} at once, and is measured with them")
+        left_out = [name for name in methods if not _serves_users(name)]
+        methods = tuple(name for name in methods if name not in left_out)
+        if left_out:
+            notes.append(
+                f"methods: {', '.join(left_out)} left out, because they learn from earlier requests, and "
+                "users send every prompt more than once"
+            )
+    if not methods:
+        raise _nothing_drafts()
+    return methods, tuple(notes)
+
+
+def _bench_options(
+    asked: TuneOptions, install: Install, engine: str, methods: tuple[str, ...]
+) -> BenchOptions:
+    """Return the options of a bench of everything that may be chosen.
+
+    Raises:
+        GgufspecError: two contexts were given.
+    """
     batch = min(runtime.batch or BATCH for runtime in asked.runtimes)
     sizes = [
         size
         for size in sorted({*_SIZES, *_LOOKUP_SIZES, *_BEYOND})
-        if users is None or most_rows(users, size) <= batch  # the drafts of all users fit into a batch
+        if asked.users is None or most_rows(asked.users, size) <= batch  # the drafts of all fit into a batch
     ]
-    request = with_quantized.to(
+    options = asked.to(
         BenchOptions,
         engine=engine,
-        threads=threads,
         p_min=(0.0,) if ENGINES[engine] is Program.TREE else asked.p_min,  # it knows none
-        method=usable,
-        draft_sampling=asked.draft_sampling or _draft_samplings(asked, install, engine, usable),
+        method=methods,
+        draft_sampling=asked.draft_sampling or _draft_samplings(asked, install, engine, methods),
         draft=asked.draft or sizes,
         precision=asked.precision,
         max_time=None,
         ctx=_slot_context(asked),
     )
-    if not usable:
-        raise _nothing_drafts()
-    is_open = request.ngld == ("auto",) and not request.offload.drafter.devices
-    if is_open and install.gpu is False and any(request.rpcs):
-        request = request.replace(ngld=0)  # workers have the target's layers, and this machine has no GPU
-    session = measure.prepare_session(request, simulates_gpu=asked.vram is not None)
-    measure.refuse_endless(session.suite)
-    why_untraced = untraced.why_untraced(session)
+    is_open = options.ngld == ("auto",) and not options.offload.drafter.devices
+    if is_open and install.gpu is False and any(options.rpcs):
+        return options.replace(ngld=0)  # workers have the target's layers, and this machine has no GPU
+    return options
+
+
+def _refuse_several_targets(blocks: Sequence[measure.Block]) -> None:
     settings = {
         (arm.model, arm.caches, arm.ubatch, arm.threads, arm.runtime, arm.offload.rpc, arm.asking)
-        for arm in (block.arms[0] for block in session.suite.blocks)
+        for arm in (block.arms[0] for block in blocks)
     }
     if len(settings) > 1:
         raise GgufspecError(
@@ -325,95 +437,29 @@ def prepare_tuning(asked: TuneOptions, deadline: measure.Deadline | None = None)
             "name one target, and one --threads, --kv-type, --ubatch-size, --rpc, --constrain and "
             "--reasoning; `ggufspec sweep` takes several",
         )
-    models = {
-        model
-        for block in session.suite.blocks
-        for arm in block.arms
-        for model in (arm.model, arm.drafter)
-        if model is not None and model.path is not None
-    }
-    cards = {model: gguf.validate_file(model.path) for model in models if model.path is not None}
-    with_devices = workers.with_devices(session.install, session.workers)
-    vram, layout = _vram_bytes(asked, with_devices), memory.layout_for(session.install.build_number)
-    to_serve, why = launching.choose_serving(
-        request.ctx,
-        users or asked.serve_parallel,
-        [
-            replace(arm, traffic=None)
-            for block in session.suite.blocks
-            for arm in block.arms
-            if arm.role is not Role.DRAFTER
-        ],
-        cards,
-        layout=layout,
-        vram_bytes=vram,
-    )
-    context = to_serve.total_context if users is None else to_serve.context
-    if context != session.suite.blocks[0].arms[0].context:
-        session = measure.prepare_session(request.replace(ctx=context), simulates_gpu=asked.vram is not None)
-    target = cards[session.suite.blocks[0].arms[0].model]
-    is_simulated = vram is not None and with_devices.gpu is False
-    machines = None
-    if vram is not None and (target.n_experts or is_simulated):
-        machines = _choose_machines(asked, with_devices)
-    blocks = plan_blocks(
-        session.suite.blocks,
-        cards,
-        layout=layout,
-        vram_bytes=vram,
-        ram_bytes=asked.ram,
-        machines=machines if target.n_experts else None,
-        can_fit=not is_simulated and with_devices.gpu is not False and _can_fit(install, engine),
-    )
-    if users is not None:
-        session, blocks = _one_at_a_time(session, blocks, to_serve)
-    about_sampled = tuple(_describe_sampled_drafts(asked, prospects.drafting_arms(blocks)))
-    blocks = tuple(
-        measure.Block(arms=tuple(arm for arm in block.arms if not _ends_sampled_drafts(arm)))
-        for block in blocks
-    )
-    beyond: tuple[RunSpec, ...] = ()
-    if not asked.draft:
-        drafting = prospects.drafting_arms(blocks)
-        usual = {True: _SIZES, False: _LOOKUP_SIZES}  # of a model, and of the text so far
-        sized = [(arm, arm.drafts_by.n_max, arm.drafts_by.method.drafts_with_model) for arm in drafting]
-        unusual = {arm for arm, size, with_model in sized if size not in usual[with_model]}
-        beyond = tuple(arm for arm, _, with_model in sized if with_model and arm in unusual)
-        blocks = tuple(
-            measure.Block(arms=tuple(arm for arm in block.arms if arm not in unusual)) for block in blocks
-        )
-    if not prospects.drafting_arms(blocks):
+
+
+def _divide_sizes(
+    asked: TuneOptions, blocks: Sequence[measure.Block]
+) -> tuple[tuple[measure.Block, ...], tuple[RunSpec, ...]]:
+    """Return the configurations to begin with, and drafts of models that are larger; see ``Plan.beyond``.
+
+    Raises:
+        GgufspecError: none drafts.
+    """
+    usual = {True: _SIZES, False: _LOOKUP_SIZES}  # of a model, and of the text so far
+
+    def is_usual(arm: RunSpec) -> bool:
+        drafting = arm.drafting
+        return drafting is None or drafting.n_max in usual[drafting.method.drafts_with_model]
+
+    tried = tuple(block.where(lambda arm: not _ends_sampled_drafts(arm)) for block in blocks)
+    first = tried if asked.draft else tuple(block.where(is_usual) for block in tried)
+    if not prospects.drafting_arms(first):
         raise _nothing_drafts()
-    notes = tuple(note for note in session.notes if asked.draft or not note.startswith("draft sizes"))
-    chosen = () if asked.engine else measure.describe_engine(engine, install)
-    slots = "one request at a time" if to_serve.slots == 1 else f"{to_serve.slots} requests at once"
-    about_users = _describe_users(users, [name for name in methods if name not in usable])
-    return Plan(
-        session=replace(
-            session,
-            notes=(
-                *chosen,
-                *notes,
-                *about_drafters,
-                *filter(None, (about_threads, why_untraced and _untraced_note(why_untraced, users))),
-                f"serving: {slots}, each with a context of {to_serve.context:,} tokens, {why} (--serve-ctx)",
-                *_describe_places(machines, target, is_simulated=is_simulated),
-                *about_users,
-                *about_sampled,
-            ),
-        ),
-        serving=to_serve,
-        blocks=blocks,
-        vram_bytes=vram,
-        deadline=deadline,
-        precision=asked.precision,
-        fresh=asked.fresh,
-        beyond=beyond,
-        why_untraced=why_untraced,
-        users=users,
-        mixture=target if target.n_experts else None,
-        simulated=machines if is_simulated else None,
-    )
+    known = {arm for block in first for arm in block.arms}
+    beyond = (arm for arm in prospects.drafting_arms(tried) if arm.drafts_by.method.drafts_with_model)
+    return first, tuple(arm for arm in beyond if arm not in known)
 
 
 def _can_fit(install: Install, engine: str) -> bool:
@@ -434,17 +480,18 @@ def _describe_places(machines: Machines | None, target: ModelCard, *, is_simulat
         yield costs.describe_experts(profiles.kept_experts(target))
 
 
-def _untraced_note(reason: str, users: int | None) -> str:
-    how = "measured rounds of draft models forecast their other draft sizes, and everything else is measured"
-    if users is not None:
+def _describe_untraced(reason: str | None, users: int | None) -> Iterator[str]:
+    if reason is not None:
         how = "for several users, everything is measured"
-    return f"forecast: without a trace, because {reason}; {how}, which takes longer"
+        if users is None:
+            how = "measured rounds of draft models forecast their other draft sizes, and the rest is measured"
+        yield f"forecast: without a trace, because {reason}; {how}, which takes longer"
 
 
 Threads = tuple[int, ...] | None
 
 
-def choose_threads(asked: Threads) -> tuple[Threads, str | None]:
+def choose_threads(asked: Threads) -> tuple[Threads, tuple[str, ...]]:
     """Return the threads to use, and a note where they are fewer than all cores, or more than are free.
 
     Where none were named, only as many are used as other programs leave cores free: with more, llama.cpp's
@@ -454,14 +501,14 @@ def choose_threads(asked: Threads) -> tuple[Threads, str | None]:
     free = warnings.free_cores(cores, machine.busy_cores())
     most = cores if asked is None else max(asked)
     if most <= free:
-        return asked, None
+        return asked, ()
     if asked is None:
-        return (free,), f"threads: {free} of {cores}, because other programs are busy; -t {cores} uses all"
-    cores_free = units.counted(free, "core")
-    return asked, (
-        f"threads: {most} as requested, but other programs leave {cores_free} free, so runs may take many "
-        f"times as long; -t {free} avoids that"
+        return (free,), (f"threads: {free} of {cores}, because other programs are busy; -t {cores} uses all",)
+    note = (
+        f"threads: {most} as requested, but other programs leave {units.counted(free, 'core')} free, so runs "
+        f"may take many times as long; -t {free} avoids that"
     )
+    return asked, (note,)
 
 
 def _nothing_drafts() -> GgufspecError:
@@ -492,17 +539,6 @@ def _one_at_a_time(
     suite = replace(session.suite, blocks=tuple(alone), prompts=requests.prompts)
     notes = tuple(note for note in session.notes if not note.startswith("traffic:"))
     return replace(session, suite=suite, notes=notes), tuple(alone)
-
-
-def _describe_users(users: int | None, left_out: Sequence[str]) -> Iterator[str]:
-    """Yield notes about several users."""
-    if users is not None:
-        yield f"users: the choice is for {units.counted(users, 'user')} at once, and is measured with them"
-    if left_out:
-        yield (
-            f"methods: {', '.join(left_out)} left out, because they learn from earlier requests, and users "
-            "send every prompt more than once"
-        )
 
 
 def _slot_context(asked: TuneOptions) -> int | None:

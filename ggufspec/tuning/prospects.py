@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -18,12 +18,14 @@ from ggufspec.domain import (
     ModelFile,
     NgramSettings,
     Program,
+    Prompt,
     RunSpec,
     Traffic,
 )
 from ggufspec.engines.library import DraftLimits
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import concurrency, trace
+from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.measure import Block
 from ggufspec.modelfiles import compat, gguf
@@ -34,6 +36,52 @@ _FURTHER = 2  # draft sizes that are looked at beyond the largest, each time tha
 _OTHER_BLOCKS = ("selector_top_k", "hyper_connection.count", "rope.dimension_sections")
 """Keys of DFlash 2, of DSpark for DeepSeek 4, and of heads whose tokens have several positions."""
 _ALIKE = 0.01  # p_min that changes the forecast by less is not tried at the same draft size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traces:
+    """What was traced, and how the engine that is forecast goes over it.
+
+    Attributes:
+        texts: the traces of every prompt.
+        drafters: in the order of the traces.
+        engine: whose way of drafting is forecast.
+        n_predict: tokens of each prompt.
+        build: llama.cpp's build number.
+    """
+
+    texts: Sequence[TracedTexts]
+    drafters: Sequence[ModelFile]
+    engine: str
+    n_predict: int
+    build: int | None
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """The traced prompts."""
+        return tuple(text.prompt for text in self.texts)
+
+    @property
+    def depths(self) -> tuple[int, int]:
+        """The fewest tokens of a prompt, and the most of a prompt with its answer."""
+        traces = [text.target_trace for text in self.texts]
+        return min(each.n_prompt for each in traces), max(each.n_prompt + len(each.tokens) for each in traces)
+
+    def of(self, arm: RunSpec, text: TracedTexts) -> trace.DraftTrace:
+        """Return the trace of what drafts in a configuration."""
+        source = arm.draft_source
+        return text.target_trace if source is None else text.by_drafter[self.drafters.index(source)]
+
+    def run(self, arm: RunSpec) -> trace.TracedRun:
+        """Return a configuration's run over a trace, as the engine makes it."""
+        program = engines.ENGINES[self.engine]
+        return trace.TracedRun(
+            drafting=arm.drafts_by,
+            program=program,
+            n_predict=self.n_predict,
+            build=self.build,
+            samples_exactly=samples_exactly(arm, self.engine, program),
+        )
 
 
 def can_forecast(
@@ -221,13 +269,8 @@ def next_larger(arm: RunSpec, arms: Sequence[RunSpec]) -> list[RunSpec]:
 
 def prospects(
     arms: Sequence[RunSpec],
-    texts: Sequence[TracedTexts],
-    drafters: Sequence[ModelFile],
+    traces: Traces,
     curves: Curves,
-    *,
-    engine: str,
-    n_predict: int,
-    build: int | None,
     traffic: Traffic | None = None,
     text_sd: float = 0.0,
 ) -> tuple[Prospect, ...]:
@@ -235,39 +278,41 @@ def prospects(
 
     Args:
         arms: the configurations; all can be forecast.
-        texts: the traces of every prompt.
-        drafters: in the order of the traces.
+        traces: of every prompt.
         curves: the cost curves by offload and drafter.
-        engine: the engine whose way of drafting is forecast.
-        n_predict: tokens of each prompt.
-        build: llama.cpp's build number.
         traffic: what several users send; None for one request after another. With it, there are no forecasts
             by category, because requests of all categories share every step of the server.
         text_sd: see ``forecast.forecasts``.
     """
     made: dict[RunSpec, Prospect] = {}
     for group in groups(arms).values():
-        first = group[0]
-        traces = [find_trace(first, text, drafters) for text in texts]
-        curve = curves[cost_setup(first)]
-        runs = [traced_run(arm, engine, n_predict, build) for arm in group]
+        curve = curves[cost_setup(group[0])]
         results: Iterator[forecast.Forecast]
         if traffic is None:
-            results = forecast.forecasts(traces, curve, runs, text_sd=text_sd)
+            walked = [traces.of(group[0], text) for text in traces.texts]
+            results = forecast.forecasts(walked, curve, [*map(traces.run, group)], text_sd=text_sd)
         else:
-            by_id = {trace.prompt_id: trace for trace in traces}
-            served = concurrency.forecasts_of_users(
-                [by_id[prompt.id] for prompt in traffic.prompts],
-                curve,
-                runs,
-                users=traffic.users,
-                n_requests=traffic.n_requests,
-                batch=first.runtime.batch or concurrency.BATCH,
-                ubatch=first.ubatch or concurrency.UBATCH,
-            )
-            results = (of_users.forecast for of_users in served)
+            results = (served.forecast for served in serve_users(group, traces, curve, traffic))
         made |= {prospect.arm: prospect for prospect in assign(group, results)}
     return tuple(made[arm] for arm in arms)
+
+
+def serve_users(
+    arms: Sequence[RunSpec], traces: Traces, curve: CostCurve, traffic: Traffic, *, depth: int = 0
+) -> Iterator[concurrency.UsersForecast]:
+    """Return the forecasts of one source of drafts, for what several users send behind other text."""
+    first = arms[0]
+    by_id = {text.prompt.id: traces.of(first, text) for text in traces.texts}
+    return concurrency.forecasts_of_users(
+        [by_id[prompt.id] for prompt in traffic.prompts],
+        curve,
+        map(traces.run, arms),
+        users=traffic.users,
+        n_requests=traffic.n_requests,
+        depth=depth,
+        batch=first.runtime.batch or concurrency.BATCH,
+        ubatch=first.ubatch or concurrency.UBATCH,
+    )
 
 
 def assign(arms: Sequence[RunSpec], results: Iterable[forecast.Forecast]) -> Iterator[Prospect]:
@@ -284,41 +329,20 @@ def assign(arms: Sequence[RunSpec], results: Iterable[forecast.Forecast]) -> Ite
         )
 
 
-def traced_run(arm: RunSpec, engine: str, n_predict: int, build: int | None) -> trace.TracedRun:
-    """Return a configuration's run over a trace, as an engine makes it."""
-    program = engines.ENGINES[engine]
-    return trace.TracedRun(
-        drafting=arm.drafts_by,
-        program=program,
-        n_predict=n_predict,
-        build=build,
-        samples_exactly=samples_exactly(arm, engine, program),
-    )
-
-
-def with_round_ranges(
-    prospects: Sequence[Prospect], texts: Sequence[TracedTexts], drafters: Sequence[ModelFile], *, most: int
-) -> tuple[Prospect, ...]:
+def with_round_ranges(prospects: Sequence[Prospect], traces: Traces, *, most: int) -> tuple[Prospect, ...]:
     """Return the configurations; the ``most`` fastest say how many rounds there may be, see ``round_range``.
 
     Args:
         prospects: of greedy runs, one request at a time.
-        texts: the traces of every prompt.
-        drafters: in the order of the traces.
+        traces: of every prompt.
         most: how many.
     """
     ranged = {}
     for prospect in _ranked(prospects, None)[:most]:
-        traces = [find_trace(prospect.arm, text, drafters) for text in texts]
-        ranges = forecast.round_range(traces, prospect.overall)
+        walked = [traces.of(prospect.arm, text) for text in traces.texts]
+        ranges = forecast.round_range(walked, prospect.overall)
         ranged[prospect.arm] = replace(prospect, overall=replace(prospect.overall, round_range=ranges))
     return tuple(ranged.get(prospect.arm, prospect) for prospect in prospects)
-
-
-def find_trace(arm: RunSpec, text: TracedTexts, drafters: Sequence[ModelFile]) -> trace.DraftTrace:
-    """Return the trace of what drafts in a configuration; ``drafters`` are in the order of the traces."""
-    source = arm.draft_source
-    return text.target_trace if source is None else text.by_drafter[drafters.index(source)]
 
 
 def finalists(prospects: Sequence[Prospect], most: int) -> tuple[Prospect, ...]:
@@ -329,7 +353,7 @@ def finalists(prospects: Sequence[Prospect], most: int) -> tuple[Prospect, ...]:
 
     Args:
         prospects: every configuration.
-        most: how many may be measured; always at least one is returned.
+        most: how many may be measured; at least one is returned where any was forecast.
     """
     chosen: dict[RunSpec, Prospect] = {}
     for prospect in _by_priority(prospects):
@@ -342,6 +366,8 @@ def finalists(prospects: Sequence[Prospect], most: int) -> tuple[Prospect, ...]:
 
 def _by_priority(prospects: Sequence[Prospect]) -> Iterator[Prospect]:
     ranked = _ranked(prospects, None)
+    if not ranked:
+        return
     leader = ranked[0]
     yield leader
     leaders: dict[tuple[object, ...], Prospect] = {}

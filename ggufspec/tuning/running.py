@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from ggufspec import machine, units
 from ggufspec.domain import Program, Prompt, Role, RunSpec
@@ -15,7 +16,6 @@ from ggufspec.measure import (
     RUN_SHARE,
     Block,
     Deadline,
-    RunPlan,
     Session,
     api,
     fetch_in_time,
@@ -28,7 +28,7 @@ from ggufspec.steps import SILENT, Sink, finish
 from ggufspec.tuning import budgeting, launching, looking, prospects, untraced, values, verdicts
 from ggufspec.tuning.budgeting import Budget
 from ggufspec.tuning.planning import identify, prepare_tuning
-from ggufspec.tuning.values import Plan, Selection, Tuned, TuningForecast
+from ggufspec.tuning.values import NextBench, Plan, Selection, Tuned, TuningForecast
 
 _LAST_ROUNDS = 0.5  # of the time beyond what is planned, for the selection; the rest confirms
 _QUIETER = "stop other programs, or allow more time with --max-time, and tune again"
@@ -48,7 +48,7 @@ def finals(plan: Plan, outlook: TuningForecast) -> Session:
     n_others = len(_other_prompts(plan, outlook, traced))
     if not any(map(_is_conversation, outlook.prompts)):
         outlook = replace(outlook, prompts=budgeting.selecting_prompts(outlook.prompts, n_others))
-    worth = prospects.finalists(outlook.prospects, outlook.finalists) if outlook.prospects else ()
+    worth = prospects.finalists(outlook.prospects, outlook.finalists)
     chosen = {*(prospect.arm for prospect in worth), *outlook.unknown}
     deadline = plan.deadline
     if stages is not None:
@@ -67,7 +67,7 @@ def _fitting(plan: Plan, outlook: TuningForecast) -> tuple[TuningForecast, tuple
     pace = outlook.pace
     if plan.deadline.limit_s is None or pace is None:
         return outlook, None
-    ranked = prospects.finalists(outlook.prospects, outlook.finalists) if outlook.prospects else ()
+    ranked = prospects.finalists(outlook.prospects, outlook.finalists)
     speedups = [prospect.overall.speedup.value for prospect in ranked]
     speedups += [1.0] * len(outlook.unknown)
     left_s = plan.deadline.reserve(_ending_s(plan, outlook)).left_s
@@ -220,15 +220,16 @@ def _bench(
     if requests is not None:
         blocks = [block.replace(traffic=requests, context=plan.serving.context) for block in blocks]
     first, *more = blocks  # the target alone is measured where it is fastest, whatever else is
-    suite = RunPlan(
+    planned = plan.session.suite
+    suite = replace(
+        planned,
         blocks=(first, *(block for block in more if len(block.arms) > 1)),
         prompts=outlook.prompts,
-        warmup_prompts=plan.session.suite.warmup_prompts[:1],
+        warmup_prompts=planned.warmup_prompts[:1],
         repeats=repeats,
-        loads=plan.session.suite.loads and repeats,
+        loads=planned.loads and repeats,
         warmups=1,
-        warm_turns=plan.session.suite.warm_turns,
-        seed=plan.session.suite.seed if seed is None else seed,
+        seed=planned.seed if seed is None else seed,
         precision=precision,
     )
     if requests is not None:
@@ -249,13 +250,12 @@ def tune(asked: TuneOptions, sink: Sink = SILENT) -> Tuned:
     """
     plan = _begin(asked, sink)
     outlook = _look(plan, sink)
-    names = iter((asked.name,) if asked.name is not None else ())
 
     def place(bench: NextBench) -> tuple[str | None, str | None]:
-        return (next(names, None) if bench.confirms else None), bench.resume
+        is_named = bench.confirms and bench.note is None
+        return (asked.name if is_named else None), bench.resume
 
-    command = sink.command("tune", asked)
-    return measure_and_keep(plan, outlook, sink, place=place, command=command)
+    return measure_and_keep(plan, outlook, sink, place=place, command=sink.command("tune", asked))
 
 
 @takes(TuneOptions)
@@ -267,21 +267,21 @@ def forecast_tuning(asked: TuneOptions, sink: Sink = SILENT) -> TuningForecast:
         NoInstallError: no library can trace, and no rounds forecast anything.
         GgufspecError: something cannot work.
     """
-    plan = _begin(asked, sink, forecast_only=True)
-    return _look(plan, sink, forecast_only=True)
+    return _look(_begin(asked, sink, forecast_only=True), sink)
 
 
 def _begin(asked: TuneOptions, sink: Sink, *, forecast_only: bool = False) -> Plan:
     """Download models, check what was asked for, know all files by their content, and look at the machine."""
     deadline = Deadline.start(asked.max_time, begun_s=sink.begun_s, run_share=RUN_SHARE)
     fetched, deadline = fetch_in_time(asked, deadline, sink)
-    plan = prepare_tuning(fetched, deadline)
+    prepare = partial(prepare_tuning, fetched, forecast_only=forecast_only)
+    plan = prepare(deadline)
     if plan.simulated is not None and not forecast_only:
         raise GgufspecError("a machine that is simulated cannot be measured", "add --forecast")
     sink.show(plan.deadline)
     if looking.has_uncounted_experts(plan):
         sink.finish(looking.count_experts(plan))
-        plan = prepare_tuning(fetched, plan.deadline)  # at the places that are fastest with these experts
+        plan = prepare(plan.deadline)  # at the places that are fastest with these experts
     if forecast_only and plan.why_untraced is not None and not untraced.replayable(plan):
         raise NoInstallError(
             f"nothing can be forecast: {plan.why_untraced}",
@@ -294,8 +294,8 @@ def _begin(asked: TuneOptions, sink: Sink, *, forecast_only: bool = False) -> Pl
     return plan
 
 
-def _look(plan: Plan, sink: Sink, *, forecast_only: bool = False) -> TuningForecast:
-    outlook = sink.finish(looking.forecast_configurations(plan, forecast_only=forecast_only))
+def _look(plan: Plan, sink: Sink) -> TuningForecast:
+    outlook = sink.finish(looking.forecast_configurations(plan))
     sink.show(outlook)
     return outlook
 
@@ -327,8 +327,7 @@ def measure_and_keep(
             sink.say(bench.note)
         sink.say(f"{_describe_bench(bench)} · {plan.deadline.describe_left()}")
         name, resume = place(bench)
-        opened = api.begin(bench.session, command=command, name=name, resume=resume)
-        return api.run(bench.session, opened, sink)
+        return api.measure(bench.session, sink, command=command, name=name, resume=resume)
 
     tuned = finish(measure_finalists(plan, outlook), measure)
     if Program.SERVER in plan.session.install.programs:
@@ -349,23 +348,6 @@ def _describe_bench(bench: NextBench) -> str:
         return f"confirming: {candidates} and the target alone on {prompts}"
     further = " more" if bench.resume is not None else ""
     return f"selecting{further}: {candidates} and the target alone on {prompts}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class NextBench:
-    """A bench that a tuning needs next.
-
-    Attributes:
-        session: what to measure.
-        resume: the stored bench that it continues; None for a new one.
-        confirms: whether its figures are the verdict.
-        note: why it is measured again; None for the first time.
-    """
-
-    session: Session
-    resume: str | None = None
-    confirms: bool = False
-    note: str | None = None
 
 
 def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[NextBench, ResultSet | None, Tuned]:

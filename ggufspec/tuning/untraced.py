@@ -54,7 +54,7 @@ def replayable(plan: Plan) -> list[list[RunSpec]]:
     return [group for group in prospects.groups(arms).values() if len(group) > _SIZES_EACH]
 
 
-def plan_measuring(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, TuningForecast]:
+def plan_measuring(plan: Plan) -> Generator[Stage, None, TuningForecast]:
     """Time some requests and rounds; return what they forecast, and what to measure without a forecast.
 
     Raises:
@@ -76,7 +76,7 @@ def plan_measuring(plan: Plan, *, forecast_only: bool = False) -> Generator[Stag
         finalists=min(len(arms), _SIZES_EACH * n_measured + (_BY_ROUNDS if by_rounds else 0)),
         traces=False,
         replays=len(by_rounds),
-        forecast_only=forecast_only,
+        forecast_only=plan.forecast_only,
         launches=Program.SERVER in plan.session.install.programs,
     )
     budget = budgeting.plan_budget(plan.deadline, pace, wanted)
@@ -226,10 +226,7 @@ def _send(
 ) -> tuple[float, Measurement]:
     """Return the seconds of a run on a prompt, its load included, and the run."""
     spec = replace(arm, prompt=replace(prompt, followups=()), n_predict=n_predict)
-    own_s, begun = engine.timeout_s, time.monotonic()
-    engine.timeout_s = plan.deadline.timeout_s(own_s)
-    try:
+    begun = time.monotonic()
+    with plan.deadline.limiting(engine):
         measured = engine.measure(spec, log)
-    finally:
-        engine.timeout_s = own_s
     return time.monotonic() - begun, measured

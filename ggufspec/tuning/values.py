@@ -52,6 +52,8 @@ class Plan:
         vram_bytes: GPU memory to plan with; None without a GPU.
         deadline: the time limit of the whole tuning.
         precision: requested relative half width of the speed-ups' intervals.
+        forecast_only: nothing is measured after the forecast: short runs of the target alone and at a
+            middle γ correct the costs.
         fresh: measure costs again, even where stored ones could be reused.
         beyond: larger draft sizes, to follow the best one beyond the largest of ``blocks``; none where the
             draft sizes were given.
@@ -69,6 +71,7 @@ class Plan:
     vram_bytes: int | None
     precision: float | None
     deadline: Deadline = NO_DEADLINE
+    forecast_only: bool = False
     fresh: bool = False
     beyond: tuple[RunSpec, ...] = ()
     why_untraced: str | None = None
@@ -106,6 +109,23 @@ class Stage:
     done: int
     total: int
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextBench:
+    """A bench that a tuning or a crossover needs next.
+
+    Attributes:
+        session: what to measure.
+        resume: the stored bench that it continues; None for a new one.
+        confirms: whether its figures are the verdict.
+        note: what is measured, or why it is measured again; None where nothing is to be said.
+    """
+
+    session: Session
+    resume: str | None = None
+    confirms: bool = False
+    note: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

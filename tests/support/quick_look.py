@@ -21,9 +21,7 @@ SIZE = 4
 """The draft size that is measured."""
 
 
-def forecast_configurations(
-    plan: Plan, *, forecast_only: bool = False
-) -> Generator[Stage, None, TuningForecast]:
+def forecast_configurations(plan: Plan) -> Generator[Stage, None, TuningForecast]:
     """Leave everything to the measurement, at one draft size and one p-min, on a few short texts."""
     yield Stage(name="looking", done=0, total=1)
     arms = prospects.drafting_arms(plan.blocks)

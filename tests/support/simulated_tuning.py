@@ -30,13 +30,13 @@ def simulate_tuning(
         return value
 
     for name, step in {
-        "prepare_tuning": lambda request, deadline: plan,
+        "prepare_tuning": lambda request, deadline, **_: plan,
         "identify": lambda plan: plan,
         "unread_files": lambda session: {},
         "measure_finalists": lambda plan, outlook: finished(tuned),
     }.items():
         monkeypatch.setattr(running, name, step)
-    forecast = lambda plan, forecast_only: finished(tuned.outlook)  # noqa: E731
+    forecast = lambda plan: finished(tuned.outlook)  # noqa: E731
     monkeypatch.setattr(looking, "forecast_configurations", forecast)
     monkeypatch.setattr(launching, "serve", lambda plan, tuned: serve(tuned))
     monkeypatch.setattr(api, "check_machine", lambda session, sink: None)

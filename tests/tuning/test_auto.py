@@ -281,9 +281,9 @@ def test_experts_are_counted_before_places_are_chosen(
         order.append("counted")
         yield Stage(name="counting experts", done=0, total=1)
 
-    def look(plan: tuning.Plan, **options: Any) -> Any:
+    def look(plan: tuning.Plan) -> Any:
         order.append("forecast")
-        return quick_look.forecast_configurations(plan, **options)
+        return quick_look.forecast_configurations(plan)
 
     monkeypatch.setattr(looking, "has_uncounted_experts", lambda plan: "counted" not in order)
     monkeypatch.setattr(looking, "count_experts", count)
@@ -298,9 +298,9 @@ def test_an_interrupted_tuning_goes_on(
 ) -> None:
     looks: list[object] = []
 
-    def forecast_configurations(plan: tuning.Plan, **options: Any) -> Any:
+    def forecast_configurations(plan: tuning.Plan) -> Any:
         looks.append(plan)
-        return quick_look.forecast_configurations(plan, **options)
+        return quick_look.forecast_configurations(plan)
 
     monkeypatch.setattr(looking, "forecast_configurations", forecast_configurations)
     with monkeypatch.context() as patch:

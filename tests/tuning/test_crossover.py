@@ -20,9 +20,7 @@ from ggufspec.engines.library.selftest import Library
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import TrafficPoint
-from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.profiles import ExpectedRound, TracedTexts
-from ggufspec.forecast.trace import DraftTrace
 from ggufspec.measure import identify, prepare_session
 from ggufspec.options import BenchOptions, CrossoverOptions
 from ggufspec.options.kinds import Depths
@@ -31,11 +29,10 @@ from ggufspec.report.html import sections
 from ggufspec.report.rows.plans import CrossoverRow
 from ggufspec.report.text import crossovers
 from ggufspec.results import CrossoverAxes, ResultSet
-from ggufspec.stats import Estimate
 from ggufspec.steps import finish
 from ggufspec.tuning import CrossoverPlan, looking
 from ggufspec.tuning.budgeting import Pace
-from tests.support import crossed, fake_server, fakes, shell, values
+from tests.support import crossed, fake_server, fakes, shell, tunings, values
 from tests.support.schemas import validate, validator
 
 ENDS = ((1, 0), (1, 4096), (8, 0), (8, 4096))
@@ -366,46 +363,22 @@ def test_what_a_crossover_expected_is_not_computed_again(llama: Path) -> None:
 
 def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a traced text and costs in place of those of the library."""
-    trace = DraftTrace(
-        prompt_id="",
-        tokens=tuple(range(96)),
-        match=(True, True, False, True) * 24,
-        confidence=(0.9,) * 96,
-        n_prompt=4,
-    )
-    curve = CostCurve(
-        verify=tuple(_point(size, 10.0 + size) for size in range(1, 50)),
-        draft=(_point(1, 1.3),),
-        absorb=tuple(_point(size, 1 + size / 10) for size in range(1, 50)),
-    )
 
     def traces(
         engine: object, spec: RunSpec, prompts: Sequence[Prompt], drafters: object, **_: Any
-    ) -> Iterator[Any]:
+    ) -> Iterator[TracedTexts]:
         assert spec.traffic is None
-        for prompt in prompts:
-            own = replace(trace, prompt_id=prompt.id)
-            yield TracedTexts(
-                prompt=prompt, text="", target_trace=own, by_drafter=(own,), written_s=1.0, look_s=(0.1,)
-            )
+        return (tunings.traced(prompt, 96) for prompt in prompts)
 
     def start(*_: Any, users: int, **__: Any) -> looking.FirstTimings:
         assert users == 8
-        beginning = TracedTexts(
-            prompt=Prompt(id="", text=""),
-            text="",
-            target_trace=trace,
-            by_drafter=(),
-            written_s=1.0,
-            look_s=(),
-        )
         pace = Pace(token_s=0.001, shared_s=0.0004, load_s=0.1, prompt_s=0.01, trace_token_s=0.001)
-        return looking.FirstTimings(pace, beginning)
+        return looking.FirstTimings(pace, tunings.traced(tunings.PROMPTS[0]))
 
     def curves(*_: Any, depth: int, **__: Any) -> Generator[Any, None, Any]:
         assert depth == 64
         yield from ()
-        return {("anywhere", None): curve}, ()
+        return {("anywhere", None): tunings.curve()}, ()
 
     monkeypatch.setattr(
         "ggufspec.engines.check_library", lambda install: Library(folder=Path(), heads=frozenset())
@@ -448,10 +421,6 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _plan(max_time: float | None = None, **options: Any) -> CrossoverPlan:
     given = {"pair": "demo", "parallel": (1, 2, 4, 8), "depth": (0, 64), "draft": (2, 8), "threads": 1}
     return tuning.prepare_crossover(CrossoverOptions(**{**given, "max_time": max_time, **options}))
-
-
-def _point(tokens: int, seconds: float) -> Point:
-    return Point(tokens=tokens, depth=0, seconds=Estimate(value=seconds, lo=None, hi=None))
 
 
 def _run_steps(plan: CrossoverPlan, gain: crossed.Gain, **more: Any) -> tuple[list[Any], CrossoverMap]:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ggufspec import units
-from ggufspec.domain import Prompt, Role, RunSpec, Status
+from ggufspec.domain import Prompt, Role, RunSpec, Status, Traffic
 from ggufspec.engines import Measurement
 from ggufspec.errors import TimeLimitError
 from ggufspec.measure import Block, Deadline, RunPlan
 from ggufspec.results import ResultSet
 from ggufspec.steps import Sink
 from ggufspec.tuning import budgeting
-from ggufspec.tuning.budgeting import CellPace, FirstCell, Pace, Wanted
+from ggufspec.tuning.budgeting import CellPace, Pace, Wanted
 from tests.support import scripted, values
 from tests.support.scripted import Clock, Scripted
 
@@ -28,27 +29,42 @@ def _start(limit_s: float | None, clock: Clock, **more: float) -> Deadline:
     return Deadline.start(limit_s, clock=clock, **more)
 
 
-def test_a_limit_counts_from_its_beginning() -> None:
-    clock = Clock()
-    deadline = _start(60.0, clock, begun_s=-2.0, **TUNING)
-    assert (deadline.elapsed_s, deadline.left_s, deadline.longest_run_s) == (2.0, 58.0, 15.0)
-    clock.now += 50
-    assert deadline.fits(8.0)
-    assert not deadline.fits(8.1)
-    assert not deadline.is_over()
-    clock.now += 9
-    assert deadline.is_over()
-    assert not deadline.without(20.0).is_over()  # what was downloaded meanwhile does not count
+@pytest.mark.parametrize(
+    ("limit_s", "passed_s", "ask", "answer"),
+    [
+        (60.0, 2.0, lambda limit: (limit.elapsed_s, limit.left_s, limit.longest_run_s), (2.0, 58.0, 15.0)),
+        (60.0, 52.0, lambda limit: (limit.fits(8.0), limit.fits(8.1), limit.is_over()), (True, False, False)),
+        (60.0, 61.0, lambda limit: (limit.is_over(), limit.without(20.0).is_over()), (True, False)),
+        (60.0, 0.0, lambda limit: (limit.timeout_s(), limit.timeout_s(3.0)), (15.0, 3.0)),
+        (60.0, 59.0, lambda limit: limit.timeout_s(), pytest.approx(7.0)),  # a tenth after its end
+        (60.0, 159.0, lambda limit: 0 < limit.timeout_s() < 1, True),
+        (60.0, 0.0, lambda limit: limit.reserve(5.0).left_s, 55.0),
+        (60.0, 0.0, lambda limit: limit.stage(99.0).left_s, 60.0),  # never more than there is
+        (
+            None,
+            1e9,
+            lambda limit: (limit.is_over(), limit.timeout_s(), limit.timeout_s(5.0)),
+            (False, None, 5.0),
+        ),
+        (None, 1e9, lambda limit: limit.stage(1.0).left_s, math.inf),
+        (120.0, 12.4, lambda limit: limit.describe_left(), "12 s elapsed, 1 min 48 s left"),
+        (120.0, 512.4, lambda limit: limit.describe_left(), "8 min 32 s elapsed, 0 s left"),
+    ],
+)
+def test_a_limit_counts_from_its_beginning(
+    limit_s: float | None, passed_s: float, ask: Callable[[Deadline], object], answer: object
+) -> None:
+    assert ask(_start(limit_s, Clock(), begun_s=-passed_s, **TUNING)) == answer
 
 
-def test_without_a_limit_there_is_always_time() -> None:
+def test_a_stage_leaves_time_for_those_after_it() -> None:
     clock = Clock()
-    deadline = _start(None, clock)
-    clock.now += 1e9
+    deadline = _start(60.0, clock, **TUNING)
+    stage = deadline.stage(10.0)
+    assert stage.left_s == 10.0
+    clock.now += 11
+    assert stage.is_over()
     assert not deadline.is_over()
-    assert deadline.timeout_s() is None
-    assert deadline.timeout_s(5.0) == 5.0
-    assert deadline.stage(1.0).left_s == math.inf
 
 
 def test_what_a_search_of_the_hub_took_is_said_and_no_longer_shown_as_elapsed() -> None:
@@ -66,30 +82,6 @@ def test_what_a_search_of_the_hub_took_is_said_and_no_longer_shown_as_elapsed() 
     later = deadline.without_network(0.0, Watching(), "search for drafters")
     assert said == ["search for drafters: 48.0 s not counted for --max-time"]
     assert (shown, later.left_s) == ([later], 60.0)
-
-
-def test_a_stage_leaves_time_for_those_after_it() -> None:
-    clock = Clock()
-    deadline = _start(60.0, clock, **TUNING)
-    stage = deadline.stage(10.0)
-    assert stage.left_s == 10.0
-    assert deadline.stage(99.0).left_s == 60.0  # never more than there is
-    assert deadline.reserve(5.0).left_s == 55.0
-    clock.now += 11
-    assert stage.is_over()
-    assert not deadline.is_over()
-
-
-def test_a_run_is_ended_after_a_quarter_of_the_limit_or_a_tenth_after_its_end() -> None:
-    clock = Clock()
-    deadline = _start(60.0, clock, **TUNING)
-    assert deadline.timeout_s() == 15.0
-    assert deadline.timeout_s(3.0) == 3.0
-    clock.now += 59
-    assert deadline.timeout_s() == pytest.approx(7.0)
-    clock.now += 100
-    timeout_s = deadline.timeout_s()
-    assert 0 < timeout_s < 1
 
 
 @pytest.mark.parametrize("users", [None, 4])
@@ -183,19 +175,21 @@ def test_the_notes_say_what_fits_and_what_a_verdict_needs() -> None:
 def test_the_first_cells_of_a_crossover_fit_or_are_refused() -> None:
     alone = Pace(token_s=0.01, shared_s=0.004, load_s=0.5, prompt_s=0.05)
     pace = CellPace(users=8, pace=alone, prompt_tokens=20)
-    cells = [FirstCell(users=users, depth=0, requests=20 * users, arms=4) for users in (1, 8)]
+    sent = [Traffic(users=users, n_requests=20 * users) for users in (1, 8)]
+    arm = replace(values.spec(), n_predict=96)
+    cells = [Block(arms=(replace(arm, traffic=traffic),) * 4) for traffic in sent]
     clock = Clock()
     for seconds in (60.0, 120.0, 240.0, 480.0, 3600.0):
         deadline = _start(seconds, clock, **TUNING)
         try:
-            size, repeats = budgeting.plan_cells(deadline, pace, cells, 96, 2)
+            size, repeats = budgeting.plan_cells(deadline, pace, cells, 2)
         except TimeLimitError as error:
             least = units.parse_duration(error.message.rpartition(" ")[2])
-            size, repeats = budgeting.plan_cells(_start(least, clock, **TUNING), pace, cells, 96, 2)
+            size, repeats = budgeting.plan_cells(_start(least, clock, **TUNING), pace, cells, 2)
             assert 16 <= size <= 48
             assert repeats == 1
             continue
-        runs = [pace.run(cell.users, cell.depth, cell.requests, size) for cell in cells]
+        runs = [pace.run(traffic, size) for traffic in sent]
         assert max(runs) <= deadline.longest_run_s
         assert repeats * 4 * sum(runs) <= seconds
     assert (size, repeats) == (96, 2)
@@ -253,12 +247,3 @@ def test_a_run_beyond_a_limit_is_left_out_or_a_row(monkeypatch: pytest.MonkeyPat
     assert {run.sample.status for run in bench.runs} == {Status.TIMED_OUT}
     assert bench.runs[0].error == "killed: no run may take more than a quarter of --max-time 40s"
     assert clock.now <= 44.0
-
-
-def test_what_is_left_is_said_in_whole_seconds() -> None:
-    clock = Clock()
-    deadline = _start(120.0, clock)
-    clock.now += 12.4
-    assert deadline.describe_left() == "12 s elapsed, 1 min 48 s left"
-    clock.now += 500
-    assert deadline.describe_left().endswith(", 0 s left")

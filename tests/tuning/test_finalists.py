@@ -15,7 +15,6 @@ from ggufspec.analysis import MeasurementWarning, arms
 from ggufspec.domain import (
     NO_PROMPT,
     Drafting,
-    Estimate,
     Launch,
     Prompt,
     Role,
@@ -26,7 +25,6 @@ from ggufspec.domain import (
 )
 from ggufspec.engines import Measurement
 from ggufspec.errors import InconclusiveError
-from ggufspec.forecast import Forecast
 from ggufspec.llama.install import installs
 from ggufspec.measure import Deadline, Session, prepare_session
 from ggufspec.options import BenchOptions
@@ -35,14 +33,12 @@ from ggufspec.report.rows.plans import FinalistRow
 from ggufspec.report.text import formats, tuned as tuned_report
 from ggufspec.results import ResultSet
 from ggufspec.steps import finish
-from ggufspec.tuning import Plan, Prospect, Spent, Tuned, TuningForecast, budgeting
+from ggufspec.tuning import Plan, Tuned, budgeting
 from ggufspec.tuning.budgeting import Pace
-from tests.support import fake_server, fakes, scripted, values
+from tests.support import fake_server, fakes, scripted, tunings, values
 from tests.support.schemas import validate
 from tests.support.scripted import Clock, Scripted
-from tests.support.walks import traced_run
 
-PROMPTS = (Prompt(id="p1", text="x"), Prompt(id="p2", text="a longer text"))
 TOO_LATE = "the time was over before the target alone was measured"
 APART = (
     "1 run of the target alone ended well, 1 of them while other programs used the machine, but no drafting "
@@ -51,17 +47,8 @@ APART = (
 BUSY = (MeasurementWarning.BUSY_MACHINE.value,)
 
 
-def _runs(**gain_by_size: float) -> Iterator[RunResult]:
-    for repeat in range(3):
-        for prompt, tps in (("p1", 40.0), ("p2", 60.0)):
-            yield values.run(Role.TARGET, prompt=prompt, repeat=repeat, tps=tps * (1 + repeat / 500))
-            for name, gain in gain_by_size.items():
-                size, speed = int(name[1:]), tps * gain * (1 + repeat / 1000)
-                yield values.run(Role.DRAFTING, prompt=prompt, repeat=repeat, tps=speed, draft=size)
-
-
 def _failed(status: Status, **changes: Any) -> Iterator[RunResult]:
-    for run in _runs(g3=1.5):
+    for run in tunings.runs(g3=1.5):
         if run.spec.role is Role.TARGET:
             failed = values.run(Role.TARGET, prompt=run.spec.prompt.id, repeat=run.repeat, status=status)
             yield replace(failed, **changes)
@@ -75,48 +62,13 @@ def _apart() -> Iterator[RunResult]:
     yield replace(values.run(Role.DRAFTING, prompt="p2", draft=3), doubts=BUSY)
 
 
-def _arm(size: int) -> RunSpec:
-    return replace(values.spec(Role.DRAFTING, draft=size), prompt=NO_PROMPT, threads=4)
-
-
-def _prospect(size: int, gain: float) -> Prospect:
-    facts: dict[str, Any] = {
-        "run": traced_run(n_max=size, n_predict=32),
-        "prompts": 2,
-        "n_drafted": 300,
-        "n_accepted": 200,
-        "n_rounds": 100,
-        "tokens_per_s": Estimate(value=50 * gain, lo=None, hi=None),
-        "target_tokens_per_s": Estimate(value=50.0, lo=None, hi=None),
-        "speedup": Estimate(value=gain, lo=None, hi=None),
-        "break_even_accept_rate": 0.8,
-        "closed_form_speedup": None,
-        **{f"{part}_share": 0.3 for part in ("draft", "verify", "rest")},
-        "round_s": 0.07,
-        "target_s": 0.02,
-        "rates": {"p1": 50 * gain, "p2": 50 * gain},
-    }
-    return Prospect(arm=_arm(size), overall=Forecast(**facts), by_category={})
-
-
-def _outlook(**gain_by_size: float) -> TuningForecast:
-    return TuningForecast(
-        prospects=tuple(_prospect(int(name[1:]), gain) for name, gain in gain_by_size.items()),
-        unknown=(),
-        prompts=PROMPTS,
-        n_predict=32,
-        finalists=3,
-        spent=Spent(traces_s=1.0),
-    )
-
-
 @pytest.fixture
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     fake_server.program(folder / "llama-server")
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
     session = prepare_session(BenchOptions(pair="demo", engine="server"))
-    drafting = [_arm(size) for size in (3, 8)]
+    drafting = [tunings.arm(size, threads=4) for size in (3, 8)]
     block = replace(session.suite.blocks[0], arms=(drafting[0].baseline, *drafting))
     return Plan(
         session=session, serving=Serving(context=512), blocks=(block,), vram_bytes=None, precision=None
@@ -133,13 +85,13 @@ def _beside(monkeypatch: pytest.MonkeyPatch, busy: float) -> None:
 
 
 def test_usable_runs_are_measured_once(plan: Plan) -> None:
-    steps = tuning.measure_finalists(plan, _outlook(g3=1.4, g8=1.5))
+    steps = tuning.measure_finalists(plan, tunings.hoped(g3=1.4, g8=1.5))
     first = next(steps)
     assert (first.resume, first.confirms, first.note) == (None, False, None)
-    confirming = steps.send(values.bench(*_runs(g3=1.5, g8=1.4)))
+    confirming = steps.send(values.bench(*tunings.runs(g3=1.5, g8=1.4)))
     assert confirming.confirms
     with pytest.raises(StopIteration) as ended:
-        steps.send(values.bench(*_runs(g3=1.5, g8=1.4)))
+        steps.send(values.bench(*tunings.runs(g3=1.5, g8=1.4)))
     assert ended.value.value.overall.spec.draft_size == 3
     assert _threads(first) == _threads(confirming) == {4}
 
@@ -147,9 +99,9 @@ def test_usable_runs_are_measured_once(plan: Plan) -> None:
 @pytest.mark.parametrize("at", ["selection", "confirmation"])
 def test_bad_runs_are_repeated_on_free_cores(plan: Plan, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     _beside(monkeypatch, busy=0.7)
-    steps = tuning.measure_finalists(plan, _outlook(g3=1.4, g8=1.5))
+    steps = tuning.measure_finalists(plan, tunings.hoped(g3=1.4, g8=1.5))
     next(steps)
-    usable, spoiled = [*_runs(g3=1.5, g8=1.4)], [*_failed(Status.TIMED_OUT, doubts=BUSY)]
+    usable, spoiled = [*tunings.runs(g3=1.5, g8=1.4)], [*_failed(Status.TIMED_OUT, doubts=BUSY)]
     if at == "confirmation":
         steps.send(values.bench(*usable))
     again = steps.send(values.bench(*spoiled))
@@ -169,7 +121,7 @@ def test_bad_runs_are_repeated_on_free_cores(plan: Plan, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("threads", [1, 4])
 def test_unusable_runs_name_their_cause(plan: Plan, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     _beside(monkeypatch, busy=3.9)
-    steps = tuning.measure_finalists(plan.with_threads(threads), _outlook(g3=1.4, g8=1.52))
+    steps = tuning.measure_finalists(plan.with_threads(threads), tunings.hoped(g3=1.4, g8=1.52))
     next(steps)
     spoiled = [*_failed(Status.TIMED_OUT, doubts=BUSY)]
     again = steps.send(values.bench(*spoiled))
@@ -221,7 +173,7 @@ def test_runs_that_take_longer_than_forecast_end_in_time(
     """However late the forecast was: the bench that selects leaves time for the one that confirms."""
     clock = Clock()
     monkeypatch.setattr("time.perf_counter", clock)
-    hurried, outlook = _hurried(plan, clock, 120.0), replace(_outlook(g3=1.4, g8=1.5), pace=PACE)
+    hurried, outlook = _hurried(plan, clock, 120.0), replace(tunings.hoped(g3=1.4, g8=1.5), pace=PACE)
     clock.now += late_s
     steps = tuning.measure_finalists(hurried, outlook)
     outcome = _finish(steps, clock, slowdown)
@@ -236,7 +188,7 @@ def test_there_is_no_time_to_repeat_after_the_limit(plan: Plan, monkeypatch: pyt
     clock = Clock()
     for late_s, is_refused in ((50.0, False), (99.9, True)):
         hurried = _hurried(plan, clock, 100.0)
-        steps = tuning.measure_finalists(hurried, replace(_outlook(g3=1.4, g8=1.5), pace=PACE))
+        steps = tuning.measure_finalists(hurried, replace(tunings.hoped(g3=1.4, g8=1.5), pace=PACE))
         next(steps)
         clock.now += late_s
         spoiled = values.bench(*_failed(Status.TIMED_OUT, doubts=BUSY))
@@ -251,13 +203,13 @@ def test_turns_begin_as_the_plan_says(plan: Plan) -> None:
     warm = replace(plan, session=replace(plan.session, suite=replace(plan.session.suite, warm_turns=True)))
     for of_tuning in (plan, warm):
         is_warm = of_tuning.session.suite.warm_turns
-        assert tuning.finals(of_tuning, _outlook(g3=1.4)).suite.warm_turns is is_warm
+        assert tuning.finals(of_tuning, tunings.hoped(g3=1.4)).suite.warm_turns is is_warm
 
 
 def test_fewer_finalists_are_measured_where_the_forecast_was_slow(plan: Plan) -> None:
     clock = Clock()
     hurried = _hurried(plan, clock, 120.0)
-    outlook = replace(_outlook(**{f"g{size}": 1.5 for size in (3, 8)}), pace=replace(PACE, token_s=0.05))
+    outlook = replace(tunings.hoped(**{f"g{size}": 1.5 for size in (3, 8)}), pace=replace(PACE, token_s=0.05))
     numbers = []
     for late_s in (0.0, 70.0, 105.0):
         clock.now = late_s
@@ -272,12 +224,12 @@ def test_fewer_finalists_are_measured_where_the_forecast_was_slow(plan: Plan) ->
     [
         ([], "the time was over before the target alone was measured"),
         (
-            [run for run in _runs(g3=1.5) if run.spec.drafting],
+            [run for run in tunings.runs(g3=1.5) if run.spec.drafting],
             "the time was over before the target alone was measured",
         ),
         ([*_failed(Status.CRASHED)], "none of 6 runs of the target alone succeeded (crashed)"),
         ([*_apart()], APART),
-        ([*_runs(g3=1.5)], None),
+        ([*tunings.runs(g3=1.5)], None),
     ],
     ids=["nothing", "no target", "failed", "apart", "usable"],
 )
@@ -289,15 +241,7 @@ def test_runs_that_ended_well_and_were_disturbed_are_shown_as_that() -> None:
     assert {arm.status for arm in arms.group(values.bench(*_apart()))} == {"disturbed"}
     calm = [replace(run, doubts=()) for run in _apart()]
     assert {arm.status for arm in arms.group(values.bench(*calm))} == {"partial"}
-    assert {arm.status for arm in arms.group(values.bench(*_runs(g3=1.5)))} == {"ok"}
-
-
-def _tuned(**gain_by_size: float) -> Tuned:
-    selected = values.bench(*_runs(**gain_by_size))
-    confirmed = values.bench(*_runs(**gain_by_size))
-    return tuning.judge_finalists(
-        _outlook(**gain_by_size), tuning.select_arms(selected), confirmed, measuring_s=1.0
-    )
+    assert {arm.status for arm in arms.group(values.bench(*tunings.runs(g3=1.5)))} == {"ok"}
 
 
 def _serve(plan: Plan, tuned: Tuned, monkeypatch: pytest.MonkeyPatch, *, working: set[int]) -> Tuned:
@@ -316,14 +260,14 @@ def test_after_the_time_limit_no_server_is_started(plan: Plan, monkeypatch: pyte
     clock = Clock()
     hurried = _hurried(plan, clock, 60.0)
     clock.now = 61.0
-    served = _serve(hurried, _tuned(g3=1.5, g8=1.3), monkeypatch, working={3})
+    served = _serve(hurried, tunings.judged(g3=1.5, g8=1.3), monkeypatch, working={3})
     assert served.overall.spec.draft_size == 3
     assert served.launch.failure == "it was not tried, because --max-time 1m was over"
     assert served.passed_over == ()
 
 
 def test_the_choice_is_started_before_it_is_printed(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    served = _serve(plan, _tuned(g3=1.5, g8=1.3), monkeypatch, working={3})
+    served = _serve(plan, tunings.judged(g3=1.5, g8=1.3), monkeypatch, working={3})
     assert served.overall.spec.draft_size == 3
     assert served.launch.argv == ("/opt/llama-server", "3")
     assert served.passed_over == ()
@@ -339,7 +283,7 @@ def test_the_choice_is_started_before_it_is_printed(plan: Plan, monkeypatch: pyt
 
 
 def test_what_cannot_be_served_is_passed_over(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    tuned = _tuned(g3=1.5, g8=1.3)
+    tuned = tunings.judged(g3=1.5, g8=1.3)
     second = _serve(plan, tuned, monkeypatch, working={8, 0})
     assert second.overall.spec.draft_size == 8
     assert [(spec.drafting, reason) for spec, reason in second.passed_over] == [
@@ -352,7 +296,7 @@ def test_what_cannot_be_served_is_passed_over(plan: Plan, monkeypatch: pytest.Mo
 
 
 def test_a_choice_that_cannot_be_served_stays(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    served = _serve(plan, _tuned(g3=1.5), monkeypatch, working=set())
+    served = _serve(plan, tunings.judged(g3=1.5), monkeypatch, working=set())
     assert served.overall.spec.draft_size == 3
     assert served.passed_over == ()
     assert served.launch.failure == "out of memory"
@@ -363,20 +307,20 @@ def test_a_choice_that_cannot_be_served_stays(plan: Plan, monkeypatch: pytest.Mo
 
 def test_the_choice_for_another_engine_stays(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(plan, session=prepare_session(BenchOptions(pair="demo", engine="binary-simple")))
-    served = _serve(other, _tuned(g3=1.5, g8=1.3), monkeypatch, working={8})
+    served = _serve(other, tunings.judged(g3=1.5, g8=1.3), monkeypatch, working={8})
     assert served.overall.spec.draft_size == 3
 
 
 def test_nothing_runs_without_a_server(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install = installs.find_install(fakes.install(tmp_path / "without", **fakes.AT_ONCE))
     session = replace(plan.session, llama=install)
-    served = _serve(replace(plan, session=session), _tuned(g3=1.5), monkeypatch, working={3})
+    served = _serve(replace(plan, session=session), tunings.judged(g3=1.5), monkeypatch, working={3})
     assert served.launch is None
     assert served.serving == plan.serving
 
 
 def test_the_finalists_are_a_table_with_the_verdict(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    served = _serve(plan, _tuned(g3=1.5, g8=1.3), monkeypatch, working={3})
+    served = _serve(plan, tunings.judged(g3=1.5, g8=1.3), monkeypatch, working={3})
     table = frames.finalists(served)
     assert tuple(table.columns) == FinalistRow.names()
     assert [*table["stage"]] == ["confirmation"] * 3 + ["selection"] * 3
@@ -397,7 +341,7 @@ def test_the_finalists_are_a_table_with_the_verdict(plan: Plan, monkeypatch: pyt
 def test_a_winner_is_confirmed_on_prompts_that_did_not_select_it(plan: Plan) -> None:
     prompts = plan.session.suite.prompts
     assert len(prompts) == 8
-    outlook = replace(_outlook(g3=1.4, g8=1.5), prompts=prompts)
+    outlook = replace(tunings.hoped(g3=1.4, g8=1.5), prompts=prompts)
     selecting = tuning.finals(plan, outlook)
     ids = {prompt.id for prompt in selecting.suite.prompts}
     assert (len(ids), selecting.suite.repeats) == (4, 3)  # two loads would give no test

@@ -16,13 +16,12 @@ from ggufspec.engines.library import selftest
 from ggufspec.engines.library.messages import Curve
 from ggufspec.errors import InconclusiveError, TimeLimitError
 from ggufspec.forecast.profiles import TracedTexts
-from ggufspec.forecast.trace import DraftTrace
 from ggufspec.measure import Deadline, prepare_session
 from ggufspec.options import BenchOptions
 from ggufspec.stats import Estimate
 from ggufspec.steps import finish
 from ggufspec.tuning import Plan, TuningForecast, looking, planning
-from tests.support import fake_server, fakes, scripted, timed
+from tests.support import fake_server, fakes, scripted, timed, tunings
 from tests.support.scripted import Clock, Scripted
 
 TOKEN_S, LOAD_S = 0.01, 1.0
@@ -88,22 +87,8 @@ def _traces(
     for prompt in prompts:
         engine.wait("trace", spec.n_predict * TOKEN_S)
         engine.is_timed = True
-        size = spec.n_predict
-        trace = DraftTrace(
-            prompt_id=prompt.id,
-            category=prompt.category,
-            tokens=tuple(range(size)),
-            match=(True, True, False, True) * (size // 4) + (True,) * (size % 4),
-            confidence=(0.9,) * size,
-            n_prompt=4,
-        )
-        yield TracedTexts(
-            prompt=prompt,
-            text="x",
-            target_trace=trace,
-            by_drafter=(trace,) * len(drafters),
-            written_s=size * TOKEN_S,
-            look_s=(0.0,) * len(drafters),
+        yield tunings.traced(
+            prompt, spec.n_predict, drafters=len(drafters), written_s=spec.n_predict * TOKEN_S
         )
 
 
@@ -163,9 +148,9 @@ def _look(
     monkeypatch.setattr("ggufspec.forecast.profiles.traces", _traces)
     server = Server(library=library, name="server", keeps_loads=True)
     deadline = Deadline.start(limit_s, run_share=0.25, clock=clock)
-    limited = replace(plan, session=replace(plan.session, engine=server), deadline=deadline)
+    limited = replace(plan, session=replace(plan.session, engine=server), deadline=deadline, **more)
     notes: list[str] = []
-    steps: Generator[Any, None, TuningForecast] = looking.forecast_configurations(limited, **more)
+    steps: Generator[Any, None, TuningForecast] = looking.forecast_configurations(limited)
     return finish(steps, lambda event: notes.extend(event.notes)), library, notes
 
 
@@ -275,6 +260,6 @@ def test_threads_are_as_many_as_cores_are_free_unless_named(
 ) -> None:
     monkeypatch.setattr(machine, "usable_cores", lambda: 4)
     monkeypatch.setattr(machine, "busy_cores", lambda *_: busy)
-    chosen, note = planning.choose_threads(asked)
+    chosen, notes = planning.choose_threads(asked)
     assert chosen == threads
-    assert (note is None) if says is None else (says in str(note))
+    assert (notes == ()) if says is None else (says in notes[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ import pytest
 
 from ggufspec import tuning
 from ggufspec.domain import (
-    NO_PROMPT,
     Drafting,
     Method,
     ModelFile,
@@ -27,10 +26,9 @@ from ggufspec.domain import (
     RunSpec,
 )
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.forecast import Forecast, RoundRange, concurrency
-from ggufspec.forecast.costs import CostCurve, Point
+from ggufspec.forecast import RoundRange, concurrency
 from ggufspec.forecast.profiles import TracedTexts
-from ggufspec.forecast.trace import DraftTrace, TracedRun
+from ggufspec.forecast.trace import TracedRun
 from ggufspec.forecast.whatif import Machines
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import memory
@@ -39,64 +37,32 @@ from ggufspec.options import TuneOptions
 from ggufspec.report import frames
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.serving import plan_traffic
-from ggufspec.stats import Estimate
 from ggufspec.tuning import budgeting, planning, prospects, running
-from ggufspec.tuning.values import Prospect, Spent, TuningForecast
-from tests.support import fake_server, fakes, models, quick_look, shapes, shell, simulated_tuning, values
+from ggufspec.tuning.values import Spent, TuningForecast
+from tests.support import (
+    fake_server,
+    fakes,
+    models,
+    quick_look,
+    shapes,
+    shell,
+    simulated_tuning,
+    tunings,
+    values,
+)
 from tests.support.schemas import validate
-from tests.support.walks import rounds_of, traced_run
+from tests.support.walks import rounds_of
 
 GIB = 1 << 30
 HEADS = frozenset({Method.DRAFT_EAGLE3, Method.DRAFT_MTP, Method.DRAFT_DFLASH})
 
 
-def _forecast(
-    rate: float, plain: float = 50.0, prompts: Sequence[str] = ("p1", "p2"), **more: object
-) -> Forecast:
-    facts = {
-        "run": traced_run(n_max=3, n_predict=32),
-        "prompts": len(prompts),
-        "n_drafted": 300,
-        "n_accepted": 200,
-        "n_rounds": 100,
-        "tokens_per_s": Estimate(value=rate, lo=None, hi=None),
-        "target_tokens_per_s": Estimate(value=plain, lo=None, hi=None),
-        "speedup": Estimate(value=rate / plain, lo=None, hi=None),
-        "break_even_accept_rate": 0.8,
-        "closed_form_speedup": None,
-        "draft_share": 0.3,
-        "verify_share": 0.6,
-        "rest_share": 0.1,
-        "round_s": 0.07,
-        "target_s": 0.02,
-        "rates": dict.fromkeys(prompts, rate),
-    }
-    return Forecast(**{**facts, **more})  # type: ignore[arg-type]
-
-
 def _arm(
     n_max: int = 3, p_min: float = 0.0, drafter: str = "drafter.gguf", offload: Offload | None = None
 ) -> RunSpec:
-    spec = values.spec(Role.DRAFTING, draft=n_max)
-    return replace(
-        spec,
-        pair=replace(spec.pair, draft=ModelFile(filename=drafter)),
-        prompt=NO_PROMPT,
-        drafting=Drafting(n_max=n_max, p_min=p_min),
-        offload=offload or Offload(),
-    )
-
-
-def _prospect(rate: float, arm: RunSpec, **by_category: float) -> Prospect:
-    assert arm.drafting is not None
-    return Prospect(
-        arm=arm,
-        overall=_forecast(rate, run=TracedRun(drafting=arm.drafting, n_predict=20)),
-        by_category={
-            name: _forecast(each, run=TracedRun(drafting=arm.drafting, n_predict=20))
-            for name, each in by_category.items()
-        },
-    )
+    pair = replace(values.spec(Role.DRAFTING).pair, draft=ModelFile(filename=drafter))
+    drafting = Drafting(n_max=n_max, p_min=p_min)
+    return tunings.arm(n_max, pair=pair, drafting=drafting, offload=offload or Offload())
 
 
 @pytest.fixture
@@ -107,30 +73,9 @@ def llama(llama: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return llama
 
 
-def _text(name: str) -> TracedTexts:
-    trace = DraftTrace(
-        prompt_id=name,
-        tokens=tuple(range(32)),
-        match=(True, True, False, True) * 8,
-        confidence=(0.9, 0.4) * 16,
-        n_prompt=4,
-    )
-    prompt = Prompt(id=name, text="x", category=name)
-    return TracedTexts(
-        prompt=prompt, text="", target_trace=trace, by_drafter=(trace,), written_s=1.0, look_s=(0.1,)
-    )
-
-
-def _curve() -> CostCurve:
-    """A target of 10 s and 1 s a token, a drafter of 1 s and 0.1 s a token."""
-
-    def points(first: float, slope: float, most: int) -> tuple[Point, ...]:
-        return tuple(
-            Point(tokens=size, depth=0, seconds=Estimate(value=first + slope * size, lo=None, hi=None))
-            for size in range(1, most + 1)
-        )
-
-    return CostCurve(verify=points(10.0, 1.0, 40), draft=points(1.2, 0.1, 1), absorb=points(1.0, 0.1, 40))
+def _traces(*texts: TracedTexts) -> prospects.Traces:
+    drafters = [ModelFile(filename="drafter.gguf")]
+    return prospects.Traces(texts=texts, drafters=drafters, engine="server", n_predict=20, build=None)
 
 
 def test_fewer_prompts_are_taken_from_all_categories() -> None:
@@ -272,14 +217,14 @@ def test_a_mixture_is_tried_at_the_fastest_places_of_short_and_long_drafts(tmp_p
 def test_the_leader_comes_first_and_every_kind_has_its_leader() -> None:
     asked = [
         *(
-            _prospect(100 - abs(size - 6), _arm(size), code=90 + size, prose=60 - size)
+            tunings.prospect(100 - abs(size - 6), _arm(size), code=90 + size, prose=60 - size)
             for size in range(1, 13)
         ),
         *(
-            _prospect(96 - abs(size - 4), _arm(size, drafter="other.gguf"), code=50, prose=50)
+            tunings.prospect(96 - abs(size - 4), _arm(size, drafter="other.gguf"), code=50, prose=50)
             for size in range(1, 9)
         ),
-        *(_prospect(60, _arm(size, drafter="slow.gguf"), code=50, prose=50) for size in (2, 4)),
+        *(tunings.prospect(60, _arm(size, drafter="slow.gguf"), code=50, prose=50) for size in (2, 4)),
     ]
     chosen = [each.arm for each in prospects.finalists(asked, 5)]
     assert len(chosen) == 5
@@ -292,10 +237,10 @@ def test_the_leader_comes_first_and_every_kind_has_its_leader() -> None:
 
 def test_a_p_min_that_changes_nothing_is_not_measured_twice() -> None:
     asked = [
-        _prospect(100, _arm(5)),
-        _prospect(99.9, _arm(5, p_min=0.3)),
-        _prospect(97, _arm(5, p_min=0.9)),
-        _prospect(90, _arm(4)),
+        tunings.prospect(100, _arm(5)),
+        tunings.prospect(99.9, _arm(5, p_min=0.3)),
+        tunings.prospect(97, _arm(5, p_min=0.9)),
+        tunings.prospect(90, _arm(4)),
     ]
     chosen = [each.arm for each in prospects.finalists(asked, 3)]
     assert chosen == [_arm(5), _arm(5, p_min=0.9), _arm(4)]
@@ -353,19 +298,11 @@ def test_drafts_that_no_batch_of_all_users_holds_are_not_tried(llama: Path) -> N
 
 def test_several_users_are_forecast_by_the_server_with_as_many_slots() -> None:
     arms = [_arm(size, p_min) for size in (1, 4) for p_min in (0.0, 0.5)]
-    texts, curve = [_text("p1"), _text("p2")], _curve()
+    texts, curve = [*map(tunings.traced, tunings.PROMPTS)], tunings.curve()
     curves = {(arm.offload, arm.drafter): curve for arm in arms}
-    traffic = plan_traffic([text.prompt for text in texts], 2, seed=1)
-    forecast = prospects.prospects(
-        arms,
-        texts,
-        [ModelFile(filename="drafter.gguf")],
-        curves,
-        engine="server",
-        n_predict=20,
-        build=None,
-        traffic=traffic,
-    )
+    traces = _traces(*texts)
+    traffic = plan_traffic(traces.prompts, 2, seed=1)
+    forecast = prospects.prospects(arms, traces, curves, traffic)
     assert [prospect.arm for prospect in forecast] == arms
     by_id = {text.prompt.id: text.by_drafter[0] for text in texts}
     for prospect in forecast:
@@ -382,41 +319,8 @@ def test_several_users_are_forecast_by_the_server_with_as_many_slots() -> None:
         assert prospect.overall == expected.forecast
 
 
-def _outlook(*found: Prospect) -> TuningForecast:
-    return TuningForecast(
-        prospects=found,
-        unknown=(),
-        prompts=(Prompt(id="p1", text="x"), Prompt(id="p2", text="y")),
-        n_predict=32,
-        finalists=3,
-        spent=Spent(traces_s=1.0, costs_s=2.0),
-    )
-
-
-def _bench(**gain_by_size: float) -> tuning.Tuned:
-    """Judge draft sizes by their gain; every prompt has a speed of its own."""
-    runs = []
-    for repeat in range(3):
-        for prompt, tps in (("p1", 40.0), ("p2", 60.0)):
-            heat = 1 + 0.002 * repeat
-            runs.append(values.run(Role.TARGET, prompt=prompt, repeat=repeat, tps=tps * heat))
-            for name, gain in gain_by_size.items():
-                runs.append(
-                    values.run(
-                        Role.DRAFTING,
-                        prompt=prompt,
-                        repeat=repeat,
-                        tps=tps * gain * (1 + 0.001 * repeat),
-                        draft=int(name[1:]),
-                    )
-                )
-    hoped = [_prospect(50 * gain, _arm(int(name[1:]))) for name, gain in gain_by_size.items()]
-    results = values.bench(*runs)
-    return tuning.judge_finalists(_outlook(*hoped), tuning.select_arms(results), results, measuring_s=4.0)
-
-
 def test_what_is_measured_as_alike_is_one_set_and_its_smallest_draft_is_chosen() -> None:
-    tuned = _bench(g3=1.4, g5=1.595, g8=1.6)
+    tuned = tunings.judged(g3=1.4, g5=1.595, g8=1.6)
     assert tuned.overall.drafts
     assert tuned.overall.is_decided
     assert tuned.overall.spec.draft_size == 5
@@ -428,7 +332,7 @@ def test_what_is_measured_as_alike_is_one_set_and_its_smallest_draft_is_chosen()
 
 
 def test_the_table_of_forecasts_says_what_near_ties_may_change() -> None:
-    prospect = _prospect(80.0, _arm())
+    prospect = tunings.prospect(80.0, _arm())
     sure, unsure = (
         replace(prospect, overall=replace(prospect.overall, round_range=ranged))
         for ranged in (
@@ -437,10 +341,10 @@ def test_the_table_of_forecasts_says_what_near_ties_may_change() -> None:
         )
     )
     for plain in (prospect, sure):
-        printed = tuned_report.table(_outlook(plain), "server")
+        printed = tuned_report.table(tunings.outlook(plain), "server")
         assert " 3.00 |" in printed
         assert "near-tie" not in printed.lower()
-    printed = tuned_report.table(_outlook(unsure), "server")
+    printed = tuned_report.table(tunings.outlook(unsure), "server")
     assert " 3.00 (2.88–3.12) |" in printed
     assert "In parentheses: tokens/round where near-ties of the drafter fall otherwise" in printed
     assert "may change the text of 1 of 2 prompts" in printed
@@ -450,15 +354,13 @@ def test_the_table_of_forecasts_says_what_near_ties_may_change() -> None:
 
 
 def test_the_fastest_configurations_say_how_many_rounds_there_may_be() -> None:
-    text = _text("a")
+    text = tunings.traced(tunings.PROMPTS[0])
     leads = (5.0, 5.0, -5.0, 5.0) * 8
     (view,) = text.by_drafter
     view = replace(view, leads=leads, text_leads=(5.0,) * 32, spread=0.1, text_spread=0.1)
     text = replace(text, target_trace=view, by_drafter=(view,))
-    candidates = [_prospect(rate, _arm(size)) for size, rate in ((2, 60.0), (3, 70.0), (4, 50.0))]
-    drafter = candidates[0].arm.draft_source
-    assert drafter is not None
-    ranged = prospects.with_round_ranges(candidates, [text], [drafter], most=2)
+    candidates = [tunings.prospect(rate, _arm(size)) for size, rate in ((2, 60.0), (3, 70.0), (4, 50.0))]
+    ranged = prospects.with_round_ranges(candidates, _traces(text), most=2)
     assert [one.arm for one in ranged] == [one.arm for one in candidates]
     known = [one.overall.round_range for one in ranged]
     assert [found is not None for found in known] == [True, True, False]
@@ -470,7 +372,7 @@ def test_the_fastest_configurations_say_how_many_rounds_there_may_be() -> None:
 
 @pytest.mark.parametrize("gains", [{"g3": 1.4, "g5": 1.6}, {"g3": 0.8}])
 def test_the_json_of_a_tuning_has_its_schema_and_the_warnings_below_its_text(gains: dict[str, float]) -> None:
-    tuned = _bench(**gains)
+    tuned = tunings.judged(**gains)
     tuned = replace(tuned, results=replace(tuned.results, damage=("left out: 1 line",)))
     install = fakes.recorded_install("0.3.36")
     content = json.loads(tuned_report.as_json(tuned, install, "ggufspec bench"))
@@ -482,16 +384,16 @@ def test_the_json_of_a_tuning_has_its_schema_and_the_warnings_below_its_text(gai
 
 
 def test_what_gains_nothing_is_not_drafted_with_and_the_reason_is_named() -> None:
-    tuned = _bench(g3=0.8, g5=1.005)
+    tuned = tunings.judged(g3=0.8, g5=1.005)
     assert not tuned.overall.drafts
     assert tuned.overall.spec.role is Role.TARGET
     assert tuned.refusal.needs is not None
 
 
 def test_every_drafter_has_its_line_and_the_entry_names_what_is_used() -> None:
-    tuned = _bench(g3=0.8)
-    named = _prospect(25, _arm(drafter="q2_k.gguf"))
-    tuned = replace(tuned, outlook=_outlook(*tuned.outlook.prospects, named))
+    tuned = tunings.judged(g3=0.8)
+    named = tunings.prospect(25, _arm(drafter="q2_k.gguf"))
+    tuned = replace(tuned, outlook=tunings.outlook(*tuned.outlook.prospects, named))
     assert "Drafter q2_k.gguf: 0.50× by forecast at γ = 3, not worth it." in [*tuned_report.verdict(tuned)]
     entry = tuned_report.pair_entry(tuned)
     assert entry.startswith('[pairs."target-alone-tuned"]\n')
@@ -512,7 +414,10 @@ def test_a_gain_that_may_be_chance_is_undecided_whatever_was_forecast(foretold: 
     spec = next(run.spec for run in runs if run.spec.drafting)
     results = values.bench(*runs)
     tuned = tuning.judge_finalists(
-        _outlook(_prospect(50 * foretold, spec)), tuning.select_arms(results), results, measuring_s=4.0
+        tunings.outlook(tunings.prospect(50 * foretold, spec)),
+        tuning.select_arms(results),
+        results,
+        measuring_s=4.0,
     )
     assert not tuned.overall.drafts
     assert not tuned.overall.is_decided
@@ -525,7 +430,7 @@ def test_a_gain_that_may_be_chance_is_undecided_whatever_was_forecast(foretold: 
 
 
 def test_a_strict_tuning_ends_with_its_own_code_after_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    tuned = _bench(g3=1.4)
+    tuned = tunings.judged(g3=1.4)
     doubts = {"memory-tight": "little is left"}
     tuned = replace(tuned, results=replace(tuned.results, meta=replace(tuned.results.meta, doubts=doubts)))
     simulated_tuning.simulate_tuning(monkeypatch, tuned, fakes.recorded_install("0.3.36"))
@@ -542,11 +447,11 @@ def test_a_bench_without_its_target_has_no_verdict() -> None:
         tuning.select_arms(without)
     selection = tuning.select_arms(values.bench(values.run(Role.TARGET)))
     with pytest.raises(ResultsError, match="target alone"):
-        tuning.judge_finalists(_outlook(), selection, without, measuring_s=1.0)
+        tuning.judge_finalists(tunings.outlook(), selection, without, measuring_s=1.0)
 
 
 def test_the_pair_entry_can_be_read_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    tuned = _bench(g3=1.4)
+    tuned = tunings.judged(g3=1.4)
     spec = tuned.overall.spec
     pair = replace(
         spec.pair,

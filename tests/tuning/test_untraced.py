@@ -54,15 +54,13 @@ def _plan(**options: Any) -> Plan:
     return prepare_tuning(TuneOptions(pair="demo", serve_ctx=512, **options))
 
 
-def _look(
-    plan: Plan, limit_s: float | None, monkeypatch: pytest.MonkeyPatch, *, forecast_only: bool = False
-) -> TuningForecast:
+def _look(plan: Plan, limit_s: float | None, monkeypatch: pytest.MonkeyPatch) -> TuningForecast:
     clock = Clock()
     monkeypatch.setattr("time.monotonic", clock)
     engine = Server(clock=clock, name="server", keeps_loads=True, answer=lambda spec: _answer(spec))
     deadline = Deadline.start(limit_s, run_share=0.25, clock=clock)
     timed = replace(plan, session=replace(plan.session, engine=engine), deadline=deadline)
-    return looking.outlook(timed, forecast_only=forecast_only)
+    return looking.outlook(timed)
 
 
 def _answer(spec: RunSpec) -> Sample:
@@ -153,8 +151,8 @@ def test_every_source_comes_before_second_sizes(llama: Path, monkeypatch: pytest
 
 def test_a_forecast_needs_no_library_for_a_draft_model(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}._answer", _answer_in_rounds)
-    plan = _plan(method=("draft-model",))
-    outlook = _look(plan, 60.0, monkeypatch, forecast_only=True)
+    plan = replace(_plan(method=("draft-model",)), forecast_only=True)
+    outlook = _look(plan, 60.0, monkeypatch)
     assert len(outlook.prospects) == 16
     assert outlook.prospects[0].overall.draft_share is None
 

@@ -16,8 +16,8 @@ from ggufspec.domain import Difference, Launch, Prompt, Role, RunResult, RunSpec
 from ggufspec.report.text import configuration, tuned as tuned_report
 from ggufspec.results import ResultSet
 from ggufspec.tuning import prospects, verdicts
-from ggufspec.tuning.values import Selection, Spent, Tuned, TuningForecast
-from tests.support import values
+from ggufspec.tuning.values import Selection, Tuned
+from tests.support import tunings, values
 
 TARGET_TPS = 50.0
 DIVERGENT = {"difference": Difference(at_char=3, at_token=1, verdict=TextVerdict.DIVERGENCE)}
@@ -72,14 +72,8 @@ def _gains(prompts: Sequence[Prompt], **by_size: float) -> dict[int, dict[Prompt
     return {int(name[1:]): dict.fromkeys(prompts, gain) for name, gain in by_size.items()}
 
 
-def _outlook(prompts: Sequence[Prompt]) -> TuningForecast:
-    return TuningForecast(
-        prospects=(), unknown=(), prompts=tuple(prompts), n_predict=32, finalists=3, spent=Spent()
-    )
-
-
 def _judged(selection: Selection, confirmed: ResultSet) -> Tuned:
-    return tuning.judge_finalists(_outlook(_prompts(4)), selection, confirmed, measuring_s=1.0)
+    return tuning.judge_finalists(tunings.outlook(), selection, confirmed, measuring_s=1.0)
 
 
 def _size(spec: RunSpec | None) -> int | None:

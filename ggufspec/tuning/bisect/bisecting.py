@@ -26,7 +26,7 @@ from ggufspec.errors import (
 )
 from ggufspec.llama.build import request_build, run_build, toolchain
 from ggufspec.llama.install import store
-from ggufspec.measure import Block, Session, api, identify, prepare_session, with_fetched
+from ggufspec.measure import Session, api, identify, prepare_session, with_fetched
 from ggufspec.options import BenchOptions, BisectOptions, BuildOptions, takes
 from ggufspec.results import ResultSet
 from ggufspec.steps import SILENT, Sink
@@ -128,9 +128,7 @@ def prepare_trial(asked: BisectOptions, llamas: Sequence[Path], repeats: int) ->
     roles = {*Quantity(asked.quantity).roles}
     if any(prompt.followups for prompt in suite.prompts):
         roles.add(Role.TARGET)  # its answers stand between the turns of a conversation
-    blocks = tuple(
-        Block(arms=tuple(arm for arm in block.arms if arm.role in roles)) for block in suite.blocks
-    )
+    blocks = tuple(block.where(lambda arm: arm.role in roles) for block in suite.blocks)
     return replace(session, suite=replace(suite, blocks=blocks))
 
 
@@ -298,17 +296,10 @@ def _measure(asked: BisectOptions, bisection: Bisection, step: Measure, builds: 
     inner = [place for place in step.places if 0 < place < len(bisection.versions) - 1]
     candidate = bisection.versions[inner[0]] if len(inner) == 1 else None
     try:
-        session = prepare_trial(asked, llamas, step.repeats)
-        name = bisection.bench(step.number, step.places)
-        is_new = name not in results.ids()
-        session = identify(session)
-        opened = api.begin(
-            session,
-            command=sink.command("bisect", asked),
-            name=name if is_new else None,
-            resume=None if is_new else name,
-        )
-        bench = api.run(session, opened, sink)
+        session = identify(prepare_trial(asked, llamas, step.repeats))
+        name, resume = api.place(bisection.bench(step.number, step.places))
+        command = sink.command("bisect", asked)
+        bench = api.measure(session, sink, command=command, name=name, resume=resume)
         return read_trial(step.places, bench, bisection.quantity, step.repeats)
     except GgufspecError as error:
         if candidate is None or isinstance(error, DiskFullError):
