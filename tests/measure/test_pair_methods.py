@@ -23,54 +23,29 @@ from tests.support.hub_server import Hub
 from tests.support.shell import run
 
 DEMO = paths.models_dir() / "demo"
-PAIRS = f"""
-[pairs.lookup]
-target = {{ path = "{DEMO}/target.gguf" }}
-method = "ngram-mod"
-[pairs.heads]
-target = {{ path = "{DEMO}/target.gguf" }}
-method = "draft-mtp"
-[pairs.both]
-target = {{ path = "{DEMO}/target.gguf" }}
-drafter = {{ path = "{DEMO}/drafter.gguf" }}
-method = "ngram-simple"
-[pairs.sidecar]
-target = {{ path = "{DEMO}/target.gguf" }}
-drafter = {{ path = "{DEMO}/drafter.gguf" }}
-method = "draft-eagle3"
-[pairs.medusa]
-target = {{ path = "{DEMO}/target.gguf" }}
-drafter = {{ path = "{DEMO}/drafter.gguf" }}
-method = "draft-medusa"
-[pairs.chain]
-target = {{ path = "{DEMO}/target.gguf" }}
-drafter = {{ path = "{DEMO}/drafter.gguf" }}
-method = "ngram-mod+draft-model"
-[pairs.tuned]
-target = {{ path = "{DEMO}/target.gguf" }}
-drafter = {{ path = "{DEMO}/drafter.gguf" }}
-gamma = 15
-p_min = 0.7
-[pairs.alone]
-target = {{ path = "{DEMO}/target.gguf" }}
-[pairs.remote-heads]
-target = {{ repo = "me/T-GGUF", file = "t-Q4_K_M.gguf" }}
-method = "draft-mtp"
-[pairs.remote-medusa]
-target = {{ repo = "me/T-GGUF", file = "t-Q4_K_M.gguf" }}
-method = "draft-medusa"
-[pairs.remote-lookup]
-target = {{ repo = "me/T-GGUF", file = "t-Q4_K_M.gguf" }}
-method = "ngram-mod"
-[pairs.remote-pair]
-target = {{ repo = "me/T-GGUF", file = "t-Q4_K_M.gguf" }}
-drafter = {{ repo = "me/D-GGUF", file = "d-Q8_0.gguf" }}
-"""
+TARGET = f'target = {{ path = "{DEMO}/target.gguf" }}'
+DRAFTER = f'drafter = {{ path = "{DEMO}/drafter.gguf" }}'
+REMOTE = 'target = { repo = "me/T-GGUF", file = "t-Q4_K_M.gguf" }'
+PAIRS = {
+    "lookup": (TARGET, 'method = "ngram-mod"'),
+    "heads": (TARGET, 'method = "draft-mtp"'),
+    "both": (TARGET, DRAFTER, 'method = "ngram-simple"'),
+    "sidecar": (TARGET, DRAFTER, 'method = "draft-eagle3"'),
+    "medusa": (TARGET, DRAFTER, 'method = "draft-medusa"'),
+    "chain": (TARGET, DRAFTER, 'method = "ngram-mod+draft-model"'),
+    "tuned": (TARGET, DRAFTER, "gamma = 15", "p_min = 0.7"),
+    "alone": (TARGET,),
+    "remote-heads": (REMOTE, 'method = "draft-mtp"'),
+    "remote-medusa": (REMOTE, 'method = "draft-medusa"'),
+    "remote-lookup": (REMOTE, 'method = "ngram-mod"'),
+    "remote-pair": (REMOTE, 'drafter = { repo = "me/D-GGUF", file = "d-Q8_0.gguf" }'),
+}
 
 
 @pytest.fixture(autouse=True)
 def llama(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "pairs.toml").write_text(PAIRS)
+    entries = ("\n".join((f"[pairs.{name}]", *lines)) for name, lines in PAIRS.items())
+    (tmp_path / "pairs.toml").write_text("\n".join(entries))
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
     fake_server.program(llama / "llama-server")
     return llama
