@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import geometric_mean, median
 
@@ -413,10 +413,10 @@ class Arm:
                     cell = sent.prompts[request.prompt].id, repeat
                     values.setdefault(cell, []).append(value)
         rates = stats.Rates.of({cell: geometric_mean(of_cell) for cell, of_cell in values.items()})
-        if self.rates.loads is not None:
-            in_runs = self.rates.loads[:1, [self.rates.columns[repeat] for repeat in rates.columns]]
-            rates.loads = np.repeat(in_runs, len(rates.rows), axis=0)
-        return rates
+        if self.rates.loads is None:
+            return rates
+        in_runs = self.rates.loads[:1, [self.rates.columns[repeat] for repeat in rates.repeats]]
+        return replace(rates, loads=np.repeat(in_runs, len(rates.prompts), axis=0))
 
     @cached_property
     def request_rates(self) -> stats.Rates:
@@ -442,7 +442,7 @@ class Arm:
         for (prompt, repeat), value in zip(_cells(self.good), values.tolist(), strict=True):
             if value > 0 and (prompt, repeat) in self.rates:
                 table[self.rates.rows[prompt], self.rates.columns[repeat]] = value
-        return self.rates.with_table(table, clipped=np.zeros(table.shape, dtype=np.bool_))
+        return replace(self.rates, table=table, clipped=np.zeros(table.shape, dtype=np.bool_))
 
     @cached_property
     def user_rate(self) -> stats.Estimate | None:

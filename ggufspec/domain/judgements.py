@@ -46,6 +46,18 @@ class Estimate:
             value=value, lo=value - scale * (self.value - self.lo), hi=value + scale * (self.hi - self.value)
         )
 
+    def widened(self, log_error: float, widest: float = math.inf) -> Estimate:
+        """Return the ratio with another part of the error of its logarithm; no end is beyond ``widest``.
+
+        Args:
+            log_error: half of that part's interval.
+            widest: half of the longest interval of the logarithm.
+        """
+        if self.lo is None or self.hi is None:
+            return self
+        half = min(math.hypot(math.log(self.hi / self.value), log_error), widest)
+        return Estimate(value=self.value, lo=self.value * math.exp(-half), hi=self.value * math.exp(half))
+
     @property
     def relative_half_width(self) -> float | None:
         """Half the interval's width over the value, 0.02 for ±2 %; None without an interval."""

@@ -6,4 +6,4 @@ from ggufspec.forecast.advice import Advice, Reason, best, choose_draft_size, ne
 from ggufspec.forecast.calibration import Calibration, CalibrationRun, calibrate
 from ggufspec.forecast.evaluations import Exposure, alone, drafting
 from ggufspec.forecast.forecasting import Forecast, RoundRange, closed_form, forecasts, round_range
-from ggufspec.forecast.replaying import SIZE_ERROR, RoundsRun, replays, time_rounds
+from ggufspec.forecast.replaying import SIZE_ERROR, RoundsRun, from_counts, replays, time_rounds

@@ -46,23 +46,13 @@ class Advice:
     reason: Reason | None = None
     needs: Needs | None = None
 
-    @property
-    def drafts(self) -> bool:
-        """Whether to draft at all."""
-        return self.reason is None
-
 
 def ratio(a: Forecast, b: Forecast) -> Estimate:
     """Return the rate of ``a`` over that of ``b`` on the same prompts.
 
     Its interval is for choosing, not a test: normal quantiles of the standard error over prompts (none with
     a single one) and of the costs, where errors that both share cancel.
-
-    Raises:
-        ValueError: the two are not of the same prompts.
     """
-    if a.rates.keys() != b.rates.keys():
-        raise ValueError("only forecasts of the same prompts can be compared")
     logs = np.array([math.log(a.rates[name] / b.rates[name]) for name in a.rates])
     spread = float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
     costs = float(np.linalg.norm(np.subtract(a.cost_errors, b.cost_errors)))

@@ -9,7 +9,7 @@ chapter 14), with the curve as it was timed for the prior mean.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,13 @@ _PRIOR_SD = {
 # Assumed beside these shares, because it does not shrink with the model: a step of a server samples, writes
 # JSON and wakes the client that reads the stream, which takes a core where all of them compute.
 _PRIOR_SD_S = {"step": 200e-6, "token": 50e-6}  # seconds
+_SHOWN: Mapping[str, Callable[[float], float]] = {
+    "machine": math.exp,
+    "drafter": lambda share: 1 + share,
+    "batch": lambda share: 1 + share,
+    "step": float,
+    "token": float,
+}
 _LOAD_SD = 0.015  # of log seconds, at least, between loads of the same models: 1 to 8 % in docs/
 _ONE_LOAD_SD = 0.03  # the same where no arm has several loads to tell
 _DISTURBED = {"drafter", "batch"}  # corrections of times that other programs change otherwise than a token's
@@ -88,7 +95,7 @@ def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun], *, disturbance: 
         disturbance: standard deviation of log seconds that other programs caused, in each load of the runs
             and in the timed costs.
     """
-    costs = np.array([point.seconds.value for point in curve.points])
+    costs = curve.times_s
     directions = _directions(curve)
     token_s = curve.seconds(CurveKind.VERIFY, 1, curve.depths[0]).value
     sds = {name: math.hypot(sd, _PRIOR_SD_S.get(name, 0.0) / token_s) for name, sd in _PRIOR_SD.items()}
@@ -133,29 +140,22 @@ def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun], *, disturbance: 
 
 def _directions(curve: CostCurve) -> Values:
     """Return the seconds by which one unit of each correction changes each point: (corrections, points)."""
-    costs = np.array([point.seconds.value for point in curve.points])
-    parts = [part for part in CurveKind for _ in range(_size(curve, part))]
-    tokens = [point.tokens for point in curve.points]
-    depth = curve.depths[0]
-    token_s = curve.seconds(CurveKind.VERIFY, 1, depth).value
-    drafter = [part in {CurveKind.DRAFT, CurveKind.ABSORB} for part in parts]
-    batch = [part is CurveKind.VERIFY and size > 1 for part, size in zip(parts, tokens, strict=True)]
-    step = [part in {CurveKind.ROUND, CurveKind.PLAIN} for part in parts]
-    token = [part is CurveKind.CHOOSE for part in parts]
+    points = [(kind, point.tokens) for kind, points in curve.by_kind.items() for point in points]
+    token_s = curve.seconds(CurveKind.VERIFY, 1, curve.depths[0]).value
+
+    def of(*kinds: CurveKind) -> Values:
+        return np.array([float(kind in kinds) for kind, _ in points])
+
+    batch = [kind is CurveKind.VERIFY and tokens > 1 for kind, tokens in points]
     return np.vstack(
         [
-            costs,
-            costs * np.array(drafter),
-            costs * np.array(batch),
-            token_s * np.array(step),
-            token_s * np.array(token),
+            curve.times_s,
+            curve.times_s * of(CurveKind.DRAFT, CurveKind.ABSORB),
+            curve.times_s * np.array(batch),
+            token_s * of(CurveKind.ROUND, CurveKind.PLAIN),
+            token_s * of(CurveKind.CHOOSE),
         ]
     )
-
-
-def _size(curve: CostCurve, part: CurveKind) -> int:
-    grids = {CurveKind.VERIFY: curve.verify, CurveKind.DRAFT: curve.draft, CurveKind.ABSORB: curve.absorb}
-    return len(grids[part]) if part in grids else 1
 
 
 def _means(runs: Sequence[CalibrationRun], costs: Values) -> tuple[Values, Values, Values]:
@@ -219,10 +219,6 @@ def _corrected(costs: Values, directions: Values, corrections: Values) -> tuple[
 def _estimates(corrections: Values, errors: Values) -> dict[str, Estimate]:
     estimates = {}
     for name, value, error in zip(_PRIOR_SD, corrections, errors, strict=True):
-        lo, middle, hi = (float(value + way * Z95 * error) for way in (-1, 0, 1))
-        if name == "machine":
-            lo, middle, hi = math.exp(lo), math.exp(middle), math.exp(hi)
-        elif name in {"drafter", "batch"}:
-            lo, middle, hi = 1 + lo, 1 + middle, 1 + hi
+        lo, middle, hi = (_SHOWN[name](float(value + way * Z95 * error)) for way in (-1, 0, 1))
         estimates[name] = Estimate(value=middle, lo=lo, hi=hi)
     return estimates

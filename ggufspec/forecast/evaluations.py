@@ -94,10 +94,9 @@ class _EvaluationCounts:
         self._counts: dict[tuple[str, CurveKind, int, int], tuple[float, float]] = {}
 
     def add(self, to: str, part: CurveKind, step: TraceStep, tokens: int, *, times: float = 1) -> None:
-        depth = self._n_prompt + step.at - 1  # the token before it is the first of the batch
-        if not self._curve.covers(depth):
-            self._clamped = True
-            depth = min(max(depth, self._curve.depths[0]), self._curve.depths[-1])
+        before = self._n_prompt + step.at - 1  # the token before it is the first of the batch
+        self._clamped |= not self._curve.covers(before)
+        depth = self._curve.nearest_depth(before)
         key = to, part, tokens, bisect_right(self._depths, depth)
         often, deep = self._counts.get(key, (0.0, 0.0))
         self._counts[key] = often + step.chance * times, deep + step.chance * times * depth
@@ -115,8 +114,6 @@ class _EvaluationCounts:
             prompt_id=prompt_id,
             counts=counts,
             tokens=counts.n_rounds + counts.n_accepted,
-            drafting=paid["drafting"],
-            verifying=paid["verifying"],
-            besides=paid["besides"],
             clamped=self._clamped,
+            **paid,
         )

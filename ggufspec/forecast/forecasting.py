@@ -10,10 +10,10 @@ from statistics import fmean
 import numpy as np
 
 from ggufspec import stats
-from ggufspec.domain import Drafting, Program
+from ggufspec.domain import Drafting, Steady
 from ggufspec.forecast.costs import CostCurve, CurveKind
 from ggufspec.forecast.evaluations import Exposure, Values, alone, drafting
-from ggufspec.forecast.trace import DraftTrace, TracedRun, certainty, needed
+from ggufspec.forecast.trace import DraftTrace, TracedRun, certainty
 from ggufspec.stats import Estimate
 
 _TextTokens = tuple[str, tuple[int, ...], int]  # a text, and how much of it is decoded
@@ -180,13 +180,6 @@ def round_range(traces: Sequence[DraftTrace], forecast: Forecast) -> RoundRange 
     )
 
 
-def longest(traces: Sequence[DraftTrace], n_max: int, program: Program) -> int:
-    """Return the most tokens that can be asked for; traces that ended allow any number."""
-    spare = needed(0, n_max, program)
-    open_ended = [len(trace.tokens) - spare for trace in traces if not trace.ended]
-    return min(open_ended, default=max(len(trace.tokens) for trace in traces))
-
-
 def _join(
     prompts: Sequence[Sequence[tuple[Exposure, Exposure]]],
     curve: CostCurve,
@@ -199,8 +192,7 @@ def _join(
     """Join prompts, each with the runs of one or more texts: a prompt counts as the mean of its texts."""
     runs, plain = ([pair[which] for pairs in prompts for pair in pairs] for which in (0, 1))
     weights = [1 / len(pairs) for pairs in prompts for _ in pairs]
-    costs = np.array([point.seconds.value for point in curve.points])
-    errors = np.array(curve.errors_s)
+    costs, errors = curve.times_s, np.array(curve.errors_s)
 
     def total(of_run: Callable[[Exposure], float], exposures: Sequence[Exposure] = runs) -> float:
         return sum(weight * of_run(run) for weight, run in zip(weights, exposures, strict=True))
@@ -263,8 +255,7 @@ def closed_form(alpha: float, n_max: int, cost: float) -> float:
         n_max: γ.
         cost: c, the drafter's time for a token over the target's.
     """
-    accepted = sum(alpha**position for position in range(n_max + 1))  # the series also where α is 1
-    return accepted / (n_max * cost + 1)
+    return (1 + Steady(alpha).accepted(n_max)) / (n_max * cost + 1)
 
 
 def _alpha(traces: Sequence[DraftTrace], run: TracedRun) -> float | None:
@@ -308,9 +299,5 @@ def estimate(rates: Mapping[str, float], contributions: Values) -> Estimate:
 
     A single prompt tells no spread, and then there is no interval.
     """
-    rate = stats.mean_over_prompts(rates)
-    if rate.lo is None or rate.hi is None:
-        return rate
     costs = stats.Z95 * float(np.linalg.norm(contributions))
-    half = min(math.hypot(math.log(rate.hi / rate.value), costs), stats.WIDEST)
-    return Estimate(value=rate.value, lo=rate.value * math.exp(-half), hi=rate.value * math.exp(half))
+    return stats.mean_over_prompts(rates).widened(costs, stats.WIDEST)

@@ -1,21 +1,30 @@
 """The rounds of measured runs -> forecasts of other draft sizes; no library traces anything.
 
-What is accepted follows from the rounds, see ``trace.from_rounds``. What a round costs follows from the times
-of whole runs: nothing tells the drafter's share from the target's.
+What a round costs follows from the times of whole runs: nothing tells the drafter's share from the target's.
+What is accepted follows from the rounds. A greedy draft of a draft model is the model's own continuation of
+the text, wherever the draft begins. So a token that was accepted would be proposed at its place in a round of
+any size, and the token that ended a round would not. This is exact for a draft model with greedy drafts and
+p-min 0. It does not hold for heads, which go on from states of their own, nor for n-grams, which learn from
+earlier drafts, nor with a p-min, because rounds do not tell how sure a drafter was: those are measured.
+
+Where a whole draft was accepted, the drafter proposed nothing for the next token. The trace has a chance
+there, which ``expected`` takes. It is the only place where the order of rounds matters: every other round
+ends at a token that the drafter gets wrong, and there a round of any size ends.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from ggufspec.domain import Drafting, Program, Round
+from ggufspec.domain import Drafting, Round
 from ggufspec.forecast.costs import CostCurve, Point
-from ggufspec.forecast.forecasting import Forecast, forecasts, longest
-from ggufspec.forecast.trace import TracedRun, chance_behind, from_rounds
+from ggufspec.forecast.forecasting import Forecast, forecasts
+from ggufspec.forecast.trace import DraftTrace, TracedRun
 from ggufspec.stats import Z95, Estimate
 
 SIZE_ERROR = 0.05  # standard error of a size's time: 3 % between loads, and the straight line between sizes
@@ -39,7 +48,7 @@ class RoundsRun:
 
     prompt_id: str
     rounds: tuple[Round, ...]
-    seconds: float
+    seconds: float = 0.0
     category: str | None = None
     n_prompt: int = 1
     ended: bool = False
@@ -49,6 +58,54 @@ class RoundsRun:
     def n_max(self) -> int:
         """The longest draft."""
         return max(drafted for drafted, _ in self.rounds)
+
+    def trace(self, chance: float) -> DraftTrace:
+        """Return the trace of the run's text; its overlaps are 1 or 0, or a chance behind whole drafts.
+
+        Args:
+            chance: that the drafter has the token right that follows a draft which was accepted as a whole.
+        """
+        overlap = [0.0]  # the prompt's evaluation gives the first token, which no round drafts
+        for drafted, accepted in self.rounds:
+            overlap += [*[1.0] * accepted, chance if accepted == drafted else 0.0]
+        return DraftTrace(
+            prompt_id=self.prompt_id,
+            category=self.category,
+            tokens=(0,) * len(overlap),  # which ones does not matter to a walk
+            match=tuple(value == 1.0 for value in overlap),
+            confidence=(0.0,) * len(overlap),
+            overlap=tuple(overlap),
+            n_prompt=self.n_prompt,
+            ended=self.ended,
+        )
+
+
+def chance_behind(rounds: Sequence[Round]) -> float:
+    """Return the chance that the token behind a draft which was accepted as a whole is right, too.
+
+    The later halves of drafts tell it: what is accepted there follows many accepted tokens. One is added to
+    either count (Laplace's rule of succession), so that few rounds do not make the chance 0 or 1.
+    """
+    accepted = sum(max(0, count - drafted // 2) for drafted, count in rounds)
+    judged = sum(max(0, min(count + 1, drafted) - drafted // 2) for drafted, count in rounds)
+    return (accepted + 1) / (judged + 2)
+
+
+def from_counts(accepted_at: Sequence[int], n_rounds: int) -> tuple[Round, ...]:
+    """Return rounds with these counts, in a random order, the same one each time.
+
+    Args:
+        accepted_at: how often a draft's first, second, … token was accepted; as many as the draft size.
+        n_rounds: how many there were.
+    """
+    reached = (n_rounds, *accepted_at, 0)  # how often at least 0, 1, 2, … tokens were accepted
+    rounds = [
+        Round(len(accepted_at), accepted)
+        for accepted, (here, further) in enumerate(pairwise(reached))
+        for _ in range(here - further)
+    ]
+    random.Random(0).shuffle(rounds)  # noqa: S311  # not for secrets
+    return tuple(rounds)
 
 
 def time_rounds(
@@ -93,7 +150,6 @@ def replays(
     curve: CostCurve,
     draftings: Sequence[Drafting],
     *,
-    program: Program = Program.SERVER,
     build: int | None = None,
 ) -> Iterator[Forecast]:
     """Yield the forecast of each draft size: over all runs, then by category where there are several.
@@ -104,29 +160,17 @@ def replays(
         runs: of one draft size, each with rounds.
         curve: from ``time_rounds``.
         draftings: of sizes up to that of the runs.
-        program: that drafts.
         build: llama.cpp's build number; None for today's.
     """
     rounds = [entry for run in runs for entry in run.rounds]
 
     def with_chance(chance: float) -> Iterator[Forecast]:
-        traces = [
-            from_rounds(
-                run.rounds,
-                prompt_id=run.prompt_id,
-                chance=chance,
-                program=program,
-                category=run.category,
-                n_prompt=run.n_prompt,
-                ended=run.ended,
-            )
-            for run in runs
-        ]
-        n_predict = longest(traces, max(drafting.n_max for drafting in draftings), program)
+        traces = [run.trace(chance) for run in runs]
+        # traces that ended allow any number of tokens
+        lengths = [len(trace.tokens) for trace in traces if not trace.ended]
+        n_predict = min(lengths, default=max(len(trace.tokens) for trace in traces))
         smaller = [
-            TracedRun(
-                drafting=drafting, program=program, n_predict=n_predict, build=build, samples_exactly=True
-            )
+            TracedRun(drafting=drafting, n_predict=n_predict, build=build, samples_exactly=True)
             for drafting in draftings
         ]
         return forecasts(traces, curve, smaller)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +25,13 @@ pyperf warns at a standard deviation of 10 %; half of that, because this spread 
 """
 
 
+@dataclass(frozen=True, eq=False)
 class Rates(Mapping[Cell, float]):
     """Rates by (prompt, repeat), held as a table: thousands of cells are slow in a dict.
 
     Attributes:
+        prompts: their ids in alphabetical order, the rows.
+        repeats: the columns.
         table: positive finite rates, shape (prompts, repeats); NaN where nothing was measured.
         loads: the number of the load (a start of a process or model) that made each rate, same shape; NaN
             where nothing is recorded. None: each run had a process of its own.
@@ -37,25 +42,23 @@ class Rates(Mapping[Cell, float]):
             ``disturbance``. None for not at all.
     """
 
-    def __init__(
-        self,
-        prompts: Sequence[str],
-        repeats: Sequence[int],
-        table: Values,
-        *,
-        loads: Values | None = None,
-        conversations: Mapping[str, str] | None = None,
-        clipped: NDArray[np.bool_] | None = None,
-        slowed: Values | None = None,
-    ) -> None:
-        """Take ids in alphabetical order as rows, repeats as columns."""
-        self.rows = {prompt: row for row, prompt in enumerate(prompts)}
-        self.columns = {repeat: column for column, repeat in enumerate(repeats)}
-        self.table = table
-        self.loads = loads
-        self.conversations = conversations or {}
-        self.clipped = clipped
-        self.slowed = slowed
+    prompts: Sequence[str]
+    repeats: Sequence[int]
+    table: Values
+    loads: Values | None = None
+    conversations: Mapping[str, str] = field(default_factory=dict)
+    clipped: NDArray[np.bool_] | None = None
+    slowed: Values | None = None
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """The row of each prompt."""
+        return {prompt: row for row, prompt in enumerate(self.prompts)}
+
+    @cached_property
+    def columns(self) -> dict[int, int]:
+        """The column of each repeat."""
+        return {repeat: column for column, repeat in enumerate(self.repeats)}
 
     @classmethod
     def of(cls, rates: Mapping[Cell, float]) -> Rates:
@@ -76,19 +79,7 @@ class Rates(Mapping[Cell, float]):
 
     def where(self, keep: NDArray[np.bool_]) -> Rates:
         """Return the cells in which ``keep``, of the table's shape, is true."""
-        return self.with_table(np.where(keep, self.table, np.nan))
-
-    def with_table(self, table: Values, *, clipped: NDArray[np.bool_] | None = None) -> Rates:
-        """Return other rates of the same runs, or of some of them; ``clipped`` is as before unless given."""
-        return Rates(
-            list(self.rows),
-            list(self.columns),
-            table,
-            loads=self.loads,
-            conversations=self.conversations,
-            clipped=self.clipped if clipped is None else clipped,
-            slowed=self.slowed,
-        )
+        return replace(self, table=np.where(keep, self.table, np.nan))
 
     @property
     def runs_clipped(self) -> int:
@@ -97,9 +88,7 @@ class Rates(Mapping[Cell, float]):
 
     def of_prompts(self, prompts: Collection[str]) -> Rates:
         """Return the rates of some prompts."""
-        return self.where(
-            np.array([[prompt in prompts] for prompt in self.rows], dtype=np.bool_).reshape(-1, 1)
-        )
+        return self.where(np.isin(self.prompts, [*prompts])[:, None])
 
     def __getitem__(self, cell: Cell) -> float:
         rate = float(self.table[self.rows[cell[0]], self.columns[cell[1]]])
@@ -108,9 +97,8 @@ class Rates(Mapping[Cell, float]):
         return rate
 
     def __iter__(self) -> Iterator[Cell]:
-        prompts, repeats = list(self.rows), list(self.columns)
         measured = np.argwhere(~np.isnan(self.table)).tolist()
-        return ((prompts[row], repeats[column]) for row, column in measured)
+        return ((self.prompts[row], self.repeats[column]) for row, column in measured)
 
     def __len__(self) -> int:
         return int(np.count_nonzero(~np.isnan(self.table)))
@@ -123,11 +111,8 @@ def align(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> tuple[
         ValueError: a rate is not a positive finite number.
     """
     a, b = Rates.of(rates), Rates.of(baseline)
-    if list(a.rows) == list(b.rows) and list(a.columns) == list(b.columns):
-        both = ~np.isnan(a.table) & ~np.isnan(b.table)
-        return a.where(both), b.where(both)
-    prompts = [prompt for prompt in a.rows if prompt in b.rows]
-    repeats = [repeat for repeat in a.columns if repeat in b.columns]
+    prompts = [prompt for prompt in a.prompts if prompt in b.rows]
+    repeats = [repeat for repeat in a.repeats if repeat in b.columns]
     first, second = (_select(side, prompts, repeats) for side in (a, b))
     both = ~np.isnan(first.table) & ~np.isnan(second.table)
     return first.where(both), second.where(both)
@@ -135,47 +120,9 @@ def align(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> tuple[
 
 def _select(rates: Rates, prompts: Sequence[str], repeats: Sequence[int]) -> Rates:
     cells = np.ix_([rates.rows[prompt] for prompt in prompts], [rates.columns[repeat] for repeat in repeats])
-    return Rates(
-        prompts,
-        repeats,
-        rates.table[cells],
-        loads=None if rates.loads is None else rates.loads[cells],
-        conversations=rates.conversations,
-        clipped=None if rates.clipped is None else rates.clipped[cells],
-        slowed=None if rates.slowed is None else rates.slowed[cells],
-    )
-
-
-def log_rates(rates: Mapping[Cell, float]) -> dict[str, Values]:
-    """Return the sorted natural logarithms of each prompt's rates, prompts in alphabetical order.
-
-    Raises:
-        ValueError: a rate is not a positive finite number.
-    """
-    table = Rates.of(rates)
-    return _by_prompt(list(table.rows), np.log(table.table))
-
-
-def log_ratios(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> dict[str, Values]:
-    """Return the same of ``rates / baseline``, of the cells that were measured on both sides.
-
-    Raises:
-        ValueError: a rate is not a positive finite number.
-    """
-    a, b = align(rates, baseline)
-    return _by_prompt(list(a.rows), np.log(a.table) - np.log(b.table))
-
-
-def middle(values: Values) -> float:
-    """Return the median of sorted values."""
-    return float(values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
-
-
-def _by_prompt(prompts: Sequence[str], logs: Values) -> dict[str, Values]:
-    """Return the sorted values of each row that has some; sorting puts NaN last."""
-    counts = np.count_nonzero(~np.isnan(logs), axis=1).tolist()
-    rows = zip(prompts, np.sort(logs, axis=1), counts, strict=True)
-    return {prompt: row[:count] for prompt, row, count in rows if count}
+    tables = {name: getattr(rates, name) for name in ("table", "loads", "clipped", "slowed")}
+    selected = {name: table[cells] for name, table in tables.items() if table is not None}
+    return replace(rates, prompts=prompts, repeats=repeats, **selected)
 
 
 def spread(rates: Mapping[Cell, float]) -> float | None:
@@ -185,7 +132,7 @@ def spread(rates: Mapping[Cell, float]) -> float | None:
     logarithms (Shamos 1976; Rousseeuw and Croux 1993, doi:10.1080/01621459.1993.10476408). Unlike
     deviations from medians it is not too small where repeats are few.
     """
-    return pooled_spread(list(log_rates(rates).values()))
+    return pooled_spread(np.log(Rates.of(rates).table))
 
 
 def unstable(rates: Mapping[Cell, float]) -> bool:
@@ -193,13 +140,11 @@ def unstable(rates: Mapping[Cell, float]) -> bool:
     return (spread(rates) or 0.0) > UNSTABLE_ABOVE
 
 
-def pooled_spread(groups: Sequence[Values]) -> float | None:
-    """Return ``spread`` of groups of logarithms."""
-    pairs_of = {size: np.triu_indices(size, 1) for size in {len(group) for group in groups}}
-    pairs_of_groups = ((group, pairs_of[len(group)]) for group in groups)
-    pairs = np.concatenate(
-        [np.zeros(0), *(np.abs(group[first] - group[second]) for group, (first, second) in pairs_of_groups)]
-    )
+def pooled_spread(logs: Values) -> float | None:
+    """Return ``spread`` of the logarithms in each row of a table; NaN where there are none."""
+    first, second = np.triu_indices(logs.shape[1], 1)
+    pairs = np.abs(logs[:, first] - logs[:, second])
+    pairs = pairs[~np.isnan(pairs)]
     return 1.0483 * float(np.median(pairs)) if len(pairs) else None
 
 

@@ -13,6 +13,7 @@ guards, crossovers and sequences use the same values. ``scripts/validate_interva
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import exp, lgamma, sqrt
 
 import numpy as np
@@ -70,7 +71,7 @@ def find_far(rates: Rates) -> Mask:
     degrees = within - (len(np.unique(loads)) - 1 if len(rows) >= _LEAST_PROMPTS else 0)
     if degrees < _LEAST_DEGREES:
         return far
-    spread = pooled_spread([row[~np.isnan(row)] for row in residuals]) or 0.0
+    spread = pooled_spread(residuals) or 0.0
     scale = spread * sqrt(within / degrees)
     if scale <= _SLIGHT:
         return far
@@ -89,7 +90,7 @@ def replace_rates(rates: Rates, clipped: Mask) -> Rates:
         return rates
     table = rates.table.copy()
     table[clipped] = np.exp(_fit(np.where(clipped, np.nan, np.log(table)), _loads(rates))[clipped])
-    return rates.with_table(table, clipped=clipped)
+    return replace(rates, table=table, clipped=clipped)
 
 
 def _fit(logs: Values, loads: NDArray[np.intp]) -> Values:

@@ -126,10 +126,8 @@ def drift(times_s: Sequence[float], rates: Sequence[float]) -> Estimate | None:
         None with fewer than two different times.
 
     Raises:
-        ValueError: the sequences differ in length, or a rate is not positive.
+        ValueError: a rate is not positive.
     """
-    if len(times_s) != len(rates):
-        raise ValueError(f"{len(times_s)} times for {len(rates)} rates")
     if any(not (rate > 0 and math.isfinite(rate)) for rate in rates):
         raise ValueError("a rate is a positive number")
     times, logs = np.asarray(times_s, dtype=np.float64), np.log(np.asarray(rates, dtype=np.float64))

@@ -75,7 +75,6 @@ class Components:
         residual: what is left in one cell; None where only one of the two levels was seen.
         prompts: number of prompts or conversations.
         loads: number of loads or repeats.
-        own_processes: whether each run had a process of its own, so that its load is part of the residual.
     """
 
     prompt: float | None
@@ -83,7 +82,6 @@ class Components:
     residual: float | None
     prompts: int
     loads: int
-    own_processes: bool
 
     @property
     def shares(self) -> dict[str, float]:
@@ -178,13 +176,8 @@ def paired_effect(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -
     if not len(first):
         return None
     logs = np.log(first.table) - np.log(second.table)
-    groups, own_processes = group_repeats(first, second)
-    table = cell_means(logs, _clusters(first), groups)
-    pool = _REPEATS_POOLED_ABOVE if own_processes else _POOLED_ABOVE
     disturbance = disturbance_error(first, second)
-    effect = fit(
-        *table, own_processes=own_processes, pool_loads_above=pool, clipped=_share_clipped(first, second)
-    ).widened(disturbance)
+    effect = _fit_arms(logs, first, second).widened(disturbance)
     if effect.gap is not Gap.NOT_INTERLEAVED:
         return effect
     return replace(effect, assumed=_assume_spread(effect, logs, disturbance))
@@ -201,7 +194,7 @@ def _assume_spread(effect: Effect, logs: Values, disturbance: float) -> Estimate
         disturbance: what other programs may have added to the mean.
     """
     table = cell_means(logs, range(len(logs)), range(logs.shape[1]))
-    within = fit(*table, own_processes=True, pool_loads_above=_REPEATS_POOLED_ABOVE).widened(disturbance)
+    within = fit(*table, own_processes=True).widened(disturbance)
     return assume_spread(effect.mean, within.error or 0.0, within.degrees, loads=effect.components.loads)
 
 
@@ -240,12 +233,18 @@ def mean_rate(rates: Mapping[Cell, float]) -> Estimate | None:
     table = Rates.of(rates)
     if not len(table):
         return None
-    groups, own_processes = group_repeats(table)
-    means = cell_means(np.log(table.table), _clusters(table), groups)
-    fitted = fit(*means, own_processes=own_processes, pool_loads_above=None, clipped=_share_clipped(table))
+    fitted = _fit_arms(np.log(table.table), table, pools_loads=False)
     if fitted.components.loads < 2:
         return Estimate.around_log(fitted.mean)
     return fitted.ratio
+
+
+def _fit_arms(logs: Values, *arms: Rates, pools_loads: bool = True) -> Effect:
+    """Fit the model to logarithms in the cells of one arm, or of two that are compared."""
+    groups, own_processes = group_repeats(*arms)
+    table = cell_means(logs, _clusters(arms[0]), groups)
+    clipped = _share_clipped(*arms)
+    return fit(*table, own_processes=own_processes, pools_loads=pools_loads, clipped=clipped)
 
 
 def fit(
@@ -253,7 +252,7 @@ def fit(
     counts: Values,
     *,
     own_processes: bool,
-    pool_loads_above: float | None = _POOLED_ABOVE,
+    pools_loads: bool = True,
     clipped: float = 0.0,
 ) -> Effect:
     """Fit the crossed random-effects model of this module.
@@ -263,14 +262,15 @@ def fit(
             and every column has a cell.
         counts: how many values each mean has, which is its weight; 0 where there is none.
         own_processes: whether each run had a process of its own; then fewer than three columns will do.
-        pool_loads_above: p of the F test above which loads are pooled with the residual; None for never.
+        pools_loads: whether loads are pooled with the residual where an F test finds no difference.
         clipped: share of the cells whose values were replaced by predicted ones, which have no residual.
     """
     weights = counts / counts.sum()
     mean = float(np.nansum(weights * means))
     prompts, loads = means.shape
     squares = _squares(means, weights).less(clipped)
-    variance, degrees = squares.variance(pool_loads_above)
+    pooled_above = _REPEATS_POOLED_ABOVE if own_processes else _POOLED_ABOVE
+    variance, degrees = squares.variance(pooled_above if pools_loads else None)
     gap = None
     if not own_processes and loads < MIN_LOADS:
         gap = Gap.NOT_INTERLEAVED
@@ -288,7 +288,6 @@ def fit(
             residual=squares.residual if squares.degrees > 0 else None,
             prompts=prompts,
             loads=loads,
-            own_processes=own_processes,
         ),
         cells=round(float(counts.sum())),
         gap=gap,
@@ -459,7 +458,7 @@ def _share_clipped(*arms: Rates) -> float:
 
 def _clusters(rates: Rates) -> list[int]:
     """Return the number of each row's conversation."""
-    names = [rates.conversations.get(prompt, prompt) for prompt in rates.rows]
+    names = [rates.conversations.get(prompt, prompt) for prompt in rates.prompts]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return [numbers[name] for name in names]
 
@@ -469,7 +468,7 @@ def group_repeats(*arms: Rates) -> tuple[list[int], bool]:
 
     Repeats that share a load of either arm are one.
     """
-    columns = len(arms[0].columns)
+    columns = len(arms[0].repeats)
     group = list(range(columns))
     own_processes = True
     for arm in arms:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from ggufspec.domain import Estimate
-from ggufspec.stats.cells import Cell, Rates, Values, align, log_ratios, middle
+from ggufspec.stats.cells import Cell, Rates, Values, align
 
 ERROR = 0.05
 """The chance that an interval misses the true value, or any of those that are to hold together."""
@@ -38,7 +38,7 @@ def per_prompt(rates: Mapping[Cell, float], baseline: Mapping[Cell, float] | Non
         first, second = align(rates, baseline)
         logs = np.log(first.table) - np.log(second.table)
     counts, sums = (~np.isnan(logs)).sum(axis=1), np.nansum(logs, axis=1)
-    prompts = zip(first.rows, counts.tolist(), sums.tolist(), strict=True)
+    prompts = zip(first.prompts, counts.tolist(), sums.tolist(), strict=True)
     return {prompt: math.exp(total / count) for prompt, count, total in prompts if count}
 
 
@@ -47,8 +47,11 @@ def median_ratio(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) ->
 
     A few disturbed runs do not move it: a check of the mean, which has the interval.
     """
-    logs = log_ratios(rates, baseline).values()
-    return math.exp(float(np.mean([middle(of_prompt) for of_prompt in logs]))) if logs else None
+    first, second = align(rates, baseline)
+    if not len(first):
+        return None
+    logs = np.log(first.table) - np.log(second.table)
+    return math.exp(float(np.nanmedian(logs[~np.isnan(logs).all(axis=1)], axis=1).mean()))
 
 
 def mean_over_prompts(rates: Mapping[str, float]) -> Estimate:

@@ -96,7 +96,7 @@ def curves(
         if stored is not None and not fresh:
             by_setup[offload, drafter] = stored.curve
             if not isinstance(drafter, HeadFile):
-                first_curves.setdefault(offload, stored.measured)
+                first_curves.setdefault(offload, stored)
             notes[f"costs: as measured at {stored.measured_at}; --fresh measures them anew"] = None
             continue
         shared = None if isinstance(drafter, HeadFile) else first_curves.get(offload)
@@ -135,7 +135,7 @@ def curves(
         if warnings.was_busy(conditions):
             notes["costs: not kept, because other programs used the processor meanwhile"] = None
         else:
-            profiles.save(measured.curve, measured.timings, measured.verify_timings)
+            profiles.save(measured)
     return by_setup, tuple(notes)
 
 

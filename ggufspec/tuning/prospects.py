@@ -117,7 +117,7 @@ def can_forecast(
 
 
 def can_replay(arm: RunSpec, program: Program, build: int | None) -> bool:
-    """Whether the rounds of one run forecast smaller drafts, see ``trace.from_rounds``.
+    """Whether the rounds of one run forecast smaller drafts, see ``forecast.replaying``.
 
     Only streams of llama-server tell rounds in their order.
     """

@@ -18,7 +18,7 @@ from ggufspec import engines, forecast, temporary, units
 from ggufspec.domain import Failure, Program, Prompt, RunSpec, Sample, Status
 from ggufspec.engines import Engine, Measurement
 from ggufspec.errors import NoInstallError
-from ggufspec.forecast import RoundsRun, trace
+from ggufspec.forecast import RoundsRun
 from ggufspec.measure import Deadline, Session
 from ggufspec.tuning import budgeting, prospects
 from ggufspec.tuning.budgeting import Pace, Wanted
@@ -171,7 +171,7 @@ def _forecast_by_rounds(
 def _rounds_of(measured: Iterator[tuple[Prompt, Sample]], n_predict: int) -> Iterator[RoundsRun]:
     """Yield the rounds of each run that tells them, or that counts at least what each position accepted."""
     for prompt, sample in measured:
-        rounds = sample.rounds or trace.from_counts(sample.accepted_at or (), sample.n_rounds or 0)
+        rounds = sample.rounds or forecast.from_counts(sample.accepted_at or (), sample.n_rounds or 0)
         if rounds and sample.gen_s:
             yield RoundsRun(
                 prompt_id=prompt.id,

@@ -10,25 +10,22 @@ import numpy as np
 import pytest
 
 from ggufspec import forecast
-from ggufspec.forecast import Calibration, CalibrationRun
+from ggufspec.forecast import CalibrationRun
 from ggufspec.forecast.costs import CostCurve, CurveKind, Point
 from ggufspec.forecast.trace import DraftTrace
 from ggufspec.stats import Estimate
-from tests.support.walks import traced_run
+from tests.support.walks import trace_of, traced_run
 
 N_PREDICT = 100
 SIZES = (1, 4, 16)
 
 
 def _time(seconds: float) -> Estimate:
-    return Estimate(value=seconds, lo=seconds * 0.99, hi=seconds * 1.01)
+    return Estimate.around(seconds, seconds * 0.01)
 
 
 def _trace(number: int, chance: float) -> DraftTrace:
-    match = tuple(bool(value) for value in np.random.default_rng(number).random(N_PREDICT) < chance)
-    return DraftTrace(
-        prompt_id=f"p{number}", tokens=tuple(range(N_PREDICT)), match=match, confidence=(1.0,) * N_PREDICT
-    )
+    return trace_of((np.random.default_rng(number).random(N_PREDICT) < chance).tolist(), f"p{number}")
 
 
 TRACES = tuple(_trace(number, chance) for number, chance in enumerate((0.6, 0.7, 0.8, 0.9)))
@@ -51,28 +48,20 @@ def _alone(curve: CostCurve, trace: DraftTrace) -> forecast.Exposure:
 
 
 def _seconds(curve: CostCurve, exposure: forecast.Exposure) -> float:
-    return float(exposure.paid @ np.array([point.seconds.value for point in curve.points]))
+    return float(exposure.paid @ curve.times_s)
 
 
 def _true(machine: float = 1.0, drafter: float = 1.0, batch: float = 1.0, step_s: float = 0.0) -> CostCurve:
     """Return what the engine really takes, where costs were timed as ``CURVE``."""
-    draft = CURVE.draft[0].seconds.value
-    return replace(
-        CURVE,
-        verify=tuple(
-            replace(
-                point, seconds=_time(point.seconds.value * machine * (batch if point.tokens > 1 else 1.0))
-            )
-            for point in CURVE.verify
-        ),
-        draft=(replace(CURVE.draft[0], seconds=_time(draft * machine * drafter)),),
-        absorb=tuple(
-            replace(point, seconds=_time(point.seconds.value * machine * drafter)) for point in CURVE.absorb
-        ),
-        overhead_s=_time(machine * (CURVE.overhead_s.value + step_s)),
-        plain_overhead_s=_time(machine * (CURVE.plain_overhead_s.value + step_s)),
-        choose_s=_time(machine * CURVE.choose_s.value),
-    )
+
+    def time_s(kind: CurveKind, point: Point) -> float:
+        seconds = point.seconds.value + step_s * (kind in {CurveKind.ROUND, CurveKind.PLAIN})
+        if kind in {CurveKind.DRAFT, CurveKind.ABSORB}:
+            seconds *= drafter
+        return machine * seconds * (batch if kind is CurveKind.VERIFY and point.tokens > 1 else 1.0)
+
+    kinds = CURVE.by_kind.items()
+    return CURVE.with_times([_time(time_s(kind, point)) for kind, points in kinds for point in points])
 
 
 def _runs(
@@ -102,14 +91,17 @@ def _runs(
     return runs
 
 
-def _speedup(curve: CostCurve, size: int) -> Estimate:
+def _forecast(curve: CostCurve, size: int) -> forecast.Forecast:
     (found,) = forecast.forecasts(TRACES, curve, [traced_run(n_max=size, n_predict=N_PREDICT)])
-    return found.speedup
+    return found
+
+
+def _speedup(curve: CostCurve, size: int) -> Estimate:
+    return _forecast(curve, size).speedup
 
 
 def _rate(curve: CostCurve, size: int) -> Estimate:
-    (found,) = forecast.forecasts(TRACES, curve, [traced_run(n_max=size, n_predict=N_PREDICT)])
-    return found.tokens_per_s
+    return _forecast(curve, size).tokens_per_s
 
 
 def test_a_slower_machine_is_one_factor_and_changes_no_speed_up() -> None:
@@ -146,7 +138,7 @@ def test_sizes_that_were_not_measured_are_forecast_well_after_calibration(truth:
 
 def test_steps_of_a_small_model_may_cost_much_more_than_its_passes() -> None:
     """What a server does between evaluations, 0.2 ms here, is a fifth of a token of 1.1 ms."""
-    small = CURVE.with_times([_time(point.seconds.value / 10) for point in CURVE.points])
+    small = CURVE.with_times([*map(_time, CURVE.times_s / 10)])
     truth = replace(
         small,
         overhead_s=_time(small.overhead_s.value + 0.0002),
@@ -200,9 +192,7 @@ def test_disturbed_runs_widen_speed_ups() -> None:
 
 def test_without_runs_the_times_stay_and_share_an_error() -> None:
     calibration = forecast.calibrate(CURVE, ())
-    assert [point.seconds.value for point in calibration.curve.points] == pytest.approx(
-        [point.seconds.value for point in CURVE.points]
-    )
+    assert calibration.curve.times_s == pytest.approx(CURVE.times_s)
     assert calibration.runs == 0
     rate, known = _rate(calibration.curve, 4), _rate(CURVE, 4)
     assert rate.relative_half_width > 0.25  # 1.96 of 15 %
@@ -210,14 +200,9 @@ def test_without_runs_the_times_stay_and_share_an_error() -> None:
 
 
 def test_the_shared_error_of_the_machine_cancels_in_a_speed_up() -> None:
-    one, other = (replace(CURVE, shared_errors=shared) for shared in ((), (_machine_error(0.2),)))
-    speedups = [_speedup(curve, 4) for curve in (one, other)]
-    assert speedups[0] == speedups[1]
-    assert _rate(other, 4) != _rate(one, 4)
-
-
-def _machine_error(share: float) -> tuple[float, ...]:
-    return tuple(share * point.seconds.value for point in CURVE.points)
+    other = replace(CURVE, shared_errors=(tuple(0.2 * CURVE.times_s),))
+    assert _speedup(CURVE, 4) == _speedup(other, 4)
+    assert _rate(CURVE, 4) != _rate(other, 4)
 
 
 def test_intervals_hold_the_truth() -> None:
@@ -229,7 +214,7 @@ def test_intervals_hold_the_truth() -> None:
     assert three >= 0.88
     assert _coverage(noise=0.02, loads=3, drift=0.08) >= 0.9
     few, many = (forecast.calibrate(CURVE, _runs(_true(), loads=loads)).curve for loads in (3, 12))
-    halves = [_speedup_error(curve) for curve in (few, many)]
+    halves = [float(np.linalg.norm(_forecast(curve, 4).speedup_errors)) for curve in (few, many)]
     assert halves[1] == pytest.approx(halves[0], rel=0.25)
     # its short steps suffer most from others on a shared host
     assert _coverage(noise=0.02, loads=3, between=0.02, alone=0.12) >= 0.85
@@ -243,11 +228,6 @@ def test_runs_without_a_common_load_tell_of_each() -> None:
         for of in (_runs(_true(), noise=0.05), runs)
     )
     assert apart == pytest.approx(together, rel=0.05)
-
-
-def _speedup_error(curve: CostCurve) -> float:
-    (found,) = forecast.forecasts(TRACES, curve, [traced_run(n_max=4, n_predict=N_PREDICT)])
-    return float(np.linalg.norm(found.speedup_errors))
 
 
 def _coverage(drift: float = 0.0, **noise: Any) -> float:
@@ -265,7 +245,7 @@ def _coverage(drift: float = 0.0, **noise: Any) -> float:
         calibrated = forecast.calibrate(CURVE, _runs(truth, seed=seed, **noise)).curve
         truth = _true(machine, drafter, batch * math.exp(random.normal(0, drift)), step_s)
         for size in (2, 7, 12):
-            (found,) = forecast.forecasts(TRACES, calibrated, [traced_run(n_max=size, n_predict=N_PREDICT)])
+            found = _forecast(calibrated, size)
             error = math.log(found.speedup.value / _speedup(truth, size).value)
             held += abs(error) <= 1.96 * float(np.linalg.norm(found.speedup_errors))
             tried += 1
@@ -274,13 +254,9 @@ def _coverage(drift: float = 0.0, **noise: Any) -> float:
 
 def test_the_result_does_not_depend_on_the_order_of_the_runs() -> None:
     runs = _runs(_true(machine=1.1, drafter=1.1), noise=0.02)
-    one, other = (forecast.calibrate(CURVE, order) for order in (runs, runs[::-1]))
-    _check_same(one, other)
-
-
-def _check_same(one: Calibration, other: Calibration) -> None:
-    for name, estimate in one.corrections.items():
-        assert other.corrections[name].value == pytest.approx(estimate.value)
+    one, other = (forecast.calibrate(CURVE, order).corrections for order in (runs, runs[::-1]))
+    for name, estimate in one.items():
+        assert other[name].value == pytest.approx(estimate.value)
 
 
 def test_a_corrected_curve_covers_what_the_timed_one_covered() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -16,7 +16,7 @@ from ggufspec.forecast.concurrency import SequenceRows, ServerCosts, SlotRows, T
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.trace import DraftTrace, TraceStep
 from ggufspec.stats import Estimate
-from tests.support.walks import traced_run
+from tests.support.walks import trace_of, traced_run
 
 
 def _rows(*tokens: int) -> list[SlotRows]:
@@ -79,10 +79,6 @@ def test_passes_are_those_of_the_library(tokens: list[int], ubatch: int, order: 
 # Costs
 
 
-def _exactly(seconds: float) -> Estimate:
-    return Estimate(value=seconds, lo=None, hi=None)
-
-
 def _curve(*, most: int = 40, deep_s: float = 0.0, fixed: Mapping[str, float] | None = None) -> CostCurve:
     """A target of 10 s and 1 s a token, a drafter of 1 s and 0.1 s a token; choosing its token takes 0.2 s.
 
@@ -91,17 +87,17 @@ def _curve(*, most: int = 40, deep_s: float = 0.0, fixed: Mapping[str, float] | 
 
     def points(first: float, slope: float, more: float) -> tuple[Point, ...]:
         return tuple(
-            Point(tokens=n, depth=depth, seconds=_exactly(first + slope * n + more * n * depth / 96))
+            Point(tokens=n, depth=depth, seconds=Estimate.around(first + slope * n + more * n * depth / 96))
             for depth in (0, 96)
             for n in range(1, most + 1)
         )
 
     curve = CostCurve(
         verify=points(10.0, 1.0, deep_s),
-        draft=tuple(Point(tokens=1, depth=depth, seconds=_exactly(1.3)) for depth in (0, 96)),
+        draft=tuple(Point(tokens=1, depth=depth, seconds=Estimate.around(1.3)) for depth in (0, 96)),
         absorb=points(1.0, 0.1, 0.0),
     )
-    times: dict[str, Any] = {name: _exactly(seconds) for name, seconds in (fixed or {}).items()}
+    times: dict[str, Any] = {name: Estimate.around(seconds) for name, seconds in (fixed or {}).items()}
     return replace(curve, **times)
 
 
@@ -112,27 +108,23 @@ def test_a_pass_reads_weights_once_and_each_context_for_itself() -> None:
     assert costs.target_s([SequenceRows(6, 96)]) == pytest.approx(10 + 6 + 6 * 0.5)
 
 
+def _verify(curve: CostCurve, more_s: Callable[[Point], float]) -> ServerCosts:
+    """Return the costs of a curve whose target's batches take longer."""
+    verify = [
+        replace(point, seconds=Estimate.around(point.seconds.value + more_s(point))) for point in curve.verify
+    ]
+    return ServerCosts(replace(curve, verify=tuple(verify)))
+
+
 def test_an_error_of_one_timed_batch_does_not_count_for_each_sequence() -> None:
-    curve = _curve(deep_s=0.5)
-    wrong = tuple(
-        replace(point, seconds=_exactly(point.seconds.value * 1.3))
-        if (point.tokens, point.depth) == (3, 96)
-        else point
-        for point in curve.verify
-    )
-    rows = [SequenceRows(3, 96)] * 8
-    expected_s = ServerCosts(curve).target_s(rows)
-    assert expected_s == pytest.approx(10 + 24 + 24 * 0.5)
-    assert ServerCosts(replace(curve, verify=wrong)).target_s(rows) == pytest.approx(expected_s, rel=0.1)
+    curve, rows = _curve(deep_s=0.5), [SequenceRows(3, 96)] * 8
+    wrong = _verify(curve, lambda it: 0.3 * it.seconds.value if (it.tokens, it.depth) == (3, 96) else 0.0)
+    assert ServerCosts(curve).target_s(rows) == pytest.approx(10 + 24 + 24 * 0.5)
+    assert wrong.target_s(rows) == pytest.approx(10 + 24 + 24 * 0.5, rel=0.1)
 
 
 def test_a_context_that_takes_long_to_read_counts_for_each_sequence() -> None:
-    curve = _curve()
-    reading_s = tuple(
-        replace(point, seconds=_exactly(point.seconds.value + (2.0 if point.depth else 0.0)))
-        for point in curve.verify
-    )
-    costs = ServerCosts(replace(curve, verify=reading_s))
+    costs = _verify(_curve(), lambda point: 2.0 if point.depth else 0.0)
     assert costs.target_s([SequenceRows(3, 96)] * 4) == pytest.approx(10 + 12 + 4 * 2.0)
 
 
@@ -213,14 +205,8 @@ def test_a_window_needs_more_requests_than_users(users: int, n_requests: int) ->
         concurrency.serve([_request(2, (1, 1))], users, ServerCosts(_curve()), n_requests=n_requests)
 
 
-def _trace(match: str, confidence: Sequence[float] | None = None) -> DraftTrace:
-    return DraftTrace(
-        prompt_id="p",
-        tokens=tuple(range(len(match))),
-        match=tuple(bit == "1" for bit in match),
-        confidence=tuple(confidence or [1.0] * len(match)),
-        n_prompt=3,
-    )
+def _trace(match: str, confidence: Sequence[float] | float = 1.0) -> DraftTrace:
+    return trace_of(match, confidence=confidence, n_prompt=3)
 
 
 def _forecast(
@@ -283,14 +269,7 @@ def test_a_forecast_of_users_says_where_the_time_goes_and_what_would_pay() -> No
 def test_drafts_from_the_text_cost_no_drafter() -> None:
     """The text repeats itself, so that what follows an earlier n-gram is drafted."""
     tokens = tuple(range(20)) * 12
-    trace = DraftTrace(
-        prompt_id="p",
-        tokens=tokens,
-        match=(False,) * len(tokens),
-        confidence=(0.0,) * len(tokens),
-        n_prompt=len(tokens),
-        prompt_tokens=tokens,
-    )
+    trace = trace_of("0" * len(tokens), tokens=tokens, n_prompt=len(tokens), prompt_tokens=tokens)
     bare = CostCurve(verify=_curve(most=80).verify)
     (one,) = concurrency.forecasts_of_users(
         [trace],
@@ -326,45 +305,37 @@ def test_unequal_drafts_and_depth_take_time() -> None:
 # Between measured places
 
 
+def _places(*values: tuple[int, int, float]) -> dict[TrafficPoint, float]:
+    return {TrafficPoint(users, depth): value for users, depth, value in values}
+
+
 def test_values_lie_on_lines_along_users_and_depth() -> None:
-    known = {
-        TrafficPoint(1, 0): 1.0,
-        TrafficPoint(9, 0): 9.0,
-        TrafficPoint(1, 100): 2.0,
-        TrafficPoint(9, 100): 18.0,
-    }
-    assert concurrency.between(known, TrafficPoint(1, 0)) == 1.0
-    assert concurrency.between(known, TrafficPoint(5, 0)) == pytest.approx(5.0)
-    assert concurrency.between(known, TrafficPoint(1, 50)) == pytest.approx(1.5)
-    assert concurrency.between(known, TrafficPoint(5, 50)) == pytest.approx((5 + 10) / 2)
-    both = {**known, TrafficPoint(5, 0): 6.0, TrafficPoint(5, 100): 12.0}
+    known = _places((1, 0, 1.0), (9, 0, 9.0), (1, 100, 2.0), (9, 100, 18.0))
+    found = _places((1, 0, 1.0), (5, 0, 5.0), (1, 50, 1.5), (5, 50, (5 + 10) / 2))
+    assert {at: concurrency.between(known, at) for at in found} == pytest.approx(found)
+    both = known | _places((5, 0, 6.0), (5, 100, 12.0))
     assert concurrency.between(both, TrafficPoint(5, 50)) == pytest.approx(9.0)
+    # nothing is extrapolated
+    known = _places((2, 0, 1.0), (4, 0, 2.0))
+    for place in (TrafficPoint(1, 0), TrafficPoint(8, 0), TrafficPoint(3, 10)):
+        assert concurrency.between(known, place) is None
+        assert concurrency.between({}, place) is None
+    known = _places((1, 0, 1.0), (3, 0, 4.0), (5, 0, 5.0))
+    assert concurrency.leave_one_out(known) == {TrafficPoint(3, 0): pytest.approx(4 / 3 - 1)}
 
 
 def test_what_is_expected_bends_the_lines() -> None:
     """Measured values are twice the expected ones at one end and three times at the other."""
-    expected = {TrafficPoint(users, 0): float(users**2) for users in (1, 3, 5, 9)}
-    known = {TrafficPoint(1, 0): 2.0, TrafficPoint(5, 0): 75.0}
-    assert concurrency.between(known, TrafficPoint(3, 0), expected) == pytest.approx(2.5 * 9)
+    expected = _places(*((users, 0, float(users**2)) for users in (1, 3, 5, 9)))
+    known, wanted = _places((1, 0, 2.0), (5, 0, 75.0)), TrafficPoint(3, 0)
+    assert concurrency.between(known, wanted, expected) == pytest.approx(2.5 * 9)
     assert concurrency.between(known, TrafficPoint(5, 0), expected) == 75.0
     assert concurrency.between(known, TrafficPoint(9, 0), expected) is None
-    without = {place: value for place, value in expected.items() if place.users != 3}
-    straight = concurrency.between(known, TrafficPoint(3, 0))
-    assert concurrency.between(known, TrafficPoint(3, 0), without) == straight
+    without = {place: value for place, value in expected.items() if place != wanted}
+    assert concurrency.between(known, wanted, without) == concurrency.between(known, wanted)
     twice = {place: 2 * value for place, value in expected.items()}
-    assert concurrency.leave_one_out(twice, expected) == {
-        TrafficPoint(3, 0): pytest.approx(0.0),
-        TrafficPoint(5, 0): pytest.approx(0.0),
-    }
-
-
-def test_between_measurements_alone_is_interpolated() -> None:
-    known = {TrafficPoint(2, 0): 1.0, TrafficPoint(4, 0): 2.0}
-    for place in (TrafficPoint(1, 0), TrafficPoint(8, 0), TrafficPoint(3, 10)):
-        assert concurrency.between(known, place) is None
-    assert concurrency.between({}, TrafficPoint(1, 0)) is None
-    known = {TrafficPoint(1, 0): 1.0, TrafficPoint(3, 0): 4.0, TrafficPoint(5, 0): 5.0}
-    assert concurrency.leave_one_out(known) == {TrafficPoint(3, 0): pytest.approx(4 / 3 - 1)}
+    nothing = _places((3, 0, 0.0), (5, 0, 0.0))
+    assert concurrency.leave_one_out(twice, expected) == pytest.approx(nothing)
 
 
 @given(st.floats(0.1, 10), st.floats(0, 1), st.floats(0, 0.01), st.integers(1, 16), st.integers(0, 4096))

@@ -13,9 +13,7 @@ from ggufspec.stats import Estimate
 
 
 def _point(tokens: int, depth: int, seconds: float, spread: float = 0.0) -> Point:
-    return Point(
-        tokens=tokens, depth=depth, seconds=Estimate(value=seconds, lo=seconds - spread, hi=seconds + spread)
-    )
+    return Point(tokens=tokens, depth=depth, seconds=Estimate.around(seconds, spread))
 
 
 GRID = CostCurve(
@@ -34,13 +32,9 @@ DEVICE = DevicePeaks(name="made up", bandwidth=1e9, flops=1e12, source="here", e
     [(1, 0, 1.0), (5, 0, 3.0), (3, 0, 2.0), (1, 50, 1.5), (3, 100, 5.0), (3, 50, 3.5), (5, 100, 8.0)],
 )
 def test_between_points_it_is_linear(tokens: int, depth: float, seconds: float) -> None:
-    assert GRID.seconds(CurveKind.VERIFY, tokens, depth).value == pytest.approx(seconds)
-
-
-def test_intervals_are_drawn_between_points_too() -> None:
-    found = GRID.seconds(CurveKind.VERIFY, 3, 50)
-    assert found.lo == pytest.approx(3.5 - 0.15)
-    assert found.hi == pytest.approx(3.5 + 0.15)
+    found = GRID.seconds(CurveKind.VERIFY, tokens, depth)
+    half = 0.1 + 0.1 * depth / 100
+    assert (found.value, found.lo, found.hi) == pytest.approx((seconds, seconds - half, seconds + half))
 
 
 @pytest.mark.parametrize(("tokens", "depth"), [(6, 0), (0, 0), (1, 101), (1, -1)])
@@ -48,19 +42,17 @@ def test_nothing_is_extrapolated(tokens: int, depth: int) -> None:
     with pytest.raises(ValueError, match="were measured"):
         GRID.seconds(CurveKind.VERIFY, tokens, depth)
     assert GRID.covers(depth) == (0 <= depth <= 100)
-
-
-def test_a_single_depth_stands_for_all() -> None:
-    assert GRID.seconds(CurveKind.DRAFT, 1, 5000).value == 0.25
+    assert GRID.nearest_depth(depth) == min(max(depth, 0), 100)
+    # a single depth stands for all
+    assert GRID.seconds(CurveKind.DRAFT, 1, depth).value == 0.25
     with pytest.raises(ValueError, match="nothing was measured"):
         GRID.seconds(CurveKind.ABSORB, 1, 0)
 
 
 def test_a_time_is_the_weighted_sum_of_points() -> None:
-    times = [point.seconds.value for point in GRID.points]
     weights = GRID.weights(CurveKind.VERIFY, 2, 75)
     assert sum(weights.values()) == pytest.approx(1)
-    found = sum(share * times[place] for place, share in weights.items())
+    found = sum(share * GRID.times_s[place] for place, share in weights.items())
     assert found == pytest.approx(GRID.seconds(CurveKind.VERIFY, 2, 75).value)
     assert GRID.weights(CurveKind.ROUND) == {5: 1.0}
     assert GRID.weights(CurveKind.PLAIN) == {6: 1.0}

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -18,10 +18,9 @@ from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CostCurve, CurveKind, ExpertUse, describe_experts
 from ggufspec.forecast.evaluations import drafting
 from ggufspec.forecast.profiles import curves
-from ggufspec.forecast.trace import DraftTrace
 from ggufspec.modelfiles import gguf
 from tests.support import models, values
-from tests.support.walks import traced_run
+from tests.support.walks import trace_of, traced_run
 
 DRAFTER = ModelFile(filename="drafter.gguf", size_bytes=10)
 BATCHES, DEPTHS = (1, 2, 3, 4), (10, 110)
@@ -85,12 +84,6 @@ def true_s(part: RoundPart, tokens: int, depth: int) -> float:
     }[part]
 
 
-def _curve(
-    noise: Callable[[], float] = lambda: 1.0, repeats: int = 5, drafter: ModelFile | None = DRAFTER
-) -> CostCurve:
-    return _measure(noise, repeats, drafter).curve
-
-
 def _measure(
     noise: Callable[[], float] = lambda: 1.0, repeats: int = 5, drafter: ModelFile | None = DRAFTER
 ) -> profiles.MeasuredCurve:
@@ -104,6 +97,10 @@ def _measure(
         build=values.BUILD,
         machine=values.MACHINE,
     )
+
+
+def _curve(*asked: Any, **more: Any) -> CostCurve:
+    return _measure(*asked, **more).curve
 
 
 def test_exact_timings_give_the_exact_curve() -> None:
@@ -136,14 +133,7 @@ def test_the_time_of_a_block_is_that_of_its_size() -> None:
         )
     assert curve.seconds(CurveKind.ROUND).value == 0
     blocks = {3: {at: HeadDraft(2, (0.9, 0.9, 0.4)) for at in (1, 4, 7)}}
-    text = DraftTrace(
-        prompt_id="p",
-        tokens=(5,) * 14,
-        match=(False,) * 14,
-        confidence=(0.0,) * 14,
-        n_prompt=10,
-        blocks=blocks,
-    )
+    text = trace_of("0" * 14, confidence=0.0, n_prompt=10, blocks=blocks)
     run = traced_run(n_max=3, n_predict=11)
     times = [point.seconds.value for point in curve.points]
     spent = drafting(text, curve, run).drafting @ times
@@ -164,9 +154,9 @@ def test_timings_are_stored_and_the_curve_follows_from_them() -> None:
     shared = second.with_batches(first)
     assert shared.curve.verify == first.curve.verify
     for measured in (first, second, shared, _measure(noise, drafter=None)):
-        profiles.save(measured.curve, measured.timings, measured.verify_timings)
+        profiles.save(measured)
         stored = profiles.known()[-1]
-        assert stored.measured == measured
+        assert vars(stored) | vars(measured) == vars(stored)
         assert measured.curve.measured_on is not None
         assert measured.curve == profiles.fit(
             stored.timings, measured.curve.measured_on, verify_timings=stored.verify_timings
@@ -178,7 +168,7 @@ def test_costs_of_a_head_are_those_of_no_draft_model_in_the_same_file() -> None:
     assert head.file == DRAFTER
     measured = {drafter: _measure(drafter=drafter) for drafter in (DRAFTER, head)}
     for one in measured.values():
-        profiles.save(one.curve, one.timings)
+        profiles.save(one)
     assert len(profiles.known()) == 2
     for drafter in measured:
         of = profiles.of(values.spec(), drafter, build=values.BUILD, machine=values.MACHINE)
@@ -238,7 +228,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     held = tried = 0
     for seed in range(30):
         order = random.Random(seed)
-        for point in _curve(lambda order=order: order.gauss(1.0, 0.05), repeats=15).verify:  # type: ignore[misc]
+        for point in _curve(lambda order=order: order.gauss(1.0, 0.05), repeats=15).verify:
             truth = true_s(RoundPart.VERIFY, point.tokens, point.depth)
             held += point.seconds.lo <= truth <= point.seconds.hi
             tried += 1
@@ -257,20 +247,11 @@ def test_depths_are_those_that_occur(first: int, last: int, expected: tuple[int,
     assert profiles.depths_for(first, last) == expected
 
 
-def test_what_is_stored_is_found_again() -> None:
-    curve = _curve()
-    assert curve.measured_on is not None
-    file = profiles.save(curve)
-    found = profiles.find_profile(curve.measured_on, most_tokens=4, depths=(10, 110))
-    assert found.curve == curve
-    assert profiles.save(curve) == file
-    assert [profile.curve for profile in profiles.known()] == [curve]
-
-
-def test_what_was_not_measured_is_not_found() -> None:
-    curve = _curve()
-    profiles.save(curve)
-    about = curve.measured_on
+def test_what_was_measured_is_found_and_nothing_else() -> None:
+    measured = _measure()
+    file, about = profiles.save(measured), measured.curve.measured_on
+    assert profiles.save(measured) == file
+    assert [profile.curve for profile in profiles.known()] == [measured.curve]
     others = [
         replace(about, offload=Offload(target=ModelRun(layers=3))),
         replace(about, threads=7),
@@ -278,22 +259,15 @@ def test_what_was_not_measured_is_not_found() -> None:
         replace(about, machine=replace(values.MACHINE, hostname="other")),
         replace(about, drafter=replace(DRAFTER, size_bytes=11)),  # another file under the same name
     ]
-    for other in others:
-        assert profiles.find_profile(other, most_tokens=4, depths=(10, 110)) is None
-    assert profiles.find_profile(about, most_tokens=5, depths=(10, 110)) is None
-    assert profiles.find_profile(about, most_tokens=4, depths=(5, 110)) is None
-    assert profiles.find_profile(about, most_tokens=4, depths=(10, 111)) is None
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"{}", b'{"schema":1,"measured_at":"x","curve":{"verify":[]}}']
-)
-def test_a_file_that_is_no_profile_counts_as_none(content: bytes) -> None:
-    curve = _curve()
-    assert curve.measured_on is not None
-    profiles.save(curve).write_bytes(content)
-    assert profiles.find_profile(curve.measured_on, most_tokens=4, depths=(10, 110)) is None
-    assert profiles.known() == ()
+    asked = [(other, 4, DEPTHS) for other in (about, *others)]
+    asked += [(about, 5, DEPTHS), (about, 4, (5, 110)), (about, 4, (10, 111))]
+    found = [profiles.find_profile(on, most_tokens=most, depths=depths) for on, most, depths in asked]
+    assert [profile is not None for profile in found] == [True] + [False] * 8
+    assert found[0].curve == measured.curve
+    for damaged in (b"", b"{", b"{}", b'{"schema":1,"measured_at":"x","curve":{"verify":[]}}'):
+        file.write_bytes(damaged)
+        assert profiles.find_profile(about, most_tokens=4, depths=DEPTHS) is None
+        assert profiles.known() == ()
 
 
 def test_files_are_told_apart_by_their_size(tmp_path: Path) -> None:

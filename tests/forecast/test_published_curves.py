@@ -6,16 +6,18 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ggufspec
 from ggufspec import publishing, results
 from ggufspec.domain import Method, ModelFile, ModelRun, Offload, Pair, Role
+from ggufspec.engines.library import Timing
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CurveKind, MeasuredOn, Shape
-from ggufspec.forecast.profiles import SharedProfile
+from ggufspec.forecast.profiles import MeasuredCurve, SharedProfile
 from ggufspec.forecast.whatif import cost_sources
 from ggufspec.modelfiles import catalog
 from ggufspec.publishing import Bundle, findings, findings as costs_of
@@ -95,40 +97,31 @@ def test_a_curve_is_published_redacted_and_verified(bundle: Bundle) -> None:
         assert findings.SIZES in verification.unchecked
 
 
-def _longer(profile: SharedProfile) -> SharedProfile:
-    first, *others = profile.timings
-    return replace(profile, timings=(first._replace(seconds=first.seconds * 1.5), *others))
+FOLLOWS, OTHERS = (
+    "does not follow from its timings",
+    "is of a pair, a llama.cpp or a machine that no bench has",
+)
 
 
-def _faster(profile: SharedProfile) -> SharedProfile:
-    times = [replace(point.seconds, value=point.seconds.value * 0.9) for point in profile.curve.points]
-    return replace(profile, curve=profile.curve.with_times(times))
+def _slower(timing: Timing) -> Timing:
+    return timing._replace(seconds=timing.seconds * 1.5)
 
 
-def _elsewhere(profile: SharedProfile) -> SharedProfile:
-    setup = profile.curve.measured_on
-    machine = replace(setup.machine, cpu="A Faster Processor")
-    return replace(profile, curve=replace(profile.curve, measured_on=replace(setup, machine=machine)))
-
-
-def _of_another_pair(profile: SharedProfile) -> SharedProfile:
-    setup = profile.curve.measured_on
-    target = replace(setup.target, content="c3" * 32)
-    return replace(profile, curve=replace(profile.curve, measured_on=replace(setup, target=target)))
-
-
-def _without_timings(profile: SharedProfile) -> SharedProfile:
-    return replace(profile, timings=())
+def _moved(profile: SharedProfile, by: float = 1.0, **setup: Any) -> SharedProfile:
+    """Return a profile with other times, or of something else."""
+    times = [replace(point.seconds, value=point.seconds.value * by) for point in profile.curve.points]
+    measured_on = replace(profile.curve.measured_on, **setup)
+    return replace(profile, curve=replace(profile.curve.with_times(times), measured_on=measured_on))
 
 
 @pytest.mark.parametrize(
     ("change", "finding"),
     [
-        (_longer, "does not follow from its timings"),
-        (_faster, "does not follow from its timings"),
-        (_without_timings, "does not follow from its timings"),
-        (_elsewhere, "is of a pair, a llama.cpp or a machine that no bench has"),
-        (_of_another_pair, "is of a pair, a llama.cpp or a machine that no bench has"),
+        (lambda it: replace(it, timings=(_slower(it.timings[0]), *it.timings[1:])), FOLLOWS),
+        (lambda it: replace(it, timings=()), FOLLOWS),
+        (lambda it: _moved(it, by=0.9), FOLLOWS),
+        (lambda it: _moved(it, machine=replace(it.curve.measured_on.machine, cpu="A Faster One")), OTHERS),
+        (lambda it: _moved(it, target=replace(it.curve.measured_on.target, content="c3" * 32)), OTHERS),
     ],
 )
 def test_a_changed_curve_does_not_verify(
@@ -261,10 +254,12 @@ def test_the_curves_of_a_bench_are_those_of_its_pair_llama_and_machine() -> None
     ]
     taken = timed.timings()
     for other in others:
-        profiles.save(profiles.fit(taken, other), taken)
-    profiles.save(profiles.fit(taken, replace(setup, threads=7)))  # by an earlier version, without timings
+        profiles.save(MeasuredCurve(curve=profiles.fit(taken, other), timings=taken))
+    profiles.save(
+        MeasuredCurve(curve=profiles.fit(taken, replace(setup, threads=7)))
+    )  # by an earlier version, without timings
     assert costs_of.find_costs([bench]) == ()
-    profiles.save(profiles.fit(taken, setup), taken)
+    profiles.save(MeasuredCurve(curve=profiles.fit(taken, setup), timings=taken))
     (profile,) = costs_of.find_costs([bench])
     assert profile.curve.measured_on == setup
     assert costs_of.recompute(profile) == profile.curve

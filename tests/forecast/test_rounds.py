@@ -10,8 +10,7 @@ from hypothesis import given, strategies as st
 from ggufspec import forecast
 from ggufspec.domain import Round
 from ggufspec.forecast import RoundsRun, trace
-from ggufspec.forecast.trace import DraftTrace
-from tests.support.walks import traced_run
+from tests.support.walks import rounds_of, trace_of, traced_run
 
 LARGEST = 8
 TEXTS = st.lists(st.booleans(), min_size=40, max_size=120)
@@ -19,15 +18,11 @@ TEXTS = st.lists(st.booleans(), min_size=40, max_size=120)
 
 def _rounds(text: list[bool], n_max: int) -> tuple[Round, ...]:
     """The rounds of a run over a text of which the drafter has these tokens right."""
-    bits = DraftTrace(
-        prompt_id="p", tokens=(0,) * len(text), match=tuple(text), confidence=(1.0,) * len(text)
-    )
-    taken = trace.steps(bits, traced_run(n_max=n_max, n_predict=len(text)))
-    return tuple(Round(step.drafted, int(step.accepted)) for step in taken)
+    return rounds_of(trace_of(text), n_max=n_max, n_predict=len(text))
 
 
 def _replayed(rounds: tuple[Round, ...], chance: float, n_max: int) -> float:
-    made = trace.from_rounds(rounds, prompt_id="p", chance=chance)
+    made = RoundsRun(prompt_id="p", rounds=rounds).trace(chance)
     taken = trace.expected(made, traced_run(n_max=n_max, n_predict=len(made.tokens)))
     return trace.count(taken).n_rounds
 
@@ -47,7 +42,7 @@ def test_counts_by_position_tell_nearly_as_much_as_their_order(text: list[bool],
     """Order matters only behind drafts that were accepted as a whole."""
     rounds = [entry for entry in _rounds(text, LARGEST) if entry.drafted == LARGEST]
     accepted_at = [sum(accepted > place for _, accepted in rounds) for place in range(LARGEST)]
-    counted = trace.from_counts(accepted_at, len(rounds))
+    counted = forecast.from_counts(accepted_at, len(rounds))
     assert Counter(counted) == Counter(rounds)
     assert _replayed(counted, 0.0, n_max) == pytest.approx(_replayed(tuple(rounds), 0.0, n_max))
 

@@ -14,12 +14,12 @@ import pytest
 import ggufspec
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import trace
-from ggufspec.forecast.trace import DraftTrace, TraceStep
+from ggufspec.forecast.trace import TraceStep
 from ggufspec.forecast.whatif import ServedForecast
 from ggufspec.report.text import projections
 from tests.support import fake_server, shell
 from tests.support.fake_server import FakeServer, round_ms
-from tests.support.walks import traced_run
+from tests.support.walks import trace_of, traced_run
 
 LARGEST, REQUEST = 8, 150  # the server's draft size; tokens of a request
 
@@ -37,8 +37,7 @@ def _steps(n_max: int) -> list[list[TraceStep]]:
     """The rounds of each request of the traffic."""
     found = []
     for start in range(0, len(TEXT), REQUEST):
-        bits = TEXT[start : start + REQUEST]
-        view = DraftTrace(prompt_id="p", tokens=(0,) * REQUEST, match=bits, confidence=(1.0,) * REQUEST)
+        view = trace_of(TEXT[start : start + REQUEST])
         found.append([*trace.steps(view, traced_run(n_max=n_max, n_predict=REQUEST))])
     return found
 

@@ -12,21 +12,14 @@ from ggufspec.domain import Method, Program, Round
 from ggufspec.forecast import trace
 from ggufspec.forecast.trace import DraftTrace
 from ggufspec.forecast.trace.ngrams import TokenCounts
-from tests.support.walks import traced_run
+from tests.support.walks import RECORDED as TRACES, trace_of, traced_run
 
-RECORDED = sorted((Path(__file__).parents[1] / "traces" / "ngrams").glob("*.json"))
+RECORDED = sorted((TRACES / "ngrams").glob("*.json"))
 BEGIN = tuple(range(100, 130))
 
 
 def _trace(prompt: tuple[int, ...], tokens: tuple[int, ...], **more: Any) -> DraftTrace:
-    return DraftTrace(
-        prompt_id="p",
-        tokens=tokens,
-        match=(False,) * len(tokens),
-        confidence=(0.0,) * len(tokens),
-        prompt_tokens=prompt,
-        **more,
-    )
+    return trace_of("0" * len(tokens), tokens=tokens, prompt_tokens=prompt, **more)
 
 
 def _rounds(

@@ -132,11 +132,11 @@ def test_a_missing_cell_is_no_difference_between_repeats() -> None:
     arm, alone = _tables(1.0, 1e-6, 6)
     table = arm.table * np.exp(prompts)[:, None] * 1.2
     table[3, 2] = np.nan
-    effect = stats.fixed_effect(arm.with_table(table), alone, tests=RULE.tests)
+    effect = stats.fixed_effect(replace(arm, table=table), alone, tests=RULE.tests)
     assert effect.ratio.value == pytest.approx(1.2 * np.exp(0.15), rel=1e-4)
     assert effect.ratio.relative_half_width < 1e-4
     table[1:, 2] = np.nan  # too little of a repeat does not count
-    smaller = stats.fixed_effect(arm.with_table(table), alone, tests=RULE.tests)
+    smaller = stats.fixed_effect(replace(arm, table=table), alone, tests=RULE.tests)
     assert smaller.degrees == 4
 
 

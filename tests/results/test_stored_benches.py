@@ -146,9 +146,8 @@ def test_the_profile_that_was_measured_last_is_the_last(monkeypatch: pytest.Monk
     for name, ahead in (("one", 0), ("ahead", 4000), ("now", 0)):
         _Clock.ahead = timedelta(days=ahead)
         point = Point(tokens=1, depth=0, seconds=Estimate(value=0.5, lo=None, hi=None))
-        profiles.save(
-            CostCurve(verify=(point,), measured_on=MeasuredOn(target=ModelFile(filename=f"{name}.gguf")))
-        )
+        measured_on = MeasuredOn(target=ModelFile(filename=f"{name}.gguf"))
+        profiles.save(profiles.MeasuredCurve(curve=CostCurve(verify=(point,), measured_on=measured_on)))
     _Clock.ahead = timedelta(0)
     known = [curve.curve.measured_on for curve in profiles.known()]
     assert [on.target.filename for on in known if on] == ["one.gguf", "ahead.gguf", "now.gguf"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ def _slowed(rates: Rates, *places: tuple[int, int], by: float = 0.7) -> Rates:
     table = rates.table.copy()
     for place in places:
         table[place] *= by
-    return rates.with_table(table)
+    return replace(rates, table=table)
 
 
 @pytest.mark.parametrize(("prompts", "repeats"), [(8, 3), (2, 6), (1, 8)])
@@ -37,8 +39,7 @@ def test_loads_and_gains_are_no_far_runs() -> None:
     rates = _rates(7, 8, 5)
     loads = np.tile(np.arange(5.0), (8, 1))
     table = rates.table * np.where(loads == 2, 0.7, 1.0)
-    loaded = Rates(list(rates.rows), list(rates.columns), table, loads=loads)
-    assert stats.clip([loaded])[0].runs_clipped == 0
+    assert stats.clip([replace(rates, table=table, loads=loads)])[0].runs_clipped == 0
     rates = _rates(7, 8, 5)
     assert stats.clip([_slowed(rates, *((0, r) for r in range(5)), by=3)])[0].runs_clipped == 0
 
@@ -94,6 +95,6 @@ def test_a_run_that_alone_had_its_load_counts_as_its_prompts_mean() -> None:
     table = rates.table.copy()
     table[1:, 5] = np.nan
     table[0, 5] *= 0.5
-    replaced = stats.replace_rates(rates.with_table(table), np.isnan(table) | (table < 0.7 * rates.table))
+    replaced = stats.replace_rates(replace(rates, table=table), np.isnan(table) | (table < 0.7 * rates.table))
     assert replaced.runs_clipped == 1
     assert replaced["p0", 5] == pytest.approx(np.exp(np.log(table[0, :5]).mean()), rel=0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ def _rates(seed: int, *, cores_taken: float = 0.0, repeats: int = 5) -> Rates:
     """An arm of 8 prompts on a machine with two cores, other programs beside all its runs."""
     rates = Rates.of(bench(seed, 8, repeats, within=0.01))
     taken = np.full(rates.table.shape, cores_taken)
-    return Rates([*rates.rows], [*rates.columns], rates.table, slowed=stats.expected_slowdown(taken, 2))
+    return replace(rates, slowed=stats.expected_slowdown(taken, 2))
 
 
 def _width(one: Rates, other: Rates) -> float:
@@ -37,7 +38,7 @@ def test_intervals_grow_with_other_programs() -> None:
     alone = _rates(2, cores_taken=1)
     for gain, found in ((1.5, True), (1.05, False)):
         arm = _rates(1, cores_taken=1)
-        effect = stats.paired_effect(arm.with_table(gain * arm.table), alone)
+        effect = stats.paired_effect(replace(arm, table=gain * arm.table), alone)
         assert (effect.p_value < 0.05) is found
         assert effect.is_disturbed
 

@@ -7,8 +7,10 @@ with the tokens of a batch and with the depth of the context, and tokens/s bend.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
+
+import numpy as np
 
 
 class TrafficPoint(NamedTuple):
@@ -76,23 +78,12 @@ def leave_one_out(
 
 
 def _along_users(measured: Mapping[TrafficPoint, float], point: TrafficPoint) -> float | None:
-    values = {at.users: value for at, value in measured.items() if at.depth == point.depth}
-    return values.get(point.users) if point.users in values else _line(values, point.users)
+    return _line({at.users: value for at, value in measured.items() if at.depth == point.depth}, point.users)
 
 
 def _line(values: Mapping[int, float], wanted: int) -> float | None:
-    """Return the value on the line between the nearest places on both sides; None at or beyond the ends."""
-    if wanted in values:
-        return values[wanted]
-    below, above = _nearest(values, wanted)
-    if below is None or above is None:
+    """Return the value on the lines between the values; None beyond their ends."""
+    if not values or not min(values) <= wanted <= max(values):
         return None
-    share = (wanted - below) / (above - below)
-    return values[below] * (1 - share) + values[above] * share
-
-
-def _nearest(values: Iterable[int], wanted: int) -> tuple[int | None, int | None]:
-    numbers = [*values]
-    below = max((number for number in numbers if number < wanted), default=None)
-    above = min((number for number in numbers if number > wanted), default=None)
-    return below, above
+    places = sorted(values)
+    return float(np.interp(wanted, places, [values[place] for place in places]))

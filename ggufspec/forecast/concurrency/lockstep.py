@@ -12,7 +12,7 @@ each slot has a cache of its own (``split_equal`` in src/llama-batch.cpp of llam
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
@@ -82,17 +82,6 @@ class StepSeconds(NamedTuple):
         return sum(self)
 
 
-class SlotRound(NamedTuple):
-    """What one slot does in a step: tokens before it, tokens that it drafts, and what it accepts of them.
-
-    ``proposals`` are the drafter's evaluations that propose a token, drafted in the end or not.
-    """
-
-    depth: float
-    proposals: int
-    accepted: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class Served:
     """What a server did for several users.
@@ -126,37 +115,21 @@ class Served:
 @dataclass(kw_only=True)
 class _SlotState:
     number: int
-    request: int  # its number, as dealt
-    n_prompt: int
-    rounds: Sequence[TraceStep]
+    number_dealt: int  # of the request
+    request: TracedRequest
     unread: int  # tokens of the prompt
     done: int = 0  # rounds
 
     @property
     def step(self) -> TraceStep | None:
         """The next round; None while the prompt is read."""
-        return None if self.unread else self.rounds[self.done]
-
-    @property
-    def round(self) -> SlotRound | None:
-        """The next round as a step sees it; None while the prompt is read."""
-        step = self.step
-        return None if step is None else SlotRound(self.depth, step.proposals, step.accepted)
+        return None if self.unread else self.request.rounds[self.done]
 
     @property
     def depth(self) -> float:
         """Tokens in the context before the next batch; a round begins with the token before it."""
         step = self.step
-        return self.n_prompt - self.unread if step is None else self.n_prompt + step.at - 1
-
-
-@dataclass(kw_only=True)
-class _Record:
-    """What is seen from outside: when tokens came and requests ended."""
-
-    written: list[tuple[float, int]] = field(default_factory=list)
-    first_end: dict[int, float] = field(default_factory=dict)  # by slot
-    ends: dict[int, float] = field(default_factory=dict)  # by request
+        return self.request.n_prompt + (step.at - 1 if step is not None else -self.unread)
 
 
 def serve(
@@ -189,17 +162,19 @@ def serve(
         raise ValueError("a steady window needs more requests than users, and rounds in each request")
     numbers = count()
     slots = [_deal(requests, number, next(numbers)) for number in range(users)]
-    record, clock = _Record(), 0.0
-    steps = passes = n_rounds = n_drafted = n_accepted = 0
-    spent = StepSeconds(0.0, 0.0, 0.0, 0.0)
+    written: list[tuple[float, int]] = []  # when tokens came, and how many
+    first_ends: dict[int, float] = {}  # when the first request of each slot ended
+    ends: dict[int, float] = {}  # when each request that counts ended
+    taken: list[TraceStep] = []  # rounds of all users
+    clock, steps, passes, spent = 0.0, 0, 0, StepSeconds(0.0, 0.0, 0.0, 0.0)
     shape: tuple[tuple[int, ...], ...] = ()  # tokens by slot of the last batch's passes
-    while len(record.ends) < n_requests:
+    while len(ends) < n_requests:
         rows = [*_fill(slots, batch)]
-        depths = {slot.number: slot.depth for slot in slots}
+        tokens, depths = dict(rows), {slot.number: slot.depth for slot in slots}
         parts = [*split_batch(rows, ubatch=ubatch)]
         last_shape, shape = shape, tuple(tuple(row.tokens for row in part) for part in parts)
         step_s = step_seconds(
-            {slot.number: round_ for slot in slots if (round_ := slot.round) is not None},
+            {slot.number: step for slot in slots if (step := slot.step) is not None},
             parts,
             depths,
             costs,
@@ -210,44 +185,35 @@ def serve(
         clock += step_s.total_s
         steps, passes = steps + 1, passes + len(parts)
         for index, slot in enumerate(slots):
-            taken = next((row.tokens for row in rows if row.slot == slot.number), 0)
-            step = slot.step
-            if step is not None:
-                record.written.append((clock, 1 + int(step.accepted)))
-                n_rounds, n_drafted = n_rounds + 1, n_drafted + step.drafted
-                n_accepted += int(step.accepted)
+            if (step := slot.step) is not None:
+                taken.append(step)
+                written.append((clock, 1 + int(step.accepted)))
                 slot.done += 1
-            elif taken:
-                slot.unread -= taken
+            else:
+                slot.unread -= tokens.get(slot.number, 0)
                 if not slot.unread:
-                    record.written.append((clock, 1))
-            if slot.done == len(slot.rounds):
-                record.first_end.setdefault(slot.number, clock)
-                if slot.request < n_requests:
-                    record.ends[slot.request] = clock
+                    written.append((clock, 1))
+            if slot.done == len(slot.request.rounds):
+                first_ends.setdefault(slot.number, clock)
+                if slot.number_dealt < n_requests:
+                    ends[slot.number_dealt] = clock
                 slots[index] = _deal(requests, slot.number, next(numbers))
-    start, end = max(record.first_end.values()), max(record.ends.values())
+    start, end = max(first_ends.values()), max(ends.values())
     return Served(
-        tokens=sum(tokens for at, tokens in record.written if start < at <= end),
+        tokens=sum(number for at, number in written if start < at <= end),
         seconds=end - start,
         steps=steps,
         passes=passes,
-        n_rounds=n_rounds,
-        n_drafted=n_drafted,
-        n_accepted=n_accepted,
+        n_rounds=len(taken),
+        n_drafted=sum(step.drafted for step in taken),
+        n_accepted=sum(int(step.accepted) for step in taken),
         spent=spent,
     )
 
 
 def _deal(requests: Sequence[TracedRequest], slot: int, number: int) -> _SlotState:
     request = requests[number % len(requests)]
-    return _SlotState(
-        number=slot,
-        request=number,
-        n_prompt=request.n_prompt,
-        rounds=request.rounds,
-        unread=request.n_prompt,
-    )
+    return _SlotState(number=slot, number_dealt=number, request=request, unread=request.n_prompt)
 
 
 def _fill(slots: Sequence[_SlotState], batch: int) -> Iterator[SlotRows]:
@@ -274,7 +240,7 @@ def _fill(slots: Sequence[_SlotState], batch: int) -> Iterator[SlotRows]:
 
 
 def step_seconds(
-    rounds: Mapping[int, SlotRound],
+    rounds: Mapping[int, TraceStep],
     parts: Sequence[Sequence[SlotRows]],
     depths: Mapping[int, float],
     costs: ServerCosts,
@@ -293,13 +259,11 @@ def step_seconds(
         resized: whether the batch is of another shape than the one before.
     """
     curve = costs.curve
-    choose_s = sum(1 + slot_round.accepted for slot_round in rounds.values()) * curve.choose_s.value
+    choose_s = sum(1 + step.accepted for step in rounds.values()) * curve.choose_s.value
     verify_s = 0.0
-    longest = max((slot_round.proposals for slot_round in rounds.values()), default=0)
+    longest = max((step.proposals for step in rounds.values()), default=0)
     draft_s = sum(
-        costs.draft_s(
-            [slot_round.depth + position for slot_round in rounds.values() if slot_round.proposals > position]
-        )
+        costs.draft_s([depths[slot] + position for slot, step in rounds.items() if step.proposals > position])
         for position in range(longest)
     )
     read: dict[int, int] = {}  # tokens of each slot in earlier passes of this batch
@@ -339,5 +303,5 @@ def equal_round_seconds(
         ubatch: tokens of a pass (``-ub``).
     """
     parts = [*split_batch([SlotRows(slot, n_max + 1) for slot in range(users)], ubatch=ubatch)]
-    rounds = dict.fromkeys(range(users), SlotRound(depth, n_max, accepted))
+    rounds = dict.fromkeys(range(users), TraceStep(0, 1.0, n_max, accepted, n_max))
     return step_seconds(rounds, parts, dict.fromkeys(range(users), depth), costs, drafts=drafts)

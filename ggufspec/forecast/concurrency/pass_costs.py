@@ -44,16 +44,11 @@ class ServerCosts:
 
     def __init__(self, curve: CostCurve) -> None:
         self.curve = curve
-        grids = {CurveKind.VERIFY: curve.verify, CurveKind.DRAFT: curve.draft, CurveKind.ABSORB: curve.absorb}
-        self._most = {
-            part: min(
-                max(point.tokens for point in points if point.depth == depth)
-                for depth in {point.depth for point in points}
-            )
-            for part, points in grids.items()
-            if points
+        self._deeper = {
+            part: _depth_costs(points)
+            for part in (CurveKind.VERIFY, CurveKind.ABSORB)
+            if (points := curve.by_kind[part])
         }
-        self._deeper = {part: _depth_costs(points) for part, points in grids.items() if points}
         self._seconds = cache(self._read)
         self._pass = cache(self._add_pass)
         self._choosing = cache(self._add_choosing)
@@ -106,10 +101,7 @@ class ServerCosts:
         return DepthCosts(*map(float, between))
 
     def _read(self, part: CurveKind, tokens: int, depth: float) -> float:
-        depths = self.curve.depths
-        if not self.curve.covers(depth):
-            depth = min(max(depth, depths[0]), depths[-1])
-        most = self._most[part]
+        depth, most = self.curve.nearest_depth(depth), self.curve.largest_batch(part)
         if tokens > most:
             return self.curve.seconds(part, most, depth).value * tokens / most
         return self.curve.seconds(part, tokens, depth).value

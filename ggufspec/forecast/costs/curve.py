@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ggufspec.domain import Build, Machine, Method, ModelFile, Offload
 from ggufspec.stats import Z95, Estimate
 
 _NOTHING = Estimate(value=0.0, lo=0.0, hi=0.0)
-_FIXED = 4  # times that depend on no batch; they are the last of the points, and may be 0
 
 
 class CurveKind(StrEnum):
@@ -26,6 +30,18 @@ class CurveKind(StrEnum):
     PLAIN = "plain"  # what a step of the target alone takes besides
     CHOOSE = "choose"  # the target's sampler chooses a token at one output
     RESIZE = "resize"  # what a round takes more when the batch before it had another size
+
+
+_FIELDS = {
+    CurveKind.VERIFY: "verify",
+    CurveKind.DRAFT: "draft",
+    CurveKind.ABSORB: "absorb",
+    CurveKind.ROUND: "overhead_s",
+    CurveKind.PLAIN: "plain_overhead_s",
+    CurveKind.CHOOSE: "choose_s",
+    CurveKind.RESIZE: "resize_s",
+}
+"""The field of a curve that has the times of a kind: of batches the first three, single times the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,19 +108,28 @@ class CostCurve:
     def __post_init__(self) -> None:
         if not any(point.tokens == 1 for point in self.verify):
             raise ValueError("a cost curve needs the target's time for one token")
-        if not all(0 < point.seconds.value < math.inf for point in self.points[:-_FIXED]):  # NaN is not
+        batches = (*self.verify, *self.draft, *self.absorb)
+        if not all(0 < point.seconds.value < math.inf for point in batches):  # NaN is not
             raise ValueError("a time is a positive number of seconds")
 
     @cached_property
+    def by_kind(self) -> Mapping[CurveKind, tuple[Point, ...]]:
+        """The points of each kind; a time that depends on no batch is one point."""
+        times = {kind: getattr(self, name) for kind, name in _FIELDS.items()}
+        return {
+            kind: (Point(tokens=1, depth=0, seconds=time),) if isinstance(time, Estimate) else time
+            for kind, time in times.items()
+        }
+
+    @cached_property
     def points(self) -> tuple[Point, ...]:
-        """All points in one order: verify, draft, absorb, and the four times that depend on no batch."""
-        fixed = (self.overhead_s, self.plain_overhead_s, self.choose_s, self.resize_s)
-        return (
-            *self.verify,
-            *self.draft,
-            *self.absorb,
-            *(Point(tokens=1, depth=0, seconds=seconds) for seconds in fixed),
-        )
+        """The points of all kinds, one kind after another."""
+        return tuple(chain.from_iterable(self.by_kind.values()))
+
+    @property
+    def times_s(self) -> NDArray[np.float64]:
+        """The seconds of each of ``points``."""
+        return np.array([point.seconds.value for point in self.points])
 
     @property
     def errors_s(self) -> tuple[float, ...]:
@@ -120,10 +145,11 @@ class CostCurve:
     @property
     def most_tokens(self) -> int:
         """The largest batch of the target that was measured: γ + 1."""
-        largest: dict[int, int] = {}
-        for point in self.verify:
-            largest[point.depth] = max(point.tokens, largest.get(point.depth, 0))
-        return min(largest.values())
+        return self.largest_batch(CurveKind.VERIFY)
+
+    def largest_batch(self, kind: CurveKind) -> int:
+        """Return the largest batch of a kind that was measured at every depth."""
+        return min(map(max, self._grids[kind].rows.values()))
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
@@ -134,28 +160,22 @@ class CostCurve:
         self, times: Sequence[Estimate], *, shared_errors: tuple[tuple[float, ...], ...] = ()
     ) -> CostCurve:
         """Return the curve with other times; ``times`` has one for each of ``points``."""
-        verify, draft = len(self.verify), len(self.draft)
-        points = [
-            replace(point, seconds=time)
-            for point, time in zip(self.points[:-_FIXED], times[:-_FIXED], strict=True)
-        ]
-        overhead_s, plain_overhead_s, choose_s, resize_s = times[-_FIXED:]
-        return replace(
-            self,
-            verify=tuple(points[:verify]),
-            draft=tuple(points[verify : verify + draft]),
-            absorb=tuple(points[verify + draft :]),
-            overhead_s=overhead_s,
-            plain_overhead_s=plain_overhead_s,
-            choose_s=choose_s,
-            resize_s=resize_s,
-            shared_errors=shared_errors,
-        )
+        left = iter(times)
+        changed: dict[str, Any] = {}
+        for kind, points in self.by_kind.items():
+            moved = tuple(replace(point, seconds=next(left)) for point in points)
+            is_single = isinstance(getattr(self, _FIELDS[kind]), Estimate)
+            changed[_FIELDS[kind]] = moved[0].seconds if is_single else moved
+        return replace(self, **changed, shared_errors=shared_errors)
 
     def covers(self, depth: float) -> bool:
         """Whether a depth lies within what was measured; a single depth is taken for every other."""
         depths = self.depths
         return len(depths) == 1 or depths[0] <= depth <= depths[-1]
+
+    def nearest_depth(self, depth: float) -> float:
+        """Return a depth, or the nearest one that was measured."""
+        return depth if self.covers(depth) else min(max(depth, self.depths[0]), self.depths[-1])
 
     def weights(self, part: CurveKind, tokens: int = 1, depth: float = 0) -> Mapping[int, float]:
         """Return which of ``points`` a time is made of, and by how much of each.
@@ -163,10 +183,7 @@ class CostCurve:
         Raises:
             ValueError: the batch or the depth lies outside what was measured.
         """
-        first = self._first[part]
-        if part not in self._grids:
-            return {first: 1.0}
-        return {first + index: share for index, share in self._grids[part].weights(tokens, depth).items()}
+        return self._grids[part].weights(tokens, depth)
 
     def seconds(self, part: CurveKind, tokens: int = 1, depth: float = 0) -> Estimate:
         """Return a time; the interval between points is drawn between theirs, too.
@@ -186,35 +203,28 @@ class CostCurve:
         )
 
     @cached_property
-    def _first(self) -> Mapping[CurveKind, int]:
-        sizes = (len(self.verify), len(self.draft), len(self.absorb), *[1] * _FIXED)
-        return {part: sum(sizes[:index]) for index, part in enumerate(CurveKind)}
-
-    @cached_property
     def _grids(self) -> Mapping[CurveKind, _DepthGrid]:
-        return {
-            part: _DepthGrid(part.value, points)
-            for part, points in zip(CurveKind, (self.verify, self.draft, self.absorb), strict=False)
-        }
+        places = iter(range(len(self.points)))
+        return {kind: _DepthGrid(kind.value, points, places) for kind, points in self.by_kind.items()}
 
 
 class _DepthGrid:
     """Points by depth and tokens, and between which of them a query lies."""
 
-    def __init__(self, name: str, points: Sequence[Point]) -> None:
+    def __init__(self, name: str, points: Sequence[Point], places: Iterator[int]) -> None:
         self._name = name
-        self._rows: dict[int, dict[int, int]] = {}
-        for index, point in enumerate(points):
-            self._rows.setdefault(point.depth, {})[point.tokens] = index
+        self.rows: dict[int, dict[int, int]] = {}  # depth -> tokens -> the point's place in the curve
+        for point in points:
+            self.rows.setdefault(point.depth, {})[point.tokens] = next(places)
         self._seen: dict[tuple[int, float], Mapping[int, float]] = {}
 
     def weights(self, tokens: int, depth: float) -> Mapping[int, float]:
         if (tokens, depth) not in self._seen:
             weights: dict[int, float] = {}
-            nearest = {next(iter(self._rows)): 1.0} if len(self._rows) == 1 else self._mix(self._rows, depth)
+            nearest = {next(iter(self.rows)): 1.0} if len(self.rows) == 1 else self._mix(self.rows, depth)
             for row, share in nearest.items():
-                for column, part in self._mix(self._rows[row], tokens).items():
-                    index = self._rows[row][column]
+                for column, part in self._mix(self.rows[row], tokens).items():
+                    index = self.rows[row][column]
                     weights[index] = weights.get(index, 0.0) + share * part
             self._seen[tokens, depth] = weights
         return self._seen[tokens, depth]

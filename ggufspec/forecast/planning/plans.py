@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from ggufspec import machine
 from ggufspec.domain import CacheTypes, Chain, Estimate, ModelRun, Offload, Pair
@@ -361,30 +362,21 @@ def fit_pair(pair: Pair, site: Site, access: hub.Access) -> PairFit:
 
     A pair that is not available is a value with an error.
     """
+    known: dict[str, Any] = {"pair": pair.name}
     try:
         survey = hub.survey_pair(pair, access)
-    except GgufspecError as error:
-        return PairFit(pair=pair.name, error=error.message, is_unreachable=isinstance(error, NetworkError))
-    size = sum(model.size_bytes or 0 for model in survey.pair.models)
-    missing = survey.missing_bytes
-    here = FetchState.YES if not missing else FetchState.PARTLY if missing < size else FetchState.NO
-    try:
+        size, missing = sum(model.size_bytes or 0 for model in survey.pair.models), survey.missing_bytes
+        here = FetchState.YES if not missing else FetchState.PARTLY if missing < size else FetchState.NO
+        known |= {"size_bytes": size, "fetched": here}
         planned = _plan(pair, survey.pair, site, access)
         quant = _largest_quant(survey.pair, planned, site, access)
     except (GgufspecError, ValueError) as error:
-        return PairFit(
-            pair=pair.name,
-            size_bytes=size,
-            fetched=here,
-            error=error.message if isinstance(error, GgufspecError) else str(error),
-            is_unreachable=isinstance(error, NetworkError),
-        )
+        said = error.message if isinstance(error, GgufspecError) else str(error)
+        return PairFit(**known, error=said, is_unreachable=isinstance(error, NetworkError))
     chosen = planned.best or planned.plans[0]
     in_cache = not site.has_gpu and _read_bytes(planned, site) <= (site.cache_bytes or 0)
     return PairFit(
-        pair=pair.name,
-        size_bytes=size,
-        fetched=here,
+        **known,
         fits=_needed_bytes(planned, site) <= _room_bytes(site),
         fitting_layers=chosen.target.gpu_layers if site.has_gpu else None,
         max_layers=chosen.target.max_layers,

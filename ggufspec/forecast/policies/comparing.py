@@ -32,8 +32,7 @@ from ggufspec.forecast.policies.rules import (
     replay_p_min,
 )
 from ggufspec.forecast.policies.schedules import DraftSchedule, ScheduleComparison, compare_schedule
-from ggufspec.forecast.replaying import SIZE_ERROR, RoundsRun, time_rounds
-from ggufspec.forecast.trace import chance_behind
+from ggufspec.forecast.replaying import SIZE_ERROR, RoundsRun, chance_behind, time_rounds
 from ggufspec.options import PolicyOptions, takes
 from ggufspec.stats import Z95, Estimate, mean_over_prompts
 from ggufspec.steps import SILENT, Sink
@@ -230,8 +229,11 @@ def _times(runs: Sequence[RoundsRun], token_s: float) -> dict[int, float]:
     return {point.tokens - 1: point.seconds.value for point in curve.verify}
 
 
-_Play = Callable[[Sequence[bool], int, Seconds, random.Random], tuple[Sequence[Round], float]]
-"""Returns the rounds over a text, which has a number among the prompts, and their seconds."""
+_Sizes = tuple[Sequence[int], Sequence[int]]
+"""How many tokens each round drafts, and how many are proposed for that."""
+
+_Play = Callable[[Sequence[bool], int, Seconds, random.Random], _Sizes]
+"""Returns the sizes of the rounds over a text, which has a number among the prompts."""
 
 
 def compare_rules(
@@ -271,9 +273,9 @@ def compare_rules(
         for column, run in enumerate(by_prompt.values()):
             right = _draw_text(run.rounds, chance, draw)
             for name, play in plays.items():
-                rounds, spent_s = play(right, column, seconds, draw)
-                rates[name][number, column] = math.log(len(right) / spent_s)
-                drafted[name][number, column] = fmean(entry.drafted for entry in rounds)
+                drafts, proposals = play(right, column, seconds, draw)
+                rates[name][number, column] = math.log(len(right) / sum(map(seconds, proposals)))
+                drafted[name][number, column] = fmean(drafts)
             rates[""][number, column] = -math.log(seconds(0))
     best, *of_p_min = (
         max(family, key=lambda name: float(rates[name].mean())) for family in families.values()
@@ -329,21 +331,17 @@ def _name(size: int, p_min: float = 0.0) -> str:
 
 
 def _play_rule(rule: Rule, n_max: int) -> _Play:
-    def play(
-        right: Sequence[bool], _: int, seconds: Seconds, __: random.Random
-    ) -> tuple[Sequence[Round], float]:
-        rounds = replay(right, rule, seconds, n_max)
-        return rounds, sum(seconds(entry.drafted) for entry in rounds)
+    def play(right: Sequence[bool], _: int, seconds: Seconds, __: random.Random) -> _Sizes:
+        sizes = [entry.drafted for entry in replay(right, rule, seconds, n_max)]
+        return sizes, sizes
 
     return play
 
 
 def _play_oracle(n_max: int) -> _Play:
-    def play(
-        right: Sequence[bool], _: int, seconds: Seconds, __: random.Random
-    ) -> tuple[Sequence[Round], float]:
-        rounds = [Round(size, size) for size in best_sizes(right, seconds, n_max)]
-        return rounds, sum(seconds(entry.drafted) for entry in rounds)
+    def play(right: Sequence[bool], _: int, seconds: Seconds, __: random.Random) -> _Sizes:
+        sizes = best_sizes(right, seconds, n_max)
+        return sizes, sizes
 
     return play
 
@@ -369,13 +367,11 @@ def _play_p_min(
     share = sum(told) / max(1, len(told))
 
     def of_size(size: int) -> _Play:
-        def play(
-            right: Sequence[bool], column: int, seconds: Seconds, draw: random.Random
-        ) -> tuple[Sequence[Round], float]:
+        def play(right: Sequence[bool], column: int, _: Seconds, draw: random.Random) -> _Sizes:
             known = (*sure[column], *[None] * len(right))[: len(right)]
             confident = [draw.random() < share if one is None else one for one in known]
             rounds, proposals = replay_p_min(right, confident, tails, size, draw)
-            return rounds, sum(map(seconds, proposals))
+            return [entry.drafted for entry in rounds], proposals
 
         return play
 
@@ -441,9 +437,9 @@ def _ratio(logs: NDArray[np.float64], *, most: bool = False, least: bool = False
         least: whether it is at least 1.
     """
     by_prompt = {str(place): math.exp(value) for place, value in enumerate(logs.mean(axis=0))}
-    estimate = mean_over_prompts(by_prompt)
-    if estimate.lo is None or estimate.hi is None:
-        return estimate
-    half = math.hypot(math.log(estimate.hi / estimate.value), Z95 * float(logs.mean(axis=1).std(ddof=1)))
-    lo, hi = estimate.value * math.exp(-half), estimate.value * math.exp(half)
-    return Estimate(value=estimate.value, lo=max(lo, 1.0) if least else lo, hi=min(hi, 1.0) if most else hi)
+    ratio = mean_over_prompts(by_prompt).widened(Z95 * float(logs.mean(axis=1).std(ddof=1)))
+    if ratio.lo is None or ratio.hi is None:
+        return ratio
+    return replace(
+        ratio, lo=max(ratio.lo, 1.0) if least else ratio.lo, hi=min(ratio.hi, 1.0) if most else ratio.hi
+    )

@@ -107,19 +107,21 @@ def fit(
     """
     rounds = [timing for timing in timings if timing.drafter is not None]
     plain = [timing for timing in timings if timing.drafter is None]
-    if not rounds:
-        verify = _points(_of(plain, RoundPart.VERIFY))
-        return CostCurve(
-            verify=verify,
-            choose_s=_per_token(plain, RoundPart.CHOOSE),
-            resize_s=_resize(plain, verify),
-            measured_on=measured_on,
-        )
-    joined = _joined(plain, rounds, measured_on)
-    if not verify_timings:
-        return joined
-    batches = [timing for timing in verify_timings if timing.drafter is not None]
-    return replace(joined, verify=_points(_of(batches, RoundPart.VERIFY)))
+    batches = rounds or plain
+    verify, absorb = (_points(_of(batches, part)) for part in (RoundPart.VERIFY, RoundPart.ABSORB))
+    drafts = _of(rounds, RoundPart.DRAFT)
+    draft, overhead_s = (_points(drafts), _mean(())) if measured_on.drafts_blocks else _drafting(drafts)
+    of_others = _of((timing for timing in verify_timings if timing.drafter is not None), RoundPart.VERIFY)
+    return CostCurve(
+        verify=_points(of_others) if verify_timings else verify,
+        draft=draft,
+        absorb=absorb,
+        overhead_s=overhead_s,
+        plain_overhead_s=_plain_overhead(plain, verify) if rounds else _mean(()),
+        choose_s=_per_token(timings, RoundPart.CHOOSE),
+        resize_s=_resize(batches, verify, absorb) if rounds else _resize(batches, verify),
+        measured_on=measured_on,
+    )
 
 
 def of(
@@ -147,25 +149,13 @@ def sized(model: ModelFile) -> ModelFile:
     return replace(model, size_bytes=model.path.stat().st_size)
 
 
-def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], measured_on: MeasuredOn) -> CostCurve:
-    verify, absorb = _points(_of(rounds, RoundPart.VERIFY)), _points(_of(rounds, RoundPart.ABSORB))
-    drafts = _of(rounds, RoundPart.DRAFT)
-    draft, overhead_s = (_points(drafts), _mean(())) if measured_on.drafts_blocks else _drafting(drafts)
+def _plain_overhead(plain: Sequence[Timing], verify: Sequence[Point]) -> Estimate:
+    """Return what a step of the target alone takes more than its single tokens among rounds."""
     among_rounds = {point.depth: point.seconds.value for point in verify if point.tokens == 1}
-    apart = [
-        point.seconds.value - among_rounds[point.depth] for point in _points(_of(plain, RoundPart.VERIFY))
-    ]
-    mean_apart, least = _mean(apart), -_MOST_SAVED * min(among_rounds.values(), default=0.0)
-    return CostCurve(
-        verify=verify,
-        draft=draft,
-        absorb=absorb,
-        overhead_s=overhead_s,
-        plain_overhead_s=mean_apart.moved_to(max(least, mean_apart.value)),
-        choose_s=_per_token([*plain, *rounds], RoundPart.CHOOSE),
-        resize_s=_resize(rounds, verify, absorb),
-        measured_on=measured_on,
+    apart = _mean(
+        [point.seconds.value - among_rounds[point.depth] for point in _points(_of(plain, RoundPart.VERIFY))]
     )
+    return apart.moved_to(max(-_MOST_SAVED * min(among_rounds.values(), default=0.0), apart.value))
 
 
 def _resize(timings: Iterable[Timing], *again: Sequence[Point]) -> Estimate:

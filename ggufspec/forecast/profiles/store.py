@@ -16,10 +16,9 @@ from typing import Literal
 import msgspec
 
 from ggufspec import paths
-from ggufspec.engines.library import Timing
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
-from ggufspec.forecast.costs import CostCurve, ExpertUse, MeasuredOn, Shape
+from ggufspec.forecast.costs import ExpertUse, MeasuredOn, Shape
 from ggufspec.forecast.profiles.curves import MeasuredCurve
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.results import decode_hook, disk, read_object, read_value, write_object
@@ -31,20 +30,13 @@ _FORECASTS = "forecasts.json"
 _ROUNDS = "rounds.json"
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Profile(MeasuredCurve):
     """A stored curve and when it was measured; ``measured_on`` of the curve says what of."""
 
     schema: Literal[1] = 1
     measured_at: str  # ISO 8601, UTC
     number: int = 0  # counts the measurements: a clock that was wrong once does not change their order
-    curve: CostCurve
-    timings: tuple[Timing, ...] = ()  # from which the curve follows
-    verify_timings: tuple[Timing, ...] = ()  # of the target's batches, if taken with another drafter
-
-    @property
-    def measured(self) -> MeasuredCurve:
-        """The curve with its timings."""
-        return MeasuredCurve(curve=self.curve, timings=self.timings, verify_timings=self.verify_timings)
 
     @property
     def id(self) -> str:
@@ -53,30 +45,29 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return _id(self.curve.measured_on)
 
 
-def save(curve: CostCurve, timings: tuple[Timing, ...] = (), verify_timings: tuple[Timing, ...] = ()) -> Path:
+def save(measured: MeasuredCurve) -> Path:
     """Store a curve in the place of an older one of the same things; return its file.
-
-    Args:
-        curve: the costs.
-        timings: what they follow from, see ``MeasuredCurve``.
-        verify_timings: of the target's batches, if they were timed with another drafter.
 
     Raises:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
     """
-    assert curve.measured_on is not None
-    file = _file(curve.measured_on)
-    profile = Profile(
-        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        number=1 + max((stored.number for stored in known()), default=0),
-        curve=curve,
-        timings=timings,
-        verify_timings=verify_timings,
+    assert measured.curve.measured_on is not None
+    file = _file(measured.curve.measured_on)
+    _write(
+        file,
+        Profile(
+            measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            number=1 + max((stored.number for stored in known()), default=0),
+            **vars(measured),
+        ),
     )
+    return file
+
+
+def _write(file: Path, value: object) -> None:
     with disk(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_object(file, profile)
-    return file
+        write_object(file, value)
 
 
 def find_profile(measured_on: MeasuredOn, *, most_tokens: int, depths: tuple[int, int]) -> Profile | None:
@@ -124,10 +115,7 @@ def keep_experts(card: ModelCard, use: ExpertUse) -> None:
     Raises:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
     """
-    file = _experts_file(card)
-    with disk(file.parent):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_object(file, _StoredExperts(use=use))
+    _write(_experts_file(card), _StoredExperts(use=use))
 
 
 def kept_experts(card: ModelCard) -> ExpertUse | None:
@@ -153,8 +141,7 @@ def keep(forecasts: Sequence[Forecast], folder: Path) -> None:
     Raises:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
     """
-    with disk(folder):
-        write_object(folder / _FORECASTS, _Forecasts(forecasts=tuple(forecasts)))
+    _write(folder / _FORECASTS, _Forecasts(forecasts=tuple(forecasts)))
 
 
 def kept(folder: Path) -> tuple[Forecast, ...]:
@@ -199,8 +186,7 @@ def keep_rounds(rounds: Sequence[ExpectedRound], folder: Path) -> None:
     Raises:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
     """
-    with disk(folder):
-        write_object(folder / _ROUNDS, _StoredRounds(rounds=tuple(rounds)))
+    _write(folder / _ROUNDS, _StoredRounds(rounds=tuple(rounds)))
 
 
 def kept_rounds(folder: Path) -> tuple[ExpectedRound, ...]:
@@ -210,22 +196,16 @@ def kept_rounds(folder: Path) -> tuple[ExpectedRound, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedProfile:
-    """A pair's cost curve, the timings from which it follows, and what each model reads and computes.
+class SharedProfile(MeasuredCurve):
+    """A pair's cost curve with names and paths replaced, its timings, and what each model reads and computes.
 
     Attributes:
         measured_at: ISO 8601, UTC.
-        curve: the costs, with names and paths replaced.
-        timings: see ``MeasuredCurve``.
-        verify_timings: see ``MeasuredCurve``.
         target: what the target reads and computes.
         drafter: what the drafter reads and computes.
     """
 
     measured_at: str
-    curve: CostCurve
-    timings: tuple[Timing, ...]
-    verify_timings: tuple[Timing, ...]
     target: Shape
     drafter: Shape
 

@@ -12,10 +12,7 @@ from ggufspec.forecast.trace.ties import Agreement, Certainty, certainty, compar
 from ggufspec.forecast.trace.values import Counts, DraftTrace, TraceStep, count
 from ggufspec.forecast.trace.walks import (
     TracedRun,
-    chance_behind,
     expected,
-    from_counts,
-    from_rounds,
     needed,
     steps,
 )

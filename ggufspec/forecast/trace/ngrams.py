@@ -55,7 +55,6 @@ class Simple(Drafter):
         return text[position + size : position + size + longest] if longest >= size else ()
 
 
-_FACTOR, _ENTRIES = 2654435761, 262144
 _VALUES = 4  # different continuations that are kept of a key
 
 
@@ -99,10 +98,8 @@ class Map(Drafter):
     def draft(self, text: Text, end: int) -> Text:
         """Draft what followed the key elsewhere, as far as such drafts were good before."""
         self._last = None
-        n_known, size = (
-            end - 1,
-            LOOKUPS[self.method].size_n,
-        )  # the last token is not in llama.cpp's history yet
+        size = LOOKUPS[self.method].size_n
+        n_known = end - 1  # the last token is not in llama.cpp's history yet
         if n_known < 2 * size + self.n_max:
             return ()
         wanted = text[end - size : end]
@@ -132,9 +129,8 @@ class Map(Drafter):
     def _find(self, text: Text, wanted: Text, n_known: int) -> int:
         # a match must be followed by a whole draft of tokens that are known
         size, reach = len(wanted), len(wanted) + self.n_max + 1
-        position = self._index.get(
-            _hash(wanted), 0
-        )  # 0 means none, as in llama.cpp: the first token is no match
+        # 0 means none, as in llama.cpp: the first token is no match
+        position = self._index.get(_hash(wanted), 0)
         if position and position < n_known - reach and text[position : position + size] == wanted:
             return position
         earlier = 0
@@ -176,11 +172,11 @@ class Map(Drafter):
             key.values.append(_Continuation(place=position, seen=1, longest=self.n_max))
 
 
-def _hash(tokens: Text) -> int:
+def _hash(tokens: Sequence[int], factor: int = 2654435761, bits: int = 32, entries: int = 262144) -> int:
     value = 0
     for token in tokens:
-        value = (value * _FACTOR + token) & 0xFFFFFFFF
-    return value % _ENTRIES
+        value = (value * factor + token) % 2**bits
+    return value % entries
 
 
 class Mod(Drafter):
@@ -237,10 +233,7 @@ class Mod(Drafter):
         self._read = n_known - self._size
 
     def _hash(self, tokens: Sequence[int]) -> int:
-        value = 0
-        for token in tokens:
-            value = (value * self._FACTOR + token) & 0xFFFFFFFFFFFFFFFF
-        return value % self._ENTRIES
+        return _hash(tokens, self._FACTOR, 64, self._ENTRIES)
 
 
 class Cache(Drafter):

@@ -62,16 +62,6 @@ class DraftTrace:
         """It, and the trace of the other text if there is one."""
         return (self,) if self.other is None else (self, self.other)
 
-    def __post_init__(self) -> None:
-        others = (
-            *(self.overlap or self.tokens, self.drafts or self.tokens),
-            *(self.text_leads or self.tokens, self.leads or self.tokens),
-            self.served_drafts or self.tokens,
-        )
-        lengths = {len(self.match), len(self.confidence), *map(len, others)}
-        if lengths != {len(self.tokens)}:
-            raise ValueError(f"trace {self.prompt_id}: its tuples differ in length")
-
     @property
     def is_heads(self) -> bool:
         """Whether it is a head's."""
@@ -156,16 +146,6 @@ class Counts:
     n_rounds: float
     n_drafted: float
     n_accepted: float
-
-    @property
-    def accept_rate(self) -> float | None:
-        """Accepted over drafted tokens; None where nothing was drafted."""
-        return self.n_accepted / self.n_drafted if self.n_drafted else None
-
-    @property
-    def mean_accepted_length(self) -> float | None:
-        """Tokens per round with the target's own."""
-        return 1 + self.n_accepted / self.n_rounds if self.n_rounds else None
 
 
 def count(taken: Iterable[TraceStep]) -> Counts:

@@ -1,27 +1,14 @@
 """From a trace to the rounds of a run: exactly in greedy mode, in expectation under sampling.
 
 A ``TracedRun`` knows how its llama.cpp program goes from round to round, and how that changed.
-
-The way back, from the rounds of a measured run to a trace, says what drafts of smaller sizes would have done
-in its text. A greedy draft of a draft model is the model's own continuation of the text, wherever the draft
-begins. So a token that was accepted would be proposed at its place in a round of any size, and the token that
-ended a round would not. This is exact for a draft model with greedy drafts and p-min 0. It does not hold for
-heads, which go on from states of their own, nor for n-grams, which learn from earlier drafts, nor with a
-p-min, because rounds do not tell how sure a drafter was: those are measured.
-
-Where a whole draft was accepted, the drafter proposed nothing for the next token. The trace has a chance
-there, which ``expected`` takes. It is the only place where the order of rounds matters: every other round
-ends at a token that the drafter gets wrong, and there a round of any size ends.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from ggufspec.domain import Drafting, Program, Round
+from ggufspec.domain import Drafting, Program
 from ggufspec.forecast.trace.values import DraftTrace, TraceStep
 
 # Drafts end before a doubtful token, no longer behind it, and the drafter reads what was verified again.
@@ -54,7 +41,7 @@ class TracedRun:
     @property
     def first(self) -> int:
         """Where the first round begins."""
-        return first_place(self.program)
+        return 0 if self.program is Program.SIMPLE else 1  # the prompt's evaluation gives one token to most
 
     def is_over(self, at: int) -> bool:
         """Whether the run ends; drafting programs stop only past ``n_predict``, the others at it."""
@@ -96,11 +83,6 @@ class TracedRun:
 
     def _since(self, build: int) -> bool:
         return self.build is None or self.build >= build
-
-
-def first_place(program: Program) -> int:
-    """Return how many tokens are there before the first round: the prompt's evaluation gives one to most."""
-    return 0 if program is Program.SIMPLE else 1
 
 
 def needed(n_predict: int, n_max: int, program: Program) -> int:
@@ -192,67 +174,3 @@ def check_reach(trace: DraftTrace, position: int) -> None:
     if position >= len(trace.tokens) and not trace.ended:
         size = len(trace.tokens)
         raise ValueError(f"trace {trace.prompt_id} has {size} tokens; this run goes beyond them")
-
-
-def from_rounds(
-    rounds: Sequence[Round],
-    *,
-    prompt_id: str,
-    chance: float,
-    program: Program = Program.SERVER,
-    category: str | None = None,
-    n_prompt: int = 1,
-    ended: bool = False,
-) -> DraftTrace:
-    """Return the trace of a run's text; its overlaps are 1 or 0, or a chance behind whole drafts.
-
-    Args:
-        rounds: in their order, see ``from_counts`` where that is not known.
-        prompt_id: of the run's prompt.
-        chance: that the drafter has the token right that follows a draft which was accepted as a whole.
-        program: that drafted.
-        category: of the prompt.
-        n_prompt: its tokens.
-        ended: whether the last token ends the generation.
-    """
-    overlap = [0.0] * first_place(program)  # no round drafts these
-    for drafted, accepted in rounds:
-        overlap += [*[1.0] * accepted, chance if accepted == drafted else 0.0]
-    return DraftTrace(
-        prompt_id=prompt_id,
-        category=category,
-        tokens=(0,) * len(overlap),  # which ones does not matter to a walk
-        match=tuple(value == 1.0 for value in overlap),
-        confidence=(0.0,) * len(overlap),
-        overlap=tuple(overlap),
-        n_prompt=n_prompt,
-        ended=ended,
-    )
-
-
-def chance_behind(rounds: Sequence[Round]) -> float:
-    """Return the chance that the token behind a draft which was accepted as a whole is right, too.
-
-    The later halves of drafts tell it: what is accepted there follows many accepted tokens. One is added to
-    either count (Laplace's rule of succession), so that few rounds do not make the chance 0 or 1.
-    """
-    accepted = sum(max(0, count - drafted // 2) for drafted, count in rounds)
-    judged = sum(max(0, min(count + 1, drafted) - drafted // 2) for drafted, count in rounds)
-    return (accepted + 1) / (judged + 2)
-
-
-def from_counts(accepted_at: Sequence[int], n_rounds: int) -> tuple[Round, ...]:
-    """Return rounds with these counts, in a random order, the same one each time.
-
-    Args:
-        accepted_at: how often a draft's first, second, … token was accepted; as many as the draft size.
-        n_rounds: how many there were.
-    """
-    reached = (n_rounds, *accepted_at, 0)  # how often at least 0, 1, 2, … tokens were accepted
-    rounds = [
-        Round(len(accepted_at), accepted)
-        for accepted, (here, further) in enumerate(pairwise(reached))
-        for _ in range(here - further)
-    ]
-    random.Random(0).shuffle(rounds)  # noqa: S311  # not for secrets
-    return tuple(rounds)

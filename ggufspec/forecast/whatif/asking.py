@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ggufspec import units
-from ggufspec.domain import Acceptance, AcceptanceRate, ModelRun, Offload, Program, parse_acceptances
-from ggufspec.forecast.costs import CostCurve
+from ggufspec.domain import Acceptance, AcceptanceRate, Offload, Program, parse_acceptances
 from ggufspec.forecast.profiles import kept_experts
 from ggufspec.forecast.whatif.cost_sources import (
-    Costs,
     CostSource,
     choose_machines,
-    compute_costs,
-    costs_like,
     costs_of_pair,
-    costs_of_rates,
     describe_experts,
-    load_profile,
+    find_costs,
     read_two_cards,
 )
 from ggufspec.forecast.whatif.outlooks import Network, WhatIfProjection, best as fastest, outlook
 from ggufspec.forecast.whatif.places import MachineMemory, PlacedPair
-from ggufspec.modelfiles import choosing, gguf, hub, memory
+from ggufspec.modelfiles import gguf, memory
 from ggufspec.options import WhatIfOptions, only, takes
 
 
@@ -60,27 +55,19 @@ def whatif(asked: WhatIfOptions) -> WhatIf:
     """
     if asked.names_servers or asked.server_log is not None:
         raise ValueError("a server that runs is asked by whatif_served")
-    program, users = Program(asked.program), 1 if asked.parallel is None else asked.parallel[0]
-    by_rates = asked.target_tps is not None and asked.verify_cost is None
-    _check_users(users, program, is_by_rates=by_rates)
+    users = 1 if asked.parallel is None else asked.parallel[0]
+    _check_users(asked, users)
     acceptances = parse_acceptances(asked.accept, asked.alpha)
-    covered = [
-        size for size in asked.draft if size <= min(acceptance.most or size for acceptance in acceptances)
-    ]
-    if not covered:
-        raise ValueError("no acceptance or cost is known for drafts of these sizes")
+    covered = _keep_known(
+        asked.draft, lambda size: size <= min(acceptance.most or size for acceptance in acceptances)
+    )
     if asked.vram is not None:
         return _at_fastest_places(asked, covered, acceptances, depth=asked.ctx)
-    made = _find_costs(asked, covered, acceptances, users=users, depth=asked.ctx)
-    covered = [size for size in covered if users * (size + 1) <= made.curve.most_tokens]
-    if not covered:
-        raise ValueError("no acceptance or cost is known for drafts of these sizes")
-    at_depth = _nearest_depth(asked.ctx, made.curve)
-    notes = list(made.notes)
-    network = None
-    if asked.rtt is not None:
-        sent = made.token_bytes if asked.token_bytes is None else asked.token_bytes
-        network = _choose_network(asked.rtt / 1000, asked.bandwidth, asked.round_trips, sent)
+    made = find_costs(asked, covered, acceptances, users=users, depth=asked.ctx)
+    covered = _keep_known(covered, lambda size: users * (size + 1) <= made.curve.most_tokens)
+    at_depth = made.curve.nearest_depth(asked.ctx)
+    notes, network = list(made.notes), _choose_network(asked, made.token_bytes)
+    if network is not None:
         notes.append(_describe_network(network))
     if users > 1:
         notes.append(
@@ -98,7 +85,7 @@ def whatif(asked: WhatIfOptions) -> WhatIf:
                 acceptance,
                 n_max=size,
                 depth=at_depth,
-                program=program,
+                program=Program(asked.program),
                 users=users,
                 network=network,
             )
@@ -124,11 +111,9 @@ def _at_fastest_places(
             "--vram searches the places for one user: leave out --ngl, --ngld, --n-cpu-moe, --rtt"
         )
     assert asked.vram is not None
-    access, split = hub.Access.of(asked), only(asked.tensor_split) or ()
-    n_gpus = len(asked.vram) if len(asked.vram) > 1 else len(split)
-    machines = choose_machines(asked.machine, asked.host, asked.bandwidth, asked.flops, n_gpus=n_gpus)
-    names = asked.pair, only(asked.target), only(asked.draft_model)
-    target, draft = cards = read_two_cards(choosing.choose_pair(*names, access), access)
+    split = only(asked.tensor_split) or ()
+    machines = choose_machines(asked, n_gpus=len(asked.vram) if len(asked.vram) > 1 else len(split))
+    target, draft = cards = read_two_cards(asked)
     pair = PlacedPair(
         target=target,
         draft=draft,
@@ -146,7 +131,6 @@ def _at_fastest_places(
     alone, *places = pair.fastest((0, *sizes)) or (None,)
     if alone is None or alone.n_max or not places:
         raise ValueError("the pair does not fit into this memory: name more with --vram and --ram")
-    overhead_s, program = asked.overhead / 1000, Program(asked.program)
     rate = units.format_rate(1 / alone.round_s)
     curves = {
         place.n_max: costs_of_pair(
@@ -155,7 +139,7 @@ def _at_fastest_places(
             machines,
             most_tokens=place.n_max + 1,
             depths=(depth,),
-            overhead_s=overhead_s,
+            overhead_s=asked.overhead / 1000,
         )
         for place in places
     }
@@ -166,7 +150,7 @@ def _at_fastest_places(
                 acceptance,
                 n_max=place.n_max,
                 depth=depth,
-                program=program,
+                program=Program(asked.program),
                 places=place,
                 apart_s=alone.round_s,
             )
@@ -185,84 +169,40 @@ def _at_fastest_places(
 _LEAST_CONTEXT = 256  # tokens, of what is planned
 
 
-def _find_costs(
-    asked: WhatIfOptions,
-    sizes: Sequence[int],
-    acceptances: Sequence[Acceptance],
-    *,
-    users: int,
-    depth: int,
-) -> Costs:
-    """Return the costs of rounds, from the one source of them that the options name.
+def _keep_known(sizes: Sequence[int], is_known: Callable[[int], bool]) -> list[int]:
+    """Return the draft sizes of which all is known.
 
     Raises:
-        ValueError: they name none, or two.
+        ValueError: it is of none.
     """
-    offload = Offload(
-        target=ModelRun(layers=only(asked.ngl), cpu_moe=only(asked.cpu_moe)),
-        drafter=ModelRun(layers=only(asked.ngld), cpu_moe=only(asked.draft_cpu_moe)),
-        tensor_split=only(asked.tensor_split) or (),
-    )
-    if asked.rtt is not None and asked.flops:
-        raise ValueError("with --rtt, --bandwidth is that of the network: name the machine with --machine")
-    bandwidth = asked.bandwidth if asked.rtt is None else None
-    names_machine = any((asked.machine, asked.host, bandwidth, asked.flops))
-    names_models = any((names_machine, asked.pair, asked.target))
-    models = asked.pair, only(asked.target), only(asked.draft_model)
-    target_tps, drafter_tps = asked.target_tps, asked.drafter_tps
-    if asked.like is not None:
-        if asked.profile is not None or target_tps or drafter_tps or names_machine or offload != Offload():
-            raise ValueError("--like takes rates, machine and placement from the bundle: name only models")
-        return costs_like(asked.like, models, hub.Access.of(asked))
-    if asked.profile is not None:
-        if target_tps or drafter_tps or names_models:
-            raise ValueError("use either --profile, or rates, or models and a machine")
-        return load_profile(asked.profile)
-    if target_tps is None or drafter_tps is None:
-        if target_tps or drafter_tps or asked.observed:
-            raise ValueError("--target-tps and --drafter-tps are needed together")
-        return compute_costs(
-            choose_machines(
-                asked.machine, asked.host, bandwidth, asked.flops, n_gpus=len(offload.tensor_split)
-            ),
-            offload,
-            models,
-            hub.Access.of(asked),
-            most_tokens=users * (max(sizes) + 1),
-            depth=depth,
-            users=users,
-            overhead_s=asked.overhead / 1000,
-        )
-    if names_models:
-        raise ValueError("use either rates, or models and a machine")
-    return costs_of_rates(
-        target_tps,
-        drafter_tps,
-        asked.verify_cost,
-        asked.verify_ratio,
-        asked.observed,
-        sizes,
-        acceptances,
-        depth=depth,
-        overhead_s=asked.overhead / 1000,
-        program=Program(asked.program),
-    )
+    known = [*filter(is_known, sizes)]
+    if not known:
+        raise ValueError("no acceptance or cost is known for drafts of these sizes")
+    return known
 
 
-def _choose_network(
-    rtt_s: float, bytes_per_s: float | None, round_trips: float, token_bytes: float | None
-) -> Network:
-    """Return the network between a program and the workers that hold its target.
+def _choose_network(asked: WhatIfOptions, token_bytes: float | None) -> Network | None:
+    """Return the network between a program and the workers that hold its target; None without one.
+
+    Args:
+        asked: the options.
+        token_bytes: what each token sends and gets, unless the options say it; None where it is not known.
 
     Raises:
         ValueError: a number is out of range, or a bandwidth was given and nothing says what is sent.
     """
-    if not (0 <= rtt_s < float("inf") and 0 <= round_trips < float("inf")):
+    if asked.rtt is None:
+        return None
+    if asked.rtt < 0 or asked.round_trips < 0:
         raise ValueError("--rtt and --round-trips are 0 or more")
-    if bytes_per_s is not None and (token_bytes is None or not 0 < bytes_per_s < float("inf")):
+    token_bytes = token_bytes if asked.token_bytes is None else asked.token_bytes
+    if asked.bandwidth is not None and (token_bytes is None or asked.bandwidth <= 0):
         raise ValueError("the bandwidth of a network needs the bytes of a token: add --token-bytes")
     return Network(
-        rtt_s=rtt_s, bytes_per_s=bytes_per_s, round_trips=round_trips, token_bytes=token_bytes or 0.0
+        rtt_s=asked.rtt / 1000,
+        bytes_per_s=asked.bandwidth,
+        round_trips=asked.round_trips,
+        token_bytes=token_bytes or 0.0,
     )
 
 
@@ -279,7 +219,7 @@ def _describe_network(network: Network) -> str:
     )
 
 
-def _check_users(users: int, program: Program, *, is_by_rates: bool) -> None:
+def _check_users(asked: WhatIfOptions, users: int) -> None:
     """Refuse several users where nothing says what their batches cost.
 
     Raises:
@@ -287,15 +227,10 @@ def _check_users(users: int, program: Program, *, is_by_rates: bool) -> None:
     """
     if users < 1:
         raise ValueError(f"--parallel is a number of users, not {users}")
-    if users > 1 and program is not Program.SERVER:
-        raise ValueError(f"{program.value} answers one request at a time; several users need the server")
-    if users > 1 and is_by_rates:
+    if users > 1 and asked.program != Program.SERVER.value:
+        raise ValueError(f"{asked.program} answers one request at a time; several users need the server")
+    if users > 1 and asked.target_tps is not None and asked.verify_cost is None:
         raise ValueError(
             "--parallel needs the cost of batches of N(γ+1) tokens: add --verify-cost with as many numbers, "
             "or use --machine or --profile"
         )
-
-
-def _nearest_depth(depth: int, curve: CostCurve) -> float:
-    """Return the context depth in tokens, or the nearest one that the curve covers."""
-    return depth if curve.covers(depth) else min(max(depth, curve.depths[0]), curve.depths[-1])

@@ -21,19 +21,17 @@ from functools import partial
 from pathlib import Path
 
 from ggufspec import units
-from ggufspec.domain import Acceptance, ModelName, Offload, Pair, Program
+from ggufspec.domain import Acceptance, ModelRun, Offload, Program
 from ggufspec.forecast import costs, profiles
-from ggufspec.forecast.costs import CostCurve, CurveKind, DevicePeaks, MeasuredOn, Point, Shape
+from ggufspec.forecast.costs import CostCurve, CurveKind, DevicePeaks, Point, Shape
 from ggufspec.forecast.profiles import Profile, SharedProfile
 from ggufspec.forecast.whatif.outlooks import bytes_of_token, implied_verify_ratio
 from ggufspec.forecast.whatif.placing import Machines, parts_of, shape
 from ggufspec.modelfiles import catalog, choosing, hub
 from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.options import WhatIfOptions, only
 from ggufspec.results import archive
 from ggufspec.stats import Estimate
-
-ModelNames = tuple[str | None, ModelName | None, ModelName | None]
-"""A pair, or a target and a drafter, as ``choosing.choose_pair`` takes them."""
 
 
 class CostSource(StrEnum):
@@ -59,55 +57,99 @@ class Costs:
     token_bytes: int | None = None  # over a network, from the target's header
 
 
-def costs_of_rates(
+def find_costs(
+    asked: WhatIfOptions, sizes: Sequence[int], acceptances: Sequence[Acceptance], *, users: int, depth: int
+) -> Costs:
+    """Return the costs of rounds, from the one source of them that the options name.
+
+    Args:
+        asked: the options.
+        sizes: the draft sizes.
+        acceptances: what is accepted.
+        users: who are served at once.
+        depth: tokens of context.
+
+    Raises:
+        ValueError: they name no source, or two.
+        GgufspecError: a model is not available, or the bundle cannot be read.
+    """
+    offload = Offload(
+        target=ModelRun(layers=only(asked.ngl), cpu_moe=only(asked.cpu_moe)),
+        drafter=ModelRun(layers=only(asked.ngld), cpu_moe=only(asked.draft_cpu_moe)),
+        tensor_split=only(asked.tensor_split) or (),
+    )
+    if asked.rtt is not None and asked.flops:
+        raise ValueError("with --rtt, --bandwidth is that of the network: name the machine with --machine")
+    names_rates = bool(asked.target_tps or asked.drafter_tps)
+    names_machine = any((asked.machine, asked.host, _memory_bandwidth(asked), asked.flops))
+    names_models = any((names_machine, asked.pair, asked.target))
+    if asked.like is not None:
+        if asked.profile is not None or names_rates or names_machine or offload != Offload():
+            raise ValueError("--like takes rates, machine and placement from the bundle: name only models")
+        return _costs_like(asked, asked.like)
+    if asked.profile is not None:
+        if names_rates or names_models:
+            raise ValueError("use either --profile, or rates, or models and a machine")
+        return _load_profile(asked.profile)
+    if asked.target_tps and asked.drafter_tps:
+        if names_models:
+            raise ValueError("use either rates, or models and a machine")
+        return _costs_of_rates(asked, asked.target_tps, asked.drafter_tps, sizes, acceptances, depth=depth)
+    if names_rates or asked.observed:
+        raise ValueError("--target-tps and --drafter-tps are needed together")
+    machines = choose_machines(asked, n_gpus=len(offload.tensor_split))
+    target, _ = cards = read_two_cards(asked)
+    return Costs(
+        curve=costs_of_pair(
+            cards,
+            offload,
+            machines,
+            most_tokens=users * (max(sizes) + 1),
+            # each of several users reads a context of its own: what the shallowest costs is needed, too
+            depths=(depth,) if users == 1 else tuple(sorted({0, depth})),
+            overhead_s=asked.overhead / 1000,
+        ),
+        source=CostSource.HEADERS,
+        notes=(*machines.notes, *describe_experts(target)),
+        token_bytes=bytes_of_token(target.n_embd, target.vocabulary.n_tokens),
+    )
+
+
+def _costs_of_rates(
+    asked: WhatIfOptions,
     target_tps: float,
     drafter_tps: float,
-    ratios: Sequence[float] | None,
-    ratio: float | None,
-    observed: float | None,
     sizes: Sequence[int],
     acceptances: Sequence[Acceptance],
     *,
     depth: int,
-    overhead_s: float,
-    program: Program,
 ) -> Costs:
     """Return costs that follow from tokens/s, and from what verifying a draft costs.
 
-    Args:
-        target_tps: tokens/s of the target alone.
-        drafter_tps: tokens/s of the drafter alone.
-        ratios: seconds of verifying 1, 2, … tokens, over those of one; None if unknown.
-        ratio: the same for drafts of any size; None if unknown.
-        observed: tokens/s of drafting, from which the ratio follows; None if unknown.
-        sizes: the draft sizes.
-        acceptances: what is accepted; with ``observed``, one.
-        depth: tokens of context.
-        overhead_s: seconds of a round beside both models.
-        program: which one drafts.
-
     Raises:
-        ValueError: ``observed`` is given with several sizes, several acceptances, or ratios.
+        ValueError: an observed speed is given with several sizes, several acceptances, or ratios.
     """
-    notes = []
-    if observed:
+    flat_curve = partial(costs.flat_curve, target_tps, drafter_tps, overhead_s=asked.overhead / 1000)
+    notes, ratios, ratio = [], asked.verify_cost, asked.verify_ratio
+    if asked.observed:
         if len(sizes) != 1 or len(acceptances) != 1 or ratios or ratio:
             raise ValueError(
                 "--observed needs one --draft and one --accept, and excludes --verify-cost and --verify-ratio"
             )
-        free = costs.flat_curve(
-            target_tps, drafter_tps, ratios=(1.0,) * (sizes[0] + 1), overhead_s=overhead_s
-        )
         ratio = implied_verify_ratio(
-            free, observed, acceptances[0], n_max=sizes[0], depth=depth, program=program
+            flat_curve(ratios=(1.0,) * (sizes[0] + 1)),
+            asked.observed,
+            acceptances[0],
+            n_max=sizes[0],
+            depth=depth,
+            program=Program(asked.program),
         )
-        notes.append(_describe_observed(ratio, sizes[0], observed / target_tps))
+        notes.append(_describe_observed(ratio, sizes[0], asked.observed / target_tps))
     if ratios is None:
         if ratio is None:
             notes.append("note: without --verify-cost, verifying a draft counts as one token: the best case")
         ratios = (1.0, *(ratio or 1.0,) * max(sizes))
-    curve = costs.flat_curve(target_tps, drafter_tps, ratios=tuple(ratios), overhead_s=overhead_s)
-    return Costs(curve=curve, source=CostSource.RATES, notes=tuple(notes))
+    return Costs(curve=flat_curve(ratios=ratios), source=CostSource.RATES, notes=tuple(notes))
 
 
 def _describe_observed(ratio: float, size: int, speedup: float) -> str:
@@ -117,25 +159,21 @@ def _describe_observed(ratio: float, size: int, speedup: float) -> str:
     )
 
 
-def load_profile(name: str) -> Costs:
+def _load_profile(name: str) -> Costs:
     """Return a stored cost curve, and what it was measured on."""
     stored = _pair_profiles()
-    matching = (
-        stored[-1:] if name == "last" else [profile for profile in stored if profile.id.startswith(name)]
-    )
-    if not stored:
-        raise ValueError(f"there is no profile {name!r}: none is stored yet; `ggufspec tune` measures one")
+    matching = stored if name == "last" else [profile for profile in stored if profile.id.startswith(name)]
     if not matching:
         raise ValueError(
             f"there is no profile {name!r}; `--profile list` lists them, `ggufspec tune` measures one"
         )
-    notes = (f"costs: {_describe_profile(matching[-1])}",)
+    notes = (f"costs: {_describe(matching[-1])}",)
     return Costs(curve=matching[-1].curve, source=CostSource.PROFILE, notes=notes)
 
 
 def list_profiles() -> str:
     """Return the stored cost curves of pairs, one per line."""
-    return "".join(f"{profile.id}  {_describe_profile(profile)}\n" for profile in _pair_profiles())
+    return "".join(f"{profile.id}  {_describe(profile)}\n" for profile in _pair_profiles())
 
 
 def _pair_profiles() -> list[Profile]:
@@ -148,20 +186,18 @@ def _pair_profiles() -> list[Profile]:
     ]
 
 
-def _describe_profile(profile: Profile) -> str:
-    return _describe(profile.curve.measured_on, profile.measured_at)
-
-
-def _describe(setup: MeasuredOn | None, measured_at: str) -> str:
+def _describe(profile: Profile | SharedProfile) -> str:
+    setup = profile.curve.measured_on
     assert setup is not None
     assert setup.drafter is not None
     pair = f"{setup.target.filename} + {setup.drafter.filename}"
     machine = setup.machine
     device = ", ".join((*machine.gpus, machine.cpu)) if machine else "unknown machine"
-    return f"{pair}, {units.counted(setup.threads or 0, 'thread')}, {device}, measured at {measured_at}"
+    threads = units.counted(setup.threads or 0, "thread")
+    return f"{pair}, {threads}, {device}, measured at {profile.measured_at}"
 
 
-def costs_like(bundle: Path, names: ModelNames, access: hub.Access) -> Costs:
+def _costs_like(asked: WhatIfOptions, bundle: Path) -> Costs:
     """Return the costs of a pair on the machine that a bundle measured.
 
     Raises:
@@ -175,12 +211,11 @@ def costs_like(bundle: Path, names: ModelNames, access: hub.Access) -> Costs:
     shared = [profile for profile in users if not profile.curve.drafts_blocks]
     if not shared:
         raise ValueError(f"{bundle} has no cost curves: only bundles of tuned pairs have some")
-    pair = choosing.choose_pair(*names, access)
-    target, draft = (shape(card, depth=0) for card in read_two_cards(pair, access))
+    target, draft = (shape(card, depth=0) for card in read_two_cards(asked))
     profile = choose_profile(shared, target, draft)
     is_same = (profile.target, profile.drafter) == (target, draft)
     notes = [
-        f"costs: {_describe(profile.curve.measured_on, profile.measured_at)}, from {bundle.name}",
+        f"costs: {_describe(profile)}, from {bundle.name}",
         "note: the models lie on the devices as they did there; `ggufspec verify` recomputes these costs",
     ]
     if not is_same:
@@ -192,62 +227,34 @@ def costs_like(bundle: Path, names: ModelNames, access: hub.Access) -> Costs:
     )
 
 
-def choose_machines(
-    machine: str | None, host: str | None, bandwidth: float | None, flops: float | None, *, n_gpus: int
-) -> Machines:
-    """Return the machine of that name, or one with the given peaks; ``host`` names what has its memory.
+def _memory_bandwidth(asked: WhatIfOptions) -> float | None:
+    """Return the bandwidth of the machine's memory; with a round trip it is that of the network."""
+    return asked.bandwidth if asked.rtt is None else None
+
+
+def choose_machines(asked: WhatIfOptions, *, n_gpus: int) -> Machines:
+    """Return the machine of that name, or one with the given peaks, and the host that has its memory.
 
     Raises:
-        ValueError: neither a name nor both peaks are given, or both are.
-        GgufspecError: no such machine is known.
+        ValueError: neither a name nor both peaks are given, or both are, or no such machine is known.
     """
-    if machine is None and bandwidth and flops:
-        peaks = DevicePeaks(
-            name="as given",
-            bandwidth=bandwidth,
-            flops=flops,
-            source="the command line",
-            efficiency=costs.ON_GPU,
-        )
-        computer = None if host is None else costs.find_device(host, costs.ON_HOST)
-        return Machines.of((peaks,), computer, n_gpus=n_gpus)
-    if machine is None or bandwidth or flops:
+    bandwidth = _memory_bandwidth(asked)
+    if asked.machine is not None and not (bandwidth or asked.flops):
+        return Machines.named(asked.machine, asked.host, n_gpus=n_gpus)
+    if asked.machine is not None or not (bandwidth and asked.flops):
         raise ValueError(
             "costs are missing: use --target-tps and --drafter-tps, or --machine, or --bandwidth and --flops,"
             " or --like"
         )
-    return Machines.named(machine, host, n_gpus=n_gpus)
-
-
-def compute_costs(
-    machines: Machines,
-    offload: Offload,
-    names: ModelNames,
-    access: hub.Access,
-    *,
-    most_tokens: int,
-    depth: int,
-    overhead_s: float,
-    users: int,
-) -> Costs:
-    """Return the costs of a pair that lies on the given machines, from its headers.
-
-    For several users it has the shallowest depth, too: each of them reads a context of its own.
-    """
-    target, draft = read_two_cards(choosing.choose_pair(*names, access), access)
-    return Costs(
-        curve=costs_of_pair(
-            (target, draft),
-            offload,
-            machines,
-            most_tokens=most_tokens,
-            depths=(depth,) if users == 1 else tuple(sorted({0, depth})),
-            overhead_s=overhead_s,
-        ),
-        source=CostSource.HEADERS,
-        notes=(*machines.notes, *describe_experts(target)),
-        token_bytes=bytes_of_token(target.n_embd, target.vocabulary.n_tokens),
+    peaks = DevicePeaks(
+        name="as given",
+        bandwidth=bandwidth,
+        flops=asked.flops,
+        source="the command line",
+        efficiency=costs.ON_GPU,
     )
+    host = None if asked.host is None else costs.find_device(asked.host, costs.ON_HOST)
+    return Machines.of((peaks,), host, n_gpus=n_gpus)
 
 
 def costs_of_pair(
@@ -277,13 +284,15 @@ def describe_experts(target: ModelCard) -> Iterator[str]:
         yield costs.describe_experts(profiles.kept_experts(target))
 
 
-def read_two_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard]:
+def read_two_cards(asked: WhatIfOptions) -> tuple[ModelCard, ModelCard]:
     """Return the headers of target and drafter.
 
     Raises:
         ValueError: there is no drafter.
         GgufspecError: a model is not available.
     """
+    access = hub.Access.of(asked)
+    pair = choosing.choose_pair(asked.pair, only(asked.target), only(asked.draft_model), access)
     method = catalog.drafting_method(pair)
     if pair.draft is None and method is not None:
         raise ValueError(

@@ -9,9 +9,9 @@ the last layers first, as ``--n-cpu-moe`` counts them. The times of rounds decid
 from __future__ import annotations
 
 import shlex
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from ggufspec.domain import Experts, ModelRun, Offload
 from ggufspec.forecast import costs
@@ -24,8 +24,6 @@ from ggufspec.modelfiles.memory import MemoryPlan, MemorySettings
 _STEPS = 12  # numbers of layers that are tried: batches that need most experts read them as often as layers
 _ALL_LAYERS = "999"  # more than any model has, which every build takes for all
 _BOUNDARIES = 12  # between the layers of two GPUs
-
-_Planner = Callable[[int, Experts | None], tuple[Offload, MemoryPlan]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,35 +121,32 @@ class PlacedPair:
                 yield from self._target_places(draft, rest)
 
     def _target_places(self, draft: ModelCard | None, rest: Offload) -> Iterator[tuple[Offload, MemoryPlan]]:
-        card = self.target
+        card, gpus = self.target, replace(self.room, host_bytes=None)
         all_on_host: Experts | None = "all" if card.n_experts else None
 
         def planned(layers: int, kept: Experts | None) -> tuple[Offload, MemoryPlan]:
-            target = replace(rest.target, layers=layers, cpu_moe=kept)
-            offload = replace(rest, target=target)
+            offload = replace(rest, target=replace(rest.target, layers=layers, cpu_moe=kept))
             return offload, memory.plan(card, draft, offload, self.settings)
 
-        most = _largest(card.n_layers + 1, lambda layers: self._fits_gpus(planned(layers, all_on_host)[1]))
+        def fits(layers: int, kept: Experts | None) -> bool:
+            return gpus.holds(planned(layers, kept)[1])
+
+        def experts_on_gpu(layers: int) -> int:
+            return _largest(card.n_layers, lambda on_gpu: fits(layers, card.n_layers - on_gpu)) or 0
+
+        most = _largest(card.n_layers + 1, lambda layers: fits(layers, all_on_host))
         if most is None:
             return
-        step = max(1, most // _STEPS)
-        for layers in range(most, -1, -step):
+        for layers in range(most, -1, -max(1, most // _STEPS)):
             kept: Experts | None = None
             if card.n_experts:
-                fits = partial(self._holds_experts, planned, layers)
-                kept = card.n_layers - (_largest(card.n_layers, fits) or 0)
+                kept = card.n_layers - experts_on_gpu(layers)
                 is_output = layers <= card.n_layers and self.settings.layout.output_first
                 if kept <= max(0, card.n_layers - layers + is_output):
                     kept = None  # these layers are on the host anyway
             place = planned(layers, kept)
             if self.room.holds(place[1]):
                 yield place
-
-    def _holds_experts(self, planned: _Planner, layers: int, on_gpu: int) -> bool:
-        return self._fits_gpus(planned(layers, self.target.n_layers - on_gpu)[1])
-
-    def _fits_gpus(self, plan: MemoryPlan) -> bool:
-        return replace(self.room, host_bytes=None).holds(plan)
 
     def _splits(self) -> Iterator[tuple[float, ...]]:
         """Yield the shares of the GPUs: those that were asked for, or of two GPUs some from end to end."""
@@ -198,13 +193,8 @@ def _drafter_places(draft: ModelCard | None, run: ModelRun) -> tuple[ModelRun, .
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int | None:
     """Return the largest number up to ``most`` that fits, as smaller ones do; None where 0 does not."""
-    if fits(most):
-        return most
-    low, high = -1, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return None if low < 0 else low
+    fitting = bisect_left(range(most + 1), True, key=lambda number: not fits(number))
+    return fitting - 1 if fitting else None
 
 
 def expert_pattern(layers: Sequence[int]) -> str:

@@ -23,8 +23,7 @@ from ggufspec.engines.server import response
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.advice import best, ratio
 from ggufspec.forecast.forecasting import Forecast
-from ggufspec.forecast.replaying import RoundsRun, replays, time_rounds
-from ggufspec.forecast.trace import from_counts
+from ggufspec.forecast.replaying import RoundsRun, from_counts, replays, time_rounds
 from ggufspec.llama import server
 from ggufspec.llama.logs import find_rounds, find_statistics
 from ggufspec.options import WhatIfOptions, takes
@@ -236,7 +235,7 @@ def traffic_runs(rounds: Sequence[Round]) -> list[RoundsRun]:
         blocks[before * n_blocks // tokens].append(entry)
         before += entry.accepted + 1
     return [
-        RoundsRun(prompt_id=f"block {number}", rounds=tuple(block), seconds=0.0)
+        RoundsRun(prompt_id=f"block {number}", rounds=tuple(block))
         for number, block in enumerate(blocks)
         if block
     ]
