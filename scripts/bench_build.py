@@ -33,6 +33,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import terminal
+
 from ggufspec import paths, steps
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.build import recipes, toolchain
@@ -211,9 +213,7 @@ def _run(words: Sequence[str], environment: Mapping[str, str], log: Path) -> Non
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--source", type=Path, help="a source tree or archive (default: the package index)")
     parser.add_argument("--version", help="of llama-cpp-python (default: as for `ggufspec build`)")
     parser.add_argument("--variants", type=_variants, default=VARIANTS, help=f"of {','.join(VARIANTS)}")

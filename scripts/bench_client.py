@@ -32,6 +32,7 @@ from statistics import median
 import httpx2
 import psutil
 import stream_server
+import terminal
 
 from ggufspec.domain import Prompt, RequestOutcome, Traffic
 from ggufspec.llama.server import LoadClient
@@ -198,9 +199,7 @@ def measure_memory(url: str, n_requests: int) -> tuple[int, Counter[str]]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument(
         "requests", nargs="?", type=int, default=10_000, help="of the last line, by default 10,000"
     )

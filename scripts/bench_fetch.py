@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import gguf as gguf_library
+import terminal
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -42,9 +43,7 @@ N_MERGES = 280_147  # Llama 3's
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--mib", type=int, default=1024, help="size of the target; the drafter has a quarter")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--serve", nargs=2, metavar=("FOLDER", "RATE"), help=argparse.SUPPRESS)

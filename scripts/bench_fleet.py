@@ -8,11 +8,12 @@ alternation, in processor seconds. Fails if the fleet takes more than three time
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
 from pathlib import Path
+
+import terminal
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -30,9 +31,7 @@ REPEATS = 3
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--machines", type=int, default=50)
     arguments = parser.parse_args()

@@ -15,6 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import terminal
 from validate_forecast import DEMO, quantized
 
 from ggufspec import tuning
@@ -28,8 +29,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder, drafter = Path(name), DEMO / "drafter.gguf"
         three = (drafter, quantized(drafter, folder, "Q4_0"), quantized(drafter, folder, "Q5_0"))
-        print("| draft sizes | drafters | tracing | measuring each once | ratio | goal |")
-        print("|---|---|---|---|---|---|")
+        terminal.print_head("draft sizes", "drafters", "tracing", "measuring each once", "ratio", "goal")
         for sizes, drafters, wanted in ((range(1, 13), three[:1], 8), (range(1, 17), three, 20)):
             request = BenchOptions(
                 target=DEMO / "target.gguf",
@@ -45,11 +45,8 @@ def main() -> int:
             _look(request)
             looked_s = time.perf_counter() - begun
             measured_s = _measured_s(request, folder)
-            print(
-                f"| 1 to {max(sizes)} | {len(drafters)} | {looked_s:.1f} s | {measured_s:.1f} s "
-                f"| 1/{measured_s / looked_s:.1f} | 1/{wanted} |",
-                flush=True,
-            )
+            ratio, seconds = measured_s / looked_s, (f"{looked_s:.1f} s", f"{measured_s:.1f} s")
+            terminal.print_row(f"1 to {max(sizes)}", len(drafters), *seconds, f"1/{ratio:.1f}", f"1/{wanted}")
     return 0
 
 
@@ -71,9 +68,7 @@ def _measured_s(request: BenchOptions, folder: Path) -> float:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("-n", "--tokens", type=int, default=250, help="of each run, as in a bench")
     parser.add_argument("-t", "--threads", type=int, help="as in a bench")
     return parser.parse_args()

@@ -18,6 +18,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import terminal
+
 from ggufspec import engines, stats
 from ggufspec.domain import RunSpec, Status
 from ggufspec.engines.library import commandline
@@ -49,8 +51,8 @@ def main() -> int:
         )
     )
     arms = {arm.drafting.n_max: arm for arm in session.suite.blocks[0].arms if arm.drafting}
-    print("| γ | pairs | speculative-simple, tokens/s | in process, tokens/s | ratio [95 %] | outside |")
-    print("|---|---|---|---|---|---|")
+    rates = "speculative-simple, tokens/s", "in process, tokens/s"
+    terminal.print_head("γ", "pairs", *rates, "ratio [95 %]", "outside")
     with (
         tempfile.TemporaryDirectory() as name,
         engines.make("binary-simple", session.install) as theirs,
@@ -79,11 +81,8 @@ def main() -> int:
             ratio = effect.ratio
             span = f" [{ratio.lo:.3f}, {ratio.hi:.3f}]" if ratio.lo and ratio.hi else ""
             outside = _outside(replace(arms[size], prompt=session.suite.prompts[0]), session.install)
-            print(
-                f"| {size} | {len(mine)} | {means[0].value:.2f} | {means[1].value:.2f} "
-                f"| {ratio.value:.3f}{span} | {outside:.2%} |",
-                flush=True,
-            )
+            figures = f"{means[0].value:.2f}", f"{means[1].value:.2f}", f"{ratio.value:.3f}{span}"
+            terminal.print_row(size, len(mine), *figures, f"{outside:.2%}")
     return 0
 
 
@@ -124,9 +123,7 @@ def _outside(spec: RunSpec, install: Install) -> float:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("-m", "--target", type=Path, help="GGUF; the embedded pair without it")
     parser.add_argument("-md", "--drafter", type=Path, help="GGUF")
     parser.add_argument("-n", "--tokens", type=int, default=250, help="of each run")

@@ -10,7 +10,6 @@ model file has no drafter, so its methods draft from the text so far.
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -21,6 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+import terminal
 
 from ggufspec import units
 from ggufspec.errors import InconclusiveError, TimeLimitError
@@ -54,9 +55,7 @@ class Cell(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--models", default=DEMO, help="of demo (the embedded pair) and model files")
     parser.add_argument("--limits", default="1m,2m,5m,10m", help="what --max-time is given")
     parser.add_argument("--commands", default="tune,auto", help="of tune, auto and crossover")
@@ -65,8 +64,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the command and its busy loop end, too
     limits = [units.parse_duration(text) for text in asked.limits.split(",")]
     cells = []
-    print("| command | model | beside | asked | used | kept | outcome | says |")
-    print("|---|---|---|---|---|---|---|---|")
+    terminal.print_head("command", "model", "beside", "asked", "used", "kept", "outcome", "says", texts=8)
     for beside in asked.beside.split(","):
         for command in asked.commands.split(","):
             for model in asked.models.split(","):
@@ -77,7 +75,7 @@ def main() -> None:
                     with busy_loops(1 if beside == "busy" else 0):
                         cell = _measure(command, words, model, beside, limit_s)
                     cells.append(cell)
-                    print(_row(cell), flush=True)
+                    terminal.print_row(*_row(cell))
     sys.exit(not all(cell.is_kept for cell in cells))
 
 
@@ -125,20 +123,10 @@ def _measure(command: str, words: list[str], model: str, beside: str, limit_s: f
     )
 
 
-def _row(cell: Cell) -> str:
-    asked = units.duration_option(cell.asked_s)
+def _row(cell: Cell) -> tuple[str, ...]:
+    asked, used = units.duration_option(cell.asked_s), f"{cell.used_s:.0f} s"
     kept = "yes" if cell.is_kept else "no"
-    values = (
-        cell.command,
-        cell.model,
-        cell.beside,
-        asked,
-        f"{cell.used_s:.0f} s",
-        kept,
-        cell.outcome,
-        cell.says,
-    )
-    return f"| {' | '.join(values)} |"
+    return cell.command, cell.model, cell.beside, asked, used, kept, cell.outcome, cell.says
 
 
 if __name__ == "__main__":

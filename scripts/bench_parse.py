@@ -9,7 +9,6 @@ processor time, the best of five, so that a busy machine matters less.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import subprocess
@@ -17,6 +16,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+import terminal
 
 from ggufspec.domain import Status
 from ggufspec.llama.logs import read
@@ -28,9 +29,7 @@ REPEATS = 5
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--megabytes", type=int, default=100)
     size = parser.parse_args().megabytes * 10**6
     closing = (GOLDEN / "0.3.16" / "tree.log").read_bytes()

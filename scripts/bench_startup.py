@@ -8,12 +8,13 @@ the median of their ratios (wanted: at most 1.3). The exit code is 1 where a com
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
 import sys
 import time
+
+import terminal
 
 from ggufspec.cli import COMMANDS
 
@@ -23,9 +24,7 @@ WANTED = 1.3
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("commands", nargs="*", metavar="COMMAND", help="these alone; every command without")
     parser.add_argument("--pairs", type=int, default=15, help="starts of each command (default: 15)")
     asked = parser.parse_args()

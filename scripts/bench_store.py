@@ -14,7 +14,6 @@ less, and seconds of the clock. The usual bench decides.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import random
@@ -29,6 +28,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import terminal
 
 from ggufspec.domain import LoadedModel
 
@@ -65,9 +65,7 @@ Table = dict[tuple[str, int], tuple[float, float, float]]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--runs", type=int, default=100_000)
     n_runs = parser.parse_args().runs
     pa.set_cpu_count(1)

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
+import terminal
 from validate_forecast import DEMO, quantized
 
 from ggufspec import stats, tuning
@@ -98,14 +99,14 @@ def main() -> int:
         best = sorted(swept, key=lambda spec: -_rate(swept[spec]))[:5]
         again = _final(request, dict.fromkeys((*best, *tuned, *proposed)), asked.final)
         final = {spec: _rate(arm) for spec, arm in again.items()}
-        print("\n| configuration | in the sweep | of its best | final | over the sweep's best [95 %] |")
-        print("|---|---|---|---|---|")
+        print()
+        terminal.print_head(
+            "configuration", "in the sweep", "of its best", "final", "over the sweep's best [95 %]"
+        )
         for spec in sorted(final, key=lambda spec: -_rate(swept[spec])):
             own, top = _rate(swept[spec]), _rate(swept[best[0]])
-            print(
-                f"| {_said(spec)} | {own:.0f} | {own / top:.3f} | {final[spec]:.0f} "
-                f"| {_paired(again[spec], again[best[0]])} |"
-            )
+            figures = f"{own:.0f}", f"{own / top:.3f}", f"{final[spec]:.0f}"
+            terminal.print_row(_said(spec), *figures, _paired(again[spec], again[best[0]]))
         worst = min(_rate(swept[spec]) / _rate(swept[best[0]]) for spec in tuned)
         print(f"\ntune: at least {worst:.3f} of the sweep's best (wanted {1 - CLOSE})")
         wins = [final[tuned[seed % len(tuned)]] >= final[spec] for seed, spec in enumerate(proposed)]
@@ -226,9 +227,7 @@ def _said(spec: RunSpec) -> str:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("-n", "--tokens", type=int, default=120, help="of each run")
     parser.add_argument("-t", "--threads", type=int, help="as in a bench")
     parser.add_argument("--sources", choices=_SOURCES, default="quantized", help="what may draft")

@@ -32,6 +32,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import terminal
+
 from ggufspec.domain import Chain, Method, Program
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import check_chain, commands
@@ -208,9 +210,7 @@ def _error(text: str) -> str:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument(
         "--releases",
         type=lambda text: tuple(text.split(",")),

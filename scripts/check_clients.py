@@ -30,6 +30,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+import terminal
+
 import ggufspec
 from ggufspec import results, stats
 from ggufspec.domain import Program, Role, UserRequest
@@ -222,9 +224,7 @@ def _output(argv: Sequence[str]) -> str:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--draft", type=int, help="γ; without it the target alone is served")
     parser.add_argument("--per-category", type=int, default=2, help="prompts of each category of the suite")

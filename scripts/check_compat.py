@@ -15,7 +15,6 @@ program takes only where the program compares nothing: vocabularies. Anything el
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from typing import Any
 
 import gguf
 import make_random_head
+import terminal
 
 from ggufspec import proc
 from ggufspec.domain import Program
@@ -44,9 +44,7 @@ MARKS = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("vocabularies", help="the folder models of llama.cpp's source, or the word heads")
     parser.add_argument("places", nargs="+", type=Path, metavar="BIN", help="folder of programs")
     options = parser.parse_args()

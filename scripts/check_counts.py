@@ -16,9 +16,12 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
+
+import terminal
 
 from ggufspec import engines
 from ggufspec.domain import Program, RunSpec, Status
@@ -61,8 +64,7 @@ def main() -> int:
     drafting = [arm for arm in others if arm.drafting]
     drafter = drafting[0].drafter
     assert drafter is not None
-    print(f"| prompt | γ | p-min | {' | '.join(ENGINES)} | |")
-    print("|---" * (len(ENGINES) + 4) + "|")
+    terminal.print_head("prompt", "γ", "p-min", *ENGINES, "")
     cases: list[Case] = []
     made = {name: engines.make(name, session.install) for name in ENGINES}
     with tempfile.TemporaryDirectory() as folder:
@@ -82,7 +84,7 @@ def main() -> int:
                     if _can_run(name, arm)
                 ]
                 cases += row
-                print(_line(prompt.id, arm, row), flush=True)
+                terminal.print_row(*_cells(prompt.id, arm, row))
     for engine in made.values():
         engine.close()
     unexplained = sum(not case.is_explained for case in cases)
@@ -98,7 +100,7 @@ def _can_run(engine: str, arm: RunSpec) -> bool:
     return not arm.drafting.p_min or engines.ENGINES[engine] is not Program.TREE
 
 
-def _line(prompt: str, arm: RunSpec, row: list[Case]) -> str:
+def _cells(prompt: str, arm: RunSpec, row: list[Case]) -> Iterator[object]:
     assert arm.drafting is not None
     by_engine = {case.engine: case for case in row}
     cells = ["{}/{}".format(*by_engine[name].found) if name in by_engine else "" for name in ENGINES]
@@ -106,7 +108,7 @@ def _line(prompt: str, arm: RunSpec, row: list[Case]) -> str:
     remark = "as the rules say"
     if wrong:
         remark = "unexplained: " + ", ".join(f"{case.engine} wanted {case.wanted}" for case in wrong)
-    return f"| {prompt} | {arm.drafting.n_max} | {arm.drafting.p_min:g} | {' | '.join(cells)} | {remark} |"
+    yield from (prompt, arm.drafting.n_max, f"{arm.drafting.p_min:g}", *cells, remark)
 
 
 def _drafted_error(cases: list[Case]) -> str:
@@ -140,9 +142,7 @@ def _expected(
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("-n", "--tokens", type=int, default=120, help="of each run")
     parser.add_argument("--draft", default="2,3,5,8", help="draft sizes γ")
     parser.add_argument("--p-min", default="0", help="least confidences at which a draft goes on")

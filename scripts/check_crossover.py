@@ -17,6 +17,8 @@ import sys
 import time
 from pathlib import Path
 
+import terminal
+
 import ggufspec
 from ggufspec.analysis import CrossoverCell, map_crossover
 from ggufspec.domain import SpeedVerdict
@@ -42,14 +44,13 @@ def main() -> int:
     complete = map_crossover(
         ggufspec.bench(request.to(BenchOptions, repeats=asked.repeats, max_time=None)), axes
     )
-    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
+    terminal.print_head(*HEAD, texts=len(HEAD))
     wrong = 0
     for cell, truth in zip(found.cells, complete.cells, strict=True):
         agrees = _agrees(cell, truth)
         wrong += agrees is False
         words = {True: "yes", False: "no", None: "undecided"}[agrees]
-        cells = (str(cell.users), f"{cell.depth:,}", _describe(cell), _describe(truth), words)
-        print(f"| {' | '.join(cells)} |")
+        terminal.print_row(cell.users, f"{cell.depth:,}", _describe(cell), _describe(truth), words)
     decided = sum(truth.verdict is not SpeedVerdict.UNDECIDED for truth in complete.cells)
     print(f"\n{decided - wrong} of {decided} decided cells agree")
     return int(wrong > 0)
@@ -71,9 +72,7 @@ def _describe(cell: CrossoverCell) -> str:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--work", type=Path, required=True, help="folder for both benches")
     parser.add_argument("--pair", default="demo", help="of the catalogue, by default demo")
     parser.add_argument("--parallel", default="1,2,4,8", help="by default 1,2,4,8")

@@ -21,6 +21,8 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import terminal
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -84,9 +86,7 @@ def median_others(benches: list[ResultSet]) -> float:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--sessions", type=int, default=3)
     parser.add_argument("-n", "--n-predict", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)

@@ -15,7 +15,6 @@ and answers of the same length right before and right after the pasted servers. 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -26,6 +25,8 @@ import tempfile
 from contextlib import closing
 from typing import Any
 
+import terminal
+
 from ggufspec import results
 from ggufspec.llama.server import launching
 
@@ -35,9 +36,7 @@ PATIENCE_S = 600
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("words", nargs="+", metavar="OPTION", help="options of `ggufspec tune`, after --")
     words = parser.parse_args().words
     with tempfile.TemporaryDirectory() as folder:

@@ -13,6 +13,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import terminal
+
 from ggufspec.tuning.bisect import BisectFinding, Trial, Verdict, choose_next
 
 VERSIONS = 12
@@ -88,19 +90,16 @@ def simulate(name: str, noise: float, count: int, seed: int = 1) -> tuple[Counte
 def main() -> None:
     """Print a table."""
     count: int = _arguments().bisections
-    print("| history | noise | right | wrong | undecided | measurements |")
-    print("|---|---:|---:|---:|---:|---:|")
+    terminal.print_head("history", "noise", "right", "wrong", "undecided", "measurements")
     for name in HISTORIES:
         for noise in NOISE:
             counts, runs = simulate(name, noise, count)
-            shares = " | ".join(f"{counts[key] / count:.1%}" for key in ("right", "wrong", "undecided"))
-            print(f"| {name} | {noise:.1%} | {shares} | {runs:.0f} |", flush=True)
+            shares = (f"{counts[key] / count:.1%}" for key in ("right", "wrong", "undecided"))
+            terminal.print_row(name, f"{noise:.1%}", *shares, f"{runs:.0f}")
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("bisections", nargs="?", type=int, default=1000, help="of each row, by default 1,000")
     return parser.parse_args()
 

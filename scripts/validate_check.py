@@ -9,12 +9,12 @@ for the model itself. The texts are the pairs' own, those of another world, and 
 
 from __future__ import annotations
 
-import argparse
 import random
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import terminal
 from damage_drafter import FAULTS, damage
 
 import ggufspec
@@ -73,16 +73,14 @@ def damaged(folder: Path) -> Iterator[Case]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--gemma", type=Path)
     parser.add_argument("--only", default="", help="drafters whose names have this text")
     parser.add_argument("--llama", type=Path, help="examine this one")
     asked = parser.parse_args()
     asked.work.mkdir(exist_ok=True)
-    print("| drafter | right | of sure tokens | rounds as foretold | verdict |\n|---|---|---|---|---|")
+    terminal.print_head("drafter", "right", "of sure tokens", "rounds as foretold", "verdict", texts=5)
     for name, target, drafter, read in (*sound(asked.work, asked.gemma), *damaged(asked.work)):
         if asked.only not in name:
             continue
@@ -100,10 +98,7 @@ def main() -> None:
         compared, differing = sum(run.compared for run in runs), sum(len(run.differing) for run in runs)
         right, sure = guesses.right / guesses.tokens, guesses.sure_right / max(1, guesses.sure)
         rounds = f"{compared - differing}/{compared}"
-        print(
-            f"| {name} | {right:.0%} | {sure:.0%} of {guesses.sure} | {rounds} | {found.verdict} |",
-            flush=True,
-        )
+        terminal.print_row(name, f"{right:.0%}", f"{sure:.0%} of {guesses.sure}", rounds, found.verdict)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import terminal
 from interval_paths import stored
 
 from ggufspec.analysis.arms import group
@@ -181,8 +182,8 @@ def _describe(run: RunResult, pattern: str, bench: ResultSet) -> dict[str, Any]:
 def judge(options: argparse.Namespace) -> int:
     """Print how often verdicts of benches drawn from recorded runs are right."""
     runs = [run for file in options.files for run in map(json.loads, file.open()) if not run["extra"]]
-    print("| engine, threads | runs | holds | true 1.5 found | false, equal arms | half width |")
-    print("|---|---:|---:|---:|---:|---:|")
+    figures = "runs", "holds", "true 1.5 found", "false, equal arms", "half width"
+    terminal.print_head("engine, threads", *figures)
     for engine, threads in sorted({(run["engine"], run["threads"]) for run in runs}):
         newest = {
             (run["piece"], run["repeat"], run["prompt"], run["arm"]): run
@@ -193,7 +194,7 @@ def judge(options: argparse.Namespace) -> int:
         means = _means(quiet)
         repeats = _complete_repeats(newest, sorted(means["target"]))
         if not means["target"] or len(repeats) < REPEATS:
-            print(f"| {engine}, {threads} | too few runs |  |  |  |  |")
+            terminal.print_row(f"{engine}, {threads}", "too few runs", *[""] * 4)
             continue
         truth = fmean(means["drafting"][prompt] - means["target"][prompt] for prompt in means["target"])
         chance = random.Random(options.seed)
@@ -208,8 +209,8 @@ def judge(options: argparse.Namespace) -> int:
             sum(one is not None and one.verdict in _DIFFERENT for one in equal) / len(equal),
         )
         half = fmean(math.log(hi / lo) / 2 for lo, hi in known)
-        cells = [f"{engine}, {threads}", f"{len(newest):,}", *(f"{share:.1%}" for share in shares)]
-        print(f"| {' | '.join([*cells, f'±{half:.1%}'])} |")
+        cells = (f"{len(newest):,}", *(f"{share:.1%}" for share in shares), f"±{half:.1%}")
+        terminal.print_row(f"{engine}, {threads}", *cells)
     return 0
 
 
@@ -270,9 +271,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     commands = parser.add_subparsers(required=True)
     recording = commands.add_parser("record")
     recording.add_argument("file", type=Path)

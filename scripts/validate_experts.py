@@ -10,12 +10,13 @@ each operation; beside them are the forecasts without, since one thread meets no
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, cast
+
+import terminal
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -36,9 +37,7 @@ _TEXTS, _TOKENS = 4, 120
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
@@ -73,10 +72,8 @@ def main() -> None:
     assert machines.host is not None
     alone = replace(machines.host, efficiency=replace(costs.ON_HOST, layer_s=0.0, experts_s=0.0))
     columns = parts, [replace(part, device=alone) for part in parts if part.device is machines.host]
-    print(
-        "| tokens | experts | prior | independent | measured | forecast | off by | nothing fixed | off by |"
-    )
-    print("|---:" * 9 + "|")
+    shares, times = ("experts", "prior", "independent"), ("measured", "forecast", "off by", "nothing fixed")
+    terminal.print_head("tokens", *shares, *times, "off by", texts=0)
     misses: list[list[float]] = []
     for tokens in _BATCHES:
         took = measured.verify[tokens - 1].seconds.value
@@ -89,7 +86,7 @@ def main() -> None:
         cells = [f"{tokens}", *(f"{part:.1%}" for part in experts), f"{1000 * took:.3f} ms"]
         for seconds, miss in zip(told, misses[-1], strict=True):
             cells += [f"{1000 * seconds:.3f} ms", f"{miss:+.0%}"]
-        print(f"| {' | '.join(cells)} |")
+        terminal.print_row(*cells)
     for name, column in zip(("forecast", "nothing fixed"), zip(*misses, strict=True), strict=True):
         sizes = sorted(map(abs, column))
         print(f"\n{name}: off by {median(sizes):.0%} in the middle, {sizes[-1]:.0%} at worst")

@@ -48,6 +48,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import terminal
 from bench_max_time import busy_loops
 
 from ggufspec import engines, paths, results, stats, tuning
@@ -181,7 +182,7 @@ def main() -> int:
         pairs.append(Pair(name=f"{target.stem} + {drafter.stem}", make=lambda _: (target, drafter)))
     chosen = pairs if asked.pair is None else [pairs[asked.pair - 1]]
     suites = SUITES if asked.suite is None else (asked.suite,)
-    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
+    terminal.print_head(*HEAD, texts=2)
     everything: list[Miss] = []
     repeated: list[tuple[float, float]] = []
     refused = forecasts = 0
@@ -196,7 +197,7 @@ def main() -> int:
                 benches = [_name(pair, suite, asked, number) for number in range(asked.rounds)]
                 stored = [results.load(name) for name in benches if name in results.ids()]
                 repeated += [errors for before, after in pairwise(stored) for errors in _apart(before, after)]
-                print(_row(pair.name, suite, misses, rounds.count(None), asked), flush=True)
+                terminal.print_row(*_cells(pair.name, suite, misses, rounds.count(None), asked))
     if not everything:
         sys.exit("all forecasts were refused")
     covered = sum(miss.covered for miss in everything)
@@ -402,7 +403,7 @@ class UsersMiss:
 
 def _validate_users(asked: argparse.Namespace) -> int:
     """Print the errors for several users; what is stored is not measured again."""
-    print(f"| {' | '.join(USERS_HEAD)} |\n|{'---|' * len(USERS_HEAD)}")
+    terminal.print_head(*USERS_HEAD)
     everything: list[UsersMiss] = []
     chosen = USERS_PAIRS if asked.pair is None else (asked.pair - 1,)
     for pair in (PAIRS[place] for place in chosen):
@@ -416,18 +417,12 @@ def _validate_users(asked: argparse.Namespace) -> int:
         misses = [UsersMiss(**record) for record in json.loads(file.read_text(encoding="utf-8"))]
         everything += misses
         for miss in misses:
-            cells = (
-                *(pair.name, str(miss.users), str(miss.n_max or "")),
-                *(
-                    f"{miss.forecast:.1f}",
-                    f"{miss.measured:.1f}",
-                    f"{miss.forecast / miss.measured - 1:+.1%}",
-                ),
-                f"{math.sqrt(miss.noise):.1%}",
+            terminal.print_row(
+                *(pair.name, miss.users, miss.n_max or "", f"{miss.forecast:.1f}", f"{miss.measured:.1f}"),
+                *(f"{miss.forecast / miss.measured - 1:+.1%}", f"{math.sqrt(miss.noise):.1%}"),
                 *(f"{miss.forecast_speedup:.2f}", f"{miss.speedup:.2f}"),
                 f"{miss.forecast_speedup / miss.speedup - 1:+.1%}",
             )
-            print(f"| {' | '.join(cells)} |", flush=True)
     errors = [without_noise(math.log(miss.forecast / miss.measured), miss.noise) for miss in everything]
     print(
         f"\ntokens/s of all users, without the bench's own noise: {_percentiles(errors)} "
@@ -551,23 +546,24 @@ def _look_at_users(session: Session, request: BenchOptions) -> tuple[list[DraftT
     return [text.by_drafter[0] for text in texts], outlook.calibration.curve
 
 
-def _row(pair: str, suite: str, misses: Sequence[Miss], refused: int, asked: argparse.Namespace) -> str:
+def _cells(
+    pair: str, suite: str, misses: Sequence[Miss], refused: int, asked: argparse.Namespace
+) -> tuple[object, ...]:
     shape = f"{asked.rounds} × {asked.repeats}"
     if not misses:
-        return f"| {pair} | {suite} | {'| ' * (len(HEAD) - 4)}{refused} | {shape} |"
+        return pair, suite, *[""] * (len(HEAD) - 4), refused, shape
     worst = max(misses, key=lambda miss: abs(miss.speedup))
     p_min = f", p-min {worst.p_min:g}" if worst.p_min else ""
     rate = percentiles([without_noise(miss.rate, miss.rate_noise) for miss in misses])
     speedup = percentiles([without_noise(miss.speedup, miss.speedup_noise) for miss in misses])
     exact = [abs(miss.points) for miss in misses if miss.p_min == 0]
-    cells = (
+    return (
         *(pair, suite, f"{max(exact):.2f}" if exact else ""),
         *(f"{value:.1%}" for value in (*rate, *speedup)),
         *(f"{math.expm1(worst.speedup):+.1%}", f"γ = {worst.n_max}{p_min}"),
         *(f"{sum(miss.covered for miss in misses)}/{len(misses)}",),
-        *(f"{sum(miss.fits_costs for miss in misses)}/{len(misses)}", str(refused), shape),
+        *(f"{sum(miss.fits_costs for miss in misses)}/{len(misses)}", refused, shape),
     )
-    return f"| {' | '.join(cells)} |"
 
 
 def random_model(folder: Path, layers: int, *, width: int = 512, seed: int = 0) -> Path:
@@ -599,11 +595,8 @@ def _names() -> Iterator[str]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        epilog=f"pairs: {'; '.join(_names())}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = terminal.parser(__doc__)
+    parser.epilog = f"pairs: {'; '.join(_names())}"
     parser.add_argument("--work", type=Path, required=True, help="folder for pairs, costs, runs and results")
     parser.add_argument("--pair", type=int, metavar="N", help="only this pair, from 1")
     parser.add_argument("--suite", choices=SUITES, help="only this suite")

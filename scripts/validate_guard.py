@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
+import terminal
 
 from ggufspec import stats
 from ggufspec.analysis import FAIL_ERROR, PASS_ERROR
@@ -77,8 +78,7 @@ def simulate(plan: Plan, loss: float, *, rows: int, count: int, losing: int | No
 def main() -> None:
     """Print a table."""
     count: int = _arguments().benches
-    print("| bench | true loss | failed (33) | passed (0) | undecided (34) |")
-    print("|---|---|---:|---:|---:|")
+    terminal.print_head("bench", "true loss", "failed (33)", "passed (0)", "undecided (34)", texts=2)
     for plan in PLANS:
         kind = "server" if plan.keeps_loads else "process for each run"
         name = f"{plan.prompts} prompts × {plan.repeats} repeats, {kind}"
@@ -89,14 +89,12 @@ def main() -> None:
 
 
 def _print(name: str, loss: str, found: Counter[str], count: int) -> None:
-    shares = " | ".join(f"{found[key] / count:.1%}" for key in ("failed", "passed", "undecided"))
-    print(f"| {name} | {loss} | {shares} |", flush=True)
+    shares = (f"{found[key] / count:.1%}" for key in ("failed", "passed", "undecided"))
+    terminal.print_row(name, loss, *shares)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("benches", nargs="?", type=int, default=2000, help="of each row, by default 2,000")
     return parser.parse_args()
 

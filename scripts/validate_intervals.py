@@ -19,6 +19,7 @@ import time
 from fnmatch import fnmatch
 from itertools import chain
 
+import terminal
 from interval_paths import (
     acceptances,
     builds,
@@ -39,7 +40,7 @@ from interval_paths import (
     tunings,
     users,
 )
-from interval_paths.paths import HEADINGS, line, run
+from interval_paths.paths import HEADINGS, run
 
 FAMILIES = (
     core,
@@ -68,13 +69,12 @@ def main() -> int:
     """Print the table, and return whether a path misses its goals."""
     asked = _arguments()
     started = time.process_time()
-    print(line(HEADINGS))
-    print(line(["---", *["---:"] * (len(HEADINGS) - 1)]))
+    terminal.print_head(*HEADINGS)
     missed: list[str] = []
     for path in chain.from_iterable(family.PATHS for family in FAMILIES):
         if fnmatch(path.name, asked.only):
             cells, faults = run(path, range(asked.seed, asked.seed + asked.simulations))
-            print(line(cells), flush=True)
+            terminal.print_row(*cells)
             missed += faults
     seconds = time.process_time() - started
     print(
@@ -85,9 +85,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--simulations", type=int, default=1000, help="of each path, by default 1,000")
     parser.add_argument("--only", default="*", metavar="NAME", help="paths with such a name; * is any text")
     parser.add_argument("--seed", type=int, default=FIRST_SEED, help="the first of them")

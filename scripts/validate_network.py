@@ -23,6 +23,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import terminal
+
 from ggufspec.domain import ModelRun
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,7 +90,8 @@ def main() -> int:
     arms = group(bench)
     rtt_s = {worker.address: worker.rtt_s or 0.0 for worker in bench.meta.workers}
     trips = counted[None].round_trips
-    print(f"\n| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
+    print()
+    terminal.print_head(*HEAD)
     costs = {arm.draft_size: arm for arm in _drafting(arms, networks[0].address)}
     is_good = True
     for delay, network in zip(asked.delay, networks[1:], strict=True):
@@ -100,17 +103,11 @@ def main() -> int:
             measured = arm.gain.ratio.value
             off, is_same = expected / measured - 1, all(arm.compared.values())
             is_good = is_good and abs(off) <= GOAL and is_same
-            row = (
-                f"{delay:g} ms",
-                f"{rtt_s[network.address] * 1000:.2f} ms",
-                str(arm.draft_size),
-                f"{arm.acceptance.mean_accepted_length:.2f}",
-                f"{measured:.2f}",
-                f"{expected:.2f}",
-                f"{off:+.1%}",
-                "the same" if is_same else "differs",
+            terminal.print_row(
+                *(f"{delay:g} ms", f"{rtt_s[network.address] * 1000:.2f} ms", arm.draft_size),
+                *(f"{arm.acceptance.mean_accepted_length:.2f}", f"{measured:.2f}", f"{expected:.2f}"),
+                *(f"{off:+.1%}", "the same" if is_same else "differs"),
             )
-            print(f"| {' | '.join(row)} |")
     return 0 if is_good else 1
 
 
@@ -190,9 +187,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--work", type=Path, required=True, help="folder for the bench")
     parser.add_argument("--pair", default="demo", help="of the catalogue, by default demo")
     parser.add_argument("--llama", type=Path, help="a llama.cpp with RPC")

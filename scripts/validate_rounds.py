@@ -12,6 +12,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
+import terminal
+
 from ggufspec import forecast, units
 from ggufspec.domain import Drafting, Program, Round
 from ggufspec.forecast import trace
@@ -27,10 +29,9 @@ TIMED = (0, 1, 2, 4, 8, 16)
 
 def rounds(text: Sequence[bool], n_max: int) -> list[Round]:
     """Return the rounds of an answer of which the drafter has these tokens right."""
-    view = DraftTrace(
-        prompt_id="p", tokens=(0,) * len(text), match=tuple(text), confidence=(1.0,) * len(text)
-    )
-    run = TracedRun(drafting=Drafting(n_max=n_max), program=Program.SERVER, n_predict=len(text))
+    size = len(text)
+    view = DraftTrace(prompt_id="p", tokens=(0,) * size, match=tuple(text), confidence=(1.0,) * size)
+    run = TracedRun(drafting=Drafting(n_max=n_max), program=Program.SERVER, n_predict=size)
     taken = trace.steps(view, run)
     return [Round(step.drafted, int(step.accepted)) for step in taken]
 
@@ -63,7 +64,7 @@ def server(draw: random.Random, error: float, *, is_ordered: bool) -> Iterator[t
     traffic = [entry for text in answers for entry in rounds(text, n_max) if entry.drafted]
     if not is_ordered:
         accepted_at = [sum(accepted > place for _, accepted in traffic) for place in range(n_max)]
-        traffic = [*trace.from_counts(accepted_at, len(traffic))]
+        traffic = [*forecast.from_counts(accepted_at, len(traffic))]
     draftings = [Drafting(n_max=size) for size in SIZES if size <= n_max]
     for found in map(weigh_tokens, forecast.replays(traffic_runs(traffic), curve, draftings)):
         shown = [entry for text in answers for entry in rounds(text, found.drafting.n_max)]
@@ -76,21 +77,20 @@ def server(draw: random.Random, error: float, *, is_ordered: bool) -> Iterator[t
 
 def main() -> None:
     """Print the table."""
-    print("| rounds | error of times | forecasts | covered | off, median | off, 95 % | off, most |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    figures = "error of times", "forecasts", "covered", "off, median", "off, 95 %", "off, most"
+    terminal.print_head("rounds", *figures)
     for is_ordered in (True, False):
         for error in (0.0, 0.03):
             draw = random.Random(SEED)
             found = [each for _ in range(SERVERS) for each in server(draw, error, is_ordered=is_ordered)]
             off = sorted(abs(factor - 1) for factor, _ in found)
-            cells = (
+            terminal.print_row(
                 "in their order" if is_ordered else "counted by position",
                 units.format_percent(error),
-                str(len(found)),
+                len(found),
                 units.format_percent(sum(covers for _, covers in found) / len(found)),
                 *(units.format_percent(off[int(share * (len(off) - 1))]) for share in (0.5, 0.95, 1.0)),
             )
-            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from collections import defaultdict
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import terminal
+
 import ggufspec
 from ggufspec import paths, prompts, units
 from ggufspec.forecast.whatif import ServedForecast
@@ -98,9 +100,7 @@ def measure(asked: argparse.Namespace) -> dict[int, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("--target", type=Path, default=DEMO / "target.gguf")
     parser.add_argument("--drafter", type=Path, default=DEMO / "drafter.gguf")
     parser.add_argument("-t", "--threads", type=int, default=1)
@@ -109,7 +109,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         forecasts, rates = forecast(asked, Path(folder)), measure(asked)
-    print("| rounds | γ | forecast | measured | off |\n|---|---:|---:|---:|---:|")
+    terminal.print_head("rounds", "γ", "forecast", "measured", "off")
     for name, served in forecasts.items():
         off, covered = [], 0
         for found in served.forecasts:
@@ -119,7 +119,7 @@ def main() -> None:
             covered += (speedup.lo or 0) <= shown <= (speedup.hi or math.inf)
             ends = "" if speedup.lo is None else f" [{speedup.lo:.2f}, {speedup.hi:.2f}]"
             change = units.format_percent(off[-1], 1)
-            print(f"| {name} | {size} | {speedup.value:.2f}×{ends} | {shown:.2f}× | {change} |")
+            terminal.print_row(name, size, f"{speedup.value:.2f}×{ends}", f"{shown:.2f}×", change)
         middle, worst = (units.format_percent(pick(off), 1) for pick in (statistics.median, max))
         print(f"{name}: off by {middle} in the middle, {worst} at worst; {covered} of {len(off)} covered\n")
 

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import terminal
 from numpy.typing import NDArray
 
 from ggufspec import stats
@@ -180,8 +181,7 @@ def smallest(fixed: dict[int, float], decided: float) -> int:
 def main() -> int:
     """Print a table, and return 1 if a goal is missed."""
     count: int = _arguments().benches
-    print("| true speed-ups | wrong | decided | repeats | fixed |")
-    print("|---|---:|---:|---:|---:|")
+    terminal.print_head("true speed-ups", "wrong", "decided", "repeats", "fixed")
     most_wrong = 0.0
     clear: list[tuple[float, int]] = []
     for place, scenario in enumerate(SCENARIOS):
@@ -189,19 +189,15 @@ def main() -> int:
         fixed = smallest(outcome.fixed, outcome.decided)
         most_wrong = max(most_wrong, outcome.wrong)
         clear += [(outcome.repeats, fixed)] if scenario.is_clear else []
-        print(
-            f"| {scenario} | {outcome.wrong:.1%} | {outcome.decided:.1%} | {outcome.repeats:.1f} | {fixed} |",
-            flush=True,
-        )
+        shares = f"{outcome.wrong:.1%}", f"{outcome.decided:.1%}"
+        terminal.print_row(scenario, *shares, f"{outcome.repeats:.1f}", fixed)
     repeats, fixed_repeats = (float(np.mean(column)) for column in zip(*clear, strict=True))
     print(f"\nrows with clear differences: {repeats:.1f} repeats on average; fixed: {fixed_repeats:.1f}")
     return int(most_wrong > MOST_WRONG or repeats > fixed_repeats)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = terminal.parser(__doc__)
     parser.add_argument("benches", nargs="?", type=int, default=BENCHES, help="of each row, by default 300")
     return parser.parse_args()
 

@@ -22,6 +22,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import terminal
 from scipy.optimize import least_squares
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -140,8 +141,8 @@ def main() -> None:
         for name, pace in fit(halves[0]).items():
             print(name, pace)
         return
-    print("| what | GPU, host | tokens/s | forecast | off by | speed-up | forecast | source |")
-    print("|---" * 8 + "|")
+    figures_head = "tokens/s", "forecast", "off by", "speed-up", "forecast", "source"
+    terminal.print_head("what", "GPU, host", *figures_head, texts=2)
     errors: dict[tuple[str, int], list[float]] = {}
     for figure in figures:
         number = next(number for number, half in enumerate(halves) if figure in half)
@@ -157,15 +158,15 @@ def main() -> None:
             *([f"{gain:.2f}×" for gain in gains] or ["", ""]),
             f"{figure.row['source']}{'' if number else ' *'}",
         ]
-        print(f"| {' | '.join(cells)} |")
-    print("\n| figures | half | count | median | nine of ten within | farthest |")
-    print("|---" * 6 + "|")
+        terminal.print_row(*cells)
+    print()
+    terminal.print_head("figures", "half", "count", "median", "nine of ten within", "farthest", texts=2)
     for (kind, number), ratios in sorted(errors.items()):
         factors = sorted(max(ratio, 1 / ratio) for ratio in ratios)
         within = factors[math.ceil(_COVERED * len(factors)) - 1]
         half = ("fitted *", "not fitted")[number]
         numbers = (median(ratios), within, factors[-1])
-        print(f"| {kind} | {half} | {len(factors)} | {' | '.join(f'{number:.2f}×' for number in numbers)} |")
+        terminal.print_row(kind, half, len(factors), *(f"{number:.2f}×" for number in numbers))
 
 
 def describe(row: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from ggufspec.analysis import arms, differing_gains
 from ggufspec.report.rows.runs import ArmOnPrompts
 from interval_paths.core import Scenario, make_bench, simulate_arms
-from interval_paths.paths import Outcome, Path, judge
+from interval_paths.paths import Outcome, Path, judge_row
 
 _NAMES = ("code", "prose", "table")
 _OF_PROMPTS = tuple(name for name in _NAMES for _ in range(4))
@@ -40,11 +40,9 @@ def simulate(scenario: Scenario, what: str, seed: int) -> Outcome:
     assert arm.baseline is not None
     if what == "category":
         row = [*ArmOnPrompts.by_category(arm)][int(random.integers(len(_NAMES)))]
-        assert row.judgement is not None
-        return judge(row.judgement.ratio, row.judgement.verdict, truth)
+        return judge_row(row.judgement, truth)
     number = int(random.integers(scenario.prompts))
-    judgement = arm.judge(arm.baseline, {f"p{number:03}"})
-    return judge(judgement.ratio, judgement.verdict, truth + float(effects[number]))
+    return judge_row(arm.judge(arm.baseline, {f"p{number:03}"}), truth + float(effects[number]))
 
 
 _DESIGNS = [

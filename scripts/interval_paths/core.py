@@ -13,7 +13,7 @@ independent. Each load makes all its runs faster or slower by a random factor ("
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ggufspec.analysis import arms
 from ggufspec.results import ResultSet
 from interval_paths import stored
-from interval_paths.paths import Outcome, Path, judge
+from interval_paths.paths import Outcome, Path, judge, judge_row
 from interval_paths.stored import SimulatedArm, Table
 
 TRUTH = 1.5  # speed-up
@@ -89,9 +89,7 @@ class Scenario:
 def simulate(scenario: Scenario, seed: int) -> Outcome:
     """Return what the speed-up of one bench says."""
     simulated, effects = simulate_arms(scenario, np.random.default_rng(seed))
-    judgement = arms.group(make_bench(scenario, simulated))[1].judgement
-    assert judgement is not None
-    return judge(judgement.ratio, judgement.verdict, scenario.true_log(effects))
+    return judge_row(arms.group(make_bench(scenario, simulated))[1].judgement, scenario.true_log(effects))
 
 
 def make_bench(scenario: Scenario, simulated: list[SimulatedArm], **facts: Any) -> ResultSet:
@@ -238,14 +236,14 @@ _RATES = [
     for phi in (0.9, 0.0)
 ]
 
+
+def path(scenario: Scenario, simulate_one: Callable[[Scenario, int], Outcome], **goals: float) -> Path:
+    """Return the path of a scenario."""
+    return Path(name=scenario.title, simulate=partial(simulate_one, scenario), **goals)
+
+
 PATHS = (
-    *(
-        Path(name=scenario.title, simulate=partial(simulate, scenario))
-        for scenario in (*_SHARED, *_SPECIAL, *_OWN, *_EQUAL)
-    ),
-    *(
-        Path(name=scenario.title, simulate=partial(simulate, scenario), least_found=0.9)
-        for scenario in _POWER
-    ),
-    *(Path(name=scenario.title, simulate=partial(simulate_rate, scenario)) for scenario in _RATES),
+    *(path(scenario, simulate) for scenario in (*_SHARED, *_SPECIAL, *_OWN, *_EQUAL)),
+    *(path(scenario, simulate, least_found=0.9) for scenario in _POWER),
+    *(path(scenario, simulate_rate) for scenario in _RATES),
 )

@@ -18,12 +18,12 @@ from functools import partial
 import numpy as np
 
 from ggufspec import stats
-from ggufspec.analysis import GuardState, arms, comparing, guarding
+from ggufspec.analysis import arms, comparing, guarding
 from ggufspec.domain import Conditions, RunSpec, SpeedVerdict, StoppingRule
 from ggufspec.results import ResultSet
 from interval_paths import stored
 from interval_paths.core import Scenario, positions, run_times
-from interval_paths.paths import Outcome, Path, judge
+from interval_paths.paths import Outcome, Path, guards_wrongly, judge, judge_row
 from interval_paths.stored import SimulatedArm, Table
 
 _CORES = stored.MACHINE.cores
@@ -58,17 +58,15 @@ LOADS = (ONE, HALF, PAGE, BUILD)
 
 def simulate(scenario: Scenario, load: Load, seed: int) -> Outcome:
     """Return what the speed-up of one bench says."""
-    judgement = arms.group(_bench(scenario, load, seed))[1].judgement
-    assert judgement is not None
-    return judge(judgement.ratio, judgement.verdict, math.log(scenario.truth))
+    return judge_row(arms.group(_bench(scenario, load, seed))[1].judgement, math.log(scenario.truth))
 
 
 def simulate_sequence(scenario: Scenario, load: Load, seed: int) -> Outcome:
     """Return the same of a bench that is measured until its verdict is decided."""
     rule = StoppingRule(least_repeats=3, most_repeats=scenario.repeats, comparisons=1)
-    judgement = arms.group(_bench(scenario, load, seed, stopping=rule))[1].judgement
-    assert judgement is not None
-    return judge(judgement.ratio, judgement.verdict, math.log(scenario.truth))
+    return judge_row(
+        arms.group(_bench(scenario, load, seed, stopping=rule))[1].judgement, math.log(scenario.truth)
+    )
 
 
 def simulate_builds(scenario: Scenario, load: Load, seed: int) -> Outcome:
@@ -77,8 +75,7 @@ def simulate_builds(scenario: Scenario, load: Load, seed: int) -> Outcome:
     change = compared.rows[0].change
     outcome = judge(change.ratio, change.verdict or SpeedVerdict.UNDECIDED, math.log(scenario.truth))
     state = guarding.guard(compared, _FAIL_SLOWER).rows[0].state
-    may_pass = scenario.truth >= 1 - _FAIL_SLOWER
-    is_wrong = state is (GuardState.SLOWER if may_pass else GuardState.PASSED)
+    is_wrong = guards_wrongly(state, scenario.truth, _FAIL_SLOWER)
     return replace(outcome, false_verdict=bool(outcome.false_verdict) or is_wrong)
 
 
@@ -93,9 +90,8 @@ def _builds(scenario: Scenario, load: Load, seed: int) -> ResultSet:
     spec = stored.target_alone()
     specs = replace(spec, build="old"), replace(spec, build="new")
     simulated = _simulate_arms(scenario, load, np.random.default_rng(seed), specs)
-    builds = {"old": stored.BUILD, "new": replace(stored.BUILD, version="0.3.37")}
     engine = "binary" if scenario.own_processes else "server"
-    return stored.bench(simulated, engine=engine, builds=builds)
+    return stored.bench(simulated, engine=engine, builds=stored.BUILDS)
 
 
 def _simulate_arms(

@@ -6,14 +6,13 @@ Power differs by chance between loads, as speed does, and by 2 % from run to run
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from ggufspec.analysis import arms
 from ggufspec.domain import Conditions
-from interval_paths.core import Scenario, make_bench, simulate_arms
-from interval_paths.paths import Outcome, Path, judge
+from interval_paths.core import Scenario, make_bench, path, simulate_arms
+from interval_paths.paths import Outcome, judge
 from interval_paths.stored import SimulatedArm
 
 _POWER_W = 300.0
@@ -46,4 +45,4 @@ _DESIGNS = [
     for spread in (0.0, 0.06)
 ]
 
-PATHS = tuple(Path(name=scenario.title, simulate=partial(simulate, scenario)) for scenario in _DESIGNS)
+PATHS = tuple(path(scenario, simulate) for scenario in _DESIGNS)

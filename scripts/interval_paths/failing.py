@@ -13,7 +13,7 @@ import numpy as np
 from ggufspec.analysis import arms
 from ggufspec.domain import Status
 from interval_paths.core import Scenario, make_bench, simulate_arms
-from interval_paths.paths import Outcome, Path, judge
+from interval_paths.paths import Outcome, Path, judge_row
 from interval_paths.stored import SimulatedArm
 
 
@@ -36,9 +36,7 @@ def simulate(scenario: Scenario, failing: Failing, seed: int) -> Outcome:
     (target, arm), effects = simulate_arms(scenario, random)
     cut = _cut_slowest(target, failing.slowest)
     both = [_fail_any(one, failing.any_run, random) for one in (cut, arm)]
-    judgement = arms.group(make_bench(scenario, both))[1].judgement
-    assert judgement is not None
-    return judge(judgement.ratio, judgement.verdict, scenario.true_log(effects))
+    return judge_row(arms.group(make_bench(scenario, both))[1].judgement, scenario.true_log(effects))
 
 
 def _cut_slowest(arm: SimulatedArm, share: float) -> SimulatedArm:
@@ -61,20 +59,16 @@ def _fail(arm: SimulatedArm, statuses: dict[tuple[int, int], Status]) -> Simulat
 
 _DESIGNS = [Scenario(prompts=8, repeats=5, load=0.01, own_processes=own, truth=1.0) for own in (False, True)]
 
+
+def _path(scenario: Scenario, failing: Failing, name: str) -> Path:
+    return Path(name=replace(scenario, name=name).title, simulate=partial(simulate, scenario, failing))
+
+
 PATHS = (
     *(
-        Path(
-            name=replace(design, name=f"limit cuts {share:.1%} of one arm, A/A").title,
-            simulate=partial(simulate, design, Failing(slowest=share)),
-        )
+        _path(design, Failing(slowest=share), f"limit cuts {share:.1%} of one arm, A/A")
         for design in _DESIGNS
         for share in (0.025, 0.05, 0.1, 0.2)
     ),
-    *(
-        Path(
-            name=replace(design, name="5.0% of both arms fail, A/A").title,
-            simulate=partial(simulate, design, Failing(any_run=0.05)),
-        )
-        for design in _DESIGNS
-    ),
+    *(_path(design, Failing(any_run=0.05), "5.0% of both arms fail, A/A") for design in _DESIGNS),
 )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
-from interval_paths.core import Scenario, simulate
-from interval_paths.paths import Path
+from interval_paths.core import Scenario, path, simulate
 
 SHARE = 0.05
 
@@ -26,12 +24,6 @@ _POWER = [
 ]
 
 PATHS = (
-    *(
-        Path(name=scenario.title, simulate=partial(simulate, scenario))
-        for scenario in (*_DESIGNS, *_DIFFERING, *_EQUAL)
-    ),
-    *(
-        Path(name=scenario.title, simulate=partial(simulate, scenario), least_found=0.75)
-        for scenario in _POWER
-    ),
+    *(path(scenario, simulate) for scenario in (*_DESIGNS, *_DIFFERING, *_EQUAL)),
+    *(path(scenario, simulate, least_found=0.75) for scenario in _POWER),
 )

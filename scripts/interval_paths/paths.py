@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import stdev
 
-from ggufspec.domain import Estimate, SpeedVerdict
+from ggufspec.analysis import GuardState
+from ggufspec.domain import Estimate, SpeedJudgement, SpeedVerdict
 from ggufspec.stats import Z95
 
 HEADINGS = ("path", "simulations", "holds", "false", "found", "half width", "over known", "regret")
@@ -94,6 +95,17 @@ def judge(
     )
 
 
+def judge_row(judgement: SpeedJudgement | None, truth: float) -> Outcome:
+    """Return the outcome of a printed judgement, which is there."""
+    assert judgement is not None
+    return judge(judgement.ratio, judgement.verdict, truth)
+
+
+def guards_wrongly(state: GuardState, truth: float, fail_slower: float) -> bool:
+    """Whether a guard fails a build that is fast enough, by its true ratio, or passes one that is not."""
+    return state is (GuardState.SLOWER if truth >= 1 - fail_slower else GuardState.PASSED)
+
+
 def run(path: Path, seeds: Iterable[int]) -> tuple[list[str], list[str]]:
     """Simulate a path; return the cells of its row, and the goals that it misses, as sentences."""
     outcomes = [path.simulate(seed) for seed in seeds]
@@ -154,11 +166,6 @@ def _missed(
         yield f"{path.name}: {found or 0.0:.1%} are found, not {path.least_found:.0%}"
     if over is not None and path.widest is not None and over > path.widest:
         yield f"{path.name}: {over:.2f} times as wide as with known variances, more than {path.widest:g}"
-
-
-def line(cells: Sequence[str]) -> str:
-    """Return a row of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
 
 
 def _share(values: Iterable[bool | None]) -> float | None:

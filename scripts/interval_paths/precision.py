@@ -10,7 +10,7 @@ import numpy as np
 from ggufspec.analysis import arms, review
 from ggufspec.measure.measuring import FIRST_LOOK
 from interval_paths.core import Scenario, make_bench, simulate_arms
-from interval_paths.paths import Outcome, Path, judge
+from interval_paths.paths import Outcome, Path, judge_row
 
 MOST_REPEATS = 24  # in this simulation
 
@@ -22,9 +22,7 @@ def simulate(scenario: Scenario, precision: float, seed: int) -> Outcome:
         groups = arms.group(make_bench(scenario, [arm.up_to(repeats) for arm in both]))
         if not review.improvable(groups, [arm.spec for arm in groups], precision):
             break
-    judgement = groups[1].judgement
-    assert judgement is not None
-    return judge(judgement.ratio, judgement.verdict, scenario.true_log(effects))
+    return judge_row(groups[1].judgement, scenario.true_log(effects))
 
 
 def _path(scenario: Scenario, precision: float) -> Path:

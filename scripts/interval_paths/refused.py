@@ -22,7 +22,7 @@ from ggufspec.report.rows.runs import ArmOnPrompts
 from ggufspec.results import ResultSet
 from interval_paths import stored
 from interval_paths.core import Scenario, simulate_arms
-from interval_paths.paths import Outcome, Path, judge
+from interval_paths.paths import Outcome, Path, judge, judge_row
 from interval_paths.stored import SimulatedArm
 
 _SLOWED = 0.1  # a disturbed run of the first arm, in logarithms
@@ -63,41 +63,35 @@ def _drafts(bench: ResultSet) -> Arm:
 
 def judge_speedup(measure: Bench) -> Outcome:
     """Return what the row of an arm says."""
-    judgement = _drafts(measure((stored.target_alone(), stored.drafting()))).judgement
-    assert judgement is not None
-    return judge(judgement.ratio, judgement.verdict, 0.0)
+    return judge_row(_drafts(measure((stored.target_alone(), stored.drafting()))).judgement, 0.0)
 
 
 def judge_best(measure: Bench) -> Outcome:
     """Return what the sentence about the best arm says."""
     arm = _drafts(measure((stored.target_alone(), stored.drafting())))
     assert arm.judgement is not None
-    judgement = rank([(arm, arm.judgement)] * 3).judgement
-    assert judgement is not None
-    return judge(judgement.ratio, judgement.verdict, 0.0)
+    return judge_row(rank([(arm, arm.judgement)] * 3).judgement, 0.0)
 
 
 def judge_category(measure: Bench) -> Outcome:
     """Return what the row of a category says."""
     (row,) = ArmOnPrompts.by_category(_drafts(measure((stored.target_alone(), stored.drafting()))))
-    assert row.judgement is not None
-    return judge(row.judgement.ratio, row.judgement.verdict, 0.0)
+    return judge_row(row.judgement, 0.0)
 
 
 def judge_sequence(measure: Bench) -> Outcome:
     """Return what a bench says that is measured until it is decided."""
     rule = StoppingRule(least_repeats=3, most_repeats=5, comparisons=1)
-    judgement = _drafts(measure((stored.target_alone(), stored.drafting()), stopping=rule)).judgement
-    assert judgement is not None
-    return judge(judgement.ratio, judgement.verdict, 0.0)
+    return judge_row(
+        _drafts(measure((stored.target_alone(), stored.drafting()), stopping=rule)).judgement, 0.0
+    )
 
 
 def judge_builds(measure: Bench) -> Outcome:
     """Return what ``compare`` and a guard say of two llama.cpps in one bench."""
     spec = stored.drafting()
-    builds = {"old": stored.BUILD, "new": replace(stored.BUILD, version="0.3.37")}
     both = replace(spec, build="old"), replace(spec, build="new")
-    return _judge_comparison(compare(measure(both, builds=builds)))
+    return _judge_comparison(compare(measure(both, builds=stored.BUILDS)))
 
 
 def judge_sessions(measure: Bench) -> Outcome:

@@ -12,13 +12,13 @@ from functools import partial
 
 import numpy as np
 
-from ggufspec.analysis import GuardState, arms, compare, guarding
+from ggufspec.analysis import arms, compare, guarding
 from ggufspec.domain import Endpoint, RunSpec
 from ggufspec.results import ResultSet
 from ggufspec.stats import ASSUMED_SPREAD
 from interval_paths import stored
 from interval_paths.core import make_drift
-from interval_paths.paths import Outcome, Path, judge
+from interval_paths.paths import Outcome, Path, guards_wrongly, judge, judge_row
 from interval_paths.stored import SimulatedArm, Table
 
 _SPEED = 50.0  # tokens/s of the target
@@ -49,9 +49,7 @@ class Design:
 def simulate_servers(design: Design, seed: int) -> Outcome:
     """Return what a bench of two servers says that run already."""
     random = np.random.default_rng(seed)
-    judgement = arms.group(_make_servers(design, random))[1].judgement
-    assert judgement is not None
-    return judge(judgement.ratio, judgement.verdict, math.log(design.truth))
+    return judge_row(arms.group(_make_servers(design, random))[1].judgement, math.log(design.truth))
 
 
 def _make_servers(design: Design, random: np.random.Generator) -> ResultSet:
@@ -104,8 +102,7 @@ def simulate_sessions(design: Design, seed: int, *, engine: str) -> Outcome:
     if not guarding.is_testable(compared):
         return outcome
     (row,) = guarding.guard(compared, _FAIL_SLOWER).rows
-    may_pass = design.truth >= 1 - _FAIL_SLOWER
-    is_wrong = row.state is (GuardState.SLOWER if may_pass else GuardState.PASSED)
+    is_wrong = guards_wrongly(row.state, design.truth, _FAIL_SLOWER)
     return replace(outcome, false_verdict=bool(outcome.false_verdict) or is_wrong)
 
 

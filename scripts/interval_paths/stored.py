@@ -37,6 +37,7 @@ from ggufspec.results import Meta, ResultSet, Runs
 from ggufspec.results.records import CallRecord, ConditionsRecord, Ledger, OutputRecord, RunRecord, SpecRecord
 
 BUILD = Build(version="0.3.36", commit="0c1e570", backend="cpu", path="/opt/llama.cpp")
+BUILDS = {"old": BUILD, "new": replace(BUILD, version="0.3.37")}
 MACHINE = Machine(hostname="box", system="Linux", cpu="A Processor", cores=2, memory_bytes=24 << 30)
 TOKENS = 100  # decoded in each run, after the first one
 

@@ -22,7 +22,7 @@ from ggufspec.tuning.budgeting import CONFIRMING_REPEATS, SELECTING_REPEATS
 from ggufspec.tuning.values import Spent
 from ggufspec.tuning.verdicts import judge_finalists, select_arms
 from interval_paths import stored
-from interval_paths.paths import Outcome, Path, judge
+from interval_paths.paths import Outcome, Path, judge, judge_row
 from interval_paths.stored import SimulatedArm
 
 _SPEED = 50.0  # tokens/s of the target
@@ -145,9 +145,7 @@ def simulate_confirmation(design: Confirmation, seed: int) -> Outcome:
                 loads=np.tile(np.arange(design.loads), (design.prompts, 1)) + 100 * number,
             )
         )
-    judgement = arms.group(stored.bench(simulated))[1].judgement
-    assert judgement is not None
-    return judge(judgement.ratio, judgement.verdict, math.log(design.truth))
+    return judge_row(arms.group(stored.bench(simulated))[1].judgement, math.log(design.truth))
 
 
 _SIZES = (1.25, 1.36, 1.42, 1.45, 1.46, 1.44)  # as speed-ups rise and fall with γ

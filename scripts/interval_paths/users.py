@@ -17,7 +17,7 @@ from scipy import special
 from ggufspec.analysis import Arm, arms
 from ggufspec.domain import Prompt, RequestOutcome, ServiceLevel, Traffic, TrafficSample, UserRequest
 from interval_paths import stored
-from interval_paths.paths import Outcome, Path, judge
+from interval_paths.paths import Outcome, Path, judge, judge_row
 from interval_paths.stored import TOKENS, SimulatedArm
 
 USERS = 4
@@ -88,8 +88,7 @@ def _serve(design: Design, speed: float, random: np.random.Generator) -> Traffic
 
 def judge_speedup(arm: Arm, design: Design) -> Outcome:
     """Return what the speed-up of all users together says."""
-    assert arm.judgement is not None
-    return judge(arm.judgement.ratio, arm.judgement.verdict, math.log(design.truth))
+    return judge_row(arm.judgement, math.log(design.truth))
 
 
 def judge_user_gain(arm: Arm, design: Design) -> Outcome:
