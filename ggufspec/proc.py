@@ -20,9 +20,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -39,6 +40,7 @@ _KILL_WAIT_S = 10.0  # for processes to end after SIGKILL; the kernel may be wai
 _LINE_END = re.compile(rb"\r?\n|\r(?!\n|\Z)")  # at the very end, a line feed may follow
 _MARK_AT = 3  # in the arguments of the shell
 _START_TICKS = 19  # position of ``starttime`` after the name, in /proc/self/stat; see proc_pid_stat(5)
+_TAIL_LINES = 200
 _BLOCK_BYTES = 512  # in which POSIX shells count file sizes
 MOST_CAPTURED_BYTES = 64 << 20
 """Of the output of a short program, beyond which it is killed."""
@@ -69,7 +71,8 @@ class Completed:
     """How a child ended.
 
     ``returncode`` follows the convention of ``subprocess``: negative if a signal ended the child; ``signal``
-    is its name. ``peak_rss_bytes`` is sampled every 50 ms and misses shorter peaks.
+    is its name. ``peak_rss_bytes`` is sampled every 50 ms and misses shorter peaks. ``tail`` has the last
+    lines that a child of ``stream`` printed.
     """
 
     argv: tuple[str, ...]
@@ -78,6 +81,7 @@ class Completed:
     timed_out: bool
     wall_s: float
     peak_rss_bytes: int | None
+    tail: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -201,6 +205,7 @@ def stream(
         ChildCrashedError: the system cannot start it.
     """
     started = time.perf_counter()
+    tail = deque[str](maxlen=_TAIL_LINES)
     with log.open("ab") as file, log.open("rb") as written:
         written.seek(0, os.SEEK_END)
         with spawn(argv, stdout=file, stderr=subprocess.STDOUT, env=env, cwd=cwd) as child:
@@ -210,12 +215,14 @@ def stream(
                 returncode = _wait(child, _POLL_S)
                 *lines, rest = _LINE_END.split(rest + written.read())
                 for line in lines:
-                    yield line.decode(errors="replace")
+                    tail.append(line.decode(errors="replace"))
+                    yield tail[-1]
         if rest:
-            yield rest.decode(errors="replace")
-    return _completed(
-        argv, returncode, timed_out=False, wall_s=time.perf_counter() - started, peak_rss_bytes=None
-    )
+            tail.append(rest.decode(errors="replace"))
+            yield tail[-1]
+    wall_s = time.perf_counter() - started
+    completed = _completed(argv, returncode, timed_out=False, wall_s=wall_s, peak_rss_bytes=None)
+    return replace(completed, tail=tuple(tail))
 
 
 def capture(

@@ -231,18 +231,13 @@ def provide_wheels(log: Path) -> Generator[BuildProgress, None, Wheels]:
 
 
 def _install(into: Path, log: Path) -> Generator[BuildProgress, None, None]:
-    reason = ""
-
-    def report(line: str) -> BuildProgress:
-        nonlocal reason
-        reason = line.strip() if "error" in line.lower() or not reason else reason
-        return BuildProgress(step=BuildStep.FETCH, line=line)
-
     completed = yield from relay(
-        proc.stream(_words(into), log=log, env=index.installer_environment()), report
+        proc.stream(_words(into), log=log, env=index.installer_environment()),
+        lambda line: BuildProgress(step=BuildStep.FETCH, line=line),
     )
     if completed.returncode != 0:
-        raise _unavailable(reason or f"pip exited with {completed.returncode}")
+        errors = [line.strip() for line in completed.tail if "error" in line.lower()]
+        raise _unavailable((errors or [f"pip exited with {completed.returncode}"])[-1])
 
 
 def _words(into: Path) -> list[str]:

@@ -124,13 +124,11 @@ def _run(
 
     completed = yield from relay(proc.stream(words, log=log, env=environment), report)
     if completed.returncode != 0:
-        text = log.read_text(encoding="utf-8", errors="replace")
-        end_of_log = text.splitlines()[-_TELLING_LINES:]
-        last = "\n".join(f"  {line[:200]}" for line in end_of_log[-_LAST_LINES:])
+        last = "\n".join(f"  {line[:200]}" for line in completed.tail[-_LAST_LINES:])
         ending = completed.signal or f"exit {completed.returncode}"
         raise BuildError(
             f"llama.cpp did not {step} ({ending}); the log is {log}\n{last}",
-            diagnose("\n".join(end_of_log)),
+            diagnose("\n".join(completed.tail[-_TELLING_LINES:])),
         )
 
 

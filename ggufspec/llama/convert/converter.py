@@ -15,7 +15,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -111,21 +111,15 @@ class Converter:
         words += ["--target-model-dir", str(target.absolute()), "--outtype", outtype]
         words += ["--model-name", name]
         words += ["--outfile", out.name]  # a template for the converter: a folder's name may contain braces
-        lines = list[str]()
 
         def report(line: str) -> BuildProgress:
-            lines.append(line)
             written = _WRITTEN.match(line)
-            return BuildProgress(
-                step=BuildStep.CONVERT,
-                done=int(written[1]) if written else 0,
-                total=100 if written else None,
-                line=line,
-            )
+            done, total = (int(written[1]), 100) if written else (0, None)
+            return BuildProgress(step=BuildStep.CONVERT, done=done, total=total, line=line)
 
         environment = without_secrets(os.environ) | _OFFLINE
         completed = yield from relay(proc.stream(words, log=log, env=environment, cwd=out.parent), report)
-        _check_conversion(completed, lines, log)
+        _check_conversion(completed, log)
         if not out.is_file():
             raise errors.ConversionError("llama.cpp's converter wrote no file", f"the log is {log}")
 
@@ -322,18 +316,15 @@ def _run_uv(words: list[str], log: Path) -> Generator[BuildProgress, None, None]
     environment |= {"UV_PYTHON_DOWNLOADS": "never"}
     if certificates := environment.get("PIP_CERT"):
         environment.setdefault("SSL_CERT_FILE", certificates)
-    lines = list[str]()
-
-    def report(line: str) -> BuildProgress:
-        lines.append(line)
-        return BuildProgress(step=BuildStep.INSTALL, line=line)
-
-    completed = yield from relay(proc.stream(words, log=log, env=environment), report)
+    completed = yield from relay(
+        proc.stream(words, log=log, env=environment),
+        lambda line: BuildProgress(step=BuildStep.INSTALL, line=line),
+    )
     if completed.returncode != 0:
-        raise _unavailable(_reason(lines), log)
+        raise _unavailable(_reason(completed.tail), log)
 
 
-def _reason(lines: list[str]) -> str:
+def _reason(lines: Sequence[str]) -> str:
     """Return uv's explanation in one line: what follows its last arrow, or its last line."""
     text = " ".join(" ".join(lines).split())
     _, arrow, reason = text.rpartition("╰─▶ ")
@@ -375,7 +366,7 @@ def _test(converter: Converter, folder: Path, log: Path) -> Generator[BuildProgr
     shutil.rmtree(folder)
 
 
-def _check_conversion(completed: proc.Completed, lines: list[str], log: Path) -> None:
+def _check_conversion(completed: proc.Completed, log: Path) -> None:
     if completed.signal is not None:
         raise errors.ChildCrashedError(
             f"llama.cpp's converter was killed by {completed.signal}",
@@ -383,7 +374,8 @@ def _check_conversion(completed: proc.Completed, lines: list[str], log: Path) ->
         )
     if completed.returncode == 0:
         return
-    reason = next((line for line in reversed(lines) if _ERROR.match(line)), (lines or ["no message"])[-1])
+    lines = completed.tail or ("no message",)
+    reason = next((line for line in reversed(lines) if _ERROR.match(line)), lines[-1])
     if "No space left on device" in reason:
         raise errors.DiskFullError(
             "no room for the converted file", "free some disk space, or choose another --out"

@@ -159,17 +159,13 @@ def fetch(
     Raises:
         SourceError: git is missing or fails.
     """
-    last = ""
-
-    def report(line: str) -> BuildProgress:
-        nonlocal last
-        last = redact(line) or last
-        return BuildProgress(step=BuildStep.FETCH, line=last)
-
-    argv = _argv(words, url, login)
-    completed = yield from relay(proc.stream(argv, log=log, env=environment(login)), report)
+    completed = yield from relay(
+        proc.stream(_argv(words, url, login), log=log, env=environment(login)),
+        lambda line: BuildProgress(step=BuildStep.FETCH, line=redact(line)),
+    )
     if completed.returncode != 0:
-        raise SourceError(f"git failed: {last}", f"check {url}, and the branch, tag or commit")
+        last = next(filter(None, reversed(completed.tail)), "")
+        raise SourceError(f"git failed: {redact(last)}", f"check {url}, and the branch, tag or commit")
 
 
 def environment(login: Login | None = None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
