@@ -74,10 +74,8 @@ def _add_model(
     arguments.add(*(_type_flag(drafting, arguments.options) if program is not Program.TREE else ()))
     _add_drafter(arguments, spec, install)
     arguments.add_flag("draft_max", drafting.n_max)
-    if drafting.n_min:
-        arguments.require_flag("draft_min", drafting.n_min)
-    else:
-        arguments.add_flag("draft_min", 0)
+    add = arguments.require_flag if drafting.n_min else arguments.add_flag
+    add("draft_min", drafting.n_min)
     arguments.add_flag("draft_p_min", f"{drafting.p_min:g}")
     if drafting.synthetic is not None:
         arguments.add(_SYNTHETIC, ",".join(f"{rate:g}" for rate in drafting.synthetic))

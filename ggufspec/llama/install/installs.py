@@ -202,12 +202,14 @@ def find_install(explicit: Path | None = None) -> Install:
     """
     named, origin = (explicit, "--llama") if explicit else _set()
     if named is not None:
-        path = paths.expanded(str(named), origin)
-        install = probe(path, origin)
-        if install is None:
-            hint = _PROGRAMS_HINT if explicit else settings.remedy("llama", origin)
-            raise _useless(path, f"{origin} names {named}", hint)
-        return install
+        found = _look_into(paths.expanded(str(named), origin), origin)
+        if isinstance(found, Install):
+            return found
+        if isinstance(found, Skipped):
+            message = f"{origin} names {named}, which cannot be used: {found.reason}"
+            raise NoInstallError(message, found.remedy)
+        hint = _PROGRAMS_HINT if explicit else settings.remedy("llama", origin)
+        raise NoInstallError(f"{origin} names {named}, which contains no working llama.cpp program", hint)
     passed_over: list[Skipped] = []
     for candidate in _search():
         if isinstance(candidate, Install):
@@ -262,42 +264,32 @@ def probe(path: Path, origin: str, built: Built | None = None) -> Install | None
 
     A folder of llama-cpp-python needs only its library. A damaged build of our own is ignored.
     """
-    for candidate in _places(path):
-        executables = {name: candidate / name for name in _FILES if shutil.which(candidate / name)}
+    found = _look_into(path, origin, built)
+    return found if isinstance(found, Install) else None
+
+
+def _look_into(path: Path, origin: str, built: Built | None = None) -> Install | Skipped | None:
+    """Return what ``probe`` finds, or else what is there and why it cannot be used."""
+    skipped: Skipped | None = None
+    folder = path.parent if path.is_file() else path
+    for candidate in (folder / sub for sub in _SUBFOLDERS):
         build = built or _own_build(candidate)
         if isinstance(build, Skipped) and build.is_damaged:
+            skipped = skipped or build
             continue
+        executables = {name: candidate / name for name in _FILES if shutil.which(candidate / name)}
         built_here = build if isinstance(build, Built) else None
         install = _assemble(candidate.resolve(), origin, executables, built_here)
         if install is not None:
             return install
     package = packages.find_package_in(path)
-    return _of_package(package, origin) if isinstance(package, Package) else None
-
-
-def _places(path: Path) -> Iterator[Path]:
-    folder = path.parent if path.is_file() else path
-    return (folder / sub for sub in _SUBFOLDERS)
+    return _of_package(package, origin) if isinstance(package, Package) else skipped or package
 
 
 def _own_build(folder: Path) -> Built | Skipped | None:
     """Return the build that a manifest beside a folder of programs describes; None for other programs."""
     home = folder.resolve().parent
     return store.examine(home) if (home / store.MANIFEST).is_file() else None
-
-
-def _useless(path: Path, named: str, hint: str) -> NoInstallError:
-    for folder in _places(path):
-        build = _own_build(folder)
-        if isinstance(build, Skipped) and build.is_damaged:
-            return NoInstallError(
-                f"{named}, a build of llama.cpp that cannot be used: {build.reason}",
-                build.remedy,
-            )
-    package = packages.find_package_in(path)
-    if isinstance(package, Skipped):
-        return NoInstallError(f"{named}, which cannot be used: {package.reason}", package.remedy)
-    return NoInstallError(f"{named}, which contains no working llama.cpp program", hint)
 
 
 def _set() -> tuple[Path | None, str]:

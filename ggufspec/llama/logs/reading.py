@@ -342,10 +342,16 @@ def _load(source: Source) -> tuple[bytes, str]:
     """
     if isinstance(source, bytes):
         return source, "the text"
-    if isinstance(source, str):
-        return (source.encode(errors="replace"), "the text") if _is_text(source) else _load_file(Path(source))
-    if isinstance(source, os.PathLike):
-        return _load_file(Path(source))
+    if isinstance(source, str) and _is_text(source):
+        return source.encode(errors="replace"), "the text"
+    if isinstance(source, str | os.PathLike):
+        try:
+            return Path(source).read_bytes(), str(source)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise LogError(
+                f"cannot read {source}: {reason}", "pass the path of a log, or its text"
+            ) from error
     if hasattr(source, "read"):
         name = str(getattr(source, "name", "the file"))
         try:
@@ -356,14 +362,6 @@ def _load(source: Source) -> tuple[bytes, str]:
             return content if isinstance(content, bytes) else content.encode(errors="replace"), name
     hint = "pass a path, a text, bytes, an open file, or a list of them"
     raise LogError(f"an object of type {type(source).__name__} is not a log", hint)
-
-
-def _load_file(path: Path) -> tuple[bytes, str]:
-    try:
-        return path.read_bytes(), str(path)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise LogError(f"cannot read {path}: {reason}", "pass the path of a log, or its text") from error
 
 
 def _is_text(source: str) -> bool:
