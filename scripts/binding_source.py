@@ -10,7 +10,7 @@ from ggufspec.steps import finish
 
 
 def main() -> None:
-    print(finish(index.download(index.newest())))
+    print(finish(index.download(index.releases()[-1])))
 
 
 if __name__ == "__main__":

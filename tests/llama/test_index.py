@@ -237,17 +237,17 @@ def test_another_or_a_truncated_content_is_refused(server: Index) -> None:
     assert not leftovers()
 
 
-def test_the_newest_release_is_found(server: Index) -> None:
+def test_releases_are_listed_without_those_before_them(server: Index) -> None:
     where = IndexSettings(index_urls=(server.url,))
     server.html(*(f"llama_cpp_python-{version}.tar.gz" for version in ("0.9.9", "0.10.1", "0.10.2rc1")))
-    assert index.newest(where) == "0.10.1"
+    assert index.releases(where) == ["0.9.9", "0.10.1"]
     with pytest.raises(SourceError, match=r"llama-cpp-python 1\.2\.3") as caught:
         download(server.url, version="1.2.3")
     assert "--source PATH" in str(caught.value.hint)
     assert "`ggufspec build --version 0.10.1`" in str(caught.value.hint)
     server.pages[PAGE] = (HTML, b"")
     with pytest.raises(SourceError, match="was not found on the package index"):
-        index.newest(where)
+        index.releases(where)
 
 
 def test_without_network_the_error_names_the_index() -> None:

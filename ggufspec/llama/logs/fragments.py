@@ -18,12 +18,10 @@ from ggufspec.llama.logs.lines import LogLine, lines_from
 
 _DECODED = re.compile(f"(?:decoded|generated){statements.RATE}")  # "generated" until 2023-09
 _FIGURES = statements.FIGURES | {"decoded": _DECODED}
-_COUNTS = ("n_draft", "n_predict", "n_drafted", "n_accept")
 _OTHER_FIGURES = re.compile(r"[A-Z] += *\d+|t_\w+ += .*")  # between them: lookahead's and lookup's
 _MODELS = {"draft:", "target:"}
 _SPEEDS = re.compile(r"\[ Prompt: (\d{1,9}\.\d) t/s \| Generation: (\d{1,9}\.\d) t/s \]")
 
-_Matches = dict[str, re.Match[str]]
 _LONGEST_TIMINGS = 2048  # bytes of the object; llama.cpp's has some 350
 # A quote within a JSON string is escaped: what a model writes cannot look like this in its own answer.
 _KEYS = (re.compile(rb'(?<!\\)"predicted_n" *:'), re.compile(rb"(?<!\\)'predicted_n' *:"))  # JSON, Python
@@ -42,7 +40,7 @@ class LoggedFigures(NamedTuple):
 
 def find_fragments(data: bytes) -> Iterator[LoggedFigures]:
     """Yield the parts of statements in a log, in order."""
-    matches: _Matches = {}
+    matches: statements.Matches = {}
     start = end = 0
     of_models = False  # timings below "draft:" and "target:" are of one model, not of the run
     for line in lines_from(data, 0):
@@ -82,27 +80,16 @@ def _figure(line: LogLine) -> tuple[str, re.Match[str] | None]:
     return (timing[1], timing) if timing is not None else ("", None)
 
 
-def _fragment(matches: _Matches, start: int, end: int) -> Iterator[LoggedFigures]:
+def _fragment(matches: statements.Matches, start: int, end: int) -> Iterator[LoggedFigures]:
     """Yield the run with these figures, if there are any and their arithmetic is right."""
     if any(key in matches for key in _FIGURES):
-        sample = _summary_sample(matches)
+        sample = statements.summary_sample(matches)
     elif "eval" in matches or "prompt eval" in matches:
         sample = statements.plain_sample(matches)
     else:
         return
     if sample is not None and (sample.gen_tps, sample.prompt_tps, sample.n_accepted) != (None, None, None):
         yield LoggedFigures(start, end, sample)
-
-
-def _summary_sample(matches: _Matches) -> Sample | None:
-    """Return the figures of a summary's lines; None if they are inconsistent."""
-    rates = [
-        statements.Rate(int(match[1]), float(match[2]), float(match[3])) if match else statements.NO_RATE
-        for match in (matches.get("encoded"), matches.get("decoded"))
-    ]
-    counts = [int(matches[key][1]) if key in matches else None for key in _COUNTS]
-    percents = [float(matches["accept"][1])] if "accept" in matches else []
-    return statements.drafting_sample(rates, counts, percents)
 
 
 class _AnswerTimings(NamedTuple):

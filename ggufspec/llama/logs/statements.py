@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -31,8 +31,8 @@ FIGURES = {
     "accept": re.compile(rf"accept += *{NUMBER}%"),
 }
 """The lines of a summary that carry numbers, in order."""
-_SUMMARY = (*FIGURES.values(), re.compile("draft:"), re.compile("target:"))
-_ACCEPT, _NUMBERS = 6, 7  # the index of the last line with a number; how many there are
+_SUMMARY = {**FIGURES, "draft": re.compile("draft:"), "target": re.compile("target:")}
+_ORDER, _NUMBERS = (*_SUMMARY,), len(FIGURES)
 _TIMING = re.compile(
     r"(?:llama_print_timings|llama_perf\w*_print|common_perf_print): +"
     r"(load|sample|sampling|samplers|prompt eval|eval|total|unaccounted) time = +"
@@ -47,6 +47,10 @@ _LONGEST = 200  # lines of a statement and what follows it; further lines are of
 _TAIL_BYTES = 1 << 16  # searched first for a statement
 _HEAD_BYTES, _HEAD_LINES = 1 << 16, 12  # the first lines show the style of a log
 _EARLY = ("ggml_", "load_backend", "warning")  # logged before prefixes are set up
+
+
+Matches = dict[str, re.Match[str]]
+"""Lines of a statement, by what each of them tells."""
 
 
 class Rate(NamedTuple):
@@ -174,42 +178,34 @@ def _is_prefixed(data: bytes, closings: list[Closing]) -> bool | None:
 
 def _read_summary(data: bytes, first: LogLine) -> Closing | None:
     """Return the drafting summary that starts at a line; None if it is inconsistent."""
-    groups: list[tuple[str, ...]] = []
-    target: dict[str, re.Match[str]] = {}
-    drafter: dict[str, re.Match[str]] = {}
+    figures: Matches = {}
+    target: Matches = {}
+    drafter: Matches = {}
     at_end, end = True, first.end
     for number, line in enumerate(lines_from(data, first.start)):
-        match = _match_next(line, first, groups)
+        match = _match_next(line, first, len(figures))
         timing = find_timing(line)
         if match:
-            groups.append(match.groups())
-        elif timing and len(groups) > _NUMBERS:
-            is_drafters = (
-                len(groups) < len(_SUMMARY) or timing[1] in target
-            )  # the drafter's block can come last (b8643, b9102)
+            figures[_ORDER[len(figures)]] = match
+        elif timing and len(figures) > _NUMBERS:
+            # the drafter's block can come last (b8643, b9102)
+            is_drafters = "target" not in figures or timing[1] in target
             (drafter if is_drafters else target).setdefault(timing[1], timing)
-        elif number > _LONGEST or not (line.is_blank or _is_aftermath(line, groups)):
+        elif number > _LONGEST or not (line.is_blank or _is_aftermath(line, len(figures))):
             at_end = not line.is_complete and _TORN.match(line.message) is not None
             break
-        elif timing and len(groups) == _NUMBERS:
+        elif timing and len(figures) == _NUMBERS:
             at_end = False  # the timings are a plain program's, and the summary is part of its text
             break
         end = line.end
     load_ms = float(target["load"][2]) if "load" in target else None
-    rates = [Rate(int(tokens), float(seconds), float(tps)) for tokens, seconds, tps in groups[:2]]
-    counts = [int(count) for (count,) in groups[2:_ACCEPT]]
-    percents = [float(percent) for (percent,) in groups[_ACCEPT:_NUMBERS]]
-    sample = (
-        drafting_sample((*rates, NO_RATE)[:2], (*counts, *[None] * 4)[:4], percents, load_ms)
-        if groups
-        else None
-    )
+    sample = summary_sample(figures, load_ms) if figures else None
     if sample is None:
         return None
     return Closing(
         start=first.start,
         end=end,
-        complete=len(groups) == len(_SUMMARY),
+        complete="target" in figures,
         at_end=at_end,
         after_text=_follows_text(_line_before(data, first.start)),
         prefixed=first.prefixed,
@@ -219,7 +215,7 @@ def _read_summary(data: bytes, first: LogLine) -> Closing | None:
     )
 
 
-def _clock(block: dict[str, re.Match[str]]) -> Clock | None:
+def _clock(block: Matches) -> Clock | None:
     """Return the timer in a block of timings; None if one of its two lines is missing."""
     lines = [block.get("prompt eval"), block.get("eval")]
     timings = [timing for timing in lines if timing is not None and timing[3]]
@@ -233,46 +229,46 @@ def _clock(block: dict[str, re.Match[str]]) -> Clock | None:
     )
 
 
-def _is_aftermath(line: LogLine, groups: list[tuple[str, ...]]) -> bool:
+def _is_aftermath(line: LogLine, n_matched: int) -> bool:
     """Whether a line may occur between or after the timings that follow a summary's numbers."""
-    is_next_run = _SUMMARY[0].search(line.message) is not None
-    return len(groups) >= _NUMBERS and line.is_familiar and not is_next_run
+    is_next_run = _SUMMARY["encoded"].search(line.message) is not None
+    return n_matched >= _NUMBERS and line.is_familiar and not is_next_run
 
 
-def _match_next(line: LogLine, first: LogLine, groups: list[tuple[str, ...]]) -> re.Match[str] | None:
+def _match_next(line: LogLine, first: LogLine, n_matched: int) -> re.Match[str] | None:
     """Return the match of a line if it is the next one of a summary."""
-    index = len(groups)
-    if index == len(_SUMMARY) or line.is_text or line.prefixed != first.prefixed:
+    if n_matched == len(_ORDER) or line.is_text or line.prefixed != first.prefixed:
         return None
-    if not line.is_complete and index < _ACCEPT:
+    if not line.is_complete and n_matched < _ORDER.index("accept"):
         return None  # a number may lack its last digits
+    pattern = _SUMMARY[_ORDER[n_matched]]
     # only the first line can follow text: the others follow a newline of the program
-    return _SUMMARY[index].fullmatch(line.message) if index else _SUMMARY[index].search(line.message)
+    return pattern.fullmatch(line.message) if n_matched else pattern.search(line.message)
 
 
-def drafting_sample(
-    rates: Sequence[Rate],
-    counts: Sequence[int | None],
-    percents: Sequence[float],
-    load_ms: float | None = None,
-) -> Sample | None:
+def summary_sample(figures: Matches, load_ms: float | None = None) -> Sample | None:
     """Return the figures of a summary; None if they are inconsistent.
 
     Args:
-        rates: of the prompt and of the answer.
-        counts: ``n_draft``, ``n_predict``, ``n_drafted`` and ``n_accept``; None for what is missing.
-        percents: the acceptance rate, if its line is there.
+        figures: the matches of its lines, by their names in ``FIGURES``; any may be missing.
         load_ms: the milliseconds of the target's load.
     """
-    prompt, answer = rates
-    n_draft, n_predict, n_drafted, n_accepted = counts
-    if not all(rate.agrees(half_digit=0.0005) for rate in rates):
+    prompt, answer = (
+        Rate(int(match[1]), float(match[2]), float(match[3])) if match else NO_RATE
+        for match in (figures.get("encoded"), figures.get("decoded"))
+    )
+    n_draft, n_predict, n_drafted, n_accepted = (
+        int(figures[name][1]) if name in figures else None
+        for name in ("n_draft", "n_predict", "n_drafted", "n_accept")
+    )
+    percent = float(figures["accept"][1]) if "accept" in figures else None
+    if not (prompt.agrees(half_digit=0.0005) and answer.agrees(half_digit=0.0005)):
         return None
     if None not in (n_predict, answer.tokens) and n_predict != answer.tokens:
         return None
-    if n_accepted is not None and n_drafted is not None and not _fits_counts(n_accepted, n_drafted, percents):
+    if n_accepted is not None and n_drafted is not None and not _fits_counts(n_accepted, n_drafted, percent):
         return None
-    is_whole = percents and None not in (answer.tokens, n_drafted, n_accepted)
+    is_whole = None not in (percent, answer.tokens, n_drafted, n_accepted)
     status = Status.DRAFTING_INACTIVE if n_drafted == 0 else Status.OK
     return Sample(
         status=status if is_whole else Status.SUMMARY_LOST,
@@ -288,19 +284,19 @@ def drafting_sample(
     )
 
 
-def _fits_counts(n_accepted: int, n_drafted: int, percents: Sequence[float]) -> bool:
+def _fits_counts(n_accepted: int, n_drafted: int, percent: float | None) -> bool:
     """Whether the printed percentage, if there is one, agrees with the counts."""
-    if n_accepted > n_drafted:
-        return False
+    if n_accepted > n_drafted or percent is None:
+        return n_accepted <= n_drafted
     if not n_drafted:
-        return all(math.isnan(percent) for percent in percents)
+        return math.isnan(percent)
     # three decimals of a 32-bit quotient are printed: off by some 0.0005, and rounded once more where quoted
-    return all(abs(percent - 100 * n_accepted / n_drafted) < 0.002 for percent in percents)
+    return abs(percent - 100 * n_accepted / n_drafted) < 0.002
 
 
 def _read_block(data: bytes, first: LogLine) -> Closing | None:
     """Return the plain program's timings around a `load time` line; None if they are inconsistent."""
-    seen: dict[str, re.Match[str]] = {}
+    seen: Matches = {}
     start, end, at_end = first.start, first.end, True
     if first.is_text or find_timing(first) is None:
         return None
@@ -339,7 +335,7 @@ def find_timing(line: LogLine) -> re.Match[str] | None:
     return _TIMING.search(line.message) if " time = " in line.message else None
 
 
-def plain_sample(seen: dict[str, re.Match[str]]) -> Sample | None:
+def plain_sample(seen: Matches) -> Sample | None:
     """Return the figures of a plain program's timings; None if they are inconsistent."""
     prompt, answer = (
         Rate(int(timing[3]), float(timing[2]) / 1000, float(timing[4])) if timing and timing[4] else NO_RATE

@@ -140,15 +140,6 @@ def download(
     return archive
 
 
-def newest(where: IndexSettings | None = None) -> str:
-    """Return the newest release that the index has, pre-releases left out.
-
-    Raises:
-        SourceError: it has none, or cannot be reached.
-    """
-    return releases(where)[-1]
-
-
 def releases_between(first: str, last: str, *, package: str = PACKAGE) -> tuple[str, ...]:
     """Return the releases from the first to the last, both included, pre-releases left out.
 
