@@ -16,6 +16,7 @@ from ggufspec.domain import Program
 from ggufspec.engines.library import selftest
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install, installs
+from ggufspec.machine import Gpu
 from ggufspec.measure import prepare_session
 from ggufspec.options import BenchOptions, TuneOptions
 from ggufspec.report.text.provenance import table
@@ -68,8 +69,7 @@ def test_its_gpus_are_those_that_the_library_lists(site: Path, tmp_path: Path) -
     write_package(site, {"libllama.so": compile_library(tmp_path, has_gpu=True)}, version="0.3.36+cu124")
     install = installs.find_install()
     assert (install.backend, install.devices, install.gpu) == ("cuda", ("CUDA0: NVIDIA L4",), True)
-    (gpu,) = install.gpus
-    assert (gpu.name, gpu.total_bytes, gpu.free_bytes) == ("NVIDIA L4", 24 << 30, 20 << 30)
+    assert install.gpus == (Gpu(name="NVIDIA L4", total_bytes=24 << 30, free_bytes=20 << 30),)
     assert (install.version, install.commit) == ("0.3.36", None)
 
 
@@ -132,9 +132,8 @@ def test_a_package_that_cannot_be_used_is_refused_and_listed(site: Path, library
 
 def test_a_package_that_only_has_python_files_is_no_llama(site: Path) -> None:
     write_package(site, {})
-    with pytest.raises(NoInstallError) as caught:
+    with pytest.raises(NoInstallError, match=r"^no llama\.cpp was found\n"):
         installs.find_install()
-    assert caught.value.message == "no llama.cpp was found"
     assert installs.survey_installs() == ((), ())
 
 

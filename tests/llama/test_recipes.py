@@ -98,32 +98,20 @@ def test_only_trees_with_main_are_built_by_make(tmp_path: Path) -> None:
 # CMake ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("era", "backend", "switch"),
-    [
-        ("b3642", Backend.CUDA, "GGML_CUDA"),
-        ("b3642", Backend.METAL, "GGML_METAL"),
-        ("b3642", Backend.VULKAN, "GGML_VULKAN"),
-        ("b3642", Backend.HIP, "GGML_HIPBLAS"),
-        ("b5308", Backend.CUDA, "GGML_CUDA"),
-        ("b5308", Backend.HIP, "GGML_HIP"),
-        ("0.3.36", Backend.CUDA, "GGML_CUDA"),
-        ("0.3.36", Backend.METAL, "GGML_METAL"),
-        ("0.3.36", Backend.VULKAN, "GGML_VULKAN"),
-        ("0.3.36", Backend.HIP, "GGML_HIP"),
-        *((era, Backend.CPU, None) for era in ("b3642", "b5308", "b8643", "0.3.36")),
-    ],
-)
-def test_cmake_switches_on_one_backend(
-    tmp_path: Path, era: str, backend: Backend, switch: str | None
-) -> None:
+HIP = {"b3642": "GGML_HIPBLAS"}  # later GGML_HIP
+
+
+@pytest.mark.parametrize("era", ["b3642", "b5308", "b8643", "0.3.36"])
+@pytest.mark.parametrize("backend", Backend)
+def test_cmake_switches_on_one_backend(tmp_path: Path, era: str, backend: Backend) -> None:
     chosen = options(plant(tmp_path, era), backend)
+    switch = HIP.get(era, "GGML_HIP") if backend is Backend.HIP else f"GGML_{backend.name}"
     spellings = {name for names in recipes.BACKENDS.values() for name in names}
-    assert [name for name in spellings if chosen.get(name) == "ON"] == ([switch] if switch else [])
+    on = [name for name in spellings if chosen.get(name) == "ON"]
+    assert on == ([] if backend is Backend.CPU else [switch])
     assert {"GGML_CUDA", "GGML_METAL", "GGML_VULKAN"} <= chosen.keys()
     assert not {"LLAMA_CUDA", "LLAMA_CUBLAS", "GGML_AVX2"} & chosen.keys()
     assert chosen["GGML_NATIVE"] == "ON"
-    assert chosen.get("GGML_METAL_EMBED_LIBRARY", "ON") == "ON"
 
 
 @pytest.mark.parametrize(
@@ -132,37 +120,25 @@ def test_cmake_switches_on_one_backend(
         ("b3642", {"LLAMA_CURL"}),
         ("b5308", {"LLAMA_CURL"}),
         ("b8643", {"LLAMA_OPENSSL", "LLAMA_BUILD_WEBUI"}),
-        ("0.3.36", {"LLAMA_OPENSSL", "LLAMA_BUILD_APP", "LLAMA_BUILD_UI", "LLAMA_USE_PREBUILT_UI"}),
     ],
 )
 def test_what_needs_network_or_takes_long_is_off(tmp_path: Path, era: str, off: set[str]) -> None:
     chosen = options(plant(tmp_path, era))
-    assert {name for name, value in chosen.items() if value == "OFF" and name.startswith("LLAMA")} == {
-        "LLAMA_BUILD_TESTS",
-        *off,
-    }
+    found = {name for name, value in chosen.items() if value == "OFF" and name.startswith("LLAMA")}
+    assert found == {"LLAMA_BUILD_TESTS", *off}
 
 
 def test_every_option_of_todays_cpu_build(tmp_path: Path) -> None:
     commit = "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
+    parts, backends = ("COMMON", "EXAMPLES", "TOOLS", "SERVER"), ("CUDA", "METAL", "VULKAN", "HIP")
+    off = ("LLAMA_BUILD_TESTS", "LLAMA_OPENSSL", "LLAMA_BUILD_APP", "LLAMA_BUILD_UI", "LLAMA_USE_PREBUILT_UI")
     assert options(plant(tmp_path, "0.3.36"), commit=commit, number=12) == {
         "CMAKE_BUILD_TYPE": "Release",
-        "BUILD_SHARED_LIBS": "ON",
         "CMAKE_POLICY_VERSION_MINIMUM": "3.5",
-        "LLAMA_BUILD_COMMON": "ON",
-        "LLAMA_BUILD_EXAMPLES": "ON",
-        "LLAMA_BUILD_TOOLS": "ON",
-        "LLAMA_BUILD_SERVER": "ON",
-        "LLAMA_BUILD_TESTS": "OFF",
-        "LLAMA_OPENSSL": "OFF",
-        "LLAMA_BUILD_APP": "OFF",
-        "LLAMA_BUILD_UI": "OFF",
-        "LLAMA_USE_PREBUILT_UI": "OFF",
-        "GGML_CUDA": "OFF",
-        "GGML_METAL": "OFF",
-        "GGML_VULKAN": "OFF",
-        "GGML_HIP": "OFF",
-        "GGML_NATIVE": "ON",
+        **dict.fromkeys(
+            ("BUILD_SHARED_LIBS", "GGML_NATIVE", *(f"LLAMA_BUILD_{part}" for part in parts)), "ON"
+        ),
+        **dict.fromkeys((*off, *(f"GGML_{backend}" for backend in backends)), "OFF"),
         "LLAMA_BUILD_NUMBER": "12",
         "LLAMA_BUILD_COMMIT": "0c1e57098",
     }
@@ -303,37 +279,29 @@ def test_only_what_lies_alone_forgets_where_it_was_linked() -> None:
 # make -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("backend", "architectures", "home", "variables"),
-    [
-        (Backend.CPU, (), None, ("LLAMA_NO_METAL=1",)),
-        (Backend.CUDA, ("80", "90"), None, ("LLAMA_CUDA=1", "CUDA_DOCKER_ARCH=sm_80")),
-        (
-            Backend.CUDA,
-            ("native",),
-            Path("/opt/cuda-12"),  # the toolkit of the compiler
-            (
-                *("LLAMA_CUDA=1", "CUDA_DOCKER_ARCH=native"),
-                *("CUDA_PATH=/opt/cuda-12", "LDFLAGS=-L/opt/cuda-12/lib64/stubs"),
-            ),
-        ),
-        (Backend.METAL, (), None, ("LLAMA_METAL=1", "LLAMA_METAL_EMBED_LIBRARY=1")),
-        (Backend.VULKAN, (), None, ("LLAMA_VULKAN=1",)),
-        (Backend.HIP, (), None, ("LLAMA_HIPBLAS=1",)),
-    ],
-)
-def test_make_of_2024(
-    tmp_path: Path,
-    backend: Backend,
-    architectures: tuple[str, ...],
-    home: Path | None,
-    variables: tuple[str, ...],
-) -> None:
+MAKE = {
+    Backend.CPU: ("LLAMA_NO_METAL=1",),
+    Backend.CUDA: ("LLAMA_CUDA=1", "CUDA_DOCKER_ARCH=sm_80"),
+    Backend.METAL: ("LLAMA_METAL=1", "LLAMA_METAL_EMBED_LIBRARY=1"),
+    Backend.VULKAN: ("LLAMA_VULKAN=1",),
+    Backend.HIP: ("LLAMA_HIPBLAS=1",),
+}
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_make_of_2024(tmp_path: Path, backend: Backend) -> None:
     # as of b3078, whose file names a worker that is there with RPC alone
     root = plant(tmp_path, "b2699", "ifdef LLAMA_RPC", "rpc-server: rpc-server.o", "endif")
-    settings = CompileSettings(backend=backend, architectures=architectures)
+    settings = CompileSettings(backend=backend, architectures=("80", "90"))
     targets = ("main", "speculative", "server", "llama-bench", "batched-bench", "quantize", "tokenize")
-    assert recipes.make_words(root, settings, home) == (variables, (*targets, "libllama.so"))
+    assert recipes.make_words(root, settings) == (MAKE[backend], (*targets, "libllama.so"))
+
+
+def test_make_finds_the_toolkit_of_the_compiler(tmp_path: Path) -> None:
+    settings = CompileSettings(backend=Backend.CUDA, architectures=("native",))
+    words, _ = recipes.make_words(plant(tmp_path, "b2699"), settings, Path("/opt/cuda-12"))
+    folders = ("CUDA_PATH=/opt/cuda-12", "LDFLAGS=-L/opt/cuda-12/lib64/stubs")
+    assert words[1:] == ("CUDA_DOCKER_ARCH=native", *folders)
 
 
 def test_makefiles_before_cuda_had_its_name(tmp_path: Path) -> None:
