@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,13 @@ _MOST_DRAFT = 64  # tokens that an option takes
 _SWITCH_WITH_VALUE = 6325  # the first build whose -fa takes a value
 _NEEDS_TYPE = 9464  # the first build that does not draft with -md alone
 _ENGINES = {Program.SERVER: "server", Program.TREE: "binary", Program.SIMPLE: "binary-simple"}
+_OF_PROGRAMS = {
+    "reasoning": ({Program.SERVER}, "a text to continue does not think"),
+    "parallel": ({Program.SERVER}, "one text at a time is measured"),
+    "draft_min": ({*Program} - {Program.TREE}, "the program verifies drafts of every length"),
+}
+"""Option -> the programs in which it means something, and why it is left out of others."""
+
 _OF_TEXTS = ("prompt", "prompt_file", "n_predict")  # a server gets these with each request
 _DRAFTING = ("draft_model", "method", "draft", "draft_min", "p_min", "draft_sampling", "ngram")
 _TRIED = frozenset(_DRAFTING) - {"draft_model"}  # what a tuning chooses
@@ -31,6 +39,12 @@ _SETTABLE = re.compile(
     r"|GGML_(?:CUDA|HIP|VK|METAL|SYCL|CPU|OPENCL|SCHED)_\w+|OMP_\w+|GOMP_\w+"
 )
 """Variables that may change a speed and name neither a program nor a library."""
+
+_DEFAULT_UP_TO = {
+    **dict.fromkeys(("ctx", "n_predict", "threads", "parallel"), 0),
+    **dict.fromkeys(("top_k", "seed", "reasoning"), -1),
+}
+"""Option -> the largest number by which llama.cpp means its own default."""
 
 _ESCAPE = re.compile(r"\\([nrt'\"\\])")  # in prompts of programs: string_process_escapes, common/common.cpp
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
@@ -252,12 +266,9 @@ class _WordReader:
         elif flag in flags.FIELDS:
             self._note_translation(flag, value)
             name = flags.FIELDS[flag].python_name
-            if name == "reasoning" and self.program is not Program.SERVER:
-                self._leave_out(flag, "a text to continue does not think")
-            elif name == "draft_min" and self.program is Program.TREE:
-                self._leave_out(flag, "the program verifies drafts of every length")
-            elif name == "parallel" and self.program is not Program.SERVER:
-                self._leave_out(flag, "one text at a time is measured")
+            programs, why = _OF_PROGRAMS.get(name, (set(), ""))
+            if why and self.program not in programs:
+                self._leave_out(flag, why)
             else:
                 self._take_field(flag, value)
         elif flag in flags.PASSED_ON | flags.PASSED_ON_DRAFTING:
@@ -355,14 +366,9 @@ class _WordReader:
                 self.notes.append(f"translated: {flag} {value} is {meant}")
                 return meant
             return "all" if number > kinds.MOST_LAYERS else value
-        if (
-            name in {"ctx", "n_predict", "seed", "threads", "parallel", "top_k", "prio", "reasoning"}
-            and number is not None
-        ):
-            is_default = number < 0 if name in {"top_k", "seed", "reasoning"} else number <= 0
-            if name != "prio" and is_default:
-                self._leave_out(flag, "the default of llama.cpp")
-                return None
+        if number is not None and number <= _DEFAULT_UP_TO.get(name, -math.inf):
+            self._leave_out(flag, "the default of llama.cpp")
+            return None
         if name == "draft" and number is not None:
             if number == 0:
                 self._leave_out(flag, "nothing drafts at 0")
@@ -463,12 +469,8 @@ _OF_DRAFTING = (
     | _spellings("cache_type_v_draft", "draft_backend_sampling", "synthetic_accept")
 )
 """Flags that mean nothing without a drafter."""
-_PROGRAMS_TODAY = {
-    Program.SERVER: "llama-server",
-    Program.PLAIN: "llama-completion",
-    Program.TREE: "llama-speculative",
-    Program.SIMPLE: "llama-speculative-simple",
-}
+# of two names, the later one: llama-cli became a chat client
+_PROGRAMS_TODAY = {program: name for name, program in PROGRAMS.items()}
 _TUPLES = frozenset({"devices", "draft_devices", "tensor_split"})
 _MOST_NAMED = 8
 
