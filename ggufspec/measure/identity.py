@@ -8,7 +8,7 @@ import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -132,31 +132,27 @@ def with_contents(
     return tuple(Block(arms=tuple(map(identified, block.arms))) for block in blocks)
 
 
-@dataclass(kw_only=True)
-class FileWatch:
-    """Files that must stay as they are while they are measured."""
+def check_unchanged(files: Iterable[FileIdentity]) -> None:
+    """Make sure that files are what they were; one that was touched only is read again.
 
-    files: Sequence[FileIdentity] = ()
-    _seen: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    Raises:
+        ResultsError: one is not, or cannot be read.
+    """
+    for file in files:
+        path = Path(file.path)
+        try:
+            now = _digest(path, _facts(path))
+        except OSError as error:
+            raise _changed(file, error.strerror or "it cannot be read") from error
+        if now.sha256 != file.sha256:
+            changed = replace(file, size_bytes=now.size_bytes, sha256=now.sha256)
+            raise _changed(file, f"{file.summary} before, {changed.summary} now")
 
-    def check(self) -> None:
-        """Raise where a file is not any more what it was; one that was touched only is read again.
 
-        Raises:
-            ResultsError: naming it.
-        """
-        for file in self.files:
-            try:
-                seen = _facts(Path(file.path))
-                if self._seen.get(file.path) == seen:
-                    continue
-                now = digests.of_file(Path(file.path))
-            except OSError as error:
-                raise _changed(file, error.strerror or "it cannot be read") from error
-            if now.sha256 != file.sha256:
-                changed = replace(file, size_bytes=now.size_bytes, sha256=now.sha256)
-                raise _changed(file, f"{file.summary} before, {changed.summary} now")
-            self._seen[file.path] = seen
+@cache
+def _digest(path: Path, facts: tuple[int, ...]) -> digests.FileDigest:
+    """Return the digest of a file as long as these facts hold; looking it up takes longer than they do."""
+    return digests.of_file(path)
 
 
 def _changed(file: FileIdentity, what: str) -> ResultsError:

@@ -200,7 +200,7 @@ def _choose_first(
         except GgufspecError as error:
             failures[name] = error
         else:
-            return name, _describe_choice(name, failures)
+            return name, (_note_engine(name, failures["binary"].message),) if failures else ()
     if any(not install.programs for install in llamas):
         raise failures["inprocess"]
     if needs or any(install.fork is not None for install in llamas):
@@ -274,16 +274,12 @@ def describe_engine(name: str, install: Install) -> tuple[str, ...]:
     """Return the note on an engine that was chosen for a llama.cpp without programs; none for others."""
     if install.programs:
         return ()
-    return (f"engine: {name}, because the llama.cpp in {install.root} has no programs; {_LIMITS[name]}",)
+    return (_note_engine(name, f"the llama.cpp in {install.root} has no programs"),)
 
 
-def _describe_choice(name: str, failures: dict[str, GgufspecError]) -> tuple[str, ...]:
-    """Return the note on an engine that was chosen because others cannot measure; none on the first."""
-    if not failures:
-        return ()
-    reason = failures["binary"].message
+def _note_engine(name: str, reason: str) -> str:
     limit = f"; {_LIMITS[name]}" if name in _LIMITS else ""
-    return (f"engine: {name}, because {reason}{limit}",)
+    return f"engine: {name}, because {reason}{limit}"
 
 
 def make_engine(

@@ -15,9 +15,8 @@ from ggufspec.analysis import warnings
 from ggufspec.domain import Role, RunResult, RunSpec, Status
 from ggufspec.engines import Measurement, plausibility
 from ggufspec.llama.install import Install
-from ggufspec.measure import audit
+from ggufspec.measure import audit, identity
 from ggufspec.measure.deadline import Deadline
-from ggufspec.measure.identity import FileWatch
 from ggufspec.measure.runplan import Cell
 from ggufspec.measure.session import Session
 from ggufspec.results import ResultSet
@@ -38,7 +37,6 @@ class Recorder:
     session: Session
     results: ResultSet
     deadline: Deadline
-    _file_watch: FileWatch = field(init=False)
     _own: dict[str, RunResult] = field(default_factory=dict)  # the target's own texts, by their spec's key
     _waiting: dict[str, list[RunResult]] = field(default_factory=dict)  # drafting runs that came before
     _disturbed_in_a_row: int = 0
@@ -47,8 +45,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         """Continue a bench that is resumed; a kill may have come before some texts were compared."""
-        self._file_watch = FileWatch(files=self.session.files or ())
-        self._file_watch.check()
+        identity.check_unchanged(self.session.files or ())
         numbers = (number for number in self.results.runs.column("load") if number is not None)
         self._next_load = 1 + max(numbers, default=-1)
         for run in self.results.runs:
@@ -96,7 +93,7 @@ class Recorder:
             measurement, attempts = self._attempt(cell, log)
             measurement = _judged(cell.spec, measurement)
             conditions = watch.conditions()
-        self._file_watch.check()
+        identity.check_unchanged(self.session.files or ())
         if measurement.sample.status is Status.TIMED_OUT:
             if self.deadline.is_over():
                 for ending in (".out", ".err"):

@@ -229,36 +229,23 @@ class Experience:
     """Seconds of earlier runs and loads.
 
     Attributes:
-        same: of runs of the same specification, by its key, without loading.
-        alike: per token of runs with the same models and settings, without loading.
+        tokens: of each token of runs with the same models and settings, without loading.
         loads: of loading the same models.
         bytes_per_s: how fast weights are read.
     """
 
-    same: dict[str, list[float]] = field(default_factory=dict)
-    alike: dict[tuple[object, ...], list[float]] = field(default_factory=dict)
+    tokens: dict[tuple[object, ...], list[float]] = field(default_factory=dict)
     loads: dict[tuple[object, ...], list[float]] = field(default_factory=dict)
     bytes_per_s: float
 
     def expect(self, spec: RunSpec) -> float:
         """Return the seconds that a run may take once its models are loaded."""
-        if (per_token := self.alike.get(_settings(spec))) is not None:
-            if (seconds := self.same.get(spec.key)) is not None:
-                return median(seconds)
-            return median(per_token) * _n_tokens(spec)
-        return weights(spec) / self.bytes_per_s * _n_tokens(spec)  # each token reads all weights once
+        reading_s = weights(spec) / self.bytes_per_s  # each token reads all weights once
+        return median(self.tokens.get(_settings(spec), (reading_s,))) * _n_tokens(spec)
 
     def expect_load(self, spec: RunSpec) -> float:
         """Return the seconds that loading the models of a run may take."""
-        if (seconds := self.loads.get(_settings(spec))) is not None:
-            return median(seconds)
-        return _START_S + weights(spec) / self.bytes_per_s
-
-    def expect_each(self, arm: RunSpec, prompts: Sequence[Prompt]) -> list[float]:
-        """Return the seconds of an arm on each prompt."""
-        if _settings(arm) not in self.alike:  # then prompts make no difference
-            return [self.expect(arm)] * len(prompts)
-        return [self.expect(replace(arm, prompt=prompt)) for prompt in prompts]
+        return median(self.loads.get(_settings(spec), (_START_S + weights(spec) / self.bytes_per_s,)))
 
 
 def experience() -> Experience:
@@ -278,13 +265,11 @@ def expect(suite: RunPlan, known: Experience) -> dict[RunSpec, float]:
     n_warmups = suite.n_warmups // suite.n_arms.total()  # of each arm
     n_runs = len(suite.prompts) * suite.repeats + n_warmups
     n_loads = n_runs if suite.loads is None else suite.loads
-    seconds: dict[RunSpec, float] = {}
-    for block in suite.blocks:
-        for arm in block.arms:
-            by_prompt = known.expect_each(arm, suite.prompts)
-            running_s = sum(by_prompt) * suite.repeats + by_prompt[0] * n_warmups
-            seconds[arm] = running_s + known.expect_load(arm) * n_loads
-    return seconds
+    return {
+        arm: known.expect(arm) * n_runs + known.expect_load(arm) * n_loads
+        for block in suite.blocks
+        for arm in block.arms
+    }
 
 
 def few_blocks(suite: RunPlan) -> Blocks:
@@ -316,8 +301,7 @@ def _learn(known: Experience, runs: Runs) -> None:
         if load_s is not None:
             known.loads.setdefault(_settings(spec), []).append(load_s)
         run_s = wall_s - (load_s or 0.0)
-        known.same.setdefault(spec.key, []).append(run_s)
-        known.alike.setdefault(_settings(spec), []).append(run_s / _n_tokens(spec))
+        known.tokens.setdefault(_settings(spec), []).append(run_s / _n_tokens(spec))
 
 
 def _settings(spec: RunSpec) -> tuple[object, ...]:

@@ -135,7 +135,7 @@ def serve(plan: Plan, tuned: Tuned) -> Tuned:
     Without a llama-server, and after the time limit, nothing is started.
     """
     tuned = replace(tuned, serving=plan.serving)
-    if Program.SERVER not in plan.session.install.programs:
+    if not plan.launches:
         return tuned
     first = _launch(plan, tuned, tuned.overall)
     if first.failure is not None and plan.deadline.is_over():  # which may have ended it

@@ -24,7 +24,7 @@ from ggufspec.measure import Deadline
 from ggufspec.prompts import PromptTurns
 from ggufspec.steps import finish
 from ggufspec.tuning import budgeting, calibrating, prospects, untraced
-from ggufspec.tuning.budgeting import Budget, Pace, Wanted
+from ggufspec.tuning.budgeting import Budget, Pace
 from ggufspec.tuning.calibrating import Calibrated
 from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, TuningForecast, cost_setup
 
@@ -81,7 +81,10 @@ def _forecast_traced(plan: Plan) -> Generator[Stage, None, TuningForecast]:
         program = engines.ENGINES[plan.session.engine.name]
         start = measure_start(engine, first, drafters, plan.deadline, program=program, users=users)
         pace = _pace(plan, start, forecastable)
-        wanted = _wanted(plan, first, start, forecastable)
+        wanted = plan.wanted(
+            finalists=budgeting.FINALISTS,
+            costs_s=calibrating.least_seconds(forecastable, start.pace.token_s),
+        )
         _LOG.info("%s", pace)
         budget = budgeting.plan_budget(plan.deadline, pace, wanted)
         _LOG.info("%s", budget)
@@ -364,18 +367,6 @@ def _pace(plan: Plan, start: FirstTimings, forecastable: Sequence[RunSpec]) -> P
         load_s=load_s,
         prompt_s=start.pace.prompt_s * budgeting.mean_reading(suite.prompts, is_warm=suite.warm_turns),
         run_s=_SHORT_RUN_S + load_s * reloads,
-    )
-
-
-def _wanted(plan: Plan, first: RunSpec, start: FirstTimings, forecastable: Sequence[RunSpec]) -> Wanted:
-    return Wanted(
-        prompts=sum(prompt.n_turns for prompt in plan.session.suite.prompts),
-        n_predict=first.n_predict,
-        users=plan.users,
-        finalists=budgeting.FINALISTS,
-        costs_s=calibrating.least_seconds(forecastable, start.pace.token_s),
-        forecast_only=plan.forecast_only,
-        launches=Program.SERVER in plan.session.install.programs,
     )
 
 

@@ -561,14 +561,10 @@ def identify(plan: Plan) -> Plan:
     Raises:
         ModelFileError: a file cannot be read.
     """
-    models = identity.of_models(identity.models((*plan.session.suite.blocks, *plan.blocks)))
-    beyond = identity.with_contents((measure.Block(arms=plan.beyond),), models)[0].arms if plan.beyond else ()
-    return replace(
-        plan,
-        session=measure.identify(plan.session),
-        blocks=identity.with_contents(plan.blocks, models),
-        beyond=beyond,
-    )
+    everything = (*plan.blocks, measure.Block(arms=plan.beyond))
+    models = identity.of_models(identity.models((*plan.session.suite.blocks, *everything)))
+    *blocks, beyond = identity.with_contents(everything, models)
+    return replace(plan, session=measure.identify(plan.session), blocks=tuple(blocks), beyond=beyond.arms)
 
 
 def _methods(install: Install, request: TuneOptions, engine: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from ggufspec import machine, units
-from ggufspec.domain import Program, Prompt, Role, RunSpec
+from ggufspec.domain import Prompt, Role, RunSpec
 from ggufspec.errors import GgufspecError, InconclusiveError, NoInstallError
 from ggufspec.forecast import profiles
 from ggufspec.measure import (
@@ -94,8 +94,7 @@ def _ending_s(plan: Plan, outlook: TuningForecast) -> float:
     """Return the seconds to keep for what follows the last run."""
     if outlook.pace is None:
         return 0.0
-    launches = Program.SERVER in plan.session.install.programs
-    return budgeting.ending_s(outlook.pace, plan.deadline.limit_s, launches=launches)
+    return budgeting.ending_s(outlook.pace, plan.deadline.limit_s, launches=plan.launches)
 
 
 def follow_best(
@@ -330,7 +329,7 @@ def measure_and_keep(
         return api.measure(bench.session, sink, command=command, name=name, resume=resume)
 
     tuned = finish(measure_finalists(plan, outlook), measure)
-    if Program.SERVER in plan.session.install.programs:
+    if plan.launches:
         left = plan.deadline.describe_left()
         sink.say(f"starting llama-server by the command that will be printed · {left}")
     tuned = launching.serve(plan, tuned)

@@ -15,13 +15,13 @@ from itertools import chain
 from pathlib import Path
 
 from ggufspec import engines, forecast, temporary, units
-from ggufspec.domain import Failure, Program, Prompt, RunSpec, Sample, Status
+from ggufspec.domain import Failure, Prompt, RunSpec, Sample, Status
 from ggufspec.engines import Engine, Measurement
 from ggufspec.errors import NoInstallError
 from ggufspec.forecast import RoundsRun
 from ggufspec.measure import Deadline, Session
 from ggufspec.tuning import budgeting, prospects
-from ggufspec.tuning.budgeting import Pace, Wanted
+from ggufspec.tuning.budgeting import Pace
 from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, TuningForecast
 
 _NEEDED = "`ggufspec build` makes a llama.cpp whose library can trace texts"
@@ -69,15 +69,10 @@ def plan_measuring(plan: Plan) -> Generator[Stage, None, TuningForecast]:
     yield Stage(name="timing requests", done=0, total=1)
     drafting = max(by_rounds[0], key=lambda arm: arm.drafts_by.n_max) if by_rounds else arms[0]
     pace = _time_requests(plan, drafting)
-    wanted = Wanted(
-        prompts=sum(prompt.n_turns for prompt in suite.prompts),
-        n_predict=plan.alone.n_predict,
-        users=plan.users,
+    wanted = plan.wanted(
         finalists=min(len(arms), _SIZES_EACH * n_measured + (_BY_ROUNDS if by_rounds else 0)),
         traces=False,
         replays=len(by_rounds),
-        forecast_only=plan.forecast_only,
-        launches=Program.SERVER in plan.session.install.programs,
     )
     budget = budgeting.plan_budget(plan.deadline, pace, wanted)
     prompts = budgeting.affordable_prompts(suite.prompts, budget)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ggufspec import notebooks
 from ggufspec.analysis import Arm, arms
-from ggufspec.domain import Launch, ModelFile, Offload, Prompt, RunSpec, Serving, Traffic
+from ggufspec.domain import Launch, ModelFile, Offload, Program, Prompt, RunSpec, Serving, Traffic
 from ggufspec.forecast import Advice, Calibration, Forecast
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.whatif import Machines
@@ -15,7 +16,7 @@ from ggufspec.measure import NO_DEADLINE, Block, Deadline, Session
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.results import Recommendation, ResultSet
 from ggufspec.serving import plan_traffic
-from ggufspec.tuning.budgeting import Pace
+from ggufspec.tuning.budgeting import Pace, Wanted
 
 CostSetup = tuple[Offload, ModelFile | None]
 """What costs depend on: where layers are, and which model drafts."""
@@ -84,6 +85,22 @@ class Plan:
         if self.users is None:
             return None
         return plan_traffic(prompts, self.users, seed=self.session.suite.seed)
+
+    @property
+    def launches(self) -> bool:
+        """Whether a server is started at the end."""
+        return Program.SERVER in self.session.install.programs
+
+    def wanted(self, **more: Any) -> Wanted:
+        """Return what is wanted of the time limit, where there is time for it."""
+        return Wanted(
+            prompts=sum(prompt.n_turns for prompt in self.session.suite.prompts),
+            n_predict=self.alone.n_predict,
+            users=self.users,
+            forecast_only=self.forecast_only,
+            launches=self.launches,
+            **more,
+        )
 
     @property
     def alone(self) -> RunSpec:

@@ -45,6 +45,10 @@ class Setup:
         return self.folder / "drafter.gguf"
 
     @property
+    def library(self) -> Path:
+        return self.llama / "libllama.so"
+
+    @property
     def n_starts(self) -> int:
         return (self.folder / "starts").read_text().count("\n")
 
@@ -163,19 +167,6 @@ def test_what_made_a_build_and_how_a_machine_is_set_is_named_where_it_differs(
     assert replace(values.BUILD, compiler="clang", flags=("LTO",)) == values.BUILD  # they make no other build
 
 
-@pytest.mark.parametrize("which", ["target", "drafter"])
-def test_a_model_that_was_overwritten_is_not_mixed_with_the_old_one(setup: Setup, which: str) -> None:
-    before = _measure(setup, "-r", "1")
-    starts = setup.n_starts
-    _overwrite(setup.folder / f"{which}.gguf")
-    again = shell.here(*setup.words("-r", "2", "--resume", NAME))
-    assert again.returncode == 13
-    assert f"{which}.gguf is not what the bench {NAME} was begun with: SHA-256" in again.stderr
-    assert "hint: resume it with the same file, or start a new one" in again.stderr
-    assert setup.n_starts == starts
-    assert results.load(NAME) == before
-
-
 def test_a_model_that_was_only_touched_or_moved_goes_on(setup: Setup) -> None:
     n_before = len(_measure(setup, "-r", "1").runs)
     os.utime(setup.target, (1, 1))
@@ -211,33 +202,37 @@ def test_every_part_of_a_model_counts(setup: Setup, tmp_path: Path) -> None:
     assert (again.returncode, "big-00002-of-00002.gguf is not what" in again.stderr) == (13, True)
 
 
-def _rebuild(llama: Path) -> None:
-    with (llama / "llama-speculative").open("a") as file:
+def _rebuild(setup: Setup) -> None:
+    with (setup.llama / "llama-speculative").open("a") as file:
         file.write("# built again\n")
-
-
-def _replace_library(llama: Path) -> None:
-    (llama / "libllama.so").write_bytes(b"A library")
-
-
-def _add_library(llama: Path) -> None:
-    (llama / "libggml-cpu-haswell.so.1").write_bytes(b"a faster one")
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (
+            lambda setup: _overwrite(setup.target),
+            "target.gguf is not what the bench mine was begun with: SHA-256",
+        ),
+        (lambda setup: _overwrite(setup.drafter), "drafter.gguf is not what the bench mine was begun with"),
         (_rebuild, "llama-speculative is not what the bench mine was begun with"),
-        (_replace_library, "libllama.so is not what the bench mine was begun with"),
-        (_add_library, "was begun without llama.cpp's libggml-cpu-haswell.so.1"),
-        (lambda llama: (llama / "libllama.so").unlink(), "was begun with llama.cpp's libllama.so"),
+        (lambda setup: setup.library.write_bytes(b"A library"), "libllama.so is not what the bench mine was"),
+        (
+            lambda setup: (setup.llama / "libggml-cpu-haswell.so.1").write_bytes(b"a faster one"),
+            "was begun without llama.cpp's libggml-cpu-haswell.so.1",
+        ),
+        (lambda setup: setup.library.unlink(), "was begun with llama.cpp's libllama.so"),
     ],
 )
-def test_a_changed_llama_cpp_is_refused(setup: Setup, change: Callable[[Path], None], words: str) -> None:
-    _measure(setup, "-r", "1")
-    change(setup.llama)
+def test_what_was_changed_is_not_mixed_with_what_it_was(
+    setup: Setup, change: Callable[[Setup], object], words: str
+) -> None:
+    before, starts = _measure(setup, "-r", "1"), setup.n_starts
+    change(setup)
     again = shell.here(*setup.words("-r", "2", "--resume", NAME))
     assert (again.returncode, words in again.stderr) == (13, True), again.stderr
+    assert "hint: resume it with the same " in again.stderr
+    assert (setup.n_starts, results.load(NAME)) == (starts, before)
 
 
 def test_the_same_llama_cpp_may_be_elsewhere(setup: Setup, tmp_path: Path) -> None:
@@ -321,7 +316,7 @@ def test_models_of_the_same_content_are_joined_whatever_their_names_are(setup: S
 
 def test_a_rebuilt_llama_cpp_of_the_same_version_is_named(setup: Setup) -> None:
     first = _measure(setup, "-r", "2", name="first")
-    _replace_library(setup.llama)
+    setup.library.write_bytes(b"A library")
     compared = comparing.compare(first, _measure(setup, "-r", "2", name="second"))
     assert compared.differences.keys() == {"libllama.so"}
     assert len(compared.rows) == 3
@@ -371,22 +366,14 @@ def test_a_long_read_is_announced_and_done_once(setup: Setup, monkeypatch: pytes
 def test_a_watch_reads_again_only_what_was_touched(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"content")
-    session = identity.FileWatch(
-        files=[
-            FileIdentity(
-                use=FileUse.MODEL,
-                path=str(file),
-                size_bytes=7,
-                sha256="ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73",
-            )
-        ]
-    )
-    session.check()
+    sha256 = "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"
+    files = [FileIdentity(use=FileUse.MODEL, path=str(file), size_bytes=7, sha256=sha256)]
+    identity.check_unchanged(files)
     os.utime(file, (5, 5))
-    session.check()
+    identity.check_unchanged(files)
     file.unlink()
     with pytest.raises(ResultsError, match="was changed while it was measured"):
-        session.check()
+        identity.check_unchanged(files)
 
 
 SPEEDS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,40 +57,35 @@ def drafting(asked: BenchOptions) -> list[Drafting]:
     return [arm.drafting for arm in arms if arm.drafting is not None]
 
 
+MOD, SIMPLE = Drafting(n_max=64, method=Method.NGRAM_MOD), Drafting(n_max=48, method=Method.NGRAM_SIMPLE)
+OTHER = DEMO / "drafter.gguf"
+
+
 @pytest.mark.parametrize("engine", ["binary-simple", "server"])
-def test_a_pairs_method_is_measured(engine: str) -> None:
-    assert drafting(BenchOptions(pair="lookup", engine=engine)) == [
-        Drafting(n_max=64, method=Method.NGRAM_MOD)
-    ]
-    assert drafting(BenchOptions(pair="both", engine=engine)) == [
-        Drafting(n_max=48, method=Method.NGRAM_SIMPLE)
-    ]
-    assert drafting(BenchOptions(pair="demo", engine=engine)) == [Drafting(n_max=3)]
-    assert drafting(BenchOptions(pair="alone", engine=engine)) == []
-    chain = Drafting(n_max=3, first=(Method.NGRAM_MOD,))
-    assert drafting(BenchOptions(pair="chain", engine=engine)) == [chain]
-
-
-def test_what_the_command_line_names_comes_first() -> None:
-    named = BenchOptions(pair="lookup", method="ngram-simple", engine="server")
-    assert drafting(named) == [Drafting(n_max=48, method=Method.NGRAM_SIMPLE)]
-    assert drafting(BenchOptions(pair="heads", method="ngram-mod", engine="server")) == [
-        Drafting(n_max=64, method=Method.NGRAM_MOD)
-    ]
-    assert drafting(BenchOptions(pair="heads", draft_model=DEMO / "drafter.gguf")) == [Drafting(n_max=3)]
-
-
-def test_a_pairs_draft_size_and_p_min_are_measured_where_none_are_named() -> None:
-    assert drafting(BenchOptions(pair="tuned", engine="server")) == [Drafting(n_max=15, p_min=0.7)]
-    named = BenchOptions(pair="tuned", engine="server", draft=4, p_min=0.0)
-    assert drafting(named) == [Drafting(n_max=4)]
-    other_method = BenchOptions(pair="tuned", engine="server", method="ngram-simple")
-    assert drafting(other_method) == [Drafting(n_max=48, method=Method.NGRAM_SIMPLE)]
-    other_drafter = BenchOptions(pair="tuned", engine="server", draft_model=DEMO / "drafter.gguf")
-    assert drafting(other_drafter) == [Drafting(n_max=3)]
-    chat = talk.begin(TalkOptions(pair="tuned"))
-    assert chat.arms[Role.DRAFTING].drafting == Drafting(n_max=15, p_min=0.7)
-    chat.close()
+@pytest.mark.parametrize(
+    ("options", "drafts"),
+    [
+        ({"pair": "lookup"}, [MOD]),
+        ({"pair": "both"}, [SIMPLE]),
+        ({"pair": "demo"}, [Drafting(n_max=3)]),
+        ({"pair": "alone"}, []),
+        ({"pair": "chain"}, [Drafting(n_max=3, first=(Method.NGRAM_MOD,))]),
+        # what is named comes first
+        ({"pair": "lookup", "method": "ngram-simple"}, [SIMPLE]),
+        ({"pair": "heads", "method": "ngram-mod"}, [MOD]),
+        ({"pair": "heads", "draft_model": OTHER}, [Drafting(n_max=3)]),
+        # the pair's own draft size and p-min are for its own drafter and method
+        ({"pair": "tuned"}, [Drafting(n_max=15, p_min=0.7)]),
+        ({"pair": "tuned", "draft": 4, "p_min": 0.0}, [Drafting(n_max=4)]),
+        ({"pair": "tuned", "method": "ngram-simple"}, [SIMPLE]),
+        ({"pair": "tuned", "draft_model": OTHER}, [Drafting(n_max=3)]),
+    ],
+    ids=str,
+)
+def test_a_pair_drafts_as_it_says_unless_something_else_is_named(
+    options: dict[str, Any], drafts: list[Drafting], engine: str
+) -> None:
+    assert drafting(BenchOptions(**options, engine=engine)) == drafts
 
 
 def test_a_note_says_that_the_tree_program_ignores_the_pairs_p_min() -> None:
@@ -172,8 +168,11 @@ def test_a_chat_drafts_by_the_pairs_method(llama: Path) -> None:
     shell.done("chat", "--once", "Hello", "--pair", "lookup")
     assert "--spec-type ngram-mod" in " ".join(fake_server.starts(llama)[-1]["argv"])
     asked = talk.begin(TalkOptions(pair="lookup"))
-    assert asked.spec(Role.DRAFTING).drafting == Drafting(n_max=64, method=Method.NGRAM_MOD)
+    assert asked.spec(Role.DRAFTING).drafting == MOD
     asked.close()
+    tuned = talk.begin(TalkOptions(pair="tuned"))
+    assert tuned.arms[Role.DRAFTING].drafting == Drafting(n_max=15, p_min=0.7)
+    tuned.close()
 
 
 @pytest.mark.parametrize("name", ["lookup", "both"])
@@ -215,7 +214,7 @@ def test_a_fetched_pair_whose_target_drafts_is_never_measured_without_drafting(h
 def test_a_fetch_advises_a_bench_that_measures_what_drafts(hub: Hub) -> None:
     assert run("fetch", "remote-pair")[2].endswith("\nmeasure it: ggufspec bench\n")
     assert run("fetch", "remote-lookup")[2].endswith("\nmeasure it: ggufspec bench\n")
-    assert drafting(BenchOptions()) == [Drafting(n_max=64, method=Method.NGRAM_MOD)]
+    assert drafting(BenchOptions()) == [MOD]
     _, _, err = run("fetch", "--target", hub_client.TARGET)
     assert "note: this target has no drafter; find one: ggufspec suggest me/T-GGUF/" in err
     assert "ggufspec bench" not in err

@@ -128,6 +128,17 @@ def test_drafters_that_llama_will_refuse_are_refused_first(tmp_path: Path) -> No
         (BenchOptions(draft_model=DEMO / "drafter.gguf"), "without a target"),
         (BenchOptions(prompt=("",)), "prompt p1 is empty"),
         (BenchOptions(pair="dmo"), "no pair is called 'dmo'"),
+        (BenchOptions(method="ngram-simple", engine="binary"), "drafts only with a draft model"),
+        (BenchOptions(method="ngram-mod", engine="inprocess"), "no library|drafts only with a draft model"),
+        (
+            BenchOptions(method="ngram-simple", draft=(3, 8), engine="binary-simple"),
+            "drafts nothing at γ 3, 8",
+        ),
+        (BenchOptions(method="lookahead"), "no drafting method is called 'lookahead'"),
+        (
+            BenchOptions(method="ngram-mod", target=DEMO / "target.gguf", draft_model=DEMO / "drafter.gguf"),
+            "no method that drafts with one",
+        ),
     ],
 )
 def test_requests_that_make_no_sense(asked: BenchOptions, message: str) -> None:
@@ -160,25 +171,3 @@ def test_draft_sizes_at_which_a_method_drafts_nothing_are_left_out_and_named() -
     drafting = [arm.drafting for arm in session.suite.blocks[0].arms if arm.drafting]
     assert drafting == [Drafting(n_max=3), Drafting(n_max=16), Drafting(n_max=16, method=Method.NGRAM_SIMPLE)]
     assert "draft sizes: ngram-simple drafts nothing at γ 3, which is left out" in session.notes
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        (BenchOptions(method="ngram-simple", engine="binary"), "drafts only with a draft model"),
-        (BenchOptions(method="ngram-mod", engine="inprocess"), "no library|drafts only with a draft model"),
-        (
-            BenchOptions(method="ngram-simple", draft=(3, 8), engine="binary-simple"),
-            "drafts nothing at γ 3, 8",
-        ),
-        (BenchOptions(method="lookahead"), "no drafting method is called 'lookahead'"),
-        (
-            BenchOptions(method="ngram-mod", target=DEMO / "target.gguf", draft_model=DEMO / "drafter.gguf"),
-            "no method that drafts with one",
-        ),
-    ],
-)
-def test_methods_that_cannot_be_measured_are_refused_first(asked: BenchOptions, message: str) -> None:
-    with pytest.raises(GgufspecError, match=message) as caught:
-        prepare_session(asked)
-    assert caught.value.hint

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,12 @@ A, B = "10.0.0.1:50052", "my_host:50053"
 SPREAD = Offload(target=ModelRun(layers="all"), drafter=ModelRun(layers="all"), rpc=(A, B))
 
 
+def spread(*devices: str, drafter: tuple[str, ...] = (), **more: Any) -> Offload:
+    """``SPREAD`` on some devices."""
+    target = replace(SPREAD.target, devices=devices)
+    return replace(SPREAD, target=target, drafter=replace(SPREAD.drafter, devices=drafter), **more)
+
+
 def argv(
     offload: Offload, *, role: Role = Role.DRAFTING, backend: str = "cpu", devices: tuple[str, ...] = ()
 ) -> str:
@@ -59,14 +66,7 @@ def argv(
 
 
 def test_workers_are_named_before_any_device() -> None:
-    words = argv(
-        replace(
-            SPREAD,
-            target=replace(SPREAD.target, devices=("RPC0", "CUDA0")),
-            drafter=replace(SPREAD.drafter, devices=("CUDA0",)),
-        ),
-        backend="cuda",
-    ).split()
+    words = argv(spread("RPC0", "CUDA0", drafter=("CUDA0",)), backend="cuda").split()
     assert words[words.index("--rpc") + 1] == f"{A},{B}"
     assert words.index("--rpc") < words.index("--device") < words.index("--spec-draft-device")
 
@@ -76,17 +76,9 @@ def test_workers_are_named_before_any_device() -> None:
     [
         (SPREAD, (), "none"),
         (SPREAD, ("CUDA0: NVIDIA A", "CUDA1: NVIDIA B"), "CUDA0,CUDA1"),
-        (
-            replace(SPREAD, target=replace(SPREAD.target, devices=("RPC0", "CUDA1"))),
-            ("CUDA0: NVIDIA A", "CUDA1: NVIDIA B"),
-            "CUDA1",
-        ),
-        (
-            replace(SPREAD, target=replace(SPREAD.target, devices=("RPC0", "RPC1"))),
-            ("CUDA0: NVIDIA A",),
-            "CUDA0",
-        ),
-        (replace(SPREAD, drafter=replace(SPREAD.drafter, devices=("RPC1",))), ("CUDA0: NVIDIA A",), "RPC1"),
+        (spread("RPC0", "CUDA1"), ("CUDA0: NVIDIA A", "CUDA1: NVIDIA B"), "CUDA1"),
+        (spread("RPC0", "RPC1"), ("CUDA0: NVIDIA A",), "CUDA0"),
+        (spread(drafter=("RPC1",)), ("CUDA0: NVIDIA A",), "RPC1"),
     ],
 )
 def test_the_drafter_stays_here_by_default(offload: Offload, listed: tuple[str, ...], drafter: str) -> None:
@@ -104,9 +96,7 @@ def test_a_build_without_a_gpu_offloads_to_workers() -> None:
 
 def test_a_drafter_alone_needs_no_worker() -> None:
     assert "--rpc" not in argv(SPREAD, role=Role.DRAFTER)
-    assert "--rpc" in argv(
-        replace(SPREAD, drafter=replace(SPREAD.drafter, devices=("RPC0",))), role=Role.DRAFTER
-    )
+    assert "--rpc" in argv(spread(drafter=("RPC0",)), role=Role.DRAFTER)
     assert "--rpc" in argv(SPREAD, role=Role.TARGET)
 
 
@@ -295,9 +285,9 @@ def test_free_memory_is_that_of_the_worker_where_it_has_one_device() -> None:
     ("offload", "expected"),
     [
         (SPREAD.with_layers(drafter="auto"), {"spilled"}),
-        (replace(SPREAD, target=replace(SPREAD.target, devices=("RPC0", "RPC1"))), {"spilled"}),
-        (replace(SPREAD, rpc=(A, B, "c:1")), {"spilled", "device-unused"}),
-        (replace(SPREAD, rpc=(A, B, "c:1"), tensor_split=(1, 1, 0)), {"spilled"}),
+        (spread("RPC0", "RPC1"), {"spilled"}),
+        (spread(rpc=(A, B, "c:1")), {"spilled", "device-unused"}),
+        (spread(rpc=(A, B, "c:1"), tensor_split=(1, 1, 0)), {"spilled"}),
     ],
 )
 def test_a_worker_without_weights_is_named(offload: Offload, expected: set[str]) -> None:
@@ -313,23 +303,17 @@ def test_a_worker_without_weights_is_named(offload: Offload, expected: set[str])
 @pytest.mark.parametrize(
     ("line", "status"),
     [
-        (f"/src/ggml-rpc.cpp:547: Failed to connect to {A}\n", Status.WORKER_UNREACHABLE),
+        (f"/src/ggml-rpc.cpp:547: Failed to connect to {A}", Status.WORKER_UNREACHABLE),
         (
-            f"RPC server version mismatch: 6.0.0\n/src/ggml-rpc.cpp:550: RPC handshake failed for {A}\n",
+            f"RPC server version mismatch: 6.0.0\n/x.cpp:550: RPC handshake failed for {A}",
             Status.WORKER_MISMATCH,
         ),
-        (
-            "/src/ggml-rpc.cpp:566: Remote RPC server crashed or returned malformed response\n",
-            Status.WORKER_LOST,
-        ),
-        (
-            f"llama_model_load: error loading model: unable to allocate RPC0[{A}] buffer\n",
-            Status.OUT_OF_MEMORY,
-        ),
+        ("/x.cpp:566: Remote RPC server crashed or returned malformed response", Status.WORKER_LOST),
+        (f"llama_model_load: error loading model: unable to allocate RPC0[{A}] buffer", Status.OUT_OF_MEMORY),
     ],
 )
 def test_what_a_log_says_of_a_worker_is_a_status(line: str, status: Status) -> None:
-    diagnosis = parsing.diagnose(line)
+    diagnosis = parsing.diagnose(f"{line}\n")
     assert diagnosis.status is status
     assert "SERVER" not in diagnosis.line
     error = failure_error(status, diagnosis.line)

@@ -84,6 +84,7 @@ def _repeats(bench: ResultSet) -> int:
 def test_looks_grow_by_half_from_four_repeats() -> None:
     assert RULE.looks == LOOKS
     assert schedule_looks(20) == (4, 6, 9, 14, 20)
+    assert (schedule_looks(4), schedule_looks(2)) == ((4,), (2,))
     assert schedule_looks(20, least_repeats=10) == (10, 15, 20)
     assert [RULE.last_look(repeats) for repeats in (3, 4, 5, 6, 9, 12)] == [None, 4, 4, 6, 9, 9]
     assert replace(RULE, comparisons=4).tests == 12

@@ -23,7 +23,7 @@ def simulate_tuning(
     engine: Any = SimpleNamespace(name=tuned.results.meta.engine)
     nothing: Any = None
     session = Session(name="tuned", suite=nothing, engine=engine, llama=install, render=None, notes=())
-    plan = SimpleNamespace(session=session, deadline=NO_DEADLINE, mixture=None, simulated=None)
+    plan = SimpleNamespace(session=session, deadline=NO_DEADLINE, mixture=None, simulated=None, launches=True)
 
     def finished(value: object) -> Generator[None, None, object]:
         yield from ()

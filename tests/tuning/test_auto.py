@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 import ggufspec
-from ggufspec import paths, redaction, results, tuning
+from ggufspec import paths, results, tuning
 from ggufspec.domain import Method
 from ggufspec.errors import (
     ChangedFileError,
@@ -78,12 +78,6 @@ def test_everything_that_may_draft_is_found_by_its_header(family: Hub, llama: Pa
         for repo, file in (("me/Model-3-8B-GGUF", "m-Q4_K_M.gguf"), ("a/Model-3-1B-GGUF", "d-Q8_0.gguf"))
     )
     assert not [*hub.cached_files(hub.Access())]
-
-
-def test_no_secret_is_stored_with_a_tuning() -> None:
-    assert "hf_secret" not in repr(AutoOptions(target=TARGET, token="hf_secret"))
-    words = ["auto", "m", "--token", "hf_secret", "--serve", "--", "--api-key", "x", "--port", "1"]
-    assert redaction.without_token_option(words) == ("auto", "m", "--serve", "--", "--port", "1")
 
 
 def test_drafters_beyond_the_number_or_the_download_are_left_out(family: Hub, llama: Path) -> None:

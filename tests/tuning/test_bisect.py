@@ -14,7 +14,6 @@ from ggufspec import results
 from ggufspec.choices import Quantity
 from ggufspec.errors import InconclusiveError, SourceError
 from ggufspec.llama.source import builds_between, commits_between, releases_between
-from ggufspec.stats import t_quantile, t_tail
 from ggufspec.tuning.bisect import (
     BisectFinding,
     Measure,
@@ -23,7 +22,6 @@ from ggufspec.tuning.bisect import (
     Verdict,
     choose_next,
     read_trial,
-    schedule_looks,
 )
 from tests.support import fake_builds, shell
 
@@ -197,9 +195,6 @@ def test_every_place_of_a_step_is_found(place: int) -> None:
 
 
 def test_looks_come_after_complete_repeats_and_end() -> None:
-    assert schedule_looks(28) == (4, 6, 9, 14, 21, 28)
-    assert schedule_looks(4) == (4,)
-    assert schedule_looks(2) == (2,)
     unclear = Trial(places=(0, 1), repeats=((0.0, -0.1), (0.0, 0.1), (0.0, -0.2), (0.0, 0.2)))
     assert choose_next(2, [unclear], frozenset(), most_repeats=6) == Measure(
         number=0, places=(0, 1), repeats=6
@@ -249,13 +244,3 @@ def test_few_simulated_bisections_are_wrong(name: str) -> None:
     counts, _ = validate_bisect.simulate(name, 0.01, 60)
     assert counts["wrong"] <= 3
     assert counts["right"] >= 55
-
-
-@pytest.mark.parametrize(
-    ("degrees", "value", "tail"),
-    [(1, 12.7062, 0.025), (3, 3.1824, 0.025), (10, 4.1437, 0.001), (200, 1.9719, 0.025), (2.5, 0.0, 0.5)],
-)
-def test_students_distribution_is_that_of_the_tables(degrees: float, value: float, tail: float) -> None:
-    assert t_tail(value, degrees) == pytest.approx(tail, rel=1e-4)
-    assert t_quantile(tail, degrees) == pytest.approx(value, rel=1e-4, abs=1e-9)
-    assert t_tail(-value, degrees) == pytest.approx(1 - tail, rel=1e-4)

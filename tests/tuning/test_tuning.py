@@ -55,6 +55,8 @@ from tests.support.walks import rounds_of
 
 GIB = 1 << 30
 HEADS = frozenset({Method.DRAFT_EAGLE3, Method.DRAFT_MTP, Method.DRAFT_DFLASH})
+HYPER: dict[str, Any] = {"hyper_connection.count": 4}
+ROPE: dict[str, Any] = {"rope.dimension_sections": [8, 0, 0, 0]}
 
 
 def _arm(
@@ -76,13 +78,6 @@ def llama(llama: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _traces(*texts: TracedTexts) -> prospects.Traces:
     drafters = [ModelFile(filename="drafter.gguf")]
     return prospects.Traces(texts=texts, drafters=drafters, engine="server", n_predict=20, build=None)
-
-
-def test_fewer_prompts_are_taken_from_all_categories() -> None:
-    prompts = [Prompt(id=f"{kind}{n}", text="x", category=kind) for kind in "abc" for n in range(3)]
-    chosen = budgeting.spread(prompts, 5)
-    assert [prompt.id for prompt in chosen] == ["a0", "a1", "b0", "b1", "c0"]
-    assert budgeting.spread(prompts, 99) == tuple(prompts)
 
 
 def _talk(name: str, *lengths: int) -> Prompt:
@@ -471,23 +466,6 @@ def test_the_pair_entry_can_be_read_back(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert (read.method, read.gamma, read.p_min) == ("draft-model", 3, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("method", "heads", "known"),
-    [
-        (Method.DRAFT_EAGLE3, HEADS, True),
-        (Method.DRAFT_EAGLE3, {Method.DRAFT_DFLASH}, False),
-        (Method.DRAFT_EAGLE3, set(), False),
-        (Method.DRAFT_DFLASH, HEADS, True),
-        (Method.DRAFT_DFLASH, {Method.DRAFT_EAGLE3}, False),
-    ],
-)
-def test_heads_are_forecast_where_the_library_was_seen_to_feed_them(
-    tmp_path: Path, method: Method, heads: Collection[Method], known: bool
-) -> None:
-    made = models.eagle3() if method is Method.DRAFT_EAGLE3 else models.dflash()
-    assert _can_forecast(_head_arm(tmp_path, made, method), heads=heads) is known
-
-
 def _can_forecast(arm: RunSpec, *, heads: Collection[Method] = HEADS, users: int = 1) -> bool:
     return prospects.can_forecast(arm, Program.SERVER, 11312, heads=heads, users=users)
 
@@ -509,22 +487,27 @@ def test_a_head_at_its_longest_draft_is_not_at_the_edge_of_a_search(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("markov", "extra", "known"),
+    ("made", "method", "heads", "known"),
     [
-        (False, {}, True),
-        (True, {}, True),
-        (False, {"selector_top_k": 4}, False),
-        (True, {"hyper_connection__count": 4}, False),
-        (False, {"rope__dimension_sections": [8, 0, 0, 0]}, False),
+        (models.eagle3(), Method.DRAFT_EAGLE3, HEADS, True),
+        (models.eagle3(), Method.DRAFT_EAGLE3, {Method.DRAFT_DFLASH}, False),
+        (models.eagle3(), Method.DRAFT_EAGLE3, set(), False),
+        (models.dflash(), Method.DRAFT_DFLASH, HEADS, True),
+        (models.dflash(), Method.DRAFT_DFLASH, {Method.DRAFT_EAGLE3}, False),
+        (models.dflash(markov=True), Method.DRAFT_DSPARK, HEADS, True),
+        # DFlash 2 and DSpark for DeepSeek 4 compute otherwise
+        (models.dflash(selector_top_k=4), Method.DRAFT_DFLASH, HEADS, False),
+        (models.dflash(markov=True, **HYPER), Method.DRAFT_DSPARK, HEADS, False),
+        (models.dflash(**ROPE), Method.DRAFT_DFLASH, HEADS, False),
     ],
 )
-def test_known_blocks_are_forecast(tmp_path: Path, markov: bool, extra: dict[str, Any], known: bool) -> None:
-    """DFlash 2 and DSpark for DeepSeek 4 compute otherwise, and are measured; so are several users."""
-    keys = {key.replace("__", "."): value for key, value in extra.items()}
-    made = models.dflash(markov=markov, **keys)
-    arm = _head_arm(tmp_path, made, Method.DRAFT_DSPARK if markov else Method.DRAFT_DFLASH)
-    assert _can_forecast(arm) is known
-    assert not _can_forecast(arm, users=2)
+def test_heads_are_forecast_where_the_library_was_seen_to_feed_them(
+    tmp_path: Path, made: Any, method: Method, heads: Collection[Method], known: bool
+) -> None:
+    arm = _head_arm(tmp_path, made, method)
+    assert _can_forecast(arm, heads=heads) is known
+    if method.drafts_block:  # several users of one are measured
+        assert not _can_forecast(arm, users=2)
 
 
 @pytest.mark.parametrize(("n_mtp", "known"), [(1, True), (2, False)])

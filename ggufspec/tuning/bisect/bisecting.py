@@ -230,8 +230,7 @@ def bisect(asked: BisectOptions, sink: Sink = SILENT) -> Bisected:
     fetched = with_fetched(asked, sink)
     builds = _Builds(asked, bisection, sink)
     builds.announce()
-    verdict, bisection = _bisect(fetched, bisection, builds, sink)
-    return Bisected(bisection=bisection, verdict=verdict)
+    return _bisect(fetched, bisection, builds, sink)
 
 
 def _open(asked: BisectOptions) -> Bisection:
@@ -251,11 +250,8 @@ def _open(asked: BisectOptions) -> Bisection:
         save_bisection(wanted)
         return wanted
     stored = load_bisection(resume)
-    ends = (stored.versions[0], stored.versions[-1])
-    if replace(stored, versions=(), skipped={}) != replace(wanted, versions=()) or ends != (
-        versions[0],
-        versions[-1],
-    ):
+    ends, others = ((known[0], known[-1]) for known in (stored.versions, versions))
+    if replace(stored, versions=ends, skipped={}) != replace(wanted, versions=others):
         raise ResultsError(
             f"the bisection {resume} compares {stored.quantity} of {ends[0]} and {ends[1]} in other ways",
             "resume it with the same versions and options, or start a new one",
@@ -263,17 +259,15 @@ def _open(asked: BisectOptions) -> Bisection:
     return stored
 
 
-def _bisect(
-    asked: BisectOptions, bisection: Bisection, builds: _Builds, sink: Sink
-) -> tuple[Verdict, Bisection]:
-    """Measure trials until there is a verdict; return it, and the bisection with what was skipped."""
+def _bisect(asked: BisectOptions, bisection: Bisection, builds: _Builds, sink: Sink) -> Bisected:
+    """Measure trials until there is a verdict."""
     trials: list[Trial] = []
     while True:
         step = choose_next(
             len(bisection.versions), trials, bisection.skipped_places, most_repeats=bisection.most_repeats
         )
         if isinstance(step, Verdict):
-            return step, bisection
+            return Bisected(bisection=bisection, verdict=step)
         try:
             trial = _measure(asked, bisection, step, builds, sink)
         except _CannotMeasureError as failure:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 from ggufspec.choices import Quantity
 from ggufspec.errors import InconclusiveError, SourceError
 from ggufspec.llama.source import BUILDS_PACKAGE, LEGACY, builds_between, commits_between, releases_between
-from ggufspec.stats import ERROR, schedule_looks, t_quantile
+from ggufspec.stats import ERROR, pair_units, schedule_looks
 
 _COMMIT_DIGITS = 12
 _COMMIT_LENGTH = 40
@@ -126,12 +127,9 @@ class VersionDifference:
     @classmethod
     def of(cls, first: int, second: int, values: Sequence[float], tail: float) -> VersionDifference:
         """Return the mean of differences; the truth is beyond either end with the chance ``tail``."""
-        count = len(values)
-        mean, half = math.fsum(values) / count, math.inf
-        if count > 1:
-            variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
-            half = t_quantile(tail, count - 1) * math.sqrt(variance / count)
-        return cls(first=first, second=second, value=mean, lo=mean - half, hi=mean + half)
+        effect = pair_units(values)
+        lo, hi = (-math.inf, math.inf) if effect is None else effect.interval(tail, tail)
+        return cls(first=first, second=second, value=fmean(values), lo=lo, hi=hi)
 
     @property
     def is_significant(self) -> bool:
